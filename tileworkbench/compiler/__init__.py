@@ -1,0 +1,1 @@
+"""The tile compiler: front end, passes, code generation, simulator and run time."""
