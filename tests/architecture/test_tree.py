@@ -1,0 +1,34 @@
+"""The shape of the tree: where things lie and how long a file may be."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {"tileworkbench", "notebooks", "extensions", "tests", "benchmarks"}
+LINES = 700  # the aim is 400
+
+
+def tracked_files() -> list[str]:
+    """Paths of the files in the repository; skips where the tests run without one."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("the tests run outside a git checkout, so there is no list of files")
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [name for name in listing.stdout.split("\0") if name]
+
+
+def test_top_level_holds_only_the_agreed_folders() -> None:
+    folders = {name.split("/")[0] for name in tracked_files() if "/" in name}
+    assert sorted(f for f in folders - FOLDERS if not f.startswith(".")) == []
+
+
+def test_no_source_file_is_too_long() -> None:
+    sources = [p for p in map(ROOT.joinpath, tracked_files()) if p.suffix in {".py", ".js", ".css"}]
+    lengths = {p: len(p.read_text(encoding="utf-8").splitlines()) for p in sources if p.exists()}
+    long = {str(p.relative_to(ROOT)): count for p, count in lengths.items() if count > LINES}
+    assert long == {}

@@ -1,0 +1,52 @@
+"""What every test shares: an environment apart from the user's, and skips that a run may forbid."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Generator
+
+import pytest
+
+from tests.capability import VARIABLE, required_capabilities
+
+_PASSED: pytest.StashKey[set[str]] = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    required_capabilities()  # a misspelt variable must stop the run, not weaken it
+    config.stash[_PASSED] = set()
+    # Compiled kernels and measured ceilings go to a folder of this run: no test sees what an
+    # earlier run cached, and none writes into the user's cache. Child processes inherit it.
+    cache = tempfile.TemporaryDirectory(prefix="tileworkbench-tests-", ignore_cleanup_errors=True)
+    config.add_cleanup(cache.cleanup)
+    os.environ["XDG_CACHE_HOME"] = cache.name
+    os.environ["MPLBACKEND"] = "Agg"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn the skip of a required test into a failure, however it was skipped."""
+    report = yield
+    markers = {mark.name for mark in item.iter_markers()} & required_capabilities()
+    if report.skipped and markers and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{VARIABLE} asks for '{min(markers)}', yet the test skipped: {reason}"
+    if report.when == "call" and report.passed:
+        item.config.stash[_PASSED] |= markers
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run in which no test of a required capability passed: it proved nothing about it."""
+    missing = required_capabilities() - session.config.stash[_PASSED]
+    if missing and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line(
+                f"\n{VARIABLE} asks for {sorted(missing)}, yet no such test passed."
+            )
