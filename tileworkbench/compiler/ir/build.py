@@ -1,0 +1,315 @@
+"""Smart constructors: they promote operands, fold constants and drop neutral elements, and always return typed nodes.
+
+Errors are plain `TypeError`, `ValueError` or `ZeroDivisionError` with the message a user should see; the front end adds
+the place.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir.expr import Binary, Const, Expr, Select, Unary
+from tileworkbench.compiler.ir.types import BOOL, FLOAT32, INT32, INT64, DType, promote
+
+
+def round_to(value: float, dtype: DType) -> float:
+    """`value` rounded to the nearest value of a float dtype (ties to even), infinite when it overflows."""
+    name = str(dtype.scalar)
+    if name == "float64" or math.isnan(value) or math.isinf(value):
+        return float(value)
+    if name in ("float32", "tfloat32"):
+        return _pack_round(value, "f")
+    if name == "float16":
+        return _pack_round(value, "e")
+    import ml_dtypes
+    import numpy as np
+
+    storage = {"float8_e8m0fnu": "float8_e8m0fnu", "float4_e2m1fn": "float4_e2m1fn"}.get(name, name)
+    return float(np.float64(value).astype(getattr(ml_dtypes, storage)))
+
+
+def _pack_round(value: float, code: str) -> float:
+    try:
+        return float(struct.unpack(code, struct.pack(code, value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def const(value: bool | int | float, dtype: DType | str) -> Const:
+    """`value` as a literal of `dtype`: integers wrap, floats round. Raises `ValueError` for NaN or infinity as an integer."""
+    dtype = DType(dtype)
+    if dtype.is_float:
+        return Const(round_to(float(value), dtype), dtype)
+    if dtype.is_bool:
+        return Const(bool(value), dtype)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} has no value in '{dtype}'")
+    return Const(_wrap(int(value), dtype), dtype)
+
+
+def _wrap(value: int, dtype: DType) -> int:
+    value &= (1 << dtype.bits) - 1
+    if dtype.kind == "int" and value >> (dtype.bits - 1):
+        value -= 1 << dtype.bits
+    return value
+
+
+def python_scalar(value: bool | int | float) -> Const:
+    """A Python number as the language types it: bool, int32 (int64 when it does not fit), float32."""
+    if isinstance(value, bool):
+        return const(value, BOOL)
+    if isinstance(value, int):
+        return const(value, INT32 if -(1 << 31) <= value < 1 << 31 else INT64)
+    return const(value, FLOAT32)
+
+
+def int_const(value: int) -> Const:
+    """An index literal (int32, or int64 when it does not fit)."""
+    return python_scalar(int(value))  # type: ignore[return-value]
+
+
+TRUE = const(True, BOOL)
+FALSE = const(False, BOOL)
+
+
+def cast(value: Expr, dtype: DType | str) -> Expr:
+    """`value` converted to `dtype` (lanes kept); itself when it has it already."""
+    dtype = DType(dtype).scalar.with_lanes(value.dtype.lanes)
+    if value.dtype == dtype:
+        return value
+    if isinstance(value, Const):
+        if dtype.is_int and isinstance(value.value, float):
+            if not math.isfinite(value.value):
+                return ir.Cast(value, dtype)
+            return const(math.trunc(value.value), dtype)
+        return const(value.value, dtype)
+    return ir.Cast(value, dtype)
+
+
+def _floordiv(a: Any, b: Any) -> Any:
+    return a // b
+
+
+def _truncdiv(a: int, b: int) -> int:
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+_FOLD: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "min": min,
+    "max": max,
+    "floordiv": _floordiv,
+    "floormod": operator.mod,
+    "truncdiv": _truncdiv,
+    "truncmod": lambda a, b: a - b * _truncdiv(a, b),
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "shl": operator.lshift,
+    "shr": operator.rshift,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+_ZERO_DIVISOR = ("floordiv", "floormod", "truncdiv", "truncmod")
+
+
+def binary(op: str, a: Expr, b: Expr) -> Expr:
+    """`a op b` in the promoted dtype. Raises `TypeError` for operand types the operation does not have."""
+    if op in ir.LOGICAL:
+        return logical(op, a, b)
+    dtype = _operand_dtype(op, a, b)
+    a, b = cast(a, dtype), cast(b, dtype)
+    if a.dtype.lanes != b.dtype.lanes:
+        a, b = _broadcast(a, dtype.lanes), _broadcast(b, dtype.lanes)
+    result = BOOL.with_lanes(dtype.lanes) if op in ir.COMPARISONS else dtype
+    folded = _fold(op, a, b, dtype, result)
+    return folded if folded is not None else Binary(op, a, b, result)
+
+
+def _broadcast(value: Expr, lanes: int) -> Expr:
+    return value if value.dtype.lanes == lanes else ir.Broadcast(value, lanes)
+
+
+def _operand_dtype(op: str, a: Expr, b: Expr) -> DType:
+    if op in ("shl", "shr"):
+        if not (a.dtype.is_int and b.dtype.is_int):
+            raise TypeError(f"'{op}' needs integers, got '{a.dtype}' and '{b.dtype}'")
+        return a.dtype
+    dtype = promote(a.dtype, b.dtype)
+    if op == "div" and not dtype.is_float:
+        raise TypeError(f"'/' between '{a.dtype}' and '{b.dtype}' is ambiguous; use '//' or T.truncdiv, or cast")
+    if op in ("floordiv", "floormod", "truncdiv", "truncmod") and not dtype.is_int:
+        shown = {"floordiv": "//", "floormod": "%"}.get(op, f"T.{op}")
+        raise TypeError(f"'{shown}' needs integers, got '{a.dtype}' and '{b.dtype}'; use T.floor or T.fmod")
+    if op in ("and", "or", "xor") and not (dtype.is_int or dtype.is_bool):
+        raise TypeError(f"bitwise '{op}' needs integers, got '{a.dtype}' and '{b.dtype}'")
+    if op in ("add", "sub", "mul") and dtype.is_bool:
+        return INT32
+    return dtype
+
+
+def _fold(op: str, a: Expr, b: Expr, dtype: DType, result: DType) -> Expr | None:
+    if isinstance(a, Const) and isinstance(b, Const) and op in _FOLD:
+        if op in _ZERO_DIVISOR and b.value == 0:
+            raise ZeroDivisionError("division by zero")
+        if op in ("shl", "shr") and not 0 <= b.value < dtype.bits:
+            raise ValueError(f"shift by {b.value} is out of range for '{dtype}'")
+        if not (dtype.is_float and op in ("min", "max")):  # NaN order is the run time's business
+            return const(_FOLD[op](a.value, b.value), result)
+    if dtype.is_float:
+        return None
+    zero_b = isinstance(b, Const) and b.value == 0
+    one_b = isinstance(b, Const) and b.value == 1 and not dtype.is_bool
+    if op in ("add", "or", "xor") and isinstance(a, Const) and a.value == 0:
+        return b
+    if op in ("add", "sub", "or", "xor", "shl", "shr") and zero_b:
+        return a
+    if op == "mul":
+        if isinstance(a, Const) and a.value == 1:
+            return b
+        if zero_b or (isinstance(a, Const) and a.value == 0):
+            return const(0, dtype)
+    if one_b and op in ("mul", "floordiv", "truncdiv"):
+        return a
+    if one_b and op in ("floormod", "truncmod"):
+        return const(0, dtype)
+    if a is b:
+        if op in ("sub", "xor"):
+            return const(0, dtype)
+        if op in ("min", "max", "and", "or"):
+            return a
+        if op in ir.COMPARISONS:
+            return const(op in ("eq", "le", "ge"), result)
+    return None
+
+
+def logical(op: str, a: Expr, b: Expr) -> Expr:
+    """Lazy `logical_and` or `logical_or` of two conditions."""
+    for side in (a, b):
+        if not ir.is_bool(side):
+            raise TypeError(f"a condition must be 'bool', got '{side.dtype}'; compare it with 0")
+    absorbing = op == "logical_or"
+    for side, other in ((a, b), (b, a)):
+        if isinstance(side, Const):
+            if bool(side.value) == absorbing and side is a:
+                return side
+            if bool(side.value) != absorbing:
+                return other
+    if a is b:
+        return a
+    return Binary(op, a, b, BOOL.with_lanes(max(a.dtype.lanes, b.dtype.lanes)))
+
+
+def conjunction(conditions: list[Expr]) -> Expr | None:
+    """All of `conditions`; None when nothing is left to check."""
+    result: Expr = TRUE
+    for condition in conditions:
+        result = logical("logical_and", result, condition)
+    return None if result is TRUE else result
+
+
+def unary(op: str, a: Expr) -> Expr:
+    """`neg`, `not`, `bitnot` or `abs` of `a`. Raises `TypeError` for a dtype it does not have."""
+    if op == "not":
+        if not ir.is_bool(a):
+            raise TypeError(f"a condition must be 'bool', got '{a.dtype}'; compare it with 0")
+        if isinstance(a, Const):
+            return const(not a.value, BOOL)
+        if isinstance(a, Unary) and a.op == "not":
+            return a.a
+        return Unary(op, a, a.dtype)
+    if op == "neg" and a.dtype.kind == "uint":
+        raise TypeError(f"unary minus of unsigned '{a.dtype}'; cast it first")
+    if op == "bitnot" and not (a.dtype.is_int or a.dtype.is_bool):
+        raise TypeError(f"'~' needs an integer, got '{a.dtype}'")
+    if op == "bitnot" and a.dtype.is_bool:
+        return unary("not", a)
+    if op == "neg" and a.dtype.is_bool:
+        a = cast(a, INT32)
+    if isinstance(a, Const):
+        value = {"neg": operator.neg, "bitnot": operator.invert, "abs": abs}[op](a.value)
+        return const(value, a.dtype)
+    return Unary(op, a, a.dtype)
+
+
+def select(cond: Expr, then: Expr, other: Expr, lazy: bool = True) -> Expr:
+    """`then if cond else other`, branches promoted; a constant condition chooses at once."""
+    if not ir.is_bool(cond):
+        raise TypeError(f"a condition must be 'bool', got '{cond.dtype}'; compare it with 0")
+    dtype = promote(then.dtype, other.dtype)
+    then, other = cast(then, dtype), cast(other, dtype)
+    if isinstance(cond, Const):
+        return then if cond.value else other
+    if then is other and lazy:
+        return then
+    lanes = max(dtype.lanes, cond.dtype.lanes)
+    return Select(cond, then, other, lazy, dtype.with_lanes(lanes))
+
+
+def call(name: str, *args: Expr) -> Expr:
+    """A math intrinsic: the arguments' common dtype, integers computed in float32."""
+    dtype = args[0].dtype
+    for arg in args[1:]:
+        dtype = promote(dtype, arg.dtype)
+    if not dtype.is_float and name != "popcount":
+        dtype = FLOAT32.with_lanes(dtype.lanes)
+    cast_args = tuple(cast(arg, dtype) for arg in args)
+    if name.startswith("lanes_"):
+        return ir.Call(name, cast_args, dtype.scalar)
+    if name in ("isnan", "isinf"):
+        return ir.Call(name, cast_args, BOOL.with_lanes(dtype.lanes))
+    return ir.Call(name, cast_args, dtype)
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    """`a + b`, with constants gathered on the right."""
+    if isinstance(a, Const) and not isinstance(b, Const):
+        a, b = b, a
+    if isinstance(b, Const) and b.dtype.is_int and isinstance(a, Binary) and a.dtype == b.dtype:
+        if a.op == "add" and isinstance(a.b, Const):
+            return binary("add", a.a, binary("add", a.b, b))
+        if a.op == "sub" and isinstance(a.b, Const):
+            return binary("add", a.a, binary("sub", b, a.b))
+    return binary("add", a, b)
+
+
+def sub(a: Expr, b: Expr) -> Expr:
+    """`a - b`."""
+    return binary("sub", a, b)
+
+
+def mul(a: Expr, b: Expr) -> Expr:
+    """`a * b`."""
+    return binary("mul", a, b)
+
+
+def product(values: tuple[Expr, ...]) -> Expr:
+    """The product of index expressions, 1 for none."""
+    result: Expr = int_const(1)
+    for value in values:
+        result = mul(result, value)
+    return result
+
+
+def ceildiv(a: Expr, b: Expr) -> Expr:
+    """`-(-a // b)` for positive `b`."""
+    if isinstance(a, Const) and isinstance(b, Const):
+        return const(-(-a.value // b.value), promote(a.dtype, b.dtype))
+    return binary("floordiv", add(a, sub(b, const(1, b.dtype))), b)
+
+
+def const_int(value: Expr) -> int | None:
+    """The Python int of an integer literal, else None."""
+    return int(value.value) if isinstance(value, Const) and value.dtype.is_int else None

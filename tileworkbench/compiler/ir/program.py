@@ -1,0 +1,61 @@
+"""A whole kernel function at one stage of the compiler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tileworkbench.compiler.diagnostics import Span
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.node import Node, node
+from tileworkbench.compiler.ir.stmt import Stmt
+
+
+class Stage(StrEnum):
+    """Which nodes are legal; see `verify.py` for the table."""
+
+    TILE = "tile"  # what the front end makes
+    PLANNED = "planned"  # with layouts and loop plans
+    SIMT = "simt"  # per-thread code: no tile operators, no fragments
+    CPU = "cpu"  # block loop, serial and vector loops over flat buffers, Pack and MicroGemm
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter: a tensor (`value` is its global Buffer) or a scalar (`value` is its Var).
+
+    `output` says that the caller does not pass it: it is allocated and returned.
+    """
+
+    value: Buffer | Var
+    output: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.value.name
+
+
+@node
+class Program(Node):
+    """A kernel function: parameters, the symbols its shapes are written in, and the body.
+
+    `returns` holds the indices of the output parameters in the order they are returned. `safe_values` are the values read
+    outside a global buffer where it is not zero, by buffer name. `sites[i]` is the Span of operation i (index 0 is
+    unused) and `notes` says why choices were made, for views; neither takes part in equality.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    symbols: tuple[Var, ...]
+    body: Stmt
+    stage: Stage = Stage.TILE
+    target: str = ""
+    returns: tuple[int, ...] = ()
+    safe_values: tuple[tuple[str, Expr], ...] = ()
+    scratch_bytes: int = 0
+    sites: tuple[Span | None, ...] = field(default=(None,), compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def span(self, site: int) -> Span | None:
+        """Where operation `site` is in the user's source."""
+        return self.sites[site] if 0 <= site < len(self.sites) else None

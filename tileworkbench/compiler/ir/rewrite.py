@@ -1,0 +1,125 @@
+"""Walking and rewriting trees. A rewrite that changes nothing returns the object it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Region, Var
+from tileworkbench.compiler.ir.node import InternedNode, Node
+from tileworkbench.compiler.ir.program import Param, Program
+from tileworkbench.compiler.ir.stmt import Seq, Stmt, seq
+
+
+def walk(root: Node) -> Iterator[Node]:
+    """Every node below and including `root`, parents first, in program order."""
+    stack = [root]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack.extend(reversed(current.children()))
+
+
+def statements(root: Stmt) -> Iterator[Stmt]:
+    """Every statement below and including `root`, parents first, in program order."""
+    for found in walk(root):
+        if isinstance(found, Stmt):
+            yield found
+
+
+class Rewriter:
+    """Bottom-up rewriting with a memo table for interned nodes.
+
+    `rewrite_expr` is given every interned node (expression, buffer, region, address) after its children were rewritten, `rewrite_stmt`
+    every statement; both return a replacement or the node itself.
+    """
+
+    def __init__(
+        self,
+        rewrite_expr: Callable[[Any], Any] | None = None,
+        rewrite_stmt: Callable[[Stmt], Stmt] | None = None,
+    ) -> None:
+        self._expr = rewrite_expr
+        self._stmt = rewrite_stmt
+        self._memo: dict[InternedNode, InternedNode] = {}
+
+    def __call__(self, root: Any) -> Any:
+        if isinstance(root, InternedNode):
+            return self._visit_interned(root)
+        made = root.map_children(self)
+        if isinstance(made, Seq):
+            made = _flattened(made)
+        return self._stmt(made) if self._stmt is not None and isinstance(made, Stmt) else made
+
+    def _visit_interned(self, root: InternedNode) -> InternedNode:
+        found = self._memo.get(root)
+        if found is None:
+            found = root.map_children(self._visit_interned)
+            if self._expr is not None:
+                found = self._expr(found)
+            self._memo[root] = found
+        return found
+
+
+def _flattened(body: Seq) -> Stmt:
+    if any(isinstance(stmt, Seq) for stmt in body.stmts):
+        return seq(body.stmts)
+    return body
+
+
+def substitute(root: Any, values: Mapping[Var, Expr]) -> Any:
+    """`root` with each variable of `values` replaced, in expressions only (binders are untouched)."""
+    if not values:
+        return root
+    return Rewriter(lambda found: values.get(found, found) if isinstance(found, Var) else found)(root)
+
+
+def replace_buffers(program: Program, buffers: Mapping[Buffer, Buffer]) -> Program:
+    """`program` with each buffer of `buffers` replaced everywhere, parameters included."""
+    if not buffers:
+        return program
+    body = Rewriter(lambda found: buffers.get(found, found) if isinstance(found, Buffer) else found)(program.body)
+    params = tuple(
+        replace(param, value=buffers[param.value])
+        if isinstance(param.value, Buffer) and param.value in buffers
+        else param
+        for param in program.params
+    )
+    if body is program.body and params == program.params:
+        return program
+    return replace(program, body=body, params=params)
+
+
+def with_body(program: Program, body: Stmt) -> Program:
+    """`program` with another body; itself when it is the same object."""
+    return program if body is program.body else replace(program, body=body)
+
+
+def variables(root: Node) -> list[Var]:
+    """The variables read below `root`, each once, in the order met."""
+    found: dict[Var, None] = {}
+    for current in walk(root):
+        if isinstance(current, Var):
+            found[current] = None
+    return list(found)
+
+
+def buffers_of(root: Node) -> list[Buffer]:
+    """The buffers below `root`, each once, in the order met."""
+    found: dict[Buffer, None] = {}
+    for current in walk(root):
+        if isinstance(current, Buffer):
+            found[current] = None
+    return list(found)
+
+
+def parameters(program: Program) -> list[Buffer]:
+    """The program's tensor parameters."""
+    return [param.value for param in program.params if isinstance(param.value, Buffer)]
+
+
+__all__ = [
+    "Address", "Buffer", "Expr", "Param", "Region", "Rewriter", "buffers_of", "parameters", "replace_buffers", "statements",
+    "substitute", "variables", "walk", "with_body",
+]  # fmt: skip

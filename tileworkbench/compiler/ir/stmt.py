@@ -1,0 +1,159 @@
+"""Statements. Every statement has a `site`: the id of the user's operation it came from, kept by every pass.
+
+`Program.sites[site]` is that operation's Span; 0 means none. Sites do not take part in equality.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from enum import StrEnum
+
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.node import Node, node
+
+
+class LoopKind(StrEnum):
+    """How the iterations of a `For` are executed."""
+
+    SERIAL = "serial"
+    UNROLLED = "unroll"
+    VECTORIZED = "vectorized"
+    BLOCKS = "blocks"  # CPU stage: independent grid blocks, spread over worker threads
+
+
+class Stmt(Node):
+    """Base of all statements."""
+
+    __slots__ = ()
+    site: int
+
+
+@node
+class Seq(Stmt):
+    """Statements one after another. A `Let` or `Alloc` in it is visible in the rest of the sequence."""
+
+    stmts: tuple[Stmt, ...]
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Let(Stmt):
+    """Evaluate `value` once, here, and name it for the rest of the enclosing sequence."""
+
+    var: Var
+    value: Expr
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Alloc(Stmt):
+    """Make `buffer` (contents undefined) for the rest of the enclosing sequence.
+
+    A `local.var` has an initial value. In the CPU stage `offset` is the place in bytes in the worker's scratch arena;
+    None is a stack slot of the block.
+    """
+
+    buffer: Buffer
+    init: Expr | None = None
+    offset: int | None = None
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Store(Stmt):
+    """`buffer[indices] = value` where `predicate` holds. The value has the buffer's dtype (or its vector)."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+    predicate: Expr | None = None
+    site: int = field(default=0, compare=False)
+
+
+@node
+class For(Stmt):
+    """`for var in range(start, stop, step)`; the trip count is fixed on entry."""
+
+    var: Var
+    start: Expr
+    stop: Expr
+    step: Expr
+    kind: LoopKind
+    body: Stmt
+    site: int = field(default=0, compare=False)
+
+
+@node
+class While(Stmt):
+    """Repeat `body` while `cond` holds."""
+
+    cond: Expr
+    body: Stmt
+    site: int = field(default=0, compare=False)
+
+
+@node
+class If(Stmt):
+    """`then` when `cond` holds, else `orelse`."""
+
+    cond: Expr
+    then: Stmt
+    orelse: Stmt | None = None
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Break(Stmt):
+    """Leave the innermost `For` or `While`."""
+
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Continue(Stmt):
+    """Go on with the next iteration of the innermost `For` or `While`."""
+
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Assume(Stmt):
+    """A fact the compiler may rely on."""
+
+    cond: Expr
+    site: int = field(default=0, compare=False)
+
+
+@node
+class DeviceAssert(Stmt):
+    """Stop the kernel with `message` when `cond` does not hold."""
+
+    cond: Expr
+    message: str
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Kernel(Stmt):
+    """One launch: `vars[d]` runs over `grid[d]`, x first, blocks unordered; `threads` are the block's extents x, y, z.
+
+    `swizzle` is the rasterisation hint `(panel size, order)` of `T.use_swizzle`, which permutes the blocks.
+    """
+
+    vars: tuple[Var, ...]
+    grid: tuple[Expr, ...]
+    threads: tuple[int, ...]
+    body: Stmt
+    swizzle: tuple[int, str] | None = None
+    site: int = field(default=0, compare=False)
+
+
+def seq(stmts: list[Stmt] | tuple[Stmt, ...]) -> Stmt:
+    """`stmts` as one statement: nested sequences are flattened, a single statement stays itself."""
+    flat: list[Stmt] = []
+    for stmt in stmts:
+        if isinstance(stmt, Seq):
+            flat.extend(stmt.stmts)
+        else:
+            flat.append(stmt)
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))

@@ -1,0 +1,184 @@
+"""Tile operators and the schedule loops that take them: block-collective, synchronous, observable in program order.
+
+Stages TILE and PLANNED. `PLANNED` adds `Buffer.layout`, `Parallel.loop_layout` and `Pipelined.plan`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Region, Var
+from tileworkbench.compiler.ir.node import node
+from tileworkbench.compiler.ir.stmt import Stmt
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.layout.fragment import Fragment
+
+
+class WarpPolicy(StrEnum):
+    """How the warps of a block share a gemm's result; no meaning for values."""
+
+    SQUARE = "square"
+    FULL_ROW = "full_row"
+    FULL_COL = "full_col"
+
+
+class ReduceKind(StrEnum):
+    """What a reduction or scan combines with."""
+
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+    ABSMAX = "absmax"
+    ABSSUM = "abssum"
+    BITAND = "bitand"
+    BITOR = "bitor"
+    BITXOR = "bitxor"
+
+
+@node
+class Parallel(Stmt):
+    """A block-wide element-wise loop nest over the box `extents`; iterations are independent and unordered."""
+
+    vars: tuple[Var, ...]
+    extents: tuple[Expr, ...]
+    body: Stmt
+    coalesced_width: int | None = None
+    loop_layout: Fragment | None = None
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Pipelined(Stmt):
+    """A serial loop `start .. stop` whose iterations may overlap; every option is scheduling only.
+
+    `order` and `stage` are the user's schedule, one entry per statement of the body, or empty.
+    """
+
+    var: Var
+    start: Expr
+    stop: Expr
+    num_stages: int
+    body: Stmt
+    order: tuple[int, ...] = ()
+    stage: tuple[int, ...] = ()
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Copy(Stmt):
+    """Element-wise copy with a cast to the destination's dtype.
+
+    The iteration space is that of the region whose buffer is nearer the threads (global < shared < fragment or local; the
+    source on a tie); its non-unit dimensions are matched in order with those of the other side. Elements outside the
+    source read as its safe value (zero), those outside the destination are dropped.
+    """
+
+    src: Region
+    dst: Region
+    coalesced_width: int | None = None
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Gemm(Stmt):
+    """`c += op(a) @ op(b)`, or `c = op(a) @ op(b)` where `clear` holds. Accumulates in c's dtype.
+
+    `c` is (M, N); `a` is (M, K), or (K, M) when `transpose_a`; `b` is (K, N), or (N, K) when `transpose_b`; leading unit
+    dimensions are dropped.
+    """
+
+    a: Region
+    b: Region
+    c: Region
+    transpose_a: bool
+    transpose_b: bool
+    clear: Expr
+    policy: WarpPolicy = WarpPolicy.SQUARE
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Fill(Stmt):
+    """Every element of `dst` becomes `value` (of dst's dtype)."""
+
+    dst: Region
+    value: Expr
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Reduce(Stmt):
+    """`dst = reduce(src)` along `dim`, or `dst = combine(dst, reduce(src))` when not `clear`.
+
+    `src` is converted to dst's dtype first. dst has src's shape without `dim`, or with extent 1 there.
+    """
+
+    kind: ReduceKind
+    src: Buffer
+    dst: Buffer
+    dim: int
+    clear: bool
+    nan_propagate: bool = False
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Scan(Stmt):
+    """Inclusive scan of `src` along `dim` into `dst` (which may be `src`), from the end when `reverse`."""
+
+    kind: ReduceKind
+    src: Region
+    dst: Region
+    dim: int
+    reverse: bool
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Pack(Stmt):
+    """CPU stage: copy a `rows` x `cols` matrix into gemm panels, zero outside `valid_rows` x `valid_cols`.
+
+    The matrix element (r, c) is at `src + r * row_stride + c * col_stride` elements, in the dtype of src's buffer. `rows` runs
+    along the panels' outer side (m for operand "a", n for operand "b"), `cols` along k. Element (r, c) goes to element
+    `(r // width) * width * cols + c * width + r % width` after `dst`, cast to the dtype of dst's buffer; the last panel is
+    padded with zeros. Out-of-range elements of src are never read.
+    """
+
+    operand: str
+    src: Address
+    row_stride: Expr
+    col_stride: Expr
+    dst: Address
+    rows: int
+    cols: int
+    valid_rows: Expr
+    valid_cols: Expr
+    width: int
+    site: int = field(default=0, compare=False)
+
+
+@node
+class MicroGemm(Stmt):
+    """CPU stage: `c[m, n] (+)= a[m, k] @ b[k, n]` by register blocks of `mr` x `nr` on instruction set `isa`.
+
+    `b` points to panels of width `nr` as `Pack` makes them; `a` to panels of width `mr`, or, when `lda` is given, to a row-major
+    matrix with that row stride in elements. `c` is row-major with row stride `ldc`. It is overwritten where `clear` holds,
+    else added to.
+    """
+
+    a: Address
+    lda: Expr | None
+    b: Address
+    c: Address
+    ldc: Expr
+    m: int
+    n: int
+    k: int
+    mr: int
+    nr: int
+    clear: Expr
+    isa: str
+    site: int = field(default=0, compare=False)

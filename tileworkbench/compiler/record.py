@@ -1,0 +1,79 @@
+"""What a compilation leaves behind for views: plain, picklable data, no behaviour of its own.
+
+`SCHEMA` is raised whenever a field changes its meaning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tileworkbench.compiler.diagnostics import Note
+from tileworkbench.compiler.ir.program import Program
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The program after one pass. `program` is the object before when the pass changed nothing."""
+
+    name: str
+    doc: str
+    program: Program
+    changed: bool
+    time_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A quantity with the formula it was computed by, in the kernel's symbols."""
+
+    value: float
+    formula: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One step of a compilation, in microseconds."""
+
+    step: str
+    time_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRecord:
+    """Everything about one compilation, in the order it happened.
+
+    `source` is the user's text with its first line number, `program` the front end's Program, `snapshots` one per pass,
+    `code` the generated text, `asm` the machine's, or empty until asked for. `warnings` carry spans. `cached` says where the machine code came from: "", "memory"
+    or "disk".
+    """
+
+    name: str
+    target: str
+    level: str
+    source: str
+    source_file: str
+    first_line: int
+    program: Program
+    snapshots: tuple[Snapshot, ...]
+    code: str
+    entry: str
+    constants: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[Note, ...] = ()
+    timings: tuple[Timing, ...] = ()
+    cached: str = ""
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One measurement: `times_us` are the rounds of one kernel call each."""
+
+    name: str
+    times_us: tuple[float, ...]
+    threads: int
+    clock_note: str
+    flops: float
+    bytes_: float
+    extra: tuple[tuple[str, float], ...] = field(default=())
