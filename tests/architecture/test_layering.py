@@ -45,8 +45,8 @@ def test_every_folder_with_modules_is_a_package() -> None:
             "from tileworkbench.compiler.codegen import llvm",
             "tileworkbench.compiler.passes.split_loops:1: imports 'tileworkbench.compiler.codegen':"
             " 'compiler.passes' may import ['compiler.ir', 'compiler.layout', "
-            "'compiler.diagnostics', 'compiler.target', 'compiler.analysis', 'compiler.ops'] of the "
-            "package, not 'compiler.codegen'",
+            "'compiler.diagnostics', 'compiler.target', 'compiler.analysis', 'compiler.ops'] of "
+            "the package, not 'compiler.codegen'",
         ),
         (
             "tileworkbench.compiler.frontend.builder",

@@ -1,0 +1,98 @@
+"""Fixtures of the browser tests: JupyterLab, Chromium, and a notebook open in both."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.capability import require
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.browser.lab import LabServer, NotebookPage
+
+ARTEFACTS = Path(__file__).parents[2] / ".ci" / "artefacts"
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+_FAILED: pytest.StashKey[bool] = pytest.StashKey()
+
+
+def why_no_browser() -> str | None:
+    """One sentence saying what browser tests miss on this machine, or None."""
+    for module in ("playwright", "jupyterlab"):
+        if importlib.util.find_spec(module) is None:
+            return f"the Python package '{module}' is not installed"
+    from tests.browser.lab import find_chromium
+
+    return None if find_chromium() else "no Chromium or Chrome is installed"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder `browser`."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport]:
+    report = yield
+    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    return report
+
+
+@pytest.fixture(scope="package")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
+    """A running JupyterLab that serves an empty folder, one for all browser tests."""
+    require("browser", why_no_browser())
+    from tests.browser.lab import serve
+
+    with serve(tmp_path_factory.mktemp("lab")) as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def browser(lab: LabServer) -> Iterator[Browser]:
+    """Headless Chromium, one for all browser tests; closed before any other test's event loop."""
+    from playwright.sync_api import sync_playwright
+
+    from tests.browser.lab import find_chromium
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=find_chromium(), args=[*FLAGS])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_notebook(
+    lab: LabServer, browser: Browser, request: pytest.FixtureRequest
+) -> Iterator[Callable[[str], NotebookPage]]:
+    """Opens a notebook of the server's folder in a fresh profile.
+
+    After a failed test each page's picture is kept in `.ci/artefacts`; in any case the kernels end.
+    """
+    from tests.browser.lab import NotebookPage
+
+    opened: list[NotebookPage] = []
+
+    def open_one(notebook: str) -> NotebookPage:
+        context = browser.new_context(viewport={"width": 1400, "height": 1800})
+        opened.append(NotebookPage(context.new_page(), lab))
+        opened[-1].load(notebook)
+        return opened[-1]
+
+    yield open_one
+    for number, notebook in enumerate(opened):
+        if request.node.stash.get(_FAILED, False):
+            notebook.screenshot(ARTEFACTS / f"{request.node.name}-{number}.png")
+        notebook.page.context.close()
+    lab.stop_kernels()

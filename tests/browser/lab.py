@@ -1,0 +1,214 @@
+"""A real JupyterLab server for browser tests, and a notebook opened in it.
+
+The server is this interpreter's, bound to the loopback interface, with settings, workspaces and
+run-time files of its own, so that a developer's configuration neither helps nor harms.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Locator, Page, Route
+
+START_SECONDS = 60
+OPEN_MS = 90_000  # a cold JupyterLab on two busy cores
+RUN_MS = 300_000
+
+# JupyterLab keeps only the visible cells in the page unless told otherwise.
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "notebook-extension/tracker": {"windowingMode": "none"},
+    "apputils-extension/notification": {
+        "checkForUpdates": False,
+        "doNotDisturbMode": True,
+        "fetchNews": "false",
+    },
+}
+
+
+def find_chromium() -> str | None:
+    """The path of an installed Chromium or Chrome, or None. CHROMIUM overrides the search."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    candidates = [os.environ.get("CHROMIUM"), *map(shutil.which, names)]
+    return next((path for path in candidates if path), None)
+
+
+@dataclass(frozen=True, slots=True)
+class LabServer:
+    """A running JupyterLab: its address, token and the folder it serves."""
+
+    url: str
+    token: str
+    root: Path
+
+    def request(self, path: str, method: str = "GET") -> Any:
+        """Call the server's REST API; returns the decoded JSON, or None for an empty body."""
+        headers = {"Authorization": f"token {self.token}"}
+        request = urllib.request.Request(f"{self.url}{path}", method=method, headers=headers)
+        with urllib.request.urlopen(request, timeout=10) as response:
+            body = response.read()
+        return json.loads(body) if body else None
+
+    def stop_kernels(self) -> None:
+        """End every session, so that one test's kernel takes no memory from the next."""
+        for session in self.request("/api/sessions"):
+            self.request(f"/api/sessions/{session['id']}", "DELETE")
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[LabServer]:
+    """Run JupyterLab in `folder`, serving `folder/root`, until the block ends."""
+    root, settings = folder / "root", folder / "settings"
+    root.mkdir()
+    for name, values in _SETTINGS.items():
+        path = settings / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = LabServer(f"http://127.0.0.1:{port}", secrets.token_hex(16), root)
+    command = [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        "--expose-app-in-browser",
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={server.token}",
+        f"--ServerApp.root_dir={root}",
+    ]
+    environment = {
+        **os.environ,
+        "IPYTHONDIR": str(folder / "ipython"),
+        "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTER_DATA_DIR": str(folder / "data"),
+        "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, whatever the user installed
+        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+        "JUPYTERLAB_SETTINGS_DIR": str(settings),
+        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+    }
+    log = folder / "server.log"
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=stream, stderr=subprocess.STDOUT
+        )
+        try:
+            _wait_until_up(server, process, log)
+            yield server
+            server.stop_kernels()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait_until_up(server: LabServer, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            server.request("/api/status")
+            return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.2)
+    raise RuntimeError(f"JupyterLab did not start:\n{log.read_text(errors='replace')[-4000:]}")
+
+
+@dataclass
+class NotebookPage:
+    """One notebook, open in the browser.
+
+    `errors` collects uncaught exceptions of the page's scripts; `outside` collects requests to any
+    host but the server, none of which is let through.
+    """
+
+    page: Page
+    server: LabServer
+    errors: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.route("**/*", self._guard)
+
+    def load(self, notebook: str) -> None:
+        """Open `notebook` (a path under the server's root) and wait for its kernel.
+
+        The notebook's metadata must name a kernel: JupyterLab asks for one otherwise.
+        """
+        address = f"{self.server.url}/lab/tree/{notebook}?reset&token={self.server.token}"
+        self.page.goto(address, timeout=OPEN_MS)
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=OPEN_MS)
+        self.page.wait_for_function(
+            "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel"
+            "?.status === 'idle'",
+            timeout=OPEN_MS,
+        )
+
+    def _guard(self, route: Route) -> None:
+        address = urlsplit(route.request.url)
+        if address.scheme in ("http", "https", "ws", "wss") and address.hostname != "127.0.0.1":
+            self.outside.append(route.request.url)
+            route.abort()
+        else:
+            route.continue_()
+
+    def execute(self, command: str) -> None:
+        """Run a JupyterLab command, as its menu entry would, and wait until it is done."""
+        self.page.set_default_timeout(RUN_MS)
+        self.page.evaluate("name => window.jupyterapp.commands.execute(name)", command)
+
+    def run_all(self) -> None:
+        """Run every cell and wait until the kernel is idle again."""
+        self.execute("notebook:run-all-cells")
+        self.wait_idle()
+
+    def run_cell(self, index: int) -> None:
+        """Run the cell at `index` as a click into it and the run button would."""
+        self.cell(index).locator(".jp-InputPrompt").click()
+        self.execute("notebook:run-cell")
+        self.wait_idle()
+
+    def wait_idle(self) -> None:
+        """Wait until no cell is queued or running and the kernel says it is idle."""
+        self.page.wait_for_function(
+            "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status"
+            " === 'idle' && ![...document.querySelectorAll('.jp-InputPrompt')]"
+            ".some(prompt => prompt.textContent.includes('*'))",
+            timeout=RUN_MS,
+        )
+
+    def cell(self, index: int) -> Locator:
+        """The cell at `index`, counted from 0 with markdown cells included."""
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
+
+    def output(self, index: int) -> Locator:
+        """The output area of the code cell at `index`."""
+        return self.cell(index).locator(".jp-OutputArea-output")
+
+    def cell_errors(self) -> list[str]:
+        """The text of every error output in the notebook."""
+        selector = ".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error']"
+        return self.page.locator(selector).all_inner_texts()
+
+    def screenshot(self, path: Path) -> None:
+        """Write the page as it looks now to `path`, a PNG file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=path)
