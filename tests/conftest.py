@@ -14,7 +14,10 @@ _PASSED: pytest.StashKey[set[str]] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    required_capabilities()  # a misspelt variable must stop the run, not weaken it
+    try:
+        required_capabilities()
+    except ValueError as error:  # a misspelt variable must stop the run, not weaken it
+        raise pytest.UsageError(str(error)) from error
     config.stash[_PASSED] = set()
     # Compiled kernels and measured ceilings go to a folder of this run: no test sees what an
     # earlier run cached, and none writes into the user's cache. Child processes inherit it.
