@@ -1,0 +1,70 @@
+# Set-up happens once, in .venv of this folder, and again when pyproject.toml or constraints.txt change.
+#
+#   make lab        JupyterLab on the quickstart notebook
+#   make demo       the same kernel without a browser: compile, check, measure, write an HTML page
+#   make test       every test but the slow ones, and the notebooks
+#   make test-all   the slow ones too
+#   make check      ruff, mypy and the fast tests: what to run before a commit
+#   make clean      remove the environment and the caches
+#
+# PYTHON=python3.12 chooses the interpreter that .venv is made with (3.11 or later).
+
+PYTHON ?= python3
+NOTEBOOK ?= notebooks/01_quickstart.ipynb
+LAB_FLAGS ?=
+PYTEST_FLAGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALL := $(PY) -m pip install --quiet -c constraints.txt
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 \
+	--nbval-sanitize-with tileworkbench/nbval_sanitize.cfg
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The notebooks' kernel is this environment's, whatever is installed for the user.
+export JUPYTER_PREFER_ENV_PATH := 1
+
+.PHONY: help setup lab demo test test-all check clean
+
+help:
+	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
+
+setup: $(VENV)/.lab
+
+# JupyterLab refuses to run as root unless told otherwise; in a container root is the usual user.
+lab: $(VENV)/.lab
+	$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_FLAGS) $(NOTEBOOK)
+
+demo: $(VENV)/.lab
+	$(PY) -m tileworkbench.demo
+
+test: $(VENV)/.test
+	$(PY) -m pytest $(NBVAL) $(PYTEST_FLAGS) tests notebooks
+
+test-all: $(VENV)/.test
+	$(PY) -m pytest $(NBVAL) -m "" $(PYTEST_FLAGS) tests notebooks
+
+check: $(VENV)/.test
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(PY) -m pytest -q -m "not slow and not browser" $(PYTEST_FLAGS) tests
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "tileworkbench needs Python 3.11 or later; choose one: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.lab: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing tileworkbench with JupyterLab into $(VENV) (a few minutes the first time)"
+	@$(INSTALL) --editable '.[lab]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.lab
+	@echo "Installing the test tools into $(VENV)"
+	@$(INSTALL) --editable '.[lab,test]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .ci/artefacts
+	find tileworkbench tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

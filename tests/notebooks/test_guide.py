@@ -1,0 +1,92 @@
+"""The committed notebooks: their shape here, their outputs by nbval in `make test`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GUIDE = ("01_quickstart", "02_layouts", "03_roofline")
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+CELLS = 15
+MEGABYTE = 1 << 20
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request: pytest.FixtureRequest) -> nbformat.NotebookNode:
+    return nbformat.read(request.param, as_version=4)
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def bundles(notebook: nbformat.NotebookNode) -> Iterator[nbformat.NotebookNode]:
+    for cell in code_cells(notebook):
+        for output in cell.outputs:
+            if "data" in output:
+                yield output.data
+
+
+def test_the_guide_is_complete() -> None:
+    assert [name for name in GUIDE if name not in {path.stem for path in NOTEBOOKS}] == []
+
+
+def test_is_valid_and_short(notebook: nbformat.NotebookNode) -> None:
+    nbformat.validate(notebook)
+    assert len(notebook.cells) <= CELLS
+    assert len(nbformat.writes(notebook)) < MEGABYTE
+
+
+def test_second_cell_runs_code(notebook: nbformat.NotebookNode) -> None:
+    assert [cell.cell_type for cell in notebook.cells[:2]] == ["markdown", "code"]
+
+
+def test_was_run_from_top_to_bottom(notebook: nbformat.NotebookNode) -> None:
+    counts = [cell.execution_count for cell in code_cells(notebook)]
+    assert counts == list(range(1, len(counts) + 1))
+    assert notebook.metadata.kernelspec.name == "python3"
+
+
+def test_reads_without_a_kernel(notebook: nbformat.NotebookNode) -> None:
+    """Stored widget state would hide the text/html fallback in exports."""
+    assert "widgets" not in notebook.metadata
+    for data in bundles(notebook):
+        assert "text/plain" in data
+        assert WIDGET not in data or "text/html" in data
+        for stripped in ("<script", "<style", "<svg", "<iframe", "http://", "https://"):
+            assert stripped not in data.get("text/html", "")
+
+
+def test_names_no_path_of_the_machine_that_ran_it(notebook: nbformat.NotebookNode) -> None:
+    text = "\n".join(str(cell.outputs) for cell in code_cells(notebook))
+    assert [place for place in ("/home/", "/root/", "/tmp/", "/work/") if place in text] == []
+
+
+@pytest.mark.parametrize(("printed", "status"), [("4\n", 0), ("5\n", 1)])
+def test_nbval_compares_outputs(tmp_path: Path, printed: str, status: int) -> None:
+    """The strict run that `make test` makes does notice a wrong output."""
+    output = nbformat.v4.new_output("stream", name="stdout", text=printed)
+    cell = nbformat.v4.new_code_cell("print(2 + 2)", outputs=[output], execution_count=1)
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    content = nbformat.v4.new_notebook(cells=[cell], metadata=metadata)
+    nbformat.write(content, tmp_path / "sum.ipynb")
+    sanitize = ROOT / "tileworkbench" / "nbval_sanitize.cfg"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval"),
+            *("--nbval-current-env", "--nbval-sanitize-with", str(sanitize), str(tmp_path)),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout
