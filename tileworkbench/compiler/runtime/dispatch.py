@@ -1,0 +1,99 @@
+"""The native half of a launch (`dispatch_ir`), linked into this process, as ctypes functions."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tileworkbench.compiler.runtime import host
+from tileworkbench.compiler.runtime.dispatch_ir import (
+    PORTABLE_SYMBOLS,
+    POSIX_SYMBOLS,
+    dispatch_ir,
+)
+from tileworkbench.compiler.runtime.llvm import compile_object, load_object, native_target
+
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Functions of the native worker pool; `thread` is the address of the thread's main
+    function."""
+
+    init: Callable[[int, int], None]
+    close: Callable[[int], None]
+    run: Callable[[int, int], int]
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """The functions of `dispatch_ir`. Each releases Python's lock while it runs; addresses are
+    plain integers.
+
+    `guard_enter` and `guard_leave` are None, like `pool`, where the system has no POSIX signals and
+    threads.
+    """
+
+    run_serial: Callable[[int], int]
+    run_openmp: Callable[[int, int, int], int]
+    work: Callable[[int], None]
+    interrupt_flag: int
+    never_flag: int
+    guard_enter: Callable[[], None] | None
+    guard_leave: Callable[[], None] | None
+    pool: Pool | None
+
+
+def dispatch() -> Dispatch:
+    """The process's dispatch functions, compiled on first use."""
+    with _lock:
+        return _load()
+
+
+def is_posix() -> bool:
+    """Whether this system has sigaction and POSIX threads in its C library."""
+    return os.name == "posix"
+
+
+@functools.cache
+def _load() -> Dispatch:
+    posix = is_posix()
+    text = dispatch_ir(host.architecture(), posix)
+    symbols = (*PORTABLE_SYMBOLS, *POSIX_SYMBOLS) if posix else PORTABLE_SYMBOLS
+    # It is not worth optimising, and compiling it is part of the first kernel's latency.
+    code = compile_object(text, native_target("generic"), (), codegen_level=0)
+    # Permanent: pool threads and a late signal may be inside until the process ends.
+    library = load_object(code, symbols[0], symbols[1:], permanent=True)
+    address = library.symbols
+    integer, pointer = ctypes.c_int, ctypes.c_void_p
+
+    def function(name: str, result: type | None, *arguments: type) -> Callable[..., Any]:
+        return ctypes.CFUNCTYPE(result, *arguments)(address[name])
+
+    pool = guard_enter = guard_leave = None
+    if posix:
+        guard_enter = function("tw_guard_enter", None)
+        guard_leave = function("tw_guard_leave", None)
+        pool = Pool(
+            init=function("tw_pool_init", None, pointer, ctypes.c_int64),
+            close=function("tw_pool_close", None, pointer),
+            run=function("tw_run_pool", integer, pointer, pointer),
+            thread=address["tw_pool_thread"],
+        )
+    return Dispatch(
+        run_serial=function("tw_run_serial", integer, pointer),
+        run_openmp=function("tw_run_openmp", integer, pointer, pointer, integer),
+        work=function("tw_work", None, pointer),
+        interrupt_flag=address["tw_interrupt_flag"],
+        never_flag=address["tw_never_flag"],
+        guard_enter=guard_enter,
+        guard_leave=guard_leave,
+        pool=pool,
+    )

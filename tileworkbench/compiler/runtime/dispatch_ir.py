@@ -1,0 +1,350 @@
+"""The native half of a launch: block dispatch, the worker pool and the interrupt handler, as LLVM
+IR.
+
+It is compiled once per process. Everything here runs without Python's lock.
+
+A *launch record* is an array of 8-byte words; the first two cache lines are written by the
+workers::
+
+    0        next block to hand out
+    8        workers that have arrived (the number of the next one's scratch area)
+    9        first nonzero return code (i32)
+    16 entry, 17 arguments, 18 flag, 19 scratch, 20 bytes of scratch per worker, 21 blocks, 22
+    blocks handed out at once 23 ...   the argument slots (word 17 points here)
+
+A *pool* has a mutex, two condition variables, the current record ("job") and counters. Nobody waits
+for a worker that has not arrived: the submitting thread works too, then withdraws the job and waits
+only for those inside it.
+"""
+
+from __future__ import annotations
+
+NEXT_WORD, ARRIVED_WORD, CODE_WORD = 0, 8, 9
+ENTRY_WORD, ARGUMENTS_WORD, FLAG_WORD, SCRATCH_WORD = 16, 17, 18, 19
+SLOTS_WORD = 23
+POOL_BYTES = 512
+
+_LAUNCH = """
+%Record = type { i64, [7 x i64], i64, i32, [6 x i64], ptr, ptr, ptr, ptr, i64, i64, i64 }
+
+@tw_interrupt_flag = global i32 0, align 64
+@tw_never_flag = global i32 0, align 64
+
+define void @tw_work(ptr %record) {
+  %next_at = getelementptr %Record, ptr %record, i64 0, i32 0
+  %arrived_at = getelementptr %Record, ptr %record, i64 0, i32 2
+  %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
+  %entry_at = getelementptr %Record, ptr %record, i64 0, i32 5
+  %arguments_at = getelementptr %Record, ptr %record, i64 0, i32 6
+  %flag_at = getelementptr %Record, ptr %record, i64 0, i32 7
+  %scratch_at = getelementptr %Record, ptr %record, i64 0, i32 8
+  %stride_at = getelementptr %Record, ptr %record, i64 0, i32 9
+  %blocks_at = getelementptr %Record, ptr %record, i64 0, i32 10
+  %chunk_at = getelementptr %Record, ptr %record, i64 0, i32 11
+  %entry = load ptr, ptr %entry_at
+  %arguments = load ptr, ptr %arguments_at
+  %flag = load ptr, ptr %flag_at
+  %base = load ptr, ptr %scratch_at
+  %stride = load i64, ptr %stride_at
+  %blocks = load i64, ptr %blocks_at
+  %chunk = load i64, ptr %chunk_at
+  %number = atomicrmw add ptr %arrived_at, i64 1 monotonic
+  %offset = mul i64 %number, %stride
+  %scratch = getelementptr i8, ptr %base, i64 %offset
+  br label %take
+take:
+  %begin = atomicrmw add ptr %next_at, i64 %chunk monotonic
+  %empty = icmp sge i64 %begin, %blocks
+  br i1 %empty, label %done, label %run
+run:
+  %limit = add i64 %begin, %chunk
+  %over = icmp sgt i64 %limit, %blocks
+  %end = select i1 %over, i64 %blocks, i64 %limit
+  %code = call i32 %entry(ptr %arguments, i64 %begin, i64 %end, ptr %flag, ptr %scratch)
+  %good = icmp eq i32 %code, 0
+  br i1 %good, label %take, label %stop
+stop:
+  ; the first report wins, and no further block is handed out
+  %first = cmpxchg ptr %code_at, i32 0, i32 %code seq_cst seq_cst
+  store atomic i64 %blocks, ptr %next_at monotonic, align 8
+  br label %done
+done:
+  ret void
+}
+
+define private void @reset(ptr %record) {
+  %arrived_at = getelementptr %Record, ptr %record, i64 0, i32 2
+  %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
+  store i64 0, ptr %record
+  store i64 0, ptr %arrived_at
+  store i32 0, ptr %code_at
+  ret void
+}
+
+define i32 @tw_run_serial(ptr %record) {
+  call void @reset(ptr %record)
+  %chunk_at = getelementptr %Record, ptr %record, i64 0, i32 11
+  %blocks_at = getelementptr %Record, ptr %record, i64 0, i32 10
+  %blocks = load i64, ptr %blocks_at
+  store i64 %blocks, ptr %chunk_at
+  call void @tw_work(ptr %record)
+  %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
+  %code = load i32, ptr %code_at
+  ret i32 %code
+}
+
+; `parallel` is GOMP_parallel(function, data, threads, flags), the entry of libgomp that compilers
+; emit calls to; the OpenMP runtimes of LLVM and Intel export it too.
+define i32 @tw_run_openmp(ptr %record, ptr %parallel, i32 %threads) {
+  call void @reset(ptr %record)
+  call void %parallel(ptr @tw_work, ptr %record, i32 %threads, i32 0)
+  %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
+  %code = load atomic i32, ptr %code_at acquire, align 4
+  ret i32 %code
+}
+"""
+
+_POSIX = """
+%Pool = type { [128 x i8], [128 x i8], [128 x i8], i64, ptr, i64, i64, i64, i64 }
+
+@old_action = private global [256 x i8] zeroinitializer, align 16
+@new_action = private global [256 x i8] zeroinitializer, align 16
+@old_handler = private global ptr null
+@installed = private global i32 0
+
+declare i32 @sigaction(i32, ptr, ptr)
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+{pause_declaration}
+
+; The handler of SIGINT (2) during a launch of the main thread. It passes the signal on to the
+; handler it replaced, so that Python notes it as always. The extra arguments are for handlers
+; installed with SA_SIGINFO.
+define private void @on_interrupt(i32 %signal, ptr %information, ptr %context) {
+  store atomic i32 1, ptr @tw_interrupt_flag seq_cst, align 4
+  %handler = load atomic ptr, ptr @old_handler monotonic, align 8
+  call void %handler(i32 %signal, ptr %information, ptr %context)
+  ret void
+}
+
+; The first word of struct sigaction is the handler on every system with one; the rest is copied as
+; it is.
+define void @tw_guard_enter() {
+  store atomic i32 0, ptr @tw_interrupt_flag seq_cst, align 4
+  %failed = call i32 @sigaction(i32 2, ptr null, ptr @new_action)
+  %handler = load ptr, ptr @new_action
+  %word = ptrtoint ptr %handler to i64
+  ; SIG_DFL is 0, SIG_IGN 1: the process is to die of the signal, or not to notice it
+  %is_special = icmp ule i64 %word, 1
+  %is_ours = icmp eq ptr %handler, @on_interrupt
+  %is_failed = icmp ne i32 %failed, 0
+  %skip_a = or i1 %is_special, %is_ours
+  %skip = or i1 %skip_a, %is_failed
+  br i1 %skip, label %done, label %install
+install:
+  call void @llvm.memcpy.p0.p0.i64(ptr @old_action, ptr @new_action, i64 256, i1 false)
+  store atomic ptr %handler, ptr @old_handler seq_cst, align 8
+  store ptr @on_interrupt, ptr @new_action
+  store i32 1, ptr @installed
+  %ignored = call i32 @sigaction(i32 2, ptr @new_action, ptr null)
+  br label %done
+done:
+  ret void
+}
+
+define void @tw_guard_leave() {
+  %installed = load i32, ptr @installed
+  %is_installed = icmp ne i32 %installed, 0
+  br i1 %is_installed, label %restore, label %done
+restore:
+  %ignored = call i32 @sigaction(i32 2, ptr @old_action, ptr null)
+  store i32 0, ptr @installed
+  br label %done
+done:
+  ret void
+}
+
+define void @tw_pool_init(ptr %pool, i64 %spins) {
+  %wake = getelementptr %Pool, ptr %pool, i64 0, i32 1
+  %idle = getelementptr %Pool, ptr %pool, i64 0, i32 2
+  %spins_at = getelementptr %Pool, ptr %pool, i64 0, i32 8
+  %a = call i32 @pthread_mutex_init(ptr %pool, ptr null)
+  %b = call i32 @pthread_cond_init(ptr %wake, ptr null)
+  %c = call i32 @pthread_cond_init(ptr %idle, ptr null)
+  store i64 %spins, ptr %spins_at
+  ret void
+}
+
+; Ends the pool's threads, each when it has nothing to do.
+define void @tw_pool_close(ptr %pool) {
+  %wake = getelementptr %Pool, ptr %pool, i64 0, i32 1
+  %closed_at = getelementptr %Pool, ptr %pool, i64 0, i32 7
+  %generation_at = getelementptr %Pool, ptr %pool, i64 0, i32 3
+  %a = call i32 @pthread_mutex_lock(ptr %pool)
+  store i64 1, ptr %closed_at
+  %b = atomicrmw add ptr %generation_at, i64 1 seq_cst
+  %c = call i32 @pthread_cond_broadcast(ptr %wake)
+  %d = call i32 @pthread_mutex_unlock(ptr %pool)
+  ret void
+}
+
+; A worker's life. `seen` is the generation of the job that it has done already.
+define ptr @tw_pool_thread(ptr %pool) {
+entry:
+  %wake = getelementptr %Pool, ptr %pool, i64 0, i32 1
+  %idle = getelementptr %Pool, ptr %pool, i64 0, i32 2
+  %generation_at = getelementptr %Pool, ptr %pool, i64 0, i32 3
+  %job_at = getelementptr %Pool, ptr %pool, i64 0, i32 4
+  %inside_at = getelementptr %Pool, ptr %pool, i64 0, i32 5
+  %closed_at = getelementptr %Pool, ptr %pool, i64 0, i32 7
+  %spins_at = getelementptr %Pool, ptr %pool, i64 0, i32 8
+  %spins = load i64, ptr %spins_at
+  br label %rest
+rest:
+  %seen = phi i64 [ 0, %entry ], [ %generation, %finished ]
+  br label %spin
+spin:
+  %count = phi i64 [ 0, %rest ], [ %count_next, %pause ]
+  %now = load atomic i64, ptr %generation_at monotonic, align 8
+  %changed = icmp ne i64 %now, %seen
+  %tired = icmp uge i64 %count, %spins
+  %stop = or i1 %changed, %tired
+  br i1 %stop, label %lock, label %pause
+pause:
+  {pause}
+  %count_next = add i64 %count, 1
+  br label %spin
+lock:
+  %a = call i32 @pthread_mutex_lock(ptr %pool)
+  br label %look
+look:
+  %closed = load i64, ptr %closed_at
+  %is_closed = icmp ne i64 %closed, 0
+  br i1 %is_closed, label %leave, label %compare
+compare:
+  %generation = load atomic i64, ptr %generation_at monotonic, align 8
+  %job = load ptr, ptr %job_at
+  %is_new = icmp ne i64 %generation, %seen
+  %is_open = icmp ne ptr %job, null
+  %take = and i1 %is_new, %is_open
+  br i1 %take, label %work, label %sleep
+sleep:
+  %b = call i32 @pthread_cond_wait(ptr %wake, ptr %pool)
+  br label %look
+work:
+  %inside = load i64, ptr %inside_at
+  %inside_more = add i64 %inside, 1
+  store atomic i64 %inside_more, ptr %inside_at monotonic, align 8
+  %c = call i32 @pthread_mutex_unlock(ptr %pool)
+  call void @tw_work(ptr %job)
+  %d = call i32 @pthread_mutex_lock(ptr %pool)
+  %still = load i64, ptr %inside_at
+  %inside_less = sub i64 %still, 1
+  store atomic i64 %inside_less, ptr %inside_at monotonic, align 8
+  %is_last = icmp eq i64 %inside_less, 0
+  br i1 %is_last, label %notify, label %finished
+notify:
+  %e = call i32 @pthread_cond_signal(ptr %idle)
+  br label %finished
+finished:
+  %f = call i32 @pthread_mutex_unlock(ptr %pool)
+  br label %rest
+leave:
+  %g = call i32 @pthread_mutex_unlock(ptr %pool)
+  ret ptr null
+}
+
+; A pool that is busy with another thread's launch leaves this one to its caller alone.
+define i32 @tw_run_pool(ptr %record, ptr %pool) {
+entry:
+  %wake = getelementptr %Pool, ptr %pool, i64 0, i32 1
+  %idle = getelementptr %Pool, ptr %pool, i64 0, i32 2
+  %generation_at = getelementptr %Pool, ptr %pool, i64 0, i32 3
+  %job_at = getelementptr %Pool, ptr %pool, i64 0, i32 4
+  %inside_at = getelementptr %Pool, ptr %pool, i64 0, i32 5
+  %busy_at = getelementptr %Pool, ptr %pool, i64 0, i32 6
+  %spins_at = getelementptr %Pool, ptr %pool, i64 0, i32 8
+  %spins = load i64, ptr %spins_at
+  %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
+  call void @reset(ptr %record)
+  %a = call i32 @pthread_mutex_lock(ptr %pool)
+  %busy = load i64, ptr %busy_at
+  %is_free = icmp eq i64 %busy, 0
+  br i1 %is_free, label %post, label %alone
+alone:
+  %b = call i32 @pthread_mutex_unlock(ptr %pool)
+  call void @tw_work(ptr %record)
+  br label %result
+post:
+  store i64 1, ptr %busy_at
+  store ptr %record, ptr %job_at
+  %old = atomicrmw add ptr %generation_at, i64 1 seq_cst
+  %c = call i32 @pthread_cond_broadcast(ptr %wake)
+  %d = call i32 @pthread_mutex_unlock(ptr %pool)
+  call void @tw_work(ptr %record)
+  %e = call i32 @pthread_mutex_lock(ptr %pool)
+  store ptr null, ptr %job_at
+  %f = call i32 @pthread_mutex_unlock(ptr %pool)
+  br label %spin
+spin:
+  %count = phi i64 [ 0, %post ], [ %count_next, %pause ]
+  %inside = load atomic i64, ptr %inside_at monotonic, align 8
+  %is_empty = icmp eq i64 %inside, 0
+  %tired = icmp uge i64 %count, %spins
+  %stop = or i1 %is_empty, %tired
+  br i1 %stop, label %lock, label %pause
+pause:
+  {pause}
+  %count_next = add i64 %count, 1
+  br label %spin
+lock:
+  %g = call i32 @pthread_mutex_lock(ptr %pool)
+  br label %look
+look:
+  %left = load i64, ptr %inside_at
+  %all_left = icmp eq i64 %left, 0
+  br i1 %all_left, label %close, label %sleep
+sleep:
+  %h = call i32 @pthread_cond_wait(ptr %idle, ptr %pool)
+  br label %look
+close:
+  store i64 0, ptr %busy_at
+  %i = call i32 @pthread_mutex_unlock(ptr %pool)
+  br label %result
+result:
+  %code = load atomic i32, ptr %code_at acquire, align 4
+  ret i32 %code
+}
+"""
+
+_PAUSES = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+}
+
+PORTABLE_SYMBOLS = (
+    "tw_run_serial",
+    "tw_run_openmp",
+    "tw_work",
+    "tw_interrupt_flag",
+    "tw_never_flag",
+)
+POSIX_SYMBOLS = (
+    *("tw_guard_enter", "tw_guard_leave", "tw_pool_init", "tw_pool_close", "tw_pool_thread"),
+    "tw_run_pool",
+)
+
+
+def dispatch_ir(architecture: str, posix: bool) -> str:
+    """The module's text for `architecture` (x86_64, aarch64, other); the pool and the handler only
+    if `posix`."""
+    if not posix:
+        return _LAUNCH
+    declaration, pause = _PAUSES.get(architecture, ("", ""))
+    return _LAUNCH + _POSIX.replace("{pause_declaration}", declaration).replace("{pause}", pause)

@@ -1,0 +1,164 @@
+"""Facts about this machine: processor, features, cores, cache sizes, and the way to LLVM.
+
+Importing this module touches nothing; every fact is looked up on first use and kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from tileworkbench.compiler.diagnostics import UnsupportedError
+
+_SYSFS_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_CPUINFO = Path("/proc/cpuinfo")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+_llvm_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSizes:
+    """Data cache sizes in bytes as one core sees them; `l3` is 0 on a machine without one."""
+
+    l1: int
+    l2: int
+    l3: int
+
+
+# What nearly every processor of the last ten years has at least; used where the system tells
+# nothing.
+_TYPICAL = CacheSizes(l1=32 << 10, l2=512 << 10, l3=8 << 20)
+
+
+@functools.cache
+def _initialized_llvm() -> ModuleType:
+    try:
+        import llvmlite.binding as binding
+    except (ImportError, OSError) as error:
+        raise UnsupportedError(
+            f"running kernels on the CPU needs llvmlite, which cannot be imported ({error})",
+            hint="pip install llvmlite",
+        ) from error
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    module: ModuleType = binding
+    return module
+
+
+def llvm_binding() -> ModuleType:
+    """`llvmlite.binding` with the native target initialised; `UnsupportedError` without
+    llvmlite."""
+    with _llvm_lock:
+        return _initialized_llvm()
+
+
+@functools.cache
+def llvm_version() -> str:
+    """The versions of llvmlite and of the LLVM in it, e.g. ``llvmlite 0.50.0, LLVM 22.1.0``."""
+    binding = llvm_binding()
+    import llvmlite
+
+    llvm = ".".join(map(str, binding.llvm_version_info))
+    return f"llvmlite {llvmlite.__version__}, LLVM {llvm}"
+
+
+@functools.cache
+def cpu_name() -> str:
+    """LLVM's name of this processor, e.g. ``znver5``; on a virtual machine it may name another
+    model."""
+    return str(llvm_binding().get_host_cpu_name())
+
+
+@functools.cache
+def cpu_features() -> frozenset[str]:
+    """LLVM's names of the instruction set extensions that this processor has and the system
+    enables."""
+    return frozenset(name for name, present in _feature_table().items() if present)
+
+
+@functools.cache
+def cpu_feature_string() -> str:
+    """Every feature LLVM knows for this architecture as ``+name`` or ``-name``, sorted, with
+    commas."""
+    table = _feature_table()
+    return ",".join(f"{'+' if table[name] else '-'}{name}" for name in sorted(table))
+
+
+def _feature_table() -> dict[str, bool]:
+    # llvmlite raises where LLVM has no detection for the architecture; then only the baseline is
+    # known.
+    try:
+        return dict(llvm_binding().get_host_cpu_features())
+    except RuntimeError:
+        return {}
+
+
+def architecture() -> str:
+    """``x86_64``, ``aarch64`` or what the system calls it, in one spelling on every system."""
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def core_count() -> int:
+    """Cores that this process may use (its affinity mask where the system has one), at least 1."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
+
+
+@functools.cache
+def cache_sizes() -> CacheSizes:
+    """Data cache sizes from sysfs; typical sizes for a level that the system does not describe."""
+    found = _read_sysfs_caches(_SYSFS_CACHES)
+    if not found:
+        return _TYPICAL
+    return CacheSizes(
+        l1=found.get(1, _TYPICAL.l1), l2=found.get(2, _TYPICAL.l2), l3=found.get(3, 0)
+    )
+
+
+def _read_sysfs_caches(root: Path) -> dict[int, int]:
+    """Cache level -> bytes, from a directory laid out as /sys/devices/system/cpu/cpu0/cache."""
+    sizes: dict[int, int] = {}
+    for index in sorted(root.glob("index*")):
+        try:
+            kind = (index / "type").read_text().strip()
+            level = int((index / "level").read_text())
+            size = _parse_size((index / "size").read_text())
+        except (OSError, ValueError):
+            continue
+        if kind != "Instruction":
+            sizes[level] = size
+    return sizes
+
+
+def _parse_size(text: str) -> int:
+    """Bytes in a sysfs size such as ``48K``; `ValueError` for anything else."""
+    text = text.strip()
+    if text and text[-1] in _UNITS:
+        return int(text[:-1]) * _UNITS[text[-1]]
+    return int(text)
+
+
+@functools.cache
+def machine_name() -> str:
+    """A short name for reports, e.g. ``AMD EPYC, 2 cores``; needs no LLVM."""
+    cores = core_count()
+    return f"{_processor_brand()}, {cores} core{'' if cores == 1 else 's'}"
+
+
+def _processor_brand() -> str:
+    try:
+        lines = _CPUINFO.read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            return " ".join(value.split())
+    return platform.processor() or architecture()

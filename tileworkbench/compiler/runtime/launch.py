@@ -1,0 +1,193 @@
+"""Running compiled code over a grid: the launch record, threads, interrupts, errors.
+
+`Launcher` is the path of every call, so it is written for few Python operations: one `pack_into`,
+one or three native calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from threading import get_ident, main_thread
+
+from tileworkbench.compiler.diagnostics import ArgumentError, DeviceAssertError, Interrupted
+from tileworkbench.compiler.runtime import dispatch_ir as words
+from tileworkbench.compiler.runtime.dispatch import dispatch
+from tileworkbench.compiler.runtime.llvm import NativeFunction
+from tileworkbench.compiler.runtime.threads import get_num_threads, team_for
+
+# Below this a launch stays on its caller's core: waking an idle team can take longer than the work.
+SERIAL_BELOW_NS = 150_000
+_PAGE = 4096
+# Chunks per thread when the caller does not say: enough to even out blocks of unequal cost.
+_CHUNKS_PER_THREAD = 8
+_KEPT_ARENAS = 4
+
+
+class _Record:
+    """One launch record in memory, reused by launches that do not overlap in time."""
+
+    __slots__ = ("address", "buffer", "memory")
+
+    def __init__(self, entry: int, flag: int, slot_count: int) -> None:
+        size = 8 * (words.SLOTS_WORD + slot_count)
+        self.memory = ctypes.create_string_buffer(size + 64)
+        self.address = -(-ctypes.addressof(self.memory) // 64) * 64
+        self.buffer = (ctypes.c_char * size).from_address(self.address)
+        arguments = self.address + 8 * words.SLOTS_WORD
+        struct.pack_into("=3q", self.buffer, 8 * words.ENTRY_WORD, entry, arguments, flag)
+
+
+class _Arena:
+    """Scratch memory of one launch at a time, aligned to a page."""
+
+    __slots__ = ("address", "memory", "size")
+
+    def __init__(self, size: int) -> None:
+        # The system gives large zeroed blocks page by page on first touch, so an arena costs what
+        # is used of it.
+        self.memory = bytearray(size + _PAGE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.address = -(-start // _PAGE) * _PAGE
+        self.size = size
+
+
+# Shared by all kernels, since few run at once. `pop` and `append` are atomic.
+_free_arenas: list[_Arena] = []
+
+
+def _take_arena(size: int) -> _Arena:
+    try:
+        arena = _free_arenas.pop()
+    except IndexError:
+        return _Arena(size)
+    return arena if arena.size >= size else _Arena(size)
+
+
+def _give_arena(arena: _Arena) -> None:
+    if len(_free_arenas) < _KEPT_ARENAS:
+        _free_arenas.append(arena)
+
+
+class Launcher:
+    """Calls one compiled kernel. Safe to call from several Python threads at once.
+
+    `slot_count` is the number of 8-byte argument slots, `scratch_bytes` what the code needs per
+    worker, `chunk` the blocks a worker takes at a time (0: chosen from the grid). `assertions` are
+    the messages of the kernel's device assertions by number.
+    """
+
+    __slots__ = (
+        *(
+            "_assertions",
+            "_chunk",
+            "_dispatch",
+            "_free",
+            "_native",
+            "_offset",
+            "_pack",
+            "_slot_count",
+        ),
+        *("_stride", "kernel_name"),
+    )
+
+    def __init__(
+        self,
+        native: NativeFunction,
+        kernel_name: str,
+        slot_count: int,
+        scratch_bytes: int = 0,
+        chunk: int = 0,
+        assertions: Sequence[str] = (),
+    ) -> None:
+        self.kernel_name = kernel_name
+        self._native = native
+        self._slot_count = slot_count
+        self._stride = -(-scratch_bytes // _PAGE) * _PAGE
+        self._chunk = chunk
+        self._assertions = tuple(assertions)
+        self._dispatch = dispatch()
+        self._free: dict[bool, list[_Record]] = {True: [], False: []}
+        self._offset = 8 * words.SCRATCH_WORD
+        self._pack = struct.Struct(f"={4 + slot_count}q").pack_into
+
+    def __call__(
+        self, slots: Sequence[int], blocks: int, estimated_ns: float | None = None
+    ) -> None:
+        """Execute `blocks` grid blocks with the argument `slots` (64-bit integers, as the contract
+        of `llvm` says).
+
+        A launch estimated to take less than `SERIAL_BELOW_NS` on one core runs on the caller's
+        thread alone. Raises `ArgumentError` for an empty grid, `Interrupted` after Ctrl-C,
+        `DeviceAssertError`, and `MemoryError` when there is no room for the scratch memory.
+        """
+        if blocks < 1:
+            raise ArgumentError(
+                f"'{self.kernel_name}': the grid is empty, there is no block to run"
+            )
+        threads = 1
+        if blocks > 1 and (estimated_ns is None or estimated_ns >= SERIAL_BELOW_NS):
+            threads = min(get_num_threads(), blocks)
+        chunk = self._chunk or -(-blocks // (threads * _CHUNKS_PER_THREAD))
+        guarded = get_ident() == main_thread().ident
+        records = self._free[guarded]
+        record = records.pop() if records else self._new_record(guarded)
+        if self._stride == 0:
+            self._pack(record.buffer, self._offset, 0, 0, blocks, chunk, *slots)
+            code = self._run(record.address, threads, guarded)
+        else:
+            arena = self._arena(threads)
+            base, stride = arena.address, self._stride
+            self._pack(record.buffer, self._offset, base, stride, blocks, chunk, *slots)
+            code = self._run(record.address, threads, guarded)
+            _give_arena(arena)
+        records.append(record)
+        if code:
+            self._fail(code)
+
+    def _new_record(self, guarded: bool) -> _Record:
+        flag = self._dispatch.interrupt_flag if guarded else self._dispatch.never_flag
+        return _Record(self._native.address, flag, self._slot_count)
+
+    def _arena(self, threads: int) -> _Arena:
+        size = self._stride * threads
+        try:
+            return _take_arena(size)
+        except (MemoryError, OverflowError):
+            raise MemoryError(
+                f"'{self.kernel_name}' needs {size} bytes of scratch memory "
+                f"for {threads} thread{'' if threads == 1 else 's'}"
+            ) from None
+
+    def _run(self, record: int, threads: int, guarded: bool) -> int:
+        if not guarded:
+            return self._run_team(record, threads)
+        enter, leave = self._dispatch.guard_enter, self._dispatch.guard_leave
+        if enter is None or leave is None:
+            return self._run_team(record, threads)
+        # A Ctrl-C before `enter` is Python's: it raises KeyboardInterrupt when that call returns,
+        # before the kernel begins. From then on our handler sets the flag, too. `leave` undoes what
+        # was done, or nothing.
+        try:
+            enter()
+            return self._run_team(record, threads)
+        except KeyboardInterrupt:
+            raise self._interrupted() from None
+        finally:
+            leave()
+
+    def _run_team(self, record: int, threads: int) -> int:
+        if threads == 1:
+            return self._dispatch.run_serial(record)
+        return team_for(threads).run(record, threads)
+
+    def _interrupted(self) -> Interrupted:
+        return Interrupted(f"'{self.kernel_name}' was interrupted; its outputs are incomplete")
+
+    def _fail(self, code: int) -> None:
+        if code == 1:
+            raise self._interrupted()
+        number = code - 2
+        text = self._assertions[number] if number < len(self._assertions) else f"number {number}"
+        raise DeviceAssertError(f"'{self.kernel_name}': device assertion failed: {text}")
