@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # earlier run cached, and none writes into the user's cache. Child processes inherit it.
     cache = tempfile.TemporaryDirectory(prefix="tileworkbench-tests-", ignore_cleanup_errors=True)
     config.add_cleanup(cache.cleanup)
-    os.environ["XDG_CACHE_HOME"] = cache.name
+    os.environ["TILEWORKBENCH_CACHE_DIR"] = cache.name
     os.environ["MPLBACKEND"] = "Agg"
 
 
