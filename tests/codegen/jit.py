@@ -1,0 +1,91 @@
+"""Runs emitted LLVM IR functions in this process, for the tests of their writers."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from tileworkbench.compiler.codegen.isa import LEVELS, Isa, isa_from_features, restrict_features
+from tileworkbench.compiler.codegen.text import EmittedFunction
+
+llvm.initialize_native_target()
+llvm.initialize_native_asmprinter()
+
+_unique = itertools.count()
+
+
+@dataclass(frozen=True)
+class Level:
+    """An instruction set and the LLVM feature string that allows exactly it."""
+
+    isa: Isa
+    features: str
+
+
+def _level(features: dict[str, bool]) -> Level:
+    text = ",".join(("+" if present else "-") + name for name, present in features.items())
+    return Level(isa_from_features(features), text)
+
+
+def host_levels() -> list[Level]:
+    """Return every level this processor can run, with and without byte dot products."""
+    host = dict(llvm.get_host_cpu_features())
+    levels = []
+    for name in LEVELS:
+        try:
+            features = restrict_features(host, name)
+        except ValueError:
+            continue
+        levels.append(_level(features))
+        if name == "avx2" and host.get("avxvnni"):
+            levels.append(_level(features | {"avxvnni": True}))
+        if levels[-1].isa.name == "avx512_vnni":
+            plain = replace(levels[-1].isa, name="avx512", dot_int8=False)
+            levels.append(replace(levels[-1], isa=plain))
+    return levels
+
+
+class Jit:
+    """Compiled functions of one module; keeps their code mapped while it lives."""
+
+    def __init__(
+        self, functions: Sequence[EmittedFunction], level: Level, exported: str = ""
+    ) -> None:
+        """Compile `functions` and the text `exported`, whose functions are external."""
+        text = "\n".join(sorted({line for f in functions for line in f.declarations}))
+        text += "\n" + "\n".join(f.text for f in functions) + exported
+        module = llvm.parse_assembly(text)
+        module.triple = llvm.get_process_triple()
+        module.verify()
+        cpu = "x86-64" if "64bit" in level.features else ""
+        self.machine = llvm.Target.from_default_triple().create_target_machine(
+            cpu=cpu, features=level.features, opt=2, jit=True
+        )
+        self.module = module
+        self._engine = llvm.create_lljit_compiler(self.machine, use_jit_link=True)
+        self._trackers: list[Any] = []
+        self._object = self.machine.emit_object(module)
+        builder = llvm.JITLibraryBuilder().add_object_img(self._object).add_current_process()
+        names = [
+            line.split("@")[1].split("(")[0]
+            for line in text.splitlines()
+            if line.startswith("define") and "internal" not in line
+        ]
+        for name in names:
+            builder.export_symbol(name)
+        self._library = builder.link(self._engine, f"library{next(_unique)}")
+
+    def function(self, name: str, *argument_types: Any) -> Any:
+        """Return an exported function as a ctypes callable without result."""
+        return ctypes.CFUNCTYPE(None, *argument_types)(self._library[name])
+
+
+def export(function: EmittedFunction) -> EmittedFunction:
+    """Return the function with external linkage, so that a test may call it."""
+    text = function.text.replace("define internal", "define", 1)
+    return EmittedFunction(function.name, text, function.declarations)

@@ -1,0 +1,1 @@
+"""Programs to text: LLVM IR for processors, one writer to a module."""

@@ -1,0 +1,141 @@
+"""Conversions between float32 and the 16-bit floats, exact in every bit at every instruction
+set level.
+
+Round to nearest even; denormals are kept, NaN stays NaN with its sign and leading payload bits
+and becomes quiet, as the F16C instructions do. bfloat16 is always converted by integer
+arithmetic, because VCVTNEPS2BF16 flushes denormals. float16 uses hardware conversions where
+they exist; elsewhere LLVM would call compiler-rt, which a process need not contain, so integer
+code is written instead.
+"""
+
+from __future__ import annotations
+
+from .isa import Isa
+from .text import EmittedFunction, FunctionWriter, VectorType, storage_type
+
+
+def widen_float(writer: FunctionWriter, value: str, dtype: str, lanes: int, isa: Isa) -> str:
+    """Write the conversion of 16-bit floats, held as i16, to float32 and return the result."""
+    short, word, single = (VectorType(e, lanes) for e in ("i16", "i32", "float"))
+    if dtype == "bfloat16":
+        wide = writer.let(f"zext {short} {value} to {word}")
+        bits = writer.let(f"shl {word} {wide}, {word.constant(16)}")
+        return writer.let(f"bitcast {word} {bits} to {single}")
+    if isa.native_half:
+        half = writer.let(f"bitcast {short} {value} to {short.of('half')}")
+        return writer.let(f"fpext {short.of('half')} {half} to {single}")
+    return _half_to_float(writer, value, lanes)
+
+
+def _half_to_float(writer: FunctionWriter, value: str, lanes: int) -> str:
+    word, single = VectorType("i32", lanes), VectorType("float", lanes)
+    flag, let, number = word.of("i1"), writer.let, word.constant
+    wide = let(f"zext {word.of('i16')} {value} to {word}")
+    magnitude = let(f"and {word} {wide}, {number(0x7FFF)}")
+    sign = let(f"shl {word} {let(f'and {word} {wide}, {number(0x8000)}')}, {number(16)}")
+    shifted = let(f"shl {word} {magnitude}, {number(13)}")
+    normal = let(f"add {word} {shifted}, {number(112 << 23)}")
+    # An all-ones exponent must become all ones again; a denormal is its integer value times 2^-24.
+    special = let(f"icmp uge {word} {magnitude}, {number(0x7C00)}")
+    infinite = let(f"add {word} {shifted}, {number(224 << 23)}")
+    nan = let(f"icmp ugt {word} {magnitude}, {number(0x7C00)}")
+    quiet = let(f"select {flag} {nan}, {word} {number(1 << 22)}, {word} {number(0)}")
+    infinite = let(f"or {word} {infinite}, {quiet}")
+    tiny = let(f"icmp ult {word} {magnitude}, {number(0x0400)}")
+    scaled = let(f"sitofp {word} {magnitude} to {single}")
+    scaled = let(f"fmul {single} {scaled}, {single.constant(2.0**-24)}")
+    denormal = let(f"bitcast {single} {scaled} to {word}")
+    bits = let(f"select {flag} {tiny}, {word} {denormal}, {word} {normal}")
+    bits = let(f"select {flag} {special}, {word} {infinite}, {word} {bits}")
+    return let(f"bitcast {word} {let(f'or {word} {bits}, {sign}')} to {single}")
+
+
+def narrow_float(writer: FunctionWriter, value: str, dtype: str, lanes: int, isa: Isa) -> str:
+    """Write the rounding of float32 to 16-bit floats, held as i16, and return the result."""
+    short, single = VectorType("i16", lanes), VectorType("float", lanes)
+    if dtype == "bfloat16":
+        return _float_to_bfloat(writer, value, lanes)
+    if isa.native_half:
+        half = writer.let(f"fptrunc {single} {value} to {single.of('half')}")
+        return writer.let(f"bitcast {single.of('half')} {half} to {short}")
+    return _float_to_half(writer, value, lanes)
+
+
+def _float_to_bfloat(writer: FunctionWriter, value: str, lanes: int) -> str:
+    word, single = VectorType("i32", lanes), VectorType("float", lanes)
+    let, number = writer.let, word.constant
+    bits = let(f"bitcast {single} {value} to {word}")
+    high = let(f"lshr {word} {bits}, {number(16)}")
+    odd = let(f"and {word} {high}, {number(1)}")
+    bias = let(f"add {word} {odd}, {number(0x7FFF)}")
+    rounded = let(f"lshr {word} {let(f'add {word} {bits}, {bias}')}, {number(16)}")
+    quiet = let(f"or {word} {high}, {number(0x40)}")
+    nan = let(f"fcmp uno {single} {value}, {value}")
+    result = let(f"select {word.of('i1')} {nan}, {word} {quiet}, {word} {rounded}")
+    return let(f"trunc {word} {result} to {word.of('i16')}")
+
+
+def _float_to_half(writer: FunctionWriter, value: str, lanes: int) -> str:
+    word, single = VectorType("i32", lanes), VectorType("float", lanes)
+    flag, let, number = word.of("i1"), writer.let, word.constant
+    bits = let(f"bitcast {single} {value} to {word}")
+    magnitude = let(f"and {word} {bits}, {number(0x7FFFFFFF)}")
+    sign = let(f"and {word} {let(f'lshr {word} {bits}, {number(16)}')}, {number(0x8000)}")
+    odd = let(f"and {word} {let(f'lshr {word} {magnitude}, {number(13)}')}, {number(1)}")
+    bias = let(f"add {word} {odd}, {number(0xFFF - (112 << 23))}")
+    normal = let(f"lshr {word} {let(f'add {word} {magnitude}, {bias}')}, {number(13)}")
+    # Below 2^-14 adding 0.5 aligns the binary points, so that the addition itself rounds to a
+    # multiple of 2^-24.
+    absolute = let(f"bitcast {word} {magnitude} to {single}")
+    aligned = let(f"fadd {single} {absolute}, {single.constant(0.5)}")
+    denormal = let(f"bitcast {single} {aligned} to {word}")
+    denormal = let(f"sub {word} {denormal}, {number(126 << 23)}")
+    tiny = let(f"icmp ult {word} {magnitude}, {number(113 << 23)}")
+    finite = let(f"select {flag} {tiny}, {word} {denormal}, {word} {normal}")
+    payload = let(f"and {word} {let(f'lshr {word} {magnitude}, {number(13)}')}, {number(0x3FF)}")
+    payload = let(f"or {word} {payload}, {number(0x7E00)}")
+    nan = let(f"icmp ugt {word} {magnitude}, {number(255 << 23)}")
+    special = let(f"select {flag} {nan}, {word} {payload}, {word} {number(0x7C00)}")
+    huge = let(f"icmp uge {word} {magnitude}, {number(143 << 23)}")
+    result = let(f"select {flag} {huge}, {word} {special}, {word} {finite}")
+    return let(f"trunc {word} {let(f'or {word} {result}, {sign}')} to {word.of('i16')}")
+
+
+def convert(
+    writer: FunctionWriter, value: str, source: str, target: str, lanes: int, isa: Isa
+) -> str:
+    """Write the conversion of `lanes` elements between two dtypes, as they are stored, and
+    return the result.
+
+    Floats convert to any float, through float32 where one of them has 16 bits; int8, uint8 and
+    int16 convert to any integer at least as wide.
+    """
+    if source == target:
+        return value
+    have, want = storage_type(source, lanes), storage_type(target, lanes)
+    if source in ("int8", "uint8", "int16"):
+        return writer.let(f"{'zext' if source == 'uint8' else 'sext'} {have} {value} to {want}")
+    single = VectorType("float", lanes)
+    if source in ("float16", "bfloat16"):
+        value, source, have = widen_float(writer, value, source, lanes, isa), "float32", single
+        return convert(writer, value, source, target, lanes, isa)
+    if source == "float64":
+        value = writer.let(f"fptrunc {have} {value} to {single}")
+        return convert(writer, value, "float32", target, lanes, isa)
+    if target == "float64":
+        return writer.let(f"fpext {have} {value} to {want}")
+    return narrow_float(writer, value, target, lanes, isa)
+
+
+def emit_convert(
+    source: str, target: str, lanes: int, isa: Isa, name: str | None = None
+) -> EmittedFunction:
+    """Return a function that converts `lanes` elements from dtype `source` to dtype `target`.
+
+    Both are passed as stored: 16-bit floats as i16; one lane is a scalar. The name defaults to
+    'convert_{source}_{target}_x{lanes}'.
+    """
+    name = name or f"convert_{source}_{target}_x{lanes}"
+    have, want = storage_type(source, lanes), storage_type(target, lanes)
+    writer = FunctionWriter(name, str(want), f"{have} %x", "alwaysinline nounwind")
+    return writer.finish(f"{want} {convert(writer, '%x', source, target, lanes, isa)}")

@@ -1,0 +1,101 @@
+"""Vector instruction sets, as the CPU code generators see them.
+
+An `Isa` says what emitted code may use. It is derived from the feature set LLVM reports for a
+host, never from a processor's name, so that an intrinsic is only ever emitted for a machine
+that has it: LLVM aborts the process when it cannot select an instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_GENERIC_FEATURES = {"64bit", "cx8", "cmov", "fxsr", "mmx", "sse", "sse2"}
+_AVX2_FEATURES = {
+    *_GENERIC_FEATURES,
+    *("cx16", "sahf", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2", "avx", "avx2"),
+    *("bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave", "crc32"),
+}
+_AVX512_REQUIRED = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c")
+_AVX2_REQUIRED = ("avx2", "fma", "f16c")
+
+LEVELS = ("avx512", "avx2", "generic")
+"""Levels a host may be restricted to, strongest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Isa:
+    """What emitted vector code may use on one kind of processor.
+
+    Args:
+        name: 'avx512', 'avx512_vnni', 'avx2', 'avx2_vnni', 'neon' or 'generic'.
+        vector_bits: width of a vector register.
+        registers: number of vector registers.
+        fma: a fused multiply-add exists in hardware; `llvm.fma` without it is a library call
+            per lane.
+        native_half: conversions between float16 and float32 exist in hardware.
+        dot_int8: unsigned by signed byte dot products (VPDPBUSD) exist at `vector_bits`.
+        scalef: the AVX-512 power-of-two scaling instruction exists.
+    """
+
+    name: str
+    vector_bits: int
+    registers: int
+    fma: bool
+    native_half: bool
+    dot_int8: bool
+    scalef: bool
+
+    def lanes(self, dtype_bytes: int) -> int:
+        """Return how many elements of `dtype_bytes` bytes one vector register holds."""
+        return self.vector_bits // (8 * dtype_bytes)
+
+
+GENERIC = Isa("generic", 128, 16, False, False, False, False)
+"""128-bit vectors and nothing else: baseline x86-64 and any processor not known here."""
+
+
+def isa_from_features(features: Mapping[str, bool]) -> Isa:
+    """Return the strongest `Isa` that a feature set allows.
+
+    Args:
+        features: LLVM feature names to presence, as `llvmlite.binding.get_host_cpu_features()`
+            returns them.
+    """
+
+    def has(*names: str) -> bool:
+        return all(features.get(name, False) for name in names)
+
+    if has(*_AVX512_REQUIRED):
+        vnni = has("avx512vnni")
+        return Isa("avx512_vnni" if vnni else "avx512", 512, 32, True, True, vnni, True)
+    if has(*_AVX2_REQUIRED):
+        vnni = has("avxvnni")
+        return Isa("avx2_vnni" if vnni else "avx2", 256, 16, True, True, vnni, False)
+    if has("neon"):
+        return Isa("neon", 128, 32, True, True, False, False)
+    return GENERIC
+
+
+def restrict_features(features: Mapping[str, bool], level: str) -> dict[str, bool]:
+    """Return `features` with everything above `level` turned off.
+
+    'avx512' keeps all; 'avx2' keeps what x86-64-v3 has; 'generic' what x86-64 has. On other
+    processors 'generic' turns every optional feature off. The result suits both
+    `isa_from_features` and an LLVM target machine.
+
+    Raises:
+        ValueError: `level` is not one of `LEVELS`, or the host lacks it.
+    """
+    if level not in LEVELS:
+        raise ValueError(
+            f"unknown instruction set level '{level}'; the levels are {', '.join(LEVELS)}"
+        )
+    required = {"avx512": _AVX512_REQUIRED, "avx2": _AVX2_REQUIRED, "generic": ()}[level]
+    missing = [name for name in required if not features.get(name, False)]
+    if missing:
+        raise ValueError(f"this processor has no '{level}': it lacks {', '.join(missing)}")
+    if level == "avx512":
+        return dict(features)
+    kept = _AVX2_FEATURES if level == "avx2" else _GENERIC_FEATURES
+    return {name: present and name in kept for name, present in features.items()}

@@ -1,0 +1,454 @@
+"""The register-blocked matrix product of one tile, C[m, n] += A[m, k] B[k, n], as LLVM IR.
+
+The tile is cut into blocks of `mr` rows and `nr` columns whose accumulators stay in vector
+registers while the loop over k runs: one broadcast of A and one multiply-add per register for
+each vector of B. Rows that do not divide are split evenly (128 rows in blocks of 6 become 18
+blocks of 6 and 4 of 5), columns that do not divide give one narrower block. The structure is
+that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from .convert import convert
+from .isa import Isa
+from .text import DTYPE_BYTES, EmittedFunction, FunctionWriter, VectorType, storage_type
+
+_FLOATS = ("float64", "float32", "float16", "bfloat16")
+
+# Accumulator rows for 1, 2, 3 and 4 vectors of columns, by number of vector registers; measured.
+_ROWS_BY_VECTORS = {32: {1: 16, 2: 12, 3: 8, 4: 6}, 16: {1: 12, 2: 6}}
+_ROWS_WITHOUT_FMA = {1: 8, 2: 4, 3: 3, 4: 2}
+
+
+def compute_dtype(in_dtype: str, acc_dtype: str) -> str | None:
+    """Return the dtype in which products are summed, or None if the pair is unsupported."""
+    if in_dtype in _FLOATS and acc_dtype in _FLOATS:
+        return "float64" if "float64" in (in_dtype, acc_dtype) else "float32"
+    if in_dtype in ("int8", "uint8") and acc_dtype == "int32":
+        return "int32"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class MicroGemmSpec:
+    """One tile product, C[m, n] = (C +) A[m, k] B[k, n].
+
+    Args:
+        m, n, k: extents of the tile.
+        in_dtype: dtype of the elements of A and B before packing.
+        acc_dtype: dtype of C in memory; 16-bit floats are summed in float32 and rounded at the
+            store.
+        isa: what the code may use.
+        mr, nr: rows and columns of a register block; `nr` is a multiple of the vector length.
+        a_layout: 'rows' (element (i, p) at i * lda + p) or 'columns' (at p * lda + i; with
+            `group` g > 1, bytes g p .. g p + g - 1 of a row lie together and lda counts rows of
+            groups).
+        b_layout: 'panels' as `emit_pack_b` writes them, or 'rows' (element (p, j) at p * ldb +
+            j), which needs `group` 1 and B already in `panel_dtype`.
+    """
+
+    m: int
+    n: int
+    k: int
+    in_dtype: str
+    acc_dtype: str
+    isa: Isa
+    mr: int
+    nr: int
+    a_layout: str = "rows"
+    b_layout: str = "panels"
+
+    def __post_init__(self) -> None:
+        if compute_dtype(self.in_dtype, self.acc_dtype) is None:
+            raise ValueError(f"no product of '{self.in_dtype}' with accumulator '{self.acc_dtype}'")
+        if min(self.m, self.n, self.k, self.mr, self.nr) < 1 or self.nr % self.lanes:
+            raise ValueError(f"extents must be positive and nr a multiple of {self.lanes}: {self}")
+        if self.a_layout not in ("rows", "columns") or self.b_layout not in ("panels", "rows"):
+            raise ValueError(f"unknown operand layout: '{self.a_layout}', '{self.b_layout}'")
+        if self.b_layout == "rows" and self.group > 1:
+            raise ValueError(f"'{self.in_dtype}' operands need packed panels of B")
+
+    @property
+    def compute_dtype(self) -> str:
+        """The dtype of the accumulators in registers."""
+        return compute_dtype(self.in_dtype, self.acc_dtype) or self.acc_dtype
+
+    @property
+    def lanes(self) -> int:
+        """Accumulators in one vector register."""
+        return self.isa.lanes(DTYPE_BYTES[self.compute_dtype])
+
+    @property
+    def dot_int8(self) -> bool:
+        """Whether bytes are multiplied by VPDPBUSD."""
+        return self.in_dtype == "int8" and self.isa.dot_int8
+
+    @property
+    def group(self) -> int:
+        """How many consecutive k an accumulator lane takes at once: 4 bytes, 2 int16 or 1."""
+        if self.compute_dtype != "int32":
+            return 1
+        return 4 if self.dot_int8 else 2
+
+    @property
+    def panel_dtype(self) -> str:
+        """The dtype of packed A and B; A may be used where it lies if this equals `in_dtype`."""
+        if self.compute_dtype != "int32":
+            return self.compute_dtype
+        return "int8" if self.dot_int8 else "int16"
+
+    @property
+    def k_padded(self) -> int:
+        """k rounded up to a multiple of `group`; what packed rows of A hold."""
+        return -(-self.k // self.group) * self.group
+
+    @property
+    def panel_stride(self) -> int:
+        """Elements of `panel_dtype` from one packed panel of B to the next."""
+        column_sums = 4 * self.nr if self.dot_int8 else 0
+        return self.k_padded * self.nr + column_sums
+
+    @property
+    def a_elements(self) -> int:
+        """Elements of `panel_dtype` that packed A takes, in either layout."""
+        return self.m * self.k_padded
+
+    @property
+    def b_elements(self) -> int:
+        """Elements of `panel_dtype` that the packed panels of B take."""
+        return -(-self.n // self.nr) * self.panel_stride
+
+    @property
+    def a_stride(self) -> int:
+        """The `lda` of packed A."""
+        return self.k_padded if self.a_layout == "rows" else self.m
+
+
+def choose_micro_tile(
+    m: int, n: int, k: int, in_dtype: str, acc_dtype: str, isa: Isa
+) -> tuple[int, int]:
+    """Return the register block (mr, nr) for a tile product.
+
+    The widest block the registers allow is best; a tile whose columns do not fill such blocks
+    is divided evenly.
+    """
+    compute = compute_dtype(in_dtype, acc_dtype) or acc_dtype
+    lanes = isa.lanes(DTYPE_BYTES[compute])
+    rows = _ROWS_BY_VECTORS[isa.registers] if isa.fma else _ROWS_WITHOUT_FMA
+    vectors = -(-n // lanes)
+    panels = -(-vectors // max(rows))
+    width = -(-vectors // panels)
+    return min(m, rows[width]), width * lanes
+
+
+def emit_micro_gemm(spec: MicroGemmSpec, name: str) -> EmittedFunction:
+    """Return `void @name(ptr A, i64 lda, ptr B, i64 ldb, ptr C, i64 ldc, i1 accumulate)`.
+
+    A is in `spec.a_layout` with elements of `spec.panel_dtype` and leading dimension `lda`
+    (`spec.a_stride` if packed). B is in `spec.b_layout`; `ldb` counts for 'rows' only. C is
+    row-major with elements of `spec.acc_dtype` and `ldc` elements from row to row; where
+    `accumulate` is false it is overwritten. Pointers need the alignment of their elements only,
+    and nothing outside the operands is read or written.
+    """
+    operands = "ptr noalias readonly %A, i64 %lda, ptr noalias readonly %B, i64 %ldb"
+    parameters = f"{operands}, ptr noalias %C, i64 %ldc, i1 %accumulate"
+    writer = FunctionWriter(name, "void", parameters)
+    _TileWriter(spec, writer).write_tile()
+    return writer.finish()
+
+
+def split_evenly(extent: int, block: int) -> list[tuple[int, int]]:
+    """Return (count, size) of the fewest blocks of at most `block`, as equal as can be."""
+    count = -(-extent // block)
+    small, larger = divmod(extent, count)
+    return [
+        (blocks, size) for blocks, size in ((larger, small + 1), (count - larger, small)) if blocks
+    ]
+
+
+class _TileWriter:
+    """Writes the loops of one tile product; the pointers of the current block are passed down."""
+
+    def __init__(self, spec: MicroGemmSpec, writer: FunctionWriter) -> None:
+        self.spec = spec
+        self.writer = writer
+        self.accumulator = storage_type(spec.compute_dtype, spec.lanes)
+        self.panel = storage_type(spec.panel_dtype)
+        self.memory = storage_type(spec.acc_dtype)
+
+    def address(self, kind: VectorType, base: str, index: str) -> str:
+        return self.writer.let(f"getelementptr inbounds {kind}, ptr {base}, i64 {index}")
+
+    def times(self, value: str, factor: int | str) -> str:
+        return value if factor == 1 else self.writer.let(f"mul nsw i64 {value}, {factor}")
+
+    def write_tile(self) -> None:
+        spec = self.spec
+        full, rest = divmod(spec.n, spec.nr)
+        stride = spec.panel_stride if spec.b_layout == "panels" else spec.nr
+
+        def block(first: int, columns: int, index: str) -> None:
+            panel = self.offset(self.panel, "%B", index, stride, first)
+            c = self.offset(self.memory, "%C", index, spec.nr, first)
+            self.write_columns(panel, c, columns)
+
+        if full:
+            self.loop(full, partial(block, 0, spec.nr))
+        if rest:
+            self.loop(1, partial(block, full, rest))
+
+    def offset(self, kind: VectorType, base: str, block: str, stride: int, first: int) -> str:
+        if first:
+            base = self.address(kind, base, str(first * stride))
+        return self.address(kind, base, self.times(block, stride))
+
+    def loop(self, count: int, body: Callable[[str], None]) -> None:
+        def iteration(counter: str, carried: list[str]) -> list[str]:
+            body(counter)
+            return carried
+
+        self.writer.counted_loop(count, 1, iteration)
+
+    def write_columns(self, panel: str, c: str, columns: int) -> None:
+        """Write all blocks of rows of one block of columns."""
+        first = 0
+        for count, rows in split_evenly(self.spec.m, self.spec.mr):
+            self.loop(count, partial(self.write_rows, panel, c, first, rows, columns))
+            first += count * rows
+
+    def write_rows(
+        self, panel: str, c: str, first: int, rows: int, columns: int, index: str
+    ) -> None:
+        """Write one block of rows, the `index`-th of `rows` rows from row `first` on."""
+        row = self.writer.let(f"add nuw nsw i64 {self.times(index, rows)}, {first}")
+        step = "%lda" if self.spec.a_layout == "rows" else self.spec.group
+        a = self.address(self.panel, "%A", self.times(row, step))
+        self.write_block(
+            a, panel, self.address(self.memory, c, self.times(row, "%ldc")), rows, columns
+        )
+
+    def write_block(self, a: str, panel: str, c: str, rows: int, columns: int) -> None:
+        """Write one register block: load C, run over k, store C."""
+        writer, lanes = self.writer, self.spec.lanes
+        widths = [min(lanes, columns - j) for j in range(0, columns, lanes)]
+        zeros = self.initial(panel, len(widths))
+        c_rows = [
+            self.address(self.memory, c, self.times("%ldc", i)) if i else c for i in range(rows)
+        ]
+        entry, load, start = writer.block, writer.fresh_label("load"), writer.fresh_label("start")
+        writer.branch("%accumulate", load, start)
+        writer.place(load)
+        loaded = [
+            self.add(self.load_c(c_rows[i], j, width), zeros[j])
+            for i in range(rows)
+            for j, width in enumerate(widths)
+        ]
+        loaded_at = writer.block
+        writer.jump(start)
+        writer.place(start)
+        kind = self.accumulator
+        sums = [
+            writer.let(
+                f"phi {kind} [ {zeros[at % len(widths)]}, %{entry} ], [ {value}, %{loaded_at} ]"
+            )
+            for at, value in enumerate(loaded)
+        ]
+        sums = self.run_over_k(a, panel, rows, widths, sums)
+        for i in range(rows):
+            for j, width in enumerate(widths):
+                self.store_c(c_rows[i], j, width, sums[i * len(widths) + j])
+
+    def initial(self, panel: str, vectors: int) -> list[str]:
+        """Return what sums start from: zero, or what makes up for the 128 added to bytes of A."""
+        if not self.spec.dot_int8:
+            return [self.accumulator.constant(0)] * vectors
+        sums = self.address(self.panel, panel, str(self.spec.k_padded * self.spec.nr))
+        kind = self.accumulator
+        places = [self.address(kind, sums, str(j)) for j in range(vectors)]
+        return [self.writer.let(f"load {kind}, ptr {at}, align 1") for at in places]
+
+    def add(self, value: str, initial: str) -> str:
+        return (
+            self.writer.let(f"add {self.accumulator} {value}, {initial}")
+            if self.spec.dot_int8
+            else value
+        )
+
+    def load_c(self, row: str, vector: int, width: int) -> str:
+        spec, memory = self.spec, storage_type(self.spec.acc_dtype, width)
+        at = self.address(self.memory, row, str(vector * spec.lanes))
+        value = self.writer.let(f"load {memory}, ptr {at}, align {DTYPE_BYTES[spec.acc_dtype]}")
+        value = convert(self.writer, value, spec.acc_dtype, spec.compute_dtype, width, spec.isa)
+        return resize(self.writer, value, storage_type(spec.compute_dtype, width), spec.lanes)
+
+    def store_c(self, row: str, vector: int, width: int, value: str) -> None:
+        spec = self.spec
+        at = self.address(self.memory, row, str(vector * spec.lanes))
+        value = resize(self.writer, value, self.accumulator, width)
+        value = convert(self.writer, value, spec.compute_dtype, spec.acc_dtype, width, spec.isa)
+        kind = storage_type(spec.acc_dtype, width)
+        self.writer.do(f"store {kind} {value}, ptr {at}, align {DTYPE_BYTES[spec.acc_dtype]}")
+
+    def run_over_k(
+        self, a: str, panel: str, rows: int, widths: list[int], sums: list[str]
+    ) -> list[str]:
+        """Write the loop over k and return the sums.
+
+        It is not unrolled: the accumulators of one step already cover the latency of
+        multiply-adds, and a loop twice as long measured the same.
+        """
+        spec = self.spec
+        a_rows = [a]
+        if spec.a_layout == "rows":
+            a_rows += [self.address(self.panel, a, self.times("%lda", i)) for i in range(1, rows)]
+
+        def iteration(step: str, sums: list[str]) -> list[str]:
+            return self.multiply(a_rows, panel, step, rows, widths, sums)
+
+        steps, rest = divmod(spec.k, spec.group)
+        if steps:
+            sums = self.writer.counted_loop(
+                steps, 1, iteration, [(self.accumulator, value) for value in sums]
+            )
+        if rest:
+            sums = self.multiply(a_rows, panel, str(steps), rows, widths, sums, rest)
+        return sums
+
+    def multiply(
+        self,
+        a_rows: list[str],
+        panel: str,
+        step: str,
+        rows: int,
+        widths: list[int],
+        sums: list[str],
+        valid: int = 0,
+    ) -> list[str]:
+        """Write one step of k: vectors of B, then per row a broadcast of A and its multiply-adds.
+
+        `valid`, where not 0, is how many elements of the last, incomplete group of a row of A
+        exist.
+        """
+        spec = self.spec
+        row_of_b = self.times(step, spec.nr * spec.group if spec.b_layout == "panels" else "%ldb")
+        b = self.address(self.panel, panel, row_of_b)
+        vectors = [self.load_b(b, j, width) for j, width in enumerate(widths)]
+        result = []
+        for i in range(rows):
+            broadcast = self.broadcast_a(a_rows, step, i, valid)
+            for j, vector in enumerate(vectors):
+                result.append(self.multiply_add(broadcast, vector, sums[i * len(widths) + j]))
+        return result
+
+    def load_b(self, row: str, vector: int, width: int) -> str:
+        spec = self.spec
+        at = self.address(self.panel, row, str(vector * spec.lanes * spec.group))
+        if spec.b_layout == "panels":
+            return self.writer.let(
+                f"load {self.accumulator}, ptr {at}, align {DTYPE_BYTES[spec.panel_dtype]}"
+            )
+        kind = storage_type(spec.panel_dtype, width)
+        value = self.writer.let(f"load {kind}, ptr {at}, align {DTYPE_BYTES[spec.panel_dtype]}")
+        return resize(self.writer, value, kind, spec.lanes)
+
+    def broadcast_a(self, a_rows: list[str], step: str, row: int, valid: int) -> str:
+        """Return the group of A at (row, step) in every lane."""
+        spec, writer = self.spec, self.writer
+        if spec.a_layout == "rows":
+            at = self.address(self.panel, a_rows[row], self.times(step, spec.group))
+        else:
+            line = self.address(
+                self.panel, a_rows[0], self.times(self.times(step, "%lda"), spec.group)
+            )
+            at = self.address(self.panel, line, str(row * spec.group))
+        element = self.accumulator.element
+        if valid and spec.a_layout == "rows":
+            value = self.load_partial(at, valid)
+        else:
+            value = writer.let(f"load {element}, ptr {at}, align {DTYPE_BYTES[spec.panel_dtype]}")
+        return splat(writer, value, self.accumulator)
+
+    def load_partial(self, at: str, valid: int) -> str:
+        """Load a group whose trailing elements lie outside A and count as zero."""
+        writer, bits = self.writer, 8 * DTYPE_BYTES[self.spec.panel_dtype]
+        total = ""
+        for byte in range(valid):
+            value = writer.let(
+                f"load {self.panel}, ptr {self.address(self.panel, at, str(byte))}, align 1"
+            )
+            wide = writer.let(f"zext {self.panel} {value} to i32")
+            shifted = writer.let(f"shl i32 {wide}, {byte * bits}")
+            total = writer.let(f"or i32 {total}, {shifted}") if total else shifted
+        return total
+
+    def multiply_add(self, a: str, b: str, total: str) -> str:
+        writer, kind = self.writer, self.accumulator
+        if self.spec.dot_int8:
+            return self.dot_bytes(a, b, total)
+        if self.spec.group == 2:
+            return self.dot_shorts(a, b, total)
+        if self.spec.isa.fma:
+            return writer.call(
+                kind, f"llvm.fma.{kind.mangled}", (kind, a), (kind, b), (kind, total)
+            )
+        product = writer.let(f"fmul {kind} {a}, {b}")
+        return writer.let(f"fadd {kind} {total}, {product}")
+
+    def dot_bytes(self, a: str, b: str, total: str) -> str:
+        """Add four products of bytes by VPDPBUSD, whose first factor is unsigned: A + 128."""
+        writer, kind = self.writer, self.accumulator
+        unsigned = writer.let(f"xor {kind} {a}, {kind.constant(-0x7F7F7F80)}")
+        bytes_kind = VectorType("i8", 4 * kind.lanes)
+        left = writer.let(f"bitcast {kind} {unsigned} to {bytes_kind}")
+        right = writer.let(f"bitcast {kind} {b} to {bytes_kind}")
+        callee = f"llvm.x86.avx512.vpdpbusd.{self.spec.isa.vector_bits}"
+        return writer.call(kind, callee, (kind, total), (bytes_kind, left), (bytes_kind, right))
+
+    def dot_shorts(self, a: str, b: str, total: str) -> str:
+        """Sums of two products of int16, in the form that LLVM selects PMADDWD for on x86."""
+        writer, kind = self.writer, self.accumulator
+        pairs, wide = VectorType("i16", 2 * kind.lanes), VectorType("i32", 2 * kind.lanes)
+        factors = []
+        for value in (a, b):
+            short = writer.let(f"bitcast {kind} {value} to {pairs}")
+            factors.append(writer.let(f"sext {pairs} {short} to {wide}"))
+        product = writer.let(f"mul nsw {wide} {factors[0]}, {factors[1]}")
+        halves = []
+        for parity in (0, 1):
+            mask = ", ".join(f"i32 {2 * lane + parity}" for lane in range(kind.lanes))
+            halves.append(
+                writer.let(
+                    f"shufflevector {wide} {product}, {wide} poison, <{kind.lanes} x i32> <{mask}>"
+                )
+            )
+        pair_sum = writer.let(f"add {kind} {halves[0]}, {halves[1]}")
+        return writer.let(f"add {kind} {total}, {pair_sum}")
+
+
+def splat(writer: FunctionWriter, value: str, kind: VectorType) -> str:
+    """Write the broadcast of a scalar into every lane of `kind`."""
+    if kind.lanes == 1:
+        return value
+    single = writer.let(f"insertelement {kind} poison, {kind.element} {value}, i64 0")
+    return writer.let(
+        f"shufflevector {kind} {single}, {kind} poison, <{kind.lanes} x i32> zeroinitializer"
+    )
+
+
+def resize(writer: FunctionWriter, value: str, kind: VectorType, lanes: int) -> str:
+    """Write the vector of the first `lanes` lanes of `value`; lanes it does not have are zero."""
+    if kind.lanes == lanes:
+        return value
+    if lanes == 1:
+        return writer.let(f"extractelement {kind} {value}, i64 0")
+    if kind.lanes == 1:
+        wide = VectorType(kind.element, lanes)
+        return writer.let(f"insertelement {wide} zeroinitializer, {kind.element} {value}, i64 0")
+    mask = ", ".join(f"i32 {min(lane, kind.lanes)}" for lane in range(lanes))
+    return writer.let(
+        f"shufflevector {kind} {value}, {kind} zeroinitializer, <{lanes} x i32> <{mask}>"
+    )

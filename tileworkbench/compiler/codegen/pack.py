@@ -1,0 +1,427 @@
+"""Packing: a tile of a matrix in memory, copied and converted into what the micro-kernel reads.
+
+Two forms. *Panels* hold a [k, extent] operand as blocks of `width` columns, each stored as [k /
+group][width][group], so that the micro-kernel streams through it; the source is [k, extent] or
+its transpose. *Rows* are a compact row-major copy. Elements past the run-time limits are zero
+and their source is never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .convert import convert
+from .isa import Isa
+from .micro_gemm import MicroGemmSpec, resize
+from .text import DTYPE_BYTES, EmittedFunction, FunctionWriter, VectorType, storage_type
+
+
+@dataclass(frozen=True, slots=True)
+class PackSpec:
+    """How one operand tile is packed.
+
+    Args:
+        k: extent of the summed dimension.
+        extent: extent of the other dimension (n for B, m for A).
+        width: columns of a panel; 0 packs rows [extent, k] instead.
+        group: consecutive k that lie together in a panel.
+        transposed: the source is stored [extent, k] rather than [k, extent]; always so for rows.
+        source_dtype, panel_dtype: element types before and after.
+        column_sums: append to each panel -128 times its column sums, as int32.
+        ragged: whether run-time limits may cut the tile; otherwise they are ignored.
+        isa: what the code may use.
+
+    A transposed source needs `width` to be a multiple of the vector length in groups.
+    """
+
+    k: int
+    extent: int
+    width: int
+    group: int
+    transposed: bool
+    source_dtype: str
+    panel_dtype: str
+    column_sums: bool
+    ragged: bool
+    isa: Isa
+
+    @property
+    def panel_stride(self) -> int:
+        """Elements from one panel to the next."""
+        k_padded = -(-self.k // self.group) * self.group
+        return k_padded * self.width + (4 * self.width if self.column_sums else 0)
+
+
+def emit_pack_a(
+    spec: MicroGemmSpec, name: str, *, transposed: bool, ragged: bool
+) -> EmittedFunction:
+    """Return `void @name(ptr source, i64 ld, ptr packed, i64 m_valid, i64 k_valid)`.
+
+    Converts A to `spec.a_elements` elements of `spec.panel_dtype`. The source is row-major [m,
+    k], or [k, m] if `transposed`, with elements of `spec.in_dtype` and leading dimension `ld`.
+    `spec.a_layout` must be 'rows' for the one and 'columns' for the other. Rows from `m_valid`
+    and columns from `k_valid` on (any int64, ignored unless `ragged`) become zero and are not
+    read.
+    """
+    if (spec.a_layout == "columns") != transposed:
+        raise ValueError(
+            f"layout '{spec.a_layout}' does not suit a {'' if transposed else 'non-'}transposed A"
+        )
+    pack = PackSpec(
+        k=spec.k,
+        extent=spec.m,
+        width=spec.m if transposed else 0,
+        group=spec.group,
+        transposed=not transposed,
+        source_dtype=spec.in_dtype,
+        panel_dtype=spec.panel_dtype,
+        column_sums=False,
+        ragged=ragged,
+        isa=spec.isa,
+    )
+    return emit_pack(pack, name, "%extent_valid, %k_valid")
+
+
+def emit_pack_b(
+    spec: MicroGemmSpec, name: str, *, transposed: bool, ragged: bool
+) -> EmittedFunction:
+    """Return `void @name(ptr source, i64 ld, ptr packed, i64 k_valid, i64 n_valid)`.
+
+    Converts B to `spec.b_elements` elements of `spec.panel_dtype`, in panels of `spec.nr`
+    columns. The source is row-major [k, n], or [n, k] if `transposed`, with elements of
+    `spec.in_dtype` and leading dimension `ld`. Rows from `k_valid` and columns from `n_valid`
+    on (any int64, ignored unless `ragged`) become zero and are not read.
+    """
+    pack = PackSpec(
+        k=spec.k,
+        extent=spec.n,
+        width=spec.nr,
+        group=spec.group,
+        transposed=transposed,
+        source_dtype=spec.in_dtype,
+        panel_dtype=spec.panel_dtype,
+        column_sums=spec.dot_int8,
+        ragged=ragged,
+        isa=spec.isa,
+    )
+    return emit_pack(pack, name, "%k_valid, %extent_valid")
+
+
+def emit_pack(spec: PackSpec, name: str, limits: str) -> EmittedFunction:
+    """Return the packing function; `limits` orders its last two parameters."""
+    formal = ", ".join(f"i64 {limit}" for limit in limits.split(", "))
+    writer = FunctionWriter(
+        name, "void", f"ptr noalias readonly %source, i64 %ld, ptr noalias %packed, {formal}"
+    )
+    if not spec.ragged:
+        _PackWriter(spec, writer, whole=True).write()
+        return writer.finish()
+    k_fits = writer.let(f"icmp sge i64 %k_valid, {spec.k}")
+    extent_fits = writer.let(f"icmp sge i64 %extent_valid, {spec.extent}")
+    fits = writer.let(f"and i1 {k_fits}, {extent_fits}")
+    whole, cut, done = (writer.fresh_label(hint) for hint in ("whole", "cut", "packed"))
+    writer.branch(fits, whole, cut)
+    for label in (whole, cut):
+        writer.place(label)
+        _PackWriter(spec, writer, whole=label == whole).write()
+        writer.jump(done)
+    writer.place(done)
+    return writer.finish()
+
+
+class _PackWriter:
+    """Writes the loops of one packing, for a whole tile or for one that run-time limits cut."""
+
+    def __init__(self, spec: PackSpec, writer: FunctionWriter, *, whole: bool) -> None:
+        self.spec = spec
+        self.writer = writer
+        self.whole = whole
+        self.source = storage_type(spec.source_dtype)
+        self.packed = storage_type(spec.panel_dtype)
+        unit_bytes = spec.group * DTYPE_BYTES[spec.panel_dtype]
+        self.unit = f"i{8 * unit_bytes}"
+        """An integer as wide as the group of elements that moves together."""
+        self.lanes = spec.isa.lanes(unit_bytes)
+
+    def write(self) -> None:
+        if not self.spec.width:
+            self.write_rows()
+        elif self.spec.transposed:
+            self.over_panels(self.write_transposed)
+        else:
+            self.over_panels(self.write_straight)
+
+    # Addressing and loops
+
+    def address(self, kind: VectorType, base: str, index: str) -> str:
+        # Not inbounds: a masked load may name an address past a cut tile without reading it.
+        return self.writer.let(f"getelementptr {kind}, ptr {base}, i64 {index}")
+
+    def times(self, value: str, factor: int | str) -> str:
+        return value if factor == 1 else self.writer.let(f"mul nsw i64 {value}, {factor}")
+
+    def plus(self, value: str, offset: int | str) -> str:
+        return value if offset == 0 else self.writer.let(f"add nsw i64 {value}, {offset}")
+
+    def loop(self, count: int, body: Callable[[str], None]) -> None:
+        def iteration(counter: str, carried: list[str]) -> list[str]:
+            body(counter)
+            return carried
+
+        if count:
+            self.writer.counted_loop(count, 1, iteration)
+
+    def blocks(self, extent: int, block: int, body: Callable[[str, int], None]) -> None:
+        """Run `body(start, size)` over blocks of an extent: a loop over whole ones, then the
+        rest."""
+        full, rest = divmod(extent, block)
+        self.loop(full, lambda i: body(self.times(i, block), block))
+        if rest:
+            body(str(full * block), rest)
+
+    def over_panels(self, body: Callable[[str, str, int], None]) -> None:
+        """Run `body(panel pointer, first column, columns)` over the panels."""
+        spec = self.spec
+        full, rest = divmod(spec.extent, spec.width)
+
+        def panel(index: str, columns: int) -> None:
+            at = self.address(self.packed, "%packed", self.times(index, spec.panel_stride))
+            body(at, self.times(index, spec.width), columns)
+            if spec.column_sums:
+                self.write_column_sums(at)
+
+        self.loop(full, lambda i: panel(i, spec.width))
+        if rest:
+            panel(str(full), rest)
+
+    # Loads from the source
+
+    def load(self, row: str, row_limit: str, column: str, column_limit: str, lanes: int) -> str:
+        """Load `lanes` elements of a row of the source, zero where a limit cuts them, and convert
+        them."""
+        spec, writer = self.spec, self.writer
+        kind = storage_type(spec.source_dtype, lanes)
+        at = self.address(self.source, "%source", self.plus(self.times(row, "%ld"), column))
+        align = DTYPE_BYTES[spec.source_dtype]
+        if self.whole:
+            value = writer.let(f"load {kind}, ptr {at}, align {align}")
+        else:
+            # At least two lanes, because masks are vectors.
+            width = max(lanes, 2)
+            mask = self.mask(row, row_limit, column, column_limit, lanes, width)
+            value = self.masked_load(at, storage_type(spec.source_dtype, width), mask, align)
+            value = resize(writer, value, storage_type(spec.source_dtype, width), lanes)
+        return convert(writer, value, spec.source_dtype, spec.panel_dtype, lanes, spec.isa)
+
+    def mask(
+        self, row: str, row_limit: str, column: str, column_limit: str, lanes: int, width: int
+    ) -> str:
+        writer = self.writer
+        inside = writer.let(f"icmp slt i64 {row}, {row_limit}")
+        limit = writer.let(f"select i1 {inside}, i64 {column_limit}, i64 0")
+        left = writer.let(f"sub nsw i64 {limit}, {column}")
+        left = writer.call("i64", "llvm.smin.i64", ("i64", left), ("i64", str(lanes)))
+        narrow = VectorType("i32", width)
+        left = writer.let(
+            f"trunc i64 {writer.call('i64', 'llvm.smax.i64', ('i64', left), ('i64', '0'))} to i32"
+        )
+        single = writer.let(f"insertelement {narrow} poison, i32 {left}, i64 0")
+        bound = writer.let(
+            f"shufflevector {narrow} {single}, {narrow} poison, <{width} x i32> zeroinitializer"
+        )
+        index = ", ".join(f"i32 {lane}" for lane in range(width))
+        return writer.let(f"icmp slt {narrow} <{index}>, {bound}")
+
+    def masked_load(self, at: str, kind: VectorType, mask: str, align: int) -> str:
+        name = f"llvm.masked.load.{kind.mangled}.p0"
+        return self.writer.call(
+            kind,
+            name,
+            ("ptr", at),
+            ("i32", str(align)),
+            (kind.of("i1"), mask),
+            (kind, kind.constant(0)),
+        )
+
+    # The three forms
+
+    def write_rows(self) -> None:
+        spec = self.spec
+        padded = -(-spec.k // spec.group) * spec.group
+
+        def row(i: str) -> None:
+            to = self.address(self.packed, "%packed", self.times(i, padded))
+
+            def part(start: str, size: int) -> None:
+                value = self.load(i, "%extent_valid", start, "%k_valid", size)
+                self.store(to, start, storage_type(spec.panel_dtype, size), value)
+
+            self.blocks(spec.k, self.lanes * spec.group, part)
+            for p in range(spec.k, padded):
+                self.store(to, str(p), self.packed, "0")
+
+        self.loop(spec.extent, row)
+
+    def store(self, base: str, index: str, kind: VectorType, value: str) -> None:
+        at = self.address(self.packed, base, index)
+        self.writer.do(
+            f"store {kind} {value}, ptr {at}, align {DTYPE_BYTES[self.spec.panel_dtype]}"
+        )
+
+    def write_straight(self, panel: str, first: str, columns: int) -> None:
+        """Pack one panel from [k, extent]: copy rows, interleaving `group` of them."""
+        spec, group = self.spec, self.spec.group
+
+        def step(at: str, rows: int) -> None:
+            to = self.address(self.packed, panel, self.times(at, spec.width))
+
+            def part(start: str, size: int) -> None:
+                column = self.plus(first, start)
+                kind = storage_type(spec.panel_dtype, size)
+                values = [
+                    self.load(self.plus(at, p), "%k_valid", column, "%extent_valid", size)
+                    for p in range(rows)
+                ]
+                values += [kind.constant(0)] * (group - rows)
+                value = self.interleave(values, kind)
+                stored = self.lanes if spec.width % self.lanes == 0 else size
+                kind = storage_type(spec.panel_dtype, size * group)
+                value = resize(self.writer, value, kind, stored * group)
+                kind = storage_type(spec.panel_dtype, stored * group)
+                self.store(to, self.times(start, group), kind, value)
+
+            self.blocks(columns, self.lanes, part)
+            self.clear(to, columns)
+
+        self.blocks(spec.k, group, step)
+
+    def clear(self, row: str, columns: int) -> None:
+        """Zero the whole vectors of a row of a panel that its columns do not reach."""
+        kind = storage_type(self.spec.panel_dtype, self.lanes * self.spec.group)
+        reached = -(-columns // self.lanes) * self.lanes
+        for start in range(reached, self.spec.width, self.lanes):
+            self.store(row, str(start * self.spec.group), kind, kind.constant(0))
+
+    def interleave(self, values: list[str], kind: VectorType) -> str:
+        """Return a[0] b[0] a[1] b[1] ... of one, two or four vectors."""
+        while len(values) > 1:
+            half = len(values) // 2
+            pairs = zip(values[:half], values[half:], strict=True)
+            values = [self.zip_lanes(left, right, kind) for left, right in pairs]
+            kind = VectorType(kind.element, 2 * kind.lanes)
+        return values[0]
+
+    def zip_lanes(self, left: str, right: str, kind: VectorType) -> str:
+        if kind.lanes == 1:
+            pair = VectorType(kind.element, 2)
+            first = self.writer.let(f"insertelement {pair} poison, {kind} {left}, i64 0")
+            return self.writer.let(f"insertelement {pair} {first}, {kind} {right}, i64 1")
+        order = [lane + side * kind.lanes for lane in range(kind.lanes) for side in (0, 1)]
+        return self.shuffle(left, right, kind, order)
+
+    def shuffle(self, left: str, right: str, kind: VectorType, order: list[int]) -> str:
+        mask = ", ".join(f"i32 {lane}" for lane in order)
+        return self.writer.let(
+            f"shufflevector {kind} {left}, {kind} {right}, <{len(order)} x i32> <{mask}>"
+        )
+
+    def write_transposed(self, panel: str, first: str, columns: int) -> None:
+        """Pack one panel from [extent, k]: square blocks of groups are transposed in registers."""
+        spec, group, lanes = self.spec, self.spec.group, self.lanes
+        kind = VectorType(self.unit, lanes)
+        align = DTYPE_BYTES[spec.panel_dtype]
+
+        def block(p: str, depth: int, start: str, size: int) -> None:
+            values = [kind.constant(0)] * lanes
+            for j in range(size):
+                row = self.plus(self.plus(first, start), j)
+                value = self.load(row, "%extent_valid", p, "%k_valid", depth)
+                values[j] = self.as_units(value, depth)
+            for q, value in enumerate(self.transpose(values)[: -(-depth // group)]):
+                row = self.times(self.plus(p, q * group), spec.width)
+                at = self.address(self.packed, panel, self.plus(row, self.times(start, group)))
+                self.writer.do(f"store {kind} {value}, ptr {at}, align {align}")
+
+        def blocks_of_columns(p: str, depth: int) -> None:
+            self.blocks(columns, lanes, lambda start, size: block(p, depth, start, size))
+
+        def clear(q: str) -> None:
+            self.clear(self.address(self.packed, panel, self.times(q, spec.width * group)), columns)
+
+        self.blocks(spec.k, lanes * group, blocks_of_columns)
+        if columns <= spec.width - lanes:
+            self.loop(-(-spec.k // group), clear)
+
+    def as_units(self, value: str, elements: int) -> str:
+        """Return `elements` packed elements as `lanes` integers of one group each, zero-filled."""
+        kind = storage_type(self.spec.panel_dtype, elements)
+        wide = storage_type(self.spec.panel_dtype, self.lanes * self.spec.group)
+        value = resize(self.writer, value, kind, wide.lanes)
+        return self.writer.let(f"bitcast {wide} {value} to {VectorType(self.unit, self.lanes)}")
+
+    def transpose(self, rows: list[str]) -> list[str]:
+        """Return the transpose of a square of vectors, by log2(lanes) rounds of two-operand
+        shuffles.
+
+        The first rounds interleave lanes within 128-bit parts, the others exchange whole parts:
+        each is a single instruction on every x86 level.
+        """
+        lanes, part = self.lanes, 128 // int(self.unit[1:])
+        kind = VectorType(self.unit, lanes)
+        offsets = range(0, lanes, part)
+        for _ in range(part.bit_length() - 1):
+            zipped = []
+            for group in offsets:
+                for i in range(group, group + part // 2):
+                    for half in (0, part // 2):
+                        order = [
+                            at + half + lane + side
+                            for at in offsets
+                            for lane in range(part // 2)
+                            for side in (0, lanes)
+                        ]
+                        zipped.append(self.shuffle(rows[i], rows[i + part // 2], kind, order))
+            rows = zipped
+        distance = part
+        while distance < lanes:
+            rows = self.exchange(rows, kind, distance)
+            distance *= 2
+        return rows
+
+    def exchange(self, rows: list[str], kind: VectorType, distance: int) -> list[str]:
+        """Swap bit `distance` of the row number with the same bit of the lane number."""
+        lanes, result = kind.lanes, list(rows)
+        low = [n + lanes - distance if n & distance else n for n in range(lanes)]
+        high = [n + lanes if n & distance else n + distance for n in range(lanes)]
+        for i in range(lanes):
+            if not i & distance:
+                pair = rows[i], rows[i + distance]
+                result[i] = self.shuffle(*pair, kind, low)
+                result[i + distance] = self.shuffle(*pair, kind, high)
+        return result
+
+    def write_column_sums(self, panel: str) -> None:
+        """Append -128 times the sum of each column of a panel of bytes, as int32."""
+        spec, writer, lanes = self.spec, self.writer, self.lanes
+        kind, quads = VectorType("i32", lanes), VectorType("i8", 4 * lanes)
+        steps = -(-spec.k // 4)
+
+        def part(start: str) -> None:
+            column = self.times(start, 4 * lanes)
+
+            def add(step: str, total: list[str]) -> list[str]:
+                at = self.address(
+                    self.packed, panel, self.plus(self.times(step, 4 * spec.width), column)
+                )
+                value = writer.let(f"load {quads}, ptr {at}, align 1")
+                callee = f"llvm.x86.avx512.vpdpbusd.{spec.isa.vector_bits}"
+                ones = quads.constant(1)
+                return [writer.call(kind, callee, (kind, total[0]), (quads, ones), (quads, value))]
+
+            total = writer.counted_loop(steps, 1, add, [(kind, kind.constant(0))])[0]
+            scaled = writer.let(f"mul {kind} {total}, {kind.constant(-128)}")
+            at = self.address(self.packed, panel, self.plus(column, steps * 4 * spec.width))
+            writer.do(f"store {kind} {scaled}, ptr {at}, align 1")
+
+        self.loop(spec.width // lanes, part)

@@ -1,0 +1,180 @@
+"""A small writer of LLVM IR functions, and the text of types and constants."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+DTYPE_BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "int32": 4,
+}
+"""Bytes of an element of each dtype that operand panels and accumulators may have."""
+
+_ELEMENT_TYPES = {"float64": "double", "float32": "float"}
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedFunction:
+    """LLVM IR text of one internal function.
+
+    Args:
+        name: its symbol, without the '@'.
+        text: one `define internal` block.
+        declarations: the `declare` lines it needs; a module takes the union over its functions.
+    """
+
+    name: str
+    text: str
+    declarations: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class VectorType:
+    """An LLVM type: a vector of `lanes` elements, or the bare element where `lanes` is 1."""
+
+    element: str
+    lanes: int
+
+    def __str__(self) -> str:
+        return self.element if self.lanes == 1 else f"<{self.lanes} x {self.element}>"
+
+    @property
+    def mangled(self) -> str:
+        """The suffix that overloaded intrinsics carry for this type, such as 'v16f32'."""
+        element = {"float": "f32", "double": "f64", "half": "f16"}.get(self.element, self.element)
+        return element if self.lanes == 1 else f"v{self.lanes}{element}"
+
+    def of(self, element: str) -> VectorType:
+        """Return the type with the same lanes and another element."""
+        return VectorType(element, self.lanes)
+
+    def constant(self, value: float | int) -> str:
+        """Return a constant of this type with `value` in every lane."""
+        if self.element in ("float", "double"):
+            # LLVM writes float constants as the bits of the double that has the same value.
+            if self.element == "float":
+                value = struct.unpack("<f", struct.pack("<f", value))[0]
+            bits = struct.unpack("<Q", struct.pack("<d", value))[0]
+            text = f"0x{bits:016X}"
+        else:
+            text = str(int(value))
+        return text if self.lanes == 1 else f"splat ({self.element} {text})"
+
+
+def storage_type(dtype: str, lanes: int = 1) -> VectorType:
+    """Return the type that holds elements of `dtype` in memory; 16-bit floats are stored as i16."""
+    element = _ELEMENT_TYPES.get(dtype, f"i{8 * DTYPE_BYTES[dtype]}")
+    return VectorType(element, lanes)
+
+
+class FunctionWriter:
+    """Writes the body of one function in SSA form, block by block.
+
+    Values and labels get fresh names; `block` is the label of the block being written.
+    """
+
+    def __init__(
+        self, name: str, result: str, parameters: str, attributes: str = "nounwind"
+    ) -> None:
+        self._name = name
+        self._header = f"define internal {result} @{name}({parameters}) {attributes} {{"
+        self._lines: list[str] = ["entry:"]
+        self._declarations: set[str] = set()
+        self._count = 0
+        self.block = "entry"
+
+    def let(self, expression: str) -> str:
+        """Append an instruction with a result and return the result's name."""
+        self._count += 1
+        value = f"%v{self._count}"
+        self._lines.append(f"  {value} = {expression}")
+        return value
+
+    def do(self, instruction: str) -> None:
+        """Append an instruction without a result."""
+        self._lines.append(f"  {instruction}")
+
+    def fresh_label(self, hint: str) -> str:
+        """Return a new label, to be placed later."""
+        self._count += 1
+        return f"{hint}{self._count}"
+
+    def place(self, label: str) -> None:
+        """Begin the block `label`; the block before it must have been ended."""
+        self._lines.append(f"{label}:")
+        self.block = label
+
+    def jump(self, label: str) -> None:
+        """End the block with a jump."""
+        self.do(f"br label %{label}")
+
+    def branch(self, condition: str, then: str, otherwise: str) -> None:
+        """End the block with a conditional jump."""
+        self.do(f"br i1 {condition}, label %{then}, label %{otherwise}")
+
+    def call(
+        self, result: VectorType | str, callee: str, *arguments: tuple[VectorType | str, str]
+    ) -> str:
+        """Append a call of an external function or intrinsic, declared by the argument types."""
+        self.declare(result, callee, *(kind for kind, _ in arguments))
+        actual = ", ".join(f"{kind} {value}" for kind, value in arguments)
+        return self.let(f"call {result} @{callee}({actual})")
+
+    def declare(self, result: VectorType | str, callee: str, *parameters: VectorType | str) -> None:
+        """Record a declaration that the function needs."""
+        formal = ", ".join(str(kind) for kind in parameters)
+        self._declarations.add(f"declare {result} @{callee}({formal})")
+
+    def counted_loop(
+        self,
+        stop: int | str,
+        step: int,
+        body: Callable[[str, list[str]], list[str]],
+        carried: Sequence[tuple[VectorType, str]] = (),
+    ) -> list[str]:
+        """Write `for i in range(0, stop, step)` over i64, at least once, and return the carried
+        values.
+
+        Args:
+            stop: a multiple of `step` that is at least `step`; a number or an i64 value.
+            body: writes one iteration from the counter and the carried values; returns the new
+                carried values.
+            carried: type and initial value of each loop-carried value.
+        """
+        if stop == step:
+            return body("0", [value for _, value in carried])
+        entry, header = self.block, self.fresh_label("loop")
+        self.jump(header)
+        self.place(header)
+        at = len(self._lines)
+        counter = self._reserve()
+        names = [self._reserve() for _ in carried]
+        results = body(counter, names)
+        following = self.let(f"add nuw nsw i64 {counter}, {step}")
+        done = self.let(f"icmp eq i64 {following}, {stop}")
+        latch, after = self.block, self.fresh_label("done")
+        self.branch(done, after, header)
+        phis = [f"  {counter} = phi i64 [ 0, %{entry} ], [ {following}, %{latch} ]"]
+        for name, (kind, initial), result in zip(names, carried, results, strict=True):
+            phis.append(f"  {name} = phi {kind} [ {initial}, %{entry} ], [ {result}, %{latch} ]")
+        self._lines[at:at] = phis
+        self.place(after)
+        return results
+
+    def _reserve(self) -> str:
+        self._count += 1
+        return f"%v{self._count}"
+
+    def finish(self, result: str = "void") -> EmittedFunction:
+        """End the function with `ret result` and return its text."""
+        self.do(f"ret {result}")
+        text = "\n".join([self._header, *self._lines, "}"]) + "\n"
+        return EmittedFunction(self._name, text, frozenset(self._declarations))
