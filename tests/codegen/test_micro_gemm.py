@@ -139,14 +139,17 @@ def test_int8_rows_in_place_with_incomplete_group(level: Level) -> None:
     spec = make_spec((9, 17, 7, False, False), ("int8", "int32"), level)
     pack = export(emit_pack_b(spec, "pack", transposed=False, ragged=False))
     jit = Jit([export(emit_micro_gemm(spec, "multiply")), pack], level)
-    a, b = np.full((9, 7), -128, np.int8), np.full((7, 17), -128, np.int8)
-    in_a = GuardedTile(a, "int8")
-    packed = poison((spec.b_elements,), "int8")
-    jit.function("pack", *PACK)(b.ctypes.data, 17, packed.ctypes.data, 0, 0)
-    c = poison((9, 17), "int32")
-    multiply = jit.function("multiply", *MULTIPLY)
-    multiply(in_a.address, in_a.ld, packed.ctypes.data, 0, c.ctypes.data, 17, False)
-    np.testing.assert_array_equal(c, np.full((9, 17), 7 * 128 * 128))
+    rng = np.random.default_rng(5)
+    lowest = np.full((9, 7), -128, np.int8), np.full((7, 17), -128, np.int8)
+    mixed = random_tile(rng, (9, 7), "int8"), random_tile(rng, (7, 17), "int8")
+    for a, b in (lowest, mixed):
+        in_a = GuardedTile(a, "int8")
+        packed = poison((spec.b_elements,), "int8")
+        jit.function("pack", *PACK)(b.ctypes.data, 17, packed.ctypes.data, 0, 0)
+        c = poison((9, 17), "int32")
+        multiply = jit.function("multiply", *MULTIPLY)
+        multiply(in_a.address, in_a.ld, packed.ctypes.data, 0, c.ctypes.data, 17, False)
+        check(spec, a, b, np.zeros((9, 17)), c)
 
 
 @EVERY_LEVEL
