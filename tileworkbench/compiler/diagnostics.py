@@ -33,7 +33,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range of source text. Lines count from 1, columns (in characters) from 0; the end is exclusive."""
+    """A range of source text. Lines count from 1, columns (in characters) from 0; the end is
+    exclusive.
+    """
 
     file: str
     line: int
@@ -54,7 +56,9 @@ class Note:
 
 
 def display_name(file: str) -> str:
-    """The name a user knows `file` by: IPython's ``Cell In[n]`` for a cell, else the file's own name."""
+    """The name a user knows `file` by: IPython's ``Cell In[n]`` for a cell, else the file's own
+    name.
+    """
     names = _cell_names()
     return names.get(file, file)
 
@@ -178,7 +182,9 @@ class UnsupportedError(CompileError, NotImplementedError):
 
 
 class VerifyError(CompileError):
-    """The compiler built IR that its own verifier rejects; a bug in the compiler, not in the kernel."""
+    """The compiler built IR that its own verifier rejects; a bug in the compiler, not in the
+    kernel.
+    """
 
 
 class ArgumentError(TileError, ValueError):

@@ -44,9 +44,10 @@ class Timing:
 class CompileRecord:
     """Everything about one compilation, in the order it happened.
 
-    `source` is the user's text with its first line number, `program` the front end's Program, `snapshots` one per pass,
-    `code` the generated text, `asm` the machine's, or empty until asked for. `warnings` carry spans. `cached` says where the machine code came from: "", "memory"
-    or "disk".
+    `source` is the user's text with its first line number, `program` the front end's Program,
+    `snapshots` one per pass, `code` the generated text, `asm` the machine's, or empty until asked
+    for. `warnings` carry spans. `cached` says where the machine code came from: "", "memory" or
+    "disk".
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""What a target is: plain facts that analyses and operators ask for, instead of tests on names spread about."""
+"""What a target is: plain facts that analyses and operators ask for, instead of tests on names
+spread about.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from tileworkbench.compiler.diagnostics import TileValueError
 class Target:
     """One machine to compile for.
 
-    `kind` is "cpu", "cuda" or "hip"; `arch` the GPU architecture or, on a CPU, the instruction-set level ("native" until
-    the driver has asked the host). `execution` says what runs the code: "native", "sim" or "ptx".
+    `kind` is "cpu", "cuda" or "hip"; `arch` the GPU architecture or, on a CPU, the instruction-set
+    level ("native" until the driver has asked the host). `execution` says what runs the code:
+    "native", "sim" or "ptx".
     """
 
     kind: str
@@ -32,7 +35,8 @@ class Target:
 
 CPU_LEVELS = ("native", "avx512", "avx2", "generic")
 
-# Shared memory a block may use, in bytes (CUDA programming guide, technical specifications per compute capability;
+# Shared memory a block may use, in bytes (CUDA programming guide, technical specifications per
+# compute capability;
 # AMD CDNA ISA documents for the LDS).
 _SHARED_BYTES = {
     "sm_75": 65536,
@@ -48,7 +52,8 @@ ARCHITECTURES = tuple(_SHARED_BYTES)
 
 
 def parse_target(text: str) -> Target:
-    """The target named by `text`: `cpu`, `cpu:<level>`, `cuda[:sm_*]`, `hip:gfx*`, `sim:<arch>`, `ptx:<arch>` or a bare arch.
+    """The target named by `text`: `cpu`, `cpu:<level>`, `cuda[:sm_*]`, `hip:gfx*`, `sim:<arch>`,
+    `ptx:<arch>` or a bare arch.
 
     Raises `TileValueError` naming the known spellings.
     """
@@ -61,11 +66,16 @@ def parse_target(text: str) -> Target:
         return _gpu(tail or "sm_80", "native")
     if head == "hip" and tail in _SHARED_BYTES and tail.startswith("gfx"):
         return _gpu(tail, "native")
-    if head in ("sim", "ptx") and tail in _SHARED_BYTES and not (head == "ptx" and tail.startswith("gfx")):
+    if (
+        head in ("sim", "ptx")
+        and tail in _SHARED_BYTES
+        and not (head == "ptx" and tail.startswith("gfx"))
+    ):
         return _gpu(tail, head)
     raise TileValueError(
         f"'{text}' is not a target",
-        hint=f"use 'cpu', 'cpu:avx2', 'cuda:<arch>', 'hip:<arch>', 'sim:<arch>' or 'ptx:<arch>' with arch one of {', '.join(ARCHITECTURES)}",
+        hint="use 'cpu', 'cpu:avx2', 'cuda:<arch>', 'hip:<arch>', 'sim:<arch>' or 'ptx:<arch>' "
+        f"with arch one of {', '.join(ARCHITECTURES)}",
     )
 
 

@@ -1,7 +1,8 @@
-"""Smart constructors: they promote operands, fold constants and drop neutral elements, and always return typed nodes.
+"""Smart constructors: they promote operands, fold constants and drop neutral elements, and always
+return typed nodes.
 
-Errors are plain `TypeError`, `ValueError` or `ZeroDivisionError` with the message a user should see; the front end adds
-the place.
+Errors are plain `TypeError`, `ValueError` or `ZeroDivisionError` with the message a user should
+see; the front end adds the place.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from tileworkbench.compiler.ir.types import BOOL, FLOAT32, INT32, INT64, DType, 
 
 
 def round_to(value: float, dtype: DType) -> float:
-    """`value` rounded to the nearest value of a float dtype (ties to even), infinite when it overflows."""
+    """`value` rounded to the nearest value of a float dtype (ties to even), infinite when it
+    overflows."""
     name = str(dtype.scalar)
     if name == "float64" or math.isnan(value) or math.isinf(value):
         return float(value)
@@ -41,7 +43,8 @@ def _pack_round(value: float, code: str) -> float:
 
 
 def const(value: bool | int | float, dtype: DType | str) -> Const:
-    """`value` as a literal of `dtype`: integers wrap, floats round. Raises `ValueError` for NaN or infinity as an integer."""
+    """`value` as a literal of `dtype`: integers wrap, floats round. Raises `ValueError` for NaN or
+    infinity as an integer."""
     dtype = DType(dtype)
     if dtype.is_float:
         return Const(round_to(float(value), dtype), dtype)
@@ -60,7 +63,8 @@ def _wrap(value: int, dtype: DType) -> int:
 
 
 def python_scalar(value: bool | int | float) -> Const:
-    """A Python number as the language types it: bool, int32 (int64 when it does not fit), float32."""
+    """A Python number as the language types it: bool, int32 (int64 when it does not fit),
+    float32."""
     if isinstance(value, bool):
         return const(value, BOOL)
     if isinstance(value, int):
@@ -70,7 +74,7 @@ def python_scalar(value: bool | int | float) -> Const:
 
 def int_const(value: int) -> Const:
     """An index literal (int32, or int64 when it does not fit)."""
-    return python_scalar(int(value))  # type: ignore[return-value]
+    return python_scalar(int(value))
 
 
 TRUE = const(True, BOOL)
@@ -122,11 +126,17 @@ _FOLD: dict[str, Callable[[Any, Any], Any]] = {
     "gt": operator.gt,
     "ge": operator.ge,
 }
+_FOLD_UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": operator.neg,
+    "bitnot": operator.invert,
+    "abs": abs,
+}
 _ZERO_DIVISOR = ("floordiv", "floormod", "truncdiv", "truncmod")
 
 
 def binary(op: str, a: Expr, b: Expr) -> Expr:
-    """`a op b` in the promoted dtype. Raises `TypeError` for operand types the operation does not have."""
+    """`a op b` in the promoted dtype. Raises `TypeError` for operand types the operation does not
+    have."""
     if op in ir.LOGICAL:
         return logical(op, a, b)
     dtype = _operand_dtype(op, a, b)
@@ -149,10 +159,14 @@ def _operand_dtype(op: str, a: Expr, b: Expr) -> DType:
         return a.dtype
     dtype = promote(a.dtype, b.dtype)
     if op == "div" and not dtype.is_float:
-        raise TypeError(f"'/' between '{a.dtype}' and '{b.dtype}' is ambiguous; use '//' or T.truncdiv, or cast")
+        raise TypeError(
+            f"'/' between '{a.dtype}' and '{b.dtype}' is ambiguous; use '//' or T.truncdiv, or cast"
+        )
     if op in ("floordiv", "floormod", "truncdiv", "truncmod") and not dtype.is_int:
         shown = {"floordiv": "//", "floormod": "%"}.get(op, f"T.{op}")
-        raise TypeError(f"'{shown}' needs integers, got '{a.dtype}' and '{b.dtype}'; use T.floor or T.fmod")
+        raise TypeError(
+            f"'{shown}' needs integers, got '{a.dtype}' and '{b.dtype}'; use T.floor or T.fmod"
+        )
     if op in ("and", "or", "xor") and not (dtype.is_int or dtype.is_bool):
         raise TypeError(f"bitwise '{op}' needs integers, got '{a.dtype}' and '{b.dtype}'")
     if op in ("add", "sub", "mul") and dtype.is_bool:
@@ -239,8 +253,7 @@ def unary(op: str, a: Expr) -> Expr:
     if op == "neg" and a.dtype.is_bool:
         a = cast(a, INT32)
     if isinstance(a, Const):
-        value = {"neg": operator.neg, "bitnot": operator.invert, "abs": abs}[op](a.value)
-        return const(value, a.dtype)
+        return const(_FOLD_UNARY[op](a.value), a.dtype)
     return Unary(op, a, a.dtype)
 
 

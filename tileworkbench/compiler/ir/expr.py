@@ -1,8 +1,8 @@
 """Expressions: interned, typed, free of side effects.
 
-`Load` reads a buffer, so its value depends on when its statement runs; everything else is a pure function of variables.
-Build expressions with the functions of `build.py`, which fold constants and apply the promotion rule; the classes
-check nothing (`verify.py` does).
+`Load` reads a buffer, so its value depends on when its statement runs; everything else is a pure
+function of variables. Build expressions with the functions of `build.py`, which fold constants and
+apply the promotion rule; the classes check nothing (`verify.py` does).
 """
 
 from __future__ import annotations
@@ -17,25 +17,77 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.layout.fragment import Fragment
     from tileworkbench.compiler.layout.layout import Layout
 
-ARITHMETIC = ("add", "sub", "mul", "div", "floordiv", "floormod", "truncdiv", "truncmod", "min", "max", "pow", "fmod")
+ARITHMETIC = (
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "floordiv",
+    "floormod",
+    "truncdiv",
+    "truncmod",
+    "min",
+    "max",
+    "pow",
+    "fmod",
+)
 BITWISE = ("and", "or", "xor", "shl", "shr")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 LOGICAL = ("logical_and", "logical_or")
 UNARY = ("neg", "not", "bitnot", "abs")
 
-# Calls that are pure functions of their arguments, with the number of arguments. The result has the dtype of the node.
+# Calls that are pure functions of their arguments, with the number of arguments. The result has
+# the dtype of the node.
 INTRINSICS: dict[str, int] = {
     **dict.fromkeys(
-        ("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh", "cosh",
-         "tanh", "atan", "erf", "sigmoid", "floor", "ceil", "trunc", "round", "nearbyint", "isnan", "isinf", "popcount"),
+        (
+            "exp",
+            "exp2",
+            "exp10",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sqrt",
+            "rsqrt",
+            "sin",
+            "cos",
+            "tan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "atan",
+            "erf",
+            "sigmoid",
+            "floor",
+            "ceil",
+            "trunc",
+            "round",
+            "nearbyint",
+            "isnan",
+            "isinf",
+            "popcount",
+        ),
         1,
     ),
     "fma": 3,
     "max_nan": 2,  # maximum and minimum that return NaN when either side is NaN
     "min_nan": 2,
     # From a vector to its scalar, lanes combined in an unspecified order.
-    **dict.fromkeys(("lanes_sum", "lanes_max", "lanes_min", "lanes_max_nan", "lanes_min_nan", "lanes_and", "lanes_or", "lanes_xor"), 1),
-}  # fmt: skip
+    **dict.fromkeys(
+        (
+            "lanes_sum",
+            "lanes_max",
+            "lanes_min",
+            "lanes_max_nan",
+            "lanes_min_nan",
+            "lanes_and",
+            "lanes_or",
+            "lanes_xor",
+        ),
+        1,
+    ),
+}
 
 SCOPES = ("global", "shared", "local.fragment", "local", "local.var")
 
@@ -49,7 +101,8 @@ class Expr(InternedNode):
 
 @interned
 class Const(Expr):
-    """A literal. `value` is `bool` for bool, `int` for integers, `float` (already rounded to `dtype`) for floats."""
+    """A literal. `value` is `bool` for bool, `int` for integers, `float` (already rounded to
+    `dtype`) for floats."""
 
     value: int | float | bool
     dtype: DType
@@ -63,7 +116,8 @@ class Const(Expr):
 
 @interned
 class Var(Expr):
-    """A scalar name: loop variable, block index, let, scalar parameter or symbolic dimension. One name, one variable."""
+    """A scalar name: loop variable, block index, let, scalar parameter or symbolic dimension. One
+    name, one variable."""
 
     name: str
     dtype: DType
@@ -71,10 +125,12 @@ class Var(Expr):
 
 @interned
 class Binary(Expr):
-    """`op` applied to two operands of one dtype. See ARITHMETIC, BITWISE, COMPARISONS and LOGICAL for the names.
+    """`op` applied to two operands of one dtype. See ARITHMETIC, BITWISE, COMPARISONS and LOGICAL
+    for the names.
 
-    `floordiv` and `floormod` are Python's, `truncdiv` and `truncmod` are C's, `div` is for floats. The logical ones are
-    lazy: `b` is evaluated only when `a` does not decide. Comparisons and logical operators have dtype bool.
+    `floordiv` and `floormod` are Python's, `truncdiv` and `truncmod` are C's, `div` is for floats.
+    The logical ones are lazy: `b` is evaluated only when `a` does not decide. Comparisons and
+    logical operators have dtype bool.
     """
 
     op: str
@@ -105,7 +161,8 @@ class Select(Expr):
 
 @interned
 class Cast(Expr):
-    """Value conversion. Float to integer truncates toward zero; to a narrower float rounds to nearest even."""
+    """Value conversion. Float to integer truncates toward zero; to a narrower float rounds to
+    nearest even."""
 
     value: Expr
     dtype: DType
@@ -157,9 +214,10 @@ class Broadcast(Expr):
 class Buffer(InternedNode):
     """A typed array with a place. Shapes are in elements.
 
-    `scope` is one of SCOPES. `strides` are in elements and exist for global buffers only; `()` means row-major contiguous.
-    `layout` is set by `infer_layouts` on shared buffers (a `Layout`) and fragments (a `Fragment`, or a `Layout` on the CPU);
-    None means row-major. A `local.var` has shape `()`.
+    `scope` is one of SCOPES. `strides` are in elements and exist for global buffers only; `()`
+    means row-major contiguous. `layout` is set by `infer_layouts` on shared buffers (a `Layout`)
+    and fragments (a `Fragment`, or a `Layout` on the CPU); None means row-major. A `local.var` has
+    shape `()`.
     """
 
     name: str

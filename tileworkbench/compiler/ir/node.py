@@ -1,9 +1,9 @@
 """How an IR node is made: frozen, slotted dataclasses with a generated `map_children`.
 
-Children are the fields annotated `Expr`, `Stmt`, `Region`, `Address` or `Buffer`, alone, optional or in a tuple. Fields annotated
-`Var` are binding occurrences and never visited. Expressions, buffers and regions are *interned*: two structurally
-equal ones are the same object, so equality is `is` and memo tables are keyed by identity. Statements are not: two
-equal stores are two events.
+Children are the fields annotated `Expr`, `Stmt`, `Region`, `Address` or `Buffer`, alone, optional
+or in a tuple. Fields annotated `Var` are binding occurrences and never visited. Expressions,
+buffers and regions are *interned*: two structurally equal ones are the same object, so equality is
+`is` and memo tables are keyed by identity. Statements are not: two equal stores are two events.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 from weakref import WeakValueDictionary
 
-_CHILD = re.compile(r"^(tuple\[)?(Expr|Stmt|Region|Address|Buffer)( \| None)?(, \.\.\.\])?( \| None)?$")
+_CHILD = re.compile(
+    r"^(tuple\[)?(Expr|Stmt|Region|Address|Buffer)( \| None)?(, \.\.\.\])?( \| None)?$"
+)
 
 T = TypeVar("T")
 

@@ -1,6 +1,7 @@
 """IR as text that reads like the kernel the user wrote. `parser.parse` reads it back.
 
-The text is Python syntax. `print_lines` keeps the site of each line, so that a view can link it to the source.
+The text is Python syntax. `print_lines` keeps the site of each line, so that a view can link it to
+the source.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from tileworkbench.compiler.ir.program import Param, Program
 INFIX = {
     "logical_or": ("or", 1),
     "logical_and": ("and", 2),
-    **{op: (text, 4) for op, text in zip(ir.COMPARISONS, ("==", "!=", "<", "<=", ">", ">="), strict=True)},
+    **{
+        op: (text, 4)
+        for op, text in zip(ir.COMPARISONS, ("==", "!=", "<", "<=", ">", ">="), strict=True)
+    },
     "or": ("|", 5),
     "xor": ("^", 6),
     "and": ("&", 7),
@@ -32,7 +36,12 @@ INFIX = {
     "floormod": ("%", 10),
 }
 _TERNARY, _NOT, _NEGATE, _ATOM = 0, 3, 11, 12
-_ALLOC = {"shared": "alloc_shared", "local.fragment": "alloc_fragment", "local": "alloc_local", "global": "alloc_global"}
+_ALLOC = {
+    "shared": "alloc_shared",
+    "local.fragment": "alloc_fragment",
+    "local": "alloc_local",
+    "global": "alloc_global",
+}
 _INDENT = "    "
 
 
@@ -75,14 +84,18 @@ def _header(program: Program) -> str:
     if program.target:
         parts.append(f'target="{program.target}"')
     if program.symbols:
-        parts.append(f"symbols={_table([(var.name, _quoted(var.dtype)) for var in program.symbols])}")
+        parts.append(
+            f"symbols={_table([(var.name, _quoted(var.dtype)) for var in program.symbols])}"
+        )
     outputs = [param.name for param in program.params if param.output]
     if outputs:
         parts.append(f"outputs={_names(outputs)}")
     if program.returns:
         parts.append(f"returns={_names([program.params[i].name for i in program.returns])}")
     if program.safe_values:
-        parts.append(f"safe_values={_table([(name, print_expr(v)) for name, v in program.safe_values])}")
+        parts.append(
+            f"safe_values={_table([(name, print_expr(v)) for name, v in program.safe_values])}"
+        )
     if program.scratch_bytes:
         parts.append(f"scratch_bytes={program.scratch_bytes}")
     return ", ".join(parts)
@@ -105,7 +118,8 @@ def _param(param: Param) -> str:
     if not isinstance(value, Buffer):
         return f"{value.name}: T.{value.dtype}"
     if value.strides:
-        return f'{value.name}: T.StridedTensor({_shape(value.shape)}, {_shape(value.strides)}, "{value.dtype}"{_layout(value)})'
+        sizes = f"{_shape(value.shape)}, {_shape(value.strides)}"
+        return f'{value.name}: T.StridedTensor({sizes}, "{value.dtype}"{_layout(value)})'
     return f'{value.name}: T.Tensor({_shape(value.shape)}, "{value.dtype}"{_layout(value)})'
 
 
@@ -118,7 +132,7 @@ def _shape(values: tuple[Expr, ...]) -> str:
     return f"({inner},)" if len(values) == 1 else f"({inner})"
 
 
-# Expressions ---------------------------------------------------------------------------------------------------------
+# Expressions
 
 
 def _expr(value: Expr, level: int) -> str:
@@ -164,7 +178,7 @@ def _render(value: Expr) -> tuple[str, int]:
             return f"T.Broadcast({print_expr(inner)}, {lanes})", _ATOM
         case ir.Load(buffer, indices, None):
             return _element(buffer, indices), _ATOM
-        case ir.Load(buffer, indices, predicate, safe):
+        case ir.Load(buffer, indices, ir.Expr() as predicate, safe):
             tail = "" if safe is None else f", {print_expr(safe)}"
             return f"T.load({_element(buffer, indices)}, {print_expr(predicate)}{tail})", _ATOM
     raise TypeError(f"no text for {type(value).__name__}")
@@ -222,7 +236,7 @@ def _address(address: ir.Address) -> str:
     return f"T.address_of({_element(address.buffer, address.indices)})"
 
 
-# Statements ----------------------------------------------------------------------------------------------------------
+# Statements
 
 
 def _print(stmt: st.Stmt, depth: int, lines: list[Line]) -> None:
@@ -262,13 +276,17 @@ def _head(stmt: st.Stmt) -> str | None:
             options = _options(coalesced_width=stmt.coalesced_width)
             if stmt.loop_layout is not None:
                 options.append(f"loop_layout={stmt.loop_layout.to_text()}")
-            return (
-                f"for {', '.join(var.name for var in names)} in T.Parallel({', '.join([*map(print_expr, extents), *options])})"
-            )
+            bounds = [*map(print_expr, extents), *options]
+            return f"for {', '.join(var.name for var in names)} in T.Parallel({', '.join(bounds)})"
         case tile.Pipelined(var, start, stop, stages):
             bounds = [stop] if start is int_const(0) else [start, stop]
-            options = [f"num_stages={stages}", *_options(order=stmt.order or None, stage=stmt.stage or None)]
-            return f"for {var.name} in T.Pipelined({', '.join([*map(print_expr, bounds), *options])})"
+            options = [
+                f"num_stages={stages}",
+                *_options(order=stmt.order or None, stage=stmt.stage or None),
+            ]
+            return (
+                f"for {var.name} in T.Pipelined({', '.join([*map(print_expr, bounds), *options])})"
+            )
         case st.While(cond):
             return f"while {print_expr(cond)}"
     return None
@@ -296,8 +314,9 @@ def _simple(stmt: st.Stmt) -> str:
             return _alloc(stmt)
         case st.Store(buffer, indices, value, None):
             return f"{_element(buffer, indices)} = {print_expr(value)}"
-        case st.Store(buffer, indices, value, predicate):
-            return f"T.store({_element(buffer, indices)}, {print_expr(value)}, {print_expr(predicate)})"
+        case st.Store(buffer, indices, value, ir.Expr() as predicate):
+            element = _element(buffer, indices)
+            return f"T.store({element}, {print_expr(value)}, {print_expr(predicate)})"
         case st.Break():
             return "break"
         case st.Continue():
@@ -315,7 +334,9 @@ def _alloc(stmt: st.Alloc) -> str:
     if buffer.scope == "local.var":
         init = "" if stmt.init is None else f", {print_expr(stmt.init)}"
         return f'{buffer.name} = T.alloc_var("{buffer.dtype}"{init})'
-    return f'{buffer.name} = T.{_ALLOC[buffer.scope]}({_shape(buffer.shape)}, "{buffer.dtype}"{_layout(buffer)}{tail})'
+    options = f"{_layout(buffer)}{tail}"
+    call = f"T.{_ALLOC[buffer.scope]}"
+    return f'{buffer.name} = {call}({_shape(buffer.shape)}, "{buffer.dtype}"{options})'
 
 
 def _tile_operator(stmt: st.Stmt) -> str:
@@ -331,20 +352,12 @@ def _tile_operator(stmt: st.Stmt) -> str:
             options = _options(clear=None if clear else False, nan_propagate=nan_propagate or None)
             return f"T.reduce_{kind}({', '.join([src.name, dst.name, f'dim={dim}', *options])})"
         case tile.Scan(kind, src, dst, dim, reverse):
-            return f"T.scan_{kind}({print_region(src)}, {print_region(dst)}, dim={dim}, reverse={reverse})"
+            regions = f"{print_region(src)}, {print_region(dst)}"
+            return f"T.scan_{kind}({regions}, dim={dim}, reverse={reverse})"
         case tile.Pack():
-            return (
-                f"T.pack_{stmt.operand}({_address(stmt.src)}, {_address(stmt.dst)}, rows={stmt.rows}, cols={stmt.cols}, "
-                f"row_stride={print_expr(stmt.row_stride)}, col_stride={print_expr(stmt.col_stride)}, "
-                f"valid_rows={print_expr(stmt.valid_rows)}, valid_cols={print_expr(stmt.valid_cols)}, width={stmt.width})"
-            )
+            return _pack(stmt)
         case tile.MicroGemm():
-            lda = "" if stmt.lda is None else f"lda={print_expr(stmt.lda)}, "
-            return (
-                f"T.micro_gemm({_address(stmt.a)}, {_address(stmt.b)}, {_address(stmt.c)}, {lda}ldc={print_expr(stmt.ldc)}, "
-                f"m={stmt.m}, n={stmt.n}, k={stmt.k}, mr={stmt.mr}, nr={stmt.nr}, clear={print_expr(stmt.clear)}, "
-                f'isa="{stmt.isa}")'
-            )
+            return _micro_gemm(stmt)
     raise TypeError(f"no text for {type(stmt).__name__}")
 
 
@@ -356,3 +369,33 @@ def _gemm(stmt: tile.Gemm) -> str:
     if not (isinstance(stmt.clear, Const) and not stmt.clear.value):
         parts.append(f"clear_accum={print_expr(stmt.clear)}")
     return f"T.gemm({', '.join(parts)})"
+
+
+def _pack(stmt: tile.Pack) -> str:
+    parts = [_address(stmt.src), _address(stmt.dst)]
+    parts += _options(
+        rows=stmt.rows,
+        cols=stmt.cols,
+        row_stride=print_expr(stmt.row_stride),
+        col_stride=print_expr(stmt.col_stride),
+        valid_rows=print_expr(stmt.valid_rows),
+        valid_cols=print_expr(stmt.valid_cols),
+        width=stmt.width,
+    )
+    return f"T.pack_{stmt.operand}({', '.join(parts)})"
+
+
+def _micro_gemm(stmt: tile.MicroGemm) -> str:
+    parts = [_address(stmt.a), _address(stmt.b), _address(stmt.c)]
+    parts += _options(
+        lda=None if stmt.lda is None else print_expr(stmt.lda),
+        ldc=print_expr(stmt.ldc),
+        m=stmt.m,
+        n=stmt.n,
+        k=stmt.k,
+        mr=stmt.mr,
+        nr=stmt.nr,
+        clear=print_expr(stmt.clear),
+        isa=_quoted(stmt.isa),
+    )
+    return f"T.micro_gemm({', '.join(parts)})"

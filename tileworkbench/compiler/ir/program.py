@@ -39,9 +39,10 @@ class Param:
 class Program(Node):
     """A kernel function: parameters, the symbols its shapes are written in, and the body.
 
-    `returns` holds the indices of the output parameters in the order they are returned. `safe_values` are the values read
-    outside a global buffer where it is not zero, by buffer name. `sites[i]` is the Span of operation i (index 0 is
-    unused) and `notes` says why choices were made, for views; neither takes part in equality.
+    `returns` holds the indices of the output parameters in the order they are returned.
+    `safe_values` are the values read outside a global buffer where it is not zero, by buffer name.
+    `sites[i]` is the Span of operation i (index 0 is unused) and `notes` says why choices were
+    made, for views; neither takes part in equality.
     """
 
     name: str

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Region, Var
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.node import InternedNode, Node
-from tileworkbench.compiler.ir.program import Param, Program
+from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.stmt import Seq, Stmt, seq
 
 
@@ -31,8 +31,9 @@ def statements(root: Stmt) -> Iterator[Stmt]:
 class Rewriter:
     """Bottom-up rewriting with a memo table for interned nodes.
 
-    `rewrite_expr` is given every interned node (expression, buffer, region, address) after its children were rewritten, `rewrite_stmt`
-    every statement; both return a replacement or the node itself.
+    `rewrite_expr` is given every interned node (expression, buffer, region, address) after its
+    children were rewritten, `rewrite_stmt` every statement; both return a replacement or the node
+    itself.
     """
 
     def __init__(
@@ -69,17 +70,21 @@ def _flattened(body: Seq) -> Stmt:
 
 
 def substitute(root: Any, values: Mapping[Var, Expr]) -> Any:
-    """`root` with each variable of `values` replaced, in expressions only (binders are untouched)."""
+    """`root` with each variable of `values` replaced, in expressions only (not in binders)."""
     if not values:
         return root
-    return Rewriter(lambda found: values.get(found, found) if isinstance(found, Var) else found)(root)
+    return Rewriter(lambda found: values.get(found, found) if isinstance(found, Var) else found)(
+        root
+    )
 
 
 def replace_buffers(program: Program, buffers: Mapping[Buffer, Buffer]) -> Program:
     """`program` with each buffer of `buffers` replaced everywhere, parameters included."""
     if not buffers:
         return program
-    body = Rewriter(lambda found: buffers.get(found, found) if isinstance(found, Buffer) else found)(program.body)
+    body = Rewriter(
+        lambda found: buffers.get(found, found) if isinstance(found, Buffer) else found
+    )(program.body)
     params = tuple(
         replace(param, value=buffers[param.value])
         if isinstance(param.value, Buffer) and param.value in buffers
@@ -117,9 +122,3 @@ def buffers_of(root: Node) -> list[Buffer]:
 def parameters(program: Program) -> list[Buffer]:
     """The program's tensor parameters."""
     return [param.value for param in program.params if isinstance(param.value, Buffer)]
-
-
-__all__ = [
-    "Address", "Buffer", "Expr", "Param", "Region", "Rewriter", "buffers_of", "parameters", "replace_buffers", "statements",
-    "substitute", "variables", "walk", "with_body",
-]  # fmt: skip

@@ -1,4 +1,5 @@
-"""Statements. Every statement has a `site`: the id of the user's operation it came from, kept by every pass.
+"""Statements. Every statement has a `site`: the id of the user's operation it came from, kept by
+every pass.
 
 `Program.sites[site]` is that operation's Span; 0 means none. Sites do not take part in equality.
 """
@@ -30,7 +31,9 @@ class Stmt(Node):
 
 @node
 class Seq(Stmt):
-    """Statements one after another. A `Let` or `Alloc` in it is visible in the rest of the sequence."""
+    """Statements one after another. A `Let` or `Alloc` in it is visible in the rest of the
+    sequence.
+    """
 
     stmts: tuple[Stmt, ...]
     site: int = field(default=0, compare=False)
@@ -49,8 +52,8 @@ class Let(Stmt):
 class Alloc(Stmt):
     """Make `buffer` (contents undefined) for the rest of the enclosing sequence.
 
-    A `local.var` has an initial value. In the CPU stage `offset` is the place in bytes in the worker's scratch arena;
-    None is a stack slot of the block.
+    A `local.var` has an initial value. In the CPU stage `offset` is the place in bytes in the
+    worker's scratch arena; None is a stack slot of the block.
     """
 
     buffer: Buffer
@@ -61,7 +64,9 @@ class Alloc(Stmt):
 
 @node
 class Store(Stmt):
-    """`buffer[indices] = value` where `predicate` holds. The value has the buffer's dtype (or its vector)."""
+    """`buffer[indices] = value` where `predicate` holds. The value has the buffer's dtype (or its
+    vector).
+    """
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -135,9 +140,11 @@ class DeviceAssert(Stmt):
 
 @node
 class Kernel(Stmt):
-    """One launch: `vars[d]` runs over `grid[d]`, x first, blocks unordered; `threads` are the block's extents x, y, z.
+    """One launch: `vars[d]` runs over `grid[d]`, x first, blocks unordered; `threads` are the
+    block's extents x, y, z.
 
-    `swizzle` is the rasterisation hint `(panel size, order)` of `T.use_swizzle`, which permutes the blocks.
+    `swizzle` is the rasterisation hint `(panel size, order)` of `T.use_swizzle`, which permutes the
+    blocks.
     """
 
     vars: tuple[Var, ...]

@@ -1,6 +1,8 @@
-"""Tile operators and the schedule loops that take them: block-collective, synchronous, observable in program order.
+"""Tile operators and the schedule loops that take them: block-collective, synchronous, observable
+in program order.
 
-Stages TILE and PLANNED. `PLANNED` adds `Buffer.layout`, `Parallel.loop_layout` and `Pipelined.plan`.
+Stages TILE and PLANNED. `PLANNED` adds `Buffer.layout`, `Parallel.loop_layout` and
+`Pipelined.plan`.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class ReduceKind(StrEnum):
 
 @node
 class Parallel(Stmt):
-    """A block-wide element-wise loop nest over the box `extents`; iterations are independent and unordered."""
+    """A block-wide element-wise loop nest over the box `extents`; iterations are independent and
+    unordered.
+    """
 
     vars: tuple[Var, ...]
     extents: tuple[Expr, ...]
@@ -71,9 +75,10 @@ class Pipelined(Stmt):
 class Copy(Stmt):
     """Element-wise copy with a cast to the destination's dtype.
 
-    The iteration space is that of the region whose buffer is nearer the threads (global < shared < fragment or local; the
-    source on a tie); its non-unit dimensions are matched in order with those of the other side. Elements outside the
-    source read as its safe value (zero), those outside the destination are dropped.
+    The iteration space is that of the region whose buffer is nearer the threads (global < shared <
+    fragment or local; the source on a tie); its non-unit dimensions are matched in order with those
+    of the other side. Elements outside the source read as its safe value (zero), those outside the
+    destination are dropped.
     """
 
     src: Region
@@ -86,8 +91,8 @@ class Copy(Stmt):
 class Gemm(Stmt):
     """`c += op(a) @ op(b)`, or `c = op(a) @ op(b)` where `clear` holds. Accumulates in c's dtype.
 
-    `c` is (M, N); `a` is (M, K), or (K, M) when `transpose_a`; `b` is (K, N), or (N, K) when `transpose_b`; leading unit
-    dimensions are dropped.
+    `c` is (M, N); `a` is (M, K), or (K, M) when `transpose_a`; `b` is (K, N), or (N, K) when
+    `transpose_b`; leading unit dimensions are dropped.
     """
 
     a: Region
@@ -113,7 +118,8 @@ class Fill(Stmt):
 class Reduce(Stmt):
     """`dst = reduce(src)` along `dim`, or `dst = combine(dst, reduce(src))` when not `clear`.
 
-    `src` is converted to dst's dtype first. dst has src's shape without `dim`, or with extent 1 there.
+    `src` is converted to dst's dtype first. dst has src's shape without `dim`, or with extent 1
+    there.
     """
 
     kind: ReduceKind
@@ -127,7 +133,9 @@ class Reduce(Stmt):
 
 @node
 class Scan(Stmt):
-    """Inclusive scan of `src` along `dim` into `dst` (which may be `src`), from the end when `reverse`."""
+    """Inclusive scan of `src` along `dim` into `dst` (which may be `src`), from the end when
+    `reverse`.
+    """
 
     kind: ReduceKind
     src: Region
@@ -139,12 +147,14 @@ class Scan(Stmt):
 
 @node
 class Pack(Stmt):
-    """CPU stage: copy a `rows` x `cols` matrix into gemm panels, zero outside `valid_rows` x `valid_cols`.
+    """CPU stage: copy a `rows` x `cols` matrix into gemm panels, zero outside `valid_rows` x
+    `valid_cols`.
 
-    The matrix element (r, c) is at `src + r * row_stride + c * col_stride` elements, in the dtype of src's buffer. `rows` runs
-    along the panels' outer side (m for operand "a", n for operand "b"), `cols` along k. Element (r, c) goes to element
-    `(r // width) * width * cols + c * width + r % width` after `dst`, cast to the dtype of dst's buffer; the last panel is
-    padded with zeros. Out-of-range elements of src are never read.
+    The matrix element (r, c) is at `src + r * row_stride + c * col_stride` elements, in the dtype
+    of src's buffer. `rows` runs along the panels' outer side (m for operand "a", n for operand
+    "b"), `cols` along k. Element (r, c) goes to element `(r // width) * width * cols + c * width +
+    r % width` after `dst`, cast to the dtype of dst's buffer; the last panel is padded with zeros.
+    Out-of-range elements of src are never read.
     """
 
     operand: str
@@ -162,11 +172,12 @@ class Pack(Stmt):
 
 @node
 class MicroGemm(Stmt):
-    """CPU stage: `c[m, n] (+)= a[m, k] @ b[k, n]` by register blocks of `mr` x `nr` on instruction set `isa`.
+    """CPU stage: `c[m, n] (+)= a[m, k] @ b[k, n]` by register blocks of `mr` x `nr` on instruction
+    set `isa`.
 
-    `b` points to panels of width `nr` as `Pack` makes them; `a` to panels of width `mr`, or, when `lda` is given, to a row-major
-    matrix with that row stride in elements. `c` is row-major with row stride `ldc`. It is overwritten where `clear` holds,
-    else added to.
+    `b` points to panels of width `nr` as `Pack` makes them; `a` to panels of width `mr`, or, when
+    `lda` is given, to a row-major matrix with that row stride in elements. `c` is row-major with
+    row stride `ldc`. It is overwritten where `clear` holds, else added to.
     """
 
     a: Address

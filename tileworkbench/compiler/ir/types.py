@@ -1,8 +1,9 @@
 """Element types and the rule that combines them.
 
-A `DType` is a `str`, so `dtype == "float16"` and `dtype.startswith("float")` hold. The names are those of the language:
-`bool`, `int8` ... `int64`, `uint8` ..., `float16/32/64`, `bfloat16`, `tfloat32`, the 8-bit floats, packed `int4`, `uint4`,
-`float4_e2m1fn`, `handle` (an address), and vectors of them with an `x<lanes>` suffix.
+A `DType` is a `str`, so `dtype == "float16"` and `dtype.startswith("float")` hold. The names are
+those of the language: `bool`, `int8` ... `int64`, `uint8` ..., `float16/32/64`, `bfloat16`,
+`tfloat32`, the 8-bit floats, packed `int4`, `uint4`, `float4_e2m1fn`, `handle` (an address), and
+vectors of them with an `x<lanes>` suffix.
 """
 
 from __future__ import annotations
@@ -152,9 +153,9 @@ HANDLE = DType("handle")
 def promote(a: DType, b: DType) -> DType:
     """The type in which an operation on an `a` and a `b` is computed.
 
-    Equal types stay; a float beats integers and bool; of two floats the wider wins, and bfloat16 with float16 gives
-    float16; integers take the wider, unsigned on a tie of widths. Lanes must agree or be 1.
-    Raises `TypeError` for two different 8-bit floats and for addresses.
+    Equal types stay; a float beats integers and bool; of two floats the wider wins, and bfloat16
+    with float16 gives float16; integers take the wider, unsigned on a tie of widths. Lanes must
+    agree or be 1. Raises `TypeError` for two different 8-bit floats and for addresses.
     """
     if a == b:
         return a
