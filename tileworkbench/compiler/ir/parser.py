@@ -1,0 +1,521 @@
+"""Reads back what `printer` prints: `parse(print_program(p))` equals `p` up to sites and notes.
+
+The text is data: it is read with `ast` and never executed. Raises `TileSyntaxError` with the line
+for anything else.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from tileworkbench.compiler.diagnostics import Span, TileSyntaxError
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir import tile
+from tileworkbench.compiler.ir.build import FALSE, const, int_const
+from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Region, Var
+from tileworkbench.compiler.ir.printer import INFIX
+from tileworkbench.compiler.ir.program import Param, Program, Stage
+from tileworkbench.compiler.ir.types import BOOL, INT32, DType
+
+_BINARY = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "floormod",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.LShift: "shl",
+    ast.RShift: "shr",
+}
+_COMPARE = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
+_UNARY: dict[type[ast.unaryop], str] = {ast.Not: "not", ast.USub: "neg", ast.Invert: "bitnot"}
+_CALLED_BINARY = tuple(op for op in (*ir.ARITHMETIC, *ir.BITWISE) if op not in INFIX)
+_ALLOC = {
+    "alloc_shared": "shared",
+    "alloc_fragment": "local.fragment",
+    "alloc_local": "local",
+    "alloc_global": "global",
+}
+
+
+def parse(text: str) -> Program:
+    """The program printed as `text`."""
+    try:
+        module = ast.parse(text)
+    except SyntaxError as error:
+        raise TileSyntaxError(
+            f"the IR text is not valid: {error.msg}", Span("<ir>", error.lineno or 1)
+        ) from None
+    if len(module.body) != 1 or not isinstance(module.body[0], ast.FunctionDef):
+        raise TileSyntaxError("the IR text is not one function")
+    return _Parser().program(module.body[0])
+
+
+class _Parser:
+    """Holds the names in scope; every method turns one kind of syntax node into IR."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Var | Buffer] = {}
+
+    def fail(self, node: ast.AST, expected: str) -> NoReturn:
+        text = ast.unparse(node)
+        shown = text if len(text) <= 60 else text[:57] + "..."
+        raise TileSyntaxError(
+            f"'{shown}' is not {expected}", Span("<ir>", getattr(node, "lineno", 1))
+        )
+
+    # Program
+
+    def program(self, function: ast.FunctionDef) -> Program:
+        header = self.header(function)
+        for name, dtype in header.get("symbols", {}).items():
+            self.names[name] = Var(name, DType(dtype))
+        symbols = tuple(self.names[name] for name in header.get("symbols", {}))
+        outputs = header.get("outputs", [])
+        for arg in function.args.args:  # first the scalars: shapes may be written in them
+            if isinstance(arg.annotation, ast.Attribute):
+                self.param(arg)
+        values = [self.param(arg) for arg in function.args.args]
+        params = tuple(Param(value, value.name in outputs) for value in values)
+        order = [param.name for param in params]
+        safe = header.get("safe_values", {})
+        return Program(
+            function.name,
+            params,
+            symbols,  # type: ignore[arg-type]
+            self.body(function.body),
+            Stage(header.get("stage", "tile")),
+            header.get("target", ""),
+            tuple(order.index(name) for name in header.get("returns", [])),
+            tuple(safe.items()),
+            header.get("scratch_bytes", 0),
+        )
+
+    def header(self, function: ast.FunctionDef) -> dict[str, Any]:
+        if (
+            len(function.decorator_list) != 1
+            or self.called(function.decorator_list[0]) != "program"
+        ):
+            self.fail(function, "a function decorated with '@T.program(...)'")
+        decorator = function.decorator_list[0]
+        values: dict[str, Any] = {}
+        for keyword in decorator.keywords:  # type: ignore[attr-defined]
+            if keyword.arg == "safe_values":
+                pairs = zip(keyword.value.keys, keyword.value.values, strict=True)
+                values["safe_values"] = {key.value: self.expr(value) for key, value in pairs}
+            else:
+                values[str(keyword.arg)] = self.literal(keyword.value)
+        return values
+
+    def param(self, arg: ast.arg) -> Buffer | Var:
+        kind = arg.annotation
+        if isinstance(kind, ast.Attribute):
+            made: Buffer | Var = Var(arg.arg, DType(kind.attr))
+        elif isinstance(kind, ast.Call) and self.called(kind) == "Tensor":
+            shape, dtype = kind.args
+            made = Buffer(
+                arg.arg,
+                DType(self.literal(dtype)),
+                self.exprs(shape),
+                "global",
+                (),
+                self.layout(kind),
+            )
+        elif isinstance(kind, ast.Call) and self.called(kind) == "StridedTensor":
+            shape, strides, dtype = kind.args
+            made = Buffer(
+                arg.arg,
+                DType(self.literal(dtype)),
+                self.exprs(shape),
+                "global",
+                self.exprs(strides),
+                self.layout(kind),
+            )
+        else:
+            self.fail(arg, "a parameter")
+        self.names[arg.arg] = made
+        return made
+
+    def layout(self, call: ast.Call) -> Any:
+        node = self.keywords(call).get("layout")
+        return None if node is None else self.layout_value(node)
+
+    def layout_value(self, node: ast.expr) -> Any:
+        from tileworkbench.compiler.layout import Fragment, Layout
+
+        text = ast.unparse(node)
+        return (
+            Fragment.from_text(text)
+            if "Fragment" in text.split("(", 1)[0]
+            else Layout.from_text(text)
+        )
+
+    # Expressions
+
+    def literal(self, node: ast.expr) -> Any:
+        try:
+            return ast.literal_eval(node)
+        except ValueError:
+            self.fail(node, "a literal")
+
+    def called(self, node: ast.AST) -> str:
+        """`name` of a call `T.name(...)`, else an empty string."""
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+        ):
+            return node.func.attr if node.func.value.id == "T" else ""
+        return ""
+
+    def keywords(self, call: ast.Call) -> dict[str, ast.expr]:
+        return {str(keyword.arg): keyword.value for keyword in call.keywords}
+
+    def exprs(self, node: ast.expr) -> tuple[Expr, ...]:
+        elements = node.elts if isinstance(node, ast.Tuple) else [node]
+        return tuple(self.expr(element) for element in elements)
+
+    def name(self, node: ast.AST, kind: type[Any]) -> Any:
+        found = self.names.get(node.id) if isinstance(node, ast.Name) else None
+        if not isinstance(found, kind):
+            self.fail(node, "a known buffer" if kind is Buffer else "a known variable")
+        return found
+
+    def expr(self, node: ast.expr) -> Expr:
+        match node:
+            case ast.Constant(value=bool() | int() | float() as value):
+                return self.number(value)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+                return self.number(-value)
+            case ast.Name():
+                return self.name(node, Var)  # type: ignore[no-any-return]
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                return self.binary(_BINARY[type(op)], self.expr(left), self.expr(right))
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return self.binary(_COMPARE[type(op)], self.expr(left), self.expr(right))
+            case ast.BoolOp(op=op, values=values):
+                return self.bool_op(
+                    "logical_and" if isinstance(op, ast.And) else "logical_or", values
+                )
+            case ast.UnaryOp(op=op, operand=operand):
+                inner = self.expr(operand)
+                return ir.Unary(_UNARY[type(op)], inner, inner.dtype)
+            case ast.IfExp(test=test, body=then, orelse=other):
+                return self.select(self.expr(test), self.expr(then), self.expr(other), True)
+            case ast.Subscript():
+                return ir.Load(*self.element(node))
+            case ast.Call() if self.called(node):
+                return self.call(self.called(node), node)
+        self.fail(node, "an expression")
+
+    def number(self, value: bool | int | float) -> Const:
+        if isinstance(value, bool):
+            return const(value, BOOL)
+        return const(value, INT32 if isinstance(value, int) else DType("float32"))
+
+    def binary(self, op: str, a: Expr, b: Expr) -> Expr:
+        compared = op in ir.COMPARISONS or op in ir.LOGICAL
+        return ir.Binary(op, a, b, BOOL.with_lanes(a.dtype.lanes) if compared else a.dtype)
+
+    def bool_op(self, op: str, values: list[ast.expr]) -> Expr:
+        # Python flattens `a and b and c`; the printer writes a left-nested chain without
+        # parentheses.
+        result = self.expr(values[0])
+        for value in values[1:]:
+            result = self.binary(op, result, self.expr(value))
+        return result
+
+    def select(self, cond: Expr, then: Expr, other: Expr, lazy: bool) -> Expr:
+        lanes = max(cond.dtype.lanes, then.dtype.lanes)
+        return ir.Select(cond, then, other, lazy, then.dtype.with_lanes(lanes))
+
+    def element(self, node: ast.expr) -> tuple[Buffer, tuple[Expr, ...]]:
+        if not isinstance(node, ast.Subscript):
+            self.fail(node, "an element")
+        return self.name(node.value, Buffer), self.exprs(node.slice)
+
+    def call(self, name: str, node: ast.Call) -> Expr:
+        args = node.args
+        if name in _CALLED_BINARY:
+            return self.binary(name, self.expr(args[0]), self.expr(args[1]))
+        if name in ir.UNARY:
+            value = self.expr(args[0])
+            return ir.Unary(name, value, value.dtype)
+        if name in ir.INTRINSICS:
+            return self.intrinsic(name, self.exprs(ast.Tuple(args)))
+        match name:
+            case "Select":
+                cond, then, other = map(self.expr, args)
+                return self.select(cond, then, other, False)
+            case "cast":
+                return ir.Cast(self.expr(args[0]), DType(self.literal(args[1])))
+            case "reinterpret":
+                return ir.Reinterpret(self.expr(args[0]), DType(self.literal(args[1])))
+            case "Ramp":
+                return ir.Ramp(self.expr(args[0]), self.expr(args[1]), self.literal(args[2]))
+            case "Broadcast":
+                return ir.Broadcast(self.expr(args[0]), self.literal(args[1]))
+            case "load":
+                safe = self.expr(args[2]) if len(args) > 2 else None
+                return ir.Load(*self.element(args[0]), self.expr(args[1]), safe)
+        return self.typed(name, node)
+
+    def intrinsic(self, name: str, args: tuple[Expr, ...]) -> Expr:
+        dtype = args[0].dtype
+        if name.startswith("lanes_"):
+            dtype = dtype.scalar
+        elif name in ("isnan", "isinf"):
+            dtype = BOOL.with_lanes(dtype.lanes)
+        return ir.Call(name, args, dtype)
+
+    def typed(self, name: str, node: ast.Call) -> Expr:
+        """`T.float16(1.5)` is a constant, `T.float16(x)` a cast."""
+        try:
+            dtype = DType(name)
+        except TypeError:
+            self.fail(node, "an expression")
+        argument = node.args[0]
+        try:
+            value = ast.literal_eval(argument)
+        except ValueError:
+            return ir.Cast(self.expr(argument), dtype)
+        return const(float(value) if isinstance(value, str) else value, dtype)
+
+    def region(self, node: ast.expr) -> Region:
+        if isinstance(node, ast.Name):
+            buffer = self.name(node, Buffer)
+            return Region(buffer, (int_const(0),) * len(buffer.shape), buffer.shape)
+        if not isinstance(node, ast.Subscript):
+            self.fail(node, "a region")
+        slices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        pairs = [self.slice(item) for item in slices]
+        return Region(
+            self.name(node.value, Buffer), tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+        )
+
+    def slice(self, node: ast.expr) -> tuple[Expr, Expr]:
+        if not isinstance(node, ast.Slice) or node.lower is None or node.upper is None:
+            self.fail(node, "a slice 'start:stop'")
+        low, high = self.expr(node.lower), self.expr(node.upper)
+        if isinstance(low, Const) and isinstance(high, Const):
+            return low, const(high.value - low.value, low.dtype)
+        if low is int_const(0):
+            return low, high
+        if isinstance(high, ir.Binary) and high.op == "add" and high.a is low:
+            return low, high.b
+        self.fail(node, "a slice 'start:start + extent'")
+
+    def address(self, node: ast.expr) -> Address:
+        if self.called(node) != "address_of":
+            self.fail(node, "an address")
+        return Address(*self.element(node.args[0]))  # type: ignore[attr-defined]
+
+    # Statements
+
+    def body(self, nodes: list[ast.stmt]) -> st.Stmt:
+        found = [self.stmt(node) for node in nodes if not isinstance(node, ast.Pass)]
+        return st.seq(found)
+
+    def stmt(self, node: ast.stmt) -> st.Stmt:
+        match node:
+            case ast.Assign(targets=[target], value=value):
+                return self.assign(target, value)
+            case ast.Expr(value=ast.Call() as call) if self.called(call):
+                return self.operator(self.called(call), call)
+            case ast.For():
+                return self.loop(node)
+            case ast.While(test=test, body=body):
+                return st.While(self.expr(test), self.body(body))
+            case ast.If(test=test, body=then, orelse=other):
+                cond = self.expr(test)
+                return st.If(cond, self.body(then), self.body(other) if other else None)
+            case ast.With(items=[item], body=body):
+                return self.kernel(item, body)
+            case ast.Break():
+                return st.Break()
+            case ast.Continue():
+                return st.Continue()
+        self.fail(node, "a statement")
+
+    def assign(self, target: ast.expr, value: ast.expr) -> st.Stmt:
+        if isinstance(target, ast.Subscript):
+            buffer, indices = self.element(target)
+            return st.Store(buffer, indices, self.expr(value))
+        if not isinstance(target, ast.Name):
+            self.fail(target, "a name")
+        kind = self.called(value)
+        if kind in _ALLOC or kind == "alloc_var":
+            return self.alloc(target.id, kind, value)  # type: ignore[arg-type]
+        bound = self.expr(value)
+        var = Var(target.id, bound.dtype)
+        self.names[target.id] = var
+        return st.Let(var, bound)
+
+    def alloc(self, name: str, kind: str, call: ast.Call) -> st.Stmt:
+        if kind == "alloc_var":
+            buffer = Buffer(name, DType(self.literal(call.args[0])), (), "local.var")
+            init = self.expr(call.args[1]) if len(call.args) > 1 else None
+        else:
+            dtype = DType(self.literal(call.args[1]))
+            buffer = Buffer(
+                name, dtype, self.exprs(call.args[0]), _ALLOC[kind], (), self.layout(call)
+            )
+            init = None
+        offset = self.keywords(call).get("offset")
+        self.names[name] = buffer
+        return st.Alloc(buffer, init, None if offset is None else self.literal(offset))
+
+    def loop(self, node: ast.For) -> st.Stmt:
+        kind = self.called(node.iter)
+        call = node.iter
+        if not isinstance(call, ast.Call) or not kind:
+            self.fail(node.iter, "a loop")
+        options = self.keywords(call)
+        dtype = DType(self.literal(options["dtype"])) if "dtype" in options else INT32
+        targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        bounds = [self.expr(arg) for arg in call.args]
+        names = tuple(Var(target.id, dtype) for target in targets if isinstance(target, ast.Name))
+        self.names.update({var.name: var for var in names})
+        zero, one = int_const(0), int_const(1)
+        if kind == "Parallel":
+            width = options.get("coalesced_width")
+            layout = options.get("loop_layout")
+            return tile.Parallel(
+                names,
+                tuple(bounds),
+                self.body(node.body),
+                None if width is None else self.literal(width),
+                None if layout is None else self.layout_value(layout),
+            )
+        start, stop = (zero, bounds[0]) if len(bounds) == 1 else bounds[:2]
+        if kind == "Pipelined":
+            order, stage = (
+                tuple(self.literal(options[key])) if key in options else ()
+                for key in ("order", "stage")
+            )
+            return tile.Pipelined(
+                names[0],
+                start,
+                stop,
+                self.literal(options["num_stages"]),
+                self.body(node.body),
+                order,
+                stage,
+            )
+        step = bounds[2] if len(bounds) > 2 else one
+        return st.For(names[0], start, stop, step, st.LoopKind(kind), self.body(node.body))
+
+    def kernel(self, item: ast.withitem, body: list[ast.stmt]) -> st.Stmt:
+        call = item.context_expr
+        if not isinstance(call, ast.Call) or self.called(call) != "Kernel":
+            self.fail(call, "'T.Kernel(...)'")
+        options = self.keywords(call)
+        grid = tuple(self.expr(arg) for arg in call.args)
+        bound = item.optional_vars
+        targets = bound.elts if isinstance(bound, ast.Tuple) else [] if bound is None else [bound]
+        names = tuple(Var(target.id, INT32) for target in targets if isinstance(target, ast.Name))
+        self.names.update({var.name: var for var in names})
+        threads = self.literal(options["threads"])
+        swizzle = self.literal(options["swizzle"]) if "swizzle" in options else None
+        threads = threads if isinstance(threads, tuple) else (threads,)
+        return st.Kernel(names, grid, threads, self.body(body), swizzle)
+
+    def operator(self, name: str, call: ast.Call) -> st.Stmt:
+        make: Callable[[ast.Call], st.Stmt] | None = {
+            "copy": self.copy,
+            "gemm": self.gemm,
+            "fill": self.fill,
+            "store": self.store,
+            "assume": self.assume,
+            "device_assert": self.device_assert,
+            "micro_gemm": self.micro_gemm,
+            "pack_a": self.pack,
+            "pack_b": self.pack,
+        }.get(name)
+        if make is not None:
+            return make(call)
+        if name.startswith("reduce_"):
+            return self.reduce(tile.ReduceKind(name.removeprefix("reduce_")), call)
+        if name.startswith("scan_"):
+            options = self.keywords(call)
+            kind = tile.ReduceKind(name.removeprefix("scan_"))
+            src, dst = map(self.region, call.args)
+            return tile.Scan(
+                kind, src, dst, self.literal(options["dim"]), self.literal(options["reverse"])
+            )
+        self.fail(call, "a statement")
+
+    def copy(self, call: ast.Call) -> st.Stmt:
+        width = self.keywords(call).get("coalesced_width")
+        src, dst = map(self.region, call.args)
+        return tile.Copy(src, dst, None if width is None else self.literal(width))
+
+    def gemm(self, call: ast.Call) -> st.Stmt:
+        options = self.keywords(call)
+        a, b, c = map(self.region, call.args)
+        return tile.Gemm(
+            a,
+            b,
+            c,
+            "transpose_A" in options,
+            "transpose_B" in options,
+            self.expr(options["clear_accum"]) if "clear_accum" in options else FALSE,
+            tile.WarpPolicy(self.literal(options["policy"]))
+            if "policy" in options
+            else tile.WarpPolicy.SQUARE,
+        )
+
+    def fill(self, call: ast.Call) -> st.Stmt:
+        return tile.Fill(self.region(call.args[0]), self.expr(call.args[1]))
+
+    def store(self, call: ast.Call) -> st.Stmt:
+        buffer, indices = self.element(call.args[0])
+        return st.Store(buffer, indices, self.expr(call.args[1]), self.expr(call.args[2]))
+
+    def assume(self, call: ast.Call) -> st.Stmt:
+        return st.Assume(self.expr(call.args[0]))
+
+    def device_assert(self, call: ast.Call) -> st.Stmt:
+        return st.DeviceAssert(self.expr(call.args[0]), self.literal(call.args[1]))
+
+    def reduce(self, kind: tile.ReduceKind, call: ast.Call) -> st.Stmt:
+        options = self.keywords(call)
+        src, dst = (self.name(arg, Buffer) for arg in call.args)
+        return tile.Reduce(
+            kind,
+            src,
+            dst,
+            self.literal(options["dim"]),
+            "clear" not in options,
+            "nan_propagate" in options,
+        )
+
+    def pack(self, call: ast.Call) -> st.Stmt:
+        options = self.keywords(call)
+        src, dst = map(self.address, call.args)
+        return tile.Pack(
+            self.called(call).removeprefix("pack_"),
+            src,
+            self.expr(options["row_stride"]),
+            self.expr(options["col_stride"]),
+            dst,
+            self.literal(options["rows"]),
+            self.literal(options["cols"]),
+            self.expr(options["valid_rows"]),
+            self.expr(options["valid_cols"]),
+            self.literal(options["width"]),
+        )
+
+    def micro_gemm(self, call: ast.Call) -> st.Stmt:
+        options = self.keywords(call)
+        a, b, c = map(self.address, call.args)
+        lda = self.expr(options["lda"]) if "lda" in options else None
+        m, n, k, mr, nr = (self.literal(options[key]) for key in ("m", "n", "k", "mr", "nr"))
+        clear, isa = self.expr(options["clear"]), self.literal(options["isa"])
+        return tile.MicroGemm(a, lda, b, c, self.expr(options["ldc"]), m, n, k, mr, nr, clear, isa)

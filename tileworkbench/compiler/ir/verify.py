@@ -1,0 +1,290 @@
+"""The rules of well-formed programs, one table of legal nodes per stage.
+
+Run after the front end and after every pass. A violation is a bug of the compiler: `VerifyError`
+names the rule, the node and the pass. User-facing checks live in the front end and in the checking
+passes.
+"""
+
+from __future__ import annotations
+
+from tileworkbench.compiler.diagnostics import VerifyError
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir import tile
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Region, Var
+from tileworkbench.compiler.ir.node import Node
+from tileworkbench.compiler.ir.printer import print_expr, print_stmt
+from tileworkbench.compiler.ir.program import Program, Stage
+from tileworkbench.compiler.ir.types import BOOL
+
+_SCALAR = (
+    st.Seq,
+    st.Let,
+    st.Alloc,
+    st.Store,
+    st.For,
+    st.While,
+    st.If,
+    st.Break,
+    st.Continue,
+    st.Assume,
+    st.DeviceAssert,
+)
+_TILE = (
+    *_SCALAR,
+    st.Kernel,
+    tile.Parallel,
+    tile.Pipelined,
+    tile.Copy,
+    tile.Gemm,
+    tile.Fill,
+    tile.Reduce,
+    tile.Scan,
+)
+LEGAL: dict[Stage, tuple[type[st.Stmt], ...]] = {
+    Stage.TILE: _TILE,
+    Stage.PLANNED: _TILE,
+    Stage.SIMT: (*_SCALAR, st.Kernel),
+    Stage.CPU: (*_SCALAR, tile.Pack, tile.MicroGemm),
+}
+_VECTOR_BODY = (st.Seq, st.Let, st.Store)
+_COLLECTIVE = (tile.Copy, tile.Gemm, tile.Fill, tile.Reduce, tile.Scan, tile.Pipelined)
+
+
+def verify(program: Program) -> None:
+    """Raise `VerifyError` unless `program` obeys every rule of its stage."""
+    _Verifier(program).run()
+
+
+class _Verifier:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.scope: set[Var | Buffer] = set()
+        self.names: dict[str, object] = {}
+        self.loops = 0
+        self.checked: set[Node] = set()
+
+    def run(self) -> None:
+        program = self.program
+        for symbol in program.symbols:
+            self.declare(symbol, None)
+        for param in program.params:
+            self.declare(param.value, None)
+            if isinstance(param.value, Buffer) and param.value.scope != "global":
+                self.fail(f"parameter '{param.name}' has scope '{param.value.scope}'", None)
+        for index in program.returns:
+            if not 0 <= index < len(program.params) or not program.params[index].output:
+                self.fail(f"return {index} is not an output parameter", None)
+        self.stmt(program.body, None)
+
+    def fail(self, message: str, stmt: st.Stmt | None) -> None:
+        where = "" if stmt is None else f" in '{print_stmt(stmt).strip().splitlines()[0]}'"
+        span = self.program.span(stmt.site) if stmt is not None else None
+        raise VerifyError(f"malformed IR at stage '{self.program.stage}': {message}{where}", span)
+
+    def declare(self, name: Var | Buffer, stmt: st.Stmt | None) -> None:
+        if self.names.get(name.name, name) is not name:
+            self.fail(f"the name '{name.name}' is used twice", stmt)
+        self.names[name.name] = name
+        self.scope.add(name)
+
+    # Statements
+
+    def stmt(self, stmt: st.Stmt, parent: st.Stmt | None) -> None:
+        if not isinstance(stmt, LEGAL[self.program.stage]):
+            self.fail(f"'{type(stmt).__name__}' is not legal here", stmt)
+        if (
+            isinstance(parent, st.For)
+            and parent.kind is st.LoopKind.VECTORIZED
+            and self.program.stage is Stage.CPU
+        ):
+            self.vector_body(stmt)
+        match stmt:
+            case st.Seq(stmts):
+                outer = set(self.scope)
+                for child in stmts:
+                    if isinstance(child, st.Seq):
+                        self.fail("a sequence directly inside a sequence", stmt)
+                    self.stmt(child, parent)
+                self.scope = outer
+                return
+            case st.Let(var, value):
+                self.value(value, stmt)
+                if var.dtype != value.dtype:
+                    self.fail(
+                        f"'{var.name}' has dtype '{var.dtype}' but its value '{value.dtype}'", stmt
+                    )
+                self.declare(var, stmt)
+                return
+            case st.Alloc(buffer, init):
+                self.alloc(buffer, init, stmt)
+                return
+        self.operands(stmt)
+        self.special(stmt)
+        self.nested(stmt)
+
+    def vector_body(self, stmt: st.Stmt) -> None:
+        if not isinstance(stmt, _VECTOR_BODY):
+            self.fail(f"'{type(stmt).__name__}' inside a vector loop", stmt)
+
+    def alloc(self, buffer: Buffer, init: Expr | None, stmt: st.Alloc) -> None:
+        if buffer.scope not in ir.SCOPES:
+            self.fail(f"unknown scope '{buffer.scope}'", stmt)
+        if buffer.scope == "local.var" and buffer.shape:
+            self.fail(f"scalar variable '{buffer.name}' has a shape", stmt)
+        if init is not None:
+            self.value(init, stmt)
+        self.declare(buffer, stmt)
+
+    def operands(self, stmt: st.Stmt) -> None:
+        """Every expression, region and address the statement holds directly."""
+        for child in stmt.children():
+            if isinstance(child, Expr):
+                self.value(child, stmt)
+            elif isinstance(child, Region | Address):
+                self.buffer(child.buffer, stmt)
+                indices = child.mins if isinstance(child, Region) else child.indices
+                if len(indices) != len(child.buffer.shape):
+                    self.fail(
+                        f"'{child.buffer.name}' has {len(child.buffer.shape)} dimensions, "
+                        f"not {len(indices)}",
+                        stmt,
+                    )
+                for found in child.children():
+                    if isinstance(found, Expr):
+                        self.value(found, stmt)
+            elif isinstance(child, Buffer):
+                self.buffer(child, stmt)
+
+    def special(self, stmt: st.Stmt) -> None:
+        match stmt:
+            case st.Store(buffer, indices, value, predicate):
+                self.element(buffer, indices, stmt)
+                lanes = max((index.dtype.lanes for index in indices), default=1)
+                if value.dtype != buffer.dtype.with_lanes(lanes):
+                    self.fail(
+                        f"a '{value.dtype}' is stored in '{buffer.name}' of '{buffer.dtype}'", stmt
+                    )
+                self.condition(predicate, stmt)
+            case st.If(cond) | st.While(cond) | st.Assume(cond) | st.DeviceAssert(cond):
+                self.condition(cond, stmt)
+            case st.Break() | st.Continue():
+                if not self.loops:
+                    self.fail(f"'{type(stmt).__name__}' outside a loop", stmt)
+            case tile.Fill(dst, value) if value.dtype != dst.buffer.dtype:
+                self.fail(
+                    f"'{dst.buffer.name}' of '{dst.buffer.dtype}' is filled with a '{value.dtype}'",
+                    stmt,
+                )
+            case st.For(kind=st.LoopKind.VECTORIZED) if self.program.stage is Stage.CPU:
+                bounds = (const_int(stmt.start), const_int(stmt.step))
+                if bounds != (0, 1) or const_int(stmt.stop) not in (2, 4, 8, 16, 32, 64):
+                    self.fail("a vector loop runs from 0 to a power of two up to 64", stmt)
+            case st.For(kind=st.LoopKind.BLOCKS) if self.program.stage is not Stage.CPU:
+                self.fail("a block loop", stmt)
+            case tile.Reduce(src=src, dim=dim) if not 0 <= dim < len(src.shape):
+                self.fail(f"dimension {dim} of '{src.name}'", stmt)
+
+    def nested(self, stmt: st.Stmt) -> None:
+        bodies = [child for child in stmt.children() if isinstance(child, st.Stmt)]
+        if not bodies:
+            return
+        outer, loops = set(self.scope), self.loops
+        bound = getattr(stmt, "vars", None) or ((stmt.var,) if hasattr(stmt, "var") else ())
+        for var in bound:
+            self.declare(var, stmt)
+        if isinstance(stmt, st.For | st.While | tile.Pipelined):
+            self.loops += 1
+        elif isinstance(stmt, st.Kernel | tile.Parallel):
+            self.loops = 0
+        if isinstance(stmt, tile.Parallel):
+            self.parallel(stmt)
+        for body in bodies:
+            self.stmt(body, stmt)
+        self.scope, self.loops = outer, loops
+
+    def parallel(self, stmt: tile.Parallel) -> None:
+        stack: list[st.Stmt] = [stmt.body]
+        while stack:
+            found = stack.pop()
+            if isinstance(found, _COLLECTIVE):
+                self.fail(f"'{type(found).__name__}' inside a Parallel loop", stmt)
+            stack.extend(child for child in found.children() if isinstance(child, st.Stmt))
+
+    # Expressions
+
+    def buffer(self, buffer: Buffer, stmt: st.Stmt) -> None:
+        if buffer not in self.scope:
+            self.fail(f"buffer '{buffer.name}' is not in scope", stmt)
+        if buffer.layout is not None and self.program.stage is Stage.TILE:
+            self.fail(f"buffer '{buffer.name}' has a layout", stmt)
+
+    def element(self, buffer: Buffer, indices: tuple[Expr, ...], stmt: st.Stmt) -> None:
+        self.buffer(buffer, stmt)
+        if len(indices) != len(buffer.shape):
+            self.fail(
+                f"'{buffer.name}' has {len(buffer.shape)} dimensions, not {len(indices)}", stmt
+            )
+        for index in indices:
+            if not index.dtype.is_int:
+                self.fail(f"index '{print_expr(index)}' has dtype '{index.dtype}'", stmt)
+        if self.program.stage is Stage.CPU and len(buffer.shape) > 1:
+            self.fail(f"buffer '{buffer.name}' is not flat", stmt)
+
+    def condition(self, cond: Expr | None, stmt: st.Stmt) -> None:
+        if cond is not None and cond.dtype.scalar != BOOL:
+            self.fail(f"condition '{print_expr(cond)}' has dtype '{cond.dtype}'", stmt)
+
+    def value(self, root: Expr, stmt: st.Stmt) -> None:
+        """`root` and all below it: names in scope, operand dtypes that agree."""
+        stack: list[Node] = [root]
+        while stack:
+            found = stack.pop()
+            if isinstance(found, Var):
+                if found not in self.scope:
+                    self.fail(f"variable '{found.name}' is not in scope", stmt)
+                continue
+            if isinstance(found, ir.Load):
+                self.element(found.buffer, found.indices, stmt)
+                self.condition(found.predicate, stmt)
+                stack.extend(child for child in found.children() if isinstance(child, Expr))
+                continue
+            if found not in self.checked:
+                self.types(found, stmt)
+                self.checked.add(found)
+            stack.extend(found.children())
+
+    def types(self, value: Node, stmt: st.Stmt) -> None:
+        match value:
+            case ir.Binary(op, a, b, dtype):
+                known = (*ir.ARITHMETIC, *ir.BITWISE, *ir.COMPARISONS, *ir.LOGICAL)
+                if op not in known:
+                    self.fail(f"unknown operator '{op}'", stmt)
+                shifts = op in ("shl", "shr") and b.dtype.is_int
+                if a.dtype != b.dtype and not shifts:
+                    self.fail(f"'{op}' of '{a.dtype}' and '{b.dtype}'", stmt)
+                compared = op in ir.COMPARISONS or op in ir.LOGICAL
+                if dtype != (BOOL.with_lanes(a.dtype.lanes) if compared else a.dtype):
+                    self.fail(f"'{op}' of '{a.dtype}' typed as '{dtype}'", stmt)
+            case ir.Unary(op, a, dtype):
+                if op not in ir.UNARY or dtype != a.dtype:
+                    self.fail(f"'{op}' of '{a.dtype}' typed as '{dtype}'", stmt)
+            case ir.Select(cond, then, other, _, dtype):
+                if (
+                    cond.dtype.scalar != BOOL
+                    or then.dtype != other.dtype
+                    or dtype.scalar != then.dtype.scalar
+                ):
+                    self.fail(f"select of '{cond.dtype}', '{then.dtype}' and '{other.dtype}'", stmt)
+            case ir.Call(name, args):
+                if ir.INTRINSICS.get(name) != len(args) or any(
+                    arg.dtype != args[0].dtype for arg in args
+                ):
+                    self.fail(f"call of '{name}' with {[str(arg.dtype) for arg in args]}", stmt)
+            case ir.Reinterpret(inner, dtype):
+                if inner.dtype.bits * inner.dtype.lanes != dtype.bits * dtype.lanes:
+                    self.fail(f"'{inner.dtype}' reinterpreted as '{dtype}'", stmt)
+            case ir.Cast(inner, dtype):
+                if inner.dtype.lanes != dtype.lanes:
+                    self.fail(f"'{inner.dtype}' cast to '{dtype}'", stmt)
