@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.browser.lab import LabServer, NotebookPage, find_chromium, serve
 from tests.capability import require
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-    from tests.browser.lab import LabServer, NotebookPage
 
 ARTEFACTS = Path(__file__).parents[2] / ".ci" / "artefacts"
 FLAGS = (
@@ -29,8 +28,6 @@ def why_no_browser() -> str | None:
     for module in ("playwright", "jupyterlab"):
         if importlib.util.find_spec(module) is None:
             return f"the Python package '{module}' is not installed"
-    from tests.browser.lab import find_chromium
-
     return None if find_chromium() else "no Chromium or Chrome is installed"
 
 
@@ -53,8 +50,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
     """A running JupyterLab that serves an empty folder, one for all browser tests."""
     require("browser", why_no_browser())
-    from tests.browser.lab import serve
-
     with serve(tmp_path_factory.mktemp("lab")) as server:
         yield server
 
@@ -63,8 +58,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
 def browser(lab: LabServer) -> Iterator[Browser]:
     """Headless Chromium, one for all browser tests; closed before any other test's event loop."""
     from playwright.sync_api import sync_playwright
-
-    from tests.browser.lab import find_chromium
 
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=find_chromium(), args=[*FLAGS])
@@ -80,8 +73,6 @@ def open_notebook(
 
     After a failed test each page's picture is kept in `.ci/artefacts`; in any case the kernels end.
     """
-    from tests.browser.lab import NotebookPage
-
     opened: list[NotebookPage] = []
 
     def open_one(notebook: str) -> NotebookPage:

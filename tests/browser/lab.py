@@ -21,10 +21,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Locator, Page, Route
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page, Route
 
 START_SECONDS = 60
 OPEN_MS = 90_000  # a cold JupyterLab on two busy cores
