@@ -13,6 +13,8 @@ from tileworkbench.compiler.diagnostics import TileValueError
 class Target:
     """One machine to compile for.
 
+    `dot_int8` says that a CPU multiplies and adds four bytes at once (VNNI).
+
     `kind` is "cpu", "cuda" or "hip"; `arch` the GPU architecture or, on a CPU, the instruction-set
     level ("native" until the driver has asked the host). `execution` says what runs the code:
     "native", "sim" or "ptx".
@@ -24,6 +26,7 @@ class Target:
     warp_size: int = 32
     shared_bytes: int = 0
     vector_bits: int = 128
+    dot_int8: bool = False
 
     def __str__(self) -> str:
         if self.kind == "cpu":

@@ -510,12 +510,21 @@ class _Parser:
             self.expr(options["valid_rows"]),
             self.expr(options["valid_cols"]),
             self.literal(options["width"]),
+            self.literal(options["group"]),
         )
 
     def micro_gemm(self, call: ast.Call) -> st.Stmt:
         options = self.keywords(call)
         a, b, c = map(self.address, call.args)
-        lda = self.expr(options["lda"]) if "lda" in options else None
-        m, n, k, mr, nr = (self.literal(options[key]) for key in ("m", "n", "k", "mr", "nr"))
-        clear, isa = self.expr(options["clear"]), self.literal(options["isa"])
-        return tile.MicroGemm(a, lda, b, c, self.expr(options["ldc"]), m, n, k, mr, nr, clear, isa)
+        sizes = [self.literal(options[key]) for key in ("m", "n", "k", "mr", "nr", "group")]
+        return tile.MicroGemm(
+            a,
+            self.expr(options["lda"]),
+            self.literal(options["columns"]),
+            b,
+            c,
+            self.expr(options["ldc"]),
+            *sizes,
+            self.expr(options["clear"]),
+            self.literal(options["isa"]),
+        )

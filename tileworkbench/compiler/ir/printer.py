@@ -276,8 +276,8 @@ def _head(stmt: st.Stmt) -> str | None:
             options = _options(coalesced_width=stmt.coalesced_width)
             if stmt.loop_layout is not None:
                 options.append(f"loop_layout={stmt.loop_layout.to_text()}")
-            bounds = [*map(print_expr, extents), *options]
-            return f"for {', '.join(var.name for var in names)} in T.Parallel({', '.join(bounds)})"
+            arguments = ", ".join([*map(print_expr, extents), *options])
+            return f"for {', '.join(var.name for var in names)} in T.Parallel({arguments})"
         case tile.Pipelined(var, start, stop, stages):
             bounds = [stop] if start is int_const(0) else [start, stop]
             options = [
@@ -381,6 +381,7 @@ def _pack(stmt: tile.Pack) -> str:
         valid_rows=print_expr(stmt.valid_rows),
         valid_cols=print_expr(stmt.valid_cols),
         width=stmt.width,
+        group=stmt.group,
     )
     return f"T.pack_{stmt.operand}({', '.join(parts)})"
 
@@ -388,13 +389,15 @@ def _pack(stmt: tile.Pack) -> str:
 def _micro_gemm(stmt: tile.MicroGemm) -> str:
     parts = [_address(stmt.a), _address(stmt.b), _address(stmt.c)]
     parts += _options(
-        lda=None if stmt.lda is None else print_expr(stmt.lda),
+        lda=print_expr(stmt.lda),
+        columns=stmt.columns,
         ldc=print_expr(stmt.ldc),
         m=stmt.m,
         n=stmt.n,
         k=stmt.k,
         mr=stmt.mr,
         nr=stmt.nr,
+        group=stmt.group,
         clear=print_expr(stmt.clear),
         isa=_quoted(stmt.isa),
     )

@@ -150,11 +150,16 @@ class Pack(Stmt):
     """CPU stage: copy a `rows` x `cols` matrix into gemm panels, zero outside `valid_rows` x
     `valid_cols`.
 
-    The matrix element (r, c) is at `src + r * row_stride + c * col_stride` elements, in the dtype
-    of src's buffer. `rows` runs along the panels' outer side (m for operand "a", n for operand
-    "b"), `cols` along k. Element (r, c) goes to element `(r // width) * width * cols + c * width +
-    r % width` after `dst`, cast to the dtype of dst's buffer; the last panel is padded with zeros.
-    Out-of-range elements of src are never read.
+    `rows` runs along m for operand "a" and along n for operand "b"; `cols` runs along k. The matrix
+    element (r, c) is at `src + r * row_stride + c * col_stride` elements; one of the strides is the
+    literal 1. Elements outside the valid part (any int, negative means none) are never read.
+    Element (r, c) goes, cast to the dtype of dst's buffer, to ::
+
+        dst + r // width * panel_stride + c // group * width * group + r % width * group + c % group
+
+    with `panel_stride = width * round_up(cols, group)`; the last panel is padded with zeros. Width
+    1 is a compact row-major copy, width `rows` the transposed one. Panels of int8 for operand "b"
+    are each followed by `4 * width` bytes that belong to the micro-kernel (its column sums).
     """
 
     operand: str
@@ -167,21 +172,24 @@ class Pack(Stmt):
     valid_rows: Expr
     valid_cols: Expr
     width: int
+    group: int
     site: int = field(default=0, compare=False)
 
 
 @node
 class MicroGemm(Stmt):
-    """CPU stage: `c[m, n] (+)= a[m, k] @ b[k, n]` by register blocks of `mr` x `nr` on instruction
-    set `isa`.
+    """CPU stage: `c[m, n] (+)= a[m, k] @ b[k, n]` by register blocks of `mr` x `nr`.
 
-    `b` points to panels of width `nr` as `Pack` makes them; `a` to panels of width `mr`, or, when
-    `lda` is given, to a row-major matrix with that row stride in elements. `c` is row-major with
-    row stride `ldc`. It is overwritten where `clear` holds, else added to.
+    `a` and `b` point to panels in the same dtype, as `Pack` makes them with the same `group`: `b`
+    has width `nr`; `a` has width 1 (`columns` false, `lda` elements from row to row, so a row-major
+    matrix can be used where it lies) or width `lda` (`columns` true). `c` is row-major with row
+    stride `ldc`; it is overwritten where `clear` holds, else added to. Sums are formed in c's dtype
+    (float32 for 16-bit floats, rounded once at the end). `isa` is the instruction-set level.
     """
 
     a: Address
-    lda: Expr | None
+    lda: Expr
+    columns: bool
     b: Address
     c: Address
     ldc: Expr
@@ -190,6 +198,7 @@ class MicroGemm(Stmt):
     k: int
     mr: int
     nr: int
+    group: int
     clear: Expr
     isa: str
     site: int = field(default=0, compare=False)
