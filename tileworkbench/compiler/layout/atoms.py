@@ -1,0 +1,206 @@
+"""Register fragments of the tensor-core instructions, and blocks of them built by the algebra.
+
+Index conventions: A is ``[row, k]``, B is ``[n, k]`` (its transpose is what the instruction reads),
+C is ``[row, column]``; a thread is a lane, a slot a register element. `bits` is the width of an
+operand element. Lane maps: PTX ISA, "Matrix fragments for mma" and "wgmma"; CDNA3 ISA for MFMA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import LayoutError
+
+from .fragment import Fragment
+from .layout import Layout
+
+
+def _operand_atom(rows: int, bits: int) -> Fragment:
+    """`rows` x K of one mma operand, K = 256 bits: 8 rows of 4 lanes, 32-bit registers along K."""
+    if bits not in (4, 8, 16, 32):
+        raise LayoutError(f"mma takes operands of 4, 8, 16, 32 or 64 bits, not {bits}.")
+    per_register = 32 // bits
+    half = 4 * per_register
+    registers = rows // 8
+
+    def place(i: Any, k: Any) -> tuple[Any, Any]:
+        lane = i % 8 * 4 + k % half // per_register
+        register = k // half * registers + i // 8
+        return lane, register * per_register + k % per_register
+
+    return Fragment((rows, 2 * half), place)
+
+
+def mma_a(bits: int) -> Fragment:
+    """A of mma.m16n8k(256/bits): 16 x K; of m8n8k4 for 64 bits: 8 x 4."""
+    if bits == 64:
+        return Fragment((8, 4), lambda i, k: (4 * i + k, 0))
+    return _operand_atom(16, bits)
+
+
+def mma_b(bits: int) -> Fragment:
+    """B, as ``[n, k]``, of mma.m16n8k(256/bits): 8 x K; of m8n8k4 for 64 bits: 8 x 4."""
+    return mma_a(64) if bits == 64 else _operand_atom(8, bits)
+
+
+def mma_c(bits: int = 32) -> Fragment:
+    """C of mma.m16n8k*, 16 x 8 for any operands; of m8n8k4 for ``bits=64``: 8 x 8."""
+    rows = 8 if bits == 64 else 16
+    return Fragment((rows, 8), lambda i, j: (4 * (i % 8) + j // 2, i // 8 * 2 + j % 2))
+
+
+def mma_b16(bits: int) -> Fragment:
+    """B of two instructions side by side: 16 x K."""
+    return mma_b(bits).repeat((2, 1))
+
+
+def mma_c16() -> Fragment:
+    """C of two instructions side by side: 16 x 16."""
+    return mma_c().repeat((1, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class WarpGrid:
+    """`rows` x `columns` of C over `warps_m` x `warps_n` warps, which count along M first."""
+
+    rows: int
+    columns: int
+    warps_m: int
+    warps_n: int
+
+    def __post_init__(self) -> None:
+        if self.rows % (16 * self.warps_m) or self.columns % (8 * self.warps_n):
+            raise LayoutError(
+                f"A block of {self.rows} x {self.columns} does not split over {self.warps_m} x "
+                f"{self.warps_n} warps in tiles of a multiple of 16 x 8."
+            )
+
+    @property
+    def warp_rows(self) -> int:
+        return self.rows // self.warps_m
+
+    @property
+    def warp_columns(self) -> int:
+        return self.columns // self.warps_n
+
+
+def transposed(fragment: Fragment) -> Fragment:
+    """The fragment of the transposed matrix."""
+    rows, columns = fragment.shape
+    return fragment @ Layout((columns, rows), lambda j, i: (i, j))
+
+
+@lru_cache(maxsize=1024)
+def mma_block_c(grid: WarpGrid) -> Fragment:
+    """The accumulator of a block on the mma path."""
+    wide = grid.warp_columns % 16 == 0
+    atom = mma_c16() if wide else mma_c()
+    warp = atom.repeat((grid.warp_rows // 16, grid.warp_columns // (16 if wide else 8)))
+    return warp.repeat_on_thread((grid.warps_m, grid.warps_n), lower_dim_first=False)
+
+
+@lru_cache(maxsize=1024)
+def mma_block_a(grid: WarpGrid, depth: int, bits: int) -> Fragment:
+    """A in registers, ``[rows, depth]``: each row of warps holds its rows, copied over the columns.
+
+    This is the derivation of Figure 6: atom, repeat in a warp, repeat over warps, replicate.
+    """
+    atom = mma_a(bits)
+    warp = atom.repeat((grid.warp_rows // 16, depth // atom.shape[1]), lower_dim_first=False)
+    return warp.repeat_on_thread((grid.warps_m, 1)).replicated(grid.warps_n)
+
+
+@lru_cache(maxsize=1024)
+def mma_block_b(grid: WarpGrid, depth: int, bits: int) -> Fragment:
+    """B in registers, ``[columns, depth]``: every column of warps holds its own columns."""
+    wide = grid.warp_columns % 16 == 0
+    atom = mma_b16(bits) if wide else mma_b(bits)
+    repeats = (grid.warp_columns // atom.shape[0], depth // atom.shape[1])
+    warp = atom.repeat(repeats, lower_dim_first=False)
+    return warp.replicated(grid.warps_m).repeat_on_thread((grid.warps_n, 1))
+
+
+def wgmma_c(columns: int) -> Fragment:
+    """The accumulator of one wgmma.m64nNk*: 64 x `columns` over the four warps of a warpgroup."""
+    return mma_c().repeat((1, columns // 8)).repeat_on_thread((4, 1))
+
+
+@lru_cache(maxsize=1024)
+def wgmma_block_c(grid: WarpGrid) -> Fragment:
+    """The accumulator of a block on the wgmma path; warps come in groups of four along M."""
+    _check_warpgroups(grid)
+    group = wgmma_c(grid.warp_columns).repeat((grid.warp_rows // 16, 1))
+    return group.repeat_on_thread((grid.warps_m // 4, grid.warps_n), lower_dim_first=False)
+
+
+@lru_cache(maxsize=1024)
+def wgmma_block_a(grid: WarpGrid, depth: int) -> Fragment:
+    """16-bit A in registers for wgmma: rows go to the warps that hold them in the accumulator."""
+    _check_warpgroups(grid)
+    atom = mma_a(16).repeat_on_thread((4, 1))
+    group = atom.repeat((grid.warp_rows // 16, depth // 16), lower_dim_first=False)
+    return group.repeat_on_thread((grid.warps_m // 4, 1)).replicated(grid.warps_n)
+
+
+def _check_warpgroups(grid: WarpGrid) -> None:
+    if grid.warps_m % 4:
+        raise LayoutError(f"wgmma takes a multiple of 4 warps along M, not {grid.warps_m}.")
+
+
+def mfma_operand(edge: int, depth: int) -> Fragment:
+    """A ``[row, k]`` or B ``[n, k]`` of an MFMA of `edge` x `edge` x `depth` on 64 lanes."""
+    per_lane = edge * depth // 64
+    return Fragment((edge, depth), lambda i, k: (i + edge * (k // per_lane), k % per_lane))
+
+
+def mfma_c(edge: int, swapped: bool = True) -> Fragment:
+    """C of an MFMA of edge 16 or 32; `swapped`: B came first, so a lane's four run along N."""
+    lanes = 64 // edge
+
+    def place(i: Any, j: Any) -> tuple[Any, Any]:
+        lane_index, register_index = (i, j) if swapped else (j, i)
+        group = register_index // 4
+        return lane_index + edge * (group % lanes), group // lanes * 4 + register_index % 4
+
+    return Fragment((edge, edge), place)
+
+
+def matrix_core_swizzle(rows: int, columns: int, bits: int, kpack: int = 1) -> Layout:
+    """Shared-memory swizzle for MFMA operands: vectors of a row XORed with the row's phase."""
+    vector = 64 // bits * kpack
+    per_phase = max(1, 1024 // bits // columns)
+    phases = min(16 // per_phase, columns // vector)
+
+    def place(i: Any, j: Any) -> tuple[Any, Any]:
+        return i, (j // vector ^ i // per_phase % phases) * vector + j % vector
+
+    return Layout((rows, columns), place)
+
+
+LDMATRIX: dict[tuple[str, bool, int], Callable[[Any], tuple[Any, Any]]] = {
+    ("A", False, 16): lambda t: (t % 16, t // 16 * 8),
+    ("A", True, 16): lambda t: (t // 16 * 8 + t % 8, t % 16 // 8 * 8),
+    ("B", False, 16): lambda t: (t // 16 * 8 + t % 8, t % 16 // 8 * 8),
+    ("B", True, 16): lambda t: (t % 16, t // 16 * 8),
+    ("A", False, 8): lambda t: (t % 16, t // 16 * 16),
+    ("B", False, 8): lambda t: (t // 16 * 8 + t % 8, t % 16 // 8 * 16),
+}
+
+
+def ldmatrix_rows(operand: str, transposed: bool = False, bits: int = 16) -> Layout:
+    """``lane -> (row, column)`` of the stored tile whose 16 bytes the lane points ldmatrix.x4 at.
+
+    The tile is A ``[M, K]`` or B ``[N, K]``, or `transposed` (with .trans) ``[K, M]``, ``[K, N]``.
+
+    Raises:
+        LayoutError: ldmatrix has no such form (it transposes 16-bit elements only).
+    """
+    rows = LDMATRIX.get((operand, transposed, bits))
+    if rows is None:
+        raise LayoutError(
+            f"ldmatrix cannot load {'transposed ' if transposed else ''}'{operand}' of {bits} bits."
+        )
+    return Layout((32,), rows)
