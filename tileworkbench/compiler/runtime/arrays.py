@@ -1,0 +1,154 @@
+"""What the run time needs to know of a user's array: torch tensors, numpy arrays, DLPack
+producers."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.runtime import dlpack
+
+# Element types whose storage has another name in the array libraries.
+_STORAGE = {"tfloat32": "float32", "handle": "int64"}
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayView:
+    """Where an array's elements are. Strides count elements; `owner` keeps the memory alive."""
+
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    itemsize: int
+    device: str
+    readonly: bool
+    kind: str  # torch, numpy or dlpack
+    owner: Any
+
+    @property
+    def byte_range(self) -> tuple[int, int]:
+        """First byte of the array and the one after its last, relative to `pointer`; (0, 0) if it
+        is empty."""
+        return byte_range(self.shape, self.strides, self.itemsize)
+
+
+def byte_range(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """The bytes from the first element's address that a strided array spans: begin (<= 0) and
+    end."""
+    if 0 in shape:
+        return 0, 0
+    steps = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    low = sum(step for step in steps if step < 0)
+    high = sum(step for step in steps if step > 0)
+    return low * itemsize, (high + 1) * itemsize
+
+
+def storage_dtype(dtype: str) -> str:
+    """The dtype that an array must have to be passed for elements of type `dtype`."""
+    return _STORAGE.get(dtype, str(dtype))
+
+
+def view_array(value: Any) -> ArrayView | None:
+    """The view of a torch tensor, numpy array or DLPack producer; None for anything else.
+
+    The data may be on any device. Raises `ArgumentError`, with a message that lacks its subject,
+    for an array whose memory does not hold its elements as they are: sparse, lazily negated, of
+    foreign byte order.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _view_torch(torch, value)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        return _view_numpy(value)
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        return _view_dlpack(value)
+    return None
+
+
+def _view_torch(torch: Any, value: Any) -> ArrayView:
+    if value.layout != torch.strided:
+        raise ArgumentError(f"has layout '{value.layout}', expected 'torch.strided'")
+    if value.is_neg() or value.is_conj():
+        raise ArgumentError(
+            "is a lazily negated or conjugated view", hint="call .resolve_neg() or .resolve_conj()"
+        )
+    device = value.device
+    on_cpu = device.type == "cpu"
+    return ArrayView(
+        pointer=value.data_ptr() if on_cpu else 0,
+        shape=tuple(value.shape),
+        strides=tuple(value.stride()),
+        dtype=str(value.dtype).removeprefix("torch."),
+        itemsize=value.element_size(),
+        device="cpu" if on_cpu else str(device),
+        readonly=False,
+        kind="torch",
+        owner=value,
+    )
+
+
+def _view_numpy(value: Any) -> ArrayView:
+    dtype = value.dtype
+    if not dtype.isnative:
+        raise ArgumentError(f"has byte order '{dtype.byteorder}', not that of this machine")
+    itemsize = dtype.itemsize
+    if itemsize == 0 or any(stride % itemsize for stride in value.strides):
+        raise ArgumentError("has elements that are not a whole number of elements apart")
+    return ArrayView(
+        pointer=value.__array_interface__["data"][0],
+        shape=value.shape,
+        strides=tuple(stride // itemsize for stride in value.strides),
+        dtype=dtype.name,
+        itemsize=itemsize,
+        device="cpu",
+        readonly=not value.flags.writeable,
+        kind="numpy",
+        owner=value,
+    )
+
+
+def _view_dlpack(value: Any) -> ArrayView:
+    device = dlpack.device_name(value)
+    if device != "cpu":
+        return ArrayView(0, (), (), "", 0, device, False, "dlpack", value)
+    pointer, shape, strides, dtype, readonly, capsule = dlpack.read_tensor(value)
+    itemsize = dtype_bytes(dtype)
+    return ArrayView(
+        pointer, shape, strides, dtype, itemsize, "cpu", readonly, "dlpack", (value, capsule)
+    )
+
+
+def dtype_bytes(dtype: str) -> int:
+    """Bytes of one element of a dtype named as in this package, or as DLPack names it."""
+    digits = "".join(filter(str.isdigit, dtype.partition("_")[0]))
+    return max(1, int(digits) // 8) if digits else 1
+
+
+def empty_like_kind(kind: str, shape: tuple[int, ...], dtype: str) -> Any:
+    """A new uninitialised array on the CPU: a torch tensor for kind ``torch``, else a numpy array.
+
+    numpy has no bfloat16 and no 8-bit floats: those come from ml_dtypes.
+    """
+    name = storage_dtype(dtype)
+    if kind == "torch":
+        import torch
+
+        return torch.empty(shape, dtype=getattr(torch, name))
+    import numpy
+
+    return numpy.empty(shape, dtype=numpy_dtype(name))
+
+
+def numpy_dtype(dtype: str) -> Any:
+    """numpy's dtype object for one of our dtype names, from ml_dtypes where numpy has none."""
+    import numpy
+
+    if dtype == "bfloat16" or dtype.startswith("float8"):
+        import ml_dtypes
+
+        return numpy.dtype(getattr(ml_dtypes, dtype))
+    return numpy.dtype(dtype)

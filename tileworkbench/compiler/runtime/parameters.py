@@ -1,0 +1,138 @@
+"""What a kernel expects of its arguments, and how dynamic extents are found in those it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tileworkbench.compiler.diagnostics import UnsupportedError
+
+
+@dataclass(frozen=True, slots=True)
+class DimSpec:
+    """An extent or stride: `constant`, or `coefficient` * `symbol` + `constant`."""
+
+    constant: int = 0
+    symbol: str | None = None
+    coefficient: int = 1
+
+    @classmethod
+    def of(cls, value: int | str | DimSpec) -> DimSpec:
+        """A dimension from an integer, a symbol's name, or itself."""
+        if isinstance(value, DimSpec):
+            return value
+        return cls(symbol=value) if isinstance(value, str) else cls(constant=value)
+
+    def evaluate(self, symbols: Mapping[str, int]) -> int:
+        """The value with the symbols known; `KeyError` for one that is not."""
+        if self.symbol is None:
+            return self.constant
+        return self.coefficient * symbols[self.symbol] + self.constant
+
+    def solve(self, value: int) -> int | None:
+        """The symbol's value that makes this dimension `value`; None if no natural number does."""
+        quotient, remainder = divmod(value - self.constant, self.coefficient)
+        return quotient if remainder == 0 and quotient >= 0 else None
+
+    def __str__(self) -> str:
+        if self.symbol is None:
+            return str(self.constant)
+        term = self.symbol if self.coefficient == 1 else f"{self.coefficient}*{self.symbol}"
+        if self.constant == 0:
+            return term
+        return f"{term} {'+' if self.constant > 0 else '-'} {abs(self.constant)}"
+
+
+Dim = int | str | DimSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterSpec:
+    """One parameter of a kernel, in its signature's order.
+
+    `shape` is for tensors; `strides` (in elements) None means row-major contiguous. The call
+    allocates and returns a parameter that `is_output`; its caller passes nothing for it.
+    `is_written` says that the kernel stores to it. A scalar whose name is one of the kernel's
+    symbols gives that symbol its value.
+    """
+
+    name: str
+    kind: Literal["tensor", "scalar"]
+    dtype: str
+    shape: tuple[Dim, ...] = ()
+    strides: tuple[Dim, ...] | None = None
+    is_output: bool = False
+    is_written: bool = False
+
+    @property
+    def dims(self) -> tuple[DimSpec, ...]:
+        """The extents."""
+        return tuple(map(DimSpec.of, self.shape))
+
+    @property
+    def stride_dims(self) -> tuple[DimSpec, ...] | None:
+        """The declared strides."""
+        return None if self.strides is None else tuple(map(DimSpec.of, self.strides))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a symbol's value comes from: dimension `axis` of the shape or strides of parameter
+    `position`.
+
+    A scalar argument has axis -1.
+    """
+
+    symbol: str
+    position: int
+    axis: int
+    is_stride: bool
+    dim: DimSpec
+
+    def describe(self, name: str) -> str:
+        """In words, for the parameter called `name`."""
+        if self.axis < 0:
+            return f"'{name}'"
+        return f"{'stride' if self.is_stride else 'dimension'} {self.axis} of '{name}'"
+
+
+def find_sources(
+    kernel_name: str, parameters: Sequence[ParameterSpec], symbols: Sequence[str]
+) -> tuple[Source, ...]:
+    """For each symbol the occurrence that determines it: a scalar, else the plainest extent, else a
+    stride.
+
+    Only arguments count that the caller passes. Raises `UnsupportedError` for a symbol that none of
+    them determines.
+    """
+    found: dict[str, tuple[tuple[int, ...], Source]] = {}
+    for source in _occurrences(parameters):
+        dim = source.dim
+        rank = (source.axis >= 0, source.is_stride, dim.coefficient != 1, dim.constant != 0)
+        cost = (*map(int, rank), source.position, source.axis)
+        if source.symbol not in found or cost < found[source.symbol][0]:
+            found[source.symbol] = (cost, source)
+    for symbol in symbols:
+        if symbol not in found:
+            raise UnsupportedError(
+                f"'{kernel_name}': no argument determines '{symbol}'",
+                hint=f"'{symbol}' must be the extent of an input, or linear in one",
+            )
+    return tuple(found[symbol][1] for symbol in symbols)
+
+
+def _occurrences(parameters: Sequence[ParameterSpec]) -> list[Source]:
+    sources: list[Source] = []
+    for position, parameter in enumerate(parameters):
+        if parameter.is_output:
+            continue
+        if parameter.kind == "scalar":
+            name = parameter.name
+            sources.append(Source(name, position, -1, False, DimSpec(symbol=name)))
+            continue
+        for is_stride, dims in ((False, parameter.dims), (True, parameter.stride_dims or ())):
+            for axis, dim in enumerate(dims):
+                if dim.symbol is not None and dim.coefficient != 0:
+                    sources.append(Source(dim.symbol, position, axis, is_stride, dim))
+    return sources
