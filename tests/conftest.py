@@ -6,9 +6,19 @@ import os
 import tempfile
 from collections.abc import Generator
 
+import hypothesis
 import pytest
 
 from tests.capability import VARIABLE, required_capabilities
+
+# The same examples in every run, and no verdict that depends on how busy the machine is.
+hypothesis.settings.register_profile(
+    "tests",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("tests")
 
 _PASSED: pytest.StashKey[set[str]] = pytest.StashKey()
 
