@@ -121,7 +121,8 @@ def test_packed_product(level: Level, dtypes: tuple[str, str]) -> None:
 def test_operands_in_place(level: Level, dtype: str, a_layout: str) -> None:
     m, n, k = 11, 37, 6
     mr, nr = choose_micro_tile(m, n, k, dtype, dtype, level.isa)
-    spec = MicroGemmSpec(m, n, k, dtype, dtype, level.isa, mr, nr, a_layout, b_layout="rows")
+    ahead = k if a_layout == "rows" else 0
+    spec = MicroGemmSpec(m, n, k, dtype, dtype, level.isa, mr, nr, a_layout, "rows", ahead)
     jit = Jit([export(emit_micro_gemm(spec, "multiply"))], level)
     rng = np.random.default_rng(3)
     a, b = random_tile(rng, (m, k), dtype), random_tile(rng, (k, n), dtype)
@@ -192,6 +193,8 @@ def test_unsupported_specs_are_refused() -> None:
         MicroGemmSpec(4, 4, 4, "int8", "int32", GENERIC, 4, 4, b_layout="rows")
     with pytest.raises(ValueError, match="unknown operand layout: 'diagonal', 'panels'"):
         MicroGemmSpec(4, 4, 4, "float32", "float32", GENERIC, 4, 4, a_layout="diagonal")
+    with pytest.raises(ValueError, match="only rows of A are prefetched"):
+        MicroGemmSpec(4, 4, 4, "float32", "float32", GENERIC, 4, 4, "columns", prefetch_a=4)
     spec = MicroGemmSpec(4, 4, 4, "float32", "float32", GENERIC, 4, 4)
     with pytest.raises(ValueError, match="layout 'rows' does not suit a transposed A"):
         emit_pack_a(spec, "pack", transposed=True, ragged=False)

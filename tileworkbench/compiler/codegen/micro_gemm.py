@@ -49,6 +49,8 @@ class MicroGemmSpec:
             groups).
         b_layout: 'panels' as `emit_pack_b` writes them, or 'rows' (element (p, j) at p * ldb +
             j), which needs `group` 1 and B already in `panel_dtype`.
+        prefetch_a: how many k ahead to fetch rows of A into the first-level cache; 0 for none.
+            Set it to k where A lies in a large matrix and the next tile is k further on.
     """
 
     m: int
@@ -61,6 +63,7 @@ class MicroGemmSpec:
     nr: int
     a_layout: str = "rows"
     b_layout: str = "panels"
+    prefetch_a: int = 0
 
     def __post_init__(self) -> None:
         if compute_dtype(self.in_dtype, self.acc_dtype) is None:
@@ -69,6 +72,8 @@ class MicroGemmSpec:
             raise ValueError(f"extents must be positive and nr a multiple of {self.lanes}: {self}")
         if self.a_layout not in ("rows", "columns") or self.b_layout not in ("panels", "rows"):
             raise ValueError(f"unknown operand layout: '{self.a_layout}', '{self.b_layout}'")
+        if self.prefetch_a and self.a_layout != "rows":
+            raise ValueError("only rows of A are prefetched")
         if self.b_layout == "rows" and self.group > 1:
             raise ValueError(f"'{self.in_dtype}' operands need packed panels of B")
 
@@ -257,10 +262,23 @@ class _TileWriter:
             )
             for at, value in enumerate(loaded)
         ]
+        if self.spec.prefetch_a:
+            self.prefetch(a, rows)
         sums = self.run_over_k(a, panel, rows, widths, sums)
         for i in range(rows):
             for j, width in enumerate(widths):
                 self.store_c(c_rows[i], j, width, sums[i * len(widths) + j])
+
+    def prefetch(self, a: str, rows: int) -> None:
+        """Fetch the lines of these rows that lie `prefetch_a` further on; past the end is allowed."""
+        spec = self.spec
+        line = 64 // DTYPE_BYTES[spec.panel_dtype]
+        self.writer.declare("void", "llvm.prefetch.p0", "ptr", "i32", "i32", "i32")
+        for i in range(rows):
+            for p in range(spec.prefetch_a, spec.prefetch_a + spec.k, line):
+                index = self.writer.let(f"add i64 {self.times('%lda', i)}, {p}") if i else str(p)
+                at = self.writer.let(f"getelementptr {self.panel}, ptr {a}, i64 {index}")
+                self.writer.do(f"call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 3, i32 1)")
 
     def initial(self, panel: str, vectors: int) -> list[str]:
         """Return what sums start from: zero, or what makes up for the 128 added to bytes of A."""
