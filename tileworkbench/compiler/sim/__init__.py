@@ -1,0 +1,18 @@
+"""The simulator: executes a Program at any stage on numpy arrays, and is the definition of what it
+means.
+"""
+
+from tileworkbench.compiler.sim.frame import SimOptions
+from tileworkbench.compiler.sim.report import Finding, FindingKind, Masked, SimReport
+from tileworkbench.compiler.sim.simulate import SimResult, simulate, solve_symbols
+
+__all__ = [
+    "Finding",
+    "FindingKind",
+    "Masked",
+    "SimOptions",
+    "SimReport",
+    "SimResult",
+    "simulate",
+    "solve_symbols",
+]

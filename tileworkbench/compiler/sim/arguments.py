@@ -1,0 +1,204 @@
+"""Arguments of a simulated call: symbols solved from shapes, and arrays brought into the form the
+simulator works on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.ir.build import const, const_int
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import variables
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.sim.expressions import ExpressionTranslator, Slots
+from tileworkbench.compiler.sim.values import Value, convert_array, python_value, storage_dtype
+
+Array = np.ndarray[Any, Any]
+
+
+def solve_symbols(
+    program: Program, arguments: Mapping[str, Any], given: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """The value of each symbol of `program`: those of `given`, the others from the arrays' shapes
+    and strides.
+
+    An extent that is linear in one unknown symbol determines it. Raises `ArgumentError` when a
+    symbol stays unknown, when an extent has no integer solution, or when an array does not have the
+    shape that the symbols give.
+    """
+    known = dict(given or {})
+    unknown = [var.name for var in program.symbols if var.name not in known]
+    equations = list(_equations(program, arguments))
+    progress = True
+    while unknown and progress:
+        progress = False
+        for where, extent, actual in equations:
+            free = [var for var in variables(extent) if var.name not in known]
+            if len(free) == 1 and free[0].name in unknown:
+                known[free[0].name] = _solve(where, extent, free[0], actual, known)
+                unknown.remove(free[0].name)
+                progress = True
+    if unknown:
+        raise ArgumentError(
+            f"the symbol '{unknown[0]}' of '{program.name}' does not follow from its arguments"
+        )
+    for where, extent, actual in equations:
+        expected = _evaluate(extent, known)
+        if expected != actual:
+            raise ArgumentError(f"{where} is {actual}, expected {expected}")
+    return known
+
+
+def _equations(program: Program, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Expr, int]]:
+    """What must equal what: (description, expression, actual value). Flattened parameters say
+    nothing.
+    """
+    for param in program.params:
+        buffer = param.value
+        if not isinstance(buffer, Buffer) or param.output:
+            continue
+        array = _given_array(param.name, buffer.dtype, arguments)
+        shape = list(array.shape)
+        if _is_packed(array, buffer.dtype):
+            shape[-1] *= 2
+        if len(shape) != len(buffer.shape):
+            if len(buffer.shape) == 1:
+                continue
+            raise ArgumentError(
+                f"'{param.name}' has {len(shape)} dimensions, expected {len(buffer.shape)}"
+            )
+        for axis, (extent, actual) in enumerate(zip(buffer.shape, shape, strict=True)):
+            yield f"extent {axis} of '{param.name}'", extent, actual
+        for axis, stride in enumerate(buffer.strides):
+            if shape[axis] != 1:
+                yield (
+                    f"stride {axis} of '{param.name}'",
+                    stride,
+                    array.strides[axis] // array.itemsize,
+                )
+
+
+def _solve(where: str, extent: Expr, symbol: Var, actual: int, known: Mapping[str, int]) -> int:
+    at = [_evaluate(extent, {**known, symbol.name: value}) for value in (0, 1, 2)]
+    slope = at[1] - at[0]
+    if slope == 0 or at[2] - at[1] != slope or (actual - at[0]) % slope:
+        raise ArgumentError(
+            f"{where} is {actual}, for which the symbol '{symbol.name}' has no solution"
+        )
+    return (actual - at[0]) // slope
+
+
+class _Known:
+    """As much of a frame as an expression of symbols reads."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+        self.mask = True
+
+
+def _evaluate(extent: Expr, known: Mapping[str, int]) -> int:
+    constant = const_int(extent)
+    if constant is not None:
+        return constant
+    slots = Slots()
+    run = ExpressionTranslator(slots)(extent)
+    values: Any = _Known([known[var.name] for var in slots.variables])
+    return int(run(values))
+
+
+def scalar_value(var: Var, arguments: Mapping[str, Any]) -> Value:
+    """The scalar argument `var`, in its dtype."""
+    if var.name not in arguments:
+        raise ArgumentError(f"the argument '{var.name}' is missing")
+    return python_value(const(arguments[var.name], var.dtype).value, var.dtype)
+
+
+def as_numpy(value: Any, dtype: DType) -> Array:
+    """A numpy array of `value`, a numpy array or a torch tensor on the CPU."""
+    if isinstance(value, np.ndarray):
+        return value
+    if type(value).__module__.partition(".")[0] == "torch":
+        storage = storage_dtype(dtype)
+        if storage.kind == "V":  # numpy has no such type: hand the bits over
+            bits = {1: "uint8", 2: "uint16"}[storage.itemsize]
+            import torch
+
+            return np.asarray(value.detach().view(getattr(torch, bits)).numpy()).view(storage)
+        return np.asarray(value.detach().numpy())
+    return np.asarray(value)
+
+
+def _given_array(name: str, dtype: DType, arguments: Mapping[str, Any]) -> Array:
+    if name not in arguments:
+        raise ArgumentError(f"the argument '{name}' is missing")
+    array = as_numpy(arguments[name], dtype)
+    packed = dtype.bits == 4 and array.dtype in (np.int8, np.uint8)
+    if array.dtype != storage_dtype(dtype) and not packed:
+        raise ArgumentError(f"'{name}' has dtype '{array.dtype}', expected '{dtype}'")
+    return array
+
+
+def _is_packed(array: Array, dtype: DType) -> bool:
+    """Whether an array holds two 4-bit elements per byte."""
+    return dtype.bits == 4 and array.dtype in (np.int8, np.uint8)
+
+
+def argument_array(
+    name: str, buffer: Buffer, shape: tuple[int, ...], arguments: Mapping[str, Any]
+) -> Array:
+    """A copy of the argument `name` with one element per place, in `shape` (which may be flat where
+    the argument is not).
+    """
+    dtype = buffer.dtype
+    array = _given_array(name, dtype, arguments)
+    if _is_packed(array, dtype):
+        array = _unpack(array, dtype)
+    if array.shape == shape:
+        return array.copy()
+    if len(shape) == 1:
+        flat = _memory(array)
+        if flat.size == shape[0]:
+            return flat.copy()
+    raise ArgumentError(f"'{name}' has shape {array.shape}, expected {shape}")
+
+
+def _memory(array: Array) -> Array:
+    """The elements of `array` in memory, first to last, holes of its strides included."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1)
+    strides = [stride // array.itemsize for stride in array.strides]
+    span = 1 + sum(
+        (extent - 1) * stride for extent, stride in zip(array.shape, strides, strict=True)
+    )
+    return np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,))
+
+
+def _unpack(array: Array, dtype: DType) -> Array:
+    """Two elements per byte, the even one in the low half, as one element per byte."""
+    bytes_ = array.view(np.uint8)
+    halves = np.stack([bytes_ & 15, bytes_ >> 4], axis=-1).reshape(*array.shape[:-1], -1)
+    if dtype.is_float:
+        return halves.view(storage_dtype(dtype))
+    return convert_array(halves, DType("uint8"), dtype)
+
+
+def user_array(data: Array, buffer: Buffer, given: Any) -> Array:
+    """The contents of a parameter in the form the caller passed: its shape, packed when it was
+    packed.
+    """
+    if given is None:
+        return data
+    original = as_numpy(given, buffer.dtype)
+    if _is_packed(original, buffer.dtype):
+        halves = data.reshape(*original.shape, 2).view(np.uint8) & 15
+        return (halves[..., 0] | halves[..., 1] << 4).view(original.dtype)
+    if data.shape == original.shape:
+        return data
+    if data.size == original.size:
+        return data.reshape(original.shape)
+    return np.lib.stride_tricks.as_strided(data, original.shape, original.strides)

@@ -1,0 +1,251 @@
+"""Operators and intrinsics on values: what each name of the IR computes, to the last bit where that
+is defined.
+
+Integers wrap. Floats of 32 and 64 bits round after every operation; narrower ones are computed in
+float32 and rounded to their dtype. `min` and `max` of floats return the other operand when one is
+NaN (C's fmin and fmax); `min_nan` and `max_nan` return NaN. Transcendental functions are evaluated
+in float64 and rounded once. A shift by at least the width shifts everything out.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.sim.values import (
+    Value,
+    from_storage,
+    storage_dtype,
+    to_array,
+    working_dtype,
+    wrapper,
+)
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    name: getattr(operator, name) for name in ir.COMPARISONS
+}
+_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "min": min,
+    "max": max,
+    "floordiv": operator.floordiv,
+    "floormod": operator.mod,
+}
+
+
+def _truncdiv(a: Any, b: Any) -> Any:
+    if isinstance(a, int) and isinstance(b, int):
+        quotient = abs(a) // abs(b)
+        return quotient if (a < 0) == (b < 0) else -quotient
+    quotient = np.floor_divide(a, b)
+    inexact = np.not_equal(quotient * b, a) & (np.less(a, 0) != np.less(b, 0))
+    return quotient + inexact.astype(quotient.dtype)
+
+
+def _truncmod(a: Any, b: Any) -> Any:
+    return a - b * _truncdiv(a, b) if isinstance(a, int) and isinstance(b, int) else np.fmod(a, b)
+
+
+def _int_power(a: Any, b: Any) -> Any:
+    """Integer power by squaring; a negative exponent gives what 1 / a ** -b truncates to."""
+    if isinstance(a, int) and isinstance(b, int):
+        if b >= 0:
+            return a**b
+        return 0 if abs(a) > 1 else (1 if b % 2 == 0 else a) if a else 0
+    power = np.power(a, np.maximum(b, 0))
+    unit = np.where(np.abs(a) == 1, np.where(np.remainder(b, 2) == 0, 1, a), 0)
+    return np.where(np.less(b, 0), unit, power)
+
+
+def _shift(op: str, bits: int) -> Callable[[Any, Any], Any]:
+    def shift(a: Any, b: Any) -> Any:
+        if isinstance(a, int) and isinstance(b, int):
+            if not 0 <= b < bits:
+                return -1 if op == "shr" and a < 0 else 0
+            return a << b if op == "shl" else a >> b
+        return np.left_shift(a, b) if op == "shl" else np.right_shift(a, b)
+
+    return shift
+
+
+_ARRAY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "floordiv": np.floor_divide,
+    "floormod": np.remainder,
+}
+_FLOAT: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.true_divide,
+    "min": np.fmin,
+    "max": np.fmax,
+    "fmod": np.fmod,
+}
+
+
+@cache
+def binary_function(op: str, dtype: DType) -> Callable[[Value, Value], Value]:
+    """`op` on two values of `dtype` (the operands'). Divisors are assumed not to be zero."""
+    if op in _COMPARE:
+        return _comparison(_COMPARE[op], dtype)
+    if dtype.is_float:
+        if op == "pow":
+            return rounded(np.power, dtype, np.dtype(np.float64))
+        return rounded(_FLOAT[op], dtype, working_dtype(dtype))
+    if dtype.is_bool:
+        return _PYTHON[{"min": "and", "max": "or"}.get(op, op)]
+    return _integer(op, dtype)
+
+
+def _comparison(
+    compare: Callable[[Any, Any], Any], dtype: DType
+) -> Callable[[Value, Value], Value]:
+    def run(a: Value, b: Value) -> Value:
+        found = compare(a, b)
+        return found if type(found) is np.ndarray else bool(found)
+
+    return run
+
+
+def _integer(op: str, dtype: DType) -> Callable[[Value, Value], Value]:
+    special = {"truncdiv": _truncdiv, "truncmod": _truncmod, "pow": _int_power}
+    shared = _shift(op, dtype.bits) if op in ("shl", "shr") else special.get(op)
+    scalar = shared or _PYTHON[op]
+    lanes = shared or _ARRAY.get(op, scalar)
+    wrap, storage, narrow = wrapper(dtype), storage_dtype(dtype), dtype.bits == 4
+
+    def run(a: Value, b: Value) -> Value:
+        if type(a) is not np.ndarray and type(b) is not np.ndarray:
+            return wrap(int(scalar(a, b)))
+        made = lanes(a, b)
+        if narrow:
+            made = ((made + 8) & 15) - 8 if dtype.kind == "int" else made & 15
+        return made if made.dtype == storage else made.astype(storage)
+
+    return run
+
+
+def rounded(
+    function: Callable[..., Any], dtype: DType, working: np.dtype[Any]
+) -> Callable[..., Value]:
+    """`function` computed in `working` precision on values of `dtype`, its result rounded to
+    `dtype`.
+    """
+    storage = storage_dtype(dtype)
+    if storage == working:
+        return function
+
+    def run(*args: Value) -> Value:
+        return function(*[arg.astype(working) for arg in args]).astype(storage)
+
+    return run
+
+
+@cache
+def unary_function(op: str, dtype: DType) -> Callable[[Value], Value]:
+    """`neg`, `abs`, `not` or `bitnot` on values of `dtype`."""
+    if op == "not":
+        return lambda a: ~a if type(a) is np.ndarray else not a
+    functions: dict[str, Callable[[Any], Any]] = {
+        "neg": operator.neg,
+        "abs": abs,
+        "bitnot": operator.invert,
+    }
+    function = functions[op]
+    if dtype.is_float:
+        return function
+    wrap = wrapper(dtype)
+    return lambda a: function(a) if type(a) is np.ndarray else wrap(int(function(a)))
+
+
+def _elementwise(function: Callable[[float], Any]) -> Callable[[Any], Any]:
+    lifted = np.frompyfunc(function, 1, 1)
+    return lambda a: np.asarray(lifted(a), np.float64)[()]
+
+
+_INTRINSICS: dict[str, Callable[..., Any]] = {
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "exp10": lambda a: np.power(10.0, a),
+    "rsqrt": lambda a: 1.0 / np.sqrt(a),
+    "atan": np.arctan,
+    "erf": _elementwise(math.erf),
+    "sigmoid": lambda a: 1.0 / (1.0 + np.exp(-a)),
+    "round": np.rint,
+    "nearbyint": np.rint,
+    "fma": lambda a, b, c: a * b + c,
+    "max_nan": np.maximum,
+    "min_nan": np.minimum,
+}
+_HORIZONTAL: dict[str, Callable[..., Any]] = {
+    "lanes_sum": np.add.reduce,
+    "lanes_max": np.fmax.reduce,
+    "lanes_min": np.fmin.reduce,
+    "lanes_max_nan": np.maximum.reduce,
+    "lanes_min_nan": np.minimum.reduce,
+    "lanes_and": np.bitwise_and.reduce,
+    "lanes_or": np.bitwise_or.reduce,
+    "lanes_xor": np.bitwise_xor.reduce,
+}
+
+
+@cache
+def intrinsic_function(name: str, dtype: DType) -> Callable[..., Value]:
+    """The intrinsic `name` on arguments of `dtype`."""
+    if name in _HORIZONTAL:
+        return _horizontal(_HORIZONTAL[name], dtype)
+    if name in ("isnan", "isinf"):
+        test = np.isnan if name == "isnan" else np.isinf
+        return lambda a: from_storage(test(a.astype(np.float64)), DType("bool"))
+    if name == "popcount":
+        return _popcount(dtype)
+    if not dtype.is_float:
+        return _integer(name.removesuffix("_nan"), dtype)
+    return rounded(_INTRINSICS[name], dtype, np.dtype(np.float64))
+
+
+def _popcount(dtype: DType) -> Callable[[Value], Value]:
+    mask = (1 << dtype.bits) - 1
+    lifted = np.frompyfunc(lambda a: (int(a) & mask).bit_count(), 1, 1)
+    return lambda a: from_storage(np.asarray(lifted(a), storage_dtype(dtype)), dtype)
+
+
+def _horizontal(function: Callable[..., Any], dtype: DType) -> Callable[[Value], Value]:
+    scalar, working, storage = dtype.scalar, working_dtype(dtype), storage_dtype(dtype)
+
+    def run(vector: Value) -> Value:
+        lanes = to_array(vector, dtype).astype(working)
+        return from_storage(function(lanes, axis=-1, dtype=working).astype(storage), scalar)
+
+    return run

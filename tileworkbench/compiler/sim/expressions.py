@@ -1,0 +1,284 @@
+"""Expressions as Python closures: each node becomes one function of the frame, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.sim.arithmetic import (
+    binary_function,
+    intrinsic_function,
+    unary_function,
+)
+from tileworkbench.compiler.sim.frame import Frame
+from tileworkbench.compiler.sim.report import located
+from tileworkbench.compiler.sim.values import (
+    Mask,
+    Value,
+    converter,
+    from_storage,
+    mask_and,
+    mask_without,
+    python_value,
+    storage_dtype,
+    to_array,
+)
+
+Evaluate = Callable[[Frame], Value]
+_DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
+
+
+class Slots:
+    """The places of a program's variables and buffers in the lists of a frame."""
+
+    def __init__(self) -> None:
+        self.variables: dict[Var, int] = {}
+        self.buffers: dict[Buffer, int] = {}
+
+    def variable(self, var: Var) -> int:
+        """The slot of `var`."""
+        return self.variables.setdefault(var, len(self.variables))
+
+    def buffer(self, buffer: Buffer) -> int:
+        """The slot of `buffer`."""
+        return self.buffers.setdefault(buffer, len(self.buffers))
+
+
+class ExpressionTranslator:
+    """Turns expressions into closures. Equal expressions share one closure."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
+        self._memo: dict[Expr, Evaluate] = {}
+
+    def __call__(self, value: Expr) -> Evaluate:
+        made = self._memo.get(value)
+        if made is None:
+            made = self._memo[value] = self._translate(value)
+        return made
+
+    def all(self, values: tuple[Expr, ...]) -> tuple[Evaluate, ...]:
+        """A closure per expression."""
+        return tuple(self(value) for value in values)
+
+    def _translate(self, value: Expr) -> Evaluate:
+        match value:
+            case Const(number, dtype):
+                constant = python_value(number, dtype)
+                return lambda frame: constant
+            case Var():
+                slot = self.slots.variable(value)
+                return lambda frame: frame.values[slot]
+            case ir.Binary(op, a, b) if op in ir.LOGICAL:
+                return _logical(op, self(a), self(b))
+            case ir.Binary():
+                return self._binary(value)
+            case ir.Unary(op, a, dtype):
+                function, operand = unary_function(op, dtype), self(a)
+                return lambda frame: function(operand(frame))
+            case ir.Select():
+                return self._select(value)
+            case ir.Cast(inner, dtype):
+                convert, operand = converter(inner.dtype.scalar, dtype.scalar), self(inner)
+                return lambda frame: convert(operand(frame))
+            case ir.Reinterpret(inner, dtype):
+                return _reinterpret(self(inner), inner, dtype.scalar)
+            case ir.Call(name, args):
+                return _call(intrinsic_function(name, args[0].dtype.scalar), self.all(args))
+            case ir.Ramp(base, stride, lanes):
+                return _ramp(self(base), self(stride), base.dtype, lanes)
+            case ir.Broadcast(inner, lanes):
+                return _broadcast(self(inner), inner.dtype, lanes)
+            case ir.Load():
+                return self._load(value)
+        raise TypeError(f"the simulator has no meaning for {type(value).__name__}")
+
+    def _binary(self, value: ir.Binary) -> Evaluate:
+        function = binary_function(value.op, value.a.dtype.scalar)
+        a, b = self(value.a), self(value.b)
+        if value.op not in _DIVISIONS or (isinstance(value.b, Const) and value.b.value):
+            return lambda frame: function(a(frame), b(frame))
+        one = python_value(1, value.b.dtype.scalar)
+
+        def divide(frame: Frame) -> Value:
+            dividend, divisor = a(frame), b(frame)
+            zero = mask_and(True, divisor == 0)
+            if zero is not False:
+                if mask_and(_for_lanes(frame.mask, value), zero) is not False:
+                    raise located(
+                        RunError,
+                        "integer division by zero",
+                        frame.recorder.program.span(frame.site),
+                    )
+                divisor = one if zero is True else _replaced(divisor, zero, one)
+            return function(dividend, divisor)
+
+        return divide
+
+    def _select(self, value: ir.Select) -> Evaluate:
+        cond, then, other = self(value.cond), self(value.then), self(value.other)
+        dtype = storage_dtype(value.dtype)
+        widen = value.dtype.lanes > 1 and value.cond.dtype.lanes == 1
+
+        def select(frame: Frame) -> Value:
+            chosen = cond(frame)
+            if type(chosen) is not np.ndarray:
+                return then(frame) if chosen else other(frame)
+            outer = frame.mask
+            vector = value.cond.dtype.lanes > 1
+            if vector or not value.lazy:  # the lanes of an explicit vector are never masked apart
+                a, b = then(frame), other(frame)
+            else:
+                a, b = _branches(frame, outer, chosen, then, other)
+            frame.mask = outer
+            if widen:
+                chosen = chosen[..., None]
+            return np.where(chosen, np.asarray(a, dtype), np.asarray(b, dtype))
+
+        return select
+
+    def _load(self, value: ir.Load) -> Evaluate:
+        slot, indices = self.slots.buffer(value.buffer), vector_indices(self, value.indices)
+        if value.predicate is not None:
+            return self._predicated(value, value.predicate, slot, indices)
+        width = value.dtype.lanes
+        if width == 1:
+            return lambda frame: frame.storages[slot].load(
+                frame, tuple([index(frame) for index in indices]), frame.mask, frame.lanes
+            )
+        return lambda frame: frame.storages[slot].load(
+            frame,
+            tuple([index(frame) for index in indices]),
+            _for_lanes(frame.mask, value),
+            (*frame.lanes, width),
+        )
+
+    def _predicated(
+        self, value: ir.Load, condition: Expr, slot: int, indices: tuple[Evaluate, ...]
+    ) -> Evaluate:
+        """A load whose index is evaluated everywhere and whose memory is touched only where the
+        predicate holds.
+        """
+        predicate = self(condition)
+        safe_value = value.safe if value.safe is not None else Const(0, value.buffer.dtype)
+        safe, dtype, width = self(safe_value), storage_dtype(value.dtype), value.dtype.lanes
+
+        def load(frame: Frame) -> Value:
+            chosen = predicate(frame)
+            active = mask_and(_for_lanes(frame.mask, value), chosen)
+            if active is False:
+                return safe(frame)
+            lanes = (*frame.lanes, width) if width > 1 else frame.lanes
+            loaded = frame.storages[slot].load(
+                frame, tuple([index(frame) for index in indices]), active, lanes
+            )
+            if type(chosen) is not np.ndarray:
+                return loaded
+            return np.where(chosen, np.asarray(loaded, dtype), np.asarray(safe(frame), dtype))
+
+        return load
+
+
+def _replaced(values: np.ndarray[Any, Any], chosen: Mask, value: Value) -> np.ndarray[Any, Any]:
+    return np.asarray(np.where(chosen, value, values), values.dtype)
+
+
+def vector_indices(
+    translate: ExpressionTranslator, indices: tuple[Expr, ...]
+) -> tuple[Evaluate, ...]:
+    """Index closures; beside a vector, an index that varies by lane gets an axis of its own."""
+    width = max((index.dtype.lanes for index in indices), default=1)
+    made = translate.all(indices)
+    if width == 1:
+        return made
+    return tuple(
+        one if index.dtype.lanes > 1 else _widened(one)
+        for one, index in zip(made, indices, strict=True)
+    )
+
+
+def _widened(evaluate: Evaluate) -> Evaluate:
+    def widened(frame: Frame) -> Value:
+        found = evaluate(frame)
+        return found[..., None] if type(found) is np.ndarray else found
+
+    return widened
+
+
+def _for_lanes(mask: Mask, value: Expr) -> Mask:
+    """`mask` in the shape of values of `value`: explicit vectors have one axis more."""
+    return mask[..., None] if value.dtype.lanes > 1 and type(mask) is np.ndarray else mask
+
+
+def _logical(op: str, a: Evaluate, b: Evaluate) -> Evaluate:
+    both = op == "logical_and"
+
+    def logical(frame: Frame) -> Value:
+        left = a(frame)
+        if type(left) is not np.ndarray:
+            return b(frame) if bool(left) == both else left
+        outer = frame.mask
+        if left.ndim > len(frame.lanes):  # conditions of an explicit vector
+            return left & b(frame) if both else left | b(frame)
+        frame.mask = mask_and(outer, left) if both else mask_without(outer, left)
+        decided = frame.mask is False
+        right = left if decided else b(frame)
+        frame.mask = outer
+        return left & right if both else left | right
+
+    return logical
+
+
+def _branches(
+    frame: Frame, outer: Mask, chosen: np.ndarray[Any, Any], then: Evaluate, other: Evaluate
+) -> tuple[Value, Value]:
+    """Both values of a select, each in its own lanes; a branch that no lane takes is skipped."""
+    frame.mask = mask_and(outer, chosen)
+    if frame.mask is False:
+        frame.mask = outer
+        value = other(frame)
+        return value, value
+    a = then(frame)
+    frame.mask = mask_without(outer, chosen)
+    return a, (a if frame.mask is False else other(frame))
+
+
+def _reinterpret(operand: Evaluate, inner: Expr, dtype: DType) -> Evaluate:
+    source, target = inner.dtype.scalar, storage_dtype(dtype)
+
+    def reinterpret(frame: Frame) -> Value:
+        array = to_array(operand(frame), source)
+        return from_storage(np.ascontiguousarray(array).view(target).reshape(array.shape), dtype)
+
+    return reinterpret
+
+
+def _call(function: Callable[..., Value], args: tuple[Evaluate, ...]) -> Evaluate:
+    if len(args) == 1:
+        (only,) = args
+        return lambda frame: function(only(frame))
+    return lambda frame: function(*[arg(frame) for arg in args])
+
+
+def _ramp(base: Evaluate, stride: Evaluate, dtype: DType, lanes: int) -> Evaluate:
+    steps = np.arange(lanes, dtype=storage_dtype(dtype))
+
+    def ramp(frame: Frame) -> Value:
+        first, step = to_array(base(frame), dtype), to_array(stride(frame), dtype)
+        return first[..., None] + step[..., None] * steps
+
+    return ramp
+
+
+def _broadcast(operand: Evaluate, dtype: DType, lanes: int) -> Evaluate:
+    def broadcast(frame: Frame) -> Value:
+        found = to_array(operand(frame), dtype)
+        return np.broadcast_to(found[..., None], (*found.shape, lanes))
+
+    return broadcast

@@ -1,0 +1,81 @@
+"""The state of a simulated run: variables, memory, and which lanes are active."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tileworkbench.compiler.sim.report import Recorder
+from tileworkbench.compiler.sim.values import Mask, Value
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.memory import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class SimOptions:
+    """How to simulate.
+
+    `seed` shuffles the order of the blocks; None runs them in order. `races` and `uninitialised`
+    switch those checks. With `stop_at_out_of_bounds` the first access outside a shared or
+    thread-private buffer raises; otherwise it is recorded, reads as poison and writes nothing.
+    `loop_limit` bounds the iterations of all `while` loops together.
+    """
+
+    seed: int | None = None
+    races: bool = True
+    uninitialised: bool = True
+    stop_at_out_of_bounds: bool = True
+    loop_limit: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelRun:
+    """One execution of a parallel loop.
+
+    `ids` numbers the iterations from `first`, which is above every number used before; `several`
+    stands for more than one of them. `stored` names the buffers that the body stores to.
+    """
+
+    first: int
+    ids: np.ndarray[Any, Any]
+    several: int
+    stored: frozenset[str]
+
+
+@dataclass(slots=True)
+class Frame:
+    """Everything that changes while a program runs.
+
+    `values` and `storages` are indexed by the slots the translator gave variables and buffers.
+    `mask` holds the active lanes of the grid `lanes` (`()` outside vectorised code), `broke` those
+    that left the innermost loop.
+    """
+
+    values: list[Value]
+    storages: list[Storage]
+    recorder: Recorder
+    options: SimOptions
+    strict: bool
+    arena: np.ndarray[Any, Any]
+    mask: Mask = True
+    broke: Mask = False
+    lanes: tuple[int, ...] = ()
+    parallel: ParallelRun | None = None
+    iterations: int = 0
+    site: int = 0
+    block: tuple[int, ...] = ()
+    block_number: int = 0
+    launch_base: int = 0
+    while_iterations: int = 0
+    random: np.random.Generator | None = field(default=None)
+
+    def begin_parallel(self, extents: tuple[int, ...], stored: frozenset[str]) -> ParallelRun:
+        """Number the iterations of a parallel loop that starts now."""
+        first, total = self.iterations + 1, prod(extents)
+        self.iterations += total + 1
+        ids = np.arange(first, first + total, dtype=np.int64).reshape(extents)
+        return ParallelRun(first, ids, first + total, stored)

@@ -1,0 +1,250 @@
+"""Buffers of a simulated run, with every access checked: bounds, initialisation and races."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.sim.frame import Frame
+from tileworkbench.compiler.sim.races import READ_AND_WRITTEN, AccessLog
+from tileworkbench.compiler.sim.report import FindingKind
+from tileworkbench.compiler.sim.values import (
+    Mask,
+    Value,
+    count_lanes,
+    from_storage,
+    mask_and,
+    mask_without,
+    poison,
+    python_value,
+    storage_dtype,
+)
+
+Index = tuple[Value, ...]
+NEVER_WRITTEN = "read before it is written"
+
+
+class Storage:
+    """The memory of one buffer.
+
+    `data` has the buffer's shape; with a `prefix` (thread-private memory inside a parallel loop)
+    the lane grid comes first and `prefix` are the lanes' own indices. `written` marks initialised
+    elements, None when all are. A `guarded` buffer masks accesses outside it.
+    """
+
+    __slots__ = (
+        "data",
+        "dtype",
+        "guarded",
+        "log",
+        "name",
+        "prefix",
+        "safe",
+        "scope",
+        "shape",
+        "written",
+    )
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        data: np.ndarray[Any, Any],
+        *,
+        written: np.ndarray[Any, Any] | None = None,
+        guarded: bool = False,
+        safe: Value | None = None,
+        prefix: Index = (),
+    ) -> None:
+        self.name, self.dtype, self.scope = buffer.name, buffer.dtype, buffer.scope
+        self.data, self.written, self.guarded, self.prefix = data, written, guarded, prefix
+        self.shape = data.shape[len(prefix) :]
+        self.safe = python_value(0, buffer.dtype) if safe is None else safe
+        self.log = AccessLog(self.name, data.shape, buffer.scope == "global")
+
+    def load(self, frame: Frame, index: Index, active: Mask, lanes: tuple[int, ...]) -> Value:
+        """The elements at `index` in the lanes of `active`; the safe value (or poison) where they
+        are outside.
+        """
+        inside, valid = self.bounds(frame, "load", index, active, lanes)
+        fallback = self.safe if self.guarded else poison(self.dtype)
+        reading = mask_and(active, valid)
+        if reading is False:
+            return from_storage(np.asarray(fallback, self.data.dtype)[()], self.dtype)
+        place = (*self.prefix, *inside) if self.prefix else inside
+        if self.written is not None and frame.options.uninitialised:
+            self._check_written(frame, index, mask_without(reading, self.written[place]), lanes)
+        if frame.options.races:
+            self._note_read(frame, place, reading, lanes)
+        value = from_storage(self.data[place], self.dtype)
+        return (
+            value
+            if valid is True
+            else np.where(valid, value, np.asarray(fallback, self.data.dtype))
+        )
+
+    def store(
+        self, frame: Frame, index: Index, value: Value, active: Mask, lanes: tuple[int, ...]
+    ) -> None:
+        """Write `value` at `index` in the lanes of `active`; of lanes that meet, the last one's
+        value stays.
+        """
+        inside, valid = self.bounds(frame, "store", index, active, lanes)
+        active = mask_and(active, valid)
+        if active is False:
+            return
+        place = (*self.prefix, *inside) if self.prefix else inside
+        chosen: np.ndarray[Any, Any] | None = None
+        if active is not True or (lanes and _shape_of(place) != lanes):
+            chosen = np.broadcast_to(np.asarray(active), lanes)
+            place = tuple(np.broadcast_to(position, lanes)[chosen] for position in place)
+            value = np.broadcast_to(np.asarray(value, self.data.dtype), lanes)[chosen]
+        self.data[place] = value if place or not lanes else value[-1]
+        if self.written is not None:
+            self.written[place] = True
+        if frame.options.races:
+            self._note_write(frame, place, chosen, lanes)
+
+    def _note_read(self, frame: Frame, place: Index, reading: Mask, lanes: tuple[int, ...]) -> None:
+        self.log.read(frame, place, reading, lanes)
+
+    def _note_write(
+        self,
+        frame: Frame,
+        place: Index,
+        chosen: np.ndarray[Any, Any] | None,
+        lanes: tuple[int, ...],
+    ) -> None:
+        self.log.write(frame, place, chosen, lanes)
+
+    def bounds(
+        self, frame: Frame, access: str, index: Index, active: Mask, lanes: tuple[int, ...]
+    ) -> tuple[Index, Mask]:
+        """`index` moved inside the buffer, and the lanes in which it was inside; deals with the
+        active ones that were not.
+        """
+        valid: Mask = True
+        inside: list[Value] = []
+        for position, extent in zip(index, self.shape, strict=True):
+            if type(position) is np.ndarray:
+                if position.size and (position.min() < 0 or position.max() >= extent):
+                    valid = mask_and(valid, (position >= 0) & (position < extent))
+                    position = np.clip(position, 0, max(extent - 1, 0))
+            elif not 0 <= position < extent:
+                valid = False
+            inside.append(position)
+        bad = mask_without(active, valid)
+        if bad is not False:
+            count = count_lanes(bad, lanes)
+            if self.guarded:
+                frame.recorder.masked(access, self.name, frame.site, count)
+            else:
+                where = first_index(index, bad, lanes)
+                frame.recorder.out_of_bounds(
+                    access, self.name, self.shape, where, frame.block, frame.site, count
+                )
+        return tuple(inside), valid
+
+    def _check_written(
+        self, frame: Frame, index: Index, missing: Mask, lanes: tuple[int, ...]
+    ) -> None:
+        if missing is not False:
+            where, count = first_index(index, missing, lanes), count_lanes(missing, lanes)
+            self.found(frame, FindingKind.UNINITIALISED, NEVER_WRITTEN, where, count)
+
+    def found(
+        self, frame: Frame, kind: FindingKind, detail: str, index: tuple[int, ...], count: int
+    ) -> None:
+        """Record a violation of the current statement."""
+        frame.recorder.found(kind, detail, self.name, index, frame.block, frame.site, count)
+
+
+class PrivateStorage(Storage):
+    """A thread's own memory inside a parallel loop: one copy per iteration.
+
+    Iterations must not hand values on through it: `stale` marks elements that some iteration read
+    before writing, `fresh` those that each iteration has written.
+    """
+
+    __slots__ = ("fresh", "stale")
+
+    def __init__(self, outer: Storage, buffer: Buffer, lanes: tuple[int, ...]) -> None:
+        shape = lanes + outer.shape
+        written = None if outer.written is None else np.broadcast_to(outer.written, shape).copy()
+        super().__init__(
+            buffer, np.broadcast_to(outer.data, shape).copy(), written=written, prefix=_grid(lanes)
+        )
+        self.fresh = np.zeros(shape, np.bool_)
+        self.stale = np.zeros(shape, np.bool_)
+
+    def _note_read(self, frame: Frame, place: Index, reading: Mask, lanes: tuple[int, ...]) -> None:
+        chosen = np.broadcast_to(np.asarray(reading), lanes)
+        place = tuple(np.broadcast_to(position, lanes)[chosen] for position in place)
+        self.stale[place] |= ~self.fresh[place]
+
+    def _note_write(
+        self,
+        frame: Frame,
+        place: Index,
+        chosen: np.ndarray[Any, Any] | None,
+        lanes: tuple[int, ...],
+    ) -> None:
+        self.fresh[place] = True
+
+    def leave(self, frame: Frame, outer: Storage) -> None:
+        """Hand the last iteration's contents back to `outer`, and record values that iterations
+        handed on.
+        """
+        dims = tuple(range(len(self.prefix)))
+        if self.fresh[0].size and prod(self.data.shape[: len(dims)]) > 1:
+            carried = self.stale.any(axis=dims) & self.fresh.any(axis=dims)
+            if carried.any() and frame.options.races:
+                index = tuple(map(int, np.argwhere(carried)[0]))
+                self.found(
+                    frame, FindingKind.RACE, READ_AND_WRITTEN, index, int(np.count_nonzero(carried))
+                )
+        last = (-1,) * len(dims)
+        outer.data[...] = self.data[last]
+        if outer.written is not None and self.written is not None:
+            outer.written[...] = self.written[last]
+
+
+def _grid(lanes: tuple[int, ...]) -> Index:
+    """Each lane's own indices, as arrays that broadcast to the grid."""
+    return tuple(np.ogrid[tuple(slice(extent) for extent in lanes)])
+
+
+def _shape_of(index: Index) -> tuple[int, ...]:
+    return np.broadcast_shapes(
+        *[position.shape for position in index if type(position) is np.ndarray]
+    )
+
+
+def first_index(index: Index, chosen: Mask, lanes: tuple[int, ...]) -> tuple[int, ...]:
+    """The element that the first lane of `chosen` names."""
+    lane = tuple(np.argwhere(np.broadcast_to(np.asarray(chosen), lanes))[0])
+    return tuple(int(np.broadcast_to(position, lanes)[lane]) for position in index)
+
+
+def allocate(
+    buffer: Buffer,
+    shape: tuple[int, ...],
+    memory: np.ndarray[Any, Any] | None = None,
+    lanes: tuple[int, ...] = (),
+) -> Storage:
+    """New, poisoned memory for `buffer`: at the start of the bytes `memory` when given, and once
+    per lane of `lanes`.
+    """
+    dtype: DType = buffer.dtype
+    storage = storage_dtype(dtype)
+    if memory is None:
+        data = np.empty(lanes + shape, storage)
+    else:
+        data = memory[: prod(shape) * storage.itemsize].view(storage).reshape(shape)
+    data[...] = poison(dtype)
+    return Storage(
+        buffer, data, written=np.zeros(data.shape, np.bool_), prefix=_grid(lanes) if lanes else ()
+    )

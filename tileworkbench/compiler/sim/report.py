@@ -1,0 +1,207 @@
+"""What a simulated run found: violations, masked accesses and how often each statement ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tileworkbench.compiler.diagnostics import OutOfBoundsError, RunError, Span, render_span
+from tileworkbench.compiler.ir.program import Program
+
+
+class FindingKind(StrEnum):
+    """What is wrong with an access."""
+
+    OUT_OF_BOUNDS = "out of bounds"
+    UNINITIALISED = "uninitialised"
+    RACE = "race"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One violation: the first element it was seen at, and how many accesses of elements had it
+    there.
+
+    `block` holds the indices of the block (x first; `()` outside a launch).
+    """
+
+    kind: FindingKind
+    detail: str
+    buffer: str
+    index: tuple[int, ...]
+    block: tuple[int, ...]
+    site: int
+    span: Span | None
+    count: int
+
+    def __str__(self) -> str:
+        where = f" in block {_tuple(self.block)}" if self.block else ""
+        line = f" ({self.span})" if self.span is not None else ""
+        times = "" if self.count == 1 else f", {self.count} times"
+        return f"'{element(self.buffer, self.index)}'{where}: {self.detail}{line}{times}"
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """Accesses of elements outside a global buffer, which the language masks: loads give the safe
+    value, stores are skipped.
+    """
+
+    access: str
+    buffer: str
+    site: int
+    span: Span | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SimReport:
+    """The findings of one run, in the order first met, and its counts.
+
+    `executions[site]` is how often statement `site` was executed, each iteration of a parallel loop
+    counting one.
+    """
+
+    out_of_bounds: tuple[Finding, ...]
+    uninitialised: tuple[Finding, ...]
+    races: tuple[Finding, ...]
+    masked: tuple[Masked, ...]
+    executions: tuple[int, ...]
+    blocks: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong. Masked accesses are legal."""
+        return not (self.out_of_bounds or self.uninitialised or self.races)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that is wrong."""
+        return self.out_of_bounds + self.uninitialised + self.races
+
+    def __str__(self) -> str:
+        blocks = f"{self.blocks} block{'s' if self.blocks != 1 else ''}"
+        lines = [f"{'ok' if self.ok else 'not ok'}: {blocks} simulated"]
+        for title, found in (
+            ("out of bounds", self.out_of_bounds),
+            ("uninitialised reads", self.uninitialised),
+            ("races", self.races),
+        ):
+            if found:
+                lines.append(f"{title}:")
+                lines += [f"  {finding}" for finding in found]
+        for masked in self.masked:
+            line = f" ({masked.span})" if masked.span is not None else ""
+            lines.append(f"masked: {masked.count} {masked.access}s outside '{masked.buffer}'{line}")
+        return "\n".join(lines)
+
+
+def element(buffer: str, index: tuple[int, ...]) -> str:
+    """`buffer[i, j]` as text."""
+    return f"{buffer}[{', '.join(map(str, index))}]" if index else buffer
+
+
+def _tuple(values: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, values))})"
+
+
+def located(
+    kind: type[RunError], message: str, span: Span | None, hint: str | None = None
+) -> RunError:
+    """An error of a run, with the source line of the statement it happened in."""
+    if span is not None:
+        message = "\n".join([message, *render_span(span)])
+    return kind(message, hint)
+
+
+@dataclass(slots=True)
+class _Tally:
+    index: tuple[int, ...]
+    block: tuple[int, ...]
+    count: int
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Collects a run's findings, one entry per kind, buffer and statement."""
+
+    program: Program
+    stop_at_out_of_bounds: bool = True
+    blocks: int = 0
+    executions: list[int] = field(default_factory=list)
+    _found: dict[tuple[FindingKind, str, str, int], _Tally] = field(default_factory=dict)
+    _masked: dict[tuple[str, str, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.executions = [0] * max(len(self.program.sites), 1)
+
+    def executed(self, site: int, count: int) -> None:
+        """Statement `site` ran `count` times more."""
+        while site >= len(self.executions):  # programs made by hand have sites without spans
+            self.executions.append(0)
+        self.executions[site] += count
+
+    def masked(self, access: str, buffer: str, site: int, count: int) -> None:
+        """`count` elements outside the global `buffer` were masked."""
+        key = (access, buffer, site)
+        self._masked[key] = self._masked.get(key, 0) + count
+
+    def found(
+        self,
+        kind: FindingKind,
+        detail: str,
+        buffer: str,
+        index: tuple[int, ...],
+        block: tuple[int, ...],
+        site: int,
+        count: int,
+    ) -> None:
+        """Record a violation, first seen at `index`, of `count` elements."""
+        tally = self._found.setdefault((kind, detail, buffer, site), _Tally(index, block, 0))
+        tally.count += count
+
+    def out_of_bounds(
+        self,
+        access: str,
+        buffer: str,
+        shape: tuple[int, ...],
+        index: tuple[int, ...],
+        block: tuple[int, ...],
+        site: int,
+        count: int,
+    ) -> None:
+        """An access outside a buffer that the language does not mask: raises `OutOfBoundsError`, or
+        records it.
+        """
+        detail = f"this {access} is outside its shape {_tuple(shape)}"
+        if not self.stop_at_out_of_bounds:
+            self.found(FindingKind.OUT_OF_BOUNDS, detail, buffer, index, block, site, count)
+            return
+        where = f" in block {_tuple(block)}" if block else ""
+        raise located(
+            OutOfBoundsError,
+            f"'{element(buffer, index)}' is outside '{buffer}' of shape {_tuple(shape)}{where}",
+            self.program.span(site),
+            "only accesses of global tensors are masked; guard this one with an 'if'",
+        )
+
+    def report(self) -> SimReport:
+        """Everything recorded so far."""
+        by_kind: dict[FindingKind, list[Finding]] = {kind: [] for kind in FindingKind}
+        for (kind, detail, buffer, site), tally in self._found.items():
+            span = self.program.span(site)
+            by_kind[kind].append(
+                Finding(kind, detail, buffer, tally.index, tally.block, site, span, tally.count)
+            )
+        masked: list[Masked] = [
+            Masked(access, buffer, site, self.program.span(site), count)
+            for (access, buffer, site), count in self._masked.items()
+        ]
+        return SimReport(
+            tuple(by_kind[FindingKind.OUT_OF_BOUNDS]),
+            tuple(by_kind[FindingKind.UNINITIALISED]),
+            tuple(by_kind[FindingKind.RACE]),
+            tuple(masked),
+            tuple(self.executions),
+            self.blocks,
+        )

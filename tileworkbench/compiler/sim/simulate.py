@@ -1,0 +1,166 @@
+"""Running a Program in the simulator, which is the definition of the language.
+
+`simulate` executes a Program of stage TILE, PLANNED or CPU on numpy arrays. Tile operators are
+whole-tile numpy operations, a parallel loop is one numpy operation per node of its body, blocks run
+one after another in any order.
+
+What it defines beyond the text of the IR's classes:
+
+- Loads outside a global tensor give its safe value (zero, or the program's `safe_values`) and
+  stores there are skipped; both are counted. At stage CPU these masks are explicit predicates, so
+  an access outside a global buffer is an error there as it always is for shared and thread-private
+  memory.
+- Memory starts poisoned (NaN, or bytes 0xCD), and reads of elements that were never written are
+  recorded.
+- Two iterations of a parallel loop, or two blocks, must not write one element, nor read what
+  another one writes.
+- A reduction of integers is exact in the destination's dtype (it wraps); of 16-bit floats it is in
+  float32, rounded once; of nothing but NaN, a maximum gives minus infinity. Contractions likewise,
+  see `tiles.matmul`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Param, Program, Stage
+from tileworkbench.compiler.sim.arguments import (
+    argument_array,
+    scalar_value,
+    solve_symbols,
+    user_array,
+)
+from tileworkbench.compiler.sim.frame import Frame, SimOptions
+from tileworkbench.compiler.sim.memory import Storage, allocate
+from tileworkbench.compiler.sim.report import Recorder, SimReport
+from tileworkbench.compiler.sim.statements import StatementTranslator
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SimResult:
+    """What a run left behind.
+
+    `outputs` are the returned tensors in the program's order, `arrays` every tensor parameter by
+    name after the run (the caller's own arrays are never changed).
+    """
+
+    outputs: tuple[Array, ...]
+    arrays: dict[str, Array]
+    report: SimReport
+
+
+def simulate(
+    program: Program,
+    arguments: Mapping[str, Any],
+    symbols: Mapping[str, int] | None = None,
+    options: SimOptions | None = None,
+) -> SimResult:
+    """Execute `program` on `arguments`, by parameter name; parameters that are outputs are not
+    passed.
+
+    Tensors are numpy arrays (ml_dtypes for bfloat16 and the 8-bit floats; 4-bit integers packed two
+    per byte in int8 or uint8, or one per element) or torch tensors on the CPU. `symbols` that are
+    not given are solved from the arrays' shapes and strides, which flat programs of stage CPU no
+    longer have: use `solve_symbols` of the same kernel's earlier stage.
+
+    Raises `ArgumentError` for arguments that do not fit, `OutOfBoundsError`, `DeviceAssertError`
+    and `RunError` for what happens in the run, `UnsupportedError` for stage SIMT.
+    """
+    if program.stage is Stage.SIMT:
+        raise UnsupportedError("the simulator does not execute per-thread programs")
+    options = SimOptions() if options is None else options
+    with np.errstate(all="ignore"):
+        return _Run(program, options).execute(arguments, symbols or {})
+
+
+class _Run:
+    """One execution: translate, bind the arguments, run, collect."""
+
+    def __init__(self, program: Program, options: SimOptions) -> None:
+        self._program, self._options = program, options
+        self._translate = StatementTranslator()
+        self._body = self._translate(program.body)
+
+    def execute(self, arguments: Mapping[str, Any], symbols: Mapping[str, int]) -> SimResult:
+        program = self._program
+        solved = solve_symbols(program, arguments, symbols)
+        safe = {name: self._translate.expr(value) for name, value in program.safe_values}
+        shapes = {param.name: self._shape(param) for param in program.params}
+        scalars = [
+            (self._translate.slots.variable(var), solved[var.name]) for var in program.symbols
+        ]
+        frame = self._frame()
+        for slot, value in scalars:
+            frame.values[slot] = value
+        for param in program.params:
+            if not isinstance(param.value, Buffer):
+                frame.values[self._translate.slots.variable(param.value)] = scalar_value(
+                    param.value, arguments
+                )
+        for param in program.params:
+            if isinstance(param.value, Buffer):
+                extents = tuple(extent(frame) for extent in shapes[param.name])
+                storage = self._bind(param, extents, arguments)
+                if param.name in safe:
+                    storage.safe = safe[param.name](frame)
+                frame.storages[self._translate.slots.buffer(param.value)] = storage
+        self._body(frame)
+        return self._result(frame, arguments)
+
+    def _shape(self, param: Param) -> tuple[Any, ...]:
+        return (
+            self._translate.expr.all(param.value.shape) if isinstance(param.value, Buffer) else ()
+        )
+
+    def _frame(self) -> Frame:
+        slots, options = self._translate.slots, self._options
+        for param in self._program.params:
+            if isinstance(param.value, Buffer):
+                slots.buffer(param.value)
+            else:
+                slots.variable(param.value)
+        unset: list[Any] = [None] * len(slots.buffers)
+        return Frame(
+            values=[None] * len(slots.variables),
+            storages=unset,
+            recorder=Recorder(self._program, options.stop_at_out_of_bounds),
+            options=options,
+            strict=self._program.stage is Stage.CPU,
+            arena=np.zeros(self._program.scratch_bytes, np.uint8),
+            random=None if options.seed is None else np.random.default_rng(options.seed),
+        )
+
+    def _bind(self, param: Param, shape: tuple[int, ...], arguments: Mapping[str, Any]) -> Storage:
+        buffer = param.value
+        if not isinstance(buffer, Buffer):
+            raise TypeError(f"'{param.name}' is not a tensor")
+        guarded = self._program.stage is not Stage.CPU
+        if param.output:
+            storage = allocate(buffer, shape)
+            storage.guarded = guarded
+            return storage
+        return Storage(
+            buffer, argument_array(param.name, buffer, shape, arguments), guarded=guarded
+        )
+
+    def _result(self, frame: Frame, arguments: Mapping[str, Any]) -> SimResult:
+        arrays: dict[str, Array] = {}
+        for param in self._program.params:
+            if isinstance(param.value, Buffer):
+                storage = frame.storages[self._translate.slots.buffer(param.value)]
+                arrays[param.name] = user_array(
+                    storage.data, param.value, arguments.get(param.name)
+                )
+        names = [self._program.params[index].name for index in self._program.returns]
+        return SimResult(tuple(arrays[name] for name in names), arrays, frame.recorder.report())
+
+
+__all__ = ["SimOptions", "SimReport", "SimResult", "simulate", "solve_symbols"]

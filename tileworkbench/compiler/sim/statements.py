@@ -1,0 +1,382 @@
+"""Statements as Python closures: control flow by masks where lanes may disagree, plain control flow
+where they cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import ArgumentError, DeviceAssertError, RunError
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir import tile
+from tileworkbench.compiler.ir.build import int_const
+from tileworkbench.compiler.ir.rewrite import buffers_of, walk
+from tileworkbench.compiler.sim import panels, tiles
+from tileworkbench.compiler.sim.expressions import (
+    Evaluate,
+    ExpressionTranslator,
+    Slots,
+    vector_indices,
+)
+from tileworkbench.compiler.sim.frame import Frame
+from tileworkbench.compiler.sim.memory import PrivateStorage, allocate
+from tileworkbench.compiler.sim.report import located
+from tileworkbench.compiler.sim.values import (
+    Mask,
+    Value,
+    count_lanes,
+    mask_and,
+    mask_or,
+    mask_without,
+    storage_dtype,
+)
+
+Execute = Callable[[Frame], None]
+
+
+class StatementTranslator:
+    """Turns statements into closures that advance a frame."""
+
+    def __init__(self) -> None:
+        self.slots = Slots()
+        self.expr = ExpressionTranslator(self.slots)
+
+    def __call__(self, stmt: st.Stmt) -> Execute:
+        if isinstance(stmt, st.Seq):
+            return _sequence([self(child) for child in stmt.stmts])
+        return _counted(stmt.site, self._translate(stmt))
+
+    def _translate(self, stmt: st.Stmt) -> Execute:
+        match stmt:
+            case st.Let(var, value):
+                return _let(self.slots.variable(var), self.expr(value))
+            case st.Store():
+                return self._store(stmt)
+            case st.Alloc():
+                return self._alloc(stmt)
+            case st.If(cond, then, orelse):
+                return _branch(
+                    self.expr(cond), self(then), None if orelse is None else self(orelse)
+                )
+            case st.For(kind=st.LoopKind.VECTORIZED):
+                return self._vectorized(stmt)
+            case st.For(kind=st.LoopKind.BLOCKS):
+                return self._block_loop(stmt)
+            case st.For(var, start, stop, step):
+                return _loop(
+                    self.slots.variable(var), self.expr.all((start, stop, step)), self(stmt.body)
+                )
+            case tile.Pipelined(var, start, stop):
+                bounds = self.expr.all((start, stop, int_const(1)))
+                return _loop(self.slots.variable(var), bounds, self(stmt.body))
+            case st.While(cond, body):
+                return _while(self.expr(cond), self(body))
+            case st.Break():
+                return _leave
+            case st.Continue():
+                return _skip
+            case st.Assume(cond):
+                return _check(
+                    self.expr(cond),
+                    RunError,
+                    "an assumption of the kernel (T.assume) does not hold",
+                )
+            case st.DeviceAssert(cond, message):
+                text = f"device assert failed: {message}" if message else "device assert failed"
+                return _check(self.expr(cond), DeviceAssertError, text)
+            case st.Kernel():
+                return self._kernel(stmt)
+            case tile.Parallel():
+                return self._parallel(stmt)
+            case tile.Pack():
+                return panels.translate_pack(stmt, self.expr)
+            case tile.MicroGemm():
+                return panels.translate_micro_gemm(stmt, self.expr)
+        return tiles.translate(stmt, self.expr)
+
+    def _store(self, stmt: st.Store) -> Execute:
+        slot, indices = self.slots.buffer(stmt.buffer), vector_indices(self.expr, stmt.indices)
+        value = self.expr(stmt.value)
+        width = max((index.dtype.lanes for index in stmt.indices), default=1)
+        predicate = None if stmt.predicate is None else self.expr(stmt.predicate)
+        widen = width > 1 and stmt.value.dtype.lanes == 1
+
+        def store(frame: Frame) -> None:
+            active: Mask = frame.mask
+            if width > 1 and type(active) is np.ndarray:
+                active = active[..., None]
+            if predicate is not None:
+                active = mask_and(active, predicate(frame))
+                if active is False:
+                    return
+            stored = value(frame)
+            if widen and type(stored) is np.ndarray:
+                stored = stored[..., None]
+            lanes = (*frame.lanes, width) if width > 1 else frame.lanes
+            place = tuple([index(frame) for index in indices])
+            frame.storages[slot].store(frame, place, stored, active, lanes)
+
+        return store
+
+    def _alloc(self, stmt: st.Alloc) -> Execute:
+        buffer, offset = stmt.buffer, stmt.offset
+        slot, shape = self.slots.buffer(buffer), self.expr.all(buffer.shape)
+        init = None if stmt.init is None else self.expr(stmt.init)
+        in_arena = offset is not None and buffer.dtype.bits >= 8
+
+        def alloc(frame: Frame) -> None:
+            extents = tuple([extent(frame) for extent in shape])
+            memory = frame.arena[offset:] if in_arena else None
+            private = frame.lanes if frame.parallel is not None else ()
+            made = frame.storages[slot] = allocate(buffer, extents, memory, private)
+            made.guarded = buffer.scope == "global" and not frame.strict
+            if init is not None:
+                made.data[...] = init(frame)
+                made.written = None
+
+        return alloc
+
+    def _parallel(self, stmt: tile.Parallel) -> Execute:
+        slots = [self.slots.variable(var) for var in stmt.vars]
+        dtypes = [storage_dtype(var.dtype) for var in stmt.vars]
+        extents, body = self.expr.all(stmt.extents), self(stmt.body)
+        stored = frozenset(child.buffer for child in walk(stmt.body) if isinstance(child, st.Store))
+        inner = {child.buffer for child in walk(stmt.body) if isinstance(child, st.Alloc)}
+        names = frozenset(buffer.name for buffer in stored)
+        private = [
+            (self.slots.buffer(buffer), buffer)
+            for buffer in buffers_of(stmt.body)
+            if buffer in stored and buffer.scope in ("local", "local.var") and buffer not in inner
+        ]
+
+        def parallel(frame: Frame) -> None:
+            box = tuple([extent(frame) for extent in extents])
+            if min(box, default=1) <= 0:
+                return
+            for axis, (slot, dtype) in enumerate(zip(slots, dtypes, strict=True)):
+                after = (1,) * (len(box) - axis - 1)
+                frame.values[slot] = np.arange(box[axis], dtype=dtype).reshape(
+                    (1,) * axis + (-1, *after)
+                )
+            outer = [(slot, frame.storages[slot]) for slot, _ in private]
+            for slot, buffer in private:
+                frame.storages[slot] = PrivateStorage(frame.storages[slot], buffer, box)
+            frame.lanes, frame.parallel = box, frame.begin_parallel(box, names)
+            body(frame)
+            frame.lanes, frame.parallel, frame.mask = (), None, True
+            for slot, storage in outer:
+                made = frame.storages[slot]
+                if isinstance(made, PrivateStorage):
+                    made.leave(frame, storage)
+                frame.storages[slot] = storage
+
+        return parallel
+
+    def _vectorized(self, stmt: st.For) -> Execute:
+        """On the CPU the variable is a vector of lanes; before that a vectorised loop is a serial
+        one.
+        """
+        slot, bounds, body = (
+            self.slots.variable(stmt.var),
+            self.expr.all((stmt.start, stmt.stop, stmt.step)),
+            self(stmt.body),
+        )
+        serial, dtype = _loop(slot, bounds, body), storage_dtype(stmt.var.dtype)
+
+        def vectorized(frame: Frame) -> None:
+            if not frame.strict:
+                serial(frame)
+                return
+            lanes = range(*[bound(frame) for bound in bounds])
+            frame.values[slot] = np.arange(lanes.start, lanes.stop, lanes.step, dtype=dtype)
+            frame.lanes = (len(lanes),)
+            body(frame)
+            frame.lanes, frame.mask = (), True
+
+        return vectorized
+
+    def _kernel(self, stmt: st.Kernel) -> Execute:
+        slots, grid, body = (
+            [self.slots.variable(var) for var in stmt.vars],
+            self.expr.all(stmt.grid),
+            self(stmt.body),
+        )
+
+        def kernel(frame: Frame) -> None:
+            extents = tuple([extent(frame) for extent in grid])
+            if min(extents, default=1) <= 0:
+                raise ArgumentError(
+                    f"the grid of '{frame.recorder.program.name}' is {extents}; "
+                    "every extent must be at least 1"
+                )
+            for number in _launch(frame, prod(extents)):
+                block, rest = [], number
+                for slot, extent in zip(slots, extents, strict=True):
+                    block.append(rest % extent)
+                    rest //= extent
+                    frame.values[slot] = block[-1]
+                _run_block(frame, number, tuple(block), body)
+            frame.block, frame.block_number = (), 0
+
+        return kernel
+
+    def _block_loop(self, stmt: st.For) -> Execute:
+        slot, stop, body = self.slots.variable(stmt.var), self.expr(stmt.stop), self(stmt.body)
+
+        def blocks(frame: Frame) -> None:
+            for number in _launch(frame, stop(frame)):
+                frame.values[slot] = number
+                _run_block(frame, number, (number,), body)
+            frame.block, frame.block_number = (), 0
+
+        return blocks
+
+
+def _launch(frame: Frame, blocks: int) -> Iterator[int]:
+    """The numbers of a launch's blocks in the order they run."""
+    frame.launch_base = frame.recorder.blocks  # so that block numbers go up over launches
+    if frame.random is None:
+        yield from range(blocks)
+        return
+    yield from map(int, frame.random.permutation(blocks))
+
+
+def _run_block(frame: Frame, number: int, block: tuple[int, ...], body: Execute) -> None:
+    frame.block, frame.block_number = block, frame.launch_base + number + 1
+    frame.recorder.blocks += 1
+    frame.mask, frame.broke = True, False
+    body(frame)
+
+
+def _sequence(stmts: list[Execute]) -> Execute:
+    def sequence(frame: Frame) -> None:
+        for stmt in stmts:
+            stmt(frame)
+            if frame.mask is False:
+                return
+
+    return sequence
+
+
+def _counted(site: int, execute: Execute) -> Execute:
+    def counted(frame: Frame) -> None:
+        frame.site = site
+        frame.recorder.executed(site, count_lanes(frame.mask, frame.lanes) if frame.lanes else 1)
+        execute(frame)
+
+    return counted
+
+
+def _let(slot: int, value: Evaluate) -> Execute:
+    def let(frame: Frame) -> None:
+        frame.values[slot] = value(frame)
+
+    return let
+
+
+def _branch(cond: Evaluate, then: Execute, orelse: Execute | None) -> Execute:
+    def branch(frame: Frame) -> None:
+        chosen = cond(frame)
+        if type(chosen) is not np.ndarray:
+            if chosen:
+                then(frame)
+            elif orelse is not None:
+                orelse(frame)
+            return
+        outer = frame.mask
+        frame.mask = mask_and(outer, chosen)
+        if frame.mask is not False:
+            then(frame)
+        after, frame.mask = frame.mask, mask_without(outer, chosen)
+        if frame.mask is not False and orelse is not None:
+            orelse(frame)
+        frame.mask = mask_or(after, frame.mask)
+
+    return branch
+
+
+def _loop(slot: int, bounds: tuple[Evaluate, ...], body: Execute) -> Execute:
+    def loop(frame: Frame) -> None:
+        start, stop, step = [bound(frame) for bound in bounds]
+        outer, outer_broke, frame.broke = frame.mask, frame.broke, False
+        if any(type(bound) is np.ndarray for bound in (start, stop, step)):
+            _loop_by_lanes(frame, slot, (start, stop, step), body)
+        else:
+            if step == 0:
+                raise located(
+                    RunError, "the step of a loop is zero", frame.recorder.program.span(frame.site)
+                )
+            active = outer
+            for number in range(start, stop, step):
+                frame.values[slot], frame.mask = number, active
+                body(frame)
+                active = mask_without(active, frame.broke)
+                if active is False:
+                    break
+        frame.mask, frame.broke = outer, outer_broke
+
+    return loop
+
+
+def _loop_by_lanes(frame: Frame, slot: int, bounds: tuple[Value, ...], body: Execute) -> None:
+    """A loop whose bounds differ from lane to lane: it runs until the last lane has ended."""
+    start, stop, step = [np.asarray(bound, np.int64) for bound in bounds]
+    dtype = np.result_type(*[bound for bound in bounds if type(bound) is np.ndarray])
+    if np.any(step == 0):
+        raise located(
+            RunError, "the step of a loop is zero", frame.recorder.program.span(frame.site)
+        )
+    trips = np.maximum(-((start - stop) // step), 0)
+    active = frame.mask
+    for trip in range(int(trips.max(initial=0))):
+        active = mask_and(active, trip < trips)
+        if active is False:
+            return
+        frame.values[slot], frame.mask = (start + trip * step).astype(dtype), active
+        body(frame)
+        active = mask_without(active, frame.broke)
+
+
+def _while(cond: Evaluate, body: Execute) -> Execute:
+    def loop(frame: Frame) -> None:
+        outer, outer_broke, frame.broke = frame.mask, frame.broke, False
+        active, site = outer, frame.site
+        while active is not False:
+            frame.mask, frame.site = active, site
+            active = mask_and(active, cond(frame))
+            if active is False:
+                break
+            frame.while_iterations += 1
+            if frame.while_iterations > frame.options.loop_limit:
+                raise located(
+                    RunError,
+                    f"'while' loops ran more than {frame.options.loop_limit} iterations",
+                    frame.recorder.program.span(site),
+                    "check that the loop ends, or raise SimOptions.loop_limit",
+                )
+            frame.mask = active
+            body(frame)
+            active = mask_without(active, frame.broke)
+        frame.mask, frame.broke = outer, outer_broke
+
+    return loop
+
+
+def _leave(frame: Frame) -> None:
+    frame.broke, frame.mask = mask_or(frame.broke, frame.mask), False
+
+
+def _skip(frame: Frame) -> None:
+    frame.mask = False
+
+
+def _check(cond: Evaluate, kind: type[RunError], message: str) -> Execute:
+    def check(frame: Frame) -> None:
+        if mask_without(frame.mask, cond(frame)) is not False:
+            where = f", in block ({', '.join(map(str, frame.block))})" if frame.block else ""
+            raise located(kind, message + where, frame.recorder.program.span(frame.site))
+
+    return check

@@ -1,0 +1,194 @@
+"""How the simulator represents values of the IR's types, and the conversions between them.
+
+A value is uniform or one per lane. Uniform integers are `int`, conditions `bool`, floats numpy
+scalars of the dtype's own storage type; values per lane are arrays of that type, whose shape
+broadcasts to the lane grid. So every integer wraps and every float rounds as its dtype says, and a
+uniform index costs no more than a Python integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tileworkbench.compiler.ir.types import DType
+
+Value = Any  # int, bool, numpy scalar or numpy array; see above
+Mask = Any  # True: every lane, False: none, or a boolean array that broadcasts to the lane grid
+
+_STORAGE = {
+    "bool": np.bool_,
+    "int4": np.int8,
+    "uint4": np.uint8,
+    "tfloat32": np.float32,
+    "handle": np.int64,
+    **{
+        name: getattr(ml_dtypes, name)
+        for name in (
+            "bfloat16",
+            "float8_e4m3fn",
+            "float8_e5m2",
+            "float8_e4m3fnuz",
+            "float8_e5m2fnuz",
+            "float8_e8m0fnu",
+            "float4_e2m1fn",
+        )
+    },
+}
+
+
+@cache
+def storage_dtype(dtype: DType) -> np.dtype[Any]:
+    """The numpy type that holds one element of `dtype` (sub-byte types take a byte each)."""
+    name = str(dtype.scalar)
+    made: np.dtype[Any] = np.dtype(_STORAGE.get(name, name))
+    return made
+
+
+@cache
+def working_dtype(dtype: DType) -> np.dtype[Any]:
+    """The numpy type in which an operation of `dtype` is computed: float32 for narrower floats."""
+    if dtype.is_float and dtype.bits < 32:
+        return np.dtype(np.float32)
+    return storage_dtype(dtype)
+
+
+@cache
+def poison(dtype: DType) -> Value:
+    """What memory holds before the first write: NaN, or bytes 0xCD."""
+    if dtype.is_bool:
+        return np.bool_(True)
+    storage = storage_dtype(dtype)
+    if not dtype.is_float or dtype.scalar in ("float4_e2m1fn",):
+        return np.frombuffer(b"\xcd" * storage.itemsize, storage)[0]
+    return np.float32("nan").astype(storage)
+
+
+def is_lanes(value: Value) -> bool:
+    """Whether `value` has one element per lane."""
+    return type(value) is np.ndarray
+
+
+@cache
+def wrapper(dtype: DType) -> Callable[[int], int]:
+    """The function that reduces a Python integer to `dtype` (two's complement)."""
+    bits = dtype.bits
+    low, high, mask = int(dtype.min_value), int(dtype.max_value), (1 << bits) - 1
+    signed = dtype.kind != "uint"
+
+    def wrap(value: int) -> int:
+        if low <= value <= high:
+            return value
+        value &= mask
+        return value - (mask + 1) if signed and value > high else value
+
+    return wrap
+
+
+def from_storage(value: Any, dtype: DType) -> Value:
+    """A numpy scalar or array of `dtype`'s storage type as a value."""
+    if type(value) is np.ndarray and value.shape:
+        return value
+    if dtype.is_float:
+        return value[()] if type(value) is np.ndarray else value
+    return bool(value) if dtype.is_bool else int(value)
+
+
+def python_value(number: bool | int | float, dtype: DType) -> Value:
+    """A Python number, already in the range of `dtype`, as a value."""
+    if dtype.is_float:
+        return np.float64(number).astype(storage_dtype(dtype))
+    return bool(number) if dtype.is_bool else int(number)
+
+
+def to_array(value: Value, dtype: DType) -> np.ndarray[Any, Any]:
+    """A value as an array (of no dimensions when uniform) of `dtype`'s storage type."""
+    return np.asarray(value, storage_dtype(dtype))
+
+
+def convert_array(
+    array: np.ndarray[Any, Any], source: DType, target: DType
+) -> np.ndarray[Any, Any]:
+    """`array` of `source` elements converted to `target`: the meaning of `Cast`.
+
+    Floats round to nearest even, integers wrap, floats truncate toward zero on the way to integers
+    (out of range: undefined).
+    """
+    if source.scalar == target.scalar:
+        return array
+    if target.is_bool:
+        return np.asarray(array != np.zeros((), array.dtype))
+    if source.is_float and target.is_int and source.bits < 32:
+        array = array.astype(np.float32)
+    made = array.astype(storage_dtype(target))
+    if target.bits == 4 and target.is_int:
+        made = (((made + 8) & 15) - 8 if target.kind == "int" else made & 15).astype(made.dtype)
+    return made
+
+
+@cache
+def converter(source: DType, target: DType) -> Callable[[Value], Value]:
+    """The function from values of `source` to values of `target`."""
+    if source.scalar == target.scalar:
+        return lambda value: value
+    wrap = wrapper(target) if target.is_int else None
+
+    def convert(value: Value) -> Value:
+        if wrap is not None and type(value) is int:
+            return wrap(value)
+        if type(value) is np.ndarray:
+            return convert_array(value, source, target)
+        return from_storage(convert_array(to_array(value, source), source, target), target)
+
+    return convert
+
+
+# Masks --------------------------------------------------------------------------------------------
+
+
+def as_mask(condition: Value) -> Mask:
+    """A condition as a mask; an array without a true lane is False."""
+    if type(condition) is np.ndarray:
+        return condition if condition.any() else False
+    return bool(condition)
+
+
+def mask_and(mask: Mask, condition: Value) -> Mask:
+    """The lanes of `mask` in which `condition` holds."""
+    if mask is False:
+        return False
+    if mask is True:
+        return as_mask(condition)
+    if type(condition) is np.ndarray:
+        return as_mask(mask & condition)
+    return mask if condition else False
+
+
+def mask_without(mask: Mask, condition: Value) -> Mask:
+    """The lanes of `mask` in which `condition` does not hold."""
+    if type(condition) is np.ndarray:
+        return mask_and(mask, ~condition)
+    return False if condition else mask
+
+
+def mask_or(a: Mask, b: Mask) -> Mask:
+    """The lanes of either mask."""
+    if a is True or b is True:
+        return True
+    if a is False:
+        return b
+    return a if b is False else a | b
+
+
+def count_lanes(mask: Mask, lanes: tuple[int, ...]) -> int:
+    """How many lanes of the grid `lanes` the mask holds."""
+    total = 1
+    for extent in lanes:
+        total *= extent
+    if mask is True:
+        return total
+    return 0 if mask is False else int(np.count_nonzero(mask)) * (total // max(mask.size, 1))
