@@ -50,6 +50,14 @@ def host_levels() -> list[Level]:
     return levels
 
 
+def bfloat16_levels() -> list[Level]:
+    """Return the host's level with bfloat16 dot products, if it has them."""
+    features = dict(llvm.get_host_cpu_features())
+    level = _level(features)
+    isa = isa_from_features(features, keep_denormals=False)
+    return [replace(level, isa=replace(isa, name="avx512_bf16"))] if isa.dot_bfloat16 else []
+
+
 class Jit:
     """Compiled functions of one module; keeps their code mapped while it lives."""
 

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.codegen.jit import Jit, Level, export, host_levels
+from tests.codegen.jit import Jit, Level, bfloat16_levels, export, host_levels
 from tests.codegen.tiles import NUMPY, GuardedTile, gemm_bound, poison, random_tile
 from tileworkbench.compiler.codegen.isa import GENERIC
 from tileworkbench.compiler.codegen.micro_gemm import (
@@ -23,7 +23,7 @@ from tileworkbench.compiler.codegen.pack import emit_pack_a, emit_pack_b
 POINTER, INT, BOOL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool
 PACK = (POINTER, INT, POINTER, INT, INT)
 MULTIPLY = (POINTER, INT, POINTER, INT, POINTER, INT, BOOL)
-LEVELS = host_levels()
+LEVELS = [*host_levels(), *bfloat16_levels()]
 DTYPES = [
     ("float64", "float64"),
     ("float32", "float32"),

@@ -35,6 +35,8 @@ class Isa:
             per lane.
         native_half: conversions between float16 and float32 exist in hardware.
         dot_int8: unsigned by signed byte dot products (VPDPBUSD) exist at `vector_bits`.
+        dot_bfloat16: bfloat16 dot products (VDPBF16PS) exist at `vector_bits` and may be used,
+            although they take denormals for zero.
         scalef: the AVX-512 power-of-two scaling instruction exists.
     """
 
@@ -44,6 +46,7 @@ class Isa:
     fma: bool
     native_half: bool
     dot_int8: bool
+    dot_bfloat16: bool
     scalef: bool
 
     def lanes(self, dtype_bytes: int) -> int:
@@ -51,11 +54,11 @@ class Isa:
         return self.vector_bits // (8 * dtype_bytes)
 
 
-GENERIC = Isa("generic", 128, 16, False, False, False, False)
+GENERIC = Isa("generic", 128, 16, False, False, False, False, False)
 """128-bit vectors and nothing else: baseline x86-64 and any processor not known here."""
 
 
-def isa_from_features(features: Mapping[str, bool]) -> Isa:
+def isa_from_features(features: Mapping[str, bool], *, keep_denormals: bool = True) -> Isa:
     """Return the strongest `Isa` that a feature set allows.
 
     Args:
@@ -67,13 +70,13 @@ def isa_from_features(features: Mapping[str, bool]) -> Isa:
         return all(features.get(name, False) for name in names)
 
     if has(*_AVX512_REQUIRED):
-        vnni = has("avx512vnni")
-        return Isa("avx512_vnni" if vnni else "avx512", 512, 32, True, True, vnni, True)
+        vnni, bfloat16 = has("avx512vnni"), has("avx512bf16") and not keep_denormals
+        return Isa("avx512_vnni" if vnni else "avx512", 512, 32, True, True, vnni, bfloat16, True)
     if has(*_AVX2_REQUIRED):
         vnni = has("avxvnni")
-        return Isa("avx2_vnni" if vnni else "avx2", 256, 16, True, True, vnni, False)
+        return Isa("avx2_vnni" if vnni else "avx2", 256, 16, True, True, vnni, False, False)
     if has("neon"):
-        return Isa("neon", 128, 32, True, True, False, False)
+        return Isa("neon", 128, 32, True, True, False, False, False)
     return GENERIC
 
 

@@ -88,23 +88,22 @@ class MicroGemmSpec:
         return self.isa.lanes(DTYPE_BYTES[self.compute_dtype])
 
     @property
-    def dot_int8(self) -> bool:
-        """Whether bytes are multiplied by VPDPBUSD."""
-        return self.in_dtype == "int8" and self.isa.dot_int8
+    def dot(self) -> str:
+        """The dtype whose products a dot-product instruction sums in groups, or '' for none."""
+        if self.compute_dtype == "int32":
+            return "int8" if self.in_dtype == "int8" and self.isa.dot_int8 else "int16"
+        pairs = self.in_dtype == "bfloat16" and self.compute_dtype == "float32"
+        return "bfloat16" if pairs and self.isa.dot_bfloat16 else ""
 
     @property
     def group(self) -> int:
-        """How many consecutive k an accumulator lane takes at once: 4 bytes, 2 int16 or 1."""
-        if self.compute_dtype != "int32":
-            return 1
-        return 4 if self.dot_int8 else 2
+        """How many consecutive k an accumulator lane takes at once: 4 bytes, 2 shorts or 1."""
+        return 4 // DTYPE_BYTES[self.dot] if self.dot else 1
 
     @property
     def panel_dtype(self) -> str:
         """The dtype of packed A and B; A may be used where it lies if this equals `in_dtype`."""
-        if self.compute_dtype != "int32":
-            return self.compute_dtype
-        return "int8" if self.dot_int8 else "int16"
+        return self.dot or self.compute_dtype
 
     @property
     def k_padded(self) -> int:
@@ -114,7 +113,7 @@ class MicroGemmSpec:
     @property
     def panel_stride(self) -> int:
         """Elements of `panel_dtype` from one packed panel of B to the next."""
-        column_sums = 4 * self.nr if self.dot_int8 else 0
+        column_sums = 4 * self.nr if self.dot == "int8" else 0
         return self.k_padded * self.nr + column_sums
 
     @property
@@ -270,7 +269,7 @@ class _TileWriter:
                 self.store_c(c_rows[i], j, width, sums[i * len(widths) + j])
 
     def prefetch(self, a: str, rows: int) -> None:
-        """Fetch the lines of these rows that lie `prefetch_a` further on; past the end is allowed."""
+        """Fetch the lines of these rows `prefetch_a` further on, be it past the end of A."""
         spec = self.spec
         line = 64 // DTYPE_BYTES[spec.panel_dtype]
         self.writer.declare("void", "llvm.prefetch.p0", "ptr", "i32", "i32", "i32")
@@ -282,7 +281,7 @@ class _TileWriter:
 
     def initial(self, panel: str, vectors: int) -> list[str]:
         """Return what sums start from: zero, or what makes up for the 128 added to bytes of A."""
-        if not self.spec.dot_int8:
+        if self.spec.dot != "int8":
             return [self.accumulator.constant(0)] * vectors
         sums = self.address(self.panel, panel, str(self.spec.k_padded * self.spec.nr))
         kind = self.accumulator
@@ -290,11 +289,9 @@ class _TileWriter:
         return [self.writer.let(f"load {kind}, ptr {at}, align 1") for at in places]
 
     def add(self, value: str, initial: str) -> str:
-        return (
-            self.writer.let(f"add {self.accumulator} {value}, {initial}")
-            if self.spec.dot_int8
-            else value
-        )
+        if self.spec.dot != "int8":
+            return value
+        return self.writer.let(f"add {self.accumulator} {value}, {initial}")
 
     def load_c(self, row: str, vector: int, width: int) -> str:
         spec, memory = self.spec, storage_type(self.spec.acc_dtype, width)
@@ -394,21 +391,19 @@ class _TileWriter:
         """Load a group whose trailing elements lie outside A and count as zero."""
         writer, bits = self.writer, 8 * DTYPE_BYTES[self.spec.panel_dtype]
         total = ""
-        for byte in range(valid):
-            value = writer.let(
-                f"load {self.panel}, ptr {self.address(self.panel, at, str(byte))}, align 1"
-            )
+        for p in range(valid):
+            place = self.address(self.panel, at, str(p))
+            value = writer.let(f"load {self.panel}, ptr {place}, align {bits // 8}")
             wide = writer.let(f"zext {self.panel} {value} to i32")
-            shifted = writer.let(f"shl i32 {wide}, {byte * bits}")
+            shifted = writer.let(f"shl i32 {wide}, {p * bits}")
             total = writer.let(f"or i32 {total}, {shifted}") if total else shifted
-        return total
+        element = self.accumulator.element
+        return total if element == "i32" else writer.let(f"bitcast i32 {total} to {element}")
 
     def multiply_add(self, a: str, b: str, total: str) -> str:
         writer, kind = self.writer, self.accumulator
-        if self.spec.dot_int8:
-            return self.dot_bytes(a, b, total)
-        if self.spec.group == 2:
-            return self.dot_shorts(a, b, total)
+        if self.spec.dot:
+            return self.dot_product(a, b, total)
         if self.spec.isa.fma:
             return writer.call(
                 kind, f"llvm.fma.{kind.mangled}", (kind, a), (kind, b), (kind, total)
@@ -416,15 +411,20 @@ class _TileWriter:
         product = writer.let(f"fmul {kind} {a}, {b}")
         return writer.let(f"fadd {kind} {total}, {product}")
 
-    def dot_bytes(self, a: str, b: str, total: str) -> str:
-        """Add four products of bytes by VPDPBUSD, whose first factor is unsigned: A + 128."""
-        writer, kind = self.writer, self.accumulator
-        unsigned = writer.let(f"xor {kind} {a}, {kind.constant(-0x7F7F7F80)}")
-        bytes_kind = VectorType("i8", 4 * kind.lanes)
-        left = writer.let(f"bitcast {kind} {unsigned} to {bytes_kind}")
-        right = writer.let(f"bitcast {kind} {b} to {bytes_kind}")
-        callee = f"llvm.x86.avx512.vpdpbusd.{self.spec.isa.vector_bits}"
-        return writer.call(kind, callee, (kind, total), (bytes_kind, left), (bytes_kind, right))
+    def dot_product(self, a: str, b: str, total: str) -> str:
+        """Add the products of a group: VPDPBUSD, PMADDWD or VDPBF16PS."""
+        if self.spec.dot == "int16":
+            return self.dot_shorts(a, b, total)
+        writer, kind, bits = self.writer, self.accumulator, self.spec.isa.vector_bits
+        if self.spec.dot == "int8":
+            # The first factor is unsigned: A + 128.
+            a = writer.let(f"xor {kind} {a}, {kind.constant(-0x7F7F7F80)}")
+            group, callee = VectorType("i8", 4 * kind.lanes), f"llvm.x86.avx512.vpdpbusd.{bits}"
+        else:
+            group = VectorType("bfloat", 2 * kind.lanes)
+            callee = f"llvm.x86.avx512bf16.dpbf16ps.{bits}"
+        left, right = (writer.let(f"bitcast {kind} {value} to {group}") for value in (a, b))
+        return writer.call(kind, callee, (kind, total), (group, left), (group, right))
 
     def dot_shorts(self, a: str, b: str, total: str) -> str:
         """Sums of two products of int16, in the form that LLVM selects PMADDWD for on x86."""

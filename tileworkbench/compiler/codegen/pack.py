@@ -101,7 +101,7 @@ def emit_pack_b(
         transposed=transposed,
         source_dtype=spec.in_dtype,
         panel_dtype=spec.panel_dtype,
-        column_sums=spec.dot_int8,
+        column_sums=spec.dot == "int8",
         ragged=ragged,
         isa=spec.isa,
     )
