@@ -29,6 +29,8 @@ import functools
 import itertools
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -178,37 +180,51 @@ def compile_object(
     badly. Raises `NativeError` when LLVM does not accept the text, `UnsupportedError` for an
     unknown pass.
     """
-    machine, module = _optimized_module(ir_text, target or native_target(), passes, codegen_level)
-    return bytes(machine.emit_object(module))
+    target = target or native_target()
+    with _optimized_module(ir_text, target, passes, codegen_level) as (machine, module):
+        return bytes(machine.emit_object(module))
 
 
 def compile_assembly(
     ir_text: str, target: NativeTarget | None = None, passes: tuple[str, ...] = DEFAULT_PASSES
 ) -> str:
     """The assembly of what `compile_object` makes, for reading."""
-    machine, module = _optimized_module(ir_text, target or native_target(), passes, 2)
-    return str(machine.emit_assembly(module))
+    with _optimized_module(ir_text, target or native_target(), passes, 2) as (machine, module):
+        return str(machine.emit_assembly(module))
 
 
 PASS_NAMES: tuple[str, ...] = (*_PASSES, *_PIPELINES)
 
 
+@contextmanager
 def _optimized_module(
     ir_text: str, target: NativeTarget, passes: tuple[str, ...], codegen_level: int
-) -> tuple[Any, Any]:
+) -> Iterator[tuple[Any, Any]]:
+    """A target machine and the verified module after `passes`, for the duration of a with block."""
     binding = host.llvm_binding()
     machine = _target_machine(target, codegen_level)
-    try:
-        # A context of its own: types of one module never pile up in the global one.
-        module = binding.parse_assembly(ir_text, binding.create_context())
-        module.verify()
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise NativeError(
-            f"LLVM rejected the generated code: {reason}", hint="this is a bug in tileworkbench"
-        ) from error
-    _run_passes(binding, machine, module, passes)
-    return machine, module
+    # A context of its own: types of one module never pile up in the global one. Both are closed
+    # here, in this order, since LLVM crashes when a garbage collection disposes of a context before
+    # its modules.
+    with binding.create_context() as context:
+        try:
+            module = binding.parse_assembly(ir_text, context)
+        except RuntimeError as error:
+            raise _rejected(error) from None
+        with module:
+            try:
+                module.verify()
+            except RuntimeError as error:
+                raise _rejected(error) from None
+            _run_passes(binding, machine, module, passes)
+            yield machine, module
+
+
+def _rejected(error: RuntimeError) -> NativeError:
+    reason = " ".join(str(error).split())
+    return NativeError(
+        f"LLVM rejected the generated code: {reason}", hint="this is a bug in tileworkbench"
+    )
 
 
 def _target_machine(target: NativeTarget, codegen_level: int) -> Any:

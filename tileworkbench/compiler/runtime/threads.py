@@ -17,15 +17,12 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.runtime import host
 from tileworkbench.compiler.runtime.dispatch import dispatch
 from tileworkbench.compiler.runtime.dispatch_ir import CODE_WORD, POOL_BYTES
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 _MAPS = Path("/proc/self/maps")
 # About 50 us of pauses: longer than the gap between two launches of a loop, too short to be noticed
@@ -101,29 +98,59 @@ class PythonTeam:
     def run(self, record: int, threads: int) -> int:
         header = (ctypes.c_char * (8 * CODE_WORD + 8)).from_address(record)
         struct.pack_into(f"={CODE_WORD + 1}q", header, 0, *[0] * (CODE_WORD + 1))
-        helpers = [self._executor.submit(self._work, record) for _ in range(threads - 1)]
+        job = _Job()
         try:
+            for _ in range(threads - 1):
+                self._executor.submit(self._help, job, record)
             self._work(record)
         finally:
-            self._join(helpers)
+            self._finish(job)
         return int(struct.unpack_from("=i", header, 8 * CODE_WORD)[0])
-
-    def _join(self, helpers: list[Future[None]]) -> None:
-        from concurrent.futures import wait
-
-        # A helper that has not begun is cancelled. Those inside must leave before the record may be
-        # reused, even when Ctrl-C ends the waiting: then they are told to stop.
-        running = [helper for helper in helpers if not helper.cancel()]
-        try:
-            wait(running)
-        except KeyboardInterrupt:
-            self._flag.value = 1
-            wait(running)
-            raise
 
     def close(self) -> None:
         """End the threads when they have nothing to do."""
         self._executor.shutdown(wait=False)
+
+    def _help(self, job: _Job, record: int) -> None:
+        if job.enter():
+            try:
+                self._work(record)
+            finally:
+                job.leave()
+
+    def _finish(self, job: _Job) -> None:
+        # Whoever is inside must leave before the record can be reused. Ctrl-C while waiting tells
+        # them to hurry.
+        try:
+            job.close()
+        except KeyboardInterrupt:
+            self._flag.value = 1
+            job.close()
+            raise
+
+
+class _Job:
+    """One launch of a `PythonTeam`: helpers may enter it until it is closed."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._is_open = True
+        self._inside = 0
+
+    def enter(self) -> bool:
+        with self._changed:
+            self._inside += self._is_open
+            return self._is_open
+
+    def leave(self) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_open = False
+            self._changed.wait_for(lambda: self._inside == 0)
 
 
 _lock = threading.Lock()

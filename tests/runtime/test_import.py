@@ -1,0 +1,43 @@
+"""llvmlite is needed to compile, never to import."""
+
+from __future__ import annotations
+
+from tests.runtime.test_threads import run_script
+
+
+def test_missing_llvmlite_is_named_when_a_kernel_is_compiled() -> None:
+    output = run_script("""
+        import sys
+
+        class Missing:
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] == "llvmlite":
+                    raise ModuleNotFoundError("No module named 'llvmlite'")
+
+        sys.meta_path.insert(0, Missing())
+        import tileworkbench
+        from tests.runtime.kernels import EMPTY
+        from tileworkbench.compiler.diagnostics import UnsupportedError
+        from tileworkbench.compiler.runtime import host, launch, native
+        value = 42
+        for _ in range(2):
+            try:
+                native.build_native(EMPTY)
+            except UnsupportedError as error:
+                print(error)
+        print(value, host.core_count() > 0, host.cache_sizes().l1 > 0, bool(host.machine_name()))
+    """)
+    message = (
+        "running kernels on the CPU needs llvmlite, which cannot be imported "
+        "(No module named 'llvmlite')\nhint: pip install llvmlite\n"
+    )
+    assert output == message * 2 + "42 True True True\n"
+
+
+def test_runtime_imports_neither_llvmlite_nor_torch_nor_numpy() -> None:
+    output = run_script("""
+        import sys
+        from tileworkbench.compiler.runtime import arguments, launch, native
+        print([name for name in ("llvmlite", "torch", "numpy", "ml_dtypes") if name in sys.modules])
+    """)
+    assert output == "[]\n"

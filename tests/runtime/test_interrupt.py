@@ -1,0 +1,207 @@
+"""Ctrl-C while a kernel runs. Each case is a process of its own; the order of its events is
+compared, never a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+
+PRELUDE = """
+import ctypes, dataclasses, os, signal, sys, threading, time
+from tests.runtime.kernels import COUNT, ENDLESS, launcher
+from tileworkbench.compiler.diagnostics import Interrupted
+from tileworkbench.compiler.runtime import threads
+# a shell may have started the tests in the background, with the signal ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threads.set_num_threads(3)
+started, count = ctypes.c_int64(0), ctypes.c_int64(0)
+endless, counting = launcher(ENDLESS), launcher(COUNT)
+
+def say(*words):
+    print(*words, flush=True)
+
+def interrupt_once_started(times=1):
+    def work():
+        while not started.value:
+            time.sleep(0.001)
+        say("running")
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=work, daemon=True).start()
+
+def run_endless(blocks):
+    endless((ctypes.addressof(started),), blocks)
+
+def run_counting():
+    counting((ctypes.addressof(count),), 10)
+    say("counted", count.value)
+"""
+
+
+def events(script: str, prelude: str = PRELUDE) -> list[str]:
+    """The lines that a process running `script` says. A hang is a failure."""
+    result = subprocess.run(
+        [sys.executable, "-c", prelude + textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+TEAMS = {
+    "pool": "",
+    "openmp": "import torch\n",
+    "python": """
+portable = dataclasses.replace(threads.dispatch(), pool=None)
+threads.dispatch = lambda: portable
+""",
+}
+STOPS = """
+interrupt_once_started()
+try:
+    run_endless(BLOCKS)
+except KeyboardInterrupt as error:
+    say(type(error).__name__, "|", error)
+say(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+run_counting()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+except KeyboardInterrupt as error:
+    say(type(error).__name__)
+run_counting()
+"""
+
+
+@pytest.mark.parametrize("blocks", [1, 1000])
+@pytest.mark.parametrize("kind", TEAMS.values(), ids=TEAMS)
+def test_interrupt_stops_the_kernel_and_the_process_goes_on(kind: str, blocks: int) -> None:
+    if "torch" in kind:
+        pytest.importorskip("torch")
+    assert events(STOPS.replace("BLOCKS", str(blocks)), PRELUDE + kind) == [
+        "running",
+        "Interrupted | 'test' was interrupted; its outputs are incomplete",
+        "True",
+        "counted 10",
+        "KeyboardInterrupt",
+        "counted 20",
+    ]
+
+
+def test_several_interrupts_stop_one_kernel() -> None:
+    script = """
+    interrupt_once_started(times=3)
+    try:
+        run_endless(4)
+    except KeyboardInterrupt as error:
+        say(type(error).__name__)
+    """
+    lines = events(script)
+    assert lines == ["running", "Interrupted"]
+
+
+def test_handler_of_the_user_runs_too() -> None:
+    script = """
+    signal.signal(signal.SIGINT, lambda number, frame: say("handler", number))
+    interrupt_once_started()
+    try:
+        run_endless(4)
+    except Interrupted as error:
+        say("Interrupted")
+    os.kill(os.getpid(), signal.SIGINT)
+    run_counting()
+    """
+    assert events(script) == ["running", "handler 2", "Interrupted", "handler 2", "counted 10"]
+
+
+def test_interrupt_during_set_up_is_not_lost() -> None:
+    script = """
+    def interrupted_by(wrapper):
+        real = endless._dispatch
+        endless._dispatch = dataclasses.replace(real, guard_enter=wrapper(real.guard_enter))
+        try:
+            run_endless(4)
+        except KeyboardInterrupt as error:
+            say(type(error).__name__, started.value)
+        endless._dispatch = real
+
+    def kill():
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupted_by(lambda enter: lambda: (kill(), enter()))
+    interrupted_by(lambda enter: lambda: (enter(), kill()))
+    run_counting()
+    interrupt_once_started()
+    try:
+        run_endless(4)
+    except KeyboardInterrupt:
+        say("stopped")
+    """
+    assert events(script) == [
+        "Interrupted 0",
+        "Interrupted 0",
+        "counted 10",
+        "running",
+        "stopped",
+    ]
+
+
+def test_wakeup_descriptor_is_written() -> None:
+    """Event loops learn of signals by this descriptor; Python's own handler writes it."""
+    script = """
+    import socket
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    signal.set_wakeup_fd(theirs.fileno())
+    interrupt_once_started()
+    try:
+        run_endless(4)
+    except Interrupted:
+        say("Interrupted", list(ours.recv(10)))
+    """
+    assert events(script) == ["running", "Interrupted [2]"]
+
+
+def test_ignored_signal_stays_ignored() -> None:
+    script = """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.kill(os.getpid(), signal.SIGINT)
+    run_counting()
+    say(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
+    """
+    assert events(script) == ["counted 10", "True"]
+
+
+def test_launch_of_another_thread_is_not_interrupted() -> None:
+    script = """
+    def work():
+        run_counting()
+        worker_done.set()
+
+    worker_done = threading.Event()
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    say(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+    """
+    assert events(script) == ["counted 10", "True"]
+
+
+def test_process_ends_cleanly_with_idle_threads() -> None:
+    script = """
+    run_counting()
+    """
+    assert events(script) == ["counted 10"]
