@@ -71,7 +71,11 @@ def test_mma_atoms_lane_by_lane(operand, bits, registers):
 
 def test_atom_shapes():
     assert {bits: mma_a(bits).shape for bits in (4, 8, 16, 32, 64)} == {
-        4: (16, 64), 8: (16, 32), 16: (16, 16), 32: (16, 8), 64: (8, 4),
+        4: (16, 64),
+        8: (16, 32),
+        16: (16, 16),
+        32: (16, 8),
+        64: (8, 4),
     }
     assert mma_c(64).shape == (8, 8) and mma_c().shape == (16, 8)
 
@@ -111,8 +115,11 @@ def test_block_c_formula(grid):
         ii, jj = i % wr, j % wc
         if wc % 16 == 0:
             return (
-                ii // 16 * (wc // 16) * 8 + jj // 16 * 8
-                + 4 * (jj % 16 // 8) + 2 * (ii % 16 // 8) + jj % 2
+                ii // 16 * (wc // 16) * 8
+                + jj // 16 * 8
+                + 4 * (jj % 16 // 8)
+                + 2 * (ii % 16 // 8)
+                + jj % 2
             )
         return ii // 16 * (wc // 8) * 4 + jj // 8 * 4 + 2 * (ii % 16 // 8) + jj % 2
 
@@ -129,16 +136,16 @@ def test_block_operand_formulas(grid, bits):
         ii = i % wr
         return (
             (ii // 16 + wr // 16 * (k // kd)) * (kd // 2)
-            + 2 * qe * (k % kd // (4 * qe)) + qe * (ii % 16 // 8) + k % qe
+            + 2 * qe * (k % kd // (4 * qe))
+            + qe * (ii % 16 // 8)
+            + k % qe
         )
 
     a = mma_block_a(grid, 2 * kd, bits)
     assert a.replicate == wn
     check(
         a,
-        lambda i, k, rep: (
-            32 * (i // wr + wm * rep) + 4 * (i % wr % 8) + k % (4 * qe) // qe
-        ),
+        lambda i, k, rep: 32 * (i // wr + wm * rep) + 4 * (i % wr % 8) + k % (4 * qe) // qe,
         slot_a,
     )
 
@@ -146,7 +153,9 @@ def test_block_operand_formulas(grid, bits):
         nn = n % wc
         return (
             (nn // 16 + wc // 16 * (k // kd)) * (kd // 2)
-            + 2 * qe * (nn % 16 // 8) + qe * (k % kd // (4 * qe)) + k % qe
+            + 2 * qe * (nn % 16 // 8)
+            + qe * (k % kd // (4 * qe))
+            + k % qe
         )
 
     b = mma_block_b(grid, 2 * kd, bits)
@@ -154,9 +163,7 @@ def test_block_operand_formulas(grid, bits):
     if wc % 16 == 0:
         check(
             b,
-            lambda n, k, rep: (
-                32 * (rep + wm * (n // wc)) + 4 * (n % wc % 8) + k % (4 * qe) // qe
-            ),
+            lambda n, k, rep: 32 * (rep + wm * (n // wc)) + 4 * (n % wc % 8) + k % (4 * qe) // qe,
             slot_b,
         )
 
@@ -215,7 +222,9 @@ def test_wgmma_blocks(grid):
         ),
         lambda i, k, rep: (
             (i % (64 * wr) // 64 + wr * (k // 16)) * 8
-            + 4 * (k % 16 // 8) + 2 * (i % 16 // 8) + k % 2
+            + 4 * (k % 16 // 8)
+            + 2 * (i % 16 // 8)
+            + k % 2
         ),
     )
 

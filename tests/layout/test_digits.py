@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from itertools import combinations, product
 from math import prod
 
 import numpy as np
@@ -73,6 +74,73 @@ def test_tracing_agrees_with_arrays_and_is_canonical(case):
         assert layout.offset(*index) == layout.table()[index]
 
 
+CHAIN = [
+    "* 2",
+    "* 3",
+    "// 2",
+    "// 3",
+    "// 4",
+    "% 2",
+    "% 3",
+    "% 4",
+    "% 6",
+    "+ 1",
+    "+ 6",
+    "^ 1",
+    "^ 5",
+]
+
+
+@pytest.mark.parametrize("extent", [8, 10, 12])
+def test_all_short_chains_of_operations(extent):
+    x = np.arange(extent)
+    for operations in product(CHAIN, repeat=3):
+        source = "x"
+        for operation in operations:
+            source = f"({source} {operation})"
+        function = eval(f"lambda x: {source}")
+        assert np.array_equal(Layout((extent,), function).table(linear=False)[:, 0], function(x)), (
+            source
+        )
+
+
+PARTS = [
+    "i",
+    "j",
+    "i // 2",
+    "i % 4",
+    "j % 3",
+    "2 * i",
+    "3 * j",
+    "i + 1",
+    "8 * j",
+    "j // 4",
+    "7 - j",
+]
+LAST = ["{} // 2", "{} % 4", "{} ^ i", "3 * {}", "({}) ^ (2 * j)"]
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (12, 8)], ids=str)
+def test_all_short_sums_and_xors(shape):
+    i, j = np.indices(shape)
+    for left, right in combinations(PARTS, 2):
+        for last in LAST:
+            for sign in "+^":
+                source = last.format(f"(({left}) {sign} ({right}))")
+                function = eval(f"lambda i, j: {source}")
+                layout = Layout(shape, function)
+                table = layout.table(linear=False)
+                assert np.array_equal(table[..., 0], function(i, j)), source
+                assert Layout.from_table(table) == layout, source
+                assert Layout.from_text(layout.to_text()) == layout, source
+
+
+def test_xor_beside_digits_that_straddle_its_bits():
+    layout = Layout((24, 8), lambda i, j: i % 12 * 8 + (i % 8 ^ j))
+    assert isinstance(layout.mapping, TableMap)
+    assert Layout.from_table(layout.table(linear=False)) == layout
+
+
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(layouts())
 def test_contiguity_agrees_with_the_table(case):
@@ -82,8 +150,11 @@ def test_contiguity_agrees_with_the_table(case):
         run
         for run in range(1, layout.shape[-1] + 1)
         if all(
-            (table[..., start : start + run] == table[..., start : start + 1] + np.arange(run)[
-                : table[..., start : start + run].shape[-1]]).all()
+            (
+                table[..., start : start + run]
+                == table[..., start : start + 1]
+                + np.arange(run)[: table[..., start : start + run].shape[-1]]
+            ).all()
             for start in range(0, layout.shape[-1], run)
         )
     ]
@@ -142,9 +213,7 @@ def test_equal_maps_are_equal_however_written():
         Layout.from_table(np.arange(2048).reshape(32, 64, 1)),
     ]
     assert len(set(written)) == 1
-    assert written[0].digits == (
-        (Term((Digit(0, 1, 32),), 64), Term((Digit(1, 1, 64),), 1)),
-    )
+    assert written[0].digits == ((Term((Digit(0, 1, 32),), 64), Term((Digit(1, 1, 64),), 1)),)
 
 
 def test_layouts_of_different_shape_are_not_equal():
@@ -211,6 +280,24 @@ def test_padding_is_injective_and_has_no_inverse():
     )
 
 
+def test_what_only_looks_like_a_bijection_has_no_inverse():
+    for layout in (
+        Layout((2, 2, 2), lambda i, j, k: i + j + 5 * k),
+        Layout((10,), lambda i: (i % 4, i // 4)),
+        Layout((4, 4), lambda i, j: 4 * i + j + 1),
+        Layout((4, 4), lambda i, j: (i, i ^ j, j)),
+    ):
+        assert not layout.is_bijective
+        with pytest.raises(LayoutError, match="is not a bijection"):
+            layout.inverse()
+    assert Layout((4, 4), lambda i, j: (i, i ^ j)).inverse() == Layout(
+        (4, 4), lambda i, j: (i, i ^ j)
+    )
+    assert not Layout((1024, 1024, 2), lambda i, j, k: i + j).is_injective
+    with pytest.raises(LayoutError, match="too many for a table"):
+        _ = Layout((1024, 1024), lambda i, j: (i + j, j)).is_injective
+
+
 def test_partial_top_digits_have_exact_extents():
     layout = Layout((10,), lambda i: i // 4 + i % 4 * 3)
     assert layout.output_shape == (max(i // 4 + i % 4 * 3 for i in range(10)) + 1,)
@@ -255,6 +342,8 @@ def test_contiguity_and_vector_width():
     assert [swizzled.vector_width(limit) for limit in (1, 4, 8, 16)] == [1, 4, 8, 8]
     assert Layout.padded((16, 24), 28).vector_width(8) == 4
     assert Layout((4, 8), lambda i, j: i * 8 + j + 1).vector_width(8) == 1
+    crossed = Layout((8, 16), lambda i, j: j + 64 * (j // 4 ^ i % 4))
+    assert crossed.contiguity() == 4 and crossed.vector_width(8) == 4
 
 
 def test_panels_are_the_packed_operands():
@@ -291,9 +380,7 @@ def test_evaluate_accepts_arrays():
 
 def test_to_text_is_python_like():
     layout = Layout((128, 32), lambda i, j: (j // 16 * 2048 + i * 16 + j % 16,))
-    assert repr(layout) == (
-        "Layout((128, 32), lambda i, j: (2048*(j//16) + 16*i + j%16,))"
-    )
+    assert repr(layout) == ("Layout((128, 32), lambda i, j: (2048*(j//16) + 16*i + j%16,))")
     reverse = Layout((8,), lambda i: 7 - i)
     assert reverse.to_text() == "Layout((8,), lambda i: (7 - i,))"
     assert Layout.from_text("Layout((8,), lambda i: 7 - i)") == reverse

@@ -129,8 +129,7 @@ def test_containment_agrees_with_owner_sets(small, large, same_slot):
         large = small.replicated(2) if same_slot else Fragment.fully_replicated(small.shape, 4)
     mine, theirs = owners(small), owners(large)
     expected = all(
-        mine[index][0] <= theirs[index][0]
-        and (not same_slot or mine[index][1] == theirs[index][1])
+        mine[index][0] <= theirs[index][0] and (not same_slot or mine[index][1] == theirs[index][1])
         for index in mine
     )
     assert contains(small, large, same_slot=same_slot) == expected
@@ -140,7 +139,7 @@ def test_containment_agrees_with_owner_sets(small, large, same_slot):
 @given(fragments(), st.sampled_from(["i", "j", "i // 2", "j % 2", "(j, i)", "(i, j)", "0"]))
 def test_projection_gives_each_reader_its_element(fragment, access_text):
     extents = {"i": fragment.shape[0], "j": fragment.shape[1]}
-    if "// 2" in access_text and extents["i"] % 2 or "% 2" in access_text and extents["j"] % 2:
+    if ("// 2" in access_text and extents["i"] % 2) or ("% 2" in access_text and extents["j"] % 2):
         return
     access = Layout(fragment.shape, eval(f"lambda i, j: {access_text}"))
     if isinstance(fragment.mapping, TableMap):
@@ -191,9 +190,7 @@ def test_figure_7_bias_per_column():
     bias = FIGURE_7.project(Layout((4, 4), lambda i, j: j))
     assert bias == Fragment((4,), lambda j, rep: (2 * rep + j // 2, j % 2), replicate=4)
     assert bias.elements_of(5).tolist() == [[2], [3]]
-    assert bias.to_text() == (
-        "Fragment((4,), lambda i, rep: (2*rep + i//2, i%2), replicate=4)"
-    )
+    assert bias.to_text() == ("Fragment((4,), lambda i, rep: (2*rep + i//2, i%2), replicate=4)")
 
 
 def test_projection_of_a_block_accumulator():
@@ -259,6 +256,24 @@ def test_containment_counts_the_thread_range():
     assert not contains(FIGURE_7, small)
 
 
+def test_containment_of_uneven_sums():
+    diagonal = Fragment((4, 4), lambda i, j: (i + j, i))
+    assert contains(diagonal, Fragment.fully_replicated((4, 4), 7))
+    assert not contains(diagonal, Fragment.fully_replicated((4, 4), 6))
+    sums = Fragment(
+        (2,), lambda i, rep: (rep % 2 * 2 + rep // 2 % 2 * 3 + rep // 4 * 4, 0), replicate=8
+    )
+    assert contains(Fragment((2,), lambda i: (5 * i, 0)), sums)
+    assert not contains(Fragment((2,), lambda i: (8 * i, 0)), sums)
+    reordered = Fragment((4,), lambda i, rep: (rep // 2 + rep % 2 * 8, 0), replicate=16)
+    assert contains(Fragment((4,), lambda i: (4 * i, 0)), reordered)
+    assert contains(Fragment((4,), lambda i: (3 * i, 0)), reordered)
+    assert not contains(Fragment((4,), lambda i: (6 * i, 0)), reordered)
+    swizzled = Fragment((8, 8), lambda i, j: (i ^ j, i))
+    assert contains(swizzled, Fragment((8, 8), lambda i, j, rep: (i ^ rep, i), replicate=8))
+    assert not contains(swizzled, Fragment((8, 8), lambda i, j, rep: (i + rep, i), replicate=4))
+
+
 def test_containment_of_tables():
     owner = [0, 1, 1, 0, 1, 0]
     table = Fragment.from_function((6,), lambda i: owner[i])
@@ -271,6 +286,8 @@ def test_containment_of_tables():
     assert table.replicated(2).condense() == table.replicated(2)
     doubled = Fragment((6,), lambda i, rep: (owner[i] if rep >= 0 else 0, i), replicate=2)
     assert doubled.condense().replicate == 1
+    uneven = Fragment((6,), lambda i, rep: (owner[i] + (2 if rep == 1 else 0), i), replicate=3)
+    assert uneven.condense() == uneven
 
 
 def test_de_replicate_spreads_copies():

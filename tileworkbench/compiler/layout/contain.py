@@ -85,7 +85,7 @@ def _decide(first: DigitMap, second: DigitMap, shift: int) -> bool | None:
         return None
     if _fits(needed, places):
         return True
-    if all(len(term.digits) == 1 for term in needed.terms) and any(
+    if any(  # every term takes each of its values while the others are 0
         not _reachable(needed.constant + term.stride * value, places)
         for term in needed.terms
         for value in (1, term.extent - 1)

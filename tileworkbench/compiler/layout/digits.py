@@ -32,8 +32,6 @@ Shape = tuple[int, ...]
 Bit = tuple[int, int]
 """A binary digit ``x[dim] // divisor % 2`` written as ``(dim, divisor)``."""
 
-MAX_PARITIES = 64
-
 
 class NotDigitsError(Exception):
     """The map has no digit form; never reaches users."""
@@ -95,7 +93,7 @@ def make_sum(shape: Shape, constant: int, terms: Iterable[Term]) -> DigitSum:
     pieces: dict[int, list[tuple[int, int, int]]] = {}
     parities: dict[tuple[Bit, ...], int] = {}
     for term in terms:
-        _collect(shape, term, pieces, parities)
+        _collect(term, pieces, parities)
     parities = {bits: weight for bits, weight in parities.items() if weight}
     low = high = constant
     canonical: list[Term] = []
@@ -119,7 +117,6 @@ def make_sum(shape: Shape, constant: int, terms: Iterable[Term]) -> DigitSum:
 
 
 def _collect(
-    shape: Shape,
     term: Term,
     pieces: dict[int, list[tuple[int, int, int]]],
     parities: dict[tuple[Bit, ...], int],
@@ -127,9 +124,7 @@ def _collect(
     """Sort a term into the additive pieces of its dimension or into single-bit parities."""
     if len(term.digits) == 1:
         digit = term.digits[0]
-        extent = min(digit.extent, -(-shape[digit.dim] // digit.divisor))
-        if extent > 1:
-            pieces.setdefault(digit.dim, []).append((digit.divisor, extent, term.stride))
+        pieces.setdefault(digit.dim, []).append((digit.divisor, digit.extent, term.stride))
         return
     for place in range(term.extent.bit_length() - 1):
         bits: set[Bit] = set()
@@ -138,7 +133,7 @@ def _collect(
         weight = term.stride << place
         if len(bits) == 1:
             dim, divisor = bits.pop()
-            _collect(shape, Term((Digit(dim, divisor, 2),), weight), pieces, parities)
+            _collect(Term((Digit(dim, divisor, 2),), weight), pieces, parities)
         elif bits:
             key = tuple(sorted(bits))
             parities[key] = parities.get(key, 0) + weight
@@ -207,8 +202,6 @@ def _check_parities(
     shape: Shape, parities: dict[tuple[Bit, ...], int], additive: list[Term]
 ) -> None:
     """XOR takes complete bits, and every parity must vary independently of the rest of the sum."""
-    if len(parities) > MAX_PARITIES:
-        raise NotDigitsError
     numbers: dict[Bit, int] = {}
     rows = []
     for bits in parities:

@@ -334,8 +334,6 @@ class Layout:
         crossing = [d.divisor for term in rest for d in term.digits if d.dim == last]
         run = min([run, *crossing])
         starts = [total.sum.constant, *(abs(term.stride) for term in rest)]
-        if run < self.shape[last]:
-            starts.append(run)
         return run, gcd(*starts)
 
     def check_index(self, index: Sequence[int]) -> Sequence[int]:

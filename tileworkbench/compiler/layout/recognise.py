@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .digits import (
-    MAX_PARITIES,
     Digit,
     DigitSum,
     NotDigitsError,
@@ -107,7 +106,7 @@ def _expand_parities(lower: Table) -> list[Term]:
         spectrum = np.stack((zero + one, zero - one), position)
     terms: list[Term] = []
     found = np.argwhere(spectrum)
-    if len(found) > MAX_PARITIES + len(bits) + 1:
+    if len(found) > 2 * len(bits) + 1:  # more parities than bits cannot be independent
         raise NotDigitsError
     for chosen in found:
         members = [bits[position] for position in np.flatnonzero(chosen)]

@@ -185,7 +185,7 @@ def _invert_digits(mapping: DigitMap) -> DigitMap:
     if any(mapping.shape[a.dim] % (a.divisor * a.extent) for a in system.atoms):
         raise NotDigitsError
     solution = system.solve()
-    if len(solution) != len(system.atoms) or any(total.constant for total in mapping.sums):
+    if not len(solution) == len(system.atoms) == len(system.equations):
         raise NotDigitsError
     terms: list[list[Term]] = [[] for _ in mapping.shape]
     for number, atom in enumerate(system.atoms):

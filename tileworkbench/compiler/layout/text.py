@@ -31,10 +31,12 @@ def index_names(rank: int) -> tuple[str, ...]:
 
 
 def format_sum(shape: Shape, total: DigitSum, names: tuple[str, ...]) -> str:
-    """The formula of a digit sum, largest strides first: ``64*(i//8) + 8*(i%8 ^ j//8) + j%8``."""
+    """The formula of a digit sum, largest strides first: ``64*(i//8) + 8*(i%8 ^ j//8) + j%8``.
+
+    The sum is nowhere negative, so a constant above zero makes up for negative strides.
+    """
     parts = []
-    # A minus sign in front would bind to the index of 'i//2', so what is subtracted comes last.
-    for term in sorted(total.terms, key=lambda term: (term.stride < 0, -abs(term.stride))):
+    for term in sorted(total.terms, key=lambda term: -abs(term.stride)):
         digits = []
         for digit in term.digits:
             text = names[digit.dim]
@@ -49,11 +51,10 @@ def format_sum(shape: Shape, total: DigitSum, names: tuple[str, ...]) -> str:
             text = f"({text})"
         parts.append(("-" if term.stride < 0 else "+", text if scale == 1 else f"{scale}*{text}"))
     if total.constant or not parts:
-        constant = ("-" if total.constant < 0 else "+", str(abs(total.constant)))
-        parts.insert(0 if not parts or parts[0][0] == "-" else len(parts), constant)
-    sign, first = parts[0]
-    rest = "".join(f" {sign} {text}" for sign, text in parts[1:])
-    return ("0 - " if sign == "-" else "") + first + rest
+        # What is subtracted comes after the constant: '-i//2' would be '(-i)//2'.
+        place = 0 if parts and parts[0][0] == "-" else len(parts)
+        parts.insert(place, ("+", str(total.constant)))
+    return parts[0][1] + "".join(f" {sign} {text}" for sign, text in parts[1:])
 
 
 def format_outputs(mapping: DigitMap, names: tuple[str, ...]) -> str:
