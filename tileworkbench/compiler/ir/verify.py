@@ -44,7 +44,7 @@ _TILE = (
 )
 LEGAL: dict[Stage, tuple[type[st.Stmt], ...]] = {
     Stage.TILE: _TILE,
-    Stage.PLANNED: _TILE,
+    Stage.PLANNED: (*_TILE, tile.Pack, tile.MicroGemm),
     Stage.SIMT: (*_SCALAR, st.Kernel),
     Stage.CPU: (*_SCALAR, tile.Pack, tile.MicroGemm),
 }

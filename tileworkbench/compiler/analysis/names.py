@@ -1,0 +1,41 @@
+"""Names that a program does not use yet."""
+
+from __future__ import annotations
+
+import re
+
+from tileworkbench.compiler.ir.expr import Buffer, Var
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.types import INT32, DType
+
+_SUFFIX = re.compile(r"_\d+$")
+
+
+class Names:
+    """Hands out unused names: `i`, then `i_1`, `i_2`, and so on."""
+
+    def __init__(self, program: Program) -> None:
+        self._used: set[str] = {program.name, *(param.name for param in program.params)}
+        self._next: dict[str, int] = {}
+        for found in walk(program.body):
+            if isinstance(found, Var | Buffer):
+                self._used.add(found.name)
+            for var in getattr(found, "vars", ()) or (getattr(found, "var", None),):
+                if var is not None:
+                    self._used.add(var.name)
+
+    def fresh(self, base: str) -> str:
+        """An unused name that starts with `base`."""
+        base = _SUFFIX.sub("", base)
+        name, count = base, self._next.get(base, 0)
+        while name in self._used:
+            count += 1
+            name = f"{base}_{count}"
+        self._next[base] = count
+        self._used.add(name)
+        return name
+
+    def var(self, base: str, dtype: DType = INT32) -> Var:
+        """A fresh variable."""
+        return Var(self.fresh(base), dtype)

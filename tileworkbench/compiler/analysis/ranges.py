@@ -1,0 +1,387 @@
+"""What is known about integer expressions: bounds, linear form and divisibility.
+
+All variables of a program have distinct names, so one table of ranges holds for the whole program: a loop variable lies between
+its bounds wherever it is in scope, a `Let` is its value, a block index is below its grid extent. Conditions of `If` are not used,
+so that a fact survives when a branch becomes a predicate. Arithmetic is exact: an index that overflows its dtype is out of
+range in any case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir import tile
+from tileworkbench.compiler.ir.build import const_int, int_const, sub
+from tileworkbench.compiler.ir.expr import Binary, Const, Expr, Var
+from tileworkbench.compiler.ir.node import Node
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """All integers from `low` to `high`, both included; None means no bound."""
+
+    low: int | None
+    high: int | None
+
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(_both(self.low, other.low), _both(self.high, other.high))
+
+    def scale(self, factor: int) -> Interval:
+        """Every member times `factor`."""
+        ends = [None if end is None else end * factor for end in (self.low, self.high)]
+        return Interval(*(ends if factor >= 0 else reversed(ends))) if factor else Interval(0, 0)
+
+    def union(self, other: Interval) -> Interval:
+        """The smallest interval that holds both."""
+        low = None if self.low is None or other.low is None else min(self.low, other.low)
+        high = None if self.high is None or other.high is None else max(self.high, other.high)
+        return Interval(low, high)
+
+
+ANY = Interval(None, None)
+
+
+def _both(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """`constant + sum(coefficient * atom)`; the atoms are expressions that are not sums themselves."""
+
+    terms: tuple[tuple[Expr, int], ...]
+    constant: int
+
+    def coefficient(self, atom: Expr) -> int:
+        """How often `atom` is in the sum."""
+        return next((factor for found, factor in self.terms if found is atom), 0)
+
+
+def combine(parts: list[tuple[Linear, int]], constant: int = 0) -> Linear:
+    """The weighted sum of linear forms."""
+    terms: dict[Expr, int] = {}
+    for part, weight in parts:
+        constant += weight * part.constant
+        for atom, factor in part.terms:
+            terms[atom] = terms.get(atom, 0) + weight * factor
+    return Linear(tuple((atom, factor) for atom, factor in terms.items() if factor), constant)
+
+
+class Ranges:
+    """The facts of one program; queries are remembered by expression."""
+
+    def __init__(self, program: Program) -> None:
+        self._variables: dict[Var, Interval] = {symbol: Interval(0, symbol.dtype.max_value) for symbol in program.symbols}  # type: ignore[arg-type]
+        self._maxima: dict[Var, Expr] = {}
+        self._definitions: dict[Var, Expr] = {}
+        self._factors: dict[Expr, int] = {}
+        self._bounds: dict[Expr, Interval] = {}
+        self._linear: dict[Expr, Linear] = {}
+        self._collect(program.body, True)
+
+    # Collecting ------------------------------------------------------------------------------------------------------------
+
+    def _collect(self, stmt: st.Stmt, always: bool) -> None:
+        """Take the facts of `stmt`; `always` says that it is executed once in every run of the program."""
+        match stmt:
+            case st.Seq(stmts):
+                for child in stmts:
+                    self._collect(child, always)
+                return
+            case st.Let(var, value):
+                if var.dtype.is_int:
+                    self._define(var, value)
+                return
+            case st.For(var, start, stop, step):
+                self.enter(var, start, stop, const_int(step))
+            case tile.Pipelined(var, start, stop):
+                self.enter(var, start, stop, 1)
+            case tile.Parallel(variables, extents) | st.Kernel(variables, extents):
+                for var, extent in zip(variables, extents, strict=True):
+                    self.enter(var, int_const(0), extent, 1)
+            case st.Assume(cond) if always:
+                self._assume(cond)
+        for child in stmt.children():
+            if isinstance(child, st.Stmt):
+                self._collect(child, always and isinstance(stmt, st.Kernel))
+
+    def _define(self, var: Var, value: Expr) -> None:
+        pure = not any(isinstance(found, ir.Load) for found in _below(value))
+        if pure and self._definitions.setdefault(var, value) is value:
+            return
+        self._definitions.pop(var, None)
+        self._variables[var] = _dtype_interval(var.dtype)
+
+    def enter(self, var: Var, start: Expr, stop: Expr, step: int | None) -> None:
+        """Declare a loop variable; one that is declared twice has the union of both ranges."""
+        low, high = self.bounds(start), self.bounds(stop)
+        if step is None:
+            found, last = ANY, None
+        elif step > 0:
+            found, last = Interval(low.low, _both(high.high, -1)), sub(stop, int_const(1))
+        else:
+            found, last = Interval(_both(high.low, 1), low.high), None
+        if var in self._variables:
+            found = found.union(self._variables[var])
+            last = last if self._maxima.get(var) is last else None
+            self._bounds.clear()
+        self._variables[var] = found
+        self._maxima.pop(var, None)
+        if last is not None:
+            self._maxima[var] = last
+        if step is not None and abs(step) > 1 and const_int(start) == 0:
+            self._factors[var] = abs(step)
+
+    def _assume(self, cond: Expr) -> None:
+        if not isinstance(cond, Binary):
+            return
+        if cond.op == "logical_and":
+            self._assume(cond.a)
+            self._assume(cond.b)
+        elif cond.op == "eq" and isinstance(cond.a, Binary) and cond.a.op in ("floormod", "truncmod"):
+            divisor = const_int(cond.a.b)
+            if divisor and const_int(cond.b) == 0:
+                self._factors[cond.a.a] = divisor * self._factors.get(cond.a.a, 1) // gcd(divisor, self._factors.get(cond.a.a, 1))
+        elif isinstance(cond.a, Var) and isinstance(cond.b, Const) and cond.op in ("lt", "le", "gt", "ge", "eq"):
+            self._assume_bound(cond.a, cond.op, int(cond.b.value))
+
+    def _assume_bound(self, var: Var, op: str, value: int) -> None:
+        low, high = (found := self.bounds(var)).low, found.high
+        if op in ("lt", "le", "eq"):
+            limit = value - (op == "lt")
+            high = limit if high is None else min(high, limit)
+        if op in ("gt", "ge", "eq"):
+            limit = value + (op == "gt")
+            low = limit if low is None else max(low, limit)
+        self._variables[var] = Interval(low, high)
+        self._bounds.clear()
+
+    # Queries ---------------------------------------------------------------------------------------------------------------
+
+    def bounds(self, value: Expr) -> Interval:
+        """The least and the largest value that `value` can have."""
+        found = self._bounds.get(value)
+        if found is None:
+            found = self._find_bounds(value)
+            self._bounds[value] = found
+        return found
+
+    def _find_bounds(self, value: Expr) -> Interval:
+        if isinstance(value, Const):
+            return Interval(int(value.value), int(value.value)) if value.dtype.is_int else ANY
+        if not value.dtype.is_int:
+            return ANY
+        if isinstance(value, Var) and value not in self._definitions:
+            return self._variables.get(value, _dtype_interval(value.dtype))
+        if isinstance(value, Var) or (isinstance(value, Binary) and value.op in ("add", "sub", "mul")):
+            linear = self.linear(value)
+            if linear.terms != ((value, 1),):
+                return self._linear_bounds(linear)
+            if isinstance(value, Binary) and value.op == "mul":
+                return _product(self.bounds(value.a), self.bounds(value.b))
+            return _dtype_interval(value.dtype)
+        if isinstance(value, Binary):
+            return self._binary_bounds(value)
+        if isinstance(value, ir.Select):
+            return self.bounds(value.then).union(self.bounds(value.other))
+        if isinstance(value, ir.Cast) and value.value.dtype.is_int:
+            inner = self.bounds(value.value)
+            return inner if _fits(inner, value.dtype) else _dtype_interval(value.dtype)
+        return _dtype_interval(value.dtype)
+
+    def _binary_bounds(self, value: Binary) -> Interval:
+        a, b, divisor = self.bounds(value.a), self.bounds(value.b), const_int(value.b)
+        match value.op:
+            case "min":
+                highs = [end for end in (a.high, b.high) if end is not None]
+                low = None if a.low is None or b.low is None else min(a.low, b.low)
+                return Interval(low, min(highs) if highs else None)
+            case "max":
+                lows = [end for end in (a.low, b.low) if end is not None]
+                high = None if a.high is None or b.high is None else max(a.high, b.high)
+                return Interval(max(lows) if lows else None, high)
+            case "floordiv" if divisor and divisor > 0:
+                return Interval(*(None if end is None else end // divisor for end in (a.low, a.high)))
+            case "truncdiv" if divisor and divisor > 0 and a.low is not None and a.low >= 0:
+                return Interval(a.low // divisor, None if a.high is None else a.high // divisor)
+            case "floormod" if divisor and divisor > 0:
+                inside = a.low is not None and a.high is not None and 0 <= a.low and a.high < divisor
+                return a if inside else Interval(0, divisor - 1)
+            case "floormod" if b.low is not None and b.low > 0:
+                return Interval(0, None if b.high is None else b.high - 1)
+            case "floordiv" if b.low is not None and b.low > 0 and a.low is not None and a.low >= 0:
+                return Interval(0, a.high)
+            case "and" if divisor is not None and divisor >= 0:
+                return Interval(0, divisor)
+            case "xor" | "or" if _natural(a) and _natural(b):
+                top = max(a.high or 0, b.high or 0)
+                return Interval(0, (1 << top.bit_length()) - 1)
+        return _dtype_interval(value.dtype)
+
+    def _linear_bounds(self, linear: Linear) -> Interval:
+        total = Interval(linear.constant, linear.constant)
+        for atom, factor in linear.terms:
+            total = total + self.bounds(atom).scale(factor)
+        return total
+
+    def linear(self, value: Expr) -> Linear:
+        """`value` as a sum of atoms; lets without loads are seen through."""
+        found = self._linear.get(value)
+        if found is None:
+            found = self._find_linear(value)
+            self._linear[value] = found
+        return found
+
+    def _find_linear(self, value: Expr) -> Linear:
+        match value:
+            case Const() if value.dtype.is_int:
+                return Linear((), int(value.value))
+            case Var() if value in self._definitions:
+                return self.linear(self._definitions[value])
+            case Binary("add", a, b):
+                return combine([(self.linear(a), 1), (self.linear(b), 1)])
+            case Binary("sub", a, b):
+                return combine([(self.linear(a), 1), (self.linear(b), -1)])
+            case Binary("mul", a, b):
+                left, right = self.linear(a), self.linear(b)
+                if not right.terms:
+                    return combine([(left, right.constant)])
+                if not left.terms:
+                    return combine([(right, left.constant)])
+            case ir.Cast(inner, dtype) if dtype.is_int and inner.dtype.is_int and dtype.bits >= inner.dtype.bits:
+                return self.linear(inner)
+        return Linear(((value, 1),), 0)
+
+    def proves(self, cond: Expr) -> bool | None:
+        """True or False where `cond` always has that value, None where it is not known."""
+        match cond:
+            case Const():
+                return bool(cond.value)
+            case Binary("lt", a, b) if a.dtype.is_int:
+                return self._below_zero(combine([(self.linear(a), 1), (self.linear(b), -1)]))
+            case Binary("le", a, b) if a.dtype.is_int:
+                return self._below_zero(combine([(self.linear(a), 1), (self.linear(b), -1)], -1))
+            case Binary("gt", a, b) if a.dtype.is_int:
+                return self._below_zero(combine([(self.linear(b), 1), (self.linear(a), -1)]))
+            case Binary("ge", a, b) if a.dtype.is_int:
+                return self._below_zero(combine([(self.linear(b), 1), (self.linear(a), -1)], -1))
+            case Binary("eq" | "ne" as op, a, b) if a.dtype.is_int:
+                found = self._linear_bounds(combine([(self.linear(a), 1), (self.linear(b), -1)]))
+                if found.low == 0 == found.high:
+                    return op == "eq"
+                if (found.low is not None and found.low > 0) or (found.high is not None and found.high < 0):
+                    return op == "ne"
+            case Binary("logical_and", a, b):
+                return _all(self.proves(a), self.proves(b))
+            case ir.Unary("not", a):
+                inner = self.proves(a)
+                return None if inner is None else not inner
+        return None
+
+    def _below_zero(self, linear: Linear) -> bool | None:
+        found = self._linear_bounds(linear)
+        if found.high is not None and found.high < 0:
+            return True
+        if found.low is not None and found.low >= 0:
+            return False
+        raised = self._raise_to_maxima(linear)
+        high = self._linear_bounds(raised).high
+        return True if high is not None and high < 0 else None
+
+    def _raise_to_maxima(self, linear: Linear) -> Linear:
+        """An upper bound of `linear`: loop variables at their symbolic last value, `d * (x // d)` as `x`."""
+        for _ in range(4):
+            parts: list[tuple[Linear, int]] = [(Linear((), linear.constant), 1)]
+            changed = False
+            for atom, factor in linear.terms:
+                part, weight = Linear(((atom, 1),), 0), factor
+                if isinstance(atom, Var) and factor > 0 and atom in self._maxima:
+                    part, changed = self.linear(self._maxima[atom]), True
+                elif isinstance(atom, Binary) and atom.op == "floordiv" and factor > 0:
+                    divisor = const_int(atom.b)
+                    if divisor and divisor > 0 and factor % divisor == 0:
+                        part, weight, changed = self._floor_to_multiple(self.linear(atom.a), divisor), factor // divisor, True
+                parts.append((part, weight))
+            if not changed:
+                break
+            linear = combine(parts)
+        return linear
+
+    def _floor_to_multiple(self, linear: Linear, divisor: int) -> Linear:
+        """An upper bound of `divisor * (linear // divisor)`, exact when every atom is known to be a multiple."""
+        if all(self._factor(atom) * factor % divisor == 0 for atom, factor in linear.terms):
+            return Linear(linear.terms, linear.constant // divisor * divisor)
+        return linear
+
+    def divides(self, divisor: int, value: Expr) -> bool:
+        """Whether `value` is known to be a multiple of `divisor`."""
+        return self.linear_divides(divisor, self.linear(value))
+
+    def linear_divides(self, divisor: int, linear: Linear) -> bool:
+        """Whether a sum is known to be a multiple of `divisor`."""
+        return linear.constant % divisor == 0 and all(
+            self._factor(atom) * factor % divisor == 0 for atom, factor in linear.terms
+        )
+
+    def _factor(self, atom: Expr) -> int:
+        """A number that `atom` is known to be a multiple of."""
+        known = self._factors.get(atom, 1)
+        if isinstance(atom, Binary) and atom.op == "mul":
+            known = max(known, self._factor(atom.a) * self._factor(atom.b))
+        return known
+
+    def in_range(self, index: Expr, extent: Expr) -> tuple[bool, bool]:
+        """Whether `0 <= index` and `index < extent` are known to hold."""
+        low = self.bounds(index).low
+        if low is None or low < 0:
+            at_least = self._below_zero(combine([(self.linear(index), -1)], -1)) is True
+        else:
+            at_least = True
+        return at_least, self._below_zero(combine([(self.linear(index), 1), (self.linear(extent), -1)])) is True
+
+
+def _below(value: Expr) -> list[Node]:
+    found: list[Node] = [value]
+    for current in found:
+        found.extend(current.children())
+    return found
+
+
+def _dtype_interval(dtype: DType) -> Interval:
+    return Interval(int(dtype.min_value), int(dtype.max_value)) if dtype.is_int else ANY
+
+
+def _fits(found: Interval, dtype: DType) -> bool:
+    return (
+        found.low is not None
+        and found.high is not None
+        and dtype.min_value <= found.low
+        and found.high <= dtype.max_value
+    )
+
+
+def _natural(found: Interval) -> bool:
+    return found.low is not None and found.low >= 0 and found.high is not None
+
+
+def _product(a: Interval, b: Interval) -> Interval:
+    if None in (a.low, a.high, b.low, b.high):
+        return Interval(0, None) if _at_least_zero(a) and _at_least_zero(b) else ANY
+    ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]  # type: ignore[operator]
+    return Interval(min(ends), max(ends))
+
+
+def _at_least_zero(found: Interval) -> bool:
+    return found.low is not None and found.low >= 0
+
+
+def _all(a: bool | None, b: bool | None) -> bool | None:
+    if a is False or b is False:
+        return False
+    return True if a and b else None
+

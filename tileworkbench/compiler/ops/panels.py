@@ -1,0 +1,62 @@
+"""Panels: the layout of packed gemm operands, recognised from a buffer's `Layout`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tileworkbench.compiler.analysis.micro_tile import panel_group
+from tileworkbench.compiler.ir.build import const_int, int_const, mul
+from tileworkbench.compiler.ir.expr import Buffer, Expr
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.layout.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class PanelForm:
+    """Dimension `dim` is cut in panels of `width`; `group` indices of the other lie together."""
+
+    dim: int
+    width: int
+    group: int
+
+
+def panel_form(buffer: Buffer) -> PanelForm | None:
+    """How a buffer is kept in panels, or None for row-major order."""
+    layout = buffer.layout
+    if layout is None or isinstance(layout, Fragment) or layout.rank != 2:
+        return None
+    return _find_form(layout, panel_group(buffer.dtype))
+
+
+@lru_cache(maxsize=256)
+def _find_form(layout: Layout, group: int) -> PanelForm | None:
+    if layout == Layout.row_major(layout.shape):
+        return None
+    for dim in (1, 0):
+        width = 1
+        while width < layout.shape[dim] and _place(layout, dim, width) == width * group:
+            width += 1
+        if layout == Layout.panels(layout.shape, dim, width, group):
+            return PanelForm(dim, width, group)
+    return None
+
+
+def _place(layout: Layout, dim: int, index: int) -> int:
+    return layout.offset(*((0, index) if dim else (index, 0)))
+
+
+def row_major_strides(buffer: Buffer) -> tuple[Expr, ...]:
+    """Elements from one index to the next along each dimension."""
+    if buffer.strides:
+        return buffer.strides
+    strides: list[Expr] = [int_const(1)]
+    for extent in reversed(buffer.shape[1:]):
+        strides.append(mul(strides[-1], extent))
+    return tuple(reversed(strides)) if buffer.shape else ()
+
+
+def const_shape(buffer: Buffer) -> tuple[int, ...] | None:
+    """The shape as Python ints, or None when an extent is symbolic."""
+    shape = [const_int(extent) for extent in buffer.shape]
+    return None if None in shape else tuple(extent for extent in shape if extent is not None)

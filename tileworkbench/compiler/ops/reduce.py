@@ -1,0 +1,173 @@
+"""`T.reduce_*`: vector accumulators along the last dimension, element-wise steps along the others.
+
+Combination happens in the destination's dtype; 16-bit floats are combined in float32 and rounded once. NaN is ignored by
+maxima and minima unless `nan_propagate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tileworkbench.compiler.ir.build import add, binary, call, cast, const, const_int, int_const, mul, unary
+from tileworkbench.compiler.ir.expr import Broadcast, Buffer, Call, Expr, Load, Ramp, Var
+from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Stmt, Store, seq
+from tileworkbench.compiler.ir.tile import Reduce, ReduceKind
+from tileworkbench.compiler.ir.types import FLOAT32, DType
+from tileworkbench.compiler.ops.context import Context, Vote
+from tileworkbench.compiler.ops.elementwise import nest
+
+_LANES = {"sum": "sum", "abssum": "sum", "max": "max", "absmax": "max", "min": "min", "bitand": "and", "bitor": "or", "bitxor": "xor"}
+_MAX_LANES = 64
+_CHAINS = 4  # independent accumulators hide the latency of an addition (4 cycles on current cores)
+
+
+def infer_layout(op: Reduce, context: Context) -> tuple[Vote, ...]:
+    """Both sides are taken by elements."""
+    return (Vote(op.src, "is read by a reduction"), Vote(op.dst, "is written by a reduction"))
+
+
+def identity(kind: ReduceKind, dtype: DType) -> Expr:
+    """The value that leaves every other unchanged when combined with it."""
+    if kind is ReduceKind.MAX:
+        return const(float("-inf") if dtype.is_float else int(dtype.min_value), dtype)
+    if kind is ReduceKind.MIN:
+        return const(float("inf") if dtype.is_float else int(dtype.max_value), dtype)
+    if kind is ReduceKind.BITAND:
+        return const(-1, dtype) if not dtype.is_bool else const(True, dtype)
+    return const(0, dtype)
+
+
+def combine(kind: ReduceKind, a: Expr, b: Expr, nan_propagate: bool) -> Expr:
+    """The two values as one, in their common dtype."""
+    name = _LANES[kind]
+    if name in ("max", "min"):
+        return call(f"{name}_nan", a, b) if nan_propagate and a.dtype.is_float else binary(name, a, b)
+    return add(a, b) if name == "sum" else binary(name, a, b)
+
+
+def _horizontal(kind: ReduceKind, vector: Expr, nan_propagate: bool) -> Expr:
+    name = _LANES[kind]
+    nan = "_nan" if name in ("max", "min") and nan_propagate and vector.dtype.is_float else ""
+    return Call(f"lanes_{name}{nan}", (vector,), vector.dtype.scalar)
+
+
+def accumulation_dtype(dtype: DType) -> DType:
+    """What values are combined in: the destination's dtype, float32 for narrower floats."""
+    return FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def lower(op: Reduce, context: Context) -> Stmt:
+    """Loops over the kept dimensions around one reduction each, or around one element-wise step per reduced index."""
+    if op.dim == len(op.src.shape) - 1 and const_int(op.src.shape[-1]) is not None:
+        return _Lowering(op, context).along_rows()
+    return _Lowering(op, context).across_rows()
+
+
+class _Lowering:
+    def __init__(self, op: Reduce, context: Context) -> None:
+        self.op = op
+        self.context = context
+        self.dtype = accumulation_dtype(op.dst.dtype)
+        self.kept = [d for d in range(len(op.src.shape)) if d != op.dim]
+
+    def source(self, kept: tuple[Expr, ...], at: Expr) -> Expr:
+        """The source's value at a reduced index, ready to combine."""
+        index: list[Expr] = list(kept)
+        index.insert(self.op.dim, at)
+        value = cast(cast(Load(self.op.src, tuple(index)), self.op.dst.dtype), self.dtype)
+        signed = value.dtype.scalar.is_signed
+        return unary("abs", value) if self.op.kind in (ReduceKind.ABSMAX, ReduceKind.ABSSUM) and signed else value
+
+    def target(self, kept: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The destination's index for the kept indices: without the reduced dimension, or with 0 there."""
+        if len(self.op.dst.shape) == len(kept):
+            return kept
+        index: list[Expr] = list(kept)
+        index.insert(self.op.dim, int_const(0))
+        return tuple(index[: len(self.op.dst.shape)])
+
+    def combine(self, a: Expr, b: Expr) -> Expr:
+        return combine(self.op.kind, a, b, self.op.nan_propagate)
+
+    def finish(self, kept: tuple[Expr, ...], value: Expr) -> Stmt:
+        """Store the result of one row."""
+        index = self.target(kept)
+        if not self.op.clear:
+            value = self.combine(cast(Load(self.op.dst, index), self.dtype), value)
+        return Store(self.op.dst, index, cast(value, self.op.dst.dtype), site=self.op.site)
+
+    def serial(self, var: Var, extent: Expr, body: Stmt) -> Stmt:
+        return For(var, int_const(0), extent, int_const(1), LoopKind.SERIAL, body, site=self.op.site)
+
+    # Along the last dimension ----------------------------------------------------------------------------------------------
+
+    def along_rows(self) -> Stmt:
+        """One vector of partial results per row, combined across its lanes at the end."""
+        op = self.op
+        extent = const_int(op.src.shape[-1]) or 0
+        lanes = self.context.target.vector_bits // max(self.dtype.bits, 8) * _CHAINS
+        lanes = min(lanes, _MAX_LANES)
+        while lanes > extent:
+            lanes //= 2
+        rows = tuple(op.src.shape[d] for d in self.kept)
+        variables = tuple(self.context.names.var("ijkl"[d % 4]) for d in range(len(rows)))
+        body = self.row(variables, extent, max(lanes, 1))
+        for var, count in zip(reversed(variables), reversed(rows), strict=True):
+            body = self.serial(var, count, body)
+        return body
+
+    def row(self, kept: tuple[Expr, ...], extent: int, lanes: int) -> Stmt:
+        name = self.context.names.fresh("partial")
+        partial = Buffer(name, self.dtype, (int_const(lanes),), "local")
+        whole = self.lanes(int_const(0), lanes)
+        stmts: list[Stmt] = [Alloc(partial, site=self.op.site)]
+        start = identity(self.op.kind, self.dtype)
+        stmts.append(Store(partial, (whole,), Broadcast(start, lanes) if lanes > 1 else start, site=self.op.site))
+        step = self.context.names.var("k")
+        at = self.lanes(mul(step, int_const(lanes)), lanes)
+        update = Store(
+            partial, (whole,), self.combine(Load(partial, (whole,)), self.source(kept, at)), site=self.op.site
+        )
+        stmts.append(self.serial(step, int_const(extent // lanes), update))
+        first = int_const(0)
+        if extent % lanes:
+            rest = self.context.names.var("k")
+            value = self.combine(Load(partial, (first,)), self.source(kept, add(rest, int_const(extent - extent % lanes))))
+            stmts.append(self.serial(rest, int_const(extent % lanes), Store(partial, (first,), value, site=self.op.site)))
+        result: Expr = Load(partial, (whole,))
+        if lanes > 1:
+            result = _horizontal(self.op.kind, result, self.op.nan_propagate)
+        stmts.append(self.finish(kept, result))
+        return seq(stmts)
+
+    @staticmethod
+    def lanes(base: Expr, count: int) -> Expr:
+        return Ramp(base, int_const(1), count) if count > 1 else base
+
+    # Along another dimension -----------------------------------------------------------------------------------------------
+
+    def across_rows(self) -> Stmt:
+        """Initialise, combine row after row, and store, each step vectorised along the kept dimensions."""
+        op = self.op
+        rows = tuple(op.src.shape[d] for d in self.kept)
+        total = op.dst if op.clear and self.dtype == op.dst.dtype else self.temporary(rows)
+        stmts: list[Stmt] = [] if total is op.dst else [Alloc(total, site=op.site)]
+        place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] = self.target if total is op.dst else lambda kept: kept
+        start = identity(op.kind, self.dtype)
+        stmts.append(self.each(rows, lambda kept: Store(total, place(kept), start, site=op.site)))
+        step = self.context.names.var("k")
+
+        def update(kept: tuple[Expr, ...]) -> Stmt:
+            value = self.combine(Load(total, place(kept)), self.source(kept, step))
+            return Store(total, place(kept), value, site=op.site)
+
+        stmts.append(self.serial(step, op.src.shape[op.dim], self.each(rows, update)))
+        if total is not op.dst:
+            stmts.append(self.each(rows, lambda kept: self.finish(kept, Load(total, kept))))
+        return seq(stmts)
+
+    def temporary(self, shape: tuple[Expr, ...]) -> Buffer:
+        return Buffer(self.context.names.fresh(f"{self.op.dst.name}_total"), self.dtype, shape, "local")
+
+    def each(self, extents: tuple[Expr, ...], body: Callable[[tuple[Expr, ...]], Stmt]) -> Stmt:
+        return nest(self.context, extents, self.op.site, body)

@@ -1,0 +1,63 @@
+"""The operators by statement class, written out."""
+
+from __future__ import annotations
+
+from tileworkbench.compiler.analysis.access import accesses
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir import tile
+from tileworkbench.compiler.ops import copy, fill, gemm, parallel, reduce, scan
+from tileworkbench.compiler.ops.context import Context, Vote
+
+
+def infer_layout(stmt: st.Stmt, context: Context) -> tuple[Vote, ...]:
+    """What `stmt` itself (not the statements inside it) says about layouts."""
+    match stmt:
+        case tile.Copy():
+            return copy.infer_layout(stmt, context)
+        case tile.Gemm():
+            return gemm.infer_layout(stmt, context)
+        case tile.Fill():
+            return fill.infer_layout(stmt, context)
+        case tile.Reduce():
+            return reduce.infer_layout(stmt, context)
+        case tile.Scan():
+            return scan.infer_layout(stmt, context)
+        case tile.Parallel():
+            return parallel.infer_layout(stmt, context)
+        case st.Seq() | st.Kernel():
+            return ()
+    found = {}
+    for access in accesses(_shallow(stmt)):
+        found[access.buffer] = Vote(access.buffer, "is used element by element")
+    return tuple(found.values())
+
+
+def _shallow(stmt: st.Stmt) -> st.Stmt:
+    """The expressions of a control statement without its body."""
+    empty = st.Seq(())
+    match stmt:
+        case st.For(var, start, stop, step, kind):
+            return st.For(var, start, stop, step, kind, empty)
+        case st.While(cond):
+            return st.While(cond, empty)
+        case st.If(cond):
+            return st.If(cond, empty)
+        case tile.Pipelined(var, start, stop, stages):
+            return tile.Pipelined(var, start, stop, stages, empty)
+    return stmt
+
+
+def lower(stmt: st.Stmt, context: Context) -> st.Stmt:
+    """`stmt` without its tile operator; element-wise nests stay as `Parallel`."""
+    match stmt:
+        case tile.Copy():
+            return copy.lower(stmt, context)
+        case tile.Gemm():
+            return gemm.lower(stmt, context)
+        case tile.Fill():
+            return fill.lower(stmt, context)
+        case tile.Reduce():
+            return reduce.lower(stmt, context)
+        case tile.Scan():
+            return scan.lower(stmt, context)
+    return stmt

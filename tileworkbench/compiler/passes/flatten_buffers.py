@@ -1,0 +1,142 @@
+"""Indices become one offset in elements: layouts and strides are applied, buffers lose their shape.
+
+Offsets are int32; those into a global buffer are int64 when its size is symbolic or 2**31 elements and more. The variable of
+a vector loop comes last, so that a contiguous access can be seen as one.
+
+Before::
+
+    for j_lane in T.vectorized(16):
+        C[bx, j * 16 + j_lane] = C_local[3, j * 16 + j_lane]
+
+After::
+
+    for j_lane in T.vectorized(16):
+        C[bx * 128 + j * 16 + j_lane] = C_local[j * 16 + 384 + j_lane]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tileworkbench.compiler.analysis.extremes import to_expr
+from tileworkbench.compiler.analysis.micro_tile import panel_elements
+from tileworkbench.compiler.analysis.ranges import Linear, Ranges, combine
+from tileworkbench.compiler.ir.build import add, cast, const, const_int, int_const, mul, sub
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp, Var
+from tileworkbench.compiler.ir.program import Param, Program
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements
+from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Stmt, Store
+from tileworkbench.compiler.ir.types import INT32, INT64, DType
+from tileworkbench.compiler.ops.panels import const_shape, panel_form, row_major_strides
+
+
+def flatten_buffers(program: Program) -> Program:
+    """Give every buffer one dimension and every access one index."""
+    return _Flattening(program).run()
+
+
+class _Flattening:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.ranges = Ranges(program)
+        self.buffers: dict[Buffer, Buffer] = {}
+        self.lanes = {
+            found.var for found in statements(program.body) if isinstance(found, For) and found.kind is LoopKind.VECTORIZED
+        }
+
+    def run(self) -> Program:
+        body = Rewriter(self.change, self.change_stmt)(self.program.body)
+        params = tuple(
+            Param(self.flat(param.value), param.output) if isinstance(param.value, Buffer) else param
+            for param in self.program.params
+        )
+        if body is self.program.body and params == self.program.params:
+            return self.program
+        return replace(self.program, body=body, params=params)
+
+    # Rewriting is bottom-up, and an access needs the buffer as it was: buffers are replaced by their accesses.
+    def change(self, found: object) -> object:
+        if isinstance(found, Load) and found.buffer.scope != "local.var":
+            index = self.offset(found.buffer, found.indices)
+            return Load(self.flat(found.buffer), (index,), found.predicate, found.safe)
+        if isinstance(found, Address):
+            return Address(self.flat(found.buffer), (self.offset(found.buffer, found.indices),))
+        return found
+
+    def change_stmt(self, stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Store) and stmt.buffer.scope != "local.var":
+            return replace(stmt, buffer=self.flat(stmt.buffer), indices=(self.offset(stmt.buffer, stmt.indices),))
+        if isinstance(stmt, Alloc):
+            return replace(stmt, buffer=self.flat(stmt.buffer))
+        return stmt
+
+    def flat(self, buffer: Buffer) -> Buffer:
+        """`buffer` with one dimension; fragments have become memory of the worker."""
+        found = self.buffers.get(buffer)
+        if found is None:
+            scope = "local" if buffer.scope == "local.fragment" else buffer.scope
+            shape = buffer.shape if scope == "local.var" else (_elements(buffer),)
+            found = Buffer(buffer.name, buffer.dtype, shape, scope)
+            self.buffers[buffer] = found
+        return found
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+        """The position of an element in the flat buffer."""
+        dtype = _offset_dtype(buffer)
+        form = panel_form(buffer)
+        if form is not None:
+            return int_const(0)  # only packing and micro-kernels use panels, from their start
+        vector = indices[-1] if indices and isinstance(indices[-1], Ramp) else None
+        scalars = indices if vector is None else (*indices[:-1], vector.base)
+        parts: list[tuple[Linear, int]] = []
+        rest: Expr = const(0, dtype)
+        for index, stride in zip(scalars, row_major_strides(buffer), strict=True):
+            factor = const_int(stride)
+            if factor is None:
+                rest = add(rest, mul(cast(index, dtype), cast(stride, dtype)))
+            else:
+                parts.append((self.ranges.linear(index), factor))
+        base = self.lane_last(combine(parts), rest, dtype)
+        if vector is None:
+            return base
+        return Ramp(base, cast(vector.stride, dtype), vector.lanes)
+
+    def lane_last(self, linear: Linear, rest: Expr, dtype: DType) -> Expr:
+        scalar = tuple(term for term in linear.terms if term[0] not in self.lanes)
+        base = to_expr(Linear(scalar, linear.constant), dtype)
+        total = add(rest, base) if const_int(rest) != 0 else base
+        for atom, factor in linear.terms:
+            if atom in self.lanes and isinstance(atom, Var):
+                part = cast(atom, dtype)
+                step = mul(part, const(abs(factor), dtype))
+                total = add(total, step) if factor > 0 else sub(total, step)
+        return total
+
+
+def _offset_dtype(buffer: Buffer) -> DType:
+    if buffer.scope != "global":
+        return INT32
+    shape = const_shape(buffer)
+    if shape is None or any(const_int(stride) is None for stride in buffer.strides):
+        return INT64
+    count = const_int(_elements(buffer))
+    return INT32 if count is not None and count < 1 << 31 else INT64
+
+
+def _elements(buffer: Buffer) -> Expr:
+    """Elements of storage: up to the last one that can be addressed."""
+    form = panel_form(buffer)
+    shape = const_shape(buffer)
+    if form is not None and shape is not None:
+        rows, cols = shape[form.dim], shape[1 - form.dim]
+        return int_const(panel_elements("b", rows, cols, form.width, buffer.dtype))
+    if buffer.strides:
+        total: Expr = const(1, INT64)
+        for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
+            total = add(total, mul(cast(sub(extent, const(1, extent.dtype)), INT64), cast(stride, INT64)))
+    else:
+        total = const(1, INT64)
+        for extent in buffer.shape:
+            total = mul(total, cast(extent, INT64))
+    count = const_int(total)
+    return total if count is None else int_const(count)

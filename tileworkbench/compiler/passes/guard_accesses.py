@@ -1,0 +1,157 @@
+"""Accesses of global memory that may be out of range get a predicate; a load reads the safe value where it does not hold.
+
+What is provably in range stays as it is. A nest whose guards all hold for most tiles is split: whole tiles run without
+guards, only those at the border check each element.
+
+Before::
+
+    for i in T.Parallel(64):
+        A_local[i] = A[bx * 64 + i]
+
+After::
+
+    if bx * 64 + 63 < n:
+        for i in T.Parallel(64):
+            A_local[i] = A[bx * 64 + i]
+    else:
+        for i in T.Parallel(64):
+            A_local[i] = T.load(A[bx * 64 + i], bx * 64 + i < n)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tileworkbench.compiler.analysis.access import conjuncts, has_loads
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.ir.build import binary, conjunction, const, const_int
+from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements, variables, walk, with_body
+from tileworkbench.compiler.ir.stmt import For, If, Let, Stmt, Store
+from tileworkbench.compiler.ir.tile import Parallel
+from tileworkbench.compiler.analysis.extremes import at_extreme
+
+_SPLIT_FROM = 16  # elements; a smaller nest is not worth a second copy
+_SPLIT_NODES = 200  # nodes of the body; a larger one costs more code than the guards cost time
+
+
+def guard_accesses(program: Program) -> Program:
+    """Add predicates to the loads and stores of global buffers that are not known to be in range."""
+    return with_body(program, _Guard(program).visit(program.body))
+
+
+class _Guard:
+    def __init__(self, program: Program) -> None:
+        self.ranges = Ranges(program)
+        self.safe = dict(program.safe_values)
+        self.conditions: dict[tuple[Expr, Expr], tuple[Expr, ...]] = {}
+        self.rewriter = Rewriter(self.guard_load, self.guard_store)
+
+    def visit(self, stmt: Stmt) -> Stmt:
+        """`stmt` with guards; nests are split on the way."""
+        if isinstance(stmt, Parallel):
+            return self.visit_nest(stmt)
+        made = stmt.map_children(lambda child: self.visit(child) if isinstance(child, Stmt) else self.rewriter(child))
+        return self.guard_store(made)
+
+    def visit_nest(self, stmt: Parallel) -> Stmt:
+        guarded: Parallel = self.rewriter(stmt)
+        if guarded is stmt or not _is_worth_splitting(stmt):
+            return guarded
+        added = self.added_conditions(stmt.body)
+        lifted = [self.lift(cond, stmt) for cond in added]
+        outside = [cond for cond in lifted if cond is not None]
+        if not outside:
+            return guarded
+        whole = conjunction(list(dict.fromkeys(outside)))
+        if whole is None:
+            return guarded
+        known = {cond for cond, moved in zip(added, lifted, strict=True) if moved is not None}
+        return If(whole, _without(guarded, known), guarded, site=stmt.site)
+
+    def added_conditions(self, body: Stmt) -> list[Expr]:
+        """The guards of the accesses in `body`, each once."""
+        found: dict[Expr, None] = {}
+        for current in walk(body):
+            if isinstance(current, Load | Store) and current.buffer.scope == "global":
+                made = self.rewriter(current.indices[0]) if len(current.indices) == 1 else None
+                indices = (made,) if made is not None else tuple(self.rewriter(index) for index in current.indices)
+                for cond in self.guards(current.buffer, indices):
+                    found[cond] = None
+        return list(found)
+
+    def lift(self, cond: Expr, stmt: Parallel) -> Expr | None:
+        """A condition outside the nest that implies `cond` in all its iterations; None where there is none."""
+        if not isinstance(cond, Binary) or has_loads(cond):
+            return None
+        boxes: dict[Var, Expr] = dict(zip(stmt.vars, stmt.extents, strict=True))
+        for inner in statements(stmt.body):
+            if isinstance(inner, For) and const_int(inner.start) == 0 and const_int(inner.step) == 1:
+                boxes[inner.var] = inner.stop
+        highest = cond.op == "lt"
+        moved = at_extreme(self.ranges.linear(cond.a), boxes, highest, cond.a.dtype)
+        bound = {found.var for found in statements(stmt.body) if isinstance(found, Let | For)} - set(boxes)
+        if moved is None or any(var in bound or var in boxes for var in variables(moved)):
+            return None
+        return binary(cond.op, moved, cond.b)
+
+    def guard_load(self, found: object) -> object:
+        if not isinstance(found, Load) or found.buffer.scope != "global":
+            return found
+        guards = self.guards(found.buffer, found.indices)
+        if not guards:
+            return found
+        predicate = conjunction([*conjuncts(found.predicate), *guards])
+        safe = self.safe.get(found.buffer.name)
+        return Load(found.buffer, found.indices, predicate, found.safe if found.safe is not None else safe)
+
+    def guard_store(self, stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Store) or stmt.buffer.scope != "global":
+            return stmt
+        guards = self.guards(stmt.buffer, stmt.indices)
+        if not guards:
+            return stmt
+        return replace(stmt, predicate=conjunction([*conjuncts(stmt.predicate), *guards]))
+
+    def guards(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[Expr]:
+        """The conditions under which an element is in range, without those known to hold."""
+        found: list[Expr] = []
+        for index, extent in zip(indices, buffer.shape, strict=True):
+            key = (index, extent)
+            if key not in self.conditions:
+                self.conditions[key] = self.find_conditions(index, extent)
+            found += self.conditions[key]
+        return list(dict.fromkeys(found))
+
+    def find_conditions(self, index: Expr, extent: Expr) -> tuple[Expr, ...]:
+        at_least, below = self.ranges.in_range(index, extent)
+        found = [] if at_least else [binary("ge", index, const(0, index.dtype.scalar))]
+        return tuple(found if below else [*found, binary("lt", index, extent)])
+
+
+def _is_worth_splitting(stmt: Parallel) -> bool:
+    total = 1
+    for extent in stmt.extents:
+        total *= const_int(extent) or _SPLIT_FROM
+    return total >= _SPLIT_FROM and sum(1 for _ in zip(walk(stmt.body), range(_SPLIT_NODES), strict=False)) < _SPLIT_NODES
+
+
+def _without(stmt: Stmt, known: set[Expr]) -> Stmt:
+    """`stmt` with the conditions `known` to hold taken out of its predicates."""
+
+    def strip(predicate: Expr | None) -> Expr | None:
+        return conjunction([cond for cond in conjuncts(predicate) if cond not in known])
+
+    def change(found: object) -> object:
+        if isinstance(found, Load) and found.predicate is not None:
+            left = strip(found.predicate)
+            return replace(found, predicate=left, safe=found.safe if left is not None else None)
+        return found
+
+    def change_store(found: Stmt) -> Stmt:
+        if isinstance(found, Store) and found.predicate is not None:
+            return replace(found, predicate=strip(found.predicate))
+        return found
+
+    return Rewriter(change, change_store)(stmt)  # type: ignore[no-any-return]

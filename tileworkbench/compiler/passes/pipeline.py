@@ -1,0 +1,59 @@
+"""The passes of each target, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.passes.bind_blocks import bind_blocks
+from tileworkbench.compiler.passes.check_accesses import check_accesses
+from tileworkbench.compiler.passes.check_thread_effects import check_thread_effects
+from tileworkbench.compiler.passes.flatten_buffers import flatten_buffers
+from tileworkbench.compiler.passes.guard_accesses import guard_accesses
+from tileworkbench.compiler.passes.infer_layouts import InferLayouts
+from tileworkbench.compiler.passes.lower_tile_operators import LowerTileOperators
+from tileworkbench.compiler.passes.plan_scratch import plan_scratch
+from tileworkbench.compiler.passes.serialize_pipelines import serialize_pipelines
+from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
+from tileworkbench.compiler.passes.vectorize_loops import VectorizeLoops
+from tileworkbench.compiler.target import Target
+
+Pass = Callable[[Program], Program]
+
+
+def pipeline(target: Target) -> tuple[Pass, ...]:
+    """The passes that take a program from the front end to code generation for `target`.
+
+    Raises `UnsupportedError` for a target that has none yet.
+    """
+    if target.kind == "cpu":
+        return cpu_pipeline(target)
+    raise UnsupportedError(f"target '{target}' has no passes yet", hint="use target='cpu'")
+
+
+def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
+    """One worker runs a block: no threads, no pipelining, tiles in a scratch arena."""
+    return (
+        # The checks come first: they speak of the program as it was written.
+        check_thread_effects,
+        check_accesses,
+        simplify_expressions,
+        serialize_pipelines,
+        # Layouts before lowering: an operator is lowered for the layouts its neighbours agreed on.
+        InferLayouts(target),
+        LowerTileOperators(target),
+        # Guards after lowering, so that copies get them too; before vectorising, which needs to know the predicates.
+        guard_accesses,
+        VectorizeLoops(target),
+        # Flattening needs the loops in their final shape to put the vector variable last in each index.
+        flatten_buffers,
+        # Only flat programs are in the CPU stage, which `bind_blocks` enters.
+        bind_blocks,
+        plan_scratch,
+    )
+
+
+def pass_name(found: Pass) -> str:
+    """The name of a pass as it is shown: that of its module."""
+    return getattr(found, "__module__", "").rsplit(".", 1)[-1]

@@ -1,0 +1,32 @@
+"""`T.Pipelined` becomes a serial loop: on a processor, loads overlap with arithmetic without being told.
+
+Before::
+
+    for k in T.Pipelined(32, num_stages=3):
+        T.copy(A[0:64, k * 32:k * 32 + 32], A_shared)
+
+After::
+
+    for k in T.serial(32):
+        T.copy(A[0:64, k * 32:k * 32 + 32], A_shared)
+"""
+
+from __future__ import annotations
+
+from tileworkbench.compiler.ir.build import const
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
+from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt
+from tileworkbench.compiler.ir.tile import Pipelined
+
+
+def serialize_pipelines(program: Program) -> Program:
+    """Turn every pipelined loop into a serial one."""
+    return with_body(program, Rewriter(rewrite_stmt=_serialize)(program.body))
+
+
+def _serialize(stmt: Stmt) -> Stmt:
+    if not isinstance(stmt, Pipelined):
+        return stmt
+    one = const(1, stmt.var.dtype)
+    return For(stmt.var, stmt.start, stmt.stop, one, LoopKind.SERIAL, stmt.body, site=stmt.site)
