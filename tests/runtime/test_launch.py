@@ -96,10 +96,10 @@ def test_device_assertion_has_its_message(team: str) -> None:
     run((0,), 5)
 
 
-def test_device_assertion_without_message_has_a_number() -> None:
+def test_device_assertion_without_message_has_a_number(team: str) -> None:
     run = launcher(ASSERTING, 1, 1)
     with pytest.raises(DeviceAssertError) as raised:
-        run((0,), 6, None) if threads.get_num_threads() > 1 else run._fail(3)
+        run((0,), 6)
     assert str(raised.value) == "'test': device assertion failed: number 1"
 
 

@@ -82,7 +82,8 @@ def test_level_above_the_processor_names_what_is_missing(monkeypatch: pytest.Mon
     with pytest.raises(UnsupportedError) as raised:
         llvm.native_target.__wrapped__("avx512")
     assert str(raised.value) == (
-        "CPU feature level 'avx512' needs features that this processor lacks: 'avx512bw', 'avx512f'\n"
+        "CPU feature level 'avx512' needs features that this processor lacks: "
+        "'avx512bw', 'avx512f'\n"
         "hint: use 'native' for all that it has"
     )
 

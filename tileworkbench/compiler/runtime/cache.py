@@ -108,7 +108,8 @@ class DiskCache:
         removed = 0
         if self._is_usable():
             for path, _ in self._entries():
-                removed += _remove(path)
+                # Files being written belong to other processes.
+                removed += _remove(path) if path.suffix == _SUFFIX else 0
         self._bytes = None
         return removed
 
