@@ -73,7 +73,14 @@ def sweep() -> np.ndarray:
     every = np.arange(0, 2**32, 9973, dtype=np.uint64).astype(np.uint32).view(np.float32)
     specials = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 1.4e-45, -1.4e-45, 1.2e-38]
     edges = [-200.0, 200.0, 88.72, 88.73, -87.4, -103.9, -104.1, 127.99999, 128.0, -149.0, -150.1]
-    lines = [np.linspace(-110, 95, 60000), np.linspace(-5, 5, 60000), np.linspace(0.5, 2, 60000)]
+    quarters = np.arange(-4000, 4000) * (math.pi / 2)
+    large = [*np.linspace(-2e6, 2e6, 16000), *quarters]
+    lines = [
+        large,
+        np.linspace(-110, 95, 60000),
+        np.linspace(-5, 5, 60000),
+        np.linspace(0.5, 2, 60000),
+    ]
     rest = np.concatenate([*lines, specials, edges]).astype(np.float32)
     values = np.concatenate([every, rest])
     return np.resize(values, -(-values.size // 16) * 16)
@@ -105,6 +112,8 @@ REFERENCES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "log10": (np.log10, 2.0),
     "rsqrt": (lambda x: 1.0 / np.sqrt(x), 2.0),
     "sqrt": (np.sqrt, 0.5),
+    "sin": (np.sin, 1.0),
+    "cos": (np.cos, 1.0),
     "tanh": (np.tanh, 4.0),
     "erf": (each(math.erf), 4.0),
     "sigmoid": (sigmoid, 4.0),
@@ -151,7 +160,9 @@ def test_nothing_saturates() -> None:
 
 def test_signed_zeros() -> None:
     level = host_levels()[0]
-    functions = [emit_vector_math(op, "float32", 4, level.isa) for op in ("tanh", "erf", "sqrt")]
+    functions = [
+        emit_vector_math(op, "float32", 4, level.isa) for op in ("tanh", "erf", "sqrt", "sin")
+    ]
     loops = "".join(map_loop(function, "float32", "float32", 4, 1) for function in functions)
     jit = Jit(functions, level, loops)
     values = np.array([0.0, -0.0, 0.0, -0.0], np.float32)

@@ -419,12 +419,11 @@ class _TileWriter:
         if self.spec.dot == "int8":
             # The first factor is unsigned: A + 128.
             a = writer.let(f"xor {kind} {a}, {kind.constant(-0x7F7F7F80)}")
-            group, callee = VectorType("i8", 4 * kind.lanes), f"llvm.x86.avx512.vpdpbusd.{bits}"
-        else:
-            group = VectorType("bfloat", 2 * kind.lanes)
-            callee = f"llvm.x86.avx512bf16.dpbf16ps.{bits}"
-        left, right = (writer.let(f"bitcast {kind} {value} to {group}") for value in (a, b))
-        return writer.call(kind, callee, (kind, total), (group, left), (group, right))
+            callee = f"llvm.x86.avx512.vpdpbusd.{bits}"
+            return writer.call(kind, callee, (kind, total), (kind, a), (kind, b))
+        pairs, callee = VectorType("bfloat", 2 * kind.lanes), f"llvm.x86.avx512bf16.dpbf16ps.{bits}"
+        left, right = (writer.let(f"bitcast {kind} {value} to {pairs}") for value in (a, b))
+        return writer.call(kind, callee, (kind, total), (pairs, left), (pairs, right))
 
     def dot_shorts(self, a: str, b: str, total: str) -> str:
         """Sums of two products of int16, in the form that LLVM selects PMADDWD for on x86."""

@@ -404,7 +404,7 @@ class _PackWriter:
     def write_column_sums(self, panel: str) -> None:
         """Append -128 times the sum of each column of a panel of bytes, as int32."""
         spec, writer, lanes = self.spec, self.writer, self.lanes
-        kind, quads = VectorType("i32", lanes), VectorType("i8", 4 * lanes)
+        kind = VectorType("i32", lanes)
         steps = -(-spec.k // 4)
 
         def part(start: str) -> None:
@@ -414,10 +414,10 @@ class _PackWriter:
                 at = self.address(
                     self.packed, panel, self.plus(self.times(step, 4 * spec.width), column)
                 )
-                value = writer.let(f"load {quads}, ptr {at}, align 1")
+                value = writer.let(f"load {kind}, ptr {at}, align 1")
                 callee = f"llvm.x86.avx512.vpdpbusd.{spec.isa.vector_bits}"
-                ones = quads.constant(1)
-                return [writer.call(kind, callee, (kind, total[0]), (quads, ones), (quads, value))]
+                ones = kind.constant(0x01010101)
+                return [writer.call(kind, callee, (kind, total[0]), (kind, ones), (kind, value))]
 
             total = writer.counted_loop(steps, 1, add, [(kind, kind.constant(0))])[0]
             scaled = writer.let(f"mul {kind} {total}, {kind.constant(-128)}")

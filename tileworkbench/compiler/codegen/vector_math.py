@@ -1,11 +1,12 @@
 """Elementary functions on vectors of any number of lanes, as LLVM IR functions.
 
-exp, exp2, exp10, log, log2, log10, tanh, erf and sigmoid of float32 are vector code: argument
-reduction and a polynomial, whose coefficients are minimax fits (Remez exchange in 40 digits) of
-the functions named beside them. Everything else calls the C library once per lane. Denormals,
-infinities, NaN and signed zeros come out as the C library has them; nothing saturates. Where no
-fused multiply-add exists products are rounded, and the results keep their error bounds: 2 ulp
-for the exponentials and logarithms, 4 ulp for tanh, erf and sigmoid.
+exp, exp2, exp10, log, log2, log10, sin, cos, tanh, erf and sigmoid of float32 are vector code:
+argument reduction and a polynomial, whose coefficients are minimax fits (Remez exchange in 40
+digits) of the functions named beside them. Everything else calls the C library once per lane.
+Denormals, infinities, NaN and signed zeros come out as the C library has them; nothing
+saturates. Where no fused multiply-add exists products are rounded, and the results keep their
+error bounds: 2 ulp for the exponentials and logarithms, 4 ulp for tanh, erf and sigmoid; sin
+and cos are evaluated in double, 1 ulp.
 """
 
 from __future__ import annotations
@@ -80,6 +81,12 @@ _ERFC = (
     -0.000427990619383,
     2.05310932557e-05,
 )
+# (sin(r) - r) / r^3 and (cos(r) - 1) / r^2 in r^2 for |r| <= pi / 4
+_SIN = (-0.166666666406, 0.00833332928052, -0.000198393044148, 2.71804646598e-06)
+_COS = (-0.49999999692, 0.0416666200729, -0.00138866726655, 2.43827218492e-05)
+# pi / 2 as 33 leading bits and the rest; the reduction is exact to far below float32 up to the
+# limit.
+_QUARTER_HIGH, _QUARTER_LOW, _QUARTER_LIMIT = 1.5707963267341256, 6.077100506506192e-11, 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +309,55 @@ class _MathWriter:
         result = self.where("olt", x, self.constant(0.0), self.constant(math.nan), result)
         return self.where("oeq", x, self.constant(0.0), self.constant(-math.inf), result)
 
+    # Sine and cosine, in double: x = n pi / 2 + r
+
+    def trigonometric(self, x: str, op: str) -> str:
+        """Reduce and evaluate all lanes; where one is too large for that, call the C library."""
+        writer = self.writer
+        labels = [writer.fresh_label(hint) for hint in ("reduced", "large", "end")]
+        limit = self.constant(_QUARTER_LIMIT)
+        flag, magnitude = self.kind.of("i1"), self.intrinsic("fabs", x)
+        large = writer.let(f"fcmp ugt {self.kind} {magnitude}, {limit}")
+        if self.kind.lanes > 1:
+            callee = f"llvm.vector.reduce.or.{flag.mangled}"
+            large = writer.call("i1", callee, (flag, large))
+        writer.branch(large, labels[1], labels[0])
+        values = []
+        for label in labels[:2]:
+            writer.place(label)
+            reduced = label == labels[0]
+            values.append(self.quarters(x, op) if reduced else self.library(op, [x]))
+            writer.jump(labels[2])
+        writer.place(labels[2])
+        arms = ", ".join(f"[ {v}, %{label} ]" for v, label in zip(values, labels, strict=False))
+        return writer.let(f"phi {self.kind} {arms}")
+
+    def quarters(self, x: str, op: str) -> str:
+        let, wide = self.writer.let, _MathWriter(self.writer, self.kind.of("double"), self.isa)
+        value = let(f"fpext {self.kind} {x} to {wide.kind}")
+        shift = wide.constant(1.5 * 2**52)
+        shifted = wide.multiply_add(value, wide.constant(2 / math.pi), shift)
+        n = wide.binary("fsub", shifted, shift)
+        r = wide.multiply_add(n, wide.constant(-_QUARTER_HIGH), value)
+        r = wide.multiply_add(n, wide.constant(-_QUARTER_LOW), r)
+        square = wide.binary("fmul", r, r)
+        cube = wide.binary("fmul", square, r)
+        sine = wide.multiply_add(cube, wide.polynomial(square, _SIN), r)
+        cosine = wide.multiply_add(square, wide.polynomial(square, _COS), wide.constant(1.0))
+        sine, cosine = (let(f"fptrunc {wide.kind} {v} to {self.kind}") for v in (sine, cosine))
+        bits = let(f"bitcast {wide.kind} {shifted} to {self.kind.of('i64')}")
+        quarter = let(f"trunc {self.kind.of('i64')} {bits} to {self.word}")
+        if op == "cos":
+            quarter = self.integer("add", quarter, 1)
+        odd = let(f"trunc {self.word} {quarter} to {self.kind.of('i1')}")
+        choice = f"{self.kind} {cosine}, {self.kind} {sine}"
+        result = let(f"select {self.kind.of('i1')} {odd}, {choice}")
+        sign = self.integer("shl", self.integer("and", quarter, 2), 30)
+        result = self.from_bits(self.integer("xor", self.bits(result), sign))
+        if op == "cos":
+            return result
+        return self.where("oeq", x, self.constant(0.0), x, result)
+
     # Sigmoids
 
     def tanh(self, x: str) -> str:
@@ -344,6 +400,8 @@ _VECTOR_OPS: dict[str, Callable[..., str]] = {
     "log": lambda of, x: of.logarithm(x, _BASES[""]),
     "log2": lambda of, x: of.logarithm(x, _BASES["2"]),
     "log10": lambda of, x: of.logarithm(x, _BASES["10"]),
+    "sin": lambda of, x: of.trigonometric(x, "sin"),
+    "cos": lambda of, x: of.trigonometric(x, "cos"),
     "tanh": _MathWriter.tanh,
     "erf": _MathWriter.erf,
     "sigmoid": _MathWriter.sigmoid,
