@@ -7,12 +7,60 @@ Jupyter nor matplotlib is imported before something needs it.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tileworkbench.api import Jit as Jit
+    from tileworkbench.api import compile as compile
+    from tileworkbench.api import jit as jit
+    from tileworkbench.api import roofline as roofline
+    from tileworkbench.api import targets as targets
+    from tileworkbench.bench.ceilings import machine as machine
+    from tileworkbench.bench.timing import BenchResult as BenchResult
+    from tileworkbench.bench.timing import do_bench as do_bench
+    from tileworkbench.compiler.diagnostics import CompileError as CompileError
+    from tileworkbench.compiler.diagnostics import TileError as TileError
+    from tileworkbench.compiler.runtime.threads import get_num_threads as get_num_threads
+    from tileworkbench.compiler.runtime.threads import set_num_threads as set_num_threads
+    from tileworkbench.kernel import Kernel as Kernel
 
 __version__: str  # read from the installed metadata on first use
 
 # Public name -> the module that defines it.
-_EXPORTS: dict[str, str] = {}
+_EXPORTS: dict[str, str] = {
+    **dict.fromkeys(("Jit", "compile", "jit", "roofline", "targets"), "tileworkbench.api"),
+    "Kernel": "tileworkbench.kernel",
+    **dict.fromkeys(("BenchResult", "do_bench"), "tileworkbench.bench.timing"),
+    "machine": "tileworkbench.bench.ceilings",
+    **dict.fromkeys(
+        ("get_num_threads", "set_num_threads"), "tileworkbench.compiler.runtime.threads"
+    ),
+    **dict.fromkeys(
+        (
+            "ArgumentError",
+            "CheckError",
+            "CompileError",
+            "DeadlockError",
+            "DeviceAssertError",
+            "DeviceUnavailableError",
+            "Interrupted",
+            "LayoutError",
+            "OutOfBoundsError",
+            "RaceError",
+            "ResourceError",
+            "RunError",
+            "ShapeError",
+            "TileError",
+            "TileIndexError",
+            "TileRuntimeError",
+            "TileSyntaxError",
+            "TileTypeError",
+            "TileValueError",
+            "UnsupportedError",
+        ),
+        "tileworkbench.compiler.diagnostics",
+    ),
+}
 
 __all__ = ["__version__", "load_ipython_extension", "unload_ipython_extension", *_EXPORTS]
 

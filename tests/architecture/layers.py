@@ -75,14 +75,16 @@ RULES: Mapping[str, Rule] = {
     "viz.display": Rule(
         (*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets"), eager=("numpy", *_JUPYTER)
     ),
+    # The magics are sugar over the public names, so they alone of viz see layer 6.
     "viz.magics": Rule(
-        (*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets", "viz.display"),
+        (*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets", "viz.display", "api", "kernel"),
         eager=("numpy", *_JUPYTER),
         lazy=("matplotlib", "torch"),
     ),
     # 6: the public face
     "api": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "kernel": Rule(("",), eager=("numpy",), lazy=("matplotlib", "torch", *_JUPYTER)),
+    "validation": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "compat": Rule(("",), lazy=("torch",)),
     "demo": Rule(("",), eager=("numpy",), lazy=("nbclient", "nbformat", "torch")),
     ROOT: Rule(("",)),

@@ -1,0 +1,271 @@
+"""`tw.jit`, `tw.compile` and their kin: the public way from a Python function to a `Kernel`."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import ArgumentError, TileError, TileTypeError
+from tileworkbench.compiler.driver import Options, Source, compile_program, resolve_target
+from tileworkbench.compiler.frontend.function import (
+    EagerFunction,
+    PrimFunc,
+    is_lazy,
+    with_outputs,
+)
+from tileworkbench.compiler.frontend.source import FunctionSource
+from tileworkbench.compiler.ir.printer import print_program
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.target import ARCHITECTURES
+from tileworkbench.kernel import Kernel
+
+OutIdx = int | Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStatus:
+    """One target, whether this machine can run it, and why not."""
+
+    name: str
+    usable: bool
+    reason: str = ""
+
+
+def targets() -> list[TargetStatus]:
+    """Every target with what is usable on this machine and why the others are not."""
+    found = [_status(name) for name in ("cpu", "cpu:avx512", "cpu:avx2", "cpu:generic")]
+    missing = "GPU code generation is not part of this version"
+    for arch in ARCHITECTURES:
+        kind = "hip" if arch.startswith("gfx") else "cuda"
+        found.append(TargetStatus(f"{kind}:{arch}", False, missing))
+    return found
+
+
+def _status(name: str) -> TargetStatus:
+    try:
+        resolve_target(name)
+    except TileError as error:
+        return TargetStatus(name, False, error.message)
+    return TargetStatus(name, True)
+
+
+def compile(
+    func: PrimFunc,
+    out_idx: OutIdx = None,
+    execution_backend: str | None = None,
+    target: str | None = None,
+    target_host: str | None = None,
+    verbose: bool | None = None,
+    pass_configs: Mapping[str, Any] | None = None,
+    compile_flags: Sequence[str] | str | None = None,
+    *,
+    allow_alias: bool = False,
+) -> Kernel:
+    """Compile a `T.prim_func`.
+
+    `out_idx` names the tensor parameters that the call allocates and returns (negative ones count
+    from the end). `target` is a spelling of `tw.targets()`, default "auto". `allow_alias` drops the
+    check that written tensors overlap no other. `execution_backend`, `target_host`, `verbose`,
+    `pass_configs` and `compile_flags` are accepted for scripts that give them; nothing here depends
+    on them.
+
+    Raises `CompileError` kinds for a kernel that cannot be compiled.
+    """
+    if not isinstance(func, PrimFunc):
+        raise TileTypeError(
+            f"tw.compile takes a T.prim_func, not a '{type(func).__name__}'",
+            hint="decorate a function with @T.prim_func, or use @tw.jit and its .compile()",
+        )
+    program = with_outputs(func.program, out_idx)
+    return _build(program, target, func.source, Options(allow_alias))
+
+
+def _build(
+    program: Program,
+    target: str | None,
+    source: FunctionSource,
+    options: Options,
+    trace_us: float = 0.0,
+) -> Kernel:
+    where = Source(source.text, source.file, source.first_line)
+    return Kernel(
+        compile_program(
+            program, target or "auto", source=where, options=options, trace_us=trace_us
+        )
+    )
+
+
+class Jit:
+    """A kernel function compiled on demand; see `jit`.
+
+    `kernel` is the kernel of the last call or compilation, None before.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], out_idx: OutIdx, target: str | None, allow_alias: bool
+    ) -> None:
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+        self.target = target
+        self.kernel: Kernel | None = None
+        self._out_idx, self._allow_alias = out_idx, allow_alias
+        self._kernels: dict[Any, Kernel] = {}
+        self._forms: dict[Any, Kernel] = {}
+        self._eager: EagerFunction | None = None if is_lazy(fn) else EagerFunction(fn)
+        if self._eager is not None and out_idx is not None:
+            raise ArgumentError(
+                f"'{fn.__name__}': out_idx belongs to functions that return a T.prim_func",
+                hint="declare outputs with T.empty and return them",
+            )
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether the function's body is the kernel itself."""
+        return self._eager is not None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Eager: compile for these arguments where needed, run, return the outputs.
+
+        Lazy: compile and return the `Kernel`.
+        """
+        eager = self._eager
+        if eager is None:
+            self.kernel = self._compile_lazy(args, kwargs)
+            return self.kernel
+        form = None if kwargs else self._form(eager, args)
+        kernel = None if form is None else self._forms.get(form)
+        if kernel is None:
+            specialisation, run_time = eager.bind(args, kwargs)
+            kernel = self._compile_eager(eager, specialisation)
+            if form is not None and len(run_time) == len(args):
+                self._forms[form] = kernel
+            self.kernel = kernel
+            return kernel(*run_time)
+        self.kernel = kernel
+        return kernel(*args)
+
+    def _form(self, eager: EagerFunction, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """What the choice of a kernel depends on; None when the slow way must decide."""
+        parts: list[Any] = []
+        for value, kind in zip(args, eager.kinds.values(), strict=False):
+            if kind == "tensor" and hasattr(value, "shape"):
+                stride = getattr(value, "stride", None)
+                step = stride() if callable(stride) else getattr(value, "strides", None)
+                parts.append((value.dtype, tuple(value.shape), step))
+            elif kind != "scalar":
+                return None
+        return tuple(parts)
+
+    def compile(self, *args: Any, **kwargs: Any) -> Kernel:
+        """The kernel for these arguments, without running it.
+
+        Eager functions take tensors (or nothing that is not needed) positionally, or compile-time
+        arguments and `T.const` values by name.
+        """
+        eager = self._eager
+        if eager is None:
+            self.kernel = self._compile_lazy(args, kwargs)
+        else:
+            specialisation = (
+                eager.bind_shapes(args, kwargs) if args else eager.specialise(**kwargs)
+            )
+            self.kernel = self._compile_eager(eager, specialisation)
+        return self.kernel
+
+    def par_compile(
+        self, configs: Sequence[Mapping[str, Any] | tuple[Any, ...]], **_: Any
+    ) -> list[Kernel]:
+        """One kernel per configuration: a dict of keyword or a tuple of positional arguments."""
+        return [
+            self.compile(**config) if isinstance(config, Mapping) else self.compile(*config)
+            for config in configs
+        ]
+
+    def get_tir(self, *args: Any, **kwargs: Any) -> str:
+        """The front end's program for these arguments as text."""
+        return print_program(self.compile(*args, **kwargs).program)
+
+    def get_kernel_source(self, *args: Any, **kwargs: Any) -> str:
+        """The generated code for these arguments."""
+        return self.compile(*args, **kwargs).source
+
+    def _options(self, arguments: Mapping[str, Any]) -> Options:
+        shown = tuple((name, repr(value)) for name, value in arguments.items())
+        return Options(self._allow_alias, shown)
+
+    def _compile_eager(self, eager: EagerFunction, specialisation: Any) -> Kernel:
+        found = self._kernels.get(specialisation)
+        if found is None:
+            start = time.perf_counter()
+            program = eager.trace(specialisation)
+            elapsed = (time.perf_counter() - start) * 1e6
+            shown = dict(specialisation.arguments) | dict(specialisation.constants)
+            found = _build(program, self.target, eager.source, self._options(shown), elapsed)
+            self._kernels[specialisation] = found
+        return found
+
+    def _compile_lazy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kernel:
+        key = (args, tuple(sorted(kwargs.items())))
+        found = self._kernels.get(key)
+        if found is None:
+            start = time.perf_counter()
+            func = self.fn(*args, **kwargs)
+            elapsed = (time.perf_counter() - start) * 1e6
+            if not isinstance(func, PrimFunc):
+                raise TileTypeError(
+                    f"'{self.fn.__name__}' returned a '{type(func).__name__}', not a T.prim_func",
+                    hint="a function under @tw.jit is a kernel itself or returns a T.prim_func",
+                )
+            program = with_outputs(func.program, self._out_idx)
+            options = self._options(kwargs)
+            found = _build(program, self.target, func.source, options, elapsed)
+            self._kernels[key] = found
+        return found
+
+    def __repr__(self) -> str:
+        style = "eager" if self.is_eager else "lazy"
+        return f"<tw.jit {self.fn.__name__}: {style}, {len(self._kernels)} compiled>"
+
+
+def jit(
+    func: Callable[..., Any] | None = None,
+    *,
+    out_idx: OutIdx = None,
+    target: str | None = None,
+    target_host: str | None = None,
+    execution_backend: str | None = None,
+    verbose: bool | None = None,
+    pass_configs: Mapping[str, Any] | None = None,
+    debug_root_path: str | None = None,
+    compile_flags: Sequence[str] | str | None = None,
+    allow_alias: bool = False,
+) -> Any:
+    """Decorate a kernel function.
+
+    *Eager*: the body is the kernel; tensor parameters are annotated `T.Tensor`, everything else is
+    a compile-time constant; a call compiles (once per set of constants), runs and returns the
+    `T.empty` outputs. *Lazy*: the function returns a `T.prim_func`; a call compiles and returns the
+    `Kernel`. The other arguments are those of `compile`.
+    """
+    if func is None:
+        return functools.partial(_decorate, out_idx=out_idx, target=target, allow_alias=allow_alias)
+    return _decorate(func, out_idx, target, allow_alias)
+
+
+def _decorate(
+    func: Callable[..., Any], out_idx: OutIdx, target: str | None, allow_alias: bool
+) -> Jit:
+    return Jit(func, out_idx, target, allow_alias)
+
+
+def roofline(kernels: Sequence[Kernel] | Kernel) -> Any:
+    """The roofline of measured kernels (call their `.bench(...)` first) as one widget."""
+    from tileworkbench.bench.roofline import roofline_points
+    from tileworkbench.viz.widgets.roofline import RooflineWidget
+
+    listed = [kernels] if isinstance(kernels, Kernel) else list(kernels)
+    machine, points = roofline_points(listed)
+    return RooflineWidget(points, machine)

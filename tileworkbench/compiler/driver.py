@@ -1,0 +1,366 @@
+"""Source to callable: the one place that wires front end, passes, code generation and runtime together.
+
+`compile_program` takes what the front end made, runs the target's passes (verifying and recording
+a snapshot after each), generates code and links it. The result is plain data plus a callable;
+`tileworkbench.kernel.Kernel` dresses it up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Any
+
+from tileworkbench.compiler.analysis.evaluate import evaluate
+from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
+from tileworkbench.compiler.codegen.llvm import Module, generate
+from tileworkbench.compiler.diagnostics import (
+    ArgumentError,
+    CompileError,
+    DeviceUnavailableError,
+    UnsupportedError,
+    VerifyError,
+)
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
+from tileworkbench.compiler.ir.program import Program, Stage
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.stmt import Kernel, Store
+from tileworkbench.compiler.ir.tile import Copy, Fill, Reduce, Scan
+from tileworkbench.compiler.ir.verify import verify
+from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
+from tileworkbench.compiler.record import CompileRecord, Snapshot, Timing
+from tileworkbench.compiler.runtime.arguments import ArgumentBinder
+from tileworkbench.compiler.runtime.launch import Launcher
+from tileworkbench.compiler.runtime.llvm import NativeTarget, compile_assembly, native_target
+from tileworkbench.compiler.runtime.native import build_native
+from tileworkbench.compiler.runtime.parameters import DimSpec, ParameterSpec
+from tileworkbench.compiler.target import Target, parse_target
+
+_MEMORY_CACHE_SIZE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a kernel's text came from."""
+
+    text: str = ""
+    file: str = ""
+    first_line: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a caller may choose beyond the target."""
+
+    allow_alias: bool = False
+    constants: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _NativeCode:
+    """One entry of a module in the form the runtime takes."""
+
+    ir_text: str
+    entry: str
+    scratch_bytes: int
+
+
+@dataclass(slots=True)
+class _Launch:
+    """One grid: how many blocks, and what runs them."""
+
+    blocks: Expr | int
+    launcher: Launcher
+
+
+@dataclass(slots=True)
+class CompiledKernel:
+    """A compiled kernel: its record, and a call that checks its arguments before it runs.
+
+    Calling it takes one argument per parameter that is not an output, in order, and returns the
+    outputs: None, one array, or a list in the order the kernel returns them.
+    """
+
+    record: CompileRecord
+    target: Target
+    module: Module
+    binder: ArgumentBinder
+    launches: tuple[_Launch, ...]
+    native: NativeTarget
+    _outputs: tuple[int, ...] = field(default=())
+
+    def __call__(self, *args: Any) -> Any:
+        bound = self.binder.bind(args)
+        for launch in self.launches:
+            blocks = launch.blocks
+            if not isinstance(blocks, int):
+                values = dict(zip(self.binder.symbols, bound.symbols, strict=True))
+                blocks = int(evaluate(blocks, {**self._scalars(bound.slots), **values}))
+            launch.launcher(bound.slots, blocks)
+        outputs = bound.outputs
+        if not outputs:
+            return None
+        return outputs[0] if len(outputs) == 1 else [outputs[i] for i in self._outputs]
+
+    def _scalars(self, slots: list[int]) -> dict[str, int]:
+        """The integer scalar arguments by name: a grid may depend on them."""
+        params = self.record.program.params
+        return {p.name: slots[i] for i, p in enumerate(params) if isinstance(p.value, Var)}
+
+    def assembly(self) -> str:
+        """The machine's assembly text, made on request."""
+        return compile_assembly(self.module.text, self.native)
+
+
+def resolve_target(text: str) -> Target:
+    """The target of that spelling, a CPU one with this machine's level and vector width.
+
+    Raises `TileValueError` for an unknown spelling and `UnsupportedError` for a level that this
+    machine does not have.
+    """
+    target = parse_target("cpu" if text == "auto" else text)
+    if target.kind != "cpu":
+        return target
+    isa = _isa(native_target(target.arch))
+    level = isa.name.removesuffix("_vnni")
+    return replace(target, arch=level, vector_bits=isa.vector_bits, dot_int8=isa.dot_int8)
+
+
+def _isa(native: NativeTarget) -> Isa:
+    return isa_from_features(dict.fromkeys(native.features, True))
+
+
+def lower_program(program: Program, target: Target) -> tuple[Snapshot, ...]:
+    """Run every pass of `target`, verify after each, and return a snapshot per pass.
+
+    Raises `CompileError` kinds for kernels that cannot be compiled; a `VerifyError` is a bug of
+    the compiler and names the pass.
+    """
+    verify(program)
+    snapshots = []
+    current = replace(program, target=str(target))
+    for step in pipeline(target):
+        name = pass_name(step)
+        start = time.perf_counter()
+        after = step(current)
+        elapsed = (time.perf_counter() - start) * 1e6
+        if after is not current:
+            _verify_after(after, name)
+        doc = (getattr(step, "__doc__", None) or "").strip().split("\n\n")[0].replace("\n", " ")
+        snapshots.append(Snapshot(name, " ".join(doc.split()), after, after is not current, elapsed))
+        current = after
+    return tuple(snapshots)
+
+
+def _verify_after(program: Program, name: str) -> None:
+    try:
+        verify(program)
+    except VerifyError as error:
+        raise VerifyError(
+            f"pass '{name}' broke the program: {error.message}",
+            error.span,
+            hint="this is a bug in tileworkbench; please report it with the kernel",
+        ) from None
+
+
+_memory: OrderedDict[tuple[Any, ...], CompiledKernel] = OrderedDict()
+_memory_lock = Lock()
+
+
+def clear_memory_cache() -> None:
+    """Forget every kernel compiled in this process."""
+    with _memory_lock:
+        _memory.clear()
+
+
+def compile_program(
+    program: Program,
+    target: str = "auto",
+    *,
+    source: Source | None = None,
+    options: Options | None = None,
+    trace_us: float = 0.0,
+) -> CompiledKernel:
+    """Compile a TILE program for `target` and link it into this process.
+
+    An equal program from equal source compiled before is returned as it is, with
+    `record.cached == "memory"`. Raises `CompileError` kinds, `TileValueError` for an unknown
+    target and `DeviceUnavailableError` for one that nothing here can run.
+    """
+    source, options = source or Source(), options or Options()
+    resolved = resolve_target(target)
+    if resolved.kind != "cpu":
+        raise UnsupportedError(
+            f"target '{resolved}' cannot be compiled yet", hint="use target='cpu'"
+        )
+    key = (program, resolved, source.text, source.first_line, source.file, options)
+    with _memory_lock:
+        found = _memory.get(key)
+        if found is not None:
+            _memory.move_to_end(key)
+            return replace(found, record=replace(found.record, cached="memory"))
+    made = _compile(program, resolved, source, options, trace_us)
+    with _memory_lock:
+        _memory[key] = made
+        while len(_memory) > _MEMORY_CACHE_SIZE:
+            _memory.popitem(last=False)
+    return made
+
+
+class _Clock:
+    """Times the steps of a compilation."""
+
+    def __init__(self, trace_us: float) -> None:
+        self.timings = [Timing("trace", trace_us)] if trace_us else []
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.timings.append(Timing(name, (time.perf_counter() - start) * 1e6))
+
+
+def _compile(
+    program: Program, target: Target, source: Source, options: Options, trace_us: float
+) -> CompiledKernel:
+    clock = _Clock(trace_us)
+    native = native_target("native" if target.arch == _isa(native_target()).name.removesuffix("_vnni") else target.arch)
+    _check_grids(program)
+    with clock.step("passes"):
+        snapshots = lower_program(program, target)
+    lowered = snapshots[-1].program if snapshots else program
+    with clock.step("codegen"):
+        module = generate(lowered, _isa(native))
+    with clock.step("native"):
+        binder = _binder(program, options)
+        built = [
+            build_native(_NativeCode(module.text, launch.entry, module.scratch_bytes), native)
+            for launch in module.launches
+        ]
+    messages = [message for message, _ in module.assertions]
+    launches = tuple(
+        _Launch(
+            _static_blocks(launch.blocks),
+            Launcher(
+                build.function,
+                program.name,
+                binder.slot_count,
+                module.scratch_bytes,
+                assertions=messages,
+            ),
+        )
+        for launch, build in zip(module.launches, built, strict=True)
+    )
+    record = CompileRecord(
+        name=program.name,
+        target=str(parse_target("cpu") if native.level == "native" else target),
+        level=target.arch,
+        source=source.text,
+        source_file=source.file,
+        first_line=source.first_line,
+        program=program,
+        snapshots=snapshots,
+        code=module.text,
+        entry=module.launches[0].entry if module.launches else "",
+        constants=options.constants,
+        timings=tuple(clock.timings),
+        cached="disk" if built and all(build.from_cache for build in built) else "",
+    )
+    outputs = [i for i, param in enumerate(program.params) if param.output]
+    order = tuple(outputs.index(i) for i in program.returns)
+    return CompiledKernel(record, target, module, binder, launches, native, order)
+
+
+def _static_blocks(blocks: Expr) -> Expr | int:
+    number = const_int(blocks)
+    return blocks if number is None else number
+
+
+def _check_grids(program: Program) -> None:
+    """A grid that is provably empty would silently do nothing."""
+    for stmt in statements(program.body):
+        if isinstance(stmt, Kernel):
+            for extent in stmt.grid:
+                number = const_int(extent)
+                if number is not None and number <= 0:
+                    raise ArgumentError(
+                        f"'{program.name}': the grid has an extent of {number}",
+                        hint="every extent of T.Kernel must be at least 1",
+                    )
+
+
+def _binder(program: Program, options: Options) -> ArgumentBinder:
+    written = _written(program)
+    specs = [_parameter(param.value, param.output, written) for param in program.params]
+    names = [symbol.name for symbol in program.symbols]
+    return ArgumentBinder(program.name, specs, names, allow_alias=options.allow_alias)
+
+
+def _written(program: Program) -> set[Buffer]:
+    """The global buffers that some statement stores to."""
+    found: set[Buffer] = set()
+    for stmt in statements(program.body):
+        match stmt:
+            case Store(buffer=buffer):
+                found.add(buffer)
+            case Copy(dst=region) | Fill(dst=region) | Scan(dst=region):
+                found.add(region.buffer)
+            case Reduce(dst=buffer):
+                found.add(buffer)
+    return found
+
+
+def _parameter(value: Buffer | Var, output: bool, written: set[Buffer]) -> ParameterSpec:
+    if isinstance(value, Var):
+        return ParameterSpec(value.name, "scalar", str(value.dtype))
+    return ParameterSpec(
+        value.name,
+        "tensor",
+        str(value.dtype),
+        tuple(_dim(extent) for extent in value.shape),
+        tuple(_dim(stride) for stride in value.strides) or None,
+        is_output=output,
+        is_written=output or value in written,
+    )
+
+
+def _dim(extent: Expr) -> DimSpec:
+    """An extent or stride that is a constant or linear in one symbol."""
+    match extent:
+        case Const(value=number):
+            return DimSpec(int(number))
+        case Var(name):
+            return DimSpec(0, name)
+        case ir.Binary("mul", inner, Const(value=number)) | ir.Binary(
+            "mul", Const(value=number), inner
+        ):
+            found, factor = _dim(inner), int(number)
+            return DimSpec(found.constant * factor, found.symbol, found.coefficient * factor)
+        case ir.Binary("add", inner, Const(value=number)):
+            found = _dim(inner)
+            return DimSpec(found.constant + int(number), found.symbol, found.coefficient)
+        case ir.Binary("sub", inner, Const(value=number)):
+            found = _dim(inner)
+            return DimSpec(found.constant - int(number), found.symbol, found.coefficient)
+    raise CompileError(
+        "an extent must be a constant or linear in one symbol",
+        hint="pass the extent as a T.dynamic symbol of its own",
+    )
+
+
+__all__ = [
+    "CompiledKernel",
+    "DeviceUnavailableError",
+    "Options",
+    "Source",
+    "Stage",
+    "compile_program",
+    "lower_program",
+    "resolve_target",
+]

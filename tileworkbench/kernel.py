@@ -1,0 +1,331 @@
+"""`Kernel`: a compiled kernel as a user holds it: call it, look inside it, test it, measure it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.driver import CompiledKernel
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.printer import print_expr, print_program
+from tileworkbench.compiler.ir.program import Program, Stage
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.stmt import Alloc
+from tileworkbench.compiler.ir.stmt import Kernel as Grid
+from tileworkbench.compiler.record import Count, Snapshot, Timing
+
+if TYPE_CHECKING:
+    from tileworkbench.bench.timing import BenchResult
+    from tileworkbench.compiler.layout import Fragment, Layout
+    from tileworkbench.compiler.sim.simulate import SimResult
+    from tileworkbench.validation import CheckResult, Validation
+    from tileworkbench.viz.model.view import BufferLayout, KernelView
+
+
+class PassSnapshot:
+    """The program after one pass: `.name`, `.ir` (text), `.changed`, `.time_us`, `.program`."""
+
+    __slots__ = ("changed", "doc", "name", "program", "time_us")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.name, self.doc = snapshot.name, snapshot.doc
+        self.program, self.changed = snapshot.program, snapshot.changed
+        self.time_us = snapshot.time_us
+
+    @property
+    def ir(self) -> str:
+        """The program as text."""
+        return print_program(self.program)
+
+    def __repr__(self) -> str:
+        return f"<pass {self.name}: {'changed' if self.changed else 'no change'}>"
+
+
+class Passes(Sequence[PassSnapshot]):
+    """The snapshots of a compilation, by position or by name."""
+
+    def __init__(self, program: Program, snapshots: tuple[Snapshot, ...]) -> None:
+        self._program = program
+        self._snapshots = [PassSnapshot(snapshot) for snapshot in snapshots]
+
+    def __len__(self) -> int:
+        return len(self._snapshots)
+
+    def __iter__(self) -> Iterator[PassSnapshot]:
+        return iter(self._snapshots)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._snapshots[self.index(key) if isinstance(key, str) else key]
+
+    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+        """The position of a snapshot or of the pass of that name. Raises `ArgumentError`."""
+        names = [snapshot.name for snapshot in self._snapshots]
+        if not isinstance(value, str):
+            return self._snapshots.index(value, start, len(names) if stop is None else stop)
+        if value not in names:
+            near = difflib.get_close_matches(value, names, 1)
+            hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(names)}"
+            raise ArgumentError(f"there is no pass '{value}'", hint)
+        return names.index(value)
+
+    def diff(self, key: str | int) -> str:
+        """What the pass changed, as a unified diff of the IR text (empty when nothing)."""
+        at = self.index(key) if isinstance(key, str) else key
+        before = self._program if at == 0 else self._snapshots[at - 1].program
+        after = self._snapshots[at]
+        lines = difflib.unified_diff(
+            print_program(before).splitlines(),
+            after.ir.splitlines(),
+            "before",
+            f"after {after.name}",
+            lineterm="",
+        )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        changed = sum(snapshot.changed for snapshot in self._snapshots)
+        return f"<{len(self)} passes, {changed} changed>"
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Static facts of one compilation. Bytes are of one launch over global memory.
+
+    `flops` and `bytes_` have a value and the formula it comes from; the value is NaN for symbolic
+    shapes. `shared_bytes` is what a block allocates as written, `scratch_bytes` a CPU worker's
+    arena. `timings` are the steps of the compilation.
+    """
+
+    flops: Count
+    bytes_: Count
+    shared_bytes: int
+    scratch_bytes: int
+    timings: tuple[Timing, ...]
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte of compulsory traffic."""
+        return self.flops.value / self.bytes_.value if self.bytes_.value else float("inf")
+
+
+class Kernel:
+    """A compiled kernel. Calling it checks the arguments, runs it and returns its outputs."""
+
+    def __init__(self, compiled: CompiledKernel) -> None:
+        self._compiled = compiled
+        self._check: CheckResult | None = None
+        self._bench: BenchResult | None = None
+        self._roofline = False
+
+    def __call__(self, *args: Any) -> Any:
+        return self._compiled(*args)
+
+    # Facts
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self._compiled.record.name
+
+    @property
+    def target(self) -> str:
+        """The target it was compiled for."""
+        return self._compiled.record.target
+
+    @property
+    def record(self) -> Any:
+        """The `CompileRecord`: everything about the compilation as plain data."""
+        return self._compiled.record
+
+    @property
+    def program(self) -> Program:
+        """The front end's program; `print` shows it as text."""
+        return self._compiled.record.program
+
+    @cached_property
+    def grid(self) -> tuple[int | str, ...]:
+        """Blocks along x, y, z of the first launch; text where they depend on a symbol."""
+        launch = self._launch()
+        if launch is None:
+            return ()
+        numbers = [(const_int(extent), extent) for extent in launch.grid]
+        return tuple(print_expr(e) if number is None else number for number, e in numbers)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        launch = self._launch()
+        total = 1
+        for extent in launch.threads if launch else ():
+            total *= extent
+        return total
+
+    def _launch(self) -> Grid | None:
+        found = (stmt for stmt in statements(self.program.body) if isinstance(stmt, Grid))
+        return next(found, None)
+
+    @cached_property
+    def passes(self) -> Passes:
+        """One snapshot per pass."""
+        return Passes(self.program, self._compiled.record.snapshots)
+
+    @cached_property
+    def layouts(self) -> Mapping[str, Layout | Fragment]:
+        """The layout of every shared buffer and fragment, by buffer name."""
+        return {found.name: found.layout for found in self._buffer_layouts}
+
+    @cached_property
+    def _buffer_layouts(self) -> tuple[BufferLayout, ...]:
+        from tileworkbench.viz.model.view import BufferLayout
+
+        planned = [s for s in self._compiled.record.snapshots if s.program.stage is Stage.PLANNED]
+        if not planned:
+            return ()
+        return tuple(
+            BufferLayout(buffer.name, buffer.layout, _role(buffer), buffer.dtype.bytes)
+            for buffer in _allocated(planned[0].program)
+            if buffer.layout is not None
+        )
+
+    @property
+    def source(self) -> str:
+        """The generated text (LLVM IR on cpu)."""
+        return self._compiled.record.code
+
+    def get_kernel_source(self) -> str:
+        """The same as `source`."""
+        return self.source
+
+    @cached_property
+    def asm(self) -> str:
+        """The machine's assembly text."""
+        return self._compiled.assembly()
+
+    @cached_property
+    def stats(self) -> Stats:
+        """Operations, traffic, memory and compile times."""
+        from tileworkbench.compiler.analysis.cost import count_work
+
+        work = count_work(self.program)
+        shared = sum(_bytes(b) for b in _allocated(self.program) if b.scope == "shared")
+        record = self._compiled.record
+        scratch = self._compiled.module.scratch_bytes
+        return Stats(work.flops, work.bytes_, shared, scratch, record.timings)
+
+    # Tests
+
+    def simulate(self, *args: Any, stage: str = "lowered") -> SimResult:
+        """Execute the program in the simulator instead of natively.
+
+        `stage` is "tile" (the front end's program), "lowered" (after the last pass) or the name of
+        a pass. The result has `.outputs` and a `.report` of everything found wrong, with lines.
+        """
+        from tileworkbench.validation import simulate_stage
+
+        return simulate_stage(self, args, stage)
+
+    def check(
+        self,
+        reference: Callable[..., Any],
+        *args: Any,
+        rtol: float | None = None,
+        atol: float | None = None,
+    ) -> CheckResult:
+        """Compare the outputs with those of `reference(*args)`.
+
+        Raises `CheckError` on a mismatch, saying where it is and which blocks wrote it. The default
+        tolerance follows the output's dtype (see `tileworkbench.validation`).
+        """
+        from tileworkbench.validation import check_kernel
+
+        self._check = check_kernel(self, reference, args, rtol, atol)
+        return self._check
+
+    def validate(self, *args: Any) -> Validation:
+        """Simulate every snapshot on the same inputs; names the first pass that changed a result."""
+        from tileworkbench.validation import validate_passes
+
+        return validate_passes(self, args)
+
+    # Measurements
+
+    def bench(self, *args: Any, rounds: int = 0) -> BenchResult:
+        """Time calls of the kernel with these arguments; see `BenchResult`."""
+        from tileworkbench.bench.kernel import bench_kernel
+
+        self._bench = bench_kernel(self, args, rounds)
+        return self._bench
+
+    # Views
+
+    def view(self, roofline: bool = False) -> KernelView:
+        """The plain data that views are drawn from; `roofline` measures the machine if needed."""
+        from tileworkbench.viz.model.view import KernelView
+
+        stats = self.stats
+        made = KernelView(
+            record=self._compiled.record,
+            grid="x".join(map(str, self.grid)),
+            threads=self.threads,
+            shared_bytes=stats.shared_bytes,
+            scratch_bytes=stats.scratch_bytes,
+            flops=stats.flops,
+            bytes_=stats.bytes_,
+            layouts=self._buffer_layouts,
+            check=self._check,
+            bench=None if self._bench is None else self._bench.record,
+        )
+        if not roofline or self._bench is None:
+            return made
+        from tileworkbench.bench.ceilings import machine
+        from tileworkbench.bench.roofline import kernel_point
+
+        measured = machine()
+        return replace(made, machine=measured, points=(kernel_point(self, self._bench, measured),))
+
+    def show(self, view: str | None = None) -> Any:
+        """The widget of one view: card, source, passes, layouts, code or roofline."""
+        from tileworkbench.viz.display import show
+
+        return show(self.view(roofline=self._roofline or view == "roofline"), view or "card")
+
+    def save(self, path: str | Path) -> Path:
+        """Write one self-contained HTML page that needs neither a kernel nor a network."""
+        from tileworkbench.viz.page import save_html
+
+        return save_html(self.view(roofline=self._bench is not None), Path(path))
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        from tileworkbench.viz.display import mimebundle
+
+        return mimebundle(self.view(roofline=self._roofline))
+
+    def __repr__(self) -> str:
+        from tileworkbench.viz.model.text import plain_line
+
+        return plain_line(self.view())
+
+
+def _allocated(program: Program) -> list[Buffer]:
+    """The tiles a block allocates, in order."""
+    scopes = ("shared", "local.fragment")
+    found = [stmt.buffer for stmt in statements(program.body) if isinstance(stmt, Alloc)]
+    return [buffer for buffer in found if buffer.scope in scopes]
+
+
+def _role(buffer: Buffer) -> str:
+    scope = "fragment" if buffer.scope == "local.fragment" else buffer.scope
+    return f"{scope} {buffer.dtype} {'x'.join(print_expr(extent) for extent in buffer.shape)}"
+
+
+def _bytes(buffer: Buffer) -> int:
+    size = buffer.dtype.bits
+    for extent in buffer.shape:
+        size *= const_int(extent) or 1
+    return size // 8

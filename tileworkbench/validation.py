@@ -1,0 +1,207 @@
+"""Comparing a kernel with a reference, with the simulator, and its passes with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import ArgumentError, CheckError
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.viz.model.view import CheckResult
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.simulate import SimResult
+    from tileworkbench.kernel import Kernel
+
+Array = np.ndarray[Any, Any]
+
+# Relative tolerance by dtype of the output; the absolute one is the same share of the largest
+# element of the reference, so that cancellation in a long sum is not taken for an error.
+_TOLERANCE = {
+    "float64": 1e-10,
+    "float32": 1e-4,
+    "float16": 5e-3,
+    "bfloat16": 2e-2,
+}
+_TOLERANCE_SMALL_FLOAT = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """The outcome of `validate`: every stage in order with its largest deviation from the first.
+
+    `first_wrong` names the pass after which a result differs, None when there is none.
+    """
+
+    stages: tuple[tuple[str, float], ...]
+    first_wrong: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether all stages agree."""
+        return self.first_wrong is None
+
+    def __str__(self) -> str:
+        if self.first_wrong is None:
+            return f"all {len(self.stages)} stages agree"
+        return f"the result changes after pass '{self.first_wrong}'"
+
+
+def simulate_stage(kernel: Kernel, args: Sequence[Any], stage: str) -> SimResult:
+    """Run one stage of `kernel` in the simulator: "tile", "lowered" or a pass name."""
+    if stage == "tile":
+        program = kernel.program
+    elif stage == "lowered":
+        program = kernel.passes[-1].program
+    else:
+        program = kernel.passes[stage].program
+    return _simulate(kernel.program, program, args)
+
+
+def _simulate(origin: Program, program: Program, args: Sequence[Any]) -> SimResult:
+    from tileworkbench.compiler.sim.arguments import solve_symbols
+    from tileworkbench.compiler.sim.simulate import simulate
+
+    passed = [param for param in origin.params if not param.output]
+    if len(args) != len(passed):
+        raise ArgumentError(f"'{origin.name}' takes {len(passed)} arguments, got {len(args)}")
+    named = {param.name: value for param, value in zip(passed, args, strict=True)}
+    return simulate(program, named, solve_symbols(origin, named, {}))
+
+
+def validate_passes(kernel: Kernel, args: Sequence[Any]) -> Validation:
+    """Simulate the front end's program and every snapshot on the same arguments."""
+    first = _results(kernel, _simulate(kernel.program, kernel.program, args))
+    stages = [("tile", 0.0)]
+    wrong: str | None = None
+    for snapshot in kernel.passes:
+        if not snapshot.changed:
+            continue
+        found = _results(kernel, _simulate(kernel.program, snapshot.program, args))
+        worst = max((_deviation(a, b) for a, b in zip(found, first, strict=True)), default=0.0)
+        stages.append((snapshot.name, worst))
+        if wrong is None and worst > 1.0:
+            wrong = snapshot.name
+    return Validation(tuple(stages), wrong)
+
+
+def _results(kernel: Kernel, result: SimResult) -> list[tuple[Array, str]]:
+    """Every tensor after a run, in the order of the parameters, with its dtype."""
+    tensors = [p.value for p in kernel.program.params if isinstance(p.value, Buffer)]
+    return [(_wide(result.arrays[b.name]).reshape(-1), str(b.dtype)) for b in tensors]
+
+
+def _deviation(found: tuple[Array, str], expected: tuple[Array, str]) -> float:
+    """The largest error in units of the dtype's tolerance."""
+    (a, dtype), (b, _) = found, expected
+    allowed = _allowed(b, dtype, None, None)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    if same.all():
+        return 0.0
+    error = np.where(same, 0.0, np.abs(a - b))
+    error = np.where(np.isnan(error), np.inf, error)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.max(np.where(error == 0, 0.0, error / allowed)))
+
+
+def check_kernel(
+    kernel: Kernel,
+    reference: Callable[..., Any],
+    args: Sequence[Any],
+    rtol: float | None,
+    atol: float | None,
+) -> CheckResult:
+    """Run `kernel` and `reference` and compare every output. Raises `CheckError`."""
+    outputs = _listed(kernel(*args))
+    params = [param.value for param in kernel.program.params]
+    returned = [params[index] for index in kernel.program.returns]
+    if not outputs:
+        raise ArgumentError(
+            f"'{kernel.name}' returns nothing to check",
+            hint="declare outputs with T.empty or out_idx",
+        )
+    expected = _listed(reference(*args))
+    if len(expected) != len(outputs):
+        raise ArgumentError(
+            f"'{kernel.name}' returns {len(outputs)} outputs, the reference {len(expected)}"
+        )
+    worst, limit = 0.0, 0.0
+    for buffer, got, want in zip(returned, outputs, expected, strict=True):
+        dtype = str(buffer.dtype)
+        error, allowed = _compare(kernel, buffer.name, dtype, _wide(got), _wide(want), rtol, atol)
+        worst, limit = max(worst, error), max(limit, allowed)
+    name = getattr(reference, "__name__", "") or type(reference).__name__
+    return CheckResult(True, worst, limit, name)
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _wide(value: Any) -> Array:
+    """Any array as float64 numpy (exact for every dtype we have but large int64)."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.double().numpy() if value.dtype.is_floating_point else value.numpy()
+    return np.asarray(value).astype(np.float64)
+
+
+def _allowed(want: Array, dtype: str, rtol: float | None, atol: float | None) -> Array:
+    if rtol is None:
+        default = _TOLERANCE_SMALL_FLOAT if dtype.startswith("float8") else 0.0
+        rtol = _TOLERANCE.get(dtype, default)
+    finite = np.abs(want[np.isfinite(want)])
+    if atol is None:
+        atol = rtol * float(finite.max()) if finite.size else 0.0
+    return np.asarray(atol + rtol * np.abs(want))
+
+
+def _compare(
+    kernel: Kernel,
+    name: str,
+    dtype: str,
+    got: Array,
+    want: Array,
+    rtol: float | None,
+    atol: float | None,
+) -> tuple[float, float]:
+    """(largest error, largest tolerance) of one output. Raises `CheckError`."""
+    if got.shape != want.shape:
+        raise CheckError(
+            f"output '{name}' of '{kernel.name}' has shape {got.shape}, the reference {want.shape}"
+        )
+    allowed = _allowed(want, dtype, rtol, atol)
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    with np.errstate(invalid="ignore"):
+        error = np.where(same, 0.0, np.abs(got - want))
+    bad = ~(error <= allowed)
+    if bad.any():
+        raise _mismatch(kernel, name, got, want, error, bad)
+    return float(error.max(initial=0.0)), float(allowed.max(initial=0.0))
+
+
+def _mismatch(
+    kernel: Kernel, name: str, got: Array, want: Array, error: Array, bad: Array
+) -> CheckError:
+    """What differs and where: the count, the first element, the worst, and the box they lie in."""
+    first = tuple(int(i) for i in np.argwhere(bad)[0])
+    ranked = np.where(bad, np.where(np.isnan(error), np.inf, error), -1.0)
+    worst = tuple(int(i) for i in np.unravel_index(int(ranked.argmax()), bad.shape))
+    places = np.argwhere(bad)
+    box = ", ".join(
+        f"{low}:{high + 1}" for low, high in zip(places.min(0), places.max(0), strict=True)
+    )
+    at = ", ".join(map(str, first))
+    return CheckError(
+        f"'{kernel.name}' disagrees with the reference in {int(bad.sum())} of {bad.size} elements "
+        f"of '{name}': first at [{at}], where it is {got[first]:.6g} instead of {want[first]:.6g}; "
+        f"largest error {error[worst]:.3g} at [{', '.join(map(str, worst))}]; "
+        f"all of them lie in [{box}]",
+        hint="k.validate(*args) tells whether a pass broke it, k.simulate(*args) what is wrong",
+    )
