@@ -1,0 +1,1 @@
+"""What a notebook shows: models (pure functions), widgets (traits) and static pages."""

@@ -1,0 +1,65 @@
+"""How a kernel shows itself: `mimebundle` for a cell's last expression, `show` for one view."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.viz.model.bundle import Bundle, make_bundle, wants_widgets
+from tileworkbench.viz.model.card import card_html, layouts_html, tabs
+from tileworkbench.viz.model.text import plain_line
+from tileworkbench.viz.model.view import KernelView
+
+if TYPE_CHECKING:
+    from tileworkbench.viz.widgets.base import ViewWidget
+
+VIEWS = ("card", "source", "passes", "diff", "layouts", "code", "roofline")
+
+
+def mimebundle(view: KernelView, name: str | None = None) -> Bundle:
+    """An output ``(data, metadata)`` of a view (the card): widget where wanted, HTML, plain text.
+
+    Raises:
+        ArgumentError: as for `show`.
+    """
+    if name in (None, "card") and not wants_widgets():
+        return make_bundle(plain_line(view), card_html(view), None)
+    return show(view, name or "card")._repr_mimebundle_()
+
+
+def show(view: KernelView, which: str = "card") -> ViewWidget:
+    """The widget of one view: a name of `VIEWS`, ``passes:PASS`` or ``layouts:BUFFER``.
+
+    Raises:
+        ArgumentError: no such view, pass or buffer, or the kernel has nothing to show there.
+    """
+    name, _, selected = which.partition(":")
+    name = "passes" if name == "diff" else name
+    if name not in VIEWS:
+        raise ArgumentError(f"'{name}' is not a view", f"choose one of {', '.join(VIEWS)}")
+    if name not in tabs(view):
+        hint = "measure the kernel first" if name == "roofline" else None
+        raise ArgumentError(f"'{view.record.name}' has nothing to show in '{name}'", hint)
+    try:
+        return _make(view, name, selected)
+    except ValueError as error:
+        raise ArgumentError(str(error)) from None
+
+
+def _make(view: KernelView, name: str, selected: str) -> ViewWidget:
+    # Importing ipywidgets costs more than drawing a card, so only a shown widget pays for it.
+    if name == "passes":
+        from tileworkbench.viz.widgets.passes import PassesWidget
+
+        return PassesWidget(view, selected)
+    if name == "layouts":
+        from tileworkbench.viz.widgets.layouts import LayoutsWidget
+
+        return LayoutsWidget(view.layouts, plain_line(view), lambda: layouts_html(view), selected)
+    if name == "roofline" and view.machine is not None:
+        from tileworkbench.viz.widgets.roofline import RooflineWidget
+
+        return RooflineWidget(view.points, view.machine)
+    from tileworkbench.viz.widgets.card import CardWidget
+
+    return CardWidget(view, name)

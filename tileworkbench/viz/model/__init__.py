@@ -1,0 +1,1 @@
+"""From records to view-models: small dictionaries and typed byte buffers, without Jupyter."""

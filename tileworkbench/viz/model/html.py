@@ -1,0 +1,85 @@
+"""HTML that survives JupyterLab's sanitiser: inline styles, tables, <details> and data-URI images.
+
+Scripts, style sheets, inline SVG and ids are stripped there, so none is ever written. Colours are
+readable on a light and on a dark ground, because an image of the theme is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+MONO = "font-family:ui-monospace,Menlo,Consolas,monospace"
+FAINT = "color:#8a8a8a"
+LINE = "rgba(128,128,128,0.35)"
+GOOD, WARN, BAD, ACCENT = "#2e9e5b", "#c77700", "#d3302f", "#2f80c9"
+
+
+def text(value: object) -> str:
+    """`value` as text: whatever a user wrote is data, never markup."""
+    return escape(str(value), quote=True)
+
+
+def tag(name: str, style: str, *content: str, **attributes: str) -> str:
+    """One element; `content` is HTML already, attribute values are escaped here."""
+    named = "".join(f' {key}="{escape(value, quote=True)}"' for key, value in attributes.items())
+    styled = f' style="{style}"' if style else ""
+    return f"<{name}{styled}{named}>{''.join(content)}</{name}>"
+
+
+def chip(label: str, colour: str = "#8a8a8a", title: str = "") -> str:
+    """A small rounded label."""
+    style = (
+        f"display:inline-block;border:1px solid {colour};color:{colour};border-radius:9px;"
+        "padding:0 7px;margin-right:4px;font-size:11px;line-height:16px"
+    )
+    attributes = {"title": title} if title else {}
+    return tag("span", style, text(label), **attributes)
+
+
+def panel(*content: str) -> str:
+    """The frame around a card."""
+    style = (
+        f"border:1px solid {LINE};border-radius:6px;padding:10px 14px;max-width:920px;"
+        "font-size:13px;line-height:1.5"
+    )
+    return tag("div", style, *content)
+
+
+def details(summary: str, *content: str, note: str = "") -> str:
+    """A section that opens on a click; `summary` and `note` are text."""
+    head = tag("b", "", text(summary))
+    if note:
+        head += tag("span", f"{FAINT};margin-left:8px", text(note))
+    body = tag("div", "margin:6px 0 4px 14px", *content)
+    return tag("details", "margin-top:6px", tag("summary", "cursor:pointer", head), body)
+
+
+def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
+    """A borderless table of HTML cells, aligned left; `heads` are text."""
+    row_style = "background:transparent;border:none"
+    cell = "padding:1px 18px 1px 0;text-align:left;vertical-align:top;border:none"
+    parts = []
+    if heads:
+        cells = (tag("th", f"{cell};{FAINT};font-weight:normal", text(head)) for head in heads)
+        parts.append(tag("tr", row_style, *cells))
+    for row in rows:
+        parts.append(tag("tr", row_style, *(tag("td", cell, value) for value in row)))
+    style = "border-collapse:collapse;border:none;margin:6px 0;table-layout:auto;font-size:13px"
+    return tag("table", style, "".join(parts))
+
+
+def code_block(lines: Iterable[str]) -> str:
+    """Preformatted text; `lines` are HTML."""
+    style = (
+        f"{MONO};font-size:12px;line-height:1.4;overflow:auto;max-height:420px;margin:0;"
+        "background-color:rgba(128,128,128,0.08);border-radius:4px;padding:6px 10px;"
+        "white-space:pre;text-align:left"
+    )
+    return tag("pre", style, "\n".join(lines))
+
+
+def image(address: str, alt: str, width: int, height: int) -> str:
+    """An image from a ``data:`` address, in CSS pixels."""
+    size = f'width="{width}" height="{height}" style="margin:4px 0;max-width:100%"'
+    return f'<img src="{text(address)}" alt="{text(alt)}" {size}>'

@@ -1,0 +1,196 @@
+"""The roofline: what this machine could do at a kernel's arithmetic intensity, and what it did.
+
+Model: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009: attainable = min(peak,
+intensity x bandwidth), one roof per memory level whose bytes were counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tileworkbench.viz.model.text import format_count
+
+BANDWIDTH = "GB/s"
+PEAK = "GFLOP/s"
+TOLERANCE = 1.05  # a point further above its roof is a mistake in the measurement
+_CLOSE, _FAR = 0.8, 0.4  # fractions of attainable that call for different advice
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """One measured limit.
+
+    `name` is a memory level (``L1``, ``DRAM``) when `unit` is ``GB/s`` and an element type
+    (``float32``) when it is ``GFLOP/s``; `threads` is how many threads reached `value`.
+    """
+
+    name: str
+    value: float
+    unit: Literal["GB/s", "GFLOP/s"]
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A host and its ceilings. `note` says how they were measured."""
+
+    name: str
+    ceilings: tuple[Ceiling, ...]
+    note: str = ""
+
+    @property
+    def threads(self) -> int:
+        """The most threads any ceiling was measured with."""
+        return max((ceiling.threads for ceiling in self.ceilings), default=1)
+
+    def find(self, name: str, unit: str, threads: int = 0) -> Ceiling | None:
+        """The ceiling for a level or element type with `threads` threads (0: the most measured).
+
+        A count between two measured ones takes the higher: that roof still holds.
+        """
+        same = [c for c in self.ceilings if c.name == name and c.unit == unit]
+        same.sort(key=lambda ceiling: ceiling.threads)
+        above = [c for c in same if threads and c.threads >= threads]
+        return above[0] if above else same[-1] if same else None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measured kernel: floating-point operations, bytes moved at `level`, microseconds.
+
+    `dtype` picks the peak, `threads` (0: all) the ceilings it is held against.
+    """
+
+    name: str
+    flops: float
+    bytes_: float
+    time_us: float
+    dtype: str
+    level: str
+    threads: int = 0
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte; infinite for a kernel that moves nothing."""
+        return self.flops / self.bytes_ if self.bytes_ else float("inf")
+
+    @property
+    def gflops(self) -> float:
+        """GFLOP/s."""
+        return self.flops / self.time_us / 1e3
+
+    @property
+    def gbytes(self) -> float:
+        """GB/s at `level`."""
+        return self.bytes_ / self.time_us / 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a point's place under its roof says.
+
+    `attainable` is in `unit`; `fraction` is achieved over attainable; `wrong` marks a point above
+    its roof, which no kernel can reach. Without the needed ceilings `attainable` is 0.
+    """
+
+    bound: Literal["memory", "compute", "unknown"]
+    attainable: float
+    fraction: float
+    unit: str
+    sentence: str
+    next_step: str
+    wrong: bool = False
+
+
+def judge(point: Point, machine: Machine) -> Verdict:
+    """Compare a point with the roof over it."""
+    bandwidth = machine.find(point.level, BANDWIDTH, point.threads)
+    peak = machine.find(point.dtype, PEAK, point.threads)
+    if bandwidth is None or (peak is None and point.flops):
+        missing = f"bandwidth of '{point.level}'" if bandwidth is None else f"'{point.dtype}' peak"
+        sentence = f"The {missing} has not been measured on this machine, so no roof is known."
+        return Verdict("unknown", 0.0, 0.0, PEAK, sentence, "Measure the machine's ceilings again.")
+    if peak is None or not point.flops:
+        return _judge_traffic(point, bandwidth)
+    slope = point.intensity * bandwidth.value
+    memory = slope < peak.value
+    attainable = min(slope, peak.value)
+    fraction = point.gflops / attainable
+    ridge = peak.value / bandwidth.value
+    side = "left" if memory else "right"
+    roof = f"{point.level} bandwidth" if memory else f"{point.dtype} peak"
+    sentence = (
+        f"Bound by {'memory' if memory else 'compute'}: at {_short(point.intensity)} FLOP/B it is "
+        f"{side} of the ridge at {_short(ridge)}, and reaches {format_percent(fraction)} of the "
+        f"{format_rate(attainable, PEAK)} that the {roof} allows."
+    )
+    bound: Literal["memory", "compute"] = "memory" if memory else "compute"
+    return _finish(bound, attainable, fraction, PEAK, sentence, point)
+
+
+def _judge_traffic(point: Point, bandwidth: Ceiling) -> Verdict:
+    """A kernel without arithmetic is held against bandwidth alone."""
+    fraction = point.gbytes / bandwidth.value
+    sentence = (
+        f"Bound by memory: it does no floating-point work, and reaches {format_percent(fraction)} "
+        f"of the {format_rate(bandwidth.value, BANDWIDTH)} of {point.level} bandwidth."
+    )
+    return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point)
+
+
+def _finish(
+    bound: Literal["memory", "compute"],
+    attainable: float,
+    fraction: float,
+    unit: str,
+    sentence: str,
+    point: Point,
+) -> Verdict:
+    if fraction > TOLERANCE:
+        sentence = (
+            f"This point lies {format_percent(fraction - 1)} above its roof, which is impossible: "
+            "a count of FLOPs or bytes, the time or a ceiling is wrong. This is an error of "
+            "tileworkbench."
+        )
+        step = "Please report it; do not trust this measurement."
+        return Verdict(bound, attainable, fraction, unit, sentence, step, wrong=True)
+    return Verdict(bound, attainable, fraction, unit, sentence, _advise(bound, fraction, point))
+
+
+def _advise(bound: str, fraction: float, point: Point) -> str:
+    """The next thing worth trying."""
+    if fraction < _FAR:
+        return (
+            "Far below its roof, so something else costs time: look at vectorisation in the "
+            "passes, the number of blocks against threads, and launch overhead on small inputs."
+        )
+    if bound == "memory":
+        if fraction > _CLOSE:
+            return (
+                f"{point.level} traffic is all there is: move fewer bytes per FLOP with larger "
+                "tiles, a fused neighbour or a narrower element type."
+            )
+        return (
+            f"Get closer to the {point.level} roof: contiguous accesses, wider vectors and more "
+            "blocks than threads."
+        )
+    if fraction > _CLOSE:
+        return "Close to the peak: only less arithmetic or a faster element type will help."
+    return (
+        "Feed the arithmetic better: larger tiles per block, a K tile that stays in L1, and enough "
+        "independent accumulators."
+    )
+
+
+def format_rate(value: float, unit: str) -> str:
+    """``51.2 GFLOP/s``, ``1.3 TFLOP/s``, ``640 MB/s`` from a number in giga-units."""
+    return f"{format_count(value * 1e9).replace(' ', ' ')}{unit[1:]}"
+
+
+def _short(number: float) -> str:
+    return f"{number:.2g}" if number < 10 else f"{number:.0f}"
+
+
+def format_percent(fraction: float) -> str:
+    return f"{fraction * 100:.2g} %" if fraction < 0.1 else f"{fraction * 100:.0f} %"

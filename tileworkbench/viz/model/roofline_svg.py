@@ -1,0 +1,260 @@
+"""The roofline drawn as SVG: one drawing for the widget, the static card and the saved page."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from tileworkbench.viz.model.roofline import (
+    BANDWIDTH,
+    PEAK,
+    Ceiling,
+    Machine,
+    Point,
+    Verdict,
+    format_rate,
+    judge,
+)
+
+Colours = Mapping[str, str]
+
+# In the widget the colours follow JupyterLab's theme; in an image nothing can, so it has a ground.
+THEMED: Colours = {
+    "ground": "none",
+    "halo": "var(--jp-layout-color1, #fff)",
+    "text": "var(--jp-ui-font-color1, #222)",
+    "faint": "var(--jp-ui-font-color2, #666)",
+    "grid": "var(--jp-border-color2, #ddd)",
+    "roof": "var(--jp-ui-font-color1, #222)",
+    "other": "var(--jp-ui-font-color3, #999)",
+    "point": "#0f7fbf",
+    "wrong": "#d3302f",
+}
+PAPER: Colours = {
+    "ground": "#ffffff",
+    "halo": "#ffffff",
+    "text": "#222222",
+    "faint": "#666666",
+    "grid": "#e4e4e4",
+    "roof": "#222222",
+    "other": "#a0a0a0",
+    "point": "#0f7fbf",
+    "wrong": "#d3302f",
+}
+WIDTH, HEIGHT = 680, 400
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 14, 44
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+_LABEL_GAP = 13.0  # pixels between two labels' base lines
+
+
+@dataclass(slots=True)
+class _Axes:
+    """Log-log axes over whole decades, in pixels."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    labels: list[tuple[float, float]] = field(default_factory=list)
+
+    def at(self, intensity: float, rate: float) -> tuple[float, float]:
+        across = (math.log10(intensity) - self.x[0]) / (self.x[1] - self.x[0])
+        up = (math.log10(rate) - self.y[0]) / (self.y[1] - self.y[0])
+        return (
+            _LEFT + across * (WIDTH - _LEFT - _RIGHT),
+            HEIGHT - _BOTTOM - up * (HEIGHT - _TOP - _BOTTOM),
+        )
+
+    def free(self, x: float, y: float) -> bool:
+        """Whether a label fits at a place; if so the place is taken."""
+        taken = any(abs(y - v) < _LABEL_GAP and abs(x - u) < 150 for u, v in self.labels)
+        if not taken:
+            self.labels.append((x, y))
+        return not taken
+
+
+def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = PAPER) -> str:
+    """A complete ``<svg>`` element; all names in it are escaped."""
+    drawn = [point for point in points if point.flops and math.isfinite(point.intensity)]
+    judged = [(point, judge(point, machine)) for point in drawn]
+    axes = _axes(drawn, machine)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+        f'height="{HEIGHT}" role="img" font-family="{_FONT}" font-size="11" '
+        f'paint-order="stroke" stroke-linejoin="round">',
+        f"<title>Roofline of {escape(machine.name)}</title>",
+        f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{colours["ground"]}"/>',
+        *_grid(axes, colours),
+        *_roofs(axes, machine, drawn, colours),
+        *(_point(axes, point, verdict, colours) for point, verdict in judged),
+        "</svg>",
+    ]
+    return "".join(parts)
+
+
+def roofline_image(points: Sequence[Point], machine: Machine) -> str:
+    """The drawing as a ``data:`` address for an ``<img>``."""
+    svg = roofline_svg(points, machine, PAPER)
+    return f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode('ascii')}"
+
+
+def _axes(points: Sequence[Point], machine: Machine) -> _Axes:
+    """Whole decades around every ridge and every point."""
+    bandwidths = [c.value for c in machine.ceilings if c.unit == BANDWIDTH]
+    peaks = [c.value for c in machine.ceilings if c.unit == PEAK]
+    xs = [point.intensity for point in points] or [1.0]
+    ys = [point.gflops for point in points] + peaks or [1.0]
+    if bandwidths and peaks:
+        xs += [min(peaks) / max(bandwidths), max(peaks) / min(bandwidths)]
+    low_x, high_x = _decades(min(xs) / 2, max(xs) * 4)
+    low_y, high_y = _decades(min(ys) / 2, max(ys) * 1.5)
+    if bandwidths:
+        # The slowest roof enters on the left edge, or the bottom is one decade below the points.
+        low_y = max(low_y - 1, math.floor(math.log10(min(bandwidths)) + low_x))
+        low_y = min(low_y, math.floor(math.log10(min(ys) / 1.5)))
+    return _Axes((low_x, high_x), (low_y, high_y))
+
+
+def _decades(low: float, high: float) -> tuple[int, int]:
+    start, stop = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    return start, max(stop, start + 1)
+
+
+def _grid(axes: _Axes, colours: Colours) -> list[str]:
+    bottom, left = HEIGHT - _BOTTOM, _LEFT
+    parts = []
+    for decade in range(int(axes.x[0]), int(axes.x[1]) + 1):
+        x = axes.at(10.0**decade, 10 ** axes.y[0])[0]
+        parts.append(_line(x, _TOP, x, bottom, colours["grid"], 1))
+        parts.append(_text(x, bottom + 15, _power(decade), colours["faint"], "middle"))
+    for decade in range(int(axes.y[0]), int(axes.y[1]) + 1):
+        y = axes.at(10 ** axes.x[0], 10.0**decade)[1]
+        parts.append(_line(left, y, WIDTH - _RIGHT, y, colours["grid"], 1))
+        parts.append(_text(left - 7, y + 4, _power(decade), colours["faint"], "end"))
+    middle = (_LEFT + WIDTH - _RIGHT) / 2
+    parts.append(
+        _text(middle, HEIGHT - 8, "arithmetic intensity (FLOP/B)", colours["text"], "middle")
+    )
+    middle = (HEIGHT - _BOTTOM + _TOP) / 2
+    turn = f' transform="rotate(-90 14 {middle:.0f})"'
+    parts.append(_text(14, middle, PEAK, colours["text"], "middle", turn))
+    return parts
+
+
+def _power(decade: int) -> str:
+    return (
+        f"{10.0**decade:g}"
+        if -3 <= decade <= 3
+        else f"{10 ** (decade % 3)}{'kMG'[decade // 3 - 1]}"
+    )
+
+
+def _roofs(axes: _Axes, machine: Machine, points: Sequence[Point], colours: Colours) -> list[str]:
+    """All ceilings; those that some point is held against stand out and are labelled first."""
+    used = {
+        ceiling
+        for point in points
+        for ceiling in (
+            machine.find(point.level, BANDWIDTH, point.threads),
+            machine.find(point.dtype, PEAK, point.threads),
+        )
+    }
+    order = sorted(machine.ceilings, key=lambda c: (c not in used, -c.threads, -c.value))
+    lines, labels = [], []
+    for ceiling in order:
+        strong = ceiling in used or not points
+        draw = _slope if ceiling.unit == BANDWIDTH else _flat
+        line, label = draw(axes, machine, ceiling, colours["roof" if strong else "other"])
+        lines.append(line)
+        labels.append(label)
+    halo = f'<g stroke="{colours["halo"]}" stroke-width="3">'
+    return [*lines[::-1], halo, *labels, "</g>"]
+
+
+def _name(ceiling: Ceiling) -> str:
+    threads = "1 thread" if ceiling.threads == 1 else f"{ceiling.threads} threads"
+    return f"{ceiling.name} {format_rate(ceiling.value, ceiling.unit)}, {threads}"
+
+
+def _style(machine: Machine, ceiling: Ceiling) -> str:
+    return "" if ceiling.threads == machine.threads else ' stroke-dasharray="5 4" opacity="0.6"'
+
+
+def _slope(axes: _Axes, machine: Machine, ceiling: Ceiling, colour: str) -> tuple[str, str]:
+    """A bandwidth: from the left or bottom edge up to the highest peak of as many threads."""
+    peaks = [c.value for c in machine.ceilings if c.unit == PEAK and c.threads == ceiling.threads]
+    top = max(peaks, default=10.0 ** axes.y[1])
+    start = max(10.0 ** axes.x[0], 10.0 ** axes.y[0] / ceiling.value)
+    stop = min(10.0 ** axes.x[1], top / ceiling.value)
+    x1, y1 = axes.at(start, start * ceiling.value)
+    x2, y2 = axes.at(stop, stop * ceiling.value)
+    style, title = _style(machine, ceiling), f"<title>{escape(_name(ceiling))}</title>"
+    line = _line(x1, y1, x2, y2, colour, 1.6, style, title)
+    angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
+    x, y = x1 + 0.06 * (x2 - x1) + 6, y1 + 0.06 * (y2 - y1)
+    # Labels of parallel slopes are compared by their distance from the diagonal.
+    across = (y - x * math.tan(math.radians(angle))) * math.cos(math.radians(angle))
+    if x2 - x1 < 60 or not axes.free(-1e4, across):
+        return line, ""
+    turn = f' transform="rotate({angle:.1f} {x:.1f} {y:.1f}) translate(0 -4)"'
+    return line, _text(x, y, _name(ceiling), colour, "start", turn)
+
+
+def _flat(axes: _Axes, machine: Machine, ceiling: Ceiling, colour: str) -> tuple[str, str]:
+    """A peak: from the fastest roof of as many threads to the right edge."""
+    roofs = [c for c in machine.ceilings if c.unit == BANDWIDTH and c.threads == ceiling.threads]
+    fastest = max((c.value for c in roofs), default=ceiling.value / 10 ** axes.x[0])
+    start = max(10.0 ** axes.x[0], ceiling.value / fastest)
+    x1, y = axes.at(start, ceiling.value)
+    x2 = float(WIDTH - _RIGHT)
+    style, title = _style(machine, ceiling), f"<title>{escape(_name(ceiling))}</title>"
+    line = _line(x1, y, x2, y, colour, 1.6, style, title)
+    if not axes.free(x2, y):
+        return line, ""
+    return line, _text(x2 - 4, y - 5, _name(ceiling), colour, "end")
+
+
+def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours) -> str:
+    x, y = axes.at(point.intensity, point.gflops)
+    colour = colours["wrong" if verdict.wrong else "point"]
+    label = f"{point.name}: {format_rate(point.gflops, PEAK)}"
+    if verdict.attainable:
+        label += f", {verdict.fraction * 100:.0f} %"
+    title = f"<title>{escape(f'{label} of attainable. {verdict.sentence}')}</title>"
+    parts = []
+    if verdict.attainable:
+        roof = axes.at(point.intensity, verdict.attainable)[1]
+        parts.append(_line(x, y, x, roof, colour, 1, ' stroke-dasharray="2 3"'))
+    parts.append(
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5" fill="{colour}" stroke="#ffffff" '
+        f'stroke-width="1.5" data-point="{escape(point.name)}">{title}</circle>'
+    )
+    right = x > WIDTH - 190
+    place = (x - 10, "end") if right else (x + 10, "start")
+    halo = f' font-weight="600" stroke="{colours["halo"]}" stroke-width="3"'
+    parts.append(_text(place[0], y + 14, label, colour, place[1], halo))
+    return "".join(parts)
+
+
+def _line(
+    x1: float,
+    y1: float,
+    x2: float,
+    y2: float,
+    colour: str,
+    width: float,
+    style: str = "",
+    inner: str = "",
+) -> str:
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
+        f'stroke-width="{width}"{style}>{inner}</line>'
+    )
+
+
+def _text(x: float, y: float, text: str, colour: str, anchor: str, style: str = "") -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}"{style}>'
+        f"{escape(text)}</text>"
+    )

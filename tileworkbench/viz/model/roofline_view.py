@@ -1,0 +1,95 @@
+"""The roofline as a view: for the widget, for readers without a kernel, and as a line of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tileworkbench.viz.model import html
+from tileworkbench.viz.model.roofline import (
+    PEAK,
+    Machine,
+    Point,
+    format_percent,
+    format_rate,
+    judge,
+)
+from tileworkbench.viz.model.roofline_svg import HEIGHT, THEMED, WIDTH, roofline_image, roofline_svg
+from tileworkbench.viz.model.text import format_time
+
+
+def roofline_model(points: Sequence[Point], machine: Machine) -> dict[str, Any]:
+    """What the widget shows: the drawing, a verdict per point and the table of ceilings."""
+    rows = []
+    for point in points:
+        verdict = judge(point, machine)
+        rate = verdict.unit == PEAK
+        rows.append(
+            {
+                "name": point.name,
+                "level": point.level,
+                "dtype": point.dtype,
+                "time": format_time(point.time_us),
+                "achieved": format_rate(point.gflops if rate else point.gbytes, verdict.unit),
+                "attainable": format_rate(verdict.attainable, verdict.unit),
+                "percent": format_percent(verdict.fraction),
+                "fraction": verdict.fraction,
+                "bound": verdict.bound,
+                "sentence": verdict.sentence,
+                "next": verdict.next_step,
+                "wrong": verdict.wrong,
+            }
+        )
+    return {
+        "machine": machine.name,
+        "note": machine.note,
+        "svg": roofline_svg(points, machine, THEMED),
+        "points": rows,
+        "ceilings": ceiling_table(machine),
+    }
+
+
+def ceiling_table(machine: Machine) -> dict[str, Any]:
+    """Ceilings as rows, one column per number of threads."""
+    counts = sorted({ceiling.threads for ceiling in machine.ceilings})
+    names = list(dict.fromkeys((c.name, c.unit) for c in machine.ceilings))
+    values = {(c.name, c.unit, c.threads): c.value for c in machine.ceilings}
+    return {
+        "columns": [f"{count} thread{'s' if count > 1 else ''}" for count in counts],
+        "rows": [
+            {
+                "name": name,
+                "values": [
+                    format_rate(values[name, unit, count], unit)
+                    if (name, unit, count) in values
+                    else "–"
+                    for count in counts
+                ],
+            }
+            for name, unit in names
+        ],
+    }
+
+
+def roofline_line(points: Sequence[Point]) -> str:
+    """One line of plain text, without measurements."""
+    names = ", ".join(dict.fromkeys(point.name for point in points))
+    return " ".join(f"<Roofline {names or 'without points'}>".split())
+
+
+def roofline_section(points: Sequence[Point], machine: Machine) -> str:
+    """The drawing and a sentence per point; measured, so only for outputs nobody compares."""
+    address = roofline_image(points, machine)
+    parts = [html.image(address, f"roofline of {machine.name}", WIDTH, HEIGHT)]
+    for point in points:
+        verdict = judge(point, machine)
+        style = f"color:{html.BAD};font-weight:600" if verdict.wrong else ""
+        name = html.tag("b", html.MONO, html.text(point.name))
+        sentence = html.text(f" {verdict.sentence} {verdict.next_step}")
+        parts.append(html.tag("div", style, name, sentence))
+    return "".join(parts)
+
+
+def roofline_html(points: Sequence[Point], machine: Machine) -> str:
+    """The roofline on its own, as sanitiser-safe HTML."""
+    return html.panel(roofline_section(points, machine))

@@ -1,0 +1,79 @@
+"""Everything the views of one kernel are drawn from, gathered by whoever owns the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tileworkbench.compiler.record import CompileRecord, Count, RunRecord
+from tileworkbench.viz.model.roofline import Machine, Point
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.layout.fragment import Fragment
+    from tileworkbench.compiler.layout.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """A comparison with a reference. `max_error` and `tolerance` are absolute."""
+
+    ok: bool
+    max_error: float
+    tolerance: float
+    reference: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferLayout:
+    """The layout of one buffer. `role` is a few words such as ``shared float32 64x32``.
+
+    `element_bytes` turns addresses, which are in elements, into bytes and banks.
+    """
+
+    name: str
+    layout: Layout | Fragment
+    role: str = ""
+    element_bytes: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """The facts of one kernel beside its compile record.
+
+    Attributes:
+        record: name, target, source, passes, code, warnings and timings.
+        grid: the launch grid as text, ``4x4`` or ``ceildiv(N, 64)``.
+        threads: threads of a block.
+        shared_bytes: shared memory of a block as the user wrote it, the same on every host.
+        scratch_bytes: what a worker really holds; depends on the host, so only live views show it.
+        flops, bytes_: static counts of one launch over global memory, None where unknown. A value
+            of NaN means that only the formula is known (symbolic shapes).
+        layouts: in the order in which the kernel declares its buffers.
+        portable_code: generated text that is the same on every host, for the static card; leave it
+            empty for code made for this very machine.
+        check: the last comparison with a reference, if there was one.
+        bench: the last measurement, if there was one.
+        machine, points: the roofline's ceilings and this kernel's measured points.
+    """
+
+    record: CompileRecord
+    grid: str
+    threads: int
+    shared_bytes: int = 0
+    scratch_bytes: int = 0
+    flops: Count | None = None
+    bytes_: Count | None = None
+    layouts: tuple[BufferLayout, ...] = ()
+    portable_code: str = ""
+    check: CheckResult | None = None
+    bench: RunRecord | None = None
+    machine: Machine | None = None
+    points: tuple[Point, ...] = ()
+
+    @property
+    def intensity(self) -> float | None:
+        """Arithmetic intensity in FLOP per byte, where both counts have a value."""
+        if self.flops is None or self.bytes_ is None or not self.bytes_.value > 0:
+            return None
+        ratio = self.flops.value / self.bytes_.value
+        return None if ratio != ratio else ratio

@@ -1,0 +1,170 @@
+// What all views share. Everything hangs on `tw`, because view files are joined into one module.
+const tw = {};
+
+/** An element. `attributes` may hold listeners (`onclick`), `class`, `style` and plain attributes. */
+tw.el = (name, attributes = {}, ...children) => {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+};
+
+/** The root of a view. JupyterLab's single-key shortcuts stay out of it. */
+tw.root = (el, name) => {
+  const root = tw.el("div", {
+    class: `tw-view tw-${name}`,
+    tabindex: "0",
+    "data-lm-suppress-shortcuts": "true",
+  });
+  el.append(root);
+  return root;
+};
+
+/** Listen to a model; `scope.dispose()` ends all listeners of a view. */
+tw.scope = (model) => {
+  const ends = [];
+  return {
+    on(event, listener) {
+      model.on(event, listener);
+      ends.push(() => model.off(event, listener));
+    },
+    add: (end) => typeof end === "function" && ends.push(end),
+    dispose: () => ends.splice(0).forEach((end) => end()),
+  };
+};
+
+/** Ask Python something; resolves with its value. */
+tw.ask = (model, message) =>
+  new Promise((resolve, reject) => {
+    const request = `${Date.now()}-${Math.random()}`;
+    const receive = (content) => {
+      if (content.type !== "answer" || content.request !== request) return;
+      model.off("msg:custom", receive);
+      if (content.error) reject(new Error(content.error));
+      else resolve(content.value);
+    };
+    model.on("msg:custom", receive);
+    model.send({ ...message, request });
+  });
+
+tw.set = (model, values) => {
+  for (const [key, value] of Object.entries(values)) model.set(key, value);
+  model.save_changes();
+};
+
+// Syntax colours for Python-like text (source and IR) and for generated code (LLVM IR, C).
+tw.WORDS = {
+  tile: "and|break|continue|def|elif|else|for|from|if|import|in|is|lambda|not|or|pass|return|while|with|as",
+  code: "define|declare|label|br|ret|call|load|store|getelementptr|phi|icmp|fcmp|float|double|int|void|const|struct|for|if|else|return|align|ptr|i1|i8|i16|i32|i64",
+};
+tw.syntax = (comment, words, names) =>
+  new RegExp(
+    [
+      `(?<comment>${comment}.*$)`,
+      "(?<string>\"(?:[^\"\\\\]|\\\\.)*\"|'(?:[^'\\\\]|\\\\.)*')",
+      `(?<keyword>\\b(?:${words})\\b)`,
+      "(?<constant>\\b(?:True|False|None|true|false|null)\\b)",
+      `(?<tile>\\b(?:T|tw)\\.\\w+${names})`,
+      "(?<number>\\b\\d[\\w.]*)",
+    ].join("|"),
+    "gm",
+  );
+tw.SYNTAX = {
+  tile: tw.syntax("#", tw.WORDS.tile, "|@[\\w.]+"),
+  code: tw.syntax("(?:;|//)", tw.WORDS.code, "|[%@][\\w.]+"),
+};
+
+tw.tokens = (text, language) => {
+  const found = [];
+  for (const match of text.matchAll(tw.SYNTAX[language])) {
+    const kind = Object.keys(match.groups).find((name) => match.groups[name] !== undefined);
+    found.push([match.index, match.index + match[0].length, kind]);
+  }
+  return found;
+};
+
+/** Ranges of `query` in `text`, case ignored. */
+tw.finds = (text, query) => {
+  const ranges = [];
+  if (!query) return ranges;
+  const [hay, needle] = [text.toLowerCase(), query.toLowerCase()];
+  for (let at = hay.indexOf(needle); at >= 0; at = hay.indexOf(needle, at + needle.length))
+    ranges.push([at, at + needle.length]);
+  return ranges;
+};
+
+/** `text` as a span of coloured pieces; `words` are changed ranges, `query` is marked. */
+tw.code = (text, words = [], query = "", language = "tile") => {
+  const layers = [
+    ...tw.tokens(text, language).map(([start, end, kind]) => [start, end, `tw-token-${kind}`]),
+    ...words.map(([start, end]) => [start, end, "tw-word"]),
+    ...tw.finds(text, query).map(([start, end]) => [start, end, "tw-find"]),
+  ];
+  const cuts = new Set([0, text.length]);
+  for (const [start, end] of layers) cuts.add(start).add(end);
+  const places = [...cuts].sort((a, b) => a - b);
+  const node = tw.el("span", { class: "tw-code" });
+  for (let i = 0; i + 1 < places.length; i++) {
+    const piece = text.slice(places[i], places[i + 1]);
+    const kinds = layers.filter(([s, e]) => s <= places[i] && places[i + 1] <= e).map((l) => l[2]);
+    node.append(kinds.length ? tw.el("span", { class: kinds.join(" ") }, piece) : piece);
+  }
+  return node;
+};
+
+/** Numbered code: returns the node and `mark(lines)`, which highlights some and shows the first. */
+tw.listing = (lines, first, options = {}) => {
+  const rows = lines.map((text, i) =>
+    tw.el(
+      "div",
+      { class: "tw-line", "data-line": String(first + i) },
+      tw.el("span", { class: "tw-number" }, String(first + i)),
+      tw.code(text, [], "", options.language),
+    ),
+  );
+  const node = tw.el("div", { class: `tw-listing ${options.class ?? ""}` }, ...rows);
+  const mark = (numbers) => {
+    rows.forEach((row, i) => row.classList.toggle("tw-marked", numbers.includes(first + i)));
+    const row = rows[numbers[0] - first];
+    if (row) tw.reveal(node, row);
+  };
+  return { node, rows, mark };
+};
+
+/** Scroll `node` alone (never the notebook) until `row` is visible. */
+tw.reveal = (node, row) => {
+  const [outer, inner] = [node.getBoundingClientRect(), row.getBoundingClientRect()];
+  if (inner.top < outer.top) node.scrollTop -= outer.top - inner.top + 12;
+  else if (inner.bottom > outer.bottom) node.scrollTop += inner.bottom - outer.bottom + 12;
+};
+
+tw.chip = (text, kind = "", title = null) =>
+  tw.el("span", { class: `tw-chip ${kind}`, title }, text);
+
+/** A group of buttons of which one is pressed. */
+tw.choice = (labels, chosen, choose) => {
+  const buttons = Object.entries(labels).map(([value, label]) =>
+    tw.el("button", { type: "button", class: "tw-button", "data-value": value,
+      onclick: () => { press(value); choose(value); } }, label),
+  );
+  const press = (value) =>
+    buttons.forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.value === value)));
+  press(chosen);
+  return tw.el("span", { class: "tw-choice", role: "group" }, ...buttons);
+};
+
+/** Bytes from what a table holds: a DataView in a widget, base64 text in a saved page. */
+tw.bytes = (data) => {
+  if (typeof data === "string") return Uint8Array.from(atob(data), (c) => c.charCodeAt(0)).buffer;
+  const view = data.buffer ? data : new DataView(data);
+  return view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
+};
+
+tw.table = (packed) => {
+  const kinds = { u1: Uint8Array, u2: Uint16Array, i4: Int32Array, f8: Float64Array };
+  return new kinds[packed.type](tw.bytes(packed.data));
+};

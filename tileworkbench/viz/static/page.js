@@ -1,0 +1,70 @@
+// A saved page: the widgets' own code on a model whose answers were written into the file.
+class SavedModel {
+  constructor(state, answers) {
+    this.state = state;
+    this.answers = answers;
+    this.listeners = new Map();
+  }
+
+  get(name) { return this.state[name]; }
+
+  set(name, value) {
+    if (this.state[name] === value) return;
+    this.state[name] = value;
+    this.derive(name, value);
+    this.fire(`change:${name}`);
+  }
+
+  save_changes() {}
+
+  on(event, listener) {
+    if (!this.listeners.has(event)) this.listeners.set(event, new Set());
+    this.listeners.get(event).add(listener);
+  }
+
+  off(event, listener) { this.listeners.get(event)?.delete(listener); }
+
+  fire(event, ...values) { for (const listener of [...(this.listeners.get(event) ?? [])]) listener(...values); }
+
+  send(message) {
+    const reply = { type: "answer", request: message.request };
+    if (message.type === "diff") reply.value = this.answers.diffs[message.index];
+    else if (message.type === "code") reply.value = this.answers.code;
+    else if (message.type === "search") reply.value = this.search(message.query);
+    else reply.error = "This page was saved without a kernel.";
+    queueMicrotask(() => this.fire("msg:custom", reply));
+  }
+
+  search(query) {
+    const needle = query.toLowerCase();
+    const hits = this.answers.diffs.flatMap((diff, index) => {
+      const count = diff.rows.filter((row) => row.after?.text?.toLowerCase().includes(needle)).length;
+      return count ? [{ index, count }] : [];
+    });
+    return { query, hits };
+  }
+
+  /** What the kernel would have answered to a selection. */
+  derive(name, value) {
+    if (name === "layout_name") {
+      this.state.layout_lead = [];
+      this.set("layout_data", this.answers.layouts[value]);
+      this.set("selected_thread", -1);
+    }
+    if (name === "selected_thread") this.set("thread_elements", value < 0 ? [] : this.elements(value));
+  }
+
+  /** The elements of a thread (or address) in the saved slice, in the order of their slots. */
+  elements(owner) {
+    const data = this.state.layout_data;
+    const slots = data.slot ? tw.table(data.slot) : null;
+    const found = [];
+    const tables = (data.owners ?? [data.address]).map(tw.table);
+    for (let cell = 0; cell < data.rows * data.columns; cell++) {
+      if (!data.everywhere && !tables.some((table) => table[cell] === owner)) continue;
+      const index = data.shape.length === 1 ? [cell] : [...data.lead, Math.floor(cell / data.columns), cell % data.columns];
+      found.push([slots ? slots[cell] : 0, index]);
+    }
+    return found.sort((a, b) => a[0] - b[0]).map(([, index]) => index);
+  }
+}

@@ -1,0 +1,1 @@
+"""The live views. Each module declares the traits of one widget; `viz.model` has all logic."""
