@@ -9,7 +9,6 @@ that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplicatio
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -184,12 +183,6 @@ class _TileWriter:
         self.panel = storage_type(spec.panel_dtype)
         self.memory = storage_type(spec.acc_dtype)
 
-    def address(self, kind: VectorType, base: str, index: str) -> str:
-        return self.writer.let(f"getelementptr inbounds {kind}, ptr {base}, i64 {index}")
-
-    def times(self, value: str, factor: int | str) -> str:
-        return value if factor == 1 else self.writer.let(f"mul nsw i64 {value}, {factor}")
-
     def write_tile(self) -> None:
         spec = self.spec
         full, rest = divmod(spec.n, spec.nr)
@@ -200,39 +193,35 @@ class _TileWriter:
             c = self.offset(self.memory, "%C", index, spec.nr, first)
             self.write_columns(panel, c, columns)
 
-        if full:
-            self.loop(full, partial(block, 0, spec.nr))
+        self.writer.repeat(full, partial(block, 0, spec.nr))
         if rest:
-            self.loop(1, partial(block, full, rest))
+            self.writer.repeat(1, partial(block, full, rest))
 
     def offset(self, kind: VectorType, base: str, block: str, stride: int, first: int) -> str:
         if first:
-            base = self.address(kind, base, str(first * stride))
-        return self.address(kind, base, self.times(block, stride))
-
-    def loop(self, count: int, body: Callable[[str], None]) -> None:
-        def iteration(counter: str, carried: list[str]) -> list[str]:
-            body(counter)
-            return carried
-
-        self.writer.counted_loop(count, 1, iteration)
+            base = self.writer.address(kind, base, str(first * stride))
+        return self.writer.address(kind, base, self.writer.times(block, stride))
 
     def write_columns(self, panel: str, c: str, columns: int) -> None:
         """Write all blocks of rows of one block of columns."""
         first = 0
         for count, rows in split_evenly(self.spec.m, self.spec.mr):
-            self.loop(count, partial(self.write_rows, panel, c, first, rows, columns))
+            self.writer.repeat(count, partial(self.write_rows, panel, c, first, rows, columns))
             first += count * rows
 
     def write_rows(
         self, panel: str, c: str, first: int, rows: int, columns: int, index: str
     ) -> None:
         """Write one block of rows, the `index`-th of `rows` rows from row `first` on."""
-        row = self.writer.let(f"add nuw nsw i64 {self.times(index, rows)}, {first}")
+        row = self.writer.let(f"add nuw nsw i64 {self.writer.times(index, rows)}, {first}")
         step = "%lda" if self.spec.a_layout == "rows" else self.spec.group
-        a = self.address(self.panel, "%A", self.times(row, step))
+        a = self.writer.address(self.panel, "%A", self.writer.times(row, step))
         self.write_block(
-            a, panel, self.address(self.memory, c, self.times(row, "%ldc")), rows, columns
+            a,
+            panel,
+            self.writer.address(self.memory, c, self.writer.times(row, "%ldc")),
+            rows,
+            columns,
         )
 
     def write_block(self, a: str, panel: str, c: str, rows: int, columns: int) -> None:
@@ -241,7 +230,8 @@ class _TileWriter:
         widths = [min(lanes, columns - j) for j in range(0, columns, lanes)]
         zeros = self.initial(panel, len(widths))
         c_rows = [
-            self.address(self.memory, c, self.times("%ldc", i)) if i else c for i in range(rows)
+            self.writer.address(self.memory, c, self.writer.times("%ldc", i)) if i else c
+            for i in range(rows)
         ]
         entry, load, start = writer.block, writer.fresh_label("load"), writer.fresh_label("start")
         writer.branch("%accumulate", load, start)
@@ -275,7 +265,9 @@ class _TileWriter:
         self.writer.declare("void", "llvm.prefetch.p0", "ptr", "i32", "i32", "i32")
         for i in range(rows):
             for p in range(spec.prefetch_a, spec.prefetch_a + spec.k, line):
-                index = self.writer.let(f"add i64 {self.times('%lda', i)}, {p}") if i else str(p)
+                index = (
+                    self.writer.let(f"add i64 {self.writer.times('%lda', i)}, {p}") if i else str(p)
+                )
                 at = self.writer.let(f"getelementptr {self.panel}, ptr {a}, i64 {index}")
                 self.writer.do(f"call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 3, i32 1)")
 
@@ -283,9 +275,9 @@ class _TileWriter:
         """Return what sums start from: zero, or what makes up for the 128 added to bytes of A."""
         if self.spec.dot != "int8":
             return [self.accumulator.constant(0)] * vectors
-        sums = self.address(self.panel, panel, str(self.spec.k_padded * self.spec.nr))
+        sums = self.writer.address(self.panel, panel, str(self.spec.k_padded * self.spec.nr))
         kind = self.accumulator
-        places = [self.address(kind, sums, str(j)) for j in range(vectors)]
+        places = [self.writer.address(kind, sums, str(j)) for j in range(vectors)]
         return [self.writer.let(f"load {kind}, ptr {at}, align 1") for at in places]
 
     def add(self, value: str, initial: str) -> str:
@@ -295,15 +287,15 @@ class _TileWriter:
 
     def load_c(self, row: str, vector: int, width: int) -> str:
         spec, memory = self.spec, storage_type(self.spec.acc_dtype, width)
-        at = self.address(self.memory, row, str(vector * spec.lanes))
+        at = self.writer.address(self.memory, row, str(vector * spec.lanes))
         value = self.writer.let(f"load {memory}, ptr {at}, align {DTYPE_BYTES[spec.acc_dtype]}")
         value = convert(self.writer, value, spec.acc_dtype, spec.compute_dtype, width, spec.isa)
-        return resize(self.writer, value, storage_type(spec.compute_dtype, width), spec.lanes)
+        return self.writer.resize(value, storage_type(spec.compute_dtype, width), spec.lanes)
 
     def store_c(self, row: str, vector: int, width: int, value: str) -> None:
         spec = self.spec
-        at = self.address(self.memory, row, str(vector * spec.lanes))
-        value = resize(self.writer, value, self.accumulator, width)
+        at = self.writer.address(self.memory, row, str(vector * spec.lanes))
+        value = self.writer.resize(value, self.accumulator, width)
         value = convert(self.writer, value, spec.compute_dtype, spec.acc_dtype, width, spec.isa)
         kind = storage_type(spec.acc_dtype, width)
         self.writer.do(f"store {kind} {value}, ptr {at}, align {DTYPE_BYTES[spec.acc_dtype]}")
@@ -319,7 +311,10 @@ class _TileWriter:
         spec = self.spec
         a_rows = [a]
         if spec.a_layout == "rows":
-            a_rows += [self.address(self.panel, a, self.times("%lda", i)) for i in range(1, rows)]
+            a_rows += [
+                self.writer.address(self.panel, a, self.writer.times("%lda", i))
+                for i in range(1, rows)
+            ]
 
         def iteration(step: str, sums: list[str]) -> list[str]:
             return self.multiply(a_rows, panel, step, rows, widths, sums)
@@ -349,8 +344,10 @@ class _TileWriter:
         exist.
         """
         spec = self.spec
-        row_of_b = self.times(step, spec.nr * spec.group if spec.b_layout == "panels" else "%ldb")
-        b = self.address(self.panel, panel, row_of_b)
+        row_of_b = self.writer.times(
+            step, spec.nr * spec.group if spec.b_layout == "panels" else "%ldb"
+        )
+        b = self.writer.address(self.panel, panel, row_of_b)
         vectors = [self.load_b(b, j, width) for j, width in enumerate(widths)]
         result = []
         for i in range(rows):
@@ -361,38 +358,40 @@ class _TileWriter:
 
     def load_b(self, row: str, vector: int, width: int) -> str:
         spec = self.spec
-        at = self.address(self.panel, row, str(vector * spec.lanes * spec.group))
+        at = self.writer.address(self.panel, row, str(vector * spec.lanes * spec.group))
         if spec.b_layout == "panels":
             return self.writer.let(
                 f"load {self.accumulator}, ptr {at}, align {DTYPE_BYTES[spec.panel_dtype]}"
             )
         kind = storage_type(spec.panel_dtype, width)
         value = self.writer.let(f"load {kind}, ptr {at}, align {DTYPE_BYTES[spec.panel_dtype]}")
-        return resize(self.writer, value, kind, spec.lanes)
+        return self.writer.resize(value, kind, spec.lanes)
 
     def broadcast_a(self, a_rows: list[str], step: str, row: int, valid: int) -> str:
         """Return the group of A at (row, step) in every lane."""
         spec, writer = self.spec, self.writer
         if spec.a_layout == "rows":
-            at = self.address(self.panel, a_rows[row], self.times(step, spec.group))
+            at = self.writer.address(self.panel, a_rows[row], self.writer.times(step, spec.group))
         else:
-            line = self.address(
-                self.panel, a_rows[0], self.times(self.times(step, "%lda"), spec.group)
+            line = self.writer.address(
+                self.panel,
+                a_rows[0],
+                self.writer.times(self.writer.times(step, "%lda"), spec.group),
             )
-            at = self.address(self.panel, line, str(row * spec.group))
+            at = self.writer.address(self.panel, line, str(row * spec.group))
         element = self.accumulator.element
         if valid and spec.a_layout == "rows":
             value = self.load_partial(at, valid)
         else:
             value = writer.let(f"load {element}, ptr {at}, align {DTYPE_BYTES[spec.panel_dtype]}")
-        return splat(writer, value, self.accumulator)
+        return writer.splat(value, self.accumulator)
 
     def load_partial(self, at: str, valid: int) -> str:
         """Load a group whose trailing elements lie outside A and count as zero."""
         writer, bits = self.writer, 8 * DTYPE_BYTES[self.spec.panel_dtype]
         total = ""
         for p in range(valid):
-            place = self.address(self.panel, at, str(p))
+            place = self.writer.address(self.panel, at, str(p))
             value = writer.let(f"load {self.panel}, ptr {place}, align {bits // 8}")
             wide = writer.let(f"zext {self.panel} {value} to i32")
             shifted = writer.let(f"shl i32 {wide}, {p * bits}")
@@ -444,28 +443,3 @@ class _TileWriter:
             )
         pair_sum = writer.let(f"add {kind} {halves[0]}, {halves[1]}")
         return writer.let(f"add {kind} {total}, {pair_sum}")
-
-
-def splat(writer: FunctionWriter, value: str, kind: VectorType) -> str:
-    """Write the broadcast of a scalar into every lane of `kind`."""
-    if kind.lanes == 1:
-        return value
-    single = writer.let(f"insertelement {kind} poison, {kind.element} {value}, i64 0")
-    return writer.let(
-        f"shufflevector {kind} {single}, {kind} poison, <{kind.lanes} x i32> zeroinitializer"
-    )
-
-
-def resize(writer: FunctionWriter, value: str, kind: VectorType, lanes: int) -> str:
-    """Write the vector of the first `lanes` lanes of `value`; lanes it does not have are zero."""
-    if kind.lanes == lanes:
-        return value
-    if lanes == 1:
-        return writer.let(f"extractelement {kind} {value}, i64 0")
-    if kind.lanes == 1:
-        wide = VectorType(kind.element, lanes)
-        return writer.let(f"insertelement {wide} zeroinitializer, {kind.element} {value}, i64 0")
-    mask = ", ".join(f"i32 {min(lane, kind.lanes)}" for lane in range(lanes))
-    return writer.let(
-        f"shufflevector {kind} {value}, {kind} zeroinitializer, <{lanes} x i32> <{mask}>"
-    )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .convert import convert
 from .isa import Isa
-from .micro_gemm import MicroGemmSpec, resize
+from .micro_gemm import MicroGemmSpec
 from .text import DTYPE_BYTES, EmittedFunction, FunctionWriter, VectorType, storage_type
 
 
@@ -152,31 +152,11 @@ class _PackWriter:
         else:
             self.over_panels(self.write_straight)
 
-    # Addressing and loops
-
-    def address(self, kind: VectorType, base: str, index: str) -> str:
-        # Not inbounds: a masked load may name an address past a cut tile without reading it.
-        return self.writer.let(f"getelementptr {kind}, ptr {base}, i64 {index}")
-
-    def times(self, value: str, factor: int | str) -> str:
-        return value if factor == 1 else self.writer.let(f"mul nsw i64 {value}, {factor}")
-
-    def plus(self, value: str, offset: int | str) -> str:
-        return value if offset == 0 else self.writer.let(f"add nsw i64 {value}, {offset}")
-
-    def loop(self, count: int, body: Callable[[str], None]) -> None:
-        def iteration(counter: str, carried: list[str]) -> list[str]:
-            body(counter)
-            return carried
-
-        if count:
-            self.writer.counted_loop(count, 1, iteration)
-
     def blocks(self, extent: int, block: int, body: Callable[[str, int], None]) -> None:
         """Run `body(start, size)` over blocks of an extent: a loop over whole ones, then the
         rest."""
         full, rest = divmod(extent, block)
-        self.loop(full, lambda i: body(self.times(i, block), block))
+        self.writer.repeat(full, lambda i: body(self.writer.times(i, block), block))
         if rest:
             body(str(full * block), rest)
 
@@ -186,12 +166,14 @@ class _PackWriter:
         full, rest = divmod(spec.extent, spec.width)
 
         def panel(index: str, columns: int) -> None:
-            at = self.address(self.packed, "%packed", self.times(index, spec.panel_stride))
-            body(at, self.times(index, spec.width), columns)
+            at = self.writer.address(
+                self.packed, "%packed", self.writer.times(index, spec.panel_stride)
+            )
+            body(at, self.writer.times(index, spec.width), columns)
             if spec.column_sums:
                 self.write_column_sums(at)
 
-        self.loop(full, lambda i: panel(i, spec.width))
+        self.writer.repeat(full, lambda i: panel(i, spec.width))
         if rest:
             panel(str(full), rest)
 
@@ -202,7 +184,9 @@ class _PackWriter:
         them."""
         spec, writer = self.spec, self.writer
         kind = storage_type(spec.source_dtype, lanes)
-        at = self.address(self.source, "%source", self.plus(self.times(row, "%ld"), column))
+        at = self.writer.address(
+            self.source, "%source", self.writer.plus(self.writer.times(row, "%ld"), column)
+        )
         align = DTYPE_BYTES[spec.source_dtype]
         if self.whole:
             value = writer.let(f"load {kind}, ptr {at}, align {align}")
@@ -211,7 +195,7 @@ class _PackWriter:
             width = max(lanes, 2)
             mask = self.mask(row, row_limit, column, column_limit, lanes, width)
             value = self.masked_load(at, storage_type(spec.source_dtype, width), mask, align)
-            value = resize(writer, value, storage_type(spec.source_dtype, width), lanes)
+            value = writer.resize(value, storage_type(spec.source_dtype, width), lanes)
         return convert(writer, value, spec.source_dtype, spec.panel_dtype, lanes, spec.isa)
 
     def mask(
@@ -251,7 +235,7 @@ class _PackWriter:
         padded = -(-spec.k // spec.group) * spec.group
 
         def row(i: str) -> None:
-            to = self.address(self.packed, "%packed", self.times(i, padded))
+            to = self.writer.address(self.packed, "%packed", self.writer.times(i, padded))
 
             def part(start: str, size: int) -> None:
                 value = self.load(i, "%extent_valid", start, "%k_valid", size)
@@ -261,10 +245,10 @@ class _PackWriter:
             for p in range(spec.k, padded):
                 self.store(to, str(p), self.packed, "0")
 
-        self.loop(spec.extent, row)
+        self.writer.repeat(spec.extent, row)
 
     def store(self, base: str, index: str, kind: VectorType, value: str) -> None:
-        at = self.address(self.packed, base, index)
+        at = self.writer.address(self.packed, base, index)
         self.writer.do(
             f"store {kind} {value}, ptr {at}, align {DTYPE_BYTES[self.spec.panel_dtype]}"
         )
@@ -274,22 +258,22 @@ class _PackWriter:
         spec, group = self.spec, self.spec.group
 
         def step(at: str, rows: int) -> None:
-            to = self.address(self.packed, panel, self.times(at, spec.width))
+            to = self.writer.address(self.packed, panel, self.writer.times(at, spec.width))
 
             def part(start: str, size: int) -> None:
-                column = self.plus(first, start)
+                column = self.writer.plus(first, start)
                 kind = storage_type(spec.panel_dtype, size)
                 values = [
-                    self.load(self.plus(at, p), "%k_valid", column, "%extent_valid", size)
+                    self.load(self.writer.plus(at, p), "%k_valid", column, "%extent_valid", size)
                     for p in range(rows)
                 ]
                 values += [kind.constant(0)] * (group - rows)
                 value = self.interleave(values, kind)
                 stored = self.lanes if spec.width % self.lanes == 0 else size
                 kind = storage_type(spec.panel_dtype, size * group)
-                value = resize(self.writer, value, kind, stored * group)
+                value = self.writer.resize(value, kind, stored * group)
                 kind = storage_type(spec.panel_dtype, stored * group)
-                self.store(to, self.times(start, group), kind, value)
+                self.store(to, self.writer.times(start, group), kind, value)
 
             self.blocks(columns, self.lanes, part)
             self.clear(to, columns)
@@ -335,29 +319,34 @@ class _PackWriter:
         def block(p: str, depth: int, start: str, size: int) -> None:
             values = [kind.constant(0)] * lanes
             for j in range(size):
-                row = self.plus(self.plus(first, start), j)
+                row = self.writer.plus(self.writer.plus(first, start), j)
                 value = self.load(row, "%extent_valid", p, "%k_valid", depth)
                 values[j] = self.as_units(value, depth)
             for q, value in enumerate(self.transpose(values)[: -(-depth // group)]):
-                row = self.times(self.plus(p, q * group), spec.width)
-                at = self.address(self.packed, panel, self.plus(row, self.times(start, group)))
+                row = self.writer.times(self.writer.plus(p, q * group), spec.width)
+                at = self.writer.address(
+                    self.packed, panel, self.writer.plus(row, self.writer.times(start, group))
+                )
                 self.writer.do(f"store {kind} {value}, ptr {at}, align {align}")
 
         def blocks_of_columns(p: str, depth: int) -> None:
             self.blocks(columns, lanes, lambda start, size: block(p, depth, start, size))
 
         def clear(q: str) -> None:
-            self.clear(self.address(self.packed, panel, self.times(q, spec.width * group)), columns)
+            self.clear(
+                self.writer.address(self.packed, panel, self.writer.times(q, spec.width * group)),
+                columns,
+            )
 
         self.blocks(spec.k, lanes * group, blocks_of_columns)
         if columns <= spec.width - lanes:
-            self.loop(-(-spec.k // group), clear)
+            self.writer.repeat(-(-spec.k // group), clear)
 
     def as_units(self, value: str, elements: int) -> str:
         """Return `elements` packed elements as `lanes` integers of one group each, zero-filled."""
         kind = storage_type(self.spec.panel_dtype, elements)
         wide = storage_type(self.spec.panel_dtype, self.lanes * self.spec.group)
-        value = resize(self.writer, value, kind, wide.lanes)
+        value = self.writer.resize(value, kind, wide.lanes)
         return self.writer.let(f"bitcast {wide} {value} to {VectorType(self.unit, self.lanes)}")
 
     def transpose(self, rows: list[str]) -> list[str]:
@@ -408,11 +397,13 @@ class _PackWriter:
         steps = -(-spec.k // 4)
 
         def part(start: str) -> None:
-            column = self.times(start, 4 * lanes)
+            column = self.writer.times(start, 4 * lanes)
 
             def add(step: str, total: list[str]) -> list[str]:
-                at = self.address(
-                    self.packed, panel, self.plus(self.times(step, 4 * spec.width), column)
+                at = self.writer.address(
+                    self.packed,
+                    panel,
+                    self.writer.plus(self.writer.times(step, 4 * spec.width), column),
                 )
                 value = writer.let(f"load {kind}, ptr {at}, align 1")
                 callee = f"llvm.x86.avx512.vpdpbusd.{spec.isa.vector_bits}"
@@ -421,7 +412,9 @@ class _PackWriter:
 
             total = writer.counted_loop(steps, 1, add, [(kind, kind.constant(0))])[0]
             scaled = writer.let(f"mul {kind} {total}, {kind.constant(-128)}")
-            at = self.address(self.packed, panel, self.plus(column, steps * 4 * spec.width))
+            at = self.writer.address(
+                self.packed, panel, self.writer.plus(column, steps * 4 * spec.width)
+            )
             writer.do(f"store {kind} {scaled}, ptr {at}, align 1")
 
-        self.loop(spec.width // lanes, part)
+        self.writer.repeat(spec.width // lanes, part)

@@ -133,6 +133,52 @@ class FunctionWriter:
         formal = ", ".join(str(kind) for kind in parameters)
         self._declarations.add(f"declare {result} @{callee}({formal})")
 
+    def address(self, kind: VectorType, base: str, index: str) -> str:
+        """Append the address of element `index` of an array of `kind`.
+
+        Not inbounds: a masked load may name an address past a tile without reading it.
+        """
+        return self.let(f"getelementptr {kind}, ptr {base}, i64 {index}")
+
+    def times(self, value: str, factor: int | str) -> str:
+        """Append an i64 product."""
+        return value if factor == 1 else self.let(f"mul nsw i64 {value}, {factor}")
+
+    def plus(self, value: str, offset: int | str) -> str:
+        """Append an i64 sum."""
+        return value if offset == 0 else self.let(f"add nsw i64 {value}, {offset}")
+
+    def splat(self, value: str, kind: VectorType) -> str:
+        """Append the broadcast of a scalar into every lane of `kind`."""
+        if kind.lanes == 1:
+            return value
+        single = self.let(f"insertelement {kind} poison, {kind.element} {value}, i64 0")
+        zeros = f"<{kind.lanes} x i32> zeroinitializer"
+        return self.let(f"shufflevector {kind} {single}, {kind} poison, {zeros}")
+
+    def resize(self, value: str, kind: VectorType, lanes: int) -> str:
+        """Append the first `lanes` lanes of `value`, a `kind`; lanes it does not have are zero."""
+        if kind.lanes == lanes:
+            return value
+        if lanes == 1:
+            return self.let(f"extractelement {kind} {value}, i64 0")
+        if kind.lanes == 1:
+            wide = VectorType(kind.element, lanes)
+            return self.let(f"insertelement {wide} zeroinitializer, {kind} {value}, i64 0")
+        order = ", ".join(f"i32 {min(lane, kind.lanes)}" for lane in range(lanes))
+        both = f"{kind} {value}, {kind} zeroinitializer"
+        return self.let(f"shufflevector {both}, <{lanes} x i32> <{order}>")
+
+    def repeat(self, count: int, body: Callable[[str], None]) -> None:
+        """Write `for i in range(count): body(i)`."""
+
+        def iteration(counter: str, carried: list[str]) -> list[str]:
+            body(counter)
+            return carried
+
+        if count:
+            self.counted_loop(count, 1, iteration)
+
     def counted_loop(
         self,
         stop: int | str,
