@@ -135,6 +135,11 @@ def test_all_short_sums_and_xors(shape):
                 assert Layout.from_text(layout.to_text()) == layout, source
 
 
+def test_xor_with_negative_operands():
+    layout = Layout((8, 8), lambda i, j: ((i - 4) ^ j) + 8)
+    assert layout.table().tolist() == [[((i - 4) ^ j) + 8 for j in range(8)] for i in range(8)]
+
+
 def test_xor_beside_digits_that_straddle_its_bits():
     layout = Layout((24, 8), lambda i, j: i % 12 * 8 + (i % 8 ^ j))
     assert isinstance(layout.mapping, TableMap)

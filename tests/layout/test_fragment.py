@@ -340,6 +340,18 @@ MESSAGES = [
         lambda: Fragment((4,), lambda i: (i - 1, 0)),
         "Output 0 of the layout over '(4, 1)' is negative: it reaches -1.",
     ),
+    (
+        lambda: Fragment.from_text("Fragment((4,), lambda i: (i, 0), replicate='a')"),
+        "The shape of a layout must be positive integers, not '(4, 'a')'.",
+    ),
+    (
+        lambda: Fragment.from_text("Fragment((4,), lambda i: (i, 0), thread_range=4)"),
+        "A thread range is a first thread and a number of threads, not '4'.",
+    ),
+    (
+        lambda: Fragment.from_text("Fragment((4,), [(0, 0)], replicate=0)"),
+        "The shape of a layout must be positive integers, not '(4, 0)'.",
+    ),
     (lambda: C.repeat((2,)), "Cannot repeat a fragment of '(16, 16)' by '(2,)'."),
     (lambda: C.repeat((2, 0)), "Cannot repeat a fragment of '(16, 16)' by '(2, 0)'."),
     (

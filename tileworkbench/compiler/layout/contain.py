@@ -20,7 +20,7 @@ ENUMERATION_LIMIT = 2**22
 """Most (element, replica) pairs that are compared one by one."""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def contains(
     small: Fragment,
     large: Fragment,

@@ -50,7 +50,7 @@ class Fragment:
         replicate: int = 1,
         thread_range: tuple[int, int] | None = None,
     ) -> None:
-        box = (*check_shape(shape), replicate)
+        box = check_shape((*check_shape(shape), replicate))
         mapping = build_map(box, function if replicate > 1 else lambda *x: function(*x[:-1]))
         _set_fields(self, mapping, thread_range)
 
@@ -75,30 +75,34 @@ class Fragment:
         function never does. A tuple of slots is flattened row-major. Without a slot function, the
         slot is the row-major position among the index digits that the thread does not depend on.
         """
-        box = (*check_shape(shape), replicate)
+        box = check_shape((*check_shape(shape), replicate))
         threads = build_map(
             box, thread_function if replicate > 1 else lambda *x: thread_function(*x[:-1])
         )
         if len(threads.output_shape) != 1:
             raise LayoutError("A fragment's thread function must return one thread.")
         if slot_function is None:
-            slots = solve.unused_position(threads, range(len(box) - 1))
-        else:
-            slots = build_map(box, lambda *x: slot_function(*x[:-1]))
-        extents = slots.output_shape
-        return cls.from_map(
-            build_map(box, lambda *x: (*threads.evaluate(x), flatten(extents, slots.evaluate(x))))
-        )
+            return cls._from_threads(threads)
+        slots = build_map(box, lambda *x: slot_function(*x[:-1]))
+        return cls._join(threads, slots)
+
+    @classmethod
+    def _from_threads(cls, threads: IndexMap) -> Fragment:
+        """The fragment of a thread map, with the default slot."""
+        return cls._join(threads, solve.unused_position(threads, range(len(threads.shape) - 1)))
+
+    @classmethod
+    def _join(cls, threads: IndexMap, slots: IndexMap) -> Fragment:
+        def place(*x: Any) -> tuple[Any, Any]:
+            return threads.evaluate(x)[0], flatten(slots.output_shape, slots.evaluate(x))
+
+        return cls.from_map(build_map(threads.shape, place))
 
     @classmethod
     def fully_replicated(cls, shape: Sequence[int], threads: int) -> Fragment:
         """Every one of `threads` threads holds every element, row-major."""
         box = check_shape(shape)
-        return cls(
-            box,
-            lambda *x: (x[-1] if threads > 1 else 0, flatten(box, x[: len(box)])),
-            replicate=threads,
-        )
+        return cls.from_map(build_map((*box, threads), lambda *x: (x[-1], flatten(box, x[:-1]))))
 
     @property
     def shape(self) -> Shape:
@@ -306,20 +310,14 @@ class Fragment:
         iteration = solve.invert(joint)
         copies = unused.output_shape[0]
 
-        def place(*x: Any) -> Any:
-            rep = x[-1] if copies * self.replicate > 1 else 0
-            loop = iteration.evaluate((*x[: len(access.output_shape)], rep % copies))
-            return self.mapping.evaluate((*loop, rep // copies))[0]
+        def place(*x: Any) -> tuple[Any, int]:
+            loop = iteration.evaluate((*x[:-1], x[-1] % copies))
+            return self.mapping.evaluate((*loop, x[-1] // copies))[0], 0
 
         box = (*access.output_shape, copies * self.replicate)
-        spread = build_map(box, lambda *x: (place(*x), 0))
-        thread = Fragment.from_map(spread).condense().mapping
-        result = Fragment.from_function(
-            access.output_shape,
-            lambda *x: thread.evaluate(_with_replica(thread, x))[0],
-            replicate=thread.shape[-1],
-        )
-        return Fragment.from_map(result.mapping, self.thread_range)
+        spread = Fragment.from_map(build_map(box, place)).condense().mapping
+        threads = build_map(spread.shape, lambda *x: spread.evaluate(x)[0])
+        return Fragment.from_map(Fragment._from_threads(threads).mapping, self.thread_range)
 
     def bind_thread_range(self, start: int, extent: int) -> Fragment:
         """The fragment bound to threads ``start .. start + extent - 1`` of its block."""
@@ -381,11 +379,6 @@ class Fragment:
         return cls.from_map(text.build_parsed(parsed, box), bound)
 
 
-def _with_replica(mapping: IndexMap, point: tuple[Any, ...]) -> tuple[Any, ...]:
-    """`point` with replica 0 added where it has none."""
-    return point if len(point) == len(mapping.shape) else (*point, 0)
-
-
 def _set_fields(
     fragment: Fragment, mapping: IndexMap, thread_range: tuple[int, int] | None
 ) -> None:
@@ -394,12 +387,8 @@ def _set_fields(
         raise LayoutError("A fragment's function must return a thread and a slot.")
     if _slot_varies(mapping):
         raise LayoutError("The slot of a fragment must not depend on the replica.")
-    threads = mapping.output_shape[0]
-    if thread_range and (thread_range[0] < 0 or thread_range[1] < threads):
-        raise LayoutError(
-            f"A fragment of {threads} threads does not fit {thread_range[1]} threads from "
-            f"{thread_range[0]}."
-        )
+    if thread_range is not None:
+        _check_thread_range(thread_range, mapping.output_shape[0])
     object.__setattr__(fragment, "mapping", mapping)
     object.__setattr__(fragment, "thread_range", thread_range)
 
@@ -411,3 +400,20 @@ def _slot_varies(mapping: IndexMap) -> bool:
         return any(digit.dim == last for term in mapping.sums[1].terms for digit in term.digits)
     slots = mapping.values[..., 1]
     return bool((slots != slots[..., :1]).any())
+
+
+def _check_thread_range(thread_range: object, threads: int) -> None:
+    """Refuse a `thread_range` that is not two integers with room for `threads` threads."""
+    if not (
+        isinstance(thread_range, tuple)
+        and len(thread_range) == 2
+        and all(isinstance(bound, int) for bound in thread_range)
+    ):
+        raise LayoutError(
+            f"A thread range is a first thread and a number of threads, not '{thread_range}'."
+        )
+    start, extent = thread_range
+    if start < 0 or extent < threads:
+        raise LayoutError(
+            f"A fragment of {threads} threads does not fit {extent} threads from {start}."
+        )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.diagnostics import LayoutError
 
 from . import solve, text
-from .digits import Digit, NotDigitsError, Shape, Term
-from .index import Index
+from .digits import Shape, Term
 from .maps import (
     DigitMap,
     Function,
@@ -297,44 +296,15 @@ class Layout:
 
     def contiguity(self) -> int:
         """Largest ``n`` so that aligned groups of ``n`` along the last dimension are contiguous."""
-        return self._linear_run()[0]
+        return solve.contiguous_run(self.mapping)[0]
 
     def vector_width(self, limit: int) -> int:
         """Elements, a power of two up to `limit`, that one aligned vector access can take."""
-        run, alignment = self._linear_run()
+        run, alignment = solve.contiguous_run(self.mapping)
         width = 1
         while width * 2 <= limit and run % (width * 2) == 0 and alignment % (width * 2) == 0:
             width *= 2
         return width
-
-    def _linear_run(self) -> tuple[int, int]:
-        """Contiguous run, and the common divisor of the positions where runs start (0: only 0)."""
-        try:
-            return self._digit_run()
-        except NotDigitsError:
-            import numpy as np
-
-            flat = self.table().reshape(-1, self.shape[-1])
-            breaks = np.flatnonzero((np.diff(flat) != 1).any(0)) + 1
-            run = int(np.gcd.reduce(breaks, initial=0)) or self.shape[-1]
-            return run, int(np.gcd.reduce(flat[:, ::run], axis=None))
-
-    def _digit_run(self) -> tuple[int, int]:
-        linear = flatten(self.output_shape, self.mapping.evaluate(Index.variables(self.shape)))
-        total = Index.variables(self.shape)[0] * 0 + linear
-        last = self.rank - 1
-        run, rest = 1, list(total.sum.terms)
-        for term in total.sum.terms:
-            digit = term.digits[0]
-            if term.stride == 1 and term.digits == (Digit(last, 1, digit.extent),):
-                run = digit.extent
-                rest.remove(term)
-        if self.shape[last] == 1:
-            run = 1
-        crossing = [d.divisor for term in rest for d in term.digits if d.dim == last]
-        run = min([run, *crossing])
-        starts = [total.sum.constant, *(abs(term.stride) for term in rest)]
-        return run, gcd(*starts)
 
     def check_index(self, index: Sequence[int]) -> Sequence[int]:
         """`index` itself, if it is inside the shape."""

@@ -223,7 +223,7 @@ def _check_outputs(shape: Shape, lowest: list[int]) -> None:
             )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def compose(outer: IndexMap, inner: IndexMap) -> IndexMap:
     """``x -> outer(inner(x))``.
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from tileworkbench.compiler.diagnostics import LayoutError
 
 from .digits import Digit, NotDigitsError, Shape, Term, check_chain, make_sum
-from .maps import DigitMap, IndexMap, check_tabulable, make_map
+from .index import Index
+from .maps import DigitMap, IndexMap, check_tabulable, flatten, make_map
 
 if TYPE_CHECKING:
     from .digits import Table
@@ -123,7 +124,7 @@ def _term_equations(
     ]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def is_injective(mapping: IndexMap) -> bool:
     """Whether no two indices share an image; proved on digits where possible, else enumerated.
 
@@ -150,7 +151,7 @@ def is_bijective(mapping: IndexMap) -> bool:
     return prod(mapping.shape) == prod(mapping.output_shape) and is_injective(mapping)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def invert(mapping: IndexMap) -> IndexMap:
     """The inverse of a bijection onto the output box: a permutation of digits, else a table.
 
@@ -260,3 +261,36 @@ def linear_table(mapping: IndexMap) -> Table:
     for output, extent in enumerate(mapping.output_shape):
         total = total * extent + values[..., output]
     return total
+
+
+@lru_cache(maxsize=1024)
+def contiguous_run(mapping: IndexMap) -> tuple[int, int]:
+    """Contiguity of flat positions along the last dimension.
+
+    Returns the largest ``n`` so that aligned groups of ``n`` are contiguous, and the common divisor
+    of the positions where these groups start, not counting multiples of ``n`` inside a longer run.
+    """
+    try:
+        return _digit_run(mapping)
+    except NotDigitsError:
+        import numpy as np
+
+        flat = linear_table(mapping).reshape(-1, mapping.shape[-1])
+        breaks = np.flatnonzero((np.diff(flat) != 1).any(0)) + 1
+        run = int(np.gcd.reduce(breaks, initial=0)) or mapping.shape[-1]
+        return run, int(np.gcd.reduce(flat[:, ::run], axis=None))
+
+
+def _digit_run(mapping: IndexMap) -> tuple[int, int]:
+    variables = Index.variables(mapping.shape)
+    linear = variables[0] * 0 + flatten(mapping.output_shape, mapping.evaluate(variables))
+    last = len(mapping.shape) - 1
+    run, rest = 1, list(linear.sum.terms)
+    for term in linear.sum.terms:
+        digit = term.digits[0]
+        if term.stride == 1 and term.digits == (Digit(last, 1, digit.extent),):
+            run = digit.extent
+            rest.remove(term)
+    crossing = [digit.divisor for term in rest for digit in term.digits if digit.dim == last]
+    starts = [linear.sum.constant, *(abs(term.stride) for term in rest)]
+    return min([run, *crossing]), gcd(*starts)
