@@ -40,7 +40,9 @@ def accesses(root: Stmt) -> Iterator[Access]:
             yield Access(found.buffer, found.indices, False)
 
 
-def motion(access: Access, var: Var, ranges: Ranges, varying: frozenset[Var] = frozenset()) -> Motion:
+def motion(
+    access: Access, var: Var, ranges: Ranges, varying: frozenset[Var] = frozenset()
+) -> Motion:
     """How `access` moves with `var`; `varying` are further variables whose value depends on it."""
     step = 0
     last = len(access.indices) - 1
@@ -48,7 +50,9 @@ def motion(access: Access, var: Var, ranges: Ranges, varying: frozenset[Var] = f
         linear = ranges.linear(index)
         for atom, factor in linear.terms:
             if atom is var:
-                step += factor if d == last else 2  # a step along an outer dimension is never contiguous
+                step += (
+                    factor if d == last else 2
+                )  # a step along an outer dimension is never contiguous
             elif depends_on(atom, varying | {var}):
                 return Motion.SCATTERED
     if step == 0:

@@ -23,7 +23,7 @@ def at_extreme(linear: Linear, box: Mapping[Var, Expr], highest: bool, dtype: DT
         if atom in variables:
             if (factor > 0) != highest:
                 continue
-            part = sub(box[atom], const(1, dtype))  # type: ignore[index]
+            part = sub(box[atom], const(1, dtype))
         elif depends_on(atom, variables):
             return None
         total = add(total, mul(cast(part, dtype), const(factor, dtype)))

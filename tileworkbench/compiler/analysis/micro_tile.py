@@ -1,8 +1,9 @@
 """Which register block a tile product uses, and what its packed operands take.
 
-The block's size is a matter of registers: `mr` rows times `nr / lanes` vectors of accumulators, one vector of B per column
-group and one broadcast of A have to fit. The structure is that of Goto and van de Geijn, "Anatomy of high-performance matrix
-multiplication" (2008); the row counts are measured.
+The block's size is a matter of registers: `mr` rows times `nr / lanes` vectors of accumulators, one
+vector of B per column group and one broadcast of A have to fit. The structure is that of Goto and
+van de Geijn, "Anatomy of high-performance matrix multiplication" (2008); the row counts are
+measured.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ _ROWS = {
     "avx2": {1: 12, 2: 6},
     "generic": {1: 8, 2: 4, 3: 3, 4: 2},
 }
-
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """What is known about integer expressions: bounds, linear form and divisibility.
 
-All variables of a program have distinct names, so one table of ranges holds for the whole program: a loop variable lies between
-its bounds wherever it is in scope, a `Let` is its value, a block index is below its grid extent. Conditions of `If` are not used,
-so that a fact survives when a branch becomes a predicate. Arithmetic is exact: an index that overflows its dtype is out of
-range in any case.
+All variables of a program have distinct names, so one table of ranges holds for the whole program:
+a loop variable lies between its bounds wherever it is in scope, a `Let` is its value, a block index
+is below its grid extent. Conditions of `If` are not used, so that a fact survives when a branch
+becomes a predicate. Arithmetic is exact: an index that overflows its dtype is out of range in any
+case.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _both(a: int | None, b: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """`constant + sum(coefficient * atom)`; the atoms are expressions that are not sums themselves."""
+    """`constant + sum(coefficient * atom)`; atoms are expressions that are no sums."""
 
     terms: tuple[tuple[Expr, int], ...]
     constant: int
@@ -76,7 +77,9 @@ class Ranges:
     """The facts of one program; queries are remembered by expression."""
 
     def __init__(self, program: Program) -> None:
-        self._variables: dict[Var, Interval] = {symbol: Interval(0, symbol.dtype.max_value) for symbol in program.symbols}  # type: ignore[arg-type]
+        self._variables: dict[Var, Interval] = {
+            symbol: Interval(0, int(symbol.dtype.max_value)) for symbol in program.symbols
+        }
         self._maxima: dict[Var, Expr] = {}
         self._definitions: dict[Var, Expr] = {}
         self._factors: dict[Expr, int] = {}
@@ -84,14 +87,16 @@ class Ranges:
         self._linear: dict[Expr, Linear] = {}
         self._collect(program.body, True)
 
-    # Collecting ------------------------------------------------------------------------------------------------------------
+    # Collecting
 
     def _collect(self, stmt: st.Stmt, always: bool) -> None:
-        """Take the facts of `stmt`; `always` says that it is executed once in every run of the program."""
+        """Take the facts of `stmt`; `always` says that it is executed once in every run of the
+        program.
+        """
         match stmt:
             case st.Seq(stmts):
-                for child in stmts:
-                    self._collect(child, always)
+                for part in stmts:
+                    self._collect(part, always)
                 return
             case st.Let(var, value):
                 if var.dtype.is_int:
@@ -116,6 +121,8 @@ class Ranges:
             return
         self._definitions.pop(var, None)
         self._variables[var] = _dtype_interval(var.dtype)
+        self._bounds.clear()
+        self._linear.clear()
 
     def enter(self, var: Var, start: Expr, stop: Expr, step: int | None) -> None:
         """Declare a loop variable; one that is declared twice has the union of both ranges."""
@@ -143,11 +150,21 @@ class Ranges:
         if cond.op == "logical_and":
             self._assume(cond.a)
             self._assume(cond.b)
-        elif cond.op == "eq" and isinstance(cond.a, Binary) and cond.a.op in ("floormod", "truncmod"):
+        elif (
+            cond.op == "eq" and isinstance(cond.a, Binary) and cond.a.op in ("floormod", "truncmod")
+        ):
             divisor = const_int(cond.a.b)
             if divisor and const_int(cond.b) == 0:
-                self._factors[cond.a.a] = divisor * self._factors.get(cond.a.a, 1) // gcd(divisor, self._factors.get(cond.a.a, 1))
-        elif isinstance(cond.a, Var) and isinstance(cond.b, Const) and cond.op in ("lt", "le", "gt", "ge", "eq"):
+                self._factors[cond.a.a] = (
+                    divisor
+                    * self._factors.get(cond.a.a, 1)
+                    // gcd(divisor, self._factors.get(cond.a.a, 1))
+                )
+        elif (
+            isinstance(cond.a, Var)
+            and isinstance(cond.b, Const)
+            and cond.op in ("lt", "le", "gt", "ge", "eq")
+        ):
             self._assume_bound(cond.a, cond.op, int(cond.b.value))
 
     def _assume_bound(self, var: Var, op: str, value: int) -> None:
@@ -161,7 +178,7 @@ class Ranges:
         self._variables[var] = Interval(low, high)
         self._bounds.clear()
 
-    # Queries ---------------------------------------------------------------------------------------------------------------
+    # Queries
 
     def bounds(self, value: Expr) -> Interval:
         """The least and the largest value that `value` can have."""
@@ -178,7 +195,9 @@ class Ranges:
             return ANY
         if isinstance(value, Var) and value not in self._definitions:
             return self._variables.get(value, _dtype_interval(value.dtype))
-        if isinstance(value, Var) or (isinstance(value, Binary) and value.op in ("add", "sub", "mul")):
+        if isinstance(value, Var) or (
+            isinstance(value, Binary) and value.op in ("add", "sub", "mul")
+        ):
             linear = self.linear(value)
             if linear.terms != ((value, 1),):
                 return self._linear_bounds(linear)
@@ -206,11 +225,15 @@ class Ranges:
                 high = None if a.high is None or b.high is None else max(a.high, b.high)
                 return Interval(max(lows) if lows else None, high)
             case "floordiv" if divisor and divisor > 0:
-                return Interval(*(None if end is None else end // divisor for end in (a.low, a.high)))
+                return Interval(
+                    *(None if end is None else end // divisor for end in (a.low, a.high))
+                )
             case "truncdiv" if divisor and divisor > 0 and a.low is not None and a.low >= 0:
                 return Interval(a.low // divisor, None if a.high is None else a.high // divisor)
             case "floormod" if divisor and divisor > 0:
-                inside = a.low is not None and a.high is not None and 0 <= a.low and a.high < divisor
+                inside = (
+                    a.low is not None and a.high is not None and a.low >= 0 and a.high < divisor
+                )
                 return a if inside else Interval(0, divisor - 1)
             case "floormod" if b.low is not None and b.low > 0:
                 return Interval(0, None if b.high is None else b.high - 1)
@@ -253,7 +276,9 @@ class Ranges:
                     return combine([(left, right.constant)])
                 if not left.terms:
                     return combine([(right, left.constant)])
-            case ir.Cast(inner, dtype) if dtype.is_int and inner.dtype.is_int and dtype.bits >= inner.dtype.bits:
+            case ir.Cast(inner, dtype) if (
+                dtype.is_int and inner.dtype.is_int and dtype.bits >= inner.dtype.bits
+            ):
                 return self.linear(inner)
         return Linear(((value, 1),), 0)
 
@@ -274,7 +299,9 @@ class Ranges:
                 found = self._linear_bounds(combine([(self.linear(a), 1), (self.linear(b), -1)]))
                 if found.low == 0 == found.high:
                     return op == "eq"
-                if (found.low is not None and found.low > 0) or (found.high is not None and found.high < 0):
+                if (found.low is not None and found.low > 0) or (
+                    found.high is not None and found.high < 0
+                ):
                     return op == "ne"
             case Binary("logical_and", a, b):
                 return _all(self.proves(a), self.proves(b))
@@ -294,7 +321,9 @@ class Ranges:
         return True if high is not None and high < 0 else None
 
     def _raise_to_maxima(self, linear: Linear) -> Linear:
-        """An upper bound of `linear`: loop variables at their symbolic last value, `d * (x // d)` as `x`."""
+        """An upper bound of `linear`: loop variables at their symbolic last value, `d * (x // d)`
+        as `x`.
+        """
         for _ in range(4):
             parts: list[tuple[Linear, int]] = [(Linear((), linear.constant), 1)]
             changed = False
@@ -305,7 +334,11 @@ class Ranges:
                 elif isinstance(atom, Binary) and atom.op == "floordiv" and factor > 0:
                     divisor = const_int(atom.b)
                     if divisor and divisor > 0 and factor % divisor == 0:
-                        part, weight, changed = self._floor_to_multiple(self.linear(atom.a), divisor), factor // divisor, True
+                        part, weight, changed = (
+                            self._floor_to_multiple(self.linear(atom.a), divisor),
+                            factor // divisor,
+                            True,
+                        )
                 parts.append((part, weight))
             if not changed:
                 break
@@ -313,7 +346,9 @@ class Ranges:
         return linear
 
     def _floor_to_multiple(self, linear: Linear, divisor: int) -> Linear:
-        """An upper bound of `divisor * (linear // divisor)`, exact when every atom is known to be a multiple."""
+        """An upper bound of `divisor * (linear // divisor)`, exact when every atom is known to be a
+        multiple.
+        """
         if all(self._factor(atom) * factor % divisor == 0 for atom, factor in linear.terms):
             return Linear(linear.terms, linear.constant // divisor * divisor)
         return linear
@@ -342,7 +377,9 @@ class Ranges:
             at_least = self._below_zero(combine([(self.linear(index), -1)], -1)) is True
         else:
             at_least = True
-        return at_least, self._below_zero(combine([(self.linear(index), 1), (self.linear(extent), -1)])) is True
+        return at_least, self._below_zero(
+            combine([(self.linear(index), 1), (self.linear(extent), -1)])
+        ) is True
 
 
 def _below(value: Expr) -> list[Node]:
@@ -384,4 +421,3 @@ def _all(a: bool | None, b: bool | None) -> bool | None:
     if a is False or b is False:
         return False
     return True if a and b else None
-

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The target, what is known about indices, unused names, and values read outside global buffers."""
+    """The target, what is known about indices, unused names, and values read outside global
+    buffers.
+    """
 
     target: Target
     ranges: Ranges
@@ -31,7 +33,9 @@ class Context:
     @classmethod
     def of(cls, program: Program, target: Target) -> Context:
         """The context for lowering operators of `program`."""
-        return cls(target, Ranges(program), Names(program), dict(program.safe_values), program.sites)
+        return cls(
+            target, Ranges(program), Names(program), dict(program.safe_values), program.sites
+        )
 
     def span(self, site: int) -> Span | None:
         """Where operation `site` is in the user's source."""
@@ -42,8 +46,9 @@ class Context:
 class Vote:
     """What one operator says about the layout of one buffer.
 
-    `layout` None means that it takes elements one by one and so needs row-major order; otherwise it would like `layout` with
-    elements of `dtype`. A vote that is not `binding` accepts whatever the others choose.
+    `layout` None means that it takes elements one by one and so needs row-major order; otherwise it
+    would like `layout` with elements of `dtype`. A vote that is not `binding` accepts whatever the
+    others choose.
     """
 
     buffer: Buffer

@@ -1,4 +1,6 @@
-"""`T.copy`: an element-wise nest, or a packing when the destination is a gemm operand kept in panels."""
+"""`T.copy`: an element-wise nest, or a packing when the destination is a gemm operand kept in
+panels.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from tileworkbench.compiler.ir.build import (
     sub,
 )
 from tileworkbench.compiler.ir.expr import Address, Expr, Load, Region
+from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.stmt import Stmt, Store
 from tileworkbench.compiler.ir.tile import Copy, Pack
 from tileworkbench.compiler.ops.context import Context, Vote
@@ -39,7 +42,12 @@ def _obstacle_to_packing(op: Copy, context: Context) -> str | None:
     if src.buffer.scope != "global" or dst.buffer.scope != "shared":
         return "is not filled from global memory"
     whole = dst.extents == dst.buffer.shape and all(low is int_const(0) for low in dst.mins)
-    if not whole or len(wide_dims(dst)) != 2 or len(dst.buffer.shape) != 2 or len(wide_dims(src)) != 2:
+    if (
+        not whole
+        or len(wide_dims(dst)) != 2
+        or len(dst.buffer.shape) != 2
+        or len(wide_dims(src)) != 2
+    ):
         return "is filled in parts"
     if src.buffer.dtype != dst.buffer.dtype:
         return f"is converted from '{src.buffer.dtype}' when it is filled"
@@ -82,10 +90,14 @@ def match_dims(op: Copy, context: Context) -> list[tuple[int, int]]:
     from_dims, to_dims = wide_dims(op.src), wide_dims(op.dst)
     if len(from_dims) != len(to_dims):
         # An extent that is only 1 at run time still has its place: match from the right then.
-        from_dims, to_dims = _padded(op.src, from_dims, len(to_dims)), _padded(op.dst, to_dims, len(from_dims))
+        from_dims, to_dims = (
+            _padded(op.src, from_dims, len(to_dims)),
+            _padded(op.dst, to_dims, len(from_dims)),
+        )
     if len(from_dims) != len(to_dims):
         raise ShapeError(
-            f"cannot match the copy's source extents {_shown(op.src)} with its destination extents {_shown(op.dst)}",
+            f"cannot match the extents of the copy's source, {_shown(op.src)}, with those of its "
+            f"destination, {_shown(op.dst)}",
             context.span(op.site),
             hint="both sides need the same number of dimensions that are not 1",
         )
@@ -103,8 +115,6 @@ def _padded(region: Region, dims: list[int], wanted: int) -> list[int]:
 
 
 def _shown(region: Region) -> str:
-    from tileworkbench.compiler.ir.printer import print_expr
-
     return f"({', '.join(print_expr(extent) for extent in region.extents)})"
 
 

@@ -1,4 +1,6 @@
-"""Element-wise nests: how copies, fills and the steps of reductions are written before they are vectorised."""
+"""Element-wise nests: how copies, fills and the steps of reductions are written before they are
+vectorised.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,15 @@ from tileworkbench.compiler.ops.context import Context
 _NAMES = "ijklmnpq"
 
 
-def nest(context: Context, extents: tuple[Expr, ...], site: int, body: Callable[[tuple[Var, ...]], Stmt]) -> Stmt:
-    """`body` at every point of the box `extents`, in any order; the body alone for an empty tuple."""
+def nest(
+    context: Context, extents: tuple[Expr, ...], site: int, body: Callable[[tuple[Var, ...]], Stmt]
+) -> Stmt:
+    """`body` at every point of the box `extents`, in any order; once for an empty tuple."""
     if not extents:
         return body(())
-    variables = tuple(context.names.var(_NAMES[d % len(_NAMES)], extent.dtype) for d, extent in enumerate(extents))
+    variables = tuple(
+        context.names.var(_NAMES[d % len(_NAMES)], extent.dtype) for d, extent in enumerate(extents)
+    )
     return Parallel(variables, extents, body(variables), site=site)
 
 
@@ -27,5 +33,5 @@ def wide_dims(region: Region) -> list[int]:
 
 
 def element(region: Region, values: dict[int, Expr]) -> tuple[Expr, ...]:
-    """The index of the element at position `values[d]` along the dimensions d; 0 along the others."""
+    """The index of the element at position `values[d]` along dimension d, 0 by default."""
     return tuple(add(low, values.get(d, int_const(0))) for d, low in enumerate(region.mins))

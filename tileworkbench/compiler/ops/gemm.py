@@ -1,4 +1,6 @@
-"""`T.gemm`: a register-blocked micro-kernel on packed operands, or plain loops where the dtypes have no micro-kernel."""
+"""`T.gemm`: a register-blocked micro-kernel on packed operands, or plain loops where the dtypes
+have no micro-kernel.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from tileworkbench.compiler.ir.build import add, cast, const, const_int, int_con
 from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, Region
 from tileworkbench.compiler.ir.stmt import Alloc, For, If, LoopKind, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Gemm, MicroGemm, Pack
-from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.context import Context, Vote
 from tileworkbench.compiler.ops.elementwise import element, nest
 from tileworkbench.compiler.ops.panels import const_shape, panel_form, row_major_strides
@@ -190,7 +192,12 @@ def _lower_to_loops(op: Gemm, context: Context) -> Stmt:
     extents = (int_const(m), int_const(n))
 
     def clear(at: tuple[Expr, ...]) -> Stmt:
-        return Store(op.c.buffer, element(op.c, dict(zip(c_dims, at, strict=True))), const(0, dtype), site=op.site)
+        return Store(
+            op.c.buffer,
+            element(op.c, dict(zip(c_dims, at, strict=True))),
+            const(0, dtype),
+            site=op.site,
+        )
 
     def accumulate(at: tuple[Expr, ...]) -> Stmt:
         i, j = at
@@ -200,8 +207,12 @@ def _lower_to_loops(op: Gemm, context: Context) -> Stmt:
         index = element(op.c, dict(zip(c_dims, at, strict=True)))
         left = cast(Load(op.a.buffer, element(op.a, a)), dtype)
         right = cast(Load(op.b.buffer, element(op.b, b)), dtype)
-        update = Store(op.c.buffer, index, add(Load(op.c.buffer, index), mul(left, right)), site=op.site)
-        return For(step, int_const(0), int_const(k), int_const(1), LoopKind.SERIAL, update, site=op.site)
+        update = Store(
+            op.c.buffer, index, add(Load(op.c.buffer, index), mul(left, right)), site=op.site
+        )
+        return For(
+            step, int_const(0), int_const(k), int_const(1), LoopKind.SERIAL, update, site=op.site
+        )
 
     stmts: list[Stmt] = []
     if not (isinstance(op.clear, Const) and not op.clear.value):

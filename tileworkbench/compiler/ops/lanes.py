@@ -1,7 +1,8 @@
 """The body of a vector loop: lets and stores only, with conditions as predicates.
 
-A vector loop executes each statement for all lanes before the next one, and both sides of a condition. So a branch becomes a
-predicate on its stores, and a load that the branch protected gets the predicate as well.
+A vector loop executes each statement for all lanes before the next one, and both sides of a
+condition. So a branch becomes a predicate on its stores, and a load that the branch protected gets
+the predicate as well.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class NotLanesError(Exception):
 
 
 def run_in_lanes(body: Stmt, lane: Var, lanes: int, site: int, context: Context) -> Stmt:
-    """`body` for `lane` = 0 .. `lanes` - 1 as vector loops; serial loops and uniform branches of the body go outside them.
+    """`body` for `lane` = 0 .. `lanes` - 1 as vector loops; serial loops and uniform branches of
+    the body go outside them.
 
     Raises `NotLanesError` for bodies that cannot be executed in lock step.
     """
@@ -43,7 +45,10 @@ class _Writer:
     def block(self, body: Stmt) -> Stmt:
         """A body as vector loops, cut where a serial loop or a uniform branch stands."""
         stmts = list(body.stmts) if isinstance(body, Seq) else [body]
-        if any(isinstance(stmt, For) or (isinstance(stmt, If) and self.is_uniform(stmt.cond)) for stmt in stmts):
+        if any(
+            isinstance(stmt, For) or (isinstance(stmt, If) and self.is_uniform(stmt.cond))
+            for stmt in stmts
+        ):
             stmts = _inline_lets(stmts)
         done: list[Stmt] = []
         run: list[Stmt] = []
@@ -75,9 +80,13 @@ class _Writer:
                 if not self.is_uniform(value):
                     self.varying.add(var)
             case Store(_, indices, value, predicate):
-                joined = conjunction([*conditions, *(self.eager(found, guard) for found in conjuncts(predicate))])
+                joined = conjunction(
+                    [*conditions, *(self.eager(found, guard) for found in conjuncts(predicate))]
+                )
                 index = tuple(self.eager(found, guard) for found in indices)
-                run.append(replace(stmt, indices=index, value=self.eager(value, guard), predicate=joined))
+                run.append(
+                    replace(stmt, indices=index, value=self.eager(value, guard), predicate=joined)
+                )
             case If(cond, then, orelse):
                 cond = self.name_condition(self.eager(cond, guard), run)
                 self.flatten(then, [*conditions, *conjuncts(cond)], run)
@@ -87,7 +96,9 @@ class _Writer:
                 raise NotLanesError
 
     def name_condition(self, cond: Expr, run: list[Stmt]) -> Expr:
-        """`cond` itself, or a name for its value now when stores that follow could change what it reads."""
+        """`cond` itself, or a name for its value now when stores that follow could change what it
+        reads.
+        """
         if not has_loads(cond):
             return cond
         var = self.context.names.var("taken", BOOL)
@@ -96,7 +107,8 @@ class _Writer:
         return var
 
     def eager(self, value: Expr, guard: Expr | None) -> Expr:
-        """`value` safe to evaluate in all lanes, also where `guard` or a lazy condition inside does not hold.
+        """`value` safe to evaluate in all lanes, also where `guard` or a lazy condition inside does
+        not hold.
 
         Raises `NotLanesError` for a division that only the condition keeps from dividing by zero.
         """
@@ -105,13 +117,22 @@ class _Writer:
         return self.protect(value, guard)
 
     def protect(self, value: Expr, guard: Expr | None) -> Expr:
-        if isinstance(value, Binary) and value.op in _DIVISIONS and guard is not None and not const_int(value.b):
+        if (
+            isinstance(value, Binary)
+            and value.op in _DIVISIONS
+            and guard is not None
+            and not const_int(value.b)
+        ):
             raise NotLanesError
         if isinstance(value, Load):
-            made = value.map_children(lambda child: self.protect(child, guard) if isinstance(child, Expr) else child)
+            made = value.map_children(
+                lambda child: self.protect(child, guard) if isinstance(child, Expr) else child
+            )
             if guard is None or _is_inside(made, self.context.ranges):
                 return made
-            return replace(made, predicate=conjunction([*conjuncts(guard), *conjuncts(made.predicate)]))
+            return replace(
+                made, predicate=conjunction([*conjuncts(guard), *conjuncts(made.predicate)])
+            )
         if isinstance(value, Select) and value.lazy:
             cond = self.protect(value.cond, guard)
             then = self.protect(value.then, _both(guard, cond))
@@ -119,14 +140,20 @@ class _Writer:
             return Select(cond, then, other, value.lazy, value.dtype)
         if isinstance(value, Binary) and value.op in ("logical_and", "logical_or"):
             a = self.protect(value.a, guard)
-            b = self.protect(value.b, _both(guard, a if value.op == "logical_and" else unary("not", a)))
+            b = self.protect(
+                value.b, _both(guard, a if value.op == "logical_and" else unary("not", a))
+            )
             return Binary(value.op, a, b, value.dtype)
-        return value.map_children(lambda child: self.protect(child, guard) if isinstance(child, Expr) else child)
+        return value.map_children(
+            lambda child: self.protect(child, guard) if isinstance(child, Expr) else child
+        )
 
-    # Writing the loop ------------------------------------------------------------------------------------------------------
+    # Writing the loop
 
     def flush(self, run: list[Stmt], done: list[Stmt]) -> None:
-        """Close the run: one vector loop, inside an `If` of what its only store needs in every lane alike."""
+        """Close the run: one vector loop, inside an `If` of what its only store needs in every lane
+        alike.
+        """
         if not run:
             return
         body = [self.drop_uniform_lanes(stmt) for stmt in run]
@@ -140,12 +167,22 @@ class _Writer:
             facts = {cond: const(True, BOOL) for cond in uniform}
             body = [_drop_facts(replace(store, predicate=kept), facts)]
         zero, one = int_const(0), int_const(1)
-        loop: Stmt = For(self.lane, zero, int_const(self.lanes), one, LoopKind.VECTORIZED, seq(body), site=self.site)
+        loop: Stmt = For(
+            self.lane,
+            zero,
+            int_const(self.lanes),
+            one,
+            LoopKind.VECTORIZED,
+            seq(body),
+            site=self.site,
+        )
         cond = conjunction(uniform)
         done.append(loop if cond is None else If(cond, loop, site=self.site))
 
     def drop_uniform_lanes(self, stmt: Stmt) -> Stmt:
-        """`lane + b < n` as `b < n` in predicates where b and n are multiples of the number of lanes."""
+        """`lane + b < n` as `b < n` in predicates where b and n are multiples of the number of
+        lanes.
+        """
         from tileworkbench.compiler.ir.rewrite import Rewriter
 
         def change(found: object) -> object:
@@ -158,9 +195,15 @@ class _Writer:
     def without_lane(self, cond: Binary) -> Expr:
         ranges = self.context.ranges
         difference = combine([(ranges.linear(cond.a), 1), (ranges.linear(cond.b), -1)])
-        if difference.coefficient(self.lane) != 1 or ranges.linear(cond.a).coefficient(self.lane) != 1:
+        if (
+            difference.coefficient(self.lane) != 1
+            or ranges.linear(cond.a).coefficient(self.lane) != 1
+        ):
             return cond
-        rest = Linear(tuple(term for term in difference.terms if term[0] is not self.lane), difference.constant)
+        rest = Linear(
+            tuple(term for term in difference.terms if term[0] is not self.lane),
+            difference.constant,
+        )
         if any(depends_on(atom, frozenset(self.varying)) for atom, _ in rest.terms):
             return cond
         if not ranges.linear_divides(self.lanes, rest):
@@ -176,20 +219,25 @@ def _both(guard: Expr | None, cond: Expr) -> Expr | None:
 def _has_hazards(value: Expr, guarded: bool) -> bool:
     """Whether evaluating `value` in all lanes could read or divide where the program would not."""
     lazy = guarded or any(
-        (isinstance(found, Select) and found.lazy) or (isinstance(found, Binary) and found.op in ("logical_and", "logical_or"))
+        (isinstance(found, Select) and found.lazy)
+        or (isinstance(found, Binary) and found.op in ("logical_and", "logical_or"))
         for found in walk(value)
     )
-    return lazy and any(isinstance(found, Load) or getattr(found, "op", None) in _DIVISIONS for found in walk(value))
+    return lazy and any(
+        isinstance(found, Load) or getattr(found, "op", None) in _DIVISIONS for found in walk(value)
+    )
 
 
 def _is_inside(load: Load, ranges: Ranges) -> bool:
     return all(
-        all(ranges.in_range(index, extent)) for index, extent in zip(load.indices, load.buffer.shape, strict=True)
+        all(ranges.in_range(index, extent))
+        for index, extent in zip(load.indices, load.buffer.shape, strict=True)
     )
 
 
 def _inline_lets(stmts: list[Stmt]) -> list[Stmt]:
-    """The statements without lets of pure expressions, so that they can be cut into several vector loops.
+    """The statements without lets of pure expressions, so that they can be cut into several vector
+    loops.
 
     Raises `NotLanesError` where a let reads memory: its value would not survive the cut.
     """
@@ -207,7 +255,7 @@ def _inline_lets(stmts: list[Stmt]) -> list[Stmt]:
 
 
 def _drop_facts(store: Store, facts: dict[Expr, Const]) -> Store:
-    """`store` with the conditions that are known to hold removed from the predicates of its loads."""
+    """`store` without the conditions known to hold in the predicates of its loads."""
     if not facts:
         return store
     from tileworkbench.compiler.ir.rewrite import Rewriter

@@ -1,7 +1,7 @@
 """`T.Parallel`: serial loops around a vector loop along the dimension that memory likes best.
 
-Iterations are independent, so the loops may be reordered, statements inside may be executed in lock step for a vector of
-iterations, and a serial loop in the body may go outside the vector loop.
+Iterations are independent, so the loops may be reordered, statements inside may be executed in lock
+step for a vector of iterations, and a serial loop in the body may go outside the vector loop.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _SCORES = {
 def infer_layout(op: Parallel, context: Context) -> tuple[Vote, ...]:
     """Every buffer of the body is taken by elements."""
     reasons = {True: "is written inside T.Parallel", False: "is read inside T.Parallel"}
-    votes = {access.buffer: Vote(access.buffer, reasons[access.is_store]) for access in accesses(op.body)}
+    votes = {
+        access.buffer: Vote(access.buffer, reasons[access.is_store]) for access in accesses(op.body)
+    }
     return tuple(votes.values())
 
 
@@ -48,7 +50,9 @@ class _Plan:
 
 
 def lower(op: Parallel, context: Context) -> Stmt:
-    """Serial loops in the order written around the vector dimension, with what its extent leaves over after it."""
+    """Serial loops in the order written around the vector dimension, with what its extent leaves
+    over after it.
+    """
     plan = _choose(op, context)
     if plan is not None:
         try:
@@ -74,7 +78,9 @@ def _serial(var: Var, start: Expr, stop: Expr, body: Stmt, site: int) -> Stmt:
 
 
 def _choose(op: Parallel, context: Context) -> _Plan | None:
-    """The loop variable along which most accesses are contiguous, the innermost of equals; None where no vector pays."""
+    """The loop variable along which most accesses are contiguous, the innermost of equals; None
+    where no vector pays.
+    """
     found = list(accesses(op.body))
     widest = max((max(access.buffer.dtype.bits, 8) for access in found), default=0)
     if not widest or not any(access.is_store for access in found):
@@ -88,7 +94,10 @@ def _choose(op: Parallel, context: Context) -> _Plan | None:
         if lanes < 2:
             continue
         varying = varying_lets(op.body, op.vars[at])
-        moves = [(motion(access, op.vars[at], context.ranges, varying), access.is_store) for access in found]
+        moves = [
+            (motion(access, op.vars[at], context.ranges, varying), access.is_store)
+            for access in found
+        ]
         score = sum(_SCORES.get(move, -1000) for move in moves)
         if score > best_score:
             best, best_score = _Plan(at, lanes), score
@@ -96,7 +105,9 @@ def _choose(op: Parallel, context: Context) -> _Plan | None:
 
 
 def _vectorize(op: Parallel, plan: _Plan, context: Context) -> Stmt:
-    """The loop over the vector dimension: whole vectors, then narrower ones or single iterations for the rest."""
+    """The loop over the vector dimension: whole vectors, then narrower ones or single iterations
+    for the rest.
+    """
     var, extent = op.vars[plan.at], op.extents[plan.at]
     body = serial_inside(op.body)
     count = const_int(extent)
@@ -109,7 +120,9 @@ def _vectorize(op: Parallel, plan: _Plan, context: Context) -> Stmt:
     if count == plan.lanes:
         return run_in_lanes(body, var, plan.lanes, op.site, context)
     if count >= plan.lanes:
-        stmts.append(_main_loop(var, int_const(count // plan.lanes), plan.lanes, body, op.site, context))
+        stmts.append(
+            _main_loop(var, int_const(count // plan.lanes), plan.lanes, body, op.site, context)
+        )
     done, lanes = count // plan.lanes * plan.lanes, plan.lanes
     while done < count:
         lanes //= 2
@@ -123,7 +136,13 @@ def _main_loop(var: Var, count: Expr, lanes: int, body: Stmt, site: int, context
     if const_int(count) == 1:
         return _chunk(var, int_const(0), lanes, body, site, context)
     outer = context.names.var(f"{var.name}_outer", var.dtype)
-    return _serial(outer, int_const(0), count, _chunk(var, mul(outer, int_const(lanes)), lanes, body, site, context), site)
+    return _serial(
+        outer,
+        int_const(0),
+        count,
+        _chunk(var, mul(outer, int_const(lanes)), lanes, body, site, context),
+        site,
+    )
 
 
 def _chunk(var: Var, start: Expr, lanes: int, body: Stmt, site: int, context: Context) -> Stmt:
@@ -135,8 +154,12 @@ def _chunk(var: Var, start: Expr, lanes: int, body: Stmt, site: int, context: Co
 
 
 def serial_inside(body: Stmt) -> Stmt:
-    """`body` with the user's vectorised loops as serial ones: the vector dimension is a Parallel one."""
-    if not any(isinstance(found, For) and found.kind is LoopKind.VECTORIZED for found in statements(body)):
+    """`body` with the user's vectorised loops as serial ones: the vector dimension is a Parallel
+    one.
+    """
+    if not any(
+        isinstance(found, For) and found.kind is LoopKind.VECTORIZED for found in statements(body)
+    ):
         return body
     from dataclasses import replace
 

@@ -1,14 +1,24 @@
 """`T.reduce_*`: vector accumulators along the last dimension, element-wise steps along the others.
 
-Combination happens in the destination's dtype; 16-bit floats are combined in float32 and rounded once. NaN is ignored by
-maxima and minima unless `nan_propagate`.
+Combination happens in the destination's dtype; 16-bit floats are combined in float32 and rounded
+once. NaN is ignored by maxima and minima unless `nan_propagate`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tileworkbench.compiler.ir.build import add, binary, call, cast, const, const_int, int_const, mul, unary
+from tileworkbench.compiler.ir.build import (
+    add,
+    binary,
+    call,
+    cast,
+    const,
+    const_int,
+    int_const,
+    mul,
+    unary,
+)
 from tileworkbench.compiler.ir.expr import Broadcast, Buffer, Call, Expr, Load, Ramp, Var
 from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Reduce, ReduceKind
@@ -16,7 +26,16 @@ from tileworkbench.compiler.ir.types import FLOAT32, DType
 from tileworkbench.compiler.ops.context import Context, Vote
 from tileworkbench.compiler.ops.elementwise import nest
 
-_LANES = {"sum": "sum", "abssum": "sum", "max": "max", "absmax": "max", "min": "min", "bitand": "and", "bitor": "or", "bitxor": "xor"}
+_LANES = {
+    "sum": "sum",
+    "abssum": "sum",
+    "max": "max",
+    "absmax": "max",
+    "min": "min",
+    "bitand": "and",
+    "bitor": "or",
+    "bitxor": "xor",
+}
 _MAX_LANES = 64
 _CHAINS = 4  # independent accumulators hide the latency of an addition (4 cycles on current cores)
 
@@ -41,7 +60,9 @@ def combine(kind: ReduceKind, a: Expr, b: Expr, nan_propagate: bool) -> Expr:
     """The two values as one, in their common dtype."""
     name = _LANES[kind]
     if name in ("max", "min"):
-        return call(f"{name}_nan", a, b) if nan_propagate and a.dtype.is_float else binary(name, a, b)
+        return (
+            call(f"{name}_nan", a, b) if nan_propagate and a.dtype.is_float else binary(name, a, b)
+        )
     return add(a, b) if name == "sum" else binary(name, a, b)
 
 
@@ -57,7 +78,9 @@ def accumulation_dtype(dtype: DType) -> DType:
 
 
 def lower(op: Reduce, context: Context) -> Stmt:
-    """Loops over the kept dimensions around one reduction each, or around one element-wise step per reduced index."""
+    """Loops over the kept dimensions around one reduction each, or around one element-wise step per
+    reduced index.
+    """
     if op.dim == len(op.src.shape) - 1 and const_int(op.src.shape[-1]) is not None:
         return _Lowering(op, context).along_rows()
     return _Lowering(op, context).across_rows()
@@ -76,10 +99,16 @@ class _Lowering:
         index.insert(self.op.dim, at)
         value = cast(cast(Load(self.op.src, tuple(index)), self.op.dst.dtype), self.dtype)
         signed = value.dtype.scalar.is_signed
-        return unary("abs", value) if self.op.kind in (ReduceKind.ABSMAX, ReduceKind.ABSSUM) and signed else value
+        return (
+            unary("abs", value)
+            if self.op.kind in (ReduceKind.ABSMAX, ReduceKind.ABSSUM) and signed
+            else value
+        )
 
     def target(self, kept: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """The destination's index for the kept indices: without the reduced dimension, or with 0 there."""
+        """The destination's index for the kept indices: without the reduced dimension, or with 0
+        there.
+        """
         if len(self.op.dst.shape) == len(kept):
             return kept
         index: list[Expr] = list(kept)
@@ -97,9 +126,11 @@ class _Lowering:
         return Store(self.op.dst, index, cast(value, self.op.dst.dtype), site=self.op.site)
 
     def serial(self, var: Var, extent: Expr, body: Stmt) -> Stmt:
-        return For(var, int_const(0), extent, int_const(1), LoopKind.SERIAL, body, site=self.op.site)
+        return For(
+            var, int_const(0), extent, int_const(1), LoopKind.SERIAL, body, site=self.op.site
+        )
 
-    # Along the last dimension ----------------------------------------------------------------------------------------------
+    # Along the last dimension
 
     def along_rows(self) -> Stmt:
         """One vector of partial results per row, combined across its lanes at the end."""
@@ -122,18 +153,37 @@ class _Lowering:
         whole = self.lanes(int_const(0), lanes)
         stmts: list[Stmt] = [Alloc(partial, site=self.op.site)]
         start = identity(self.op.kind, self.dtype)
-        stmts.append(Store(partial, (whole,), Broadcast(start, lanes) if lanes > 1 else start, site=self.op.site))
+        stmts.append(
+            Store(
+                partial,
+                (whole,),
+                Broadcast(start, lanes) if lanes > 1 else start,
+                site=self.op.site,
+            )
+        )
         step = self.context.names.var("k")
         at = self.lanes(mul(step, int_const(lanes)), lanes)
         update = Store(
-            partial, (whole,), self.combine(Load(partial, (whole,)), self.source(kept, at)), site=self.op.site
+            partial,
+            (whole,),
+            self.combine(Load(partial, (whole,)), self.source(kept, at)),
+            site=self.op.site,
         )
         stmts.append(self.serial(step, int_const(extent // lanes), update))
         first = int_const(0)
         if extent % lanes:
             rest = self.context.names.var("k")
-            value = self.combine(Load(partial, (first,)), self.source(kept, add(rest, int_const(extent - extent % lanes))))
-            stmts.append(self.serial(rest, int_const(extent % lanes), Store(partial, (first,), value, site=self.op.site)))
+            value = self.combine(
+                Load(partial, (first,)),
+                self.source(kept, add(rest, int_const(extent - extent % lanes))),
+            )
+            stmts.append(
+                self.serial(
+                    rest,
+                    int_const(extent % lanes),
+                    Store(partial, (first,), value, site=self.op.site),
+                )
+            )
         result: Expr = Load(partial, (whole,))
         if lanes > 1:
             result = _horizontal(self.op.kind, result, self.op.nan_propagate)
@@ -144,15 +194,19 @@ class _Lowering:
     def lanes(base: Expr, count: int) -> Expr:
         return Ramp(base, int_const(1), count) if count > 1 else base
 
-    # Along another dimension -----------------------------------------------------------------------------------------------
+    # Along another dimension
 
     def across_rows(self) -> Stmt:
-        """Initialise, combine row after row, and store, each step vectorised along the kept dimensions."""
+        """Initialise, combine row after row, and store, each step vectorised along the kept
+        dimensions.
+        """
         op = self.op
         rows = tuple(op.src.shape[d] for d in self.kept)
         total = op.dst if op.clear and self.dtype == op.dst.dtype else self.temporary(rows)
         stmts: list[Stmt] = [] if total is op.dst else [Alloc(total, site=op.site)]
-        place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] = self.target if total is op.dst else lambda kept: kept
+        place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] = (
+            self.target if total is op.dst else lambda kept: kept
+        )
         start = identity(op.kind, self.dtype)
         stmts.append(self.each(rows, lambda kept: Store(total, place(kept), start, site=op.site)))
         step = self.context.names.var("k")
@@ -167,7 +221,9 @@ class _Lowering:
         return seq(stmts)
 
     def temporary(self, shape: tuple[Expr, ...]) -> Buffer:
-        return Buffer(self.context.names.fresh(f"{self.op.dst.name}_total"), self.dtype, shape, "local")
+        return Buffer(
+            self.context.names.fresh(f"{self.op.dst.name}_total"), self.dtype, shape, "local"
+        )
 
     def each(self, extents: tuple[Expr, ...], body: Callable[[tuple[Expr, ...]], Stmt]) -> Stmt:
         return nest(self.context, extents, self.op.site, body)

@@ -1,4 +1,6 @@
-"""`T.cumsum` and `T.cummax`: a serial walk along the scanned dimension, vectorised along the others."""
+"""`T.cumsum` and `T.cummax`: a serial walk along the scanned dimension, vectorised along the
+others.
+"""
 
 from __future__ import annotations
 

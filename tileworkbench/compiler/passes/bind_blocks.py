@@ -1,7 +1,8 @@
-"""A launch becomes a loop over its blocks, which workers share; the block indices are computed from the block's number.
+"""A launch becomes a loop over its blocks, which workers share; the block indices are computed from
+the block's number.
 
-x runs fastest. With `T.use_swizzle` the blocks are visited in panels of rows or columns, alternately forwards and backwards,
-so that neighbours in time use the same tiles.
+x runs fastest. With `T.use_swizzle` the blocks are visited in panels of rows or columns,
+alternately forwards and backwards, so that neighbours in time use the same tiles.
 
 Before::
 
@@ -48,7 +49,9 @@ def _bind(stmt: Kernel, names: Names) -> Stmt:
         total = mul(total, cast(extent, dtype))
     lets = _swizzled(stmt, block, names) if _is_swizzled(stmt) else _plain(stmt, block)
     body = seq([*lets, stmt.body])
-    return For(block, const(0, dtype), total, const(1, dtype), LoopKind.BLOCKS, body, site=stmt.site)
+    return For(
+        block, const(0, dtype), total, const(1, dtype), LoopKind.BLOCKS, body, site=stmt.site
+    )
 
 
 def _plain(stmt: Kernel, block: Var) -> list[Stmt]:
@@ -70,10 +73,12 @@ def _is_swizzled(stmt: Kernel) -> bool:
 
 
 def _swizzled(stmt: Kernel, block: Var, names: Names) -> list[Stmt]:
-    """Panels of `size` rows (order "row") are walked column by column, every second panel backwards.
+    """Panels of `size` rows (order "row") are walked column by column, every second panel
+    backwards.
 
-    Within a plane of X * Y blocks: panel p = n // (size * X), the last one may be lower; inside it the slow index runs
-    along the panel and the fast one across it. Order "column" exchanges the roles of x and y.
+    Within a plane of X * Y blocks: panel p = n // (size * X), the last one may be lower; inside it
+    the slow index runs along the panel and the fast one across it. Order "column" exchanges the
+    roles of x and y.
     """
     assert_size, order = stmt.swizzle or (1, "row")
     dtype = block.dtype

@@ -1,7 +1,7 @@
 """Refuse accesses of tiles that are out of range whatever the inputs are.
 
-Global memory is guarded at run time; tiles are not, so an index that can never be inside is an error of the program. One that
-may be inside for some iterations is not refused here.
+Global memory is guarded at run time; tiles are not, so an index that can never be inside is an
+error of the program. One that may be inside for some iterations is not refused here.
 
 Accepted, and left as it is::
 
@@ -47,7 +47,9 @@ def check_accesses(program: Program) -> Program:
     return program
 
 
-def _check_element(buffer: Buffer, indices: tuple[Expr, ...], stmt: Stmt, ranges: Ranges, program: Program) -> None:
+def _check_element(
+    buffer: Buffer, indices: tuple[Expr, ...], stmt: Stmt, ranges: Ranges, program: Program
+) -> None:
     if buffer.scope == "global":
         return
     for d, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
@@ -59,7 +61,8 @@ def _check_element(buffer: Buffer, indices: tuple[Expr, ...], stmt: Stmt, ranges
         )
         if never:
             raise TileIndexError(
-                f"index '{print_expr(index)}' of dimension {d} is outside '{buffer.name}', which has {size} there",
+                f"index '{print_expr(index)}' is outside dimension {d} of '{buffer.name}', "
+                f"which has {size} elements",
                 program.span(stmt.site),
             )
 
@@ -67,11 +70,14 @@ def _check_element(buffer: Buffer, indices: tuple[Expr, ...], stmt: Stmt, ranges
 def _check_region(region: Region, stmt: Stmt, ranges: Ranges, program: Program) -> None:
     if region.buffer.scope == "global":
         return
-    for d, (low, extent, size) in enumerate(zip(region.mins, region.extents, region.buffer.shape, strict=True)):
+    for d, (low, extent, size) in enumerate(
+        zip(region.mins, region.extents, region.buffer.shape, strict=True)
+    ):
         start = ranges.bounds(low)
         negative = start.high is not None and start.high < 0
         if negative or ranges.proves(binary("gt", binary("add", low, extent), size)) is True:
             raise TileIndexError(
-                f"the region of '{region.buffer.name}' goes outside dimension {d}, which has {print_expr(size)}",
+                f"the region goes outside dimension {d} of '{region.buffer.name}', "
+                f"which has {print_expr(size)} elements",
                 program.span(stmt.site),
             )

@@ -1,7 +1,9 @@
-"""Refuse what only threads can tell apart: code outside tile operators is executed by every thread of a block.
+"""Refuse what only threads can tell apart: code outside tile operators is executed by every thread
+of a block.
 
-A worker of the CPU runs a block once. That is the same as running it once per thread, except for an update of shared or
-global memory that reads what it writes: each thread would add again, in an order that is not defined.
+A worker of the CPU runs a block once. That is the same as running it once per thread, except for an
+update of shared or global memory that reads what it writes: each thread would add again, in an
+order that is not defined.
 
 Accepted, and left as it is::
 
@@ -26,7 +28,9 @@ _SHARED_SCOPES = ("global", "shared")
 
 
 def check_thread_effects(program: Program) -> Program:
-    """Raise `UnsupportedError` at an update of shared or global memory that every thread would repeat."""
+    """Raise `UnsupportedError` at an update of shared or global memory that every thread would
+    repeat.
+    """
     sources: dict[Var | Buffer, set[Buffer]] = {}
     stack: list[Node] = [program.body]
     while stack:
@@ -47,16 +51,18 @@ def _check(stmt: Store, sources: dict[Var | Buffer, set[Buffer]], program: Progr
     if buffer.scope in _SHARED_SCOPES:
         if buffer in found:
             raise UnsupportedError(
-                f"every thread of the block executes this update of '{buffer.name}', which target 'cpu' cannot do",
+                f"every thread of the block executes this update of '{buffer.name}', which target "
+                "'cpu' cannot do",
                 program.span(stmt.site),
-                hint="put it in T.Parallel to execute it once per element, or use target='sim:sm_80'",
+                hint="put it in T.Parallel to execute it once per element, "
+                "or use target='sim:sm_80'",
             )
     elif not buffer.shape or buffer.scope == "local":
         sources.setdefault(buffer, set()).update(found)
 
 
 def _sources(value: Node, sources: dict[Var | Buffer, set[Buffer]]) -> set[Buffer]:
-    """The shared and global buffers that `value` depends on, through lets and per-thread variables."""
+    """The shared and global buffers that `value` depends on, also through lets and locals."""
     found: set[Buffer] = set()
     for current in walk(value):
         if isinstance(current, Load):

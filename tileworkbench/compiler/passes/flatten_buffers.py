@@ -1,7 +1,7 @@
 """Indices become one offset in elements: layouts and strides are applied, buffers lose their shape.
 
-Offsets are int32; those into a global buffer are int64 when its size is symbolic or 2**31 elements and more. The variable of
-a vector loop comes last, so that a contiguous access can be seen as one.
+Offsets are int32; those into a global buffer are int64 when its size is symbolic or 2**31 elements
+and more. The variable of a vector loop comes last, so that a contiguous access can be seen as one.
 
 Before::
 
@@ -41,20 +41,25 @@ class _Flattening:
         self.ranges = Ranges(program)
         self.buffers: dict[Buffer, Buffer] = {}
         self.lanes = {
-            found.var for found in statements(program.body) if isinstance(found, For) and found.kind is LoopKind.VECTORIZED
+            found.var
+            for found in statements(program.body)
+            if isinstance(found, For) and found.kind is LoopKind.VECTORIZED
         }
 
     def run(self) -> Program:
         body = Rewriter(self.change, self.change_stmt)(self.program.body)
         params = tuple(
-            Param(self.flat(param.value), param.output) if isinstance(param.value, Buffer) else param
+            Param(self.flat(param.value), param.output)
+            if isinstance(param.value, Buffer)
+            else param
             for param in self.program.params
         )
         if body is self.program.body and params == self.program.params:
             return self.program
         return replace(self.program, body=body, params=params)
 
-    # Rewriting is bottom-up, and an access needs the buffer as it was: buffers are replaced by their accesses.
+    # Rewriting is bottom-up, and an access needs the buffer as it was: buffers are replaced by
+    # their accesses.
     def change(self, found: object) -> object:
         if isinstance(found, Load) and found.buffer.scope != "local.var":
             index = self.offset(found.buffer, found.indices)
@@ -65,7 +70,11 @@ class _Flattening:
 
     def change_stmt(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, Store) and stmt.buffer.scope != "local.var":
-            return replace(stmt, buffer=self.flat(stmt.buffer), indices=(self.offset(stmt.buffer, stmt.indices),))
+            return replace(
+                stmt,
+                buffer=self.flat(stmt.buffer),
+                indices=(self.offset(stmt.buffer, stmt.indices),),
+            )
         if isinstance(stmt, Alloc):
             return replace(stmt, buffer=self.flat(stmt.buffer))
         return stmt
@@ -133,7 +142,9 @@ def _elements(buffer: Buffer) -> Expr:
     if buffer.strides:
         total: Expr = const(1, INT64)
         for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
-            total = add(total, mul(cast(sub(extent, const(1, extent.dtype)), INT64), cast(stride, INT64)))
+            total = add(
+                total, mul(cast(sub(extent, const(1, extent.dtype)), INT64), cast(stride, INT64))
+            )
     else:
         total = const(1, INT64)
         for extent in buffer.shape:

@@ -1,7 +1,8 @@
-"""Accesses of global memory that may be out of range get a predicate; a load reads the safe value where it does not hold.
+"""Accesses of global memory that may be out of range get a predicate; a load reads the safe value
+where it does not hold.
 
-What is provably in range stays as it is. A nest whose guards all hold for most tiles is split: whole tiles run without
-guards, only those at the border check each element.
+What is provably in range stays as it is. A nest whose guards all hold for most tiles is split:
+whole tiles run without guards, only those at the border check each element.
 
 Before::
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import conjuncts, has_loads
+from tileworkbench.compiler.analysis.extremes import at_extreme
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import binary, conjunction, const, const_int
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
@@ -30,14 +32,13 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, variables, walk, with_body
 from tileworkbench.compiler.ir.stmt import For, If, Let, Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
-from tileworkbench.compiler.analysis.extremes import at_extreme
 
 _SPLIT_FROM = 16  # elements; a smaller nest is not worth a second copy
-_SPLIT_NODES = 200  # nodes of the body; a larger one costs more code than the guards cost time
+_SPLIT_NODES = 200  # nodes of the body; the second copy of a larger one costs too much code
 
 
 def guard_accesses(program: Program) -> Program:
-    """Add predicates to the loads and stores of global buffers that are not known to be in range."""
+    """Add predicates to the accesses of global buffers that are not known to be in range."""
     return with_body(program, _Guard(program).visit(program.body))
 
 
@@ -52,7 +53,9 @@ class _Guard:
         """`stmt` with guards; nests are split on the way."""
         if isinstance(stmt, Parallel):
             return self.visit_nest(stmt)
-        made = stmt.map_children(lambda child: self.visit(child) if isinstance(child, Stmt) else self.rewriter(child))
+        made = stmt.map_children(
+            lambda child: self.visit(child) if isinstance(child, Stmt) else self.rewriter(child)
+        )
         return self.guard_store(made)
 
     def visit_nest(self, stmt: Parallel) -> Stmt:
@@ -76,22 +79,34 @@ class _Guard:
         for current in walk(body):
             if isinstance(current, Load | Store) and current.buffer.scope == "global":
                 made = self.rewriter(current.indices[0]) if len(current.indices) == 1 else None
-                indices = (made,) if made is not None else tuple(self.rewriter(index) for index in current.indices)
+                indices = (
+                    (made,)
+                    if made is not None
+                    else tuple(self.rewriter(index) for index in current.indices)
+                )
                 for cond in self.guards(current.buffer, indices):
                     found[cond] = None
         return list(found)
 
     def lift(self, cond: Expr, stmt: Parallel) -> Expr | None:
-        """A condition outside the nest that implies `cond` in all its iterations; None where there is none."""
+        """A condition outside the nest that implies `cond` in all its iterations; None where there
+        is none.
+        """
         if not isinstance(cond, Binary) or has_loads(cond):
             return None
         boxes: dict[Var, Expr] = dict(zip(stmt.vars, stmt.extents, strict=True))
         for inner in statements(stmt.body):
-            if isinstance(inner, For) and const_int(inner.start) == 0 and const_int(inner.step) == 1:
+            if (
+                isinstance(inner, For)
+                and const_int(inner.start) == 0
+                and const_int(inner.step) == 1
+            ):
                 boxes[inner.var] = inner.stop
         highest = cond.op == "lt"
         moved = at_extreme(self.ranges.linear(cond.a), boxes, highest, cond.a.dtype)
-        bound = {found.var for found in statements(stmt.body) if isinstance(found, Let | For)} - set(boxes)
+        bound = {
+            found.var for found in statements(stmt.body) if isinstance(found, Let | For)
+        } - set(boxes)
         if moved is None or any(var in bound or var in boxes for var in variables(moved)):
             return None
         return binary(cond.op, moved, cond.b)
@@ -104,7 +119,9 @@ class _Guard:
             return found
         predicate = conjunction([*conjuncts(found.predicate), *guards])
         safe = self.safe.get(found.buffer.name)
-        return Load(found.buffer, found.indices, predicate, found.safe if found.safe is not None else safe)
+        return Load(
+            found.buffer, found.indices, predicate, found.safe if found.safe is not None else safe
+        )
 
     def guard_store(self, stmt: Stmt) -> Stmt:
         if not isinstance(stmt, Store) or stmt.buffer.scope != "global":
@@ -134,7 +151,10 @@ def _is_worth_splitting(stmt: Parallel) -> bool:
     total = 1
     for extent in stmt.extents:
         total *= const_int(extent) or _SPLIT_FROM
-    return total >= _SPLIT_FROM and sum(1 for _ in zip(walk(stmt.body), range(_SPLIT_NODES), strict=False)) < _SPLIT_NODES
+    return (
+        total >= _SPLIT_FROM
+        and sum(1 for _ in zip(walk(stmt.body), range(_SPLIT_NODES), strict=False)) < _SPLIT_NODES
+    )
 
 
 def _without(stmt: Stmt, known: set[Expr]) -> Stmt:

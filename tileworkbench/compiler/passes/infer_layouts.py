@@ -1,7 +1,9 @@
-"""Every tile gets a layout: packed panels where a gemm profits from them, row-major order elsewhere.
+"""Every tile gets a layout: packed panels where a gemm profits from them, row-major order
+elsewhere.
 
-A gemm operand that is only filled by whole-tile copies and only read by gemms in one role is kept as the micro-kernel reads
-it: B in panels as wide as a register block, 16-bit floats already widened. All else is row-major.
+A gemm operand that is only filled by whole-tile copies and only read by gemms in one role is kept
+as the micro-kernel reads it: B in panels as wide as a register block, 16-bit floats already
+widened. All else is row-major.
 
 Before::
 
@@ -9,7 +11,8 @@ Before::
 
 After::
 
-    B_shared = T.alloc_shared((32, 128), "float32", layout=Layout((32, 128), j // 64 * 2048 + i * 64 + j % 64))
+    B_shared = T.alloc_shared((32, 128), "float32", layout=Layout(
+        (32, 128), lambda i, j: (2048*(j//64) + 64*i + j%64,)))
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ _TILES = ("shared", "local.fragment")
 
 @dataclass(frozen=True, slots=True)
 class InferLayouts:
-    """Choose the layout of every shared tile and fragment; the reasons go to the program's notes."""
+    """Choose the layout of every tile; the reasons go to the program's notes."""
 
     target: Target
 
@@ -72,5 +75,3 @@ def _choose(buffer: Buffer, votes: list[Vote]) -> tuple[Buffer | None, str]:
     else:
         reason = f"row-major: it {votes[0].reason}" if votes else "row-major: nothing uses it"
     return replace(buffer, layout=Layout.row_major(shape)), reason
-
-

@@ -11,7 +11,8 @@ After::
 
     for i, j in T.Parallel(128, 128):
         C_local[i, j] = 0.0
-    T.micro_gemm(T.address_of(A_shared[0, 0]), T.address_of(B_shared[0, 0]), T.address_of(C_local[0, 0]), lda=32, ldc=128, ...)
+    T.micro_gemm(T.address_of(A_shared[0, 0]), T.address_of(B_shared[0, 0]), T.address_of(C_local[0,
+    0]), lda=32, ldc=128, ...)
 """
 
 from __future__ import annotations

@@ -43,10 +43,12 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
         # Layouts before lowering: an operator is lowered for the layouts its neighbours agreed on.
         InferLayouts(target),
         LowerTileOperators(target),
-        # Guards after lowering, so that copies get them too; before vectorising, which needs to know the predicates.
+        # Guards after lowering, so that copies get them too; before vectorising, which needs to
+        # know the predicates.
         guard_accesses,
         VectorizeLoops(target),
-        # Flattening needs the loops in their final shape to put the vector variable last in each index.
+        # Flattening needs the loops in their final shape to put the vector variable last in each
+        # index.
         flatten_buffers,
         # Only flat programs are in the CPU stage, which `bind_blocks` enters.
         bind_blocks,

@@ -1,7 +1,8 @@
 """Tiles get their place in the worker's scratch arena; small local arrays stay on the stack.
 
-A buffer lives until the end of the sequence it is allocated in, so buffers of sequences that do not enclose one another
-share memory. Offsets are multiples of 64 bytes, a cache line and the widest vector.
+A buffer lives until the end of the sequence it is allocated in, so buffers of sequences that do not
+enclose one another share memory. Offsets are multiples of 64 bytes, a cache line and the widest
+vector.
 
 Before::
 
@@ -46,7 +47,9 @@ class _Planner:
             return self.place_sequence(stmt, used)
         if isinstance(stmt, Alloc):
             return self.place_sequence(Seq((stmt,)), used).stmts[0]
-        return stmt.map_children(lambda child: self.place(child, used) if isinstance(child, Stmt) else child)
+        return stmt.map_children(
+            lambda child: self.place(child, used) if isinstance(child, Stmt) else child
+        )
 
     def place_sequence(self, sequence: Seq, used: int) -> Seq:
         placed: list[Stmt] = []

@@ -1,4 +1,5 @@
-"""`T.Pipelined` becomes a serial loop: on a processor, loads overlap with arithmetic without being told.
+"""`T.Pipelined` becomes a serial loop: on a processor, loads overlap with arithmetic without being
+told.
 
 Before::
 

@@ -1,4 +1,5 @@
-"""Expressions become what they always are, given the ranges of the variables; branches that are decided go away.
+"""Expressions become what they always are, given the ranges of the variables; branches that are
+decided go away.
 
 Before::
 
@@ -20,7 +21,16 @@ from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.ranges import Linear, Ranges
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.build import add, const, const_int
-from tileworkbench.compiler.ir.expr import COMPARISONS, Binary, Call, Cast, Const, Expr, Select, Unary
+from tileworkbench.compiler.ir.expr import (
+    COMPARISONS,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Select,
+    Unary,
+)
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.ir.stmt import For, If, Seq, Stmt, seq
@@ -42,7 +52,9 @@ class _Simplifier:
             case Binary(op, a, b) if op in COMPARISONS:
                 known = self.ranges.proves(found)
                 return const(known, BOOL) if known is not None else self.rebuild(found)
-            case Binary("floordiv" | "floormod", a, b) if a.dtype.is_int and (const_int(b) or 0) > 0:
+            case Binary("floordiv" | "floormod", a, b) if (
+                a.dtype.is_int and (const_int(b) or 0) > 0
+            ):
                 return self.divide(found)
             case Binary("min" | "max" as op, a, b) if a.dtype.is_int:
                 order = self.ranges.proves(Binary("le", a, b, BOOL))
@@ -65,11 +77,17 @@ class _Simplifier:
 
     @staticmethod
     def rebuild(found: Binary) -> Expr:
-        """The operation through its constructor, which folds constants that appeared below; itself when nothing folds."""
+        """The operation through its constructor, which folds constants that appeared below; itself
+        when nothing folds.
+        """
         if not (isinstance(found.a, Const) or isinstance(found.b, Const) or found.a is found.b):
             return found
         try:
-            made = build.add(found.a, found.b) if found.op == "add" else build.binary(found.op, found.a, found.b)
+            made = (
+                build.add(found.a, found.b)
+                if found.op == "add"
+                else build.binary(found.op, found.a, found.b)
+            )
         except (TypeError, ValueError, ZeroDivisionError):
             return found  # an error of the user's that happens only if this is executed
         return made if made.dtype == found.dtype else found
@@ -78,18 +96,35 @@ class _Simplifier:
         """`(a * c + b) // c` as `a + b // c` and `% c` as `b % c`; `b` where 0 <= b < c."""
         divisor = const_int(found.b) or 1
         linear = self.ranges.linear(found.a)
-        whole = Linear(tuple(term for term in linear.terms if term[1] % divisor == 0), linear.constant // divisor * divisor)
-        rest = Linear(tuple(term for term in linear.terms if term[1] % divisor), linear.constant % divisor)
+        whole = Linear(
+            tuple(term for term in linear.terms if term[1] % divisor == 0),
+            linear.constant // divisor * divisor,
+        )
+        rest = Linear(
+            tuple(term for term in linear.terms if term[1] % divisor), linear.constant % divisor
+        )
         bounds = self.ranges.bounds(to_expr(rest, found.dtype))
-        inside = bounds.low is not None and bounds.high is not None and 0 <= bounds.low and bounds.high < divisor
+        inside = (
+            bounds.low is not None
+            and bounds.high is not None
+            and bounds.low >= 0
+            and bounds.high < divisor
+        )
         if not inside and not whole.terms:
             return self.rebuild(found)
         if found.op == "floormod":
             left = to_expr(rest, found.dtype)
             return left if inside else build.binary("floormod", left, found.b)
-        scaled = Linear(tuple((atom, factor // divisor) for atom, factor in whole.terms), whole.constant // divisor)
+        scaled = Linear(
+            tuple((atom, factor // divisor) for atom, factor in whole.terms),
+            whole.constant // divisor,
+        )
         quotient = to_expr(scaled, found.dtype)
-        return quotient if inside else add(quotient, build.binary("floordiv", to_expr(rest, found.dtype), found.b))
+        return (
+            quotient
+            if inside
+            else add(quotient, build.binary("floordiv", to_expr(rest, found.dtype), found.b))
+        )
 
     def stmt(self, stmt: Stmt) -> Stmt:
         match stmt:

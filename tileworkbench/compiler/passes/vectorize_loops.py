@@ -1,7 +1,7 @@
 """Element-wise nests become serial loops around a vector loop.
 
-The vector dimension is the one along which most accesses are contiguous, stores before loads; what its extent leaves over is
-done with narrower vectors. Conditions inside become predicates.
+The vector dimension is the one along which most accesses are contiguous, stores before loads; what
+its extent leaves over is done with narrower vectors. Conditions inside become predicates.
 
 Before::
 
@@ -31,7 +31,9 @@ from tileworkbench.compiler.target import Target
 
 @dataclass(frozen=True, slots=True)
 class VectorizeLoops:
-    """Give every element-wise nest an order and a vector dimension as wide as the target's registers."""
+    """Give every element-wise nest an order and a vector dimension as wide as the target's
+    registers.
+    """
 
     target: Target
 
@@ -44,7 +46,9 @@ class VectorizeLoops:
             if not isinstance(node, Stmt):
                 return node
             if isinstance(node, For) and node.kind is LoopKind.VECTORIZED:
-                node = replace(node, kind=LoopKind.SERIAL)  # the user's: nothing says that its iterations are independent
+                node = replace(
+                    node, kind=LoopKind.SERIAL
+                )  # the user's: nothing says that its iterations are independent
             made = node.map_children(visit)
             return seq(made.stmts) if isinstance(made, Seq) and made is not node else made
 
