@@ -1,0 +1,191 @@
+"""What parameters are declared with: tensors, symbolic extents and constants read from the tensors' shapes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import (
+    Span,
+    TileRuntimeError,
+    TileTypeError,
+    TileValueError,
+    UnsupportedError,
+)
+from tileworkbench.compiler.frontend.builder import Builder, active_builder, current
+from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
+from tileworkbench.compiler.frontend.tensors import TensorValue
+from tileworkbench.compiler.frontend.values import (
+    NotScalar,
+    Operators,
+    Value,
+    describe,
+    extent_expr,
+    from_expr,
+)
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.rewrite import variables
+from tileworkbench.compiler.ir.types import DType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorSpec:
+    """`T.Tensor(shape, dtype)`: extents (integers or values) and element type; strides in elements, None for row-major."""
+
+    shape: tuple[Any, ...]
+    dtype: DType
+    strides: tuple[Any, ...] | None = None
+
+
+class TensorFactory:
+    """`T.Tensor`: `T.Tensor(shape, dtype)`, `T.Tensor[(M, N), dtype]` or `T.Tensor[M, N]` (float32)."""
+
+    def __call__(self, shape: Any, dtype: Any = "float32", data: Any = None) -> TensorSpec:
+        """A contiguous row-major tensor. `shape` is a sequence, or one extent. Raises `TileTypeError` for a wrong dtype."""
+        if data is not None:
+            raise UnsupportedError("'T.Tensor(..., data)', a view of other memory, is not supported yet")
+        return TensorSpec(as_shape(shape), to_dtype(dtype))
+
+    def __getitem__(self, item: Any) -> TensorSpec:
+        items = item if isinstance(item, tuple) else (item,)
+        if isinstance(items[0], tuple | list):
+            return self(items[0], *items[1:])
+        if len(items) > 1 and not isinstance(items[-1], int | Operators) and is_dtype(items[-1]):
+            return self(items[:-1], items[-1])
+        return self(items)
+
+
+class StridedTensorFactory:
+    """`T.StridedTensor(shape, strides, dtype)`, called or subscripted."""
+
+    def __call__(self, shape: Any, strides: Any, dtype: Any = "float32", data: Any = None) -> TensorSpec:
+        """A tensor with strides in elements, which become part of its contract. Raises `TileValueError` for a wrong number."""
+        if data is not None:
+            raise UnsupportedError("'T.StridedTensor(..., data)', a view of other memory, is not supported yet")
+        extents, steps = as_shape(shape), as_shape(strides)
+        if len(extents) != len(steps):
+            raise TileValueError(f"a tensor with {len(extents)} extents needs as many strides, not {len(steps)}")
+        return TensorSpec(extents, to_dtype(dtype), steps)
+
+    def __getitem__(self, item: Any) -> TensorSpec:
+        if not isinstance(item, tuple) or len(item) not in (2, 3):
+            raise TileTypeError("'T.StridedTensor[...]' takes a shape, strides and a dtype")
+        return self(*item)
+
+
+def as_shape(shape: Any) -> tuple[Any, ...]:
+    """A shape given as a sequence or a single extent. Raises `TileTypeError` for anything else."""
+    if isinstance(shape, int | Operators):
+        return (shape,)
+    if isinstance(shape, str | bytes | NotScalar) or not hasattr(shape, "__iter__"):
+        raise TileTypeError(f"a shape must be an integer or a sequence of integers, not {describe(shape)}")
+    return tuple(shape)
+
+
+def _names(text: str, construct: str) -> list[str]:
+    names = [name for name in re.split(r"[\s,]+", text.strip()) if name]
+    for name in names:
+        if not name.isidentifier():
+            raise TileValueError(f"'{name}' is not a name that {construct} can take")
+    if not names:
+        raise TileValueError(f"{construct} needs at least one name")
+    return names
+
+
+def dynamic(names: str, dtype: Any = "int32") -> Any:
+    """Symbols for extents that are known when the kernel is called. See `T.dynamic`."""
+    kind = to_dtype(dtype)
+    if kind not in ("int32", "int64"):
+        raise TileTypeError(f"a symbolic extent must be 'int32' or 'int64', not '{kind}'")
+    made = tuple(Value(Var(name, kind)) for name in _names(names, "T.dynamic"))
+    return made[0] if len(made) == 1 else made
+
+
+def const(names: str) -> Any:
+    """Extents of the tensors of a call, as Python integers. See `T.const`."""
+    builder = current("T.const")
+    made = tuple(_constant(builder, name) for name in _names(names, "T.const"))
+    return made[0] if len(made) == 1 else made
+
+
+def _constant(builder: Builder, name: str) -> Any:
+    if builder.placeholders is not None:
+        var = builder.placeholders.setdefault(name, Var(f"const {name}", DType("int32")))
+        return Value(var)
+    if builder.constants is None:
+        raise TileRuntimeError(
+            "'T.const' has a meaning in the body of a @tw.jit kernel only",
+            hint="here pass the number as an argument of the enclosing function, or use T.dynamic",
+        )
+    if name not in builder.constants:
+        raise TileValueError(
+            f"the constant '{name}' is not an extent or stride of any tensor declared in the body",
+            hint=f"declare a parameter with it, as in A: T.Tensor[[{name}], T.float32]",
+        )
+    return builder.constants[name]
+
+
+def make_buffer(builder: Builder, name: str, spec: TensorSpec) -> Buffer:
+    """The global buffer of a parameter or output `name`. Raises `TileValueError` for an illegal extent."""
+    shape = tuple(_extent(builder, e, f"extent {d} of '{name}'") for d, e in enumerate(spec.shape))
+    strides: tuple[Expr, ...] = ()
+    if spec.strides is not None:
+        strides = tuple(_extent(builder, s, f"stride {d} of '{name}'") for d, s in enumerate(spec.strides))
+    return Buffer(name, spec.dtype, shape, "global", strides)
+
+
+def _extent(builder: Builder, value: Any, what: str) -> Expr:
+    expr = extent_expr(value, what)
+    for var in variables(expr):
+        known = builder.symbols.get(var.name) or builder.inputs.get(var.name)
+        if known is None:
+            builder.reserve(var.name)
+            builder.symbols[var.name] = var
+        elif known is not var:
+            raise TileValueError(f"'{var.name}' names two different things: a symbolic extent and a parameter or other symbol")
+    return expr
+
+
+def empty(shape: tuple[Any, ...], dtype: Any) -> TensorValue:
+    """A new output of the kernel. See `T.empty`."""
+    builder = current("T.empty")
+    if builder.placeholders is not None:
+        from tileworkbench.compiler.frontend.kernel import Declared
+
+        raise Declared
+    if builder.frame.kind != "function":
+        raise TileValueError("'T.empty' declares an output and must stand before 'with T.Kernel(...)'")
+    name = builder.fresh(builder.hint(0, "output"))
+    buffer = make_buffer(builder, name, TensorSpec(shape, to_dtype(dtype)))
+    builder.outputs.append(buffer)
+    return TensorValue(buffer, builder.bind(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Undeclared(NotScalar):
+    """A tensor parameter before the statement of the body that declares it."""
+
+    name: str
+
+    def refuse(self, *_: Any) -> Any:
+        """Raise `TileRuntimeError`: the parameter has no type yet."""
+        raise TileRuntimeError(
+            f"the parameter '{self.name}' is used before the statement that declares it",
+            hint=f"move '{self.name}: T.Tensor[...]' to the start of the body",
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.refuse()
+
+    __getitem__ = __setitem__ = refuse
+
+
+def shape_of(spec: TensorSpec) -> tuple[Any, ...]:
+    """The extents of a spec, symbols as values."""
+    return tuple(from_expr(extent_expr(extent, "an extent")) for extent in spec.shape)
+
+
+__all__ = ["Span", "StridedTensorFactory", "TensorFactory", "TensorSpec", "Undeclared", "active_builder", "const", "dynamic", "empty", "make_buffer"]

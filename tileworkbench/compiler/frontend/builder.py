@@ -1,0 +1,274 @@
+"""What a running trace writes into: a stack of open frames, unique names, and the sites of statements.
+
+Each thread has its own stack of builders. `tracing` puts one on it and always takes it off again, so a trace that
+fails leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from tileworkbench.compiler.diagnostics import (
+    CompileError,
+    Note,
+    Span,
+    TileRuntimeError,
+    TileValueError,
+)
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.stmt import Stmt, seq
+from tileworkbench.compiler.ir.types import DType
+
+_RESERVED = frozenset({"T"})  # the printer's name for the language
+_state = threading.local()
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """An open scope that statements are written into. Values bound in it must not be used once it is closed.
+
+    `kind` is "function", "kernel", "parallel", "pipelined", "then", "else", "while" or a `LoopKind`.
+    """
+
+    kind: str
+    depth: int
+    site: int
+    span: Span | None
+    stmts: list[Stmt] = field(default_factory=list)
+    open: bool = True
+    repeats: bool = False  # a loop of the program: what Python computes in it happens once only
+
+    @property
+    def described(self) -> str:
+        """What a message calls this scope."""
+        names = {"then": "branch", "else": "branch", "kernel": "kernel", "function": "function"}
+        return names.get(self.kind, "loop")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Binding:
+    """Where and in which frame a name was bound."""
+
+    name: str
+    frame: Frame
+    span: Span | None
+
+    def check(self) -> None:
+        """Raise `TileRuntimeError` when the frame has ended."""
+        if not self.frame.open:
+            raise out_of_scope(self.name, self.frame.described, self.span)
+
+
+def out_of_scope(name: str, scope: str, span: Span | None) -> CompileError:
+    """The error of using `name` after the loop, branch or kernel that binds it."""
+    return TileRuntimeError(
+        f"'{name}' is used after the {scope} that binds it has ended",
+        hint=f"bind it before the {scope}, or keep the value in a variable: {name} = T.alloc_var(dtype)",
+        notes=(Note(f"'{name}' is bound here", span),),
+    )
+
+
+@dataclass(eq=False, slots=True)
+class PythonLoop:
+    """A loop that Python runs while tracing; `frame` is where its `for` statement stands."""
+
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A builder's state around a call that inlines other source."""
+
+    site: int
+    span: Span | None
+    hints: tuple[str, ...]
+
+
+class LoopScope(Protocol):
+    """What the builder knows of a loop that is being traced: see `control.Scope`."""
+
+    owner: Any
+    names: tuple[str, ...]
+    rebound: set[str]
+    repeats: bool
+
+
+class Builder:
+    """The state of one trace."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.frames: list[Frame] = []
+        self.loops: list[Frame | PythonLoop] = []
+        self.sites: list[Span | None] = [None]
+        self.site = 0
+        self.span: Span | None = None
+        self.hints: tuple[str, ...] = ()
+        self.ranges: dict[Var, tuple[int, int]] = {}  # inclusive bounds of loop variables
+        self.parallel: dict[Var, frozenset[Var]] = {}  # which T.Parallel variables a variable depends on
+        self.dynamic_parallel: set[Var] = set()  # T.Parallel variables without a constant extent
+        self.inputs: dict[str, Buffer | Var] = {}
+        self.outputs: list[Buffer] = []
+        self.safe_values: dict[str, Expr] = {}
+        self.swizzle: tuple[int, str] | None = None
+        self.constants: dict[str, int] | None = None  # values of T.const; None outside an eager kernel
+        self.returned: tuple[Buffer, ...] | None = None
+        self.failure: CompileError | None = None  # of a place that could not raise
+        self.declare: Callable[[str, Any], Any] | None = None  # gives a parameter its type
+        self.scopes: list[LoopScope] = []
+        self.bound_at: dict[str, Span | None] = {}  # where each name was last assigned
+        self.symbols: dict[str, Var] = {}  # of T.dynamic, as parameters and outputs use them
+        self.placeholders: dict[str, Var] | None = None  # of T.const, while declarations are collected
+        self._names: set[str] = set(_RESERVED)
+        self._site_of: dict[Span, int] = {}
+        self.push("function")
+
+    # Places and names
+
+    def at(self, span: Span, hints: tuple[str, ...] = ()) -> None:
+        """Start the statement at `span`; `hints` are the names its targets suggest for what it makes."""
+        if self.failure is not None:
+            raise self.failure
+        self.span = span
+        self.hints = hints
+        site = self._site_of.get(span)
+        if site is None:
+            site = self._site_of[span] = len(self.sites)
+            self.sites.append(span)
+        self.site = site
+
+    def checkpoint(self) -> Checkpoint:
+        """The current place and hints, for `restore`."""
+        return Checkpoint(self.site, self.span, self.hints)
+
+    def restore(self, saved: Checkpoint) -> None:
+        """Go back to the place of `saved`."""
+        self.site, self.span, self.hints = saved.site, saved.span, saved.hints
+
+    def hint(self, position: int, default: str) -> str:
+        """The name suggested for target number `position` of the current statement."""
+        return self.hints[position] if position < len(self.hints) else default
+
+    def fresh(self, name: str) -> str:
+        """A name of the program that nothing has yet: `name` or `name_1`, `name_2`, ..."""
+        candidate, count = name, 0
+        while candidate in self._names:
+            count += 1
+            candidate = f"{name}_{count}"
+        self._names.add(candidate)
+        return candidate
+
+    def reserve(self, name: str) -> None:
+        """Take exactly `name`. Raises `TileValueError` when something has it already."""
+        if name in self._names:
+            raise TileValueError(f"the name '{name}' is taken by a parameter or another symbol")
+        self._names.add(name)
+
+    def fresh_var(self, name: str, dtype: DType | str) -> Var:
+        """A variable with a fresh name."""
+        return Var(self.fresh(name), DType(dtype))
+
+    # Frames
+
+    @property
+    def frame(self) -> Frame:
+        """The innermost open frame."""
+        return self.frames[-1]
+
+    def push(self, kind: str, repeats: bool = False) -> Frame:
+        """Open a frame at the current site."""
+        made = Frame(str(kind), len(self.frames), self.site, self.span, repeats=repeats)
+        self.frames.append(made)
+        return made
+
+    def pop(self, frame: Frame) -> Stmt:
+        """Close `frame`, which must be innermost, and return its statements as one."""
+        if self.failure is not None:
+            raise self.failure
+        self.frames.pop()
+        frame.open = False
+        return seq(frame.stmts)
+
+    def emit(self, stmt: Stmt) -> None:
+        """Append a statement, with the current site unless it has one."""
+        if self.failure is not None:
+            raise self.failure
+        if not stmt.site:
+            stmt = replace(stmt, site=self.site)  # type: ignore[type-var]
+        self.frame.stmts.append(stmt)
+
+    def enclosing(self, *kinds: str) -> Frame | None:
+        """The innermost open frame of one of `kinds`."""
+        for frame in reversed(self.frames):
+            if frame.kind in kinds:
+                return frame
+        return None
+
+    def rebind(self, owner: Any, name: str) -> None:
+        """The function `owner` assigns `name`."""
+        self.bound_at[name] = self.span
+        for scope in self.scopes:
+            if scope.owner is owner:
+                scope.rebound.add(name)
+
+    def carries(self, owner: Any, name: str) -> bool:
+        """Whether `name` still holds what it held before the innermost run-time loop of the function `owner`."""
+        for scope in reversed(self.scopes):
+            if scope.owner is owner and scope.repeats:
+                return name in scope.names and name not in scope.rebound
+        return False
+
+    def bind(self, name: str) -> Binding:
+        """A binding of `name` in the innermost frame, here."""
+        return Binding(name, self.frame, self.span)
+
+
+def _stack() -> list[Builder]:
+    if not hasattr(_state, "builders"):
+        _state.builders = []
+    stack: list[Builder] = _state.builders
+    return stack
+
+
+def active_builder() -> Builder | None:
+    """The builder of this thread's running trace, if one runs."""
+    stack = _stack()
+    return stack[-1] if stack else None
+
+
+def current(construct: str) -> Builder:
+    """The running trace's builder. Raises `TileRuntimeError` when no kernel is being traced."""
+    found = active_builder()
+    if found is None:
+        raise TileRuntimeError(
+            f"'{construct}' has a meaning inside a kernel only",
+            hint="call it from a function decorated with @tw.jit, @T.prim_func or @T.macro",
+        )
+    return found
+
+
+def in_kernel(construct: str) -> Builder:
+    """Like `current`, and inside `with T.Kernel(...)`. Raises `TileRuntimeError` elsewhere."""
+    found = current(construct)
+    if found.enclosing("kernel") is None:
+        raise TileRuntimeError(
+            f"'{construct}' stands outside 'with T.Kernel(...)'", hint="move it into the kernel's block"
+        )
+    return found
+
+
+@contextmanager
+def tracing(builder: Builder) -> Iterator[Builder]:
+    """Make `builder` current in this thread for the block, and close all its frames after it."""
+    stack = _stack()
+    stack.append(builder)
+    try:
+        yield builder
+    finally:
+        stack.pop()
+        for frame in builder.frames:
+            frame.open = False

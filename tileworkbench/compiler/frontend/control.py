@@ -1,0 +1,504 @@
+"""What rewritten source calls: places, names, branches, loops and lazy operators. See `rewrite.py`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import (
+    Span,
+    TileRuntimeError,
+    TileSyntaxError,
+    TileTypeError,
+    TileValueError,
+)
+from tileworkbench.compiler.frontend.bounds import bounds
+from tileworkbench.compiler.frontend.builder import (
+    Builder,
+    Frame,
+    PythonLoop,
+    current,
+    in_kernel,
+)
+from tileworkbench.compiler.frontend.loops import LoopSpec, SerialLoop, open_loop
+from tileworkbench.compiler.frontend.tensors import (
+    TensorValue,
+    emit_store,
+    parallel_variables,
+    store,
+)
+from tileworkbench.compiler.frontend.values import (
+    NotScalar,
+    Operators,
+    Stale,
+    Value,
+    VarCell,
+    condition,
+    deeper,
+    fitting,
+    select,
+    to_value,
+)
+from tileworkbench.compiler.ir import build
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir.expr import Const, Expr
+from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.stmt import (
+    Break,
+    Continue,
+    DeviceAssert,
+    If,
+    Let,
+    Stmt,
+    Store,
+    While,
+)
+
+Reader = Callable[[], Any]
+
+
+def read(reader: Reader, name: str) -> Any:
+    """What a name holds; a `Stale` for one that is not bound."""
+    try:
+        return reader()
+    except NameError:
+        return Stale(name, None, None)
+
+
+def let(builder: Builder, name: str, value: Value) -> Value:
+    """`value` computed here, once, under a fresh name; constants and variables stay themselves."""
+    expr = to_value(value).expr
+    if isinstance(expr, Const | ir.Var):
+        return value
+    if builder.enclosing("kernel") is None and any(isinstance(node, ir.Load) for node in walk(expr)):
+        raise TileValueError(
+            "an element of a tensor is read outside 'with T.Kernel(...)'", hint="move it into the kernel's block"
+        )
+    var = builder.fresh_var(name, expr.dtype)
+    builder.emit(Let(var, expr))
+    builder.parallel[var] = frozenset(parallel_variables(builder, expr))
+    low, high = bounds(expr, builder.ranges)
+    if low is not None and high is not None:
+        builder.ranges[var] = (low, high)
+    return Value(var, builder.bind(name))
+
+
+class Control:
+    """The name `__tw` of one rewritten function."""
+
+    def __init__(self, spans: tuple[Span, ...]) -> None:
+        self.spans = spans
+
+    # Places
+
+    def at(self, number: int, hints: tuple[str, ...] = ()) -> None:
+        """Statement `number` starts."""
+        current("a kernel statement").at(self.spans[number], hints)
+
+    def hint(self, name: str) -> None:
+        """The next value is for the target `name`."""
+        current("a kernel statement").hints = (name,)
+
+    def second(self, _: Any, value: Any) -> Any:
+        """`value`; the first argument was evaluated before it."""
+        return value
+
+    # Assignment
+
+    def assign(self, name: str, value: Any, reader: Reader, reads_itself: bool = False) -> Any:
+        """`name = value`: a store when the name is a variable of T.alloc_var, a let for a run-time value, else just the value."""
+        builder = current("an assignment")
+        old = read(reader, name)
+        if isinstance(value, VarCell) and value.fresh:
+            value.fresh = False
+            builder.rebind(self, name)
+            return value
+        if isinstance(old, VarCell) and old.binding.frame.open:
+            self._store_variable(old, value)
+            return old
+        if isinstance(value, Stale):
+            value.fail()
+        if reads_itself:
+            self._refuse_carried(builder, name, old, value)
+        builder.rebind(self, name)
+        if isinstance(value, Operators):
+            return let(builder, name, to_value(value))
+        return value
+
+    def _store_variable(self, cell: VarCell, value: Any) -> None:
+        if isinstance(value, NotScalar):
+            value.refuse()
+        expr, _ = fitting(value, cell.buffer.dtype)
+        emit_store(Store(cell.buffer, (), expr))
+
+    def _refuse_carried(self, builder: Builder, name: str, old: Any, value: Any) -> None:
+        """A Python number that a run-time loop updates would be updated once only."""
+        if isinstance(old, bool | int | float) and builder.carries(self, name):
+            raise TileRuntimeError(
+                f"'{name}' is a Python number, so this loop would update it once, not in every iteration",
+                hint=f"make it a variable before the loop: {name} = T.alloc_var(dtype, init={old!r})",
+            )
+
+    def augment(self, name: str, reader: Reader, operation: str, value: Any) -> Any:
+        """`name op= value`."""
+        old = reader()
+        if isinstance(old, TensorValue):
+            raise TileTypeError(
+                f"'{name}' is a whole tensor and cannot be updated at once",
+                hint=f"update its elements inside T.Parallel, as in {name}[i] += x",
+            )
+        if isinstance(old, VarCell | Value):
+            return self.assign(name, _apply(operation, to_value(old), value), reader)
+        method = getattr(operator, f"i{operation.rstrip('_')}")
+        made = method(old, value) if not isinstance(value, Operators) else _apply(operation, old, value)
+        return self.assign(name, made, reader, True)
+
+    def augment_at(self, owner: Any, index: Any, operation: str, value: Any) -> None:
+        """`owner[index] op= value`."""
+        if not isinstance(owner, TensorValue | VarCell):
+            owner[index] = getattr(operator, f"i{operation.rstrip('_')}")(owner[index], value)
+            return
+        self.store(owner, index, _apply(operation, owner[index], value))
+
+    def store(self, owner: Any, index: Any, value: Any) -> None:
+        """`owner[index] = value`."""
+        if isinstance(owner, TensorValue):
+            store(owner, index, value)
+        elif isinstance(owner, VarCell):
+            owner[index]
+            self._store_variable(owner, value)
+        elif isinstance(owner, Operators):
+            raise TileTypeError("an element of a run-time scalar cannot be assigned")
+        else:
+            owner[index] = value
+
+    def evaluate(self, value: Any) -> Any:
+        """`value` computed here, when it has several targets."""
+        if isinstance(value, VarCell) and value.fresh:
+            return value
+        if isinstance(value, Operators):
+            builder = current("an assignment")
+            return let(builder, builder.hint(0, "value"), to_value(value))
+        return value
+
+    def evaluate_all(self, value: Any) -> Any:
+        """Every element of a sequence computed here, before any target changes."""
+        if not isinstance(value, tuple | list):
+            return self.evaluate(value)
+        builder = current("an assignment")
+        made: list[Any] = []
+        for position, item in enumerate(value):
+            if isinstance(item, Operators) and not (isinstance(item, VarCell) and item.fresh):
+                item = let(builder, builder.hint(position, "value"), to_value(item))
+            made.append(item)
+        return tuple(made)
+
+    def declare(self, name: str, annotation: Any) -> Any:
+        """`name: annotation` in the body: the parameter's tensor."""
+        builder = current("a declaration")
+        if builder.declare is None:
+            raise TileSyntaxError(f"'{name}' is declared here, and this function has no such parameter")
+        return builder.declare(name, annotation)
+
+    # Branches and loops
+
+    def branch(self, test: Any, names: tuple[str, ...], *readers: Reader) -> Branch:
+        """The `if` that starts here; `names` may be bound in it."""
+        saved = [read(reader, name) for reader, name in zip(readers, names, strict=True)]
+        return Branch(current("'if'"), test, names, saved)
+
+    def scope(self, names: tuple[str, ...], *readers: Reader) -> Scope:
+        """The loop that starts here; `names` may be bound in it."""
+        saved = [read(reader, name) for reader, name in zip(readers, names, strict=True)]
+        return Scope(self, current("a loop"), names, saved)
+
+    def range(self, function: Any, *arguments: Any) -> Any:
+        """`range(...)` as the iterable of a loop, with run-time bounds too."""
+        if function is not range:
+            return function(*arguments)
+        if not 1 <= len(arguments) <= 3:
+            raise TileTypeError(f"range takes 1 to 3 arguments, not {len(arguments)}")
+        start, stop, step = (0, arguments[0], 1) if len(arguments) == 1 else (*arguments, 1)[:3]
+        return SerialLoop(start, stop, step)
+
+    def elements(self, iterable: Any) -> Any:
+        """The iterable of a comprehension, which Python runs while tracing."""
+        if isinstance(iterable, LoopSpec | Operators | NotScalar):
+            raise TileTypeError(
+                "a comprehension runs while the kernel is compiled and cannot iterate over this",
+                hint="use a 'for' statement",
+            )
+        return iterable
+
+    def leaves_loop(self) -> bool:
+        """`break`: whether Python should break; otherwise the statement has been emitted."""
+        return self._jump(Break(), "break")
+
+    def continues_loop(self) -> bool:
+        """`continue`, in the same way."""
+        return self._jump(Continue(), "continue")
+
+    def _jump(self, stmt: Stmt, word: str) -> bool:
+        builder = current(f"'{word}'")
+        loop = builder.loops[-1]
+        if isinstance(loop, PythonLoop):
+            if builder.frame is not loop.frame:
+                raise TileSyntaxError(
+                    f"'{word}' under a run-time condition cannot leave a loop that is unrolled while compiling",
+                    hint="iterate with range or T.serial, or guard the rest of the body with 'if'",
+                )
+            return True
+        emit_jump(builder, loop, stmt, word)
+        return False
+
+    def returned(self, value: Any) -> Any:
+        """`return value`, which must not depend on a run-time branch or loop."""
+        builder = current("'return'")
+        if builder.frame.kind not in ("function", "kernel"):
+            raise TileSyntaxError(
+                f"'return' inside a {builder.frame.described} of the kernel", hint="guard the rest of the body with 'if'"
+            )
+        return value
+
+    def as_sequence(self, value: Any) -> Any:
+        """What `with ... as (a, b)` unpacks: a single value is a sequence of one."""
+        return (value,) if isinstance(value, Operators) else value
+
+    def check(self, test: Any, message: Reader) -> None:
+        """`assert test, message`: now for a Python value, while the kernel runs for a run-time one."""
+        if isinstance(test, Operators):
+            cond = condition(test, "the condition of 'assert'")
+            text = message()
+            in_kernel("'assert'").emit(DeviceAssert(cond.expr, "" if text is None else str(text)))
+        elif not test:
+            raise AssertionError(message() or "")
+
+    # Lazy operators
+
+    def all_of(self, *operands: Reader) -> Any:
+        """`a and b and ...`"""
+        return self._logical("logical_and", operands)
+
+    def any_of(self, *operands: Reader) -> Any:
+        """`a or b or ...`"""
+        return self._logical("logical_or", operands)
+
+    def _logical(self, op: str, operands: tuple[Reader, ...]) -> Any:
+        result = operands[0]()
+        for operand in operands[1:]:
+            if not isinstance(result, Operators):
+                if bool(result) == (op == "logical_or"):
+                    return result
+                result = operand()
+                continue
+            left = condition(result, "an operand of 'and' and 'or'")
+            right = operand()
+            if not isinstance(right, bool):
+                right = condition(right, "an operand of 'and' and 'or'")
+            result = _combine(op, left, to_value(right))
+        return result
+
+    def negation(self, operand: Any) -> Any:
+        """`not operand`"""
+        if not isinstance(operand, Operators):
+            return not operand
+        cond = condition(operand, "the operand of 'not'")
+        return Value(build.unary("not", cond.expr), cond.binding)
+
+    def compare(self, names: tuple[str, ...], first: Any, *rest: Reader) -> Any:
+        """`first < second < ...`"""
+        left, result = first, None
+        for name, reader in zip(names, rest, strict=True):
+            right = reader()
+            link = _compare(name, left, right)
+            if result is None:
+                result = link
+            elif isinstance(result, Operators) or isinstance(link, Operators):
+                result = _combine("logical_and", to_value(result), to_value(link))
+            else:
+                result = link
+            if not isinstance(result, Operators) and not result:
+                return result
+            left = right
+        return result
+
+    def choose(self, test: Any, then: Reader, other: Reader) -> Any:
+        """`then if test else other`"""
+        if not isinstance(test, Operators):
+            return then() if test else other()
+        cond = condition(test, "the condition of 'if'")
+        if isinstance(cond.expr, Const):
+            return then() if cond.expr.value else other()
+        return select(cond, then(), other(), lazy=True)
+
+    def slice(self, start: Any, stop: Any, step: Any) -> slice:
+        """`start:stop:step` as an index."""
+        return slice(start, stop, step)
+
+
+def emit_jump(builder: Builder, loop: Frame, stmt: Stmt, word: str) -> None:
+    """Emit a break or continue of the innermost run-time loop. Raises `TileSyntaxError` where it has none to leave."""
+    names = {"parallel": "T.Parallel", "pipelined": "T.Pipelined", "vectorized": "T.vectorized"}
+    if loop.kind in names:
+        raise TileSyntaxError(
+            f"'{word}' cannot leave a {names[loop.kind]} loop",
+            hint="use T.serial, or guard the rest of the body with 'if'",
+        )
+    builder.emit(stmt)
+
+
+def _apply(operation: str, left: Any, right: Any) -> Any:
+    return getattr(operator, operation)(left, right)
+
+
+def _combine(op: str, left: Value, right: Value) -> Value:
+    return Value(build.logical(op, left.expr, right.expr), deeper(left.binding, right.binding))
+
+
+def _compare(name: str, left: Any, right: Any) -> Any:
+    if name == "in":
+        return left in right
+    if name == "not_in":
+        return left not in right
+    return getattr(operator, name)(left, right)
+
+
+class Names:
+    """The names that a branch or loop may bind, and what they held before it."""
+
+    def __init__(self, builder: Builder, names: tuple[str, ...], saved: list[Any]) -> None:
+        self.builder = builder
+        self.names = names
+        self.saved = saved
+        self.changed: dict[str, Span | None] = {}
+
+    def note_changes(self, readers: tuple[Reader, ...]) -> tuple[Any, ...]:
+        """What the names hold now, remembering which are no longer what they were."""
+        values = tuple(read(reader, name) for reader, name in zip(readers, self.names, strict=True))
+        for name, old, new in zip(self.names, self.saved, values, strict=True):
+            unbound = isinstance(old, Stale) and isinstance(new, Stale)
+            if new is not old and not unbound:
+                self.changed[name] = self.builder.bound_at.get(name)
+        return values
+
+    def after(self, scope: str) -> tuple[Any, ...]:
+        """What the names hold after the run-time `scope`: what they held before, or nothing usable."""
+        return tuple(
+            Stale(name, scope, self.changed[name]) if name in self.changed else old
+            for name, old in zip(self.names, self.saved, strict=True)
+        )
+
+
+class Branch(Names):
+    """One `if`: a statement of the kernel for a run-time condition, else decided here."""
+
+    def __init__(self, builder: Builder, test: Any, names: tuple[str, ...], saved: list[Any]) -> None:
+        super().__init__(builder, names, saved)
+        self.cond: Expr | None = None
+        self.truth = False
+        self.frame: Frame | None = None
+        self.bodies: list[Stmt | None] = [None, None]
+        self.site = builder.site
+        if isinstance(test, Operators):
+            cond = condition(test, "the condition of 'if'").expr
+            if isinstance(cond, Const):
+                self.truth = bool(cond.value)
+            else:
+                in_kernel("an 'if' on a run-time value")
+                self.cond = cond
+        else:
+            self.truth = bool(test)
+
+    def then(self) -> bool:
+        """Whether to trace the first body."""
+        return self._open("then") if self.cond is not None else self.truth
+
+    def orelse(self) -> bool:
+        """Whether to trace the second body."""
+        return self._open("else") if self.cond is not None else not self.truth
+
+    def _open(self, kind: str) -> bool:
+        self.frame = self.builder.push(kind)
+        return True
+
+    def _close(self, readers: tuple[Reader, ...]) -> tuple[Any, ...]:
+        values = self.note_changes(readers)
+        if self.frame is not None:
+            self.bodies[self.frame.kind == "else"] = self.builder.pop(self.frame)
+            self.frame = None
+        return values
+
+    def between(self, *readers: Reader) -> tuple[Any, ...]:
+        """What the names hold at the start of the second body."""
+        values = self._close(readers)
+        return tuple(self.saved) if self.cond is not None else values
+
+    def end(self, *readers: Reader) -> tuple[Any, ...]:
+        """Emit the statement; what the names hold after it."""
+        values = self._close(readers)
+        if self.cond is None:
+            return values
+        then, orelse = self.bodies
+        if then is not None:
+            self.builder.emit(If(self.cond, then, orelse, site=self.site))
+        return self.after("branch")
+
+
+class Scope(Names):
+    """One loop."""
+
+    def __init__(self, owner: Control, builder: Builder, names: tuple[str, ...], saved: list[Any]) -> None:
+        super().__init__(builder, names, saved)
+        self.owner = owner
+        self.rebound: set[str] = set()
+        self.repeats = False
+
+    def loop(self, iterable: Any) -> Iterator[Any]:
+        """The values of the loop's target: once, symbolic, for a loop of the kernel; each in turn for a Python iterable."""
+        if isinstance(iterable, range):
+            iterable = SerialLoop(iterable.start, iterable.stop, iterable.step)
+        if isinstance(iterable, LoopSpec):
+            self.repeats = True
+            for name in self.names:
+                self.builder.bound_at[name] = self.builder.span
+            yield from self._inside(iterable.run(self.builder))
+            return
+        if isinstance(iterable, Operators | NotScalar):
+            raise TileTypeError("a loop cannot iterate over this", hint="use range, T.serial or T.Parallel")
+        loop = PythonLoop(self.builder.frame)
+        self.builder.loops.append(loop)
+        yield from self._inside(iter(iterable))
+        self.builder.loops.remove(loop)
+
+    def _inside(self, values: Iterator[Any]) -> Iterator[Any]:
+        self.builder.scopes.append(self)
+        try:
+            yield from values
+        finally:
+            self.builder.scopes.remove(self)
+
+    def repeat(self, test: Reader) -> Iterator[None]:
+        """One symbolic pass through the body of a `while`."""
+        value = test()
+        cond = condition(value, "the condition of 'while'").expr if isinstance(value, Operators) else build.TRUE
+        if not isinstance(value, Operators) and not value:
+            return
+        if isinstance(cond, Const):
+            if not cond.value:
+                return
+            raise TileRuntimeError(
+                "the condition of 'while' is known while compiling and true, so the loop would never end",
+                hint="keep the loop's state in T.alloc_var, or iterate with 'for'",
+            )
+        self.repeats = True
+        builder = in_kernel("'while'")
+        with open_loop(builder, "while") as frame:
+            yield from self._inside(iter((None,)))
+        builder.emit(While(cond, frame.body, site=frame.site))
+
+    def leave(self, *readers: Reader) -> tuple[Any, ...]:
+        """What the names hold after the loop."""
+        values = self.note_changes(readers)
+        return self.after("loop") if self.repeats else values
+

@@ -1,0 +1,109 @@
+"""Errors of a trace, placed in the user's text and freed of the compiler's own frames."""
+
+from __future__ import annotations
+
+import linecache
+import sysconfig
+from pathlib import Path
+from types import CodeType, TracebackType
+from weakref import WeakSet
+
+from tileworkbench.compiler.diagnostics import (
+    CompileError,
+    Span,
+    TileIndexError,
+    TileTypeError,
+    TileValueError,
+    render_span,
+)
+from tileworkbench.compiler.frontend.source import make_span
+
+_KINDS: dict[type[Exception], type[CompileError]] = {
+    TypeError: TileTypeError,
+    ValueError: TileValueError,
+    ZeroDivisionError: TileValueError,
+    OverflowError: TileValueError,
+    IndexError: TileIndexError,
+}
+_PACKAGE = Path(__file__).parents[2]
+_OURS = (str(_PACKAGE / "compiler"), str(_PACKAGE / "language"))
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_rewritten: WeakSet[CodeType] = WeakSet()
+
+
+def register(code: CodeType) -> None:
+    """Remember that `code` and the functions in it are rewritten kernel source."""
+    _rewritten.add(code)
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            register(value)
+
+
+def _entries(traceback: TracebackType | None) -> list[TracebackType]:
+    found = []
+    while traceback is not None:
+        found.append(traceback)
+        traceback = traceback.tb_next
+    return found
+
+
+def is_ours(code: CodeType) -> bool:
+    """Whether `code` belongs to the compiler or the language module."""
+    return code.co_filename.startswith(_OURS) and code not in _rewritten
+
+
+def is_package(code: CodeType) -> bool:
+    """Whether `code` belongs to this package and is not a kernel."""
+    file = code.co_filename
+    return file.startswith(str(_PACKAGE)) and not file.startswith(str(_PACKAGE / "kernels"))
+
+
+def _is_users(code: CodeType) -> bool:
+    return code in _rewritten or not (is_ours(code) or code.co_filename.startswith(_LIBRARIES))
+
+
+def innermost_span(traceback: TracebackType | None) -> Span | None:
+    """The user's expression that was being evaluated when the exception was raised."""
+    for entry in reversed(_entries(traceback)):
+        code = entry.tb_frame.f_code
+        if not _is_users(code):
+            continue
+        positions = list(code.co_positions())[entry.tb_lasti // 2]
+        line, end_line, column, end_column = positions
+        file = code.co_filename
+        if line is None or end_line is None or column is None or end_column is None:
+            return Span(file, entry.tb_lineno)
+        return make_span(file, linecache.getlines(file), line, column, end_line, end_column)
+    return None
+
+
+def users_traceback(traceback: TracebackType | None) -> TracebackType | None:
+    """`traceback` without the compiler's frames."""
+    kept: TracebackType | None = None
+    for entry in reversed(_entries(traceback)):
+        if not is_ours(entry.tb_frame.f_code):
+            kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return kept
+
+
+def placed(error: Exception, fallback: Span | None) -> Exception:
+    """`error` as the user should see it: ours with a span, Python's own kinds raised by us as ours, others as they are.
+
+    `fallback` is the statement that was being traced, for errors without a place of their own.
+    """
+    traceback = error.__traceback__
+    span = innermost_span(traceback) or fallback
+    if isinstance(error, CompileError):
+        if error.span is None:
+            error.span = span
+        return error.with_traceback(users_traceback(traceback))
+    entries = _entries(traceback)
+    raiser = entries[-1].tb_frame.f_code if entries else None
+    kind = _KINDS.get(type(error))
+    if kind is not None and raiser is not None:
+        ours = is_ours(raiser) or (raiser in _rewritten and kind is TileTypeError)
+        if ours:
+            return kind(str(error), span)
+    if span is not None and not getattr(error, "__notes__", None):
+        error.add_note("\n".join(["while the kernel was traced", *render_span(span)]))
+    return error.with_traceback(users_traceback(traceback))

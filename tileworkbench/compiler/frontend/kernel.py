@@ -1,0 +1,76 @@
+"""`with T.Kernel(...)`: one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
+from tileworkbench.compiler.frontend.builder import Frame, current
+from tileworkbench.compiler.frontend.loops import set_range
+from tileworkbench.compiler.frontend.values import Value, describe, extent_expr
+from tileworkbench.compiler.ir import build
+from tileworkbench.compiler.ir.expr import Expr
+from tileworkbench.compiler.ir.stmt import Kernel
+
+DEFAULT_THREADS = 128
+_BLOCK_NAMES = ("bx", "by", "bz")
+
+
+class Declared(BaseException):
+    """Ends the collection of a kernel's declarations; never leaves the front end."""
+
+
+def check_threads(threads: Any) -> tuple[int, ...]:
+    """The extents of a block from `T.Kernel(threads=...)`. Raises `TileTypeError` or `TileValueError`."""
+    if threads is None:
+        return (DEFAULT_THREADS,)
+    values = tuple(threads) if isinstance(threads, Sequence) and not isinstance(threads, str) else (threads,)
+    if not 1 <= len(values) <= 3:
+        raise TileValueError(f"threads takes 1 to 3 extents, not {len(values)}")
+    for value in values:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise TileTypeError(f"threads must be an integer or up to three of them, not {describe(value)}")
+    extents = tuple(value.__index__() for value in values)
+    if min(extents) <= 0:
+        raise TileValueError(f"threads must be positive, not {threads}")
+    return extents
+
+
+class KernelBlock:
+    """The context manager that `T.Kernel` returns."""
+
+    def __init__(self, blocks: tuple[Any, ...], threads: Any, prelude: Any) -> None:
+        if len(blocks) > 3:
+            raise TileValueError(f"a grid has at most 3 extents, not {len(blocks)}")
+        if prelude is not None:
+            raise UnsupportedError("'prelude' of T.Kernel is not supported: no target here takes C source")
+        self.threads = check_threads(threads)
+        self.grid: tuple[Expr, ...] = tuple(extent_expr(block, "a grid extent") for block in blocks)
+        self.frame: Frame | None = None
+
+    def __enter__(self) -> Any:
+        builder = current("T.Kernel")
+        if builder.placeholders is not None:
+            raise Declared
+        if builder.enclosing("kernel") is not None:
+            raise TileValueError("a T.Kernel block cannot stand inside another one")
+        if builder.frame.kind != "function":
+            raise UnsupportedError("a T.Kernel block inside a loop or branch is not supported")
+        grid = self.grid or (build.int_const(1),)
+        names = tuple(builder.hint(d, _BLOCK_NAMES[d]) for d in range(len(grid)))
+        self.grid = grid
+        self.vars = tuple(builder.fresh_var(n, e.dtype) for n, e in zip(names, grid, strict=True))
+        self.frame = builder.push("kernel")
+        for var, extent in zip(self.vars, grid, strict=True):
+            set_range(builder, var, build.int_const(0), extent)
+        values = [Value(var, builder.bind(var.name)) for var in self.vars]
+        return values[0] if len(values) == 1 else values
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if kind is not None or self.frame is None:
+            return
+        builder = current("T.Kernel")
+        frame, swizzle, builder.swizzle = self.frame, builder.swizzle, None
+        body = builder.pop(frame)
+        builder.emit(Kernel(self.vars, self.grid, self.threads, body, swizzle, site=frame.site))

@@ -1,0 +1,116 @@
+"""A user's function made runnable under a trace: rewritten, compiled with its own places, bound to its own names."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import Span
+from tileworkbench.compiler.frontend import errors
+from tileworkbench.compiler.frontend.control import Control
+from tileworkbench.compiler.frontend.rewrite import CONTROL, FunctionRewriter
+from tileworkbench.compiler.frontend.source import Located, locate
+
+
+def rewritten(fn: Callable[..., Any], namespace: Mapping[str, Any]) -> Callable[..., Any]:
+    """`fn` rewritten, with the same globals, defaults and closure; `namespace` holds enclosing names it may not close over.
+
+    Raises `TileSyntaxError` for syntax that has no meaning in a kernel.
+    """
+    located = locate(fn)
+    free = fn.__code__.co_freevars
+    extra = tuple(name for name in _annotation_names(located.node) if name in namespace and name not in free)
+    code, spans = _compile(_Key(located, (*free, *extra)))
+    cells = dict(zip(free, fn.__closure__ or (), strict=True))
+    cells |= {name: CellType(namespace[name]) for name in extra}
+    cells[CONTROL] = CellType(Control(spans))
+    made = FunctionType(
+        code, fn.__globals__, fn.__name__, fn.__defaults__, tuple(cells[name] for name in code.co_freevars)
+    )
+    made.__kwdefaults__ = fn.__kwdefaults__
+    made.__qualname__ = fn.__qualname__
+    return made
+
+
+def _annotation_names(node: ast.FunctionDef) -> list[str]:
+    """Names read by the declarations of the body, which a function with postponed annotations does not close over."""
+    found: dict[str, None] = {}
+    for child in ast.walk(node):
+        if isinstance(child, ast.AnnAssign):
+            for name in ast.walk(child.annotation):
+                if isinstance(name, ast.Name):
+                    found[name.id] = None
+    return list(found)
+
+
+class _Key:
+    """A function's tree by identity (trees of one file text are parsed once) and the names it closes over."""
+
+    def __init__(self, located: Located, free: tuple[str, ...]) -> None:
+        self.located = located
+        self.free = free
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.located.node is other.located.node and self.free == other.free
+
+    def __hash__(self) -> int:
+        return hash((id(self.located.node), self.free))
+
+
+@lru_cache(maxsize=256)
+def _compile(key: _Key) -> tuple[CodeType, tuple[Span, ...]]:
+    """The code of the rewritten function and the spans of its statements."""
+    rewriter = FunctionRewriter(key.located)
+    function = rewriter.rewrite()
+    parameters = [ast.arg(name) for name in dict.fromkeys((CONTROL, *key.free))]
+    arguments = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[])
+    factory = ast.FunctionDef("factory", arguments, [function], decorator_list=[])
+    if sys.version_info >= (3, 12):
+        factory.type_params = []
+    module = ast.Module([ast.copy_location(factory, function)], type_ignores=[])
+    ast.fix_missing_locations(module)
+    outer = compile(module, key.located.file, "exec", dont_inherit=True)
+    code = _nested(_nested(outer, "factory"), function.name)
+    errors.register(code)
+    return code, tuple(rewriter.spans)
+
+
+def _nested(code: CodeType, name: str) -> CodeType:
+    return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+
+
+def users_names() -> dict[str, Any]:
+    """The local names of the nearest caller that is not the compiler: what postponed annotations may refer to."""
+    frame = inspect.currentframe()
+    while frame is not None and errors.is_package(frame.f_code):
+        frame = frame.f_back
+    if frame is None or frame.f_locals is frame.f_globals:
+        return {}
+    return dict(frame.f_locals)
+
+
+def resolve_annotation(fn: Callable[..., Any], annotation: Any, namespace: Mapping[str, Any]) -> Any:
+    """An annotation as an object; text (from postponed evaluation) is evaluated where the function is defined."""
+    from tileworkbench.compiler.frontend.dtypes import is_dtype
+    from tileworkbench.compiler.ir.types import DType
+
+    if not isinstance(annotation, str) or isinstance(annotation, DType):
+        return annotation
+    names = {**vars(builtins), **fn.__globals__, **namespace}
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:
+            continue  # not bound yet
+    try:
+        return eval(annotation, names)  # the user's own source text, as Python itself would evaluate it
+    except NameError:
+        if is_dtype(annotation):
+            return annotation
+        raise

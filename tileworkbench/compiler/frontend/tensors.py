@@ -1,0 +1,364 @@
+"""Buffers as users hold them: shape, dtype, elements and regions, and the rules of indexing.
+
+An index is an integer or an integer value; a slice makes a region. A negative constant, or a value that is provably
+negative, counts from the end; any other value does not wrap. A constant that lies outside is an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from tileworkbench.compiler.diagnostics import TileIndexError, TileTypeError, TileValueError
+from tileworkbench.compiler.frontend.bounds import bounds
+from tileworkbench.compiler.frontend.builder import Binding, Builder, active_builder
+from tileworkbench.compiler.frontend.dtypes import TileDType
+from tileworkbench.compiler.frontend.values import (
+    NotScalar,
+    Value,
+    deeper,
+    fitting,
+    from_expr,
+    index_expr,
+)
+from tileworkbench.compiler.ir import build
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Region, Var
+from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.stmt import Stmt, Store
+from tileworkbench.compiler.ir.tile import Parallel
+
+
+class TensorValue(NotScalar):
+    """A buffer: a parameter, an output or something allocated."""
+
+    __slots__ = ("binding", "buffer")
+
+    def __init__(self, buffer: Buffer, binding: Binding | None = None) -> None:
+        self.buffer = buffer
+        self.binding = binding
+
+    def use(self) -> Buffer:
+        """The buffer. Raises `TileRuntimeError` after the frame that allocated it."""
+        if self.binding is not None:
+            self.binding.check()
+        return self.buffer
+
+    @property
+    def name(self) -> str:
+        """Its name in the program."""
+        return self.buffer.name
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Extents: Python integers where they are known, values otherwise."""
+        return tuple(from_expr(extent) for extent in self.buffer.shape)
+
+    @property
+    def strides(self) -> tuple[Any, ...]:
+        """Distances in elements between neighbours along each dimension."""
+        return tuple(from_expr(stride) for stride in strides_of(self.buffer))
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.buffer.shape)
+
+    @property
+    def dtype(self) -> TileDType:
+        """Element type."""
+        return TileDType(self.buffer.dtype)
+
+    def scope(self) -> str:
+        """Memory scope: "global", "shared", "local.fragment" or "local"."""
+        return self.buffer.scope
+
+    def __getitem__(self, index: Any) -> Any:
+        """An element as a value; a region when an index is a slice. Raises `TileIndexError` for a wrong number of indices."""
+        return element_or_region(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Store into an element (helper functions that are not rewritten use this)."""
+        store(self, index, value)
+
+    def __repr__(self) -> str:
+        shape = ", ".join(map(str, self.shape))
+        return f"<{self.buffer.scope} tensor {self.buffer.name}: ({shape}) {self.buffer.dtype}>"
+
+    def refuse(self, *_: Any) -> NoReturn:
+        raise TileTypeError(
+            f"'{self.name}' is a whole tensor, and arithmetic works on elements",
+            hint=f"index it, as in {self.name}[{', '.join('ijkl'[: self.ndim])}], inside T.Parallel",
+        )
+
+
+
+class RegionValue(NotScalar):
+    """A box of a buffer, made by slicing; what tile operators take."""
+
+    __slots__ = ("binding", "region")
+
+    def __init__(self, region: Region, binding: Binding | None) -> None:
+        self.region = region
+        self.binding = binding
+
+    def use(self) -> Region:
+        """The region. Raises `TileRuntimeError` after the frame of what it depends on."""
+        if self.binding is not None:
+            self.binding.check()
+        return self.region
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Extents along each dimension."""
+        return tuple(from_expr(extent) for extent in self.region.extents)
+
+    @property
+    def dtype(self) -> TileDType:
+        """Element type."""
+        return TileDType(self.region.buffer.dtype)
+
+    def refuse(self, *_: Any) -> NoReturn:
+        raise TileTypeError(
+            f"a slice of '{self.region.buffer.name}' is a region, and arithmetic works on elements",
+            hint="use single indices inside T.Parallel; slices are for T.copy, T.gemm and other tile operators",
+        )
+
+
+
+# Indexing
+
+
+def strides_of(buffer: Buffer) -> tuple[Expr, ...]:
+    """Strides in elements, those of row-major order when the buffer has none of its own."""
+    if buffer.strides:
+        return buffer.strides
+    return tuple(build.product(buffer.shape[d + 1 :]) for d in range(len(buffer.shape)))
+
+
+def whole(buffer: Buffer) -> Region:
+    """The region of all elements."""
+    return Region(buffer, tuple(build.int_const(0) for _ in buffer.shape), buffer.shape)
+
+
+def element_or_region(tensor: TensorValue, index: Any) -> Any:
+    """`tensor[index]`: a `Value`, or a `RegionValue` when some index is a slice."""
+    buffer, items = tensor.use(), _split(tensor, index)
+    if any(isinstance(item, slice) for item in items):
+        return _region(tensor, items)
+    indices, binding = _indices(tensor, items)
+    check_access(buffer, indices)
+    return Value(ir.Load(buffer, indices), binding)
+
+
+def _split(tensor: TensorValue, index: Any) -> tuple[Any, ...]:
+    items = index if isinstance(index, tuple) else (index,)
+    if any(item is Ellipsis or item is None for item in items):
+        raise TileIndexError(f"'{tensor.name}' is indexed with '...' or None; write every index")
+    if len(items) != tensor.ndim:
+        raise TileIndexError(
+            f"'{tensor.name}' has {_count(tensor.ndim, 'dimension')} and is indexed with {_count(len(items), 'index')}",
+            hint=f"its shape is ({', '.join(map(str, tensor.shape))}); take whole dimensions with ':'",
+        )
+    return items
+
+
+def _count(number: int, noun: str) -> str:
+    plural = "indices" if noun == "index" else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
+
+
+def _indices(tensor: TensorValue, items: tuple[Any, ...]) -> tuple[tuple[Expr, ...], Binding | None]:
+    binding = tensor.binding
+    indices: list[Expr] = []
+    for dim, item in enumerate(items):
+        expr, depends = index_expr(item, f"an index of '{tensor.name}'")
+        indices.append(_wrapped(tensor, dim, expr))
+        binding = deeper(binding, depends)
+    return tuple(indices), binding
+
+
+def _wrapped(tensor: TensorValue, dim: int, index: Expr) -> Expr:
+    """`index` counted from the end when it is negative. Raises `TileIndexError` when all its values lie outside."""
+    builder = active_builder()
+    low, high = bounds(index, builder.ranges if builder is not None else {})
+    extent = tensor.buffer.shape[dim]
+    size = build.const_int(extent)
+    wraps = high is not None and high < 0
+    outside = size is not None and (
+        (wraps and high is not None and high < -size) or (low is not None and low >= size)
+    )
+    if outside:
+        raise TileIndexError(
+            f"index {Value(index)!r} is out of range for dimension {dim} of '{tensor.name}', which has extent {size}"
+        )
+    return build.add(index, extent) if wraps else index
+
+
+def _region(tensor: TensorValue, items: tuple[Any, ...]) -> RegionValue:
+    binding = tensor.binding
+    mins: list[Expr] = []
+    extents: list[Expr] = []
+    for dim, item in enumerate(items):
+        if isinstance(item, slice):
+            low, extent, depends = _slice(tensor, dim, item)
+        else:
+            low, depends = index_expr(item, f"an index of '{tensor.name}'")
+            low, extent = _wrapped(tensor, dim, low), build.int_const(1)
+        mins.append(low)
+        extents.append(extent)
+        binding = deeper(binding, depends)
+    return RegionValue(Region(tensor.buffer, tuple(mins), tuple(extents)), binding)
+
+
+def _slice(tensor: TensorValue, dim: int, item: slice) -> tuple[Expr, Expr, Binding | None]:
+    """Start and extent of a slice. Raises `TileValueError` for a step other than 1 or an empty slice."""
+    if item.step is not None and not (isinstance(item.step, int) and item.step == 1):
+        raise TileValueError(f"a slice of '{tensor.name}' has the step {item.step}; only step 1 is a region")
+    shape = tensor.buffer.shape[dim]
+    what = f"a slice bound of '{tensor.name}'"
+    low, first = (build.int_const(0), None) if item.start is None else index_expr(item.start, what)
+    high, last = (shape, None) if item.stop is None else index_expr(item.stop, what)
+    low, high = _from_end(low, shape), _from_end(high, shape)
+    extent = difference(high, low)
+    number = build.const_int(extent)
+    if number is not None and number <= 0:
+        raise TileValueError(
+            f"the slice {Value(low)!r}:{Value(high)!r} of dimension {dim} of '{tensor.name}' is empty"
+        )
+    return low, extent, deeper(first, last)
+
+
+def _from_end(bound: Expr, shape: Expr) -> Expr:
+    number = build.const_int(bound)
+    return build.add(shape, bound) if number is not None and number < 0 else bound
+
+
+def difference(a: Expr, b: Expr) -> Expr:
+    """`a - b` where common summands cancel, so that `x + 64 - x` is 64 and `(i + 1) * 64 - i * 64` too."""
+    total = _terms(a, 1, {})
+    _terms(b, -1, total)
+    if all(count == 0 for key, count in total.items() if key is not None):
+        return build.int_const(total.get(None, 0))
+    return build.sub(a, b)
+
+
+def _terms(value: Expr, factor: int, total: dict[Expr | None, int]) -> dict[Expr | None, int]:
+    """Add `factor * value` to `total`, a sum of coefficient times term; the key None is the constant."""
+    number = build.const_int(value)
+    if number is not None:
+        total[None] = total.get(None, 0) + factor * number
+    elif isinstance(value, ir.Binary) and value.op in ("add", "sub") and value.dtype.is_int:
+        _terms(value.a, factor, total)
+        _terms(value.b, factor if value.op == "add" else -factor, total)
+    elif isinstance(value, ir.Binary) and value.op == "mul" and build.const_int(value.b) is not None:
+        _terms(value.a, factor * (build.const_int(value.b) or 0), total)
+    elif isinstance(value, ir.Binary) and value.op == "mul" and build.const_int(value.a) is not None:
+        _terms(value.b, factor * (build.const_int(value.a) or 0), total)
+    elif isinstance(value, ir.Binary) and value.op == "mul" and _is_sum(value.a):
+        _distribute(value.a, value.b, factor, total)
+    elif isinstance(value, ir.Binary) and value.op == "mul" and _is_sum(value.b):
+        _distribute(value.b, value.a, factor, total)
+    else:
+        total[value] = total.get(value, 0) + factor
+    return total
+
+
+def _is_sum(value: Expr) -> bool:
+    return isinstance(value, ir.Binary) and value.op in ("add", "sub")
+
+
+def _distribute(a: Expr, b: Expr, factor: int, total: dict[Expr | None, int]) -> None:
+
+    _terms(build.mul(a.a, b), factor, total)
+    _terms(build.mul(a.b, b), factor if a.op == "add" else -factor, total)
+
+
+# Access rules
+
+
+def check_access(buffer: Buffer, indices: tuple[Expr, ...]) -> None:
+    """Raise `TileValueError` for a fragment or local array indexed in a way that no thread owns."""
+    builder = active_builder()
+    if builder is None or buffer.scope not in ("local.fragment", "local"):
+        return
+    used: set[Var] = set()
+    for index in indices:
+        used |= parallel_variables(builder, index)
+    if buffer.scope == "local" and used:
+        raise TileValueError(
+            f"'{buffer.name}' is private to each thread and is indexed by the T.Parallel variable '{_first(used)}'",
+            hint="allocate it with T.alloc_fragment or T.alloc_shared, or use T.serial for this loop",
+        )
+    dynamic = used & builder.dynamic_parallel
+    if dynamic:
+        raise TileValueError(
+            f"the fragment '{buffer.name}' is indexed by '{_first(dynamic)}', a T.Parallel variable without a constant extent",
+            hint="give the loop a constant extent and guard the body with 'if'",
+        )
+
+
+def _first(names: set[Var]) -> str:
+    return min(var.name for var in names)
+
+
+def parallel_variables(builder: Builder, value: Expr) -> set[Var]:
+    """The T.Parallel variables that `value` depends on, through lets too."""
+    found: set[Var] = set()
+    for node in walk(value):
+        if isinstance(node, Var):
+            found |= builder.parallel.get(node, frozenset())
+    return found
+
+
+# Stores
+
+
+def store(tensor: TensorValue, index: Any, value: Any) -> None:
+    """Emit `tensor[index] = value`, cast to the tensor's dtype."""
+    buffer, items = tensor.use(), _split(tensor, index)
+    if any(isinstance(item, slice) for item in items):
+        raise TileTypeError(
+            f"a slice of '{tensor.name}' cannot be assigned to",
+            hint="use T.copy or T.fill, or assign single elements inside T.Parallel",
+        )
+    indices, _ = _indices(tensor, items)
+    check_access(buffer, indices)
+    if isinstance(value, NotScalar):
+        value.refuse()
+    expr, _ = fitting(value, buffer.dtype)
+    emit_store(Store(buffer, indices, expr))
+
+
+def emit_store(stmt: Store) -> None:
+    """Emit a store; one that touches a fragment outside T.Parallel becomes a T.Parallel of one iteration.
+
+    Raises `TileValueError` when a fragment is accessed there at anything but index 0.
+    """
+    from tileworkbench.compiler.frontend.builder import in_kernel
+
+    builder = in_kernel("a store")
+    touched = _fragment_accesses(stmt)
+    if not touched or builder.enclosing("parallel") is not None:
+        builder.emit(stmt)
+        return
+    for buffer, indices in touched:
+        if any(build.const_int(index) != 0 for index in indices):
+            raise TileValueError(
+                f"outside T.Parallel only element 0 of the fragment '{buffer.name}' can be accessed",
+                hint="put the assignment into 'for i in T.Parallel(...)', which spreads a fragment over the threads",
+            )
+    only = builder.fresh_var("_", "int32")
+    builder.emit(Parallel((only,), (build.int_const(1),), _sited(stmt, builder)))
+
+
+def _sited(stmt: Store, builder: Builder) -> Stmt:
+    from dataclasses import replace
+
+    return replace(stmt, site=builder.site)
+
+
+def _fragment_accesses(stmt: Store) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+    touched = [(stmt.buffer, stmt.indices)]
+    for root in (stmt.value, *stmt.indices):
+        touched += [(found.buffer, found.indices) for found in walk(root) if isinstance(found, ir.Load)]
+    return [access for access in touched if access[0].scope == "local.fragment"]

@@ -1,0 +1,149 @@
+"""Facts and wishes that change no result, and checks that the kernel makes while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
+from tileworkbench.compiler.frontend.builder import current, in_kernel
+from tileworkbench.compiler.frontend.tensors import TensorValue
+from tileworkbench.compiler.frontend.values import Operators, condition, describe, fitting
+from tileworkbench.compiler.ir.stmt import Assume, DeviceAssert
+
+
+def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> None:
+    """Visit the blocks of the grid in panels of `panel_size` rows ("row") or columns ("column"): a hint for caches.
+
+    Raises `TileValueError` for another order or a size that is not positive.
+    """
+    builder = in_kernel("T.use_swizzle")
+    if isinstance(panel_size, bool) or not isinstance(panel_size, int):
+        raise TileTypeError(f"'panel_size' of T.use_swizzle must be an integer, not {describe(panel_size)}")
+    if panel_size <= 0:
+        raise TileValueError(f"'panel_size' of T.use_swizzle must be positive, not {panel_size}")
+    if order not in ("row", "column", "mlx"):
+        raise TileValueError(f"'{order}' is not an order of T.use_swizzle", hint="use 'row' or 'column'")
+    if enable:
+        # "mlx" names another panel order of Metal; a permutation of unordered blocks changes no result.
+        builder.swizzle = (panel_size, "row" if order == "mlx" else order)
+
+
+def annotate_safe_value(values: Mapping[Any, Any]) -> None:
+    """What reads outside a global tensor give, for each tensor of `values`, instead of zero.
+
+    Raises `TileTypeError` for a key that is no tensor and `TileValueError` for one that is not in global memory.
+    """
+    builder = current("T.annotate_safe_value")
+    for tensor, value in _entries("T.annotate_safe_value", values):
+        _require_global("T.annotate_safe_value", tensor)
+        builder.safe_values[tensor.name] = fitting(value, tensor.buffer.dtype)[0]
+
+
+def annotate_l2_hit_ratio(ratios: Mapping[Any, float]) -> None:
+    """The share of each global tensor that should stay in the L2 cache, from 0 to 1: a hint."""
+    current("T.annotate_l2_hit_ratio")
+    for tensor, ratio in _entries("T.annotate_l2_hit_ratio", ratios):
+        _require_global("T.annotate_l2_hit_ratio", tensor)
+        if not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
+            raise TileValueError(f"the ratio of '{tensor.name}' in T.annotate_l2_hit_ratio must be from 0 to 1, not {ratio}")
+
+
+def _entries(construct: str, table: Mapping[Any, Any]) -> list[tuple[TensorValue, Any]]:
+    if not isinstance(table, Mapping):
+        raise TileTypeError(f"{construct} takes a dictionary from tensors to values, not {describe(table)}")
+    for key in table:
+        if not isinstance(key, TensorValue):
+            raise TileTypeError(f"a key of {construct} must be a tensor, not {describe(key)}")
+    return list(table.items())
+
+
+def _require_global(construct: str, tensor: TensorValue) -> None:
+    if tensor.buffer.scope != "global":
+        raise TileValueError(f"{construct} is for tensors in global memory, and '{tensor.name}' is {tensor.buffer.scope}")
+
+
+def annotate_min_blocks_per_sm(count: int) -> None:
+    """How many blocks should fit on one multiprocessor: a hint. Raises `TileValueError` unless positive."""
+    current("T.annotate_min_blocks_per_sm")
+    if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
+        raise TileValueError(f"T.annotate_min_blocks_per_sm needs a positive integer, not {count}")
+
+
+def annotate_restrict_buffers(*tensors: Any) -> None:
+    """A promise that the tensors do not overlap, which every call is checked for anyway."""
+    current("T.annotate_restrict_buffers")
+    for tensor in tensors:
+        if not isinstance(tensor, TensorValue):
+            raise TileTypeError(f"T.annotate_restrict_buffers takes tensors, not {describe(tensor)}")
+
+
+def disable_warp_group_reg_alloc() -> None:
+    """Keep registers evenly divided between warp groups: a hint for Hopper."""
+    in_kernel("T.disable_warp_group_reg_alloc")
+
+
+def set_max_nreg(count: int, is_increase: int = 1) -> None:
+    """The number of registers a thread may use from here on: a hint for Hopper."""
+    in_kernel("T.set_max_nreg")
+    if not isinstance(count, int) or count <= 0:
+        raise TileValueError(f"T.set_max_nreg needs a positive integer, not {count}")
+
+
+def inc_max_nreg(count: int) -> None:
+    """Raise the number of registers a thread may use: a hint for Hopper."""
+    set_max_nreg(count, 1)
+
+
+def dec_max_nreg(count: int) -> None:
+    """Lower the number of registers a thread may use: a hint for Hopper."""
+    set_max_nreg(count, 0)
+
+
+def no_set_max_nreg() -> None:
+    """The compiler shall not move registers between warp groups: a hint for Hopper."""
+    in_kernel("T.no_set_max_nreg")
+
+
+def annotate_producer_reg_dealloc(count: int = 24) -> None:
+    """Registers that a copying warp group keeps: a hint for Hopper."""
+    dec_max_nreg(count)
+
+
+def annotate_consumer_reg_alloc(count: int = 240) -> None:
+    """Registers that a computing warp group gets: a hint for Hopper."""
+    inc_max_nreg(count)
+
+
+def pdl_sync() -> None:
+    """Wait for the preceding launch of the stream, which has always finished here: no effect."""
+    in_kernel("T.pdl_sync")
+
+
+def pdl_trigger() -> None:
+    """Let the next launch of the stream start early, which never happens here: no effect."""
+    in_kernel("T.pdl_trigger")
+
+
+def fence_proxy_async() -> None:
+    """Order asynchronous copies after ordinary stores, which they are here: no effect."""
+    in_kernel("T.fence_proxy_async")
+
+
+def assume(cond: Any) -> None:
+    """A condition that the compiler may rely on. Raises `TileValueError` when it is known to be false."""
+    builder = current("T.assume")
+    if isinstance(cond, Operators):
+        made = condition(cond, "the condition of T.assume").expr
+        builder.emit(Assume(made))
+    elif not cond:
+        raise TileValueError("the condition of T.assume is false")
+
+
+def device_assert(cond: Any, msg: str = "") -> None:
+    """Stop the kernel with `msg` where `cond` does not hold. Raises `TileValueError` when it is known to be false."""
+    builder = in_kernel("T.device_assert")
+    if isinstance(cond, Operators):
+        builder.emit(DeviceAssert(condition(cond, "the condition of T.device_assert").expr, str(msg)))
+    elif not cond:
+        raise TileValueError(f"the condition of T.device_assert is false{': ' + msg if msg else ''}")

@@ -1,0 +1,123 @@
+"""Loops. Their result is iterated over by a `for` statement, whose body is traced once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
+from tileworkbench.compiler.frontend.builder import PythonLoop, current
+from tileworkbench.compiler.frontend.control import emit_jump
+from tileworkbench.compiler.frontend.loops import GridLoop, ParallelLoop, PipelinedLoop, SerialLoop
+from tileworkbench.compiler.frontend.values import describe
+from tileworkbench.compiler.ir.stmt import Break, LoopKind
+
+
+def _span(start: Any, stop: Any) -> tuple[Any, Any]:
+    return (0, start) if stop is None else (start, stop)
+
+
+def serial(start: Any, stop: Any = None, step: Any = None, *, annotations: Any = None) -> SerialLoop:
+    """`for i in T.serial(stop)` or `(start, stop, step)`: in order, as `range`. `annotations` has no effect.
+
+    Raises `TileValueError` for a step of 0.
+    """
+    return SerialLoop(*_span(start, stop), 1 if step is None else step)
+
+
+def unroll(
+    start: Any, stop: Any = None, step: Any = None, *, explicit: bool = False, unroll_factor: int | None = None, annotations: Any = None
+) -> SerialLoop:
+    """The same as `serial`, with the body repeated in the generated code.
+
+    `explicit`, `unroll_factor` and `annotations` have no effect on results. Raises `TileValueError` when both `explicit` and
+    `unroll_factor` are given.
+    """
+    if explicit and unroll_factor is not None:
+        raise TileValueError("T.unroll takes 'explicit' or 'unroll_factor', not both")
+    return SerialLoop(*_span(start, stop), 1 if step is None else step, LoopKind.UNROLLED)
+
+
+def vectorized(start: Any, stop: Any = None, *, annotations: Any = None) -> SerialLoop:
+    """A loop whose iterations may be lanes of vector instructions; results are those of `serial`."""
+    return SerialLoop(*_span(start, stop), 1, LoopKind.VECTORIZED)
+
+
+def grid(*extents: Any) -> GridLoop:
+    """`for i, j in T.grid(m, n)`: a serial nest, the last variable fastest."""
+    if not 1 <= len(extents) <= 16:
+        raise TileValueError(f"T.grid takes 1 to 16 extents, not {len(extents)}")
+    return GridLoop(extents)
+
+
+def Parallel(
+    *extents: Any, coalesced_width: int | None = None, loop_layout: Any = None, prefer_async: bool | None = None, annotations: Any = None
+) -> ParallelLoop:
+    """`for i, j in T.Parallel(m, n)`: the block's threads share the iterations, which must be independent of each other.
+
+    The body works on single elements; tile operators and T.Pipelined are not allowed in it, and another T.Parallel only
+    directly. `coalesced_width` (elements per access), `prefer_async` and `annotations` are hints.
+    Raises `TileValueError` for these misuses and for an extent that is not positive.
+    """
+    if loop_layout is not None:
+        raise UnsupportedError("'loop_layout' of T.Parallel is not supported yet")
+    if not 1 <= len(extents) <= 16:
+        raise TileValueError(f"T.Parallel takes 1 to 16 extents, not {len(extents)}")
+    return ParallelLoop(extents, _width("T.Parallel", coalesced_width))
+
+
+def _width(construct: str, width: Any) -> int | None:
+    """A checked `coalesced_width`."""
+    if width is None:
+        return None
+    if not isinstance(width, int) or width <= 0:
+        raise TileValueError(f"'coalesced_width' of {construct} must be a positive integer, not {width}")
+    return width
+
+
+def Pipelined(
+    start: Any,
+    stop: Any = None,
+    num_stages: int = 0,
+    order: Any = None,
+    stage: Any = None,
+    sync: Any = None,
+    group: Any = None,
+    annotations: Any = None,
+) -> PipelinedLoop:
+    """`for k in T.Pipelined(stop, num_stages=3)`: a serial loop whose copies may run ahead of its computation.
+
+    Every option is about scheduling and changes no result; `order` and `stage` hold one integer per statement of the body.
+    Raises `TileTypeError` or `TileValueError` for an option of the wrong kind.
+    """
+    if isinstance(num_stages, bool) or not isinstance(num_stages, int):
+        raise TileTypeError(f"'num_stages' of T.Pipelined must be an integer, not {describe(num_stages)}")
+    if num_stages < 0:
+        raise TileValueError(f"'num_stages' of T.Pipelined must not be negative, not {num_stages}")
+    schedule = {name: _integers(name, value) for name, value in (("order", order), ("stage", stage))}
+    if order and stage and len(schedule["order"]) != len(schedule["stage"]):
+        raise TileValueError("'order' and 'stage' of T.Pipelined must have one entry per statement each")
+    for name, value in (("sync", sync), ("group", group)):
+        if value is not None and not isinstance(value, list | tuple):
+            raise TileTypeError(f"'{name}' of T.Pipelined must be a list, not {describe(value)}")
+    return PipelinedLoop(*_span(start, stop), num_stages, schedule["order"], schedule["stage"])
+
+
+def _integers(name: str, values: Any) -> tuple[int, ...]:
+    if values is None:
+        return ()
+    if not isinstance(values, list | tuple) or not all(isinstance(value, int) for value in values):
+        raise TileTypeError(f"'{name}' of T.Pipelined must be a list of integers, not {describe(values)}")
+    return tuple(values)
+
+
+def loop_break() -> None:
+    """Leave the innermost loop: the same as `break`."""
+    builder = current("T.loop_break")
+    if not builder.loops or isinstance(builder.loops[-1], PythonLoop):
+        raise TileValueError("'T.loop_break' stands in no loop of the kernel")
+    emit_jump(builder, builder.loops[-1], Break(), "T.loop_break")
+
+
+Serial = serial
+Unroll = unroll
+Vectorized = vectorized

@@ -1,0 +1,417 @@
+"""Scalar arithmetic, math functions, selection and casts.
+
+Operands are values of the kernel or Python numbers; on Python numbers alone the integer functions fold to Python numbers.
+Mixed operands are promoted. A function of one float argument keeps its dtype (16-bit floats are computed in float32 and
+rounded); integers are computed in float32.
+"""
+
+from __future__ import annotations
+
+import math as _math
+from collections.abc import Callable
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
+from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
+from tileworkbench.compiler.frontend.values import (
+    Value,
+    arithmetic,
+    condition,
+    deeper,
+    fitting,
+    is_number,
+    pair,
+    power,
+    select,
+    to_value,
+    unary,
+)
+from tileworkbench.compiler.ir import build
+from tileworkbench.compiler.ir import expr as ir
+
+
+def _numbers(*values: Any) -> bool:
+    return all(isinstance(value, int | float) for value in values)
+
+
+def _binary(op: str, a: Any, b: Any) -> Any:
+    if is_number(a) and is_number(b):
+        return arithmetic(op, to_value(a), b)
+    return arithmetic(op, a, b)
+
+
+def _call(name: str, *operands: Any) -> Value:
+    """A math function of one operand, or of several brought to one type."""
+    values = [to_value(operand) for operand in operands]
+    partner = next((v.expr.dtype for v, o in zip(values, operands, strict=True) if not is_number(o)), None)
+    values = [to_value(operand, partner) for operand in operands]
+    binding = None
+    for value in values:
+        binding = deeper(binding, value.binding)
+    return Value(build.call(name, *(value.expr for value in values)), binding)
+
+
+# Integer division ----------------------------------------------------------------------------------------------------
+
+
+def ceildiv(a: Any, b: Any) -> Any:
+    """`a / b` rounded up, for positive `b`."""
+    if _numbers(a, b):
+        return -(-a // b)
+    left, right = pair(a, b)
+    return Value(build.ceildiv(left.expr, right.expr), deeper(left.binding, right.binding))
+
+
+cdiv = ceildiv
+
+
+def floordiv(a: Any, b: Any) -> Any:
+    """`a / b` rounded toward minus infinity: Python's `//`."""
+    return a // b if _numbers(a, b) else arithmetic("floordiv", a, b)
+
+
+def floormod(a: Any, b: Any) -> Any:
+    """`a - b * floordiv(a, b)`: Python's `%`."""
+    return a % b if _numbers(a, b) else arithmetic("floormod", a, b)
+
+
+def truncdiv(a: Any, b: Any) -> Any:
+    """`a / b` rounded toward zero: C's `/`."""
+    return _number_of(_binary("truncdiv", a, b), a, b)
+
+
+def truncmod(a: Any, b: Any) -> Any:
+    """`a - b * truncdiv(a, b)`: C's `%`."""
+    return _number_of(_binary("truncmod", a, b), a, b)
+
+
+def _number_of(value: Any, *operands: Any) -> Any:
+    """A Python integer when every operand was one."""
+    return int(value) if _numbers(*operands) else value
+
+
+def align_up(a: Any, b: Any) -> Any:
+    """The least multiple of `b` that is not less than `a`."""
+    return ceildiv(a, b) * b
+
+
+# Choice --------------------------------------------------------------------------------------------------------------
+
+
+def if_then_else(cond: Any, then: Any, other: Any) -> Any:
+    """`then` where `cond` holds, else `other`; only the chosen one is evaluated."""
+    if isinstance(cond, bool):
+        return then if cond else other
+    return select(cond, then, other, lazy=True)
+
+
+def Select(cond: Any, then: Any, other: Any) -> Any:
+    """`then` where `cond` holds, else `other`; both are evaluated."""
+    return select(cond, then, other, lazy=False)
+
+
+def max(a: Any, b: Any) -> Any:
+    """The larger operand; of a NaN and a number, the number."""
+    if _numbers(a, b):
+        return a if a >= b else b
+    return arithmetic("max", a, b)
+
+
+def min(a: Any, b: Any) -> Any:
+    """The smaller operand; of a NaN and a number, the number."""
+    if _numbers(a, b):
+        return a if a <= b else b
+    return arithmetic("min", a, b)
+
+
+def clamp(value: Any, low: Any, high: Any) -> Any:
+    """`value` limited to [low, high]; NaN stays NaN."""
+    if _numbers(value, low, high):
+        return min(max(value, low), high)
+    if to_value(value).expr.dtype.is_float or to_value(low).expr.dtype.is_float or to_value(high).expr.dtype.is_float:
+        return _call("min_nan", _call("max_nan", value, low), high)
+    return min(max(value, low), high)
+
+
+def abs(value: Any) -> Any:
+    """The absolute value."""
+    return (value if value >= 0 else -value) if _numbers(value) else unary("abs", value)
+
+
+def likely(cond: Any) -> Any:
+    """`cond`, with a hint that it usually holds."""
+    return cond
+
+
+# Math functions ------------------------------------------------------------------------------------------------------
+
+
+def _function(name: str, what: str) -> Callable[[Any], Value]:
+    def function(value: Any) -> Value:
+        return _call(name, value)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{what}, element type as in the module's description."
+    return function
+
+
+exp = _function("exp", "e to the power of the operand")
+exp2 = _function("exp2", "2 to the power of the operand")
+exp10 = _function("exp10", "10 to the power of the operand")
+log = _function("log", "The natural logarithm")
+log2 = _function("log2", "The logarithm to base 2")
+log10 = _function("log10", "The logarithm to base 10")
+log1p = _function("log1p", "The natural logarithm of 1 plus the operand")
+sqrt = _function("sqrt", "The square root")
+rsqrt = _function("rsqrt", "1 over the square root")
+sin = _function("sin", "The sine of an angle in radians")
+cos = _function("cos", "The cosine of an angle in radians")
+tan = _function("tan", "The tangent of an angle in radians")
+sinh = _function("sinh", "The hyperbolic sine")
+cosh = _function("cosh", "The hyperbolic cosine")
+tanh = _function("tanh", "The hyperbolic tangent")
+atan = _function("atan", "The arc tangent in radians")
+erf = _function("erf", "The error function")
+sigmoid = _function("sigmoid", "1 / (1 + exp(-x))")
+floor = _function("floor", "The largest integer that is not larger, as a float")
+ceil = _function("ceil", "The least integer that is not less, as a float")
+trunc = _function("trunc", "The integer part, as a float")
+nearbyint = _function("nearbyint", "The nearest integer as a float, ties to even")
+isnan = _function("isnan", "Whether the operand is NaN; a bool")
+isinf = _function("isinf", "Whether the operand is infinite; a bool")
+_exact_round = _function("round", "The nearest integer as a float, ties away from zero")
+
+
+def isfinite(value: Any) -> Value:
+    """Whether the operand is neither NaN nor infinite; a bool."""
+    made = to_value(value)
+    finite = [build.unary("not", build.call(name, made.expr)) for name in ("isnan", "isinf")]
+    return Value(build.logical("logical_and", *finite), made.binding)
+
+
+def round(value: Any, mode: str = "ties_even") -> Value:
+    """The nearest integer as a float: ties to even, or away from zero with `mode="ties_away"`.
+
+    Raises `TileValueError` for another mode.
+    """
+    if mode.startswith("ties_away"):
+        return _exact_round(value)
+    if mode in ("ties_even", "rn"):
+        return nearbyint(value)
+    raise TileValueError(f"'{mode}' is not a mode of T.round", hint="use 'ties_even' or 'ties_away'")
+
+
+def pow(base: Any, exponent: Any) -> Any:
+    """`base ** exponent`: by multiplication for a small constant integer exponent."""
+    return power(base, exponent)
+
+
+def fmod(a: Any, b: Any) -> Any:
+    """The remainder of `a / b` with the sign of `a`, for floats."""
+    made = _binary("fmod", a, b)
+    if not made.expr.dtype.is_float:
+        raise TileTypeError("T.fmod needs floats", hint="use '%' or T.truncmod for integers")
+    return made
+
+
+def fma(a: Any, b: Any, c: Any) -> Value:
+    """`a * b + c`, rounded once."""
+    return _call("fma", a, b, c)
+
+
+def popcount(value: Any) -> Value:
+    """The number of set bits of an integer."""
+    return _call("popcount", value)
+
+
+def _fast(name: str, function: Callable[[Any], Value]) -> Callable[[Any], Value]:
+    def fast(value: Any) -> Value:
+        if not to_value(value).expr.dtype.is_float:
+            raise TileTypeError(f"'T.{name}' needs a float", hint=f"use T.{function.__name__}, or cast the operand")
+        return function(value)
+
+    fast.__name__ = fast.__qualname__ = name
+    fast.__doc__ = f"`{function.__name__}` of a float, where a target may use a faster approximation."
+    return fast
+
+
+FAST_FUNCTIONS = {
+    f"__{function.__name__}": _fast(f"__{function.__name__}", function)
+    for function in (exp, exp10, log, log2, log10, sin, cos, tan)
+}
+
+
+# Bits and logic ------------------------------------------------------------------------------------------------------
+
+
+def bitwise_and(a: Any, b: Any) -> Any:
+    """`a & b`"""
+    return _number_of(_binary("and", a, b), a, b)
+
+
+def bitwise_or(a: Any, b: Any) -> Any:
+    """`a | b`"""
+    return _number_of(_binary("or", a, b), a, b)
+
+
+def bitwise_xor(a: Any, b: Any) -> Any:
+    """`a ^ b`"""
+    return _number_of(_binary("xor", a, b), a, b)
+
+
+def bitwise_not(a: Any) -> Any:
+    """`~a`"""
+    return ~a
+
+
+def shift_left(a: Any, b: Any) -> Any:
+    """`a << b`"""
+    return _number_of(_binary("shl", a, b), a, b)
+
+
+def shift_right(a: Any, b: Any) -> Any:
+    """`a >> b`, keeping the sign of a signed `a`."""
+    return _number_of(_binary("shr", a, b), a, b)
+
+
+def _logical(op: str, operands: tuple[Any, ...]) -> Any:
+    if all(isinstance(operand, bool) for operand in operands):
+        return all(operands) if op == "logical_and" else any(operands)
+    result = condition(operands[0], "an operand of T.And and T.Or")
+    for operand in operands[1:]:
+        right = condition(operand, "an operand of T.And and T.Or")
+        result = Value(build.logical(op, result.expr, right.expr), deeper(result.binding, right.binding))
+    return result
+
+
+def And(first: Any, *others: Any) -> Any:
+    """All of the conditions hold."""
+    return _logical("logical_and", (first, *others))
+
+
+def Or(first: Any, *others: Any) -> Any:
+    """One of the conditions holds."""
+    return _logical("logical_or", (first, *others))
+
+
+def Not(cond: Any) -> Any:
+    """The condition does not hold."""
+    return not cond if isinstance(cond, bool) else unary("not", condition(cond, "the operand of T.Not"))
+
+
+# Casts and limits ----------------------------------------------------------------------------------------------------
+
+
+def cast(value: Any, dtype: Any, round: Any = None, sat: Any = None, rbits: Any = None) -> Value:
+    """`value` converted to `dtype`: a float to an integer truncates toward zero, to a narrower float rounds to nearest even."""
+    for name, option in (("round", round), ("sat", sat), ("rbits", rbits)):
+        if option is not None:
+            raise UnsupportedError(f"'{name}' of T.cast is not supported")
+    expr, binding = fitting(value, to_dtype(dtype))
+    return Value(expr, binding)
+
+
+def Cast(dtype: Any, value: Any) -> Value:
+    """`cast` with its arguments in the other order."""
+    return cast(value, dtype)
+
+
+def reinterpret(value: Any, dtype: Any) -> Value:
+    """The bits of `value` as a `dtype` of the same width. Raises `TileTypeError` when the widths differ."""
+    if is_dtype(value) and not is_dtype(dtype):
+        value, dtype = dtype, value  # an older order of the arguments
+    made, target = to_value(value), to_dtype(dtype)
+    source = made.expr.dtype
+    if source.bits * source.lanes != target.bits * target.lanes or target.is_bool or source.is_bool:
+        raise TileTypeError(f"T.reinterpret cannot read the bits of '{source}' as '{target}'", hint="both need the same width")
+    return made if source == target else Value(ir.Reinterpret(made.expr, target), made.binding)
+
+
+def infinity(dtype: Any) -> Value:
+    """Positive infinity of a float dtype. Raises `TileTypeError` for a type without it."""
+    kind = to_dtype(dtype)
+    made = build.const(_math.inf, kind) if kind.is_float else None
+    if made is None or kind in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn"):
+        raise TileTypeError(f"'{kind}' has no infinity", hint=f"use T.max_value('{kind}')")
+    return Value(made)
+
+
+def max_value(dtype: Any) -> Value:
+    """The largest finite value of a dtype."""
+    kind = to_dtype(dtype)
+    return Value(build.const(kind.max_value, kind))
+
+
+def min_value(dtype: Any) -> Value:
+    """The least finite value of a dtype."""
+    kind = to_dtype(dtype)
+    return Value(build.const(kind.min_value, kind))
+
+
+# IEEE arithmetic -----------------------------------------------------------------------------------------------------
+
+_ROUNDINGS = ("rn", "rz", "ru", "rd")
+
+
+def _rounding(name: str, mode: str) -> None:
+    if mode not in _ROUNDINGS:
+        raise TileValueError(f"'{mode}' is not a rounding mode of T.{name}", hint=f"use one of {', '.join(_ROUNDINGS)}")
+    if mode != "rn":
+        raise UnsupportedError(f"the rounding mode '{mode}' of T.{name} is not supported; 'rn' is")
+
+
+def ieee_fmaf(a: Any, b: Any, c: Any, rounding_mode: str = "rn") -> Value:
+    """`a * b + c` rounded once, to nearest."""
+    _rounding("ieee_fmaf", rounding_mode)
+    return fma(a, b, c)
+
+
+def ieee_fsqrt(value: Any, rounding_mode: str = "rn") -> Value:
+    """The square root, rounded to nearest."""
+    _rounding("ieee_fsqrt", rounding_mode)
+    return sqrt(value)
+
+
+def ieee_fdiv(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
+    """`a / b`, rounded to nearest."""
+    _rounding("ieee_fdiv", rounding_mode)
+    return _binary("div", a, b)
+
+
+def ieee_frcp(value: Any, rounding_mode: str = "rn") -> Any:
+    """`1 / value`, rounded to nearest."""
+    _rounding("ieee_frcp", rounding_mode)
+    made = to_value(value)
+    return Value(build.binary("div", build.const(1, made.expr.dtype), made.expr), made.binding)
+
+
+def ieee_add(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
+    """`a + b` rounded to nearest, never joined with a product into a fused operation."""
+    _rounding("ieee_add", rounding_mode)
+    return _unfused("add", a, b)
+
+
+def ieee_sub(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
+    """`a - b`, as `ieee_add`."""
+    _rounding("ieee_sub", rounding_mode)
+    return _unfused("sub", a, b)
+
+
+def ieee_mul(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
+    """`a * b`, as `ieee_add`."""
+    _rounding("ieee_mul", rounding_mode)
+    return _unfused("mul", a, b)
+
+
+def _unfused(op: str, a: Any, b: Any) -> Value:
+    """`a op b` as a fused multiply-add with a neutral part, which no compiler may contract further.
+
+    `a * 1 + b` and `a * b + (-0)` are exact up to the one rounding (IEEE 754-2019, section 5.4.1).
+    """
+    left, right = (to_value(a), to_value(b)) if is_number(a) and is_number(b) else pair(a, b)
+    one, zero = build.const(1.0, left.expr.dtype), build.const(-0.0, left.expr.dtype)
+    if op == "mul":
+        return _call("fma", left, right, Value(zero))
+    return _call("fma", left, Value(one), right if op == "add" else unary("neg", right))
+
+

@@ -1,0 +1,103 @@
+"""Memory of a block: tiles in shared memory, fragments spread over its threads, arrays and scalars of each thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
+from tileworkbench.compiler.frontend.annotations import as_shape
+from tileworkbench.compiler.frontend.builder import in_kernel
+from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
+from tileworkbench.compiler.frontend.loops import refuse_in_parallel
+from tileworkbench.compiler.frontend.tensors import TensorValue
+from tileworkbench.compiler.frontend.values import VarCell, extent_expr, fitting, is_number
+from tileworkbench.compiler.ir import build
+from tileworkbench.compiler.ir.expr import Buffer, Const, Expr
+from tileworkbench.compiler.ir.stmt import Alloc
+from tileworkbench.compiler.ir.types import DType
+
+_SCOPES = {
+    "shared": "shared",
+    "shared.dyn": "shared",
+    "local.fragment": "local.fragment",
+    "local": "local",
+    "local.var": "local.var",
+}
+
+
+def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> TensorValue:
+    """A tile of `shape` (a sequence or one extent, all constant) in the block's shared memory, contents undefined.
+
+    Raises `TileTypeError` or `TileValueError` for a wrong dtype, scope or extent.
+    """
+    return _allocate("T.alloc_shared", "shared", shape, dtype, scope)
+
+
+def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> TensorValue:
+    """A tile of `shape` spread over the registers of the block's threads; the compiler chooses which thread holds what.
+
+    Its elements are accessed inside T.Parallel. Raises as `alloc_shared`.
+    """
+    return _allocate("T.alloc_fragment", "fragment", shape, dtype, scope)
+
+
+def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> TensorValue:
+    """An array of `shape` that each thread has for itself. Raises as `alloc_shared`."""
+    return _allocate("T.alloc_local", "local", shape, dtype, scope)
+
+
+def _allocate(construct: str, name: str, shape: Any, dtype: Any, scope: str) -> TensorValue:
+    builder = in_kernel(construct)
+    refuse_in_parallel(builder, construct)
+    if scope not in _SCOPES or _SCOPES[scope] == "local.var":
+        raise TileValueError(
+            f"'{scope}' is not a scope {construct} can allocate in",
+            hint="use 'shared', 'shared.dyn', 'local.fragment' or 'local'",
+        )
+    extents = tuple(extent_expr(extent, f"an extent of {construct}") for extent in as_shape(shape))
+    if not extents:
+        raise TileValueError(f"{construct} needs at least one extent", hint="a scalar is T.alloc_var(dtype)")
+    if any(build.const_int(extent) is None for extent in extents):
+        raise TileValueError(
+            f"the extents of {construct} must be known while compiling",
+            hint="use a constant tile size; T.copy pads what lies outside a tensor",
+        )
+    buffer = Buffer(builder.fresh(builder.hint(0, name)), _element(construct, dtype), extents, _SCOPES[scope])
+    builder.emit(Alloc(buffer))
+    return TensorValue(buffer, builder.bind(buffer.name))
+
+
+def _element(construct: str, dtype: Any) -> DType:
+    made = to_dtype(dtype)
+    if made.lanes > 1 or made.kind == "handle":
+        raise UnsupportedError(f"{construct} of '{made}' is not supported yet")
+    return made
+
+
+def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str = "local.var") -> VarCell:
+    """A mutable scalar of each thread: reading its name loads it, assigning to its name stores into it.
+
+    `T.alloc_var(dtype)`, `T.alloc_var(dtype, init)` or `T.alloc_var(dtype, init=...)`; without an initial value it is zero.
+    Raises `TileValueError` for an initial value that the dtype does not have.
+    """
+    builder = in_kernel("T.alloc_var")
+    values = [arg for arg in args if not isinstance(arg, str)]
+    scopes = [arg for arg in args if isinstance(arg, str)]
+    if len(values) + (init is not None) > 1 or len(scopes) > 1:
+        raise TileTypeError("T.alloc_var takes a dtype, one initial value and one scope")
+    if (scopes[0] if scopes else scope) != "local.var":
+        raise TileValueError("T.alloc_var allocates in the scope 'local.var' only")
+    initial = values[0] if values else init
+    element = DType("int64") if to_dtype(dtype).kind == "handle" else _element("T.alloc_var", dtype)
+    buffer = Buffer(builder.fresh(builder.hint(0, "variable")), element, (), "local.var")
+    builder.emit(Alloc(buffer, _initial(element, 0 if initial is None else initial)))
+    return VarCell(buffer, builder.bind(buffer.name))
+
+
+def _initial(dtype: DType, value: Any) -> Expr:
+    if is_dtype(value):
+        raise TileTypeError(f"the initial value of T.alloc_var is the dtype '{value}'")
+    expr, _ = fitting(value, dtype)
+    if is_number(value) and isinstance(expr, Const) and not dtype.is_float and expr.value != value:
+        raise TileValueError(f"the initial value {value} has no exact value in '{dtype}'")
+    return expr
