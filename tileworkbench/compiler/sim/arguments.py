@@ -4,6 +4,7 @@ simulator works on.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import variables
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator, Slots
+from tileworkbench.compiler.sim.memory import memory_of
 from tileworkbench.compiler.sim.values import Value, convert_array, python_value, storage_dtype
 
 Array = np.ndarray[Any, Any]
@@ -93,6 +95,11 @@ def _solve(where: str, extent: Expr, symbol: Var, actual: int, known: Mapping[st
     return (actual - at[0]) // slope
 
 
+def known_shape(buffer: Buffer, symbols: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of `buffer` where the symbols have these values."""
+    return tuple(_evaluate(extent, symbols) for extent in buffer.shape)
+
+
 class _Known:
     """As much of a frame as an expression of symbols reads."""
 
@@ -126,8 +133,7 @@ def as_numpy(value: Any, dtype: DType) -> Array:
         storage = storage_dtype(dtype)
         if storage.kind == "V":  # numpy has no such type: hand the bits over
             bits = {1: "uint8", 2: "uint16"}[storage.itemsize]
-            import torch
-
+            torch = sys.modules["torch"]  # loaded already: the tensor is one of its
             return np.asarray(value.detach().view(getattr(torch, bits)).numpy()).view(storage)
         return np.asarray(value.detach().numpy())
     return np.asarray(value)
@@ -159,23 +165,19 @@ def argument_array(
     if _is_packed(array, dtype):
         array = _unpack(array, dtype)
     if array.shape == shape:
-        return array.copy()
+        return _copied(array)
     if len(shape) == 1:
-        flat = _memory(array)
+        flat = memory_of(array)
         if flat.size == shape[0]:
             return flat.copy()
     raise ArgumentError(f"'{name}' has shape {array.shape}, expected {shape}")
 
 
-def _memory(array: Array) -> Array:
-    """The elements of `array` in memory, first to last, holes of its strides included."""
+def _copied(array: Array) -> Array:
+    """A copy with the strides of `array`, so that addresses in it mean the same."""
     if array.flags.c_contiguous:
-        return array.reshape(-1)
-    strides = [stride // array.itemsize for stride in array.strides]
-    span = 1 + sum(
-        (extent - 1) * stride for extent, stride in zip(array.shape, strides, strict=True)
-    )
-    return np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,))
+        return array.copy()
+    return np.lib.stride_tricks.as_strided(memory_of(array).copy(), array.shape, array.strides)
 
 
 def _unpack(array: Array, dtype: DType) -> Array:
@@ -188,9 +190,7 @@ def _unpack(array: Array, dtype: DType) -> Array:
 
 
 def user_array(data: Array, buffer: Buffer, given: Any) -> Array:
-    """The contents of a parameter in the form the caller passed: its shape, packed when it was
-    packed.
-    """
+    """The contents of a parameter in the form the caller passed it, packed when it was packed."""
     if given is None:
         return data
     original = as_numpy(given, buffer.dtype)

@@ -65,6 +65,15 @@ class Storage:
         self.safe = python_value(0, buffer.dtype) if safe is None else safe
         self.log = AccessLog(self.name, data.shape, buffer.scope == "global")
 
+    def flat(self) -> Storage:
+        """The same memory as one dimension, in which accesses outside are never masked."""
+        made = Storage.__new__(Storage)
+        made.name, made.dtype, made.scope, made.safe = self.name, self.dtype, self.scope, self.safe
+        made.data, made.guarded, made.prefix = memory_of(self.data), False, ()
+        made.written = None if self.written is None else self.written.reshape(-1)
+        made.shape, made.log = made.data.shape, AccessLog(self.name, made.data.shape, False)
+        return made
+
     def load(self, frame: Frame, index: Index, active: Mask, lanes: tuple[int, ...]) -> Value:
         """The elements at `index` in the lanes of `active`; the safe value (or poison) where they
         are outside.
@@ -215,6 +224,16 @@ class PrivateStorage(Storage):
 def _grid(lanes: tuple[int, ...]) -> Index:
     """Each lane's own indices, as arrays that broadcast to the grid."""
     return tuple(np.ogrid[tuple(slice(extent) for extent in lanes)])
+
+
+def memory_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The elements of `array` in memory, first to last, holes of its strides included; a view."""
+    if array.flags.c_contiguous or not array.size:
+        return array.reshape(-1)
+    strides = [stride // array.itemsize for stride in array.strides]
+    pairs = zip(array.shape, strides, strict=True)
+    span = 1 + sum((extent - 1) * stride for extent, stride in pairs)
+    return np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,))
 
 
 def _shape_of(index: Index) -> tuple[int, ...]:

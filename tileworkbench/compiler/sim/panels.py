@@ -12,7 +12,7 @@ import numpy as np
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.ir.types import DType
-from tileworkbench.compiler.sim.expressions import Evaluate, ExpressionTranslator
+from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.memory import Storage
 from tileworkbench.compiler.sim.tiles import matmul
@@ -22,27 +22,32 @@ Array = np.ndarray[Any, Any]
 
 
 class TranslatedAddress:
-    """The place of one element of a flat buffer."""
+    """The place of one element; what lies around it is found by offsets in elements."""
 
     def __init__(self, address: Address, expr: ExpressionTranslator) -> None:
         self._slot = expr.slots.buffer(address.buffer)
-        self._index: Evaluate = expr(address.indices[0])
+        self._indices = expr.all(address.indices)
         self.dtype = address.buffer.dtype
-
-    def _storage(self, frame: Frame) -> Storage:
-        return frame.storages[self._slot]
 
     def load(self, frame: Frame, offsets: Array) -> Array:
         """The elements at `offsets` after the place."""
+        storage = frame.storages[self._slot]
         if not offsets.size:
-            return np.zeros(offsets.shape, self._storage(frame).data.dtype)
-        place = self._index(frame) + offsets
-        return np.asarray(self._storage(frame).load(frame, (place,), True, place.shape))
+            return np.zeros(offsets.shape, storage.data.dtype)
+        place = self._offset(frame, storage) + offsets
+        return np.asarray(storage.flat().load(frame, (place,), True, place.shape))
 
     def store(self, frame: Frame, offsets: Array, values: Array) -> None:
         """Write `values` at `offsets` after the place."""
-        place = self._index(frame) + offsets
-        self._storage(frame).store(frame, (place,), values, True, place.shape)
+        storage = frame.storages[self._slot]
+        place = self._offset(frame, storage) + offsets
+        storage.flat().store(frame, (place,), values, True, place.shape)
+
+    def _offset(self, frame: Frame, storage: Storage) -> int:
+        item = storage.data.itemsize
+        strides = [stride // item for stride in storage.data.strides]
+        indices = [index(frame) for index in self._indices]
+        return sum(index * stride for index, stride in zip(indices, strides, strict=True))
 
 
 def panel_offsets(rows: int, cols: int, width: int, group: int, trailer: int = 0) -> Array:

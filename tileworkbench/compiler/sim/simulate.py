@@ -32,6 +32,7 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Param, Program, Stage
 from tileworkbench.compiler.sim.arguments import (
     argument_array,
+    known_shape,
     scalar_value,
     solve_symbols,
     user_array,
@@ -62,14 +63,15 @@ def simulate(
     arguments: Mapping[str, Any],
     symbols: Mapping[str, int] | None = None,
     options: SimOptions | None = None,
+    signature: Program | None = None,
 ) -> SimResult:
     """Execute `program` on `arguments`, by parameter name; parameters that are outputs are not
     passed.
 
     Tensors are numpy arrays (ml_dtypes for bfloat16 and the 8-bit floats; 4-bit integers packed two
     per byte in int8 or uint8, or one per element) or torch tensors on the CPU. `symbols` that are
-    not given are solved from the arrays' shapes and strides, which flat programs of stage CPU no
-    longer have: use `solve_symbols` of the same kernel's earlier stage.
+    not given are solved from the arrays' shapes and strides. Parameters of stage CPU are flat and
+    say nothing about shapes, so pass the same kernel's earlier stage as `signature`.
 
     Raises `ArgumentError` for arguments that do not fit, `OutOfBoundsError`, `DeviceAssertError`
     and `RunError` for what happens in the run, `UnsupportedError` for stage SIMT.
@@ -78,7 +80,19 @@ def simulate(
         raise UnsupportedError("the simulator does not execute per-thread programs")
     options = SimOptions() if options is None else options
     with np.errstate(all="ignore"):
-        return _Run(program, options).execute(arguments, symbols or {})
+        solved = solve_symbols(program if signature is None else signature, arguments, symbols)
+        result = _Run(program, options).execute(arguments, solved)
+    return result if signature is None else _shaped(result, signature, solved)
+
+
+def _shaped(result: SimResult, signature: Program, symbols: Mapping[str, int]) -> SimResult:
+    """`result` with its outputs in the shapes that `signature` gives them."""
+    arrays = dict(result.arrays)
+    for param in signature.params:
+        if param.output and isinstance(param.value, Buffer):
+            arrays[param.name] = arrays[param.name].reshape(known_shape(param.value, symbols))
+    names = [signature.params[index].name for index in signature.returns]
+    return SimResult(tuple(arrays[name] for name in names), arrays, result.report)
 
 
 class _Run:
@@ -91,11 +105,10 @@ class _Run:
 
     def execute(self, arguments: Mapping[str, Any], symbols: Mapping[str, int]) -> SimResult:
         program = self._program
-        solved = solve_symbols(program, arguments, symbols)
         safe = {name: self._translate.expr(value) for name, value in program.safe_values}
         shapes = {param.name: self._shape(param) for param in program.params}
         scalars = [
-            (self._translate.slots.variable(var), solved[var.name]) for var in program.symbols
+            (self._translate.slots.variable(var), symbols[var.name]) for var in program.symbols
         ]
         frame = self._frame()
         for slot, value in scalars:

@@ -185,7 +185,7 @@ def _integer_matmul(a: Array, b: Array) -> Array:
     return np.asarray(wide_a @ wide_b)
 
 
-# Reductions ---------------------------------------------------------------------------------------
+# Reductions ----------------------------------------------------------
 
 _COMBINE: dict[ReduceKind, np.ufunc] = {
     ReduceKind.SUM: np.add,

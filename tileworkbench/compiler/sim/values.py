@@ -147,7 +147,7 @@ def converter(source: DType, target: DType) -> Callable[[Value], Value]:
     return convert
 
 
-# Masks --------------------------------------------------------------------------------------------
+# Masks ----------------------------------------------------------
 
 
 def as_mask(condition: Value) -> Mask:
