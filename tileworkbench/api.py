@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -174,6 +175,26 @@ class Jit:
             )
             self.kernel = self._compile_eager(eager, specialisation)
         return self.kernel
+
+    def constants(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """(the part of `values` that a compilation by name takes, the names it still lacks).
+
+        Names are compile-time arguments and `T.const` constants.
+        """
+        parameters = inspect.signature(self.fn).parameters
+        kinds = {} if self._eager is None else self._eager.kinds
+        named = {n: p.default for n, p in parameters.items() if kinds.get(n, "constant") == "constant"}
+        used = {name: values[name] for name in named if name in values}
+        empty = inspect.Parameter.empty
+        missing = [name for name, default in named.items() if default is empty and name not in used]
+        if self._eager is not None and not missing:
+            arguments = tuple((name, used.get(name, default)) for name, default in named.items())
+            for reader in self._eager.readers(arguments):
+                if reader.name in values:
+                    used[reader.name] = values[reader.name]
+                elif reader.name not in missing:
+                    missing.append(reader.name)
+        return used, missing
 
     def par_compile(
         self, configs: Sequence[Mapping[str, Any] | tuple[Any, ...]], **_: Any

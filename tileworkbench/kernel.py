@@ -264,6 +264,11 @@ class Kernel:
 
     # Views
 
+    def with_roofline(self, shown: bool = True) -> Kernel:
+        """Whether the card has a roofline; it needs a measurement (`bench`). Returns the kernel."""
+        self._roofline = shown
+        return self
+
     def view(self, roofline: bool = False) -> KernelView:
         """The plain data that views are drawn from; `roofline` measures the machine if needed."""
         from tileworkbench.viz.model.view import KernelView
@@ -297,7 +302,7 @@ class Kernel:
 
     def save(self, path: str | Path) -> Path:
         """Write one self-contained HTML page that needs neither a kernel nor a network."""
-        from tileworkbench.viz.page import save_html
+        from tileworkbench.viz.model.page import save_html
 
         return save_html(self.view(roofline=self._bench is not None), Path(path))
 

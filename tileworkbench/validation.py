@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import ArgumentError, CheckError
+from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.viz.model.view import CheckResult
@@ -106,6 +107,39 @@ def _deviation(found: tuple[Array, str], expected: tuple[Array, str]) -> float:
     error = np.where(np.isnan(error), np.inf, error)
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(np.max(np.where(error == 0, 0.0, error / allowed)))
+
+
+def make_inputs(program: Program, seed: int = 0) -> list[Any]:
+    """Random torch tensors for the parameters a caller passes: normal floats, small integers.
+
+    Raises `ArgumentError` for extents that are symbols and for scalar parameters.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    inputs = []
+    for param in program.params:
+        if param.output:
+            continue
+        buffer = param.value
+        shape = None
+        if isinstance(buffer, Buffer) and not buffer.strides:
+            shape = [const_int(extent) for extent in buffer.shape]
+        if shape is None or None in shape:
+            raise ArgumentError(
+                f"no inputs can be made up for '{param.name}' of '{program.name}'",
+                hint="pass the arguments yourself: k.check(reference, *args), k.bench(*args)",
+            )
+        inputs.append(_random_tensor(torch, buffer.dtype, shape, generator))
+    return inputs
+
+
+def _random_tensor(torch: Any, dtype: Any, shape: list[Any], generator: Any) -> Any:
+    kind = getattr(torch, str(dtype))
+    if dtype.is_float:
+        return torch.randn(shape, generator=generator).to(kind)
+    low, high = (0, 2) if dtype.is_bool else (0, 8) if dtype.kind == "uint" else (-8, 8)
+    return torch.randint(low, high, shape, generator=generator).to(kind)
 
 
 def check_kernel(
