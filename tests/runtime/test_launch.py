@@ -72,20 +72,45 @@ def test_a_larger_team_gets_larger_scratch_memory(team: str) -> None:
         run((0,), 16)
 
 
-def test_small_launches_stay_on_the_callers_thread(
-    team: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
+@pytest.fixture
+def asked(team: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of threads that launches ask a team for; serial ones ask for none."""
+    numbers: list[int] = []
     real = launch.team_for
-    monkeypatch.setattr(launch, "team_for", lambda count: asked.append(count) or real(count))
+    monkeypatch.setattr(launch, "team_for", lambda count: numbers.append(count) or real(count))
+    return numbers
+
+
+def test_small_launches_stay_on_the_callers_thread(asked: list[int]) -> None:
     run = launcher(EMPTY)
     run((0,), 64, launch.SERIAL_BELOW_NS - 1)
     run((0,), 1)
+    run((0,), 1, 1e9)
     assert asked == []
-    run((0,), 64, launch.SERIAL_BELOW_NS)
+    run((0,), 64, launch.WAKE_FROM_NS)
     run((0,), 64)
     run((0,), 2)
     assert asked == [3, 3, 2]
+
+
+def test_short_launches_use_a_team_that_is_awake(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 10**12
+    monkeypatch.setattr(launch, "monotonic_ns", lambda: now)
+    monkeypatch.setattr(launch, "_last_use_ns", 0)
+    run = launcher(EMPTY)
+    run((0,), 64, launch.SERIAL_BELOW_NS)  # asleep: not worth waking
+    assert asked == []
+    now += launch._AWAKE_NS
+    run((0,), 64, launch.SERIAL_BELOW_NS)
+    assert asked == [3]
+    now += launch._AWAKE_NS + 1
+    run((0,), 64, launch.WAKE_FROM_NS - 1)
+    assert asked == [3]
+    now += launch._AWAKE_NS + 1
+    run((0,), 64, launch.WAKE_FROM_NS)
+    assert asked == [3, 3]
 
 
 def test_device_assertion_has_its_message(team: str) -> None:

@@ -37,15 +37,14 @@ class Dispatch:
     """The functions of `dispatch_ir`. Each releases Python's lock while it runs; addresses are
     plain integers.
 
-    `guard_enter` and `guard_leave` are None, like `pool`, where the system has no POSIX signals and
-    threads.
+    Those that need POSIX signals and threads are None on other systems.
     """
 
     run_serial: Callable[[int], int]
-    run_openmp: Callable[[int, int, int], int]
     work: Callable[[int], None]
     interrupt_flag: int
     never_flag: int
+    run_openmp: Callable[[int, int, int], int] | None
     guard_enter: Callable[[], None] | None
     guard_leave: Callable[[], None] | None
     pool: Pool | None
@@ -77,8 +76,9 @@ def _load() -> Dispatch:
     def function(name: str, result: type | None, *arguments: type) -> Callable[..., Any]:
         return ctypes.CFUNCTYPE(result, *arguments)(address[name])
 
-    pool = guard_enter = guard_leave = None
+    pool = run_openmp = guard_enter = guard_leave = None
     if posix:
+        run_openmp = function("tw_run_openmp", integer, pointer, pointer, integer)
         guard_enter = function("tw_guard_enter", None)
         guard_leave = function("tw_guard_leave", None)
         pool = Pool(
@@ -89,10 +89,10 @@ def _load() -> Dispatch:
         )
     return Dispatch(
         run_serial=function("tw_run_serial", integer, pointer),
-        run_openmp=function("tw_run_openmp", integer, pointer, pointer, integer),
         work=function("tw_work", None, pointer),
         interrupt_flag=address["tw_interrupt_flag"],
         never_flag=address["tw_never_flag"],
+        run_openmp=run_openmp,
         guard_enter=guard_enter,
         guard_leave=guard_leave,
         pool=pool,

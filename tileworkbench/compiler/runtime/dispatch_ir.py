@@ -9,6 +9,7 @@ workers::
     0        next block to hand out
     8        workers that have arrived (the number of the next one's scratch area)
     9        first nonzero return code (i32)
+    10, 11   threads of an OpenMP region, and how many are done
     16 entry, 17 arguments, 18 flag, 19 scratch, 20 bytes of scratch per worker, 21 blocks, 22
     blocks handed out at once 23 ...   the argument slots (word 17 points here)
 
@@ -25,7 +26,7 @@ SLOTS_WORD = 23
 POOL_BYTES = 512
 
 _LAUNCH = """
-%Record = type { i64, [7 x i64], i64, i32, [6 x i64], ptr, ptr, ptr, ptr, i64, i64, i64 }
+%Record = type { i64, [7 x i64], i64, i32, i64, i64, [4 x i64], ptr, ptr, ptr, ptr, i64, i64, i64 }
 
 @tw_interrupt_flag = global i32 0, align 64
 @tw_never_flag = global i32 0, align 64
@@ -34,13 +35,13 @@ define void @tw_work(ptr %record) {
   %next_at = getelementptr %Record, ptr %record, i64 0, i32 0
   %arrived_at = getelementptr %Record, ptr %record, i64 0, i32 2
   %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
-  %entry_at = getelementptr %Record, ptr %record, i64 0, i32 5
-  %arguments_at = getelementptr %Record, ptr %record, i64 0, i32 6
-  %flag_at = getelementptr %Record, ptr %record, i64 0, i32 7
-  %scratch_at = getelementptr %Record, ptr %record, i64 0, i32 8
-  %stride_at = getelementptr %Record, ptr %record, i64 0, i32 9
-  %blocks_at = getelementptr %Record, ptr %record, i64 0, i32 10
-  %chunk_at = getelementptr %Record, ptr %record, i64 0, i32 11
+  %entry_at = getelementptr %Record, ptr %record, i64 0, i32 7
+  %arguments_at = getelementptr %Record, ptr %record, i64 0, i32 8
+  %flag_at = getelementptr %Record, ptr %record, i64 0, i32 9
+  %scratch_at = getelementptr %Record, ptr %record, i64 0, i32 10
+  %stride_at = getelementptr %Record, ptr %record, i64 0, i32 11
+  %blocks_at = getelementptr %Record, ptr %record, i64 0, i32 12
+  %chunk_at = getelementptr %Record, ptr %record, i64 0, i32 13
   %entry = load ptr, ptr %entry_at
   %arguments = load ptr, ptr %arguments_at
   %flag = load ptr, ptr %flag_at
@@ -83,23 +84,13 @@ define private void @reset(ptr %record) {
 
 define i32 @tw_run_serial(ptr %record) {
   call void @reset(ptr %record)
-  %chunk_at = getelementptr %Record, ptr %record, i64 0, i32 11
-  %blocks_at = getelementptr %Record, ptr %record, i64 0, i32 10
+  %chunk_at = getelementptr %Record, ptr %record, i64 0, i32 13
+  %blocks_at = getelementptr %Record, ptr %record, i64 0, i32 12
   %blocks = load i64, ptr %blocks_at
   store i64 %blocks, ptr %chunk_at
   call void @tw_work(ptr %record)
   %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
   %code = load i32, ptr %code_at
-  ret i32 %code
-}
-
-; `parallel` is GOMP_parallel(function, data, threads, flags), the entry of libgomp that compilers
-; emit calls to; the OpenMP runtimes of LLVM and Intel export it too.
-define i32 @tw_run_openmp(ptr %record, ptr %parallel, i32 %threads) {
-  call void @reset(ptr %record)
-  call void %parallel(ptr @tw_work, ptr %record, i32 %threads, i32 0)
-  %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
-  %code = load atomic i32, ptr %code_at acquire, align 4
   ret i32 %code
 }
 """
@@ -112,9 +103,11 @@ _POSIX = """
 @old_handler = private global ptr null
 @installed = private global i32 0
 
+declare i32 @sched_yield()
 declare i32 @sigaction(i32, ptr, ptr)
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_trylock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_init(ptr, ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
@@ -122,6 +115,47 @@ declare i32 @pthread_cond_signal(ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 {pause_declaration}
+
+; A worker that wakes up on the core of the thread that wakes it cannot begin while that one spins
+; in the barrier at the region's end, and the region lasts a whole time slice. So each thread lets
+; others run until all are done, within reason.
+define private void @work_of_team(ptr %record) {
+entry:
+  call void @tw_work(ptr %record)
+  %finished_at = getelementptr %Record, ptr %record, i64 0, i32 5
+  %threads_at = getelementptr %Record, ptr %record, i64 0, i32 4
+  %threads = load i64, ptr %threads_at
+  %before = atomicrmw add ptr %finished_at, i64 1 monotonic
+  br label %look
+look:
+  %count = phi i64 [ 0, %entry ], [ %count_next, %give_way ]
+  %finished = load atomic i64, ptr %finished_at monotonic, align 8
+  %all = icmp uge i64 %finished, %threads
+  %tired = icmp uge i64 %count, 1000
+  %stop = or i1 %all, %tired
+  br i1 %stop, label %done, label %give_way
+give_way:
+  %ignored = call i32 @sched_yield()
+  %count_next = add i64 %count, 1
+  br label %look
+done:
+  ret void
+}
+
+; `parallel` is GOMP_parallel(function, data, threads, flags), the entry of libgomp that compilers
+; emit calls to; the OpenMP runtimes of LLVM and Intel export it too.
+define i32 @tw_run_openmp(ptr %record, ptr %parallel, i32 %threads) {
+  call void @reset(ptr %record)
+  %threads_at = getelementptr %Record, ptr %record, i64 0, i32 4
+  %wide = zext i32 %threads to i64
+  store i64 %wide, ptr %threads_at
+  %finished_at = getelementptr %Record, ptr %record, i64 0, i32 5
+  store i64 0, ptr %finished_at
+  call void %parallel(ptr @work_of_team, ptr %record, i32 %threads, i32 0)
+  %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
+  %code = load atomic i32, ptr %code_at acquire, align 4
+  ret i32 %code
+}
 
 ; The handler of SIGINT (2) during a launch of the main thread. It passes the signal on to the
 ; handler it replaced, so that Python notes it as always. The extra arguments are for handlers
@@ -181,12 +215,36 @@ define void @tw_pool_init(ptr %pool, i64 %spins) {
   ret void
 }
 
+; The mutex is held for some 100 ns at a time, but a thread that sleeps for it takes 50 us to wake:
+; try first.
+define private void @acquire(ptr %pool) {
+entry:
+  br label %try
+try:
+  %count = phi i64 [ 0, %entry ], [ %count_next, %pause ]
+  %status = call i32 @pthread_mutex_trylock(ptr %pool)
+  %taken = icmp eq i32 %status, 0
+  br i1 %taken, label %done, label %retry
+retry:
+  %tired = icmp uge i64 %count, 1000
+  br i1 %tired, label %sleep, label %pause
+pause:
+  {pause}
+  %count_next = add i64 %count, 1
+  br label %try
+sleep:
+  %status_ignored = call i32 @pthread_mutex_lock(ptr %pool)
+  br label %done
+done:
+  ret void
+}
+
 ; Ends the pool's threads, each when it has nothing to do.
 define void @tw_pool_close(ptr %pool) {
   %wake = getelementptr %Pool, ptr %pool, i64 0, i32 1
   %closed_at = getelementptr %Pool, ptr %pool, i64 0, i32 7
   %generation_at = getelementptr %Pool, ptr %pool, i64 0, i32 3
-  %a = call i32 @pthread_mutex_lock(ptr %pool)
+  call void @acquire(ptr %pool)
   store i64 1, ptr %closed_at
   %b = atomicrmw add ptr %generation_at, i64 1 seq_cst
   %c = call i32 @pthread_cond_broadcast(ptr %wake)
@@ -207,7 +265,7 @@ entry:
   %spins = load i64, ptr %spins_at
   br label %rest
 rest:
-  %seen = phi i64 [ 0, %entry ], [ %generation, %finished ]
+  %seen = phi i64 [ 0, %entry ], [ %generation, %finished ], [ %generation, %missed ]
   br label %spin
 spin:
   %count = phi i64 [ 0, %rest ], [ %count_next, %pause ]
@@ -221,7 +279,7 @@ pause:
   %count_next = add i64 %count, 1
   br label %spin
 lock:
-  %a = call i32 @pthread_mutex_lock(ptr %pool)
+  call void @acquire(ptr %pool)
   br label %look
 look:
   %closed = load i64, ptr %closed_at
@@ -233,7 +291,13 @@ compare:
   %is_new = icmp ne i64 %generation, %seen
   %is_open = icmp ne ptr %job, null
   %take = and i1 %is_new, %is_open
-  br i1 %take, label %work, label %sleep
+  br i1 %take, label %work, label %idle_or_missed
+idle_or_missed:
+  br i1 %is_new, label %missed, label %sleep
+missed:
+  ; too late for this job; the next one may follow at once
+  %z = call i32 @pthread_mutex_unlock(ptr %pool)
+  br label %rest
 sleep:
   %b = call i32 @pthread_cond_wait(ptr %wake, ptr %pool)
   br label %look
@@ -243,7 +307,7 @@ work:
   store atomic i64 %inside_more, ptr %inside_at monotonic, align 8
   %c = call i32 @pthread_mutex_unlock(ptr %pool)
   call void @tw_work(ptr %job)
-  %d = call i32 @pthread_mutex_lock(ptr %pool)
+  call void @acquire(ptr %pool)
   %still = load i64, ptr %inside_at
   %inside_less = sub i64 %still, 1
   store atomic i64 %inside_less, ptr %inside_at monotonic, align 8
@@ -273,7 +337,7 @@ entry:
   %spins = load i64, ptr %spins_at
   %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
   call void @reset(ptr %record)
-  %a = call i32 @pthread_mutex_lock(ptr %pool)
+  call void @acquire(ptr %pool)
   %busy = load i64, ptr %busy_at
   %is_free = icmp eq i64 %busy, 0
   br i1 %is_free, label %post, label %alone
@@ -288,7 +352,7 @@ post:
   %c = call i32 @pthread_cond_broadcast(ptr %wake)
   %d = call i32 @pthread_mutex_unlock(ptr %pool)
   call void @tw_work(ptr %record)
-  %e = call i32 @pthread_mutex_lock(ptr %pool)
+  call void @acquire(ptr %pool)
   store ptr null, ptr %job_at
   %f = call i32 @pthread_mutex_unlock(ptr %pool)
   br label %spin
@@ -304,7 +368,7 @@ pause:
   %count_next = add i64 %count, 1
   br label %spin
 lock:
-  %g = call i32 @pthread_mutex_lock(ptr %pool)
+  call void @acquire(ptr %pool)
   br label %look
 look:
   %left = load i64, ptr %inside_at
@@ -328,16 +392,10 @@ _PAUSES = {
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 }
 
-PORTABLE_SYMBOLS = (
-    "tw_run_serial",
-    "tw_run_openmp",
-    "tw_work",
-    "tw_interrupt_flag",
-    "tw_never_flag",
-)
+PORTABLE_SYMBOLS = ("tw_run_serial", "tw_work", "tw_interrupt_flag", "tw_never_flag")
 POSIX_SYMBOLS = (
     *("tw_guard_enter", "tw_guard_leave", "tw_pool_init", "tw_pool_close", "tw_pool_thread"),
-    "tw_run_pool",
+    *("tw_run_openmp", "tw_run_pool"),
 )
 
 

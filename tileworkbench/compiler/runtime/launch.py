@@ -10,6 +10,7 @@ import ctypes
 import struct
 from collections.abc import Sequence
 from threading import get_ident, main_thread
+from time import monotonic_ns
 
 from tileworkbench.compiler.diagnostics import ArgumentError, DeviceAssertError, Interrupted
 from tileworkbench.compiler.runtime import dispatch_ir as words
@@ -19,6 +20,10 @@ from tileworkbench.compiler.runtime.threads import get_num_threads, team_for
 
 # Below this a launch stays on its caller's core: waking an idle team can take longer than the work.
 SERIAL_BELOW_NS = 150_000
+# A team that has not run for a while sleeps, and its cores with it. Waking it pays for long
+# launches only; short ones that follow each other closely run in parallel from the second on.
+WAKE_FROM_NS = 1_000_000
+_AWAKE_NS = 1_000_000
 _PAGE = 4096
 # Chunks per thread when the caller does not say: enough to even out blocks of unequal cost.
 _CHUNKS_PER_THREAD = 8
@@ -53,6 +58,23 @@ class _Arena:
         self.size = size
 
 
+# When the last launch ended that was worth several threads.
+_last_use_ns = 0
+
+
+def _choose_threads(blocks: int, estimated_ns: float | None) -> int:
+    """Threads for a launch that is long enough for several, if they are awake."""
+    is_short = estimated_ns is not None and estimated_ns < WAKE_FROM_NS
+    if is_short and monotonic_ns() - _last_use_ns > _AWAKE_NS:
+        return 1
+    return min(get_num_threads(), blocks)
+
+
+def _note_use() -> None:
+    global _last_use_ns
+    _last_use_ns = monotonic_ns()
+
+
 # Shared by all kernels, since few run at once. `pop` and `append` are atomic.
 _free_arenas: list[_Arena] = []
 
@@ -77,20 +99,6 @@ class Launcher:
     worker, `chunk` the blocks a worker takes at a time (0: chosen from the grid). `assertions` are
     the messages of the kernel's device assertions by number.
     """
-
-    __slots__ = (
-        *(
-            "_assertions",
-            "_chunk",
-            "_dispatch",
-            "_free",
-            "_native",
-            "_offset",
-            "_pack",
-            "_slot_count",
-        ),
-        *("_stride", "kernel_name"),
-    )
 
     def __init__(
         self,
@@ -119,16 +127,16 @@ class Launcher:
         of `llvm` says).
 
         A launch estimated to take less than `SERIAL_BELOW_NS` on one core runs on the caller's
-        thread alone. Raises `ArgumentError` for an empty grid, `Interrupted` after Ctrl-C,
+        thread alone; after a pause so does one below `WAKE_FROM_NS`. Without an estimate the launch
+        counts as a long one. Raises `ArgumentError` for an empty grid, `Interrupted` after Ctrl-C,
         `DeviceAssertError`, and `MemoryError` when there is no room for the scratch memory.
         """
         if blocks < 1:
             raise ArgumentError(
                 f"'{self.kernel_name}': the grid is empty, there is no block to run"
             )
-        threads = 1
-        if blocks > 1 and (estimated_ns is None or estimated_ns >= SERIAL_BELOW_NS):
-            threads = min(get_num_threads(), blocks)
+        is_long = blocks > 1 and (estimated_ns is None or estimated_ns >= SERIAL_BELOW_NS)
+        threads = _choose_threads(blocks, estimated_ns) if is_long else 1
         chunk = self._chunk or -(-blocks // (threads * _CHUNKS_PER_THREAD))
         guarded = get_ident() == main_thread().ident
         records = self._free[guarded]
@@ -143,6 +151,8 @@ class Launcher:
             code = self._run(record.address, threads, guarded)
             _give_arena(arena)
         records.append(record)
+        if is_long:
+            _note_use()
         if code:
             self._fail(code)
 

@@ -47,8 +47,11 @@ class OpenMPTeam:
     use."""
 
     def __init__(self, parallel: int) -> None:
+        run = dispatch().run_openmp
+        if run is None:
+            raise OSError("this system has no POSIX threads")
         self._parallel = parallel
-        self._run = dispatch().run_openmp
+        self._run = run
 
     def run(self, record: int, threads: int) -> int:
         return self._run(record, self._parallel, threads)
@@ -202,10 +205,11 @@ def _replace_team(threads: int) -> Team:
     if old is not None and _still_fits(old, threads):
         return old
     _team_saw_torch = _loaded_torch() is not None
-    parallel = None if _is_forked else find_openmp()
+    native = dispatch().pool is not None
+    parallel = find_openmp() if native and not _is_forked else None
     if parallel is not None:
         _team = OpenMPTeam(parallel)
-    elif dispatch().pool is not None:
+    elif native:
         _team = PoolTeam(threads)
     else:
         _team = PythonTeam(threads)
