@@ -335,7 +335,8 @@ def test_packed_multiplication(dtype: str, transposed: bool, group: int) -> None
                 col_stride={n}, valid_rows={n}, valid_cols={k}, width={nr}, group={group})
             T.micro_gemm(
                 T.address_of(PA[0]), T.address_of(PB[0]), T.address_of(C[0]), lda={m},
-                columns=True, ldc={n}, m={m}, n={n}, k={k}, mr={mr}, nr={nr}, group={group}, clear=False, isa="generic")
+                columns=True, ldc={n}, m={m}, n={n}, k={k}, mr={mr}, nr={nr},
+                group={group}, clear=False, isa="generic")
         """,
         stage="cpu",
         scratch_bytes=(pad_a + size_b) * itemsize,
