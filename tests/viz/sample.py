@@ -11,8 +11,10 @@ from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.stmt import Alloc, For, Kernel, LoopKind, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Pipelined
 from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.compiler.record import CompileRecord, Count, RunRecord, Snapshot, Timing
-from tileworkbench.viz.model.view import CheckResult, KernelView
+from tileworkbench.viz.model.roofline import Ceiling, Machine, Point
+from tileworkbench.viz.model.view import BufferLayout, CheckResult, KernelView
 
 FILE = "/tmp/ipykernel_1/1234.py"
 SOURCE = """\
@@ -233,3 +235,48 @@ def kernel_view(**changes: object) -> KernelView:
         bench=RunRecord("mm", (410.0, 402.0, 421.0, 405.0), 2, "", 2.0 * 256**3, 786432.0),
     )
     return replace(view, **changes)  # type: ignore[arg-type]
+
+
+MACHINE = Machine(
+    "a host with 2 cores",
+    tuple(
+        Ceiling(name, value * share, unit, threads)
+        for share, threads in ((1.0, 1), (1.8, 2))
+        for name, value, unit in (
+            ("L1", 180.0, "GB/s"),
+            ("L2", 90.0, "GB/s"),
+            ("L3", 35.0, "GB/s"),
+            ("DRAM", 14.0, "GB/s"),
+            ("float32", 110.0, "GFLOP/s"),
+            ("float64", 55.0, "GFLOP/s"),
+        )
+    ),
+    "measured in 3 s",
+)
+POINT = Point("mm", 2.0 * 256**3, 786432.0, 408.0, "float32", "DRAM")
+
+
+def block_fragment() -> Fragment:
+    """A 64 x 64 accumulator: four warps in a column, an m16n8 atom repeated along both axes."""
+    return Fragment(
+        (64, 64),
+        lambda i, j: (
+            i // 16 * 32 + i % 8 * 4 + j % 8 // 2,
+            j // 8 * 4 + i % 16 // 8 * 2 + j % 2,
+        ),
+    )
+
+
+LAYOUTS = (
+    BufferLayout("A_shared", Layout.swizzled((64, 32), 32, 128), "shared float32 64x32"),
+    BufferLayout("C_local", block_fragment(), "fragment float32 64x64"),
+    BufferLayout("versions", Layout.row_major((3, 16, 16)), "shared float32 3x16x16"),
+    BufferLayout("row", Fragment((100,), lambda i: (i % 32, i // 32)), "fragment float32 100"),
+)
+
+
+def full_view() -> KernelView:
+    """The sample with something to show in every view."""
+    return kernel_view(
+        layouts=LAYOUTS, machine=MACHINE, points=(POINT,), portable_code="line of code\n" * 99
+    )

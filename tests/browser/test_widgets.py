@@ -1,0 +1,152 @@
+"""Each widget in a real JupyterLab: it renders, it reacts, and Python hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.browser.lab import LabServer, NotebookPage
+from tests.viz.sample import full_view
+from tileworkbench.viz.model.bundle import WIDGET, make_bundle
+from tileworkbench.viz.model.card import card_html
+from tileworkbench.viz.model.text import plain_line
+
+SETUP = f"""\
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.viz.sample import full_view
+from tileworkbench.compiler.layout import Fragment, Layout
+from tileworkbench.viz.display import show
+from tileworkbench.viz.widgets.layouts import layout_widget
+view = full_view()"""
+CARD, PASSES, LAYOUT, ROOFLINE, STATE, STATIC = 1, 2, 3, 4, 5, 6
+CELLS = {
+    0: SETUP,
+    CARD: "card = show(view)\ncard",
+    PASSES: "passes = show(view, 'passes')\npasses",
+    LAYOUT: (
+        "grid = layout_widget(Fragment((128, 128), lambda i, j: (i % 8 * 4 + j % 8 // 2, "
+        "i // 8 * 32 + j // 8 * 2 + j % 2)), 'grid')\ngrid"
+    ),
+    ROOFLINE: "roof = show(view, 'roofline')\nroof",
+    STATE: (
+        "print(passes.selected_pass, grid.selected_thread, list(grid.selected_element),"
+        " card.tab, card.layout_name, 0 < grid.first_paint_ms)"
+    ),
+    STATIC: ("import os\nos.environ['TILEWORKBENCH_STATIC'] = '1'\ncard"),
+}
+
+
+@pytest.fixture
+def notebook(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> Iterator[NotebookPage]:
+    """A notebook with every widget, all cells run."""
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS.values()]
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    nbformat.write(content, lab.root / "widgets.ipynb")
+    opened = open_notebook("widgets.ipynb")
+    opened.run_all()
+    assert opened.cell_errors() == []
+    yield opened
+    assert opened.errors == []
+    assert opened.outside == []
+
+
+def test_widgets_render_react_and_reach_the_kernel(notebook: NotebookPage) -> None:
+    check_card(notebook)
+    check_passes(notebook)
+    check_layout(notebook)
+    check_roofline(notebook)
+    notebook.run_cell(STATE)
+    assert notebook.output(STATE).inner_text().strip() == "3 0 [0, 0] layouts C_local True"
+    check_static(notebook)
+
+
+def check_card(notebook: NotebookPage) -> None:
+    card = notebook.output(CARD)
+    card.locator(".tw-title").get_by_text("mm", exact=True).wait_for()
+    assert card.locator(".tw-fact-value").first.inner_text() == "4x4"
+    card.locator("[data-tab=code]").click()
+    card.locator(".tw-pane-code .tw-line").first.wait_for()  # fetched from the kernel
+    assert "define void @mm" in card.locator(".tw-pane-code").inner_text()
+    card.locator("[data-tab=layouts]").click()
+    card.locator(".tw-layouts[data-painted=true]").wait_for()
+    card.locator(".tw-layouts select").first.select_option("C_local")
+    card.locator(".tw-badges").get_by_text("128 threads × 32 slots").wait_for()
+
+
+def check_passes(notebook: NotebookPage) -> None:
+    view = notebook.output(PASSES).locator(".tw-passes")
+    view.locator(".tw-diff .tw-added, .tw-diff .tw-removed").first.wait_for()
+    view.focus()
+    view.press("j")
+    view.and_(notebook.page.locator("[data-shown='3']")).wait_for()  # a difference, on request
+    assert "lower_copy" in view.locator(".tw-about").inner_text()
+    line = view.locator("td[data-source='14']").last
+    line.hover()
+    assert "T.copy(A[" in view.locator(".tw-marked").inner_text()
+    view.press("/")
+    view.locator("input[type=search]").type("vectorized")
+    view.locator(".tw-found").get_by_text("3 lines in 1 passes").wait_for()
+    view.locator("input[type=search]").press("Escape")
+    view.press("?")
+    view.locator(".tw-help").wait_for(state="visible")
+    view.press("Escape")
+    view.locator(".tw-help").wait_for(state="hidden")
+    view.locator(".tw-check input").check()
+    assert view.locator(".tw-pass").count() == 4
+    # JupyterLab's own j did not move to another cell.
+    assert notebook.cell(PASSES).get_attribute("class") is not None
+
+
+def check_layout(notebook: NotebookPage) -> None:
+    view = notebook.output(LAYOUT).locator(".tw-layouts[data-painted=true]")
+    view.wait_for()
+    view.locator("canvas").click(position={"x": 36, "y": 22})
+    view.locator(".tw-pinned").get_by_text("512 elements, slot by slot").wait_for()
+    assert view.locator(".tw-elements").inner_text().startswith("(0, 0) (0, 1) (0, 8) (0, 9)")
+
+
+def check_roofline(notebook: NotebookPage) -> None:
+    view = notebook.output(ROOFLINE).locator(".tw-roofline")
+    view.locator("svg circle[data-point=mm]").wait_for()
+    assert "Bound by compute" in view.locator(".tw-verdict").inner_text()
+
+
+def check_static(notebook: NotebookPage) -> None:
+    output = notebook.output(STATIC)
+    assert output.locator(".tw-card").count() == 0
+    output.locator("summary").get_by_text("Passes").click()
+    assert "lower_fill" in output.inner_text()
+
+
+def test_a_card_is_readable_without_a_kernel(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    """An untrusted notebook whose widget is gone shows the static card, with its pictures."""
+    view = full_view()
+    data = make_bundle(plain_line(view), card_html(view), None)[0]
+    data[WIDGET] = {"version_major": 2, "version_minor": 0, "model_id": "gone"}
+    output = nbformat.v4.new_output("execute_result", data, execution_count=1)
+    cell = nbformat.v4.new_code_cell("mm", outputs=[output], execution_count=1)
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=[cell], metadata=metadata), lab.root / "old.ipynb"
+    )
+
+    notebook = open_notebook("old.ipynb")
+    shown = notebook.output(0)
+    shown.locator("summary").get_by_text("Layouts").click()
+    pictures = shown.locator("img").evaluate_all("all => all.map(i => i.naturalWidth)")
+    assert len(pictures) == len(view.layouts) + 1
+    assert min(pictures) > 0
+    chip = shown.locator("span").get_by_text("check ok")
+    assert chip.evaluate("node => getComputedStyle(node).color") == "rgb(46, 158, 91)"
+    assert chip.evaluate("node => getComputedStyle(node).borderRadius") == "9px"
+    assert notebook.errors == []
+    assert notebook.outside == []
