@@ -42,6 +42,14 @@ class Node:
                 found.append(value)
         return tuple(found)
 
+    def __str__(self) -> str:
+        """The node as it is printed."""
+        from tileworkbench.compiler.ir.printer import print_node
+
+        return print_node(self)
+
+    __repr__ = __str__
+
 
 def _generate_map_children(cls: type, fields: list[tuple[str, bool]]) -> Callable[..., Any]:
     """Straight-line `map_children` for `cls`; `fields` holds (name, is a tuple)."""
@@ -71,7 +79,7 @@ def _generate_map_children(cls: type, fields: list[tuple[str, bool]]) -> Callabl
 @dataclass_transform(frozen_default=True)
 def node(cls: type[T]) -> type[T]:
     """Decorate a statement or other compared-by-value node class."""
-    return _finish(dataclasses.dataclass(frozen=True, slots=True)(cls))
+    return _finish(dataclasses.dataclass(frozen=True, slots=True, repr=False)(cls))
 
 
 def _finish(cls: type[T]) -> type[T]:
@@ -118,7 +126,7 @@ class InternedNode(Node, metaclass=_InternMeta):
 @dataclass_transform(frozen_default=True, eq_default=False)
 def interned(cls: type[T]) -> type[T]:
     """Decorate an expression-like node class: identity equality, one object per value."""
-    made = dataclasses.dataclass(frozen=True, slots=True, eq=False)(cls)
+    made = dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
     # A getter of all fields at C speed: interning is the hottest operation of the compiler.
     names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
     if "intern_key" not in vars(made):

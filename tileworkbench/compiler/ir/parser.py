@@ -516,7 +516,8 @@ class _Parser:
     def micro_gemm(self, call: ast.Call) -> st.Stmt:
         options = self.keywords(call)
         a, b, c = map(self.address, call.args)
-        sizes = [self.literal(options[key]) for key in ("m", "n", "k", "mr", "nr", "group")]
+        m, n, k = (self.literal(options[key]) for key in ("m", "n", "k"))
+        mr, nr, group = (self.literal(options[key]) for key in ("mr", "nr", "group"))
         return tile.MicroGemm(
             a,
             self.expr(options["lda"]),
@@ -524,7 +525,12 @@ class _Parser:
             b,
             c,
             self.expr(options["ldc"]),
-            *sizes,
+            m,
+            n,
+            k,
+            mr,
+            nr,
+            group,
             self.expr(options["clear"]),
             self.literal(options["isa"]),
         )

@@ -14,6 +14,7 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr
+from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Param, Program
 
 INFIX = {
@@ -61,6 +62,24 @@ def print_expr(value: Expr) -> str:
 def print_program(program: Program) -> str:
     """The whole program as text, ending in a newline."""
     return "".join(f"{line.text}\n" for line in print_lines(program))
+
+
+def print_node(node: Node) -> str:
+    """Any node as text."""
+    match node:
+        case Program():
+            return print_program(node)
+        case st.Stmt():
+            return print_stmt(node)
+        case ir.Region():
+            return print_region(node)
+        case ir.Address():
+            return _address(node)
+        case Buffer():
+            return node.name
+        case Expr():
+            return print_expr(node)
+    raise TypeError(f"no text for {type(node).__name__}")
 
 
 def print_stmt(stmt: st.Stmt) -> str:

@@ -1,0 +1,152 @@
+"""Every rule of the verifier rejects one program, and says why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.ir.test_text import EVERY_CPU_NODE, EVERY_TILE_NODE
+from tileworkbench.compiler.diagnostics import VerifyError
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir import tile
+from tileworkbench.compiler.ir.build import TRUE, const, int_const
+from tileworkbench.compiler.ir.expr import (
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Load,
+    Region,
+    Reinterpret,
+    Select,
+    Unary,
+    Var,
+)
+from tileworkbench.compiler.ir.parser import parse
+from tileworkbench.compiler.ir.program import Param, Program, Stage
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.ir.verify import LEGAL, verify
+from tileworkbench.compiler.layout import Layout
+
+I32, F32, BOOL = DType("int32"), DType("float32"), DType("bool")
+X, Y = Var("x", I32), Var("y", F32)
+ZERO, ONE = int_const(0), int_const(1)
+A = Buffer("A", F32, (int_const(8),), "global")
+S = Buffer("S", F32, (int_const(8),), "shared")
+
+
+def program(*stmts: st.Stmt, stage: Stage = Stage.TILE) -> Program:
+    return Program("f", (Param(A), Param(X), Param(Y)), (), st.seq(list(stmts)), stage)
+
+
+@pytest.mark.parametrize("text", [EVERY_TILE_NODE, EVERY_CPU_NODE], ids=["tile", "cpu"])
+def test_well_formed_programs_pass(text: str) -> None:
+    verify(parse(text))
+
+
+def let(value: object) -> st.Stmt:
+    return st.Let(Var("r", value.dtype), value)  # type: ignore[attr-defined]
+
+
+def loop(body: st.Stmt, kind: st.LoopKind = st.LoopKind.SERIAL, stop: int = 8) -> st.Stmt:
+    return st.For(Var("i", I32), ZERO, int_const(stop), ONE, kind, body)
+
+
+STORE = st.Store(A, (ZERO,), Y)
+REJECTED = [
+    ("'x' is not in scope", let(Var("z", I32)), "variable 'z' is not in scope in 'r = z'"),
+    ("buffer out of scope", st.Store(S, (ZERO,), Y), "buffer 'S' is not in scope in 'S[0] = y'"),
+    ("let dtype", st.Let(Var("r", F32), X), "'r' has dtype 'float32' but its value 'int32' in 'r = x'"),
+    ("name twice", st.Let(Var("x", F32), Y), "the name 'x' is used twice in 'x = y'"),
+    ("index count", st.Store(A, (ZERO, ZERO), Y), "'A' has 1 dimensions, not 2 in 'A[0, 0] = y'"),
+    ("index dtype", st.Store(A, (Y,), Y), "index 'y' has dtype 'float32' in 'A[y] = y'"),
+    ("store dtype", st.Store(A, (ZERO,), X), "a 'int32' is stored in 'A' of 'float32' in 'A[0] = x'"),
+    ("predicate", st.Store(A, (ZERO,), Y, X), "condition 'x' has dtype 'int32' in 'T.store(A[0], y, x)'"),
+    ("condition", st.If(X, STORE), "condition 'x' has dtype 'int32' in 'if x:'"),
+    ("break", st.Break(), "'Break' outside a loop in 'break'"),
+    ("operands", let(Binary("add", X, Y, I32)), "'add' of 'int32' and 'float32' in 'r = x + y'"),
+    ("result", let(Binary("lt", X, X, I32)), "'lt' of 'int32' typed as 'int32' in 'r = x < x'"),
+    ("unary", let(Unary("neg", X, F32)), "'neg' of 'int32' typed as 'float32' in 'r = -x'"),
+    ("select", let(Select(X, Y, Y, True, F32)), "select of 'int32', 'float32' and 'float32' in 'r = y if x else y'"),
+    ("call", let(Call("exp", (Y, Y), F32)), "call of 'exp' with ['float32', 'float32'] in 'r = T.exp(y, y)'"),
+    ("reinterpret", let(Reinterpret(X, DType("int64"))), "'int32' reinterpreted as 'int64' in 'r = T.reinterpret(x, \"int64\")'"),
+    ("cast lanes", let(Cast(X, DType("int32x4"))), "'int32' cast to 'int32x4' in 'r = T.cast(x, \"int32x4\")'"),
+    ("fill", tile.Fill(Region(A, (ZERO,), (ONE,)), X), "'A' of 'float32' is filled with a 'int32' in 'T.fill(A[0:1], x)'"),
+    ("load", let(Load(S, (ZERO,))), "buffer 'S' is not in scope in 'r = S[0]'"),
+    ("block loop", loop(STORE, st.LoopKind.BLOCKS), "a block loop in 'for i in T.blocks(8):'"),
+    ("scalar shape", st.Alloc(Buffer("v", F32, (ONE,), "local.var")), "scalar variable 'v' has a shape in 'v = T.alloc_var(\"float32\")'"),
+    ("scope", st.Alloc(Buffer("v", F32, (ONE,), "local")), None),
+    ("layout", st.Alloc(Buffer("v", F32, (ONE,), "shared")), None),
+    ("collective", tile.Parallel((Var("i", I32),), (ONE,), tile.Fill(Region(A, (ZERO,), (ONE,)), Y)), "'Fill' inside a Parallel loop in 'for i in T.Parallel(1):'"),
+    ("reduce", st.seq([st.Alloc(S), tile.Reduce(tile.ReduceKind.SUM, S, S, 3, True)]), "dimension 3 of 'S' in 'T.reduce_sum(S, S, dim=3)'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stmt", "message"), [row[1:] for row in REJECTED], ids=[row[0] for row in REJECTED]
+)
+def test_malformed_programs_are_rejected(stmt: st.Stmt, message: str | None) -> None:
+    if message is None:
+        verify(program(stmt))
+        return
+    with pytest.raises(VerifyError) as caught:
+        verify(program(stmt))
+    assert caught.value.message == f"malformed IR at stage 'tile': {message}"
+
+
+CPU_REJECTED = [
+    ("lanes", loop(STORE, st.LoopKind.VECTORIZED, 3), "a vector loop runs from 0 to a power of two up to 64 in 'for i in T.vectorized(3):'"),
+    ("vector body", loop(st.If(TRUE, STORE), st.LoopKind.VECTORIZED), "'If' inside a vector loop in 'if True:'"),
+    ("tile operator", tile.Fill(Region(A, (ZERO,), (ONE,)), Y), "'Fill' is not legal here in 'T.fill(A[0:1], y)'"),
+    ("launch", st.Kernel((), (), (1,), STORE), "'Kernel' is not legal here in 'with T.Kernel(threads=1):'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stmt", "message"), [row[1:] for row in CPU_REJECTED], ids=[row[0] for row in CPU_REJECTED]
+)
+def test_the_cpu_stage_has_its_own_rules(stmt: st.Stmt, message: str) -> None:
+    with pytest.raises(VerifyError) as caught:
+        verify(program(stmt, stage=Stage.CPU))
+    assert caught.value.message == f"malformed IR at stage 'cpu': {message}"
+
+
+def test_only_flat_buffers_reach_the_cpu_stage() -> None:
+    flat = Buffer("B", F32, (ONE, ONE), "global")
+    made = Program("f", (Param(flat), Param(Y)), (), st.Store(flat, (ZERO, ZERO), Y), Stage.CPU)
+    with pytest.raises(VerifyError, match="buffer 'B' is not flat"):
+        verify(made)
+
+
+def test_layouts_belong_to_later_stages() -> None:
+    tiled = replace_layout(S)
+    made = program(st.Alloc(tiled), st.Store(tiled, (ZERO,), Y))
+    with pytest.raises(VerifyError, match="buffer 'S' has a layout"):
+        verify(made)
+    verify(replace(made, stage=Stage.PLANNED))
+
+
+def replace_layout(buffer: Buffer) -> Buffer:
+    return Buffer(buffer.name, buffer.dtype, buffer.shape, buffer.scope, (), Layout.row_major((8,)))
+
+
+def test_parameters_are_global_and_returns_are_outputs() -> None:
+    with pytest.raises(VerifyError, match="parameter 'S' has scope 'shared'"):
+        verify(Program("f", (Param(S),), (), const_let()))
+    with pytest.raises(VerifyError, match="return 0 is not an output parameter"):
+        verify(Program("f", (Param(A),), (), const_let(), returns=(0,)))
+
+
+def const_let() -> st.Stmt:
+    return st.Let(Var("one", F32), const(1.0, F32))
+
+
+def test_names_in_a_loop_end_with_it() -> None:
+    inside = st.Let(Var("a", I32), Var("i", I32))
+    with pytest.raises(VerifyError, match="variable 'a' is not in scope"):
+        verify(program(loop(st.seq([inside, STORE])), let(Var("a", I32))))
+
+
+def test_every_stage_has_a_table() -> None:
+    assert set(LEGAL) == set(Stage)
