@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileTypeError
-from tileworkbench.compiler.frontend import annotations, function
+from tileworkbench.compiler.frontend import annotations as declarations
+from tileworkbench.compiler.frontend import function
 from tileworkbench.compiler.frontend.annotations import (
     StridedTensorFactory,
     TensorFactory,
@@ -63,7 +64,7 @@ def dynamic(name: str, dtype: Any = "int32") -> Any:
     It is bound from the shapes and strides of the tensors it appears in, which must agree; `M * 4` and `M + 1` are allowed there.
     Raises `TileTypeError` for a dtype other than int32 and int64.
     """
-    return annotations.dynamic(name, dtype)
+    return declarations.dynamic(name, dtype)
 
 
 symbolic = dynamic
@@ -75,7 +76,7 @@ def const(names: str) -> Any:
     In the body of a @tw.jit kernel, before the declarations of the tensors that they are extents or strides of.
     Raises `TileRuntimeError` elsewhere and `TileValueError` for a name that stands alone in no declaration.
     """
-    return annotations.const(names)
+    return declarations.const(names)
 
 
 def empty(*shape: Any, dtype: Any = "float32") -> TensorValue:
@@ -84,7 +85,7 @@ def empty(*shape: Any, dtype: Any = "float32") -> TensorValue:
     It must be returned. Raises `TileTypeError` for a shape that is none.
     """
     if len(shape) == 2 and not isinstance(shape[1], int) and is_dtype(shape[1]):
-        shape, dtype = (shape[0],), shape[1]
+        return declarations.empty(as_shape(shape[0]), shape[1])
     if not shape:
         raise TileTypeError("T.empty needs a shape")
-    return annotations.empty(as_shape(shape[0]) if len(shape) == 1 else shape, dtype)
+    return declarations.empty(as_shape(shape[0]) if len(shape) == 1 else shape, dtype)

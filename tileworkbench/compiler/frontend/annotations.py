@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
-    Span,
     TileRuntimeError,
     TileTypeError,
     TileValueError,
     UnsupportedError,
 )
-from tileworkbench.compiler.frontend.builder import Builder, active_builder, current
+from tileworkbench.compiler.frontend.builder import Builder, current
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.values import (
@@ -22,7 +21,6 @@ from tileworkbench.compiler.frontend.values import (
     Value,
     describe,
     extent_expr,
-    from_expr,
 )
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.rewrite import variables
@@ -181,11 +179,3 @@ class Undeclared(NotScalar):
         self.refuse()
 
     __getitem__ = __setitem__ = refuse
-
-
-def shape_of(spec: TensorSpec) -> tuple[Any, ...]:
-    """The extents of a spec, symbols as values."""
-    return tuple(from_expr(extent_expr(extent, "an extent")) for extent in spec.shape)
-
-
-__all__ = ["Span", "StridedTensorFactory", "TensorFactory", "TensorSpec", "Undeclared", "active_builder", "const", "dynamic", "empty", "make_buffer"]

@@ -24,6 +24,7 @@ from tileworkbench.compiler.frontend.builder import (
 from tileworkbench.compiler.frontend.loops import LoopSpec, SerialLoop, open_loop
 from tileworkbench.compiler.frontend.tensors import (
     TensorValue,
+    check_target,
     emit_store,
     parallel_variables,
     store,
@@ -84,6 +85,44 @@ def let(builder: Builder, name: str, value: Value) -> Value:
     return Value(var, builder.bind(name))
 
 
+class Element:
+    """A subscript that is assigned to."""
+
+    __slots__ = ("index", "owner")
+
+    def __init__(self, owner: Any, index: Any) -> None:
+        self.owner = owner
+        self.index = index
+        if isinstance(owner, TensorValue):
+            check_target(owner, index)
+        elif isinstance(owner, VarCell):
+            owner[index]
+        elif isinstance(owner, Operators):
+            raise TileTypeError("an element of a run-time scalar cannot be assigned")
+
+    def store(self, value: Any) -> None:
+        """Assign to it."""
+        if isinstance(self.owner, TensorValue):
+            store(self.owner, self.index, value)
+        elif isinstance(self.owner, VarCell):
+            _store_variable(self.owner, value)
+        else:
+            self.owner[self.index] = value
+
+
+def _store_variable(cell: VarCell, value: Any) -> None:
+    if isinstance(value, NotScalar):
+        value.refuse()
+    expr, _ = fitting(value, cell.buffer.dtype)
+    emit_store(Store(cell.buffer, (), expr))
+
+
+def _evaluated(builder: Builder, name: str, value: Any) -> Any:
+    if isinstance(value, VarCell) and value.fresh:
+        return value
+    return let(builder, name, to_value(value)) if isinstance(value, Operators) else value
+
+
 class Control:
     """The name `__tw` of one rewritten function."""
 
@@ -115,7 +154,7 @@ class Control:
             builder.rebind(self, name)
             return value
         if isinstance(old, VarCell) and old.binding.frame.open:
-            self._store_variable(old, value)
+            _store_variable(old, value)
             return old
         if isinstance(value, Stale):
             value.fail()
@@ -125,12 +164,6 @@ class Control:
         if isinstance(value, Operators):
             return let(builder, name, to_value(value))
         return value
-
-    def _store_variable(self, cell: VarCell, value: Any) -> None:
-        if isinstance(value, NotScalar):
-            value.refuse()
-        expr, _ = fitting(value, cell.buffer.dtype)
-        emit_store(Store(cell.buffer, (), expr))
 
     def _refuse_carried(self, builder: Builder, name: str, old: Any, value: Any) -> None:
         """A Python number that a run-time loop updates would be updated once only."""
@@ -154,45 +187,37 @@ class Control:
         made = method(old, value) if not isinstance(value, Operators) else _apply(operation, old, value)
         return self.assign(name, made, reader, True)
 
-    def augment_at(self, owner: Any, index: Any, operation: str, value: Any) -> None:
+    def element(self, owner: Any, index: Any) -> Element:
+        """The target `owner[index]`, checked."""
+        return Element(owner, index)
+
+    def augment_at(self, target: Element, operation: str, value: Any) -> None:
         """`owner[index] op= value`."""
-        if not isinstance(owner, TensorValue | VarCell):
-            owner[index] = getattr(operator, f"i{operation.rstrip('_')}")(owner[index], value)
-            return
-        self.store(owner, index, _apply(operation, owner[index], value))
-
-    def store(self, owner: Any, index: Any, value: Any) -> None:
-        """`owner[index] = value`."""
-        if isinstance(owner, TensorValue):
-            store(owner, index, value)
-        elif isinstance(owner, VarCell):
-            owner[index]
-            self._store_variable(owner, value)
-        elif isinstance(owner, Operators):
-            raise TileTypeError("an element of a run-time scalar cannot be assigned")
+        old = target.owner[target.index]
+        if isinstance(old, NotScalar):
+            old.refuse()
+        if isinstance(old, Operators) or isinstance(value, Operators):
+            target.store(_apply(operation, old, value))
         else:
-            owner[index] = value
+            target.store(getattr(operator, f"i{operation.rstrip('_')}")(old, value))
 
-    def evaluate(self, value: Any) -> Any:
-        """`value` computed here, when it has several targets."""
-        if isinstance(value, VarCell) and value.fresh:
-            return value
-        if isinstance(value, Operators):
-            builder = current("an assignment")
-            return let(builder, builder.hint(0, "value"), to_value(value))
-        return value
+    def store(self, target: Element, value: Any) -> None:
+        """`owner[index] = value`."""
+        target.store(value)
 
-    def evaluate_all(self, value: Any) -> Any:
-        """Every element of a sequence computed here, before any target changes."""
-        if not isinstance(value, tuple | list):
-            return self.evaluate(value)
+    def evaluate(self, names: tuple[str, ...], value: Any) -> Any:
+        """`value`, or its elements for several targets, computed here, before any target changes."""
         builder = current("an assignment")
-        made: list[Any] = []
-        for position, item in enumerate(value):
-            if isinstance(item, Operators) and not (isinstance(item, VarCell) and item.fresh):
-                item = let(builder, builder.hint(position, "value"), to_value(item))
-            made.append(item)
-        return tuple(made)
+        if not isinstance(value, tuple | list):
+            return _evaluated(builder, names[0], value)
+        spare = ("value",) * len(value)
+        return tuple(_evaluated(builder, n, v) for n, v in zip((*names, *spare), value, strict=False))
+
+    def usable(self, value: Any) -> Any:
+        """`value` of a name, unless the branch or loop that bound the name has ended."""
+        if isinstance(value, Stale):
+            value.fail()
+        return value
 
     def declare(self, name: str, annotation: Any) -> Any:
         """`name: annotation` in the body: the parameter's tensor."""

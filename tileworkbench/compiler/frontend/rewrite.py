@@ -8,6 +8,7 @@ would not have evaluated them. Positions are those of the user's text, so that t
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
@@ -73,6 +74,7 @@ class FunctionRewriter(ast.NodeTransformer):
         self.located = located
         self.spans: list[Span] = []
         self._temporaries = 0
+        self._rebound: set[str] = set()  # names that a branch or loop so far may have bound
 
     # Entry
 
@@ -92,7 +94,7 @@ class FunctionRewriter(ast.NodeTransformer):
             defaults=[],
         )
         made = ast.FunctionDef(node.name, bare, self._body(node.body), decorator_list=[])
-        if hasattr(node, "type_params"):
+        if sys.version_info >= (3, 12):
             made.type_params = []
         ast.copy_location(made, node)
         return made
@@ -126,7 +128,7 @@ class FunctionRewriter(ast.NodeTransformer):
         names = tuple(hints)
         arguments: list[ast.expr] = [ast.Constant(len(self.spans) - 1)]
         if names:
-            arguments.append(ast.Constant(names))
+            arguments.append(ast.Constant(names))  # type: ignore[arg-type]
         return self._statement(self._call(place, "at", *arguments))
 
     def _statement(self, value: ast.expr) -> ast.stmt:
@@ -151,8 +153,7 @@ class FunctionRewriter(ast.NodeTransformer):
         return made or [ast.Pass()]
 
     def _expr(self, node: ast.expr) -> ast.expr:
-        made = self.visit(node)
-        assert isinstance(made, ast.expr)
+        made: ast.expr = self.visit(node)
         return made
 
     # Statements
@@ -203,9 +204,8 @@ class FunctionRewriter(ast.NodeTransformer):
         if len(node.targets) == 1 and not isinstance(target, ast.Tuple | ast.List):
             return [*made, *self._store(target, value, node, reads(node.value))]
         temporary = self._name()
-        several = any(isinstance(t, ast.Tuple | ast.List) for t in node.targets)
-        method = "evaluate_all" if several else "evaluate"
-        made.append(self._bind(temporary, self._call(node, method, value), node))
+        names = ast.Constant(value_names(target))  # type: ignore[arg-type]
+        made.append(self._bind(temporary, self._call(node, "evaluate", names, value), node))
         for target in node.targets:
             source = ast.copy_location(ast.Name(temporary, ast.Load()), node)
             made += self._store(target, source, node, frozenset())
@@ -235,10 +235,8 @@ class FunctionRewriter(ast.NodeTransformer):
                 arguments.append(ast.Constant(True))
             return [self._bind(target.id, self._call(place, "assign", *arguments), place)]
         if isinstance(target, ast.Subscript):
-            call = self._call(
-                place, "store", self._expr(target.value), self._expr(target.slice), value
-            )
-            return [self._statement(call)]
+            element = self._call(target, "element", self._expr(target.value), self._expr(target.slice))
+            return [self._statement(self._call(place, "store", element, value))]
         if isinstance(target, ast.Tuple | ast.List):
             return self._unpack(target, value, place)
         if isinstance(target, ast.Starred):
@@ -267,8 +265,9 @@ class FunctionRewriter(ast.NodeTransformer):
             call = self._call(node, "augment", ast.Constant(name), *self._readers(node, [name]), operator, value)
             return [at, self._bind(name, call, node)]
         if isinstance(node.target, ast.Subscript):
-            owner, index = self._expr(node.target.value), self._expr(node.target.slice)
-            return [at, self._statement(self._call(node, "augment_at", owner, index, operator, value))]
+            target = node.target
+            element = self._call(target, "element", self._expr(target.value), self._expr(target.slice))
+            return [at, self._statement(self._call(node, "augment_at", element, operator, value))]
         self._refuse(node.target, "an attribute cannot be assigned in a kernel", "keep the value in a name")
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
@@ -305,12 +304,14 @@ class FunctionRewriter(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
         names = assigned([*node.body, *node.orelse])
         branch = self._name()
-        at = self._at(self.located.span(node, node.test), node)
+        at, test = self._at(self.located.span(node, node.test), node), self._expr(node.test)
+        self._rebound.update(names)
 
         def ask(method: str, *arguments: ast.expr) -> ast.Call:
             return self._call(node, method, *arguments, owner=branch)
 
-        start = self._call(node, "branch", self._expr(node.test), ast.Constant(names), *self._readers(node, names))
+        arguments = [ast.Constant(names), *self._readers(node, names)]  # type: ignore[arg-type]
+        start = self._call(node, "branch", test, *arguments)
         made = [at, self._bind(branch, start, node)]
         made.append(ast.copy_location(ast.If(ask("then"), self._body(node.body), []), node))
         made.append(self._bind_all(names, ask("between", *self._readers(node, names)), node))
@@ -342,7 +343,8 @@ class FunctionRewriter(ast.NodeTransformer):
         self, node: ast.stmt, target: ast.expr, method: str, subject: ast.expr, names: tuple[str, ...], body: list[ast.stmt]
     ) -> list[ast.stmt]:
         scope = self._name()
-        start = self._call(node, "scope", ast.Constant(names), *self._readers(node, names))
+        self._rebound.update(names)
+        start = self._call(node, "scope", ast.Constant(names), *self._readers(node, names))  # type: ignore[arg-type]
         iterator = self._call(subject, method, subject, owner=scope)
         loop = ast.For(target, iterator, self._body(body), [])
         end = self._call(node, "leave", *self._readers(node, names), owner=scope)
@@ -367,6 +369,12 @@ class FunctionRewriter(ast.NodeTransformer):
 
     # Expressions
 
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """A name that a run-time branch or loop may have left without a value is checked where it is read."""
+        if isinstance(node.ctx, ast.Load) and node.id in self._rebound:
+            return self._call(node, "usable", node)
+        return node
+
     def visit_Slice(self, node: ast.Slice) -> ast.expr:
         parts = [self._expr(p) if p is not None else ast.Constant(None) for p in (node.lower, node.upper, node.step)]
         return self._call(node, "slice", *parts)
@@ -388,7 +396,7 @@ class FunctionRewriter(ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         if len(node.ops) == 1:
             return super().generic_visit(node)  # type: ignore[return-value]
-        names = ast.Constant(tuple(_COMPARISONS[type(op)] for op in node.ops))
+        names = ast.Constant(tuple(_COMPARISONS[type(op)] for op in node.ops))  # type: ignore[arg-type]
         rest = [self._lambda(self._expr(value)) for value in node.comparators]
         return self._call(node, "compare", names, self._expr(node.left), *rest)
 
@@ -413,6 +421,12 @@ def target_names(target: ast.expr) -> tuple[str, ...]:
     if isinstance(target, ast.Subscript | ast.Starred | ast.Attribute):
         return target_names(target.value)
     return ()
+
+
+def value_names(target: ast.expr) -> tuple[str, ...]:
+    """Names for values that are computed before they are assigned to the elements of `target`."""
+    elements = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    return tuple(element.id if isinstance(element, ast.Name) else "value" for element in elements)
 
 
 def bound_names(target: ast.AST) -> tuple[str, ...]:

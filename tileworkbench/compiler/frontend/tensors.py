@@ -6,11 +6,12 @@ negative, counts from the end; any other value does not wrap. A constant that li
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from tileworkbench.compiler.diagnostics import TileIndexError, TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.bounds import bounds
-from tileworkbench.compiler.frontend.builder import Binding, Builder, active_builder
+from tileworkbench.compiler.frontend.builder import Binding, Builder, active_builder, in_kernel
 from tileworkbench.compiler.frontend.dtypes import TileDType
 from tileworkbench.compiler.frontend.values import (
     NotScalar,
@@ -24,7 +25,7 @@ from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Region, Var
 from tileworkbench.compiler.ir.rewrite import walk
-from tileworkbench.compiler.ir.stmt import Stmt, Store
+from tileworkbench.compiler.ir.stmt import Store
 from tileworkbench.compiler.ir.tile import Parallel
 
 
@@ -245,32 +246,20 @@ def difference(a: Expr, b: Expr) -> Expr:
 def _terms(value: Expr, factor: int, total: dict[Expr | None, int]) -> dict[Expr | None, int]:
     """Add `factor * value` to `total`, a sum of coefficient times term; the key None is the constant."""
     number = build.const_int(value)
-    if number is not None:
-        total[None] = total.get(None, 0) + factor * number
-    elif isinstance(value, ir.Binary) and value.op in ("add", "sub") and value.dtype.is_int:
-        _terms(value.a, factor, total)
-        _terms(value.b, factor if value.op == "add" else -factor, total)
-    elif isinstance(value, ir.Binary) and value.op == "mul" and build.const_int(value.b) is not None:
-        _terms(value.a, factor * (build.const_int(value.b) or 0), total)
-    elif isinstance(value, ir.Binary) and value.op == "mul" and build.const_int(value.a) is not None:
-        _terms(value.b, factor * (build.const_int(value.a) or 0), total)
-    elif isinstance(value, ir.Binary) and value.op == "mul" and _is_sum(value.a):
-        _distribute(value.a, value.b, factor, total)
-    elif isinstance(value, ir.Binary) and value.op == "mul" and _is_sum(value.b):
-        _distribute(value.b, value.a, factor, total)
-    else:
-        total[value] = total.get(value, 0) + factor
+    match value:
+        case _ if number is not None:
+            total[None] = total.get(None, 0) + factor * number
+        case ir.Binary("add" | "sub" as op, a, b) if value.dtype.is_int:
+            _terms(a, factor, total)
+            _terms(b, factor if op == "add" else -factor, total)
+        case ir.Binary("mul", a, ir.Const(count)) | ir.Binary("mul", ir.Const(count), a):
+            _terms(a, factor * int(count), total)
+        case ir.Binary("mul", ir.Binary("add" | "sub" as op, a, b), c) | ir.Binary("mul", c, ir.Binary("add" | "sub" as op, a, b)):
+            _terms(build.mul(a, c), factor, total)
+            _terms(build.mul(b, c), factor if op == "add" else -factor, total)
+        case _:
+            total[value] = total.get(value, 0) + factor
     return total
-
-
-def _is_sum(value: Expr) -> bool:
-    return isinstance(value, ir.Binary) and value.op in ("add", "sub")
-
-
-def _distribute(a: Expr, b: Expr, factor: int, total: dict[Expr | None, int]) -> None:
-
-    _terms(build.mul(a.a, b), factor, total)
-    _terms(build.mul(a.b, b), factor if a.op == "add" else -factor, total)
 
 
 # Access rules
@@ -313,8 +302,8 @@ def parallel_variables(builder: Builder, value: Expr) -> set[Var]:
 # Stores
 
 
-def store(tensor: TensorValue, index: Any, value: Any) -> None:
-    """Emit `tensor[index] = value`, cast to the tensor's dtype."""
+def check_target(tensor: TensorValue, index: Any) -> tuple[Expr, ...]:
+    """The indices of an element that is assigned to. Raises for a slice and for indices that are not legal."""
     buffer, items = tensor.use(), _split(tensor, index)
     if any(isinstance(item, slice) for item in items):
         raise TileTypeError(
@@ -323,6 +312,12 @@ def store(tensor: TensorValue, index: Any, value: Any) -> None:
         )
     indices, _ = _indices(tensor, items)
     check_access(buffer, indices)
+    return indices
+
+
+def store(tensor: TensorValue, index: Any, value: Any) -> None:
+    """Emit `tensor[index] = value`, cast to the tensor's dtype."""
+    buffer, indices = tensor.buffer, check_target(tensor, index)
     if isinstance(value, NotScalar):
         value.refuse()
     expr, _ = fitting(value, buffer.dtype)
@@ -334,8 +329,6 @@ def emit_store(stmt: Store) -> None:
 
     Raises `TileValueError` when a fragment is accessed there at anything but index 0.
     """
-    from tileworkbench.compiler.frontend.builder import in_kernel
-
     builder = in_kernel("a store")
     touched = _fragment_accesses(stmt)
     if not touched or builder.enclosing("parallel") is not None:
@@ -348,13 +341,7 @@ def emit_store(stmt: Store) -> None:
                 hint="put the assignment into 'for i in T.Parallel(...)', which spreads a fragment over the threads",
             )
     only = builder.fresh_var("_", "int32")
-    builder.emit(Parallel((only,), (build.int_const(1),), _sited(stmt, builder)))
-
-
-def _sited(stmt: Store, builder: Builder) -> Stmt:
-    from dataclasses import replace
-
-    return replace(stmt, site=builder.site)
+    builder.emit(Parallel((only,), (build.int_const(1),), replace(stmt, site=builder.site)))
 
 
 def _fragment_accesses(stmt: Store) -> list[tuple[Buffer, tuple[Expr, ...]]]:

@@ -284,7 +284,7 @@ class Stale:
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __invert__ = __abs__ = fail
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = fail
     __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = __float__ = __iter__ = __len__ = fail
-    __eq__ = __ne__ = __getitem__ = __setitem__ = __call__ = __enter__ = __str__ = __hash__ = fail  # type: ignore[assignment]
+    __eq__ = __ne__ = __getitem__ = __setitem__ = __call__ = __enter__ = __str__ = __hash__ = fail
 
 
 # Conversions
