@@ -20,7 +20,12 @@ from tileworkbench.compiler.ir.stmt import Stmt, Store
 from tileworkbench.compiler.ir.tile import Copy, Pack
 from tileworkbench.compiler.ops.context import Context, Vote
 from tileworkbench.compiler.ops.elementwise import element, nest, wide_dims
-from tileworkbench.compiler.ops.panels import PanelForm, panel_form, row_major_strides
+from tileworkbench.compiler.ops.panels import (
+    PanelForm,
+    panel_form,
+    panel_storage,
+    row_major_strides,
+)
 
 _LEVEL = {"global": 0, "shared": 1}
 
@@ -140,7 +145,7 @@ def _pack(op: Copy, context: Context, form: PanelForm) -> Stmt:
         Address(src.buffer, src.mins),
         strides[outer],
         strides[inner],
-        Address(dst.buffer, tuple(int_const(0) for _ in dst.buffer.shape)),
+        Address(panel_storage(dst.buffer, form), (int_const(0),)),
         rows or 0,
         cols or 0,
         valid[outer],

@@ -20,7 +20,12 @@ from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.context import Context, Vote
 from tileworkbench.compiler.ops.elementwise import element, nest
-from tileworkbench.compiler.ops.panels import const_shape, panel_form, row_major_strides
+from tileworkbench.compiler.ops.panels import (
+    const_shape,
+    panel_form,
+    panel_storage,
+    row_major_strides,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,7 @@ def _place_b(
     buffer = b.region.buffer
     form = panel_form(buffer)
     if form is not None and buffer.dtype == tile.panel_dtype:
-        return Address(buffer, b.region.mins)
+        return Address(panel_storage(buffer, form), (int_const(0),))
     one_panel = b.transposed and const_int(buffer.shape[-1]) == tile.nr == b.rows
     if form is None and buffer.dtype == tile.panel_dtype and tile.group == 1 and one_panel:
         return Address(buffer, b.region.mins)  # row-major [k, nr] is a panel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tileworkbench.compiler.analysis.micro_tile import panel_group
+from tileworkbench.compiler.analysis.micro_tile import panel_elements, panel_group
 from tileworkbench.compiler.ir.build import const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.layout.fragment import Fragment
@@ -44,6 +44,14 @@ def _find_form(layout: Layout, group: int) -> PanelForm | None:
 
 def _place(layout: Layout, dim: int, index: int) -> int:
     return layout.offset(*((0, index) if dim else (index, 0)))
+
+
+def panel_storage(buffer: Buffer, form: PanelForm) -> Buffer:
+    """The memory of operand B in panels: a flat buffer, padded to whole panels."""
+    shape = const_shape(buffer) or (0, 0)
+    rows, cols = shape[form.dim], shape[1 - form.dim]
+    size = panel_elements("b", rows, cols, form.width, buffer.dtype)
+    return Buffer(buffer.name, buffer.dtype, (int_const(size),), buffer.scope)
 
 
 def row_major_strides(buffer: Buffer) -> tuple[Expr, ...]:

@@ -222,7 +222,10 @@ class _Lowering:
 
     def temporary(self, shape: tuple[Expr, ...]) -> Buffer:
         return Buffer(
-            self.context.names.fresh(f"{self.op.dst.name}_total"), self.dtype, shape, "local"
+            self.context.names.fresh(f"{self.op.dst.name}_total"),
+            self.dtype,
+            shape,
+            "local.fragment",
         )
 
     def each(self, extents: tuple[Expr, ...], body: Callable[[tuple[Expr, ...]], Stmt]) -> Stmt:

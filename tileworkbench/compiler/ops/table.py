@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tileworkbench.compiler.analysis.access import accesses
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ops import copy, fill, gemm, parallel, reduce, scan
 from tileworkbench.compiler.ops.context import Context, Vote
+from tileworkbench.compiler.ops.panels import panel_form, panel_storage
 
 
 def infer_layout(stmt: st.Stmt, context: Context) -> tuple[Vote, ...]:
@@ -48,7 +51,7 @@ def _shallow(stmt: st.Stmt) -> st.Stmt:
 
 
 def lower(stmt: st.Stmt, context: Context) -> st.Stmt:
-    """`stmt` without its tile operator; element-wise nests stay as `Parallel`."""
+    """`stmt` without its tile operator; element-wise nests stay `Parallel`, panels become flat."""
     match stmt:
         case tile.Copy():
             return copy.lower(stmt, context)
@@ -60,4 +63,7 @@ def lower(stmt: st.Stmt, context: Context) -> st.Stmt:
             return reduce.lower(stmt, context)
         case tile.Scan():
             return scan.lower(stmt, context)
+        case st.Alloc(buffer):
+            form = panel_form(buffer)
+            return stmt if form is None else replace(stmt, buffer=panel_storage(buffer, form))
     return stmt

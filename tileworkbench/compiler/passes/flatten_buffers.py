@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.extremes import to_expr
-from tileworkbench.compiler.analysis.micro_tile import panel_elements
 from tileworkbench.compiler.analysis.ranges import Linear, Ranges, combine
 from tileworkbench.compiler.ir.build import add, cast, const, const_int, int_const, mul, sub
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp, Var
@@ -27,7 +26,7 @@ from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Stmt, Store
 from tileworkbench.compiler.ir.types import INT32, INT64, DType
-from tileworkbench.compiler.ops.panels import const_shape, panel_form, row_major_strides
+from tileworkbench.compiler.ops.panels import const_shape, row_major_strides
 
 
 def flatten_buffers(program: Program) -> Program:
@@ -92,9 +91,6 @@ class _Flattening:
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         """The position of an element in the flat buffer."""
         dtype = _offset_dtype(buffer)
-        form = panel_form(buffer)
-        if form is not None:
-            return int_const(0)  # only packing and micro-kernels use panels, from their start
         vector = indices[-1] if indices and isinstance(indices[-1], Ramp) else None
         scalars = indices if vector is None else (*indices[:-1], vector.base)
         parts: list[tuple[Linear, int]] = []
@@ -134,11 +130,6 @@ def _offset_dtype(buffer: Buffer) -> DType:
 
 def _elements(buffer: Buffer) -> Expr:
     """Elements of storage: up to the last one that can be addressed."""
-    form = panel_form(buffer)
-    shape = const_shape(buffer)
-    if form is not None and shape is not None:
-        rows, cols = shape[form.dim], shape[1 - form.dim]
-        return int_const(panel_elements("b", rows, cols, form.width, buffer.dtype))
     if buffer.strides:
         total: Expr = const(1, INT64)
         for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
