@@ -228,7 +228,7 @@ FUNCTIONS = {
     "floor": math.floor,
     "ceil": math.ceil,
     "trunc": math.trunc,
-    "round": round,
+    "round": lambda x: math.floor(x + 0.5),
     "nearbyint": round,
 }
 

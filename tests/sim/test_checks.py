@@ -133,6 +133,21 @@ def test_races_through_thread_private_memory(body: str, races: bool) -> None:
     assert bool(found.races) == races, str(found)
 
 
+def test_thread_private_memory_that_a_loop_indexes_is_one_tile() -> None:
+    body = """
+    S = T.alloc_local((16,), "float32")
+    for i in T.Parallel(16):
+        j = 15 - i
+        S[j] = A[i]
+    for k in T.Parallel(16):
+        B[k] = S[k]
+    """
+    made = program("A: (16,) float32; B: (16,) float32", block(body))
+    result = simulate(made, {"A": X, "B": X})
+    assert result.report.ok
+    np.testing.assert_array_equal(result.arrays["B"], X[::-1])
+
+
 BLOCKS = [
     ("own elements", "B[bx * 4] = A[bx]", False),
     ("one element", "B[0] = A[bx]", True),

@@ -3,8 +3,9 @@ is defined.
 
 Integers wrap. Floats of 32 and 64 bits round after every operation; narrower ones are computed in
 float32 and rounded to their dtype. `min` and `max` of floats return the other operand when one is
-NaN (C's fmin and fmax); `min_nan` and `max_nan` return NaN. Transcendental functions are evaluated
-in float64 and rounded once. A shift by at least the width shifts everything out.
+NaN (C's fmin and fmax); `min_nan` and `max_nan` return NaN. `round` takes ties away from zero,
+`nearbyint` to even. Transcendental functions are evaluated in float64 and rounded once. A shift by
+at least the width shifts everything out.
 """
 
 from __future__ import annotations
@@ -175,6 +176,12 @@ def unary_function(op: str, dtype: DType) -> Callable[[Value], Value]:
     return lambda a: function(a) if type(a) is np.ndarray else wrap(int(function(a)))
 
 
+def _round_away(a: Any) -> Any:
+    """The nearest integer, ties away from zero."""
+    whole = np.trunc(a)
+    return np.where(np.abs(a - whole) >= 0.5, whole + np.sign(a), whole)[()]
+
+
 def _elementwise(function: Callable[[float], Any]) -> Callable[[Any], Any]:
     lifted = np.frompyfunc(function, 1, 1)
     return lambda a: np.asarray(lifted(a), np.float64)[()]
@@ -202,7 +209,7 @@ _INTRINSICS: dict[str, Callable[..., Any]] = {
     "atan": np.arctan,
     "erf": _elementwise(math.erf),
     "sigmoid": lambda a: 1.0 / (1.0 + np.exp(-a)),
-    "round": np.rint,
+    "round": _round_away,
     "nearbyint": np.rint,
     "fma": lambda a, b, c: a * b + c,
     "max_nan": np.maximum,

@@ -13,7 +13,6 @@ from tileworkbench.compiler.diagnostics import ArgumentError, DeviceAssertError,
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import int_const
-from tileworkbench.compiler.ir.rewrite import buffers_of, walk
 from tileworkbench.compiler.sim import panels, tiles
 from tileworkbench.compiler.sim.expressions import (
     Evaluate,
@@ -23,6 +22,7 @@ from tileworkbench.compiler.sim.expressions import (
 )
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.memory import PrivateStorage, allocate
+from tileworkbench.compiler.sim.privacy import private_buffers, stores_of
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.values import (
     Mask,
@@ -143,14 +143,8 @@ class StatementTranslator:
         slots = [self.slots.variable(var) for var in stmt.vars]
         dtypes = [storage_dtype(var.dtype) for var in stmt.vars]
         extents, body = self.expr.all(stmt.extents), self(stmt.body)
-        stored = frozenset(child.buffer for child in walk(stmt.body) if isinstance(child, st.Store))
-        inner = {child.buffer for child in walk(stmt.body) if isinstance(child, st.Alloc)}
-        names = frozenset(buffer.name for buffer in stored)
-        private = [
-            (self.slots.buffer(buffer), buffer)
-            for buffer in buffers_of(stmt.body)
-            if buffer in stored and buffer.scope in ("local", "local.var") and buffer not in inner
-        ]
+        names = frozenset(found.buffer.name for found in stores_of(stmt.body))
+        private = [(self.slots.buffer(buffer), buffer) for buffer in private_buffers(stmt)]
 
         def parallel(frame: Frame) -> None:
             box = tuple([extent(frame) for extent in extents])
