@@ -10,15 +10,16 @@ import pytest
 
 from tests.codegen.jit import Jit, Level, bfloat16_levels, export, host_levels
 from tests.codegen.tiles import NUMPY, GuardedTile, gemm_bound, poison, random_tile
-from tileworkbench.compiler.codegen.isa import GENERIC
+from tileworkbench.compiler.analysis.micro_tile import choose_micro_tile
+from tileworkbench.compiler.codegen.isa import GENERIC, Isa
 from tileworkbench.compiler.codegen.micro_gemm import (
     MicroGemmSpec,
-    choose_micro_tile,
-    compute_dtype,
     emit_micro_gemm,
     split_evenly,
 )
 from tileworkbench.compiler.codegen.pack import emit_pack_a, emit_pack_b
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.target import Target
 
 POINTER, INT, BOOL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool
 PACK = (POINTER, INT, POINTER, INT, INT)
@@ -48,11 +49,19 @@ CASES = pytest.mark.parametrize("dtypes", DTYPES, ids="-".join)
 EVERY_LEVEL = pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.isa.name)
 
 
+def register_block(m: int, n: int, k: int, in_dtype: str, acc: str, isa: Isa) -> tuple[int, int]:
+    """The block that the passes would choose."""
+    target = Target("cpu", isa.level, vector_bits=isa.vector_bits, dot_int8=isa.dot_int8)
+    tile = choose_micro_tile(m, n, k, DType(in_dtype), DType(acc), target)
+    assert tile is not None
+    return tile.mr, tile.nr
+
+
 def make_spec(
     tile: tuple[int, int, int, bool, bool], dtypes: tuple[str, str], level: Level
 ) -> MicroGemmSpec:
     m, n, k, a_transposed, _ = tile
-    mr, nr = choose_micro_tile(m, n, k, *dtypes, level.isa)
+    mr, nr = register_block(m, n, k, *dtypes, level.isa)
     layout = "columns" if a_transposed else "rows"
     return MicroGemmSpec(m, n, k, *dtypes, level.isa, mr, nr, a_layout=layout)
 
@@ -120,7 +129,7 @@ def test_packed_product(level: Level, dtypes: tuple[str, str]) -> None:
 @pytest.mark.parametrize("a_layout", ["rows", "columns"])
 def test_operands_in_place(level: Level, dtype: str, a_layout: str) -> None:
     m, n, k = 11, 37, 6
-    mr, nr = choose_micro_tile(m, n, k, dtype, dtype, level.isa)
+    mr, nr = register_block(m, n, k, dtype, dtype, level.isa)
     ahead = k if a_layout == "rows" else 0
     spec = MicroGemmSpec(m, n, k, dtype, dtype, level.isa, mr, nr, a_layout, "rows", ahead)
     jit = Jit([export(emit_micro_gemm(spec, "multiply"))], level)
@@ -178,13 +187,12 @@ def test_rows_are_split_evenly() -> None:
 
 
 def test_columns_divide_evenly_into_blocks() -> None:
-    assert choose_micro_tile(64, 24, 8, "float32", "float32", GENERIC)[1] == 12
-    assert choose_micro_tile(64, 3, 8, "float64", "float64", GENERIC) == (4, 4)
-    assert choose_micro_tile(2, 3, 8, "float32", "float32", GENERIC) == (2, 4)
+    assert register_block(64, 24, 8, "float32", "float32", GENERIC)[1] == 12
+    assert register_block(64, 3, 8, "float64", "float64", GENERIC) == (4, 4)
+    assert register_block(2, 3, 8, "float32", "float32", GENERIC) == (2, 4)
 
 
 def test_unsupported_specs_are_refused() -> None:
-    assert compute_dtype("int8", "float32") is None
     with pytest.raises(ValueError, match="no product of 'int8' with accumulator 'float32'"):
         MicroGemmSpec(4, 4, 4, "int8", "float32", GENERIC, 4, 4)
     with pytest.raises(ValueError, match="nr a multiple of 4"):

@@ -128,8 +128,7 @@ def resolve_target(text: str) -> Target:
     if target.kind != "cpu":
         return target
     isa = _isa(native_target(target.arch))
-    level = isa.name.removesuffix("_vnni")
-    return replace(target, arch=level, vector_bits=isa.vector_bits, dot_int8=isa.dot_int8)
+    return replace(target, arch=isa.level, vector_bits=isa.vector_bits, dot_int8=isa.dot_int8)
 
 
 def _isa(native: NativeTarget) -> Isa:
@@ -230,7 +229,8 @@ def _compile(
     program: Program, target: Target, source: Source, options: Options, trace_us: float
 ) -> CompiledKernel:
     clock = _Clock(trace_us)
-    native = native_target("native" if target.arch == _isa(native_target()).name.removesuffix("_vnni") else target.arch)
+    host = native_target()
+    native = host if target.arch == _isa(host).level else native_target(target.arch)
     _check_grids(program)
     with clock.step("passes"):
         snapshots = lower_program(program, target)

@@ -20,6 +20,7 @@ _SMALL_INTEGERS = ("int8", "uint8", "int16")
 # a multiplication and an addition take a register more than a fused one.
 _ROWS = {
     "avx512": {1: 16, 2: 12, 3: 8, 4: 6},
+    "neon": {1: 16, 2: 12, 3: 8, 4: 6},
     "avx2": {1: 12, 2: 6},
     "generic": {1: 8, 2: 4, 3: 3, 4: 2},
 }

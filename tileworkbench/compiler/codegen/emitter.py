@@ -41,7 +41,7 @@ class Value:
 
 
 def register_type(dtype: DType, lanes: int = 1) -> VectorType:
-    """The LLVM type that holds a value. Raises `UnsupportedError` for dtypes without native code."""
+    """The LLVM type that holds a value. Raises `UnsupportedError` where there is none."""
     return VectorType(_lookup(_REGISTER, dtype), lanes)
 
 

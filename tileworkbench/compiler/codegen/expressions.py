@@ -1,4 +1,4 @@
-"""Expressions of the CPU stage as LLVM values: scalar, or one lane per iteration of a vector loop."""
+"""Expressions of the CPU stage as LLVM values: scalar, or a lane per iteration of a vector loop."""
 
 from __future__ import annotations
 

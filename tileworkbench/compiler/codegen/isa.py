@@ -49,6 +49,11 @@ class Isa:
     dot_bfloat16: bool
     scalef: bool
 
+    @property
+    def level(self) -> str:
+        """The instruction-set level, which is what passes and register blocks depend on."""
+        return self.name.split("_")[0]
+
     def lanes(self, dtype_bytes: int) -> int:
         """Return how many elements of `dtype_bytes` bytes one vector register holds."""
         return self.vector_bits // (8 * dtype_bytes)

@@ -313,9 +313,8 @@ class _KernelWriter:
         stored = self.exprs.to_memory(value)
         callee = f"llvm.masked.store.{kind.mangled}.p0"
         self.out.declare("void", callee, kind, "ptr", "i32", lanes)
-        self.out.do(
-            f"call void @{callee}({kind} {stored}, ptr {address}, i32 {dtype.bytes}, {lanes} {mask.text})"
-        )
+        arguments = f"{kind} {stored}, ptr {address}, i32 {dtype.bytes}, {lanes} {mask.text}"
+        self.out.do(f"call void @{callee}({arguments})")
 
     def scatter(self, buffer: Buffer, index: Expr, value: Value, mask: Value | None) -> None:
         kind, lanes = memory_type(buffer.dtype, value.lanes), VectorType("i1", value.lanes)

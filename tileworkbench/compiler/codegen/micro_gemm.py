@@ -12,24 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from tileworkbench.compiler.analysis.micro_tile import compute_dtype
+from tileworkbench.compiler.ir.types import DType
+
 from .convert import convert
 from .isa import Isa
 from .text import DTYPE_BYTES, EmittedFunction, FunctionWriter, VectorType, storage_type
-
-_FLOATS = ("float64", "float32", "float16", "bfloat16")
-
-# Accumulator rows for 1, 2, 3 and 4 vectors of columns, by number of vector registers; measured.
-_ROWS_BY_VECTORS = {32: {1: 16, 2: 12, 3: 8, 4: 6}, 16: {1: 12, 2: 6}}
-_ROWS_WITHOUT_FMA = {1: 8, 2: 4, 3: 3, 4: 2}
-
-
-def compute_dtype(in_dtype: str, acc_dtype: str) -> str | None:
-    """Return the dtype in which products are summed, or None if the pair is unsupported."""
-    if in_dtype in _FLOATS and acc_dtype in _FLOATS:
-        return "float64" if "float64" in (in_dtype, acc_dtype) else "float32"
-    if in_dtype in ("int8", "uint8") and acc_dtype == "int32":
-        return "int32"
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +53,7 @@ class MicroGemmSpec:
     prefetch_a: int = 0
 
     def __post_init__(self) -> None:
-        if compute_dtype(self.in_dtype, self.acc_dtype) is None:
+        if compute_dtype(DType(self.in_dtype), DType(self.acc_dtype)) is None:
             raise ValueError(f"no product of '{self.in_dtype}' with accumulator '{self.acc_dtype}'")
         if min(self.m, self.n, self.k, self.mr, self.nr) < 1 or self.nr % self.lanes:
             raise ValueError(f"extents must be positive and nr a multiple of {self.lanes}: {self}")
@@ -79,7 +67,8 @@ class MicroGemmSpec:
     @property
     def compute_dtype(self) -> str:
         """The dtype of the accumulators in registers."""
-        return compute_dtype(self.in_dtype, self.acc_dtype) or self.acc_dtype
+        found = compute_dtype(DType(self.in_dtype), DType(self.acc_dtype))
+        return self.acc_dtype if found is None else str(found)
 
     @property
     def lanes(self) -> int:
@@ -129,23 +118,6 @@ class MicroGemmSpec:
     def a_stride(self) -> int:
         """The `lda` of packed A."""
         return self.k_padded if self.a_layout == "rows" else self.m
-
-
-def choose_micro_tile(
-    m: int, n: int, k: int, in_dtype: str, acc_dtype: str, isa: Isa
-) -> tuple[int, int]:
-    """Return the register block (mr, nr) for a tile product.
-
-    The widest block the registers allow is best; a tile whose columns do not fill such blocks
-    is divided evenly.
-    """
-    compute = compute_dtype(in_dtype, acc_dtype) or acc_dtype
-    lanes = isa.lanes(DTYPE_BYTES[compute])
-    rows = _ROWS_BY_VECTORS[isa.registers] if isa.fma else _ROWS_WITHOUT_FMA
-    vectors = -(-n // lanes)
-    panels = -(-vectors // max(rows))
-    width = -(-vectors // panels)
-    return min(m, rows[width]), width * lanes
 
 
 def emit_micro_gemm(spec: MicroGemmSpec, name: str) -> EmittedFunction:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 DTYPE_BYTES = {
     "float64": 8,
@@ -86,7 +87,7 @@ class FunctionWriter:
     ) -> None:
         self._name = name
         self._header = f"define internal {result} @{name}({parameters}) {attributes} {{"
-        self._lines: list[str] = ["entry:"]
+        self._lines: list[Any] = ["entry:"]
         self._declarations: set[str] = set()
         self._count = 0
         self.block = "entry"
