@@ -1,4 +1,4 @@
-"""Source to callable: the one place that wires front end, passes, code generation and runtime together.
+"""Program to callable: the one place that wires passes, code generation and runtime together.
 
 `compile_program` takes what the front end made, runs the target's passes (verifying and recording
 a snapshot after each), generates code and links it. The result is plain data plus a callable;
@@ -21,14 +21,13 @@ from tileworkbench.compiler.codegen.llvm import Module, generate
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     CompileError,
-    DeviceUnavailableError,
     UnsupportedError,
     VerifyError,
 )
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
-from tileworkbench.compiler.ir.program import Program, Stage
+from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Kernel, Store
 from tileworkbench.compiler.ir.tile import Copy, Fill, Reduce, Scan
@@ -151,10 +150,15 @@ def lower_program(program: Program, target: Target) -> tuple[Snapshot, ...]:
         elapsed = (time.perf_counter() - start) * 1e6
         if after is not current:
             _verify_after(after, name)
-        doc = (getattr(step, "__doc__", None) or "").strip().split("\n\n")[0].replace("\n", " ")
-        snapshots.append(Snapshot(name, " ".join(doc.split()), after, after is not current, elapsed))
+        changed = after is not current
+        snapshots.append(Snapshot(name, _first_sentence(step), after, changed, elapsed))
         current = after
     return tuple(snapshots)
+
+
+def _first_sentence(step: Any) -> str:
+    """The first paragraph of a pass's docstring, on one line."""
+    return " ".join((step.__doc__ or "").strip().split("\n\n")[0].split())
 
 
 def _verify_after(program: Program, name: str) -> None:
@@ -352,15 +356,3 @@ def _dim(extent: Expr) -> DimSpec:
         "an extent must be a constant or linear in one symbol",
         hint="pass the extent as a T.dynamic symbol of its own",
     )
-
-
-__all__ = [
-    "CompiledKernel",
-    "DeviceUnavailableError",
-    "Options",
-    "Source",
-    "Stage",
-    "compile_program",
-    "lower_program",
-    "resolve_target",
-]
