@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import conjuncts, depends_on, has_loads
+from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.ranges import Linear, Ranges, combine
 from tileworkbench.compiler.ir.build import conjunction, const, const_int, int_const, unary
 from tileworkbench.compiler.ir.expr import Binary, Const, Expr, Load, Select, Var
@@ -208,7 +209,9 @@ class _Writer:
             return cond
         if not ranges.linear_divides(self.lanes, rest):
             return cond
-        start = substitute(cond.a, {self.lane: int_const(0)})
+        whole = ranges.linear(cond.a)
+        terms = tuple(term for term in whole.terms if term[0] is not self.lane)
+        start = to_expr(Linear(terms, whole.constant), cond.a.dtype)
         return Binary(cond.op, start, cond.b, cond.dtype)
 
 

@@ -1,0 +1,63 @@
+"""Each pass does to `<pass>/<claim>.tile` what the file says: the program, `---`, the program after.
+
+After `---` may also stand `error: <kind>: <message>` with the hint on the next line, or `unchanged`.
+A comment `# target: avx2` on the first line replaces the default, avx512. Run this file as a script
+to write the second halves anew, then read the difference.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tileworkbench.compiler.diagnostics import CompileError
+from tileworkbench.compiler.ir.parser import parse
+from tileworkbench.compiler.ir.printer import print_program
+from tileworkbench.compiler.ir.verify import verify
+from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
+from tileworkbench.compiler.target import Target
+
+TARGETS = {
+    "avx512": Target("cpu", "avx512", vector_bits=512),
+    "vnni": Target("cpu", "avx512", vector_bits=512, dot_int8=True),
+    "avx2": Target("cpu", "avx2", vector_bits=256),
+    "generic": Target("cpu", "generic", vector_bits=128),
+}
+HERE = Path(__file__).parent
+CASES = sorted(path for path in HERE.glob("*/*.tile") if path.parent.name != "kernels")
+
+
+def run(path: Path) -> tuple[str, str, str]:
+    """The text of the program, what the pass makes of it, and what it should."""
+    text, _, expected = path.read_text().partition("\n---\n")
+    first = text.splitlines()[0]
+    target = TARGETS[first.split(":")[1].strip() if first.startswith("# target:") else "avx512"]
+    step = {pass_name(found): found for found in pipeline(target)}[path.parent.name]
+    program = parse(text)
+    verify(program)
+    try:
+        after = step(program)
+    except CompileError as error:
+        return text, f"error: {error.render()}\n", expected
+    verify(after)
+    return text, "unchanged\n" if after is program else print_program(after), expected
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_pass(path: Path) -> None:
+    _, found, expected = run(path)
+    assert found == expected
+
+
+def test_every_pass_has_a_case() -> None:
+    tested = {path.parent.name for path in CASES}
+    assert tested == {pass_name(found) for found in pipeline(TARGETS["avx512"])}
+
+
+if __name__ == "__main__":
+    for case in CASES:
+        if len(sys.argv) == 1 or sys.argv[1] in str(case):
+            source, result, _ = run(case)
+            case.write_text(f"{source.rstrip()}\n---\n{result}")
