@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.viz.model.bundle import Bundle, make_bundle, wants_widgets
 from tileworkbench.viz.model.card import card_html, layouts_html, tabs
+from tileworkbench.viz.model.layout import layout_html, layout_line
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import KernelView
 
 if TYPE_CHECKING:
+    from tileworkbench.compiler.layout import Fragment, Layout
     from tileworkbench.viz.widgets.base import ViewWidget
 
 VIEWS = ("card", "source", "passes", "diff", "layouts", "code", "roofline")
@@ -25,6 +27,21 @@ def mimebundle(view: KernelView, name: str | None = None) -> Bundle:
     if name in (None, "card") and not wants_widgets():
         return make_bundle(plain_line(view), card_html(view), None)
     return show(view, name or "card")._repr_mimebundle_()
+
+
+def layout_mimebundle(
+    layout: Layout | Fragment, name: str = "", element_bytes: int = 4, **_options: Any
+) -> Bundle:
+    """An output of a layout or fragment on its own: explorer where wanted, picture, plain text.
+
+    IPython's mimebundle formatter passes further options, which mean nothing here.
+    """
+    if wants_widgets():
+        from tileworkbench.viz.widgets.layouts import layout_widget
+
+        return layout_widget(layout, name, element_bytes)._repr_mimebundle_()
+    html = layout_html(layout, name, element_bytes)
+    return make_bundle(layout_line(name, layout), html, None)
 
 
 def show(view: KernelView, which: str = "card") -> ViewWidget:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.viz.model import html
-from tileworkbench.viz.model.palette import PALETTE, category_colours
+from tileworkbench.viz.model.palette import PALETTE, category_colours, sequence_colours
 from tileworkbench.viz.model.png import png_address
 from tileworkbench.viz.model.view import BufferLayout
 
-WRAP = 64  # columns of the grid of a one-dimensional buffer
+WRAP = 32  # columns of the grid of a one-dimensional buffer
 REPLICA_LIMIT = 8  # copies of an element that are sent and drawn
 BANKS, BANK_BYTES = 32, 4  # shared memory of every GPU so far
 _PICTURE = 384  # pixels along the longer side of a static picture, at least
@@ -185,11 +185,12 @@ def layout_picture(buffer: BufferLayout) -> tuple[str, int, int]:
     """
     layout = buffer.layout
     lead = _lead(tuple(layout.shape), ())
+    part = slice(_PICTURE_LIMIT), slice(_PICTURE_LIMIT)
     if isinstance(layout, Fragment):
-        grid = fragment_grids(layout, lead)[0][0]
+        colours = category_colours(fragment_grids(layout, lead)[0][0][part])
     else:
-        grid = banks(address_grid(layout, lead), buffer.element_bytes)
-    colours = category_colours(grid[:_PICTURE_LIMIT, :_PICTURE_LIMIT])
+        grid = banks(address_grid(layout, lead)[part], buffer.element_bytes)
+        colours = sequence_colours(grid, BANKS - 1)
     rows, columns = colours.shape[:2]
     size = max(2, min(18, _PICTURE // max(rows, columns)))
     pixels = colours.repeat(size, axis=0).repeat(size, axis=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from tileworkbench.viz.model.layout import layout_model
 from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.roofline_view import roofline_model
 from tileworkbench.viz.model.text import plain_line
-from tileworkbench.viz.model.view import KernelView
+from tileworkbench.viz.model.view import BufferLayout, KernelView
+
+SLICE_LIMIT = 16  # slices of one buffer that are saved
 
 
 def save_html(view: KernelView, path: str | Path) -> Path:
@@ -27,7 +30,8 @@ def save_html(view: KernelView, path: str | Path) -> Path:
 def page_html(view: KernelView) -> str:
     """The page: the live card's own code, with every answer of the kernel written beside it."""
     browser = PassBrowser(view.record)
-    layouts = {buffer.name: layout_model(buffer) for buffer in view.layouts}
+    layouts = {buffer.name: _slices(buffer) for buffer in view.layouts}
+    shown = view.layouts[0] if view.layouts else None
     selected = browser.first_changed()
     record = view.record
     state = {
@@ -37,10 +41,10 @@ def page_html(view: KernelView) -> str:
         "selected_pass": selected,
         "source": {"first": record.first_line, "lines": record.source.splitlines()},
         "layout_names": [
-            {"name": name, "shape": model["shape"]} for name, model in layouts.items()
+            {"name": buffer.name, "shape": list(buffer.layout.shape)} for buffer in view.layouts
         ],
-        "layout_name": next(iter(layouts), ""),
-        "layout_data": next(iter(layouts.values()), {}),
+        "layout_name": shown.name if shown else "",
+        "layout_data": layout_model(shown) if shown else {},
         "layout_lead": [],
         "selected_element": [],
         "selected_thread": -1,
@@ -69,6 +73,14 @@ def page_html(view: KernelView) -> str:
         f'<script type="module">\n{script("card")}\n{read_static("page.js")}\n{start}\n</script>\n'
         "</body>\n</html>\n"
     )
+
+
+def _slices(buffer: BufferLayout) -> dict[str, Any]:
+    """The first slices of a buffer by the text of their leading indices, ``0,1``."""
+    leads = product(*(range(extent) for extent in buffer.layout.shape[:-2]))
+    return {
+        ",".join(map(str, lead)): layout_model(buffer, lead) for lead in islice(leads, SLICE_LIMIT)
+    }
 
 
 def _as_script(value: Any) -> str:

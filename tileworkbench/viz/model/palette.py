@@ -24,8 +24,8 @@ CATEGORIES = (
     (170, 170, 0),
 )
 SEQUENCE = (
-    (94, 116, 160),
-    (124, 139, 165),
+    (112, 134, 178),
+    (132, 148, 176),
     (150, 158, 165),
     (180, 176, 155),
     (212, 198, 132),
@@ -50,5 +50,16 @@ def category_colours(values: NDArray[np.int64]) -> NDArray[np.uint8]:
     hues = np.array(CATEGORIES, np.float64)[values % len(CATEGORIES)]
     shade = (values // len(CATEGORIES) % 4)[..., None] * SHADE
     mixed = hues + (255 - hues) * shade
+    mixed[values < 0] = EMPTY
+    return mixed.astype(np.uint8)
+
+
+def sequence_colours(values: NDArray[np.int64], top: int) -> NDArray[np.uint8]:
+    """RGB of numbers from 0 to `top` along one ramp. Negative numbers are empty places."""
+    stops = np.array(SEQUENCE, np.float64)
+    position = np.clip(values, 0, top) / max(top, 1) * (len(stops) - 1)
+    low = np.minimum(position.astype(np.int64), len(stops) - 2)
+    part = (position - low)[..., None]
+    mixed: NDArray[np.float64] = stops[low] * (1 - part) + stops[low + 1] * part
     mixed[values < 0] = EMPTY
     return mixed.astype(np.uint8)

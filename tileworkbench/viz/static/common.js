@@ -154,7 +154,7 @@ tw.choice = (labels, chosen, choose) => {
   const press = (value) =>
     buttons.forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.value === value)));
   press(chosen);
-  return tw.el("span", { class: "tw-choice", role: "group" }, ...buttons);
+  return { node: tw.el("span", { class: "tw-choice", role: "group" }, ...buttons), press };
 };
 
 /** Bytes from what a table holds: a DataView in a widget, base64 text in a saved page. */

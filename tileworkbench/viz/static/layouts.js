@@ -115,7 +115,7 @@ function render_layouts({ model, el }) {
     }
     if (view.colour === "address") return ramp(value, data.addresses - 1);
     const byte = value * data.element_bytes;
-    return category(view.colour === "bank" ? Math.floor(byte / 4) % 32 : Math.floor(byte / 64));
+    return view.colour === "bank" ? ramp(Math.floor(byte / 4) % 32, 31) : category(Math.floor(byte / 64));
   }
 
   function category(value) {
@@ -215,7 +215,7 @@ function render_layouts({ model, el }) {
     if (thread !== NO_THREAD) highlight(context, thread, width, height, seen);
     if (scale >= CELL.one) numbers(context, seen, thread);
     const element = cellOf(model.get("selected_element"));
-    if (element !== null && model.get("selected_element").length) outline(context, element, 2.5, "#000");
+    if (element !== null && model.get("selected_element").length) outline(context, element, 2.5, isDark() ? "#fff" : "#000");
     if (view.hover !== null) outline(context, view.hover, 2, "#d3302f");
     context.restore();
     heads(context, seen);
@@ -224,6 +224,12 @@ function render_layouts({ model, el }) {
       const report = () => { tw.set(model, { first_paint_ms: performance.now() - started }); root.dataset.painted = "true"; };
       requestAnimationFrame(report);
     }
+  }
+
+  /** Whether the theme's text is light, and so its ground dark. */
+  function isDark() {
+    const [red, green, blue] = getComputedStyle(root).color.match(/[\d.]+/g).map(Number);
+    return red + green + blue > 380;
   }
 
   function range() {
@@ -247,7 +253,8 @@ function render_layouts({ model, el }) {
 
   function highlight(context, thread, width, height, seen) {
     const scale = view.scale;
-    context.fillStyle = "rgba(255, 255, 255, 0.72)";
+    const dark = isDark();
+    context.fillStyle = dark ? "rgba(20, 20, 20, 0.72)" : "rgba(255, 255, 255, 0.72)";
     context.fillRect(0, 0, width, height);
     for (let r = seen.top; r < seen.bottom; r++)
       for (let c = seen.left; c < seen.right; c++) {
@@ -255,8 +262,8 @@ function render_layouts({ model, el }) {
         if (!holds(cell, thread)) continue;
         context.fillStyle = `rgb(${colourOf(cell).map(Math.round).join(",")})`;
         context.fillRect(c * scale, r * scale, scale, scale);
-        if (scale >= CELL.rule) outline(context, cell, 1.5, "rgba(0, 0, 0, 0.65)");
-        else { context.fillStyle = "#123"; context.fillRect(c * scale, r * scale, Math.max(scale, 2), Math.max(scale, 2)); }
+        if (scale >= CELL.rule) outline(context, cell, 1.5, dark ? "#fff" : "rgba(0, 0, 0, 0.65)");
+        else { context.fillStyle = dark ? "#fff" : "#123"; context.fillRect(c * scale, r * scale, Math.max(scale, 2), Math.max(scale, 2)); }
       }
   }
 
@@ -274,6 +281,7 @@ function render_layouts({ model, el }) {
     const longest = String((fragment ? data.threads : data.addresses) - 1).length;
     const size = Math.min(12, (scale - 4) / (longest * 0.6));
     if (size < 6) return;
+    const ghost = isDark() ? "rgba(255, 255, 255, 0.4)" : "rgba(20, 20, 20, 0.35)";
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (let r = seen.top; r < seen.bottom; r++)
@@ -281,12 +289,12 @@ function render_layouts({ model, el }) {
         const cell = r * data.columns + c;
         if (isEmpty(cell)) continue;
         const faded = thread !== NO_THREAD && !holds(cell, thread);
-        context.fillStyle = faded ? "rgba(20, 20, 20, 0.35)" : "#141414";
+        context.fillStyle = faded ? ghost : "#141414";
         context.font = `${size}px system-ui, sans-serif`;
         const [px, py] = [(c + 0.5) * scale, (r + 0.5) * scale + 0.5];
         context.fillText(fragment && data.everywhere ? "all" : String(first(cell)), px, two ? py - 5.5 : py);
         if (two) {
-          context.fillStyle = faded ? "rgba(20, 20, 20, 0.3)" : "rgba(20, 20, 20, 0.62)";
+          context.fillStyle = faded ? ghost : "rgba(20, 20, 20, 0.62)";
           context.font = "9px system-ui, sans-serif";
           context.fillText(`s${data.slotTable[cell]}`, px, py + 7);
         }
@@ -339,7 +347,7 @@ function render_layouts({ model, el }) {
     const shown = elements.slice(0, 48).map((index) => `(${index.join(", ")})`).join(" ");
     pinned.replaceChildren(tw.el("div", { class: "tw-panel-title" }, `${label} ${thread}`,
       tw.el("button", { type: "button", class: "tw-link", onclick: () => pin(NO_THREAD) }, "unpin")),
-      tw.el("div", { class: "tw-faint" }, `${elements.length} element${elements.length === 1 ? "" : "s"}, slot by slot`),
+      tw.el("div", { class: "tw-faint" }, `${elements.length} element${elements.length === 1 ? "" : "s"}${elements.length > 1 ? ", slot by slot" : ""}`),
       tw.el("div", { class: "tw-elements" }, shown + (elements.length > 48 ? " …" : "")));
   }
 

@@ -47,9 +47,13 @@ class SavedModel {
   /** What the kernel would have answered to a selection. */
   derive(name, value) {
     if (name === "layout_name") {
-      this.state.layout_lead = [];
-      this.set("layout_data", this.answers.layouts[value]);
+      this.state.layout_lead = Object.values(this.answers.layouts[value])[0].lead;
+      this.set("layout_data", Object.values(this.answers.layouts[value])[0]);
       this.set("selected_thread", -1);
+    }
+    if (name === "layout_lead") {
+      const slice = this.answers.layouts[this.state.layout_name][value.join(",")];
+      if (slice) this.set("layout_data", slice);
     }
     if (name === "selected_thread") this.set("thread_elements", value < 0 ? [] : this.elements(value));
   }

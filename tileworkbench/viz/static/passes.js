@@ -1,5 +1,6 @@
 // The pass explorer: a list of passes, and what the chosen one did.
 const FOLD_CONTEXT = 3;
+const SPLIT_WIDTH = 880;
 
 function render_passes({ model, el }) {
   const root = tw.root(el, "passes");
@@ -7,7 +8,7 @@ function render_passes({ model, el }) {
   const entries = model.get("passes").entries;
   const first = model.get("passes").diff;
   const diffs = new Map(first ? [[first.index, first]] : []);
-  const state = { split: true, hide: false, query: "", hits: new Map(), open: new Set() };
+  const state = { split: true, picked: false, hide: false, query: "", hits: new Map(), open: new Set() };
 
   // Toolbar
   const search = tw.el("input", {
@@ -17,6 +18,7 @@ function render_passes({ model, el }) {
   const found = tw.el("span", { class: "tw-faint tw-found" });
   const hide = tw.el("input", { type: "checkbox", onchange: () => { state.hide = hide.checked; list(); } });
   const views = tw.choice({ split: "Side by side", unified: "Unified" }, "split", (value) => {
+    state.picked = true;
     state.split = value === "split";
     show();
   });
@@ -25,7 +27,7 @@ function render_passes({ model, el }) {
       ["?", "this help"], ["Esc", "close, clear the search"]].flatMap(([key, text]) =>
       [tw.el("kbd", {}, key), tw.el("span", {}, text)]));
   const bar = tw.el("div", { class: "tw-bar" }, search, found, tw.el("span", { class: "tw-space" }),
-    tw.el("label", { class: "tw-check" }, hide, "Hide no-ops"), views,
+    tw.el("label", { class: "tw-check" }, hide, "Hide no-ops"), views.node,
     tw.el("button", { class: "tw-button", type: "button", title: "Keys", onclick: toggleHelp }, "?"));
 
   // List of passes, source below it, differences beside both
@@ -257,6 +259,17 @@ function render_passes({ model, el }) {
     event.stopPropagation();
     action();
   });
+
+  // Two columns of code need room; until the reader picks, the width decides.
+  const sizes = new ResizeObserver(() => {
+    const split = root.clientWidth >= SPLIT_WIDTH;
+    if (!root.clientWidth || state.picked || split === state.split) return;
+    state.split = split;
+    views.press(split ? "split" : "unified");
+    show();
+  });
+  sizes.observe(root);
+  scope.add(() => sizes.disconnect());
 
   scope.on("change:selected_pass", show);
   show();

@@ -1,0 +1,231 @@
+"""Outputs, widgets without a browser, the browser's files, and the saved page."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import IPython
+import pytest
+
+from tests.viz.sample import LAYOUTS, compile_record, full_view, kernel_view
+from tileworkbench.compiler.diagnostics import ArgumentError, Note
+from tileworkbench.compiler.layout import Layout
+from tileworkbench.viz.display import layout_mimebundle, mimebundle, show
+from tileworkbench.viz.model.assets import PARTS, module, read_static, script, stylesheet
+from tileworkbench.viz.model.bundle import WIDGET
+from tileworkbench.viz.model.page import page_html, save_html
+from tileworkbench.viz.model.text import plain_line
+from tileworkbench.viz.widgets.base import ViewWidget
+
+STATIC_FILES = Path(__file__).parents[2] / "tileworkbench" / "viz" / "static"
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process looks like that is a notebook's kernel."""
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=object()))
+    monkeypatch.delenv("TILEWORKBENCH_STATIC", raising=False)
+
+
+def replies(widget: ViewWidget, *messages: Any) -> list[Any]:
+    """What the widget answers to messages of a browser."""
+    sent: list[Any] = []
+    widget.send = lambda content, buffers=None: sent.append(content)  # type: ignore[method-assign]
+    for message in messages:
+        widget._receive(widget, message, [])
+    return sent
+
+
+def test_without_a_kernel_an_output_is_html_and_text() -> None:
+    data, metadata = mimebundle(full_view())
+    assert set(data) == {"text/plain", "text/html"}
+    assert metadata == {}
+
+
+def test_a_card_is_drawn_without_loading_jupyter() -> None:
+    code = (
+        "import sys; from tests.viz.sample import full_view\n"
+        "from tileworkbench.viz.display import mimebundle\n"
+        "mimebundle(full_view())\n"
+        "print({'ipywidgets', 'anywidget', 'matplotlib', 'torch'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+@pytest.mark.usefixtures("kernel")
+def test_in_a_kernel_an_output_holds_the_widget_too() -> None:
+    data, _ = mimebundle(full_view())
+    assert set(data) == {"text/plain", "text/html", WIDGET}
+    assert set(layout_mimebundle(Layout.row_major((4, 4)), include=None)[0]) == set(data)
+    assert data["text/plain"] == plain_line(full_view())
+
+
+@pytest.mark.usefixtures("kernel")
+def test_an_environment_variable_drops_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWORKBENCH_STATIC", "1")
+    assert WIDGET not in mimebundle(full_view())[0]
+    assert WIDGET not in show(full_view(), "passes")._repr_mimebundle_()[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["card", "source", "passes", "diff", "layouts", "code", "passes:lower_copy", "roofline"]
+)
+def test_every_view_has_text_and_html(name: str) -> None:
+    widget = show(full_view(), name)
+    data, _ = widget._repr_mimebundle_()
+    assert data["text/plain"] == repr(widget)
+    assert " at 0x" not in repr(widget)
+    assert len(data["text/html"].encode()) <= 60_000
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "bank",
+            "'bank' is not a view\n"
+            "hint: choose one of card, source, passes, diff, layouts, code, roofline",
+        ),
+        ("roofline", "'mm' has nothing to show in 'roofline'\nhint: measure the kernel first"),
+        ("layouts", "'mm' has nothing to show in 'layouts'"),
+        (
+            "passes:nope",
+            "'nope' is not a pass; the passes are simplify_indices, lower_fill, lower_copy, "
+            "hoist_invariants, vectorize_loops",
+        ),
+    ],
+)
+def test_a_view_that_is_none_is_an_error(name: str, message: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        show(kernel_view(), name)
+    assert str(caught.value) == message
+
+
+def test_a_buffer_that_is_none_is_an_error() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        show(full_view(), "layouts:D")
+    assert str(caught.value) == (
+        "'D' has no layout; there are ['A_shared', 'C_local', 'row', 'versions']"
+    )
+
+
+def test_views_open_where_asked() -> None:
+    assert show(full_view(), "passes:lower_copy").selected_pass == 3
+    assert show(full_view(), "layouts:C_local").layout_name == "C_local"
+    assert show(full_view(), "code").tab == "code"
+
+
+def test_a_difference_travels_on_request() -> None:
+    widget = show(full_view(), "passes")
+    first, second = replies(
+        widget,
+        {"type": "diff", "request": "a", "index": 3},
+        {"type": "search", "request": "b", "query": "serial"},
+    )
+    assert (first["type"], first["request"], first["value"]["index"]) == ("answer", "a", 3)
+    assert [hit["index"] for hit in second["value"]["hits"]] == [2, 3, 4, 5]
+
+
+def test_a_bad_request_is_answered_with_its_error() -> None:
+    widget = show(full_view(), "passes")
+    assert replies(widget, {"type": "diff", "request": "a", "index": 99}) == [
+        {"type": "answer", "request": "a", "error": "there is no pass 99: the record has 5"}
+    ]
+    assert replies(widget, {"type": "unknown"}, "text", None) == []
+    assert "error" in replies(widget, {"type": "diff", "request": "a"})[0]
+
+
+def test_code_travels_on_request() -> None:
+    answer = replies(show(full_view()), {"type": "code", "request": 1})[0]
+    assert answer["value"]["text"].startswith("define void @mm")
+
+
+def test_choosing_a_thread_brings_its_elements() -> None:
+    widget = show(full_view(), "layouts:C_local")
+    widget.selected_thread = 5
+    assert widget.thread_elements[:4] == [[1, 2], [1, 3], [9, 2], [9, 3]]
+    widget.selected_thread = -1
+    assert widget.thread_elements == []
+
+
+def test_choosing_a_buffer_replaces_the_tables_and_the_selection() -> None:
+    widget = show(full_view(), "layouts")
+    widget.selected_thread, widget.selected_element = 7, [0, 7]
+    widget.layout_name = "versions"
+    assert widget.layout_data["name"] == "versions"
+    assert (widget.selected_thread, widget.selected_element) == (-1, [])
+    widget.layout_lead = [2]
+    assert widget.layout_data["lead"] == [2]
+    widget.layout_name = "nowhere"
+    assert widget.layout_data["name"] == "versions"
+
+
+def test_an_element_is_located_on_request() -> None:
+    message = {"type": "locate", "request": 1, "name": "C_local", "index": [1, 2]}
+    assert replies(show(full_view(), "layouts"), message)[0]["value"] == {
+        "threads": [5],
+        "slot": 0,
+    }
+
+
+def test_a_displayed_card_sends_less_than_a_megabyte() -> None:
+    record = compile_record(code="x" * 5_000_000)
+    state = show(full_view()).get_state() | show(kernel_view(record=record)).get_state()
+    assert sum(len(str(value)) for value in state.values()) < 300_000
+
+
+def test_the_browsers_files_are_small_and_fetch_nothing() -> None:
+    files = sorted(STATIC_FILES.iterdir())
+    assert {path.suffix for path in files} == {".js", ".css"}
+    for path in files:
+        text = read_static(path.name)
+        assert len(text.encode()) < 40_000
+        assert not re.search(r"^\s*(import|export)\b|import\(", text, re.MULTILINE)
+        assert not re.search(r"\b(fetch|XMLHttpRequest|WebSocket|innerHTML|eval)\b", text)
+        assert "://" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.mark.parametrize("view", sorted(PARTS))
+def test_a_module_declares_each_name_once_and_exports_its_view(view: str) -> None:
+    names = re.findall(r"^(?:const|let|function|class) (\w+)", script(view), re.MULTILINE)
+    assert len(names) == len(set(names))
+    assert f"render_{view}" in names
+    assert module(view).endswith(f"export default {{ render: render_{view} }};\n")
+    assert stylesheet(view).count("{") == stylesheet(view).count("}")
+
+
+def test_a_saved_page_is_one_file_without_a_network(tmp_path: Path) -> None:
+    path = save_html(full_view(), tmp_path / "mm.html")
+    assert path.is_absolute()
+    text = path.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    assert not re.search(r"(?:src|href)=\"(?!data:)", text)
+    assert "://" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_saved_page_keeps_a_users_text_as_data() -> None:
+    evil = "</script><script>alert(1)</script><!-- \u2028"
+    record = compile_record(name=evil, source=evil, code=evil, warnings=(Note(evil),))
+    page = page_html(kernel_view(record=record, layouts=LAYOUTS))
+    assert page.count("<script") == 1
+    assert page.count("</script>") == 1
+    assert "<!--" not in page
+    assert "\u2028" not in page.split("<script")[1]
+
+
+def test_a_saved_page_answers_for_every_pass() -> None:
+    page = page_html(full_view())
+    found = re.search(r"new SavedModel\((\{.*\}), (\{.*\})\);\n", page)
+    assert found is not None
+    answers = json.loads(found.group(2))
+    assert [diff["index"] for diff in answers["diffs"]] == list(range(6))
+    assert sorted(answers["layouts"]["versions"]) == ["0", "1", "2"]

@@ -1,0 +1,174 @@
+"""Layouts and fragments as grids, selections and pictures."""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b64decode
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.viz.sample import LAYOUTS, block_fragment
+from tests.viz.sanitiser import problems
+from tileworkbench.compiler.layout import Fragment, Layout
+from tileworkbench.viz.model.layout import (
+    elements_of,
+    layout_html,
+    layout_line,
+    layout_model,
+    layout_section,
+    locate,
+)
+from tileworkbench.viz.model.palette import CATEGORIES, EMPTY, category_colours, sequence_colours
+from tileworkbench.viz.model.png import encode_png
+from tileworkbench.viz.model.view import BufferLayout
+
+ATOM = Fragment((16, 8), lambda i, j: (4 * (i % 8) + j // 2, i // 8 * 2 + j % 2))
+REPLICATED = Fragment((4, 4), lambda i, j, rep: (rep * 4 + i, j), replicate=2)
+
+
+def unpack(packed: dict[str, Any], model: dict[str, Any]) -> np.ndarray:
+    """The grid that a browser would read."""
+    values = np.frombuffer(packed["data"], f"<{packed['type']}")
+    return values.reshape(model["rows"], model["columns"])
+
+
+def test_fragment_model_holds_threads_and_slots() -> None:
+    model = layout_model(BufferLayout("c", ATOM, "fragment"))
+    assert {key: model[key] for key in ("kind", "rows", "columns", "threads", "slots")} == {
+        "kind": "fragment",
+        "rows": 16,
+        "columns": 8,
+        "threads": 32,
+        "slots": 4,
+    }
+    owners, slots = unpack(model["owners"][0], model), unpack(model["slot"], model)
+    for i, j in np.ndindex(16, 8):
+        assert owners[i, j] == ATOM.thread_of(i, j)
+        assert slots[i, j] == ATOM.slot_of(i, j)
+
+
+def test_layout_model_holds_addresses() -> None:
+    layout = Layout.swizzled((64, 32), 32, 128)
+    model = layout_model(BufferLayout("a", layout))
+    assert np.array_equal(unpack(model["address"], model), layout.table())
+    assert (model["addresses"], model["element_bytes"]) == (2048, 4)
+
+
+def test_replicas_are_sent_one_by_one_and_full_replication_once() -> None:
+    model = layout_model(BufferLayout("r", REPLICATED))
+    assert len(model["owners"]) == 2
+    assert unpack(model["owners"][1], model)[3, 0] == 7
+    everywhere = layout_model(BufferLayout("e", Fragment.fully_replicated((4, 4), 128)))
+    assert everywhere["everywhere"]
+    assert len(everywhere["owners"]) == 1
+
+
+def test_leading_dimensions_are_sliced() -> None:
+    layout = Layout.row_major((3, 4, 5))
+    model = layout_model(BufferLayout("v", layout), [2])
+    assert model["lead"] == [2]
+    assert unpack(model["address"], model)[0, 0] == 40
+    assert layout_model(BufferLayout("v", layout), [99])["lead"] == [2]
+    assert layout_model(BufferLayout("v", layout))["lead"] == [0]
+
+
+def test_one_dimension_is_wrapped_and_its_end_marked_empty() -> None:
+    model = layout_model(BufferLayout("x", Layout.row_major((40,))))
+    assert (model["rows"], model["columns"], model["wrapped"]) == (2, 32, True)
+    grid = unpack(model["address"], model)
+    assert model["address"]["empty"] == 255
+    assert grid.reshape(-1).tolist() == [*range(40), *[255] * 24]
+
+
+@pytest.mark.parametrize(("size", "kind"), [(16, "u1"), (17, "u2"), (256, "u2"), (257, "i4")])
+def test_tables_take_the_smallest_type(size: int, kind: str) -> None:
+    model = layout_model(BufferLayout("a", Layout.row_major((size, size))))
+    assert model["address"]["type"] == kind
+    assert unpack(model["address"], model)[-1, -1] == size * size - 1
+
+
+def test_a_128x128_slice_is_small() -> None:
+    model = layout_model(BufferLayout("c", block_fragment().repeat((2, 2), on_thread=True)))
+    assert sum(len(packed["data"]) for packed in (*model["owners"], model["slot"])) <= 3 * 2**14
+
+
+def test_elements_of_a_thread_come_slot_by_slot() -> None:
+    assert elements_of(ATOM, 5) == [[1, 2], [1, 3], [9, 2], [9, 3]]
+    assert elements_of(ATOM, 99) == []
+    assert elements_of(Layout.row_major((4, 4)), 6) == [[1, 2]]
+    assert elements_of(Layout.padded((4, 4), 5), 4) == []
+
+
+def test_locate() -> None:
+    assert locate(REPLICATED, (3, 1)) == {"threads": [3, 7], "slot": 1}
+    assert locate(Layout.padded((4, 4), 5), (1, 2)) == {"address": 7}
+
+
+def test_plain_lines() -> None:
+    assert layout_line("C_local", ATOM) == (
+        "<Fragment C_local 16x8 | 32 threads x 4 slots, bijective>"
+    )
+    assert layout_line("", Layout.padded((4, 4), 5)) == ("<Layout 4x4 | 4 contiguous, injective>")
+    assert layout_line("r", REPLICATED).endswith("8 threads x 4 slots, 2 copies, bijective>")
+
+
+def test_html_is_safe_and_deterministic() -> None:
+    page = layout_html(ATOM, "<script>")
+    assert problems(page) == []
+    assert page == layout_html(ATOM, "<script>")
+    assert "<script" not in page
+
+
+def test_a_section_names_what_it_has_no_room_for() -> None:
+    page = layout_section(LAYOUTS, 4000)
+    assert len(page) < 6000
+    assert "Not drawn here: C_local" in page
+    assert problems(page) == []
+
+
+def test_png_bytes_are_these() -> None:
+    pixels = np.zeros((2, 2, 3), np.uint8)
+    pixels[0, 1] = (255, 128, 0)
+    image = encode_png(pixels)
+    assert image == encode_png(pixels.copy())
+    assert image[:8] == b"\x89PNG\r\n\x1a\n"
+    assert image[12:29] == b"IHDR\0\0\0\x02\0\0\0\x02\x08\x02\0\0\0"
+    size = int.from_bytes(image[33:37], "big")
+    rows = zlib.decompress(image[41 : 41 + size])
+    assert rows == b"\0\0\0\0\xff\x80\0" + b"\0" * 7
+
+
+def test_png_refuses_other_arrays() -> None:
+    with pytest.raises(ValueError) as caught:
+        encode_png(np.zeros((2, 2, 4), np.uint8))
+    assert str(caught.value) == "an image is uint8 (height, width, 3), not uint8 (2, 2, 4)"
+
+
+def test_a_picture_can_be_decoded_from_the_page() -> None:
+    address = layout_html(ATOM).split('src="data:image/png;base64,')[1].split('"')[0]
+    assert b64decode(address)[:4] == b"\x89PNG"
+
+
+def test_palettes() -> None:
+    values = np.array([[0, 7], [8, -1]])
+    colours = category_colours(values)
+    assert tuple(colours[0, 0]) == CATEGORIES[0]
+    assert tuple(colours[1, 1]) == EMPTY
+    assert (colours[1, 0] > colours[0, 0]).all()  # the next group of eight is lighter
+    assert (sequence_colours(values, 8)[0, 0] != sequence_colours(values, 8)[1, 0]).any()
+
+
+def test_dark_text_is_readable_on_every_colour() -> None:
+    """Contrast of at least 4.5 to 1 against #141414 (WCAG 2.1, 1.4.3)."""
+
+    def luminance(colour: np.ndarray) -> float:
+        share = np.asarray(colour, float) / 255
+        linear = np.where(share <= 0.03928, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    every = [*category_colours(np.arange(32)), *sequence_colours(np.arange(32), 31)]
+    text = luminance(np.array([20, 20, 20]))
+    worst = min((luminance(colour) + 0.05) / (text + 0.05) for colour in every)
+    assert worst >= 4.5

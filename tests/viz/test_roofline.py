@@ -1,0 +1,160 @@
+"""Verdicts, drawing and figure of the roofline."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.viz.sample import MACHINE, POINT
+from tests.viz.sanitiser import problems
+from tileworkbench.viz.model.roofline import Ceiling, Machine, Point, format_rate, judge
+from tileworkbench.viz.model.roofline_svg import THEMED, roofline_svg
+from tileworkbench.viz.model.roofline_view import (
+    ceiling_table,
+    roofline_html,
+    roofline_line,
+    roofline_model,
+)
+
+SIMPLE = Machine("m", (Ceiling("DRAM", 10.0, "GB/s", 1), Ceiling("float32", 100.0, "GFLOP/s", 1)))
+
+
+def point(intensity: float, gflops: float, **changes: object) -> Point:
+    """A point of one microsecond at a place of the plot."""
+    flops = gflops * 1e3
+    return replace(Point("k", flops, flops / intensity, 1.0, "float32", "DRAM"), **changes)  # type: ignore[arg-type]
+
+
+def test_rates_of_a_point() -> None:
+    assert point(2.0, 15.0).gflops == pytest.approx(15.0)
+    assert point(2.0, 15.0).gbytes == pytest.approx(7.5)
+    assert point(2.0, 15.0).intensity == pytest.approx(2.0)
+
+
+def test_left_of_the_ridge_memory_bounds() -> None:
+    verdict = judge(point(2.0, 15.0), SIMPLE)
+    assert (verdict.bound, verdict.attainable, verdict.fraction) == ("memory", 20.0, 0.75)
+    assert verdict.sentence == (
+        "Bound by memory: at 2 FLOP/B it is left of the ridge at 10, and reaches 75 % of the "
+        "20 GFLOP/s that the DRAM bandwidth allows."
+    )
+    assert verdict.next_step == (
+        "Get closer to the DRAM roof: contiguous accesses, wider vectors and more blocks than "
+        "threads."
+    )
+
+
+def test_right_of_the_ridge_compute_bounds() -> None:
+    verdict = judge(point(50.0, 90.0), SIMPLE)
+    assert (verdict.bound, verdict.attainable) == ("compute", 100.0)
+    assert verdict.sentence == (
+        "Bound by compute: at 50 FLOP/B it is right of the ridge at 10, and reaches 90 % of the "
+        "100 GFLOP/s that the float32 peak allows."
+    )
+    assert verdict.next_step.startswith("Close to the peak")
+
+
+@pytest.mark.parametrize(
+    ("intensity", "gflops", "start"),
+    [(50.0, 60.0, "Feed the arithmetic"), (50.0, 5.0, "Far below"), (1.0, 9.0, "DRAM traffic")],
+)
+def test_advice_depends_on_place_and_distance(intensity: float, gflops: float, start: str) -> None:
+    assert judge(point(intensity, gflops), SIMPLE).next_step.startswith(start)
+
+
+def test_a_point_above_its_roof_is_our_error() -> None:
+    assert not judge(point(2.0, 20.9), SIMPLE).wrong
+    verdict = judge(point(2.0, 22.0), SIMPLE)
+    assert verdict.wrong
+    assert verdict.sentence == (
+        "This point lies 10 % above its roof, which is impossible: a count of FLOPs or bytes, the "
+        "time or a ceiling is wrong. This is an error of tileworkbench."
+    )
+    assert roofline_model([point(2.0, 22.0)], SIMPLE)["points"][0]["wrong"]
+    assert "color:#d3302f" in roofline_html([point(2.0, 22.0)], SIMPLE)
+
+
+def test_a_kernel_without_arithmetic_is_held_against_bandwidth() -> None:
+    verdict = judge(Point("copy", 0.0, 9e3, 1.0, "float32", "DRAM"), SIMPLE)
+    assert (verdict.bound, verdict.unit, verdict.fraction) == ("memory", "GB/s", 0.9)
+    assert verdict.sentence == (
+        "Bound by memory: it does no floating-point work, and reaches 90 % of the 10 GB/s of DRAM "
+        "bandwidth."
+    )
+    assert "<circle" not in roofline_svg([Point("c", 0.0, 9e3, 1.0, "float32", "DRAM")], SIMPLE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [({"level": "L9"}, "bandwidth of 'L9'"), ({"dtype": "int8"}, "'int8' peak")],
+)
+def test_a_missing_ceiling_is_named(changes: dict[str, str], missing: str) -> None:
+    verdict = judge(point(2.0, 15.0, **changes), SIMPLE)
+    assert verdict.bound == "unknown"
+    assert verdict.sentence == (
+        f"The {missing} has not been measured on this machine, so no roof is known."
+    )
+
+
+def test_ceilings_are_found_by_number_of_threads() -> None:
+    peak = {n: MACHINE.find("float32", "GFLOP/s", n) for n in (0, 1, 2, 64)}
+    assert [found and found.threads for found in peak.values()] == [2, 1, 2, 2]
+    assert judge(replace(POINT, threads=1), MACHINE).attainable == pytest.approx(110.0)
+
+
+def test_drawing_is_well_formed_and_escaped() -> None:
+    evil = "</svg><script>&\"'"
+    svg = roofline_svg([replace(POINT, name=evil)], replace(MACHINE, name=evil), THEMED)
+    root = ElementTree.fromstring(svg)
+    spaces = "{http://www.w3.org/2000/svg}"
+    assert root.tag == f"{spaces}svg"
+    assert [node.get("data-point") for node in root.iter(f"{spaces}circle")] == [evil]
+    titles = [node.text for node in root.iter(f"{spaces}title")]
+    assert sum("GB/s" in (title or "") for title in titles) == 8
+    assert svg == roofline_svg([replace(POINT, name=evil)], replace(MACHINE, name=evil), THEMED)
+
+
+@pytest.mark.parametrize("points", [[], [POINT], [point(1e-4, 1e-3), point(1e5, 99.0)]])
+@pytest.mark.parametrize("machine", [MACHINE, SIMPLE, Machine("nothing", ())])
+def test_everything_stays_inside_the_drawing(points: list[Point], machine: Machine) -> None:
+    root = ElementTree.fromstring(roofline_svg(points, machine))
+    for node in root.iter():
+        for name, limit in (("cx", 680), ("x1", 680), ("x2", 680), ("cy", 400), ("y1", 400)):
+            assert -1 <= float(node.get(name, "0")) <= limit + 1
+
+
+def test_ceiling_table() -> None:
+    table = ceiling_table(MACHINE)
+    assert table["columns"] == ["1 thread", "2 threads"]
+    assert table["rows"][3] == {"name": "DRAM", "values": ["14 GB/s", "25.2 GB/s"]}
+
+
+def test_static_view_is_safe_and_its_text_holds_no_measurement() -> None:
+    assert problems(roofline_html([POINT], MACHINE)) == []
+    assert roofline_line([POINT, POINT]) == "<Roofline mm>"
+    assert roofline_line([]) == "<Roofline without points>"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(51.2, "51.2 GFLOP/s"), (1300.0, "1.3 TFLOP/s"), (0.64, "640 MFLOP/s")]
+)
+def test_rates(value: float, text: str) -> None:
+    assert format_rate(value, "GFLOP/s") == text
+
+
+def test_figure_is_drawn_without_pyplot() -> None:
+    code = (
+        "import sys; from tests.viz.sample import MACHINE, POINT\n"
+        "from tileworkbench.viz.widgets.figure import roofline_figure\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "figure = roofline_figure([POINT], MACHINE)\n"
+        "print(len(figure.axes[0].lines), 'matplotlib.pyplot' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "13 False"), done.stderr
