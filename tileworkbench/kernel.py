@@ -289,10 +289,10 @@ class Kernel:
         if not roofline or self._bench is None:
             return made
         from tileworkbench.bench.ceilings import machine
-        from tileworkbench.bench.roofline import kernel_point
+        from tileworkbench.bench.roofline import result_point
 
         measured = machine()
-        return replace(made, machine=measured, points=(kernel_point(self, self._bench, measured),))
+        return replace(made, machine=measured, points=(result_point(self._bench, measured),))
 
     def show(self, view: str | None = None) -> Any:
         """The widget of one view: card, source, passes, layouts, code or roofline."""

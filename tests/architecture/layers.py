@@ -65,9 +65,9 @@ RULES: Mapping[str, Rule] = {
     "language": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, "compiler.driver")),
     "kernels": Rule(_BELOW_VIEWS),
     # 4: measuring, and records turned into what views show
-    "bench": Rule(_BELOW_VIEWS, eager=("numpy",), lazy=("platformdirs", "torch")),
+    "bench": Rule((*_BELOW_VIEWS, "viz.model"), eager=("numpy",), lazy=("platformdirs", "torch")),
     "viz": Rule(),
-    "viz.model": Rule((*_BELOW_VIEWS, "bench"), eager=("numpy",)),
+    "viz.model": Rule(_BELOW_VIEWS, eager=("numpy",)),
     # 5: Jupyter
     "viz.widgets": Rule(
         (*_BELOW_VIEWS, "bench", "viz.model"), eager=("numpy", *_JUPYTER), lazy=("matplotlib",)

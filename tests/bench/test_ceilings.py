@@ -1,0 +1,268 @@
+"""The machine's ceilings: how they follow from runs, and how they are kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tileworkbench.bench import ceilings
+from tileworkbench.bench.ceilings import (
+    LEVELS,
+    TYPES,
+    Rate,
+    best_rate,
+    machine,
+    machine_from_json,
+    machine_key,
+    machine_to_json,
+    to_ceilings,
+)
+from tileworkbench.compiler.runtime import host
+from tileworkbench.compiler.runtime.cache import default_cache
+from tileworkbench.compiler.runtime.host import CacheSizes
+from tileworkbench.compiler.runtime.threads import set_num_threads
+from tileworkbench.viz.model.roofline import Ceiling, Machine
+
+MS = 1_000_000
+SAMPLE = Machine(
+    "Test, 2 cores",
+    (Ceiling("L1", 400.5, "GB/s", 1), Ceiling("float32", 250.25, "GFLOP/s", 2)),
+    "by hand",
+)
+
+
+@pytest.fixture
+def measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[bool]]:
+    """An empty cache, and a measurement that returns `SAMPLE`; the list has an entry for each.
+
+    A test may put into the list beforehand whether measurements are undisturbed.
+    """
+    done: list[bool] = []
+
+    def fake() -> tuple[Machine, bool]:
+        done.append(True)
+        return SAMPLE, done[0]
+
+    monkeypatch.setenv("TILEWORKBENCH_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("TILEWORKBENCH_DISABLE_CACHE", raising=False)
+    monkeypatch.setattr(ceilings, "_measure_machine", fake)
+    monkeypatch.setattr(ceilings, "_known", {})
+    yield done
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a new process knows."""
+    monkeypatch.setattr(ceilings, "_known", {})
+
+
+def test_json_round_trip() -> None:
+    assert machine_from_json(machine_to_json(SAMPLE)) == SAMPLE
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"schema": 0}, "schema 0 is not 1"),
+        ({"ceilings": [{"name": "L1"}]}, "this is not a measured machine: KeyError('value')"),
+        ({"ceilings": 3}, "this is not a measured machine: TypeError"),
+        ({"note": None, "ceilings": [[]]}, "this is not a measured machine: TypeError"),
+    ],
+)
+def test_json_that_is_something_else(change: dict[str, object], reason: str) -> None:
+    text = json.dumps({**json.loads(machine_to_json(SAMPLE)), **change})
+    with pytest.raises(ValueError) as caught:
+        machine_from_json(text)
+    assert str(caught.value).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"value": "400"},
+        {"value": -1.0},
+        {"value": float("nan")},
+        {"unit": "MB/s"},
+        {"threads": "2"},
+    ],
+)
+def test_json_with_a_bad_ceiling(change: dict[str, object]) -> None:
+    data = json.loads(machine_to_json(SAMPLE))
+    data["ceilings"][0] |= change
+    with pytest.raises(ValueError, match="ceiling"):
+        machine_from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": 1}'])
+def test_text_that_is_no_machine(text: str) -> None:
+    with pytest.raises(ValueError):
+        machine_from_json(text)
+
+
+def test_a_machine_is_measured_once(
+    measurements: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert machine() is machine()
+    forget(monkeypatch)
+    assert machine() == SAMPLE
+    assert len(measurements) == 1
+
+
+def test_measure_does_it_again(measurements: list[bool]) -> None:
+    machine()
+    machine(measure=True)
+    assert len(measurements) == 2
+
+
+def test_a_corrupt_entry_is_measured_anew(
+    measurements: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine()
+    (entry,) = tmp_path.iterdir()
+    entry.write_bytes(entry.read_bytes()[:-3])
+    forget(monkeypatch)
+    assert machine() == SAMPLE
+    assert len(measurements) == 2
+    forget(monkeypatch)
+    machine()
+    assert len(measurements) == 2
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"{}", b'{"schema": 99}'])
+def test_an_entry_of_another_version_is_measured_anew(
+    measurements: list[bool], content: bytes
+) -> None:
+    assert default_cache().put(machine_key(), content)
+    assert machine() == SAMPLE
+    assert len(measurements) == 1
+
+
+def test_a_disturbed_measurement_is_for_this_process_only(
+    measurements: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measurements.append(False)
+    assert machine() is machine()
+    assert list(tmp_path.iterdir()) == []
+    forget(monkeypatch)
+    machine()
+    assert len(measurements) == 3  # the entry of the test and two measurements
+
+
+def test_without_a_cache_it_is_measured_per_process(
+    measurements: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWORKBENCH_DISABLE_CACHE", "1")
+    machine()
+    forget(monkeypatch)
+    machine()
+    assert len(measurements) == 2
+
+
+def test_key_follows_what_the_ceilings_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {machine_key()}
+    for name, value in [
+        ("cpu_name", "other"),
+        ("cpu_feature_string", "+none"),
+        ("llvm_version", "llvmlite 0"),
+        ("machine_name", "Other"),
+        ("core_count", 1023),
+        ("cache_sizes", CacheSizes(1, 2, 3)),
+    ]:
+        with monkeypatch.context() as patch:
+            patch.setattr(host, name, lambda value=value: value)
+            keys.add(machine_key())
+    set_num_threads(1023)
+    keys.add(machine_key())
+    set_num_threads(None)
+    assert len(keys) == 8
+    assert machine_key() in keys
+
+
+def test_all_threads_are_never_below_one() -> None:
+    found = to_ceilings("DRAM", [Rate(50.0, True), Rate(40.0, True)], [1, 2])
+    assert found == [Ceiling("DRAM", 50.0, "GB/s", 1), Ceiling("DRAM", 50.0, "GB/s", 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("float32", 400.0), ("L1", 400.0), ("L2", 400.0), ("L3", 130.0), ("DRAM", 130.0)],
+)
+def test_what_a_core_has_of_its_own_is_multiplied_when_cores_were_missing(
+    name: str, expected: float
+) -> None:
+    found = to_ceilings(name, [Rate(100.0, True), Rate(130.0, False)], [1, 4])
+    assert [ceiling.value for ceiling in found] == [100.0, expected]
+    assert found[0].unit == ("GFLOP/s" if name == "float32" else "GB/s")
+
+
+def test_a_measured_rate_is_not_multiplied() -> None:
+    found = to_ceilings("float32", [Rate(100.0, True), Rate(130.0, True)], [1, 4])
+    assert found[1].value == 130.0
+
+
+class Runs:
+    """A run whose repetitions take these nanoseconds each in turn, the last one for ever."""
+
+    def __init__(self, *costs: int, used: float = 1.0) -> None:
+        self.costs, self.used, self.repeats = list(costs), used, list[int]()
+
+    def __call__(self, repeats: int) -> tuple[int, int]:
+        self.repeats.append(repeats)
+        cost = self.costs.pop(0) if len(self.costs) > 1 else self.costs[0]
+        return repeats * cost, int(repeats * cost * self.used)
+
+
+def test_rate_is_work_over_the_fastest_run() -> None:
+    slow, fast = 20 * MS, 10 * MS
+    assert best_rate(Runs(slow, slow, fast, slow), 5 * MS, 1) == Rate(0.5, True)
+
+
+def test_runs_are_made_long_enough() -> None:
+    runs = Runs(1000)
+    assert best_rate(runs, 3000, 1) == Rate(3.0, True)
+    assert runs.repeats[-1] * 1000 >= 4 * MS
+    assert runs.repeats[:4] == [1, 10, 100, 1000]
+
+
+def test_runs_go_on_while_they_become_faster() -> None:
+    runs = Runs(*(MS * cost for cost in (10, 10, 10, 9, 10, 10, 8, 10)))
+    assert best_rate(runs, 8 * MS, 1).value == 1.0
+    assert len(runs.repeats) == 7 + 5
+
+
+def test_runs_without_all_cores_are_told_apart_and_end() -> None:
+    runs = Runs(10 * MS, used=1.0)
+    assert best_rate(runs, 10 * MS, 2) == Rate(1.0, False)
+    assert len(runs.repeats) == 1 + 20  # a fifth of a second
+    assert best_rate(Runs(10 * MS, used=1.9), 10 * MS, 2).undisturbed
+
+
+def test_working_sets_fit_their_level() -> None:
+    caches = CacheSizes(48 << 10, 1 << 20, 32 << 20)
+    sets = ceilings._working_sets(caches, 2)
+    assert sets == {"L1": 24 << 10, "L2": 512 << 10, "L3": 4 << 20, "DRAM": 64 << 20}
+
+
+def test_a_small_shared_cache_is_left_out() -> None:
+    caches = CacheSizes(32 << 10, 2 << 20, 16 << 20)
+    assert list(ceilings._working_sets(caches, 8)) == ["L1", "L2", "DRAM"]
+    assert list(ceilings._working_sets(CacheSizes(32 << 10, 1 << 20, 0), 1)) == ["L1", "L2", "DRAM"]
+
+
+def test_a_real_measurement_has_every_level_and_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Short: what it says of this machine does not matter here.
+    monkeypatch.setattr(ceilings, "_RUN_NS", 20_000)
+    monkeypatch.setattr(ceilings, "_PATIENCE_NS", 200_000)
+    monkeypatch.setattr(ceilings, "_SMALLEST_MEMORY_SET", 1 << 20)
+    monkeypatch.setattr(ceilings, "_LARGEST_MEMORY_SET", 1 << 20)
+    found = ceilings.measure_machine()
+    names = {ceiling.name for ceiling in found.ceilings}
+    assert names | {"L3"} == {*LEVELS, *TYPES}
+    assert all(ceiling.value > 0 for ceiling in found.ceilings)
+    assert found.name == host.machine_name()
+    values = {(c.name, c.threads): c.value for c in found.ceilings}
+    assert values["bfloat16", 1] == values["float16", 1] == values["float32", 1]
+    assert "float16 and bfloat16 are computed in float32" in found.note
+    assert machine_from_json(machine_to_json(found)) == found

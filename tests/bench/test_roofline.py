@@ -1,0 +1,107 @@
+"""From a measurement to a point under the roofs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tileworkbench.bench import roofline
+from tileworkbench.bench.roofline import home_level, judge_result, result_point, roofline_points
+from tileworkbench.bench.timing import BenchResult
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.runtime import host
+from tileworkbench.compiler.runtime.host import CacheSizes
+from tileworkbench.viz.model.roofline import Ceiling, Machine, Point
+
+KIB, MIB = 1 << 10, 1 << 20
+MACHINE = Machine(
+    "Test",
+    (
+        *(Ceiling("L1", 500.0 * n, "GB/s", n) for n in (1, 2)),
+        *(Ceiling("L2", 250.0 * n, "GB/s", n) for n in (1, 2)),
+        Ceiling("L3", 100.0, "GB/s", 1),
+        Ceiling("DRAM", 50.0, "GB/s", 2),
+        *(Ceiling("float32", 200.0 * n, "GFLOP/s", n) for n in (1, 2)),
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = CacheSizes(32 * KIB, MIB, 16 * MIB)
+    monkeypatch.setattr(host, "cache_sizes", lambda: sizes)
+
+
+def result(**changes: Any) -> BenchResult:
+    given = {"flops": 2e9, "bytes_": 12.0 * MIB, "dtype": "float32", "threads": 2, **changes}
+    return BenchResult("mm", (10.0, 12.0, 11.0), **given)
+
+
+def test_a_point_has_the_median_and_the_counts_of_a_call() -> None:
+    expected = Point("mm", 2e9, 12.0 * MIB, 11_000.0, "float32", "L3", 2)
+    assert result_point(result(), MACHINE) == expected
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "threads", "level"),
+    [
+        (64 * KIB, 1, "L1"),
+        (64 * KIB + 1, 1, "L2"),
+        (128 * KIB, 2, "L1"),
+        (2 * MIB, 1, "L2"),
+        (2 * MIB + 1, 1, "L3"),
+        (4 * MIB, 2, "L2"),
+        (32 * MIB, 2, "L3"),
+        (32 * MIB + 1, 2, "DRAM"),
+        (0, 1, "L1"),
+    ],
+)
+def test_home_level(bytes_: int, threads: int, level: str) -> None:
+    assert home_level(bytes_, threads, MACHINE) == level
+
+
+def test_a_level_that_was_not_measured_is_passed_over() -> None:
+    without = Machine("Test", tuple(c for c in MACHINE.ceilings if c.name != "L3"))
+    assert home_level(16 * MIB, 1, without) == "DRAM"
+
+
+def test_verdict_of_a_result() -> None:
+    verdict = judge_result(result(), MACHINE)
+    assert (verdict.bound, verdict.attainable, verdict.wrong) == ("compute", 400.0, False)
+    assert verdict.fraction == pytest.approx(2e9 / 11e-3 / 400e9)
+
+
+@pytest.mark.parametrize(("part", "wrong"), [(1.04, False), (1.06, True)])
+def test_a_point_above_its_roof_is_our_error(part: float, wrong: bool) -> None:
+    assert judge_result(result(flops=part * 400e9 * 11e-3), MACHINE).wrong is wrong
+
+
+def test_fraction_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tileworkbench.bench.ceilings.machine", lambda: MACHINE)
+    assert result(flops=0.5 * 400e9 * 11e-3).fraction == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("missing", ["flops", "bytes_"])
+def test_unknown_counts(missing: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        result_point(result(**{missing: float("nan")}), MACHINE)
+    assert caught.value.message == "the operations and bytes of 'mm' are not known"
+
+
+def kernel(name: str, *points: Point) -> Any:
+    return SimpleNamespace(name=name, view=lambda roofline: SimpleNamespace(points=points))
+
+
+def test_points_of_several_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roofline, "machine", lambda: MACHINE)
+    first, second = result_point(result(), MACHINE), result_point(result(flops=1.0), MACHINE)
+    assert roofline_points([kernel("a", first), kernel("b", second)]) == (MACHINE, (first, second))
+
+
+def test_a_kernel_that_was_not_measured() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        roofline_points([kernel("a")])
+    assert caught.value.message == "'a' has not been measured"
+    assert caught.value.hint == "call its .bench(...) first"

@@ -1,0 +1,105 @@
+"""Measuring one compiled kernel, with the operations and bytes of the call beside the time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from tileworkbench.bench.timing import BenchResult, measure
+from tileworkbench.compiler.analysis.cost import count_work
+from tileworkbench.compiler.analysis.evaluate import evaluate
+from tileworkbench.compiler.ir.build import const, const_int
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.program import Param, Program
+from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
+from tileworkbench.compiler.ir.tile import Gemm
+from tileworkbench.compiler.ir.types import DType
+
+
+class BenchableKernel(Protocol):
+    """A compiled kernel: its program, and a call."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def program(self) -> Program: ...
+    def __call__(self, *args: Any) -> Any: ...
+
+
+def bench_kernel(kernel: BenchableKernel, args: Sequence[Any], rounds: int = 0) -> BenchResult:
+    """Time `kernel(*args)`: the median of `rounds` calls (0: as many as a fifth of a second takes).
+
+    A call includes its argument checks and the allocation of outputs. After Ctrl-C the result has
+    the calls made so far.
+    """
+    result = measure({kernel.name: lambda: kernel(*args)}, rounds)[kernel.name]
+    program = specialize(kernel.program, args)
+    work = count_work(program)
+    return replace(
+        result,
+        flops=work.flops.value,
+        bytes_=work.bytes_.value,
+        dtype=arithmetic_dtype(program),
+    )
+
+
+def specialize(program: Program, args: Sequence[Any]) -> Program:
+    """`program` with the symbols of its tensors' extents replaced by their values in `args`.
+
+    `args` are the arguments of a call that has run: one for each parameter that is no output.
+    """
+    given = [param for param in program.params if not param.output]
+    values: dict[Var, Expr] = {}
+    for param, arg in zip(given, args, strict=True):
+        if isinstance(param.value, Buffer):
+            for extent, number in zip(param.value.shape, arg.shape, strict=True):
+                values |= _solve(extent, int(number))
+    if not values:
+        return program
+    params = tuple(_specialize_parameter(param, values) for param in program.params)
+    symbols = tuple(symbol for symbol in program.symbols if symbol not in values)
+    body = substitute(program.body, values)
+    return replace(program, params=params, symbols=symbols, body=body)
+
+
+def _solve(extent: Expr, number: int) -> dict[Var, Expr]:
+    """The value of the one symbol in which `extent`, equal to `number`, is linear."""
+    found = variables(extent)
+    if len(found) != 1:
+        return {}
+    symbol = found[0]
+    at_zero, at_one = (int(evaluate(extent, {symbol.name: value})) for value in (0, 1))
+    return {symbol: const((number - at_zero) // (at_one - at_zero), symbol.dtype)}
+
+
+def _specialize_parameter(param: Param, values: dict[Var, Expr]) -> Param:
+    if isinstance(param.value, Var):
+        return param
+    return replace(param, value=substitute(param.value, values))
+
+
+def arithmetic_dtype(program: Program) -> str:
+    """The element type whose peak bounds a program: that of the operands of its largest T.gemm.
+
+    Without one it is the type of its largest floating-point tensor, or of the first tensor.
+    """
+    products = [stmt for stmt in statements(program.body) if isinstance(stmt, Gemm)]
+    if products:
+        return _peak(max(products, key=lambda stmt: _elements(stmt.a.extents)).a.buffer.dtype)
+    tensors = [param.value for param in program.params if isinstance(param.value, Buffer)]
+    floats = [buffer for buffer in tensors if str(buffer.dtype).startswith(("float", "bfloat"))]
+    if floats:
+        return _peak(max(floats, key=lambda buffer: _elements(buffer.shape)).dtype)
+    return _peak(tensors[0].dtype) if tensors else ""
+
+
+def _peak(dtype: DType) -> str:
+    """The name of the peak of arithmetic on `dtype`: the cpu computes tfloat32 as float32."""
+    return "float32" if dtype == "tfloat32" else str(dtype)
+
+
+def _elements(extents: Sequence[Expr]) -> float:
+    """Elements of a tile or tensor; infinite where an extent is not a number."""
+    return math.prod(math.inf if (n := const_int(extent)) is None else n for extent in extents)

@@ -1,0 +1,76 @@
+"""Where a measured kernel lies under this machine's roofs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from tileworkbench.bench.ceilings import machine
+from tileworkbench.bench.timing import BenchResult
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.runtime import host
+from tileworkbench.viz.model.roofline import BANDWIDTH, Machine, Point, Verdict, judge
+from tileworkbench.viz.model.view import KernelView
+
+# Up to this many times its size, a cache still serves part of data that is walked again and again.
+_PARTLY_CACHED = 2
+
+
+class Measurable(Protocol):
+    """A kernel that can show where its last measurement lies."""
+
+    @property
+    def name(self) -> str: ...
+    def view(self, roofline: bool = False) -> KernelView: ...
+
+
+def result_point(result: BenchResult, measured: Machine) -> Point:
+    """A measurement as a point: its median, held against the level that its data come from.
+
+    Each call of a measurement finds the data where the call before left it, so the bytes that a
+    call must move at least come from the innermost level that holds them all. Raises
+    `ArgumentError` where operations or bytes are not known.
+    """
+    if math.isnan(result.flops) or math.isnan(result.bytes_):
+        raise ArgumentError(f"the operations and bytes of '{result.name}' are not known")
+    level = home_level(result.bytes_, result.threads, measured)
+    time_us = 1e3 * result.median
+    return Point(
+        result.name, result.flops, result.bytes_, time_us, result.dtype, level, result.threads
+    )
+
+
+def home_level(bytes_: float, threads: int, measured: Machine) -> str:
+    """The innermost measured level that holds `bytes_` bytes of `threads` threads' data.
+
+    Private caches count once per thread. Data somewhat larger than a cache belong to it still: part
+    of them stays there, so the roof of the next level would not hold.
+    """
+    caches = host.cache_sizes()
+    sizes = {"L1": caches.l1 * threads, "L2": caches.l2 * threads, "L3": caches.l3}
+    for level, size in sizes.items():
+        if bytes_ <= _PARTLY_CACHED * size and measured.find(level, BANDWIDTH) is not None:
+            return level
+    return "DRAM"
+
+
+def judge_result(result: BenchResult, measured: Machine) -> Verdict:
+    """What the place of a measurement under the roofs says; see `viz.model.roofline.judge`."""
+    return judge(result_point(result, measured), measured)
+
+
+def roofline_points(kernels: Sequence[Measurable]) -> tuple[Machine, tuple[Point, ...]]:
+    """This machine's ceilings and the points of the kernels' last measurements.
+
+    Raises `ArgumentError` for a kernel that has not been measured.
+    """
+    points: list[Point] = []
+    for kernel in kernels:
+        found = kernel.view(roofline=True).points
+        if not found:
+            raise ArgumentError(
+                f"'{kernel.name}' has not been measured", hint="call its .bench(...) first"
+            )
+        points += found
+    return machine(), tuple(points)

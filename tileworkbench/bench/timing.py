@@ -1,0 +1,282 @@
+"""Times of calls: warm-up, interleaved rounds, medians with quartiles.
+
+Caches stay warm: each callable runs again and again on the same data. What a call costs beyond its
+work (argument checks, the launch) is part of its time.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
+from tileworkbench.compiler.record import RunRecord
+from tileworkbench.compiler.runtime.threads import get_num_threads
+
+Timer = Callable[[], int]
+Statistic = Literal["median", "mean", "min", "max", "all"]
+
+# A sample of short calls is this long, so that reading the timer does not count.
+_SAMPLE_NS = 20_000
+_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 1000
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """What was measured of one callable; times are milliseconds per call.
+
+    Attributes:
+        name: what was called.
+        times: one time per round; each is the mean over `calls` calls in a row.
+        threads: how many threads a launch was allowed.
+        clock_note: the processor's clock while measuring, as text.
+        calls: calls per round.
+        interrupted: Ctrl-C ended the measurement; `times` has the rounds completed before.
+        flops, bytes_, dtype: operations of a call, compulsory bytes of a call, and the element
+            type whose peak bounds it; NaN and "" where unknown.
+    """
+
+    name: str
+    times: tuple[float, ...] = field(repr=False)
+    threads: int = 1
+    clock_note: str = ""
+    calls: int = 1
+    interrupted: bool = False
+    flops: float = math.nan
+    bytes_: float = math.nan
+    dtype: str = ""
+
+    @property
+    def n(self) -> int:
+        """The number of rounds."""
+        return len(self.times)
+
+    @property
+    def median(self) -> float:
+        """Milliseconds."""
+        return self._quantile(0.5)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """The first and third quartile in milliseconds."""
+        return self._quantile(0.25), self._quantile(0.75)
+
+    @property
+    def iqr(self) -> float:
+        """The interquartile range in milliseconds."""
+        first, third = self.quartiles
+        return third - first
+
+    @property
+    def gflops(self) -> float:
+        """GFLOP/s at the median; NaN where the operations are not known."""
+        return self.flops / self.median / 1e6
+
+    @property
+    def gbytes(self) -> float:
+        """GB/s of compulsory traffic at the median; NaN where the bytes are not known."""
+        return self.bytes_ / self.median / 1e6
+
+    @property
+    def fraction(self) -> float:
+        """The part of what this machine could attain that was reached; NaN where not known.
+
+        The first use on a machine measures its ceilings, which takes seconds.
+        """
+        from tileworkbench.bench.ceilings import machine
+        from tileworkbench.bench.roofline import judge_result
+
+        return judge_result(self, machine()).fraction
+
+    @property
+    def record(self) -> RunRecord:
+        """The same as plain data for views."""
+        times_us = tuple(1e3 * value for value in self.times)
+        return RunRecord(
+            self.name, times_us, self.threads, self.clock_note, self.flops, self.bytes_
+        )
+
+    def _quantile(self, part: float) -> float:
+        return float(np.quantile(self.times, part))
+
+    def __str__(self) -> str:
+        first, third = self.quartiles
+        spread = f"quartiles {_milliseconds(first)} and {_milliseconds(third)}"
+        threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
+        parts = [f"{self.name}: {_milliseconds(self.median)} ({spread}, n {self.n}, {threads})"]
+        if self.flops > 0:
+            parts.append(f"{self.gflops:.4g} GFLOP/s")
+        if self.bytes_ > 0:
+            parts.append(f"{self.gbytes:.4g} GB/s")
+        if self.clock_note:
+            parts.append(self.clock_note)
+        if self.interrupted:
+            parts.append("interrupted")
+        return ", ".join(parts)
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.4g} ms" if value >= 0.1 else f"{value * 1e3:.4g} µs"
+
+
+def do_bench(
+    fn: Callable[[], object],
+    warmup: float = 25,
+    rep: float = 100,
+    *,
+    quantiles: Sequence[float] | None = None,
+    return_mode: Statistic = "median",
+    timer: Timer = time.perf_counter_ns,
+) -> Any:
+    """Milliseconds that a call of `fn` takes, after `warmup` ms of calls, from `rep` ms of calls.
+
+    Returns one number chosen by `return_mode` (median, mean, min, max; all: the list of times), or
+    a list with one number for each of `quantiles`. Raises `ArgumentError` for another mode or a
+    quantile outside 0 to 1. Ctrl-C ends it as usual; `measure` keeps what it has.
+    """
+    statistics: dict[str, Callable[[list[float]], Any]] = {
+        **{"median": np.median, "mean": np.mean, "min": min, "max": max, "all": list}
+    }
+    if return_mode not in statistics:
+        raise ArgumentError(
+            f"'{return_mode}' is not a return mode", hint="one of " + ", ".join(statistics)
+        )
+    if any(not 0 <= part <= 1 for part in quantiles or ()):
+        raise ArgumentError(f"quantiles lie between 0 and 1, not {list(quantiles or ())}")
+    plan = _warm_up(fn, warmup, timer)
+    rounds = max(1, math.ceil(rep * 1e6 / plan.sample_ns))
+    with _without_collection():
+        times = [plan.sample(timer) for _ in range(rounds)]
+    if quantiles is not None:
+        return [float(np.quantile(times, part)) for part in quantiles]
+    value = statistics[return_mode](times)
+    return value if return_mode == "all" else float(value)
+
+
+def measure(
+    fns: Mapping[str, Callable[[], object]],
+    rounds: int = 0,
+    *,
+    warmup: float = 25,
+    rep: float = 200,
+    timer: Timer = time.perf_counter_ns,
+    clock: Callable[[], float] | None = None,
+) -> dict[str, BenchResult]:
+    """Time several callables against each other: every round calls each of them once.
+
+    The order is reversed in every other round, so that none always follows the same neighbour.
+    `rounds` 0 means as many as take about `rep` milliseconds per callable (5 to 1000). `clock`
+    returns the processor's clock in GHz (default: measured, see `probes.sample_clock`).
+
+    After Ctrl-C the rounds completed so far are returned, marked `interrupted`; with none
+    completed the interrupt goes on to the caller. Raises `ArgumentError` without callables or for
+    a negative number of rounds.
+    """
+    if not fns:
+        raise ArgumentError("there is nothing to measure")
+    if rounds < 0:
+        raise ArgumentError(f"the number of rounds must not be negative, not {rounds}")
+    plans = {name: _warm_up(fn, warmup, timer) for name, fn in fns.items()}
+    if not rounds:
+        slowest = max(plan.sample_ns for plan in plans.values())
+        rounds = min(_MOST_ROUNDS, max(_FEWEST_ROUNDS, math.ceil(rep * 1e6 / slowest)))
+    clock = clock or _clock_or_nan
+    before = clock()
+    times, interrupted = _run_rounds(plans, rounds, timer)
+    note = _clock_note(before, clock())
+    threads = get_num_threads()
+    return {
+        name: BenchResult(name, tuple(times[name]), threads, note, plan.calls, interrupted)
+        for name, plan in plans.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How one callable is sampled: `calls` calls in a row, about `sample_ns` in all."""
+
+    fn: Callable[[], object]
+    calls: int
+    sample_ns: float
+
+    def sample(self, timer: Timer) -> float:
+        """Milliseconds per call."""
+        fn, start = self.fn, timer()
+        for _ in range(self.calls):
+            fn()
+        return (timer() - start) / self.calls / 1e6
+
+
+def _warm_up(fn: Callable[[], object], warmup: float, timer: Timer) -> _Plan:
+    """Call `fn` for `warmup` ms, twice at least: the first call may compile; the fastest counts."""
+    fn()
+    fastest = math.inf
+    end = timer() + warmup * 1e6
+    while True:
+        start = timer()
+        fn()
+        now = timer()
+        fastest = min(fastest, now - start)
+        if now >= end:
+            break
+    calls = max(1, math.ceil(_SAMPLE_NS / max(fastest, 1)))
+    return _Plan(fn, calls, calls * max(fastest, 1))
+
+
+def _run_rounds(
+    plans: Mapping[str, _Plan], rounds: int, timer: Timer
+) -> tuple[dict[str, list[float]], bool]:
+    """The times of the complete rounds by name, and whether Ctrl-C came before the last."""
+    times: dict[str, list[float]] = {name: [] for name in plans}
+    order = list(plans.items())
+    try:
+        with _without_collection():
+            for _ in range(rounds):
+                found = [(name, plan.sample(timer)) for name, plan in order]
+                for name, value in found:
+                    times[name].append(value)
+                order.reverse()
+    except KeyboardInterrupt:
+        complete = min(map(len, times.values()))
+        if not complete:
+            raise
+        return {name: values[:complete] for name, values in times.items()}, True
+    return times, False
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Garbage collections would fall into one sample or another by chance."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _clock_or_nan() -> float:
+    """The processor's clock in GHz; NaN where no probe can be compiled."""
+    from tileworkbench.bench.probes import sample_clock
+
+    try:
+        return sample_clock()
+    except UnsupportedError:
+        return math.nan
+
+
+def _clock_note(before: float, after: float) -> str:
+    low, high = sorted((before, after))
+    if math.isnan(before) or math.isnan(after):
+        return "clock not known"
+    if high - low < 0.05:
+        return f"clock {(low + high) / 2:.1f} GHz"
+    return f"clock {low:.1f} to {high:.1f} GHz"
