@@ -37,7 +37,8 @@ def _find_form(layout: Layout, group: int) -> PanelForm | None:
         width = 1
         while width < layout.shape[dim] and _place(layout, dim, width) == width * group:
             width += 1
-        if layout == Layout.panels(layout.shape, dim, width, group):
+        # One panel along a dimension is also panels of width 1 along the other: not that one.
+        if width > 1 and layout == Layout.panels(layout.shape, dim, width, group):
             return PanelForm(dim, width, group)
     return None
 
