@@ -379,3 +379,9 @@ def test_generation_is_deterministic() -> None:
     body = "for v in T.vectorized(16):\n    Y[v] = T.exp(X[v]) + T.exp(X[v + 16])\n"
     program, isa = parse(kernel(X_Y, body)), isa_from_features({})
     assert generate(program, isa).text == generate(program, isa).text
+
+
+def test_an_index_bound_by_a_let_stays_contiguous() -> None:
+    body = "for v in T.vectorized(16):\n    at = block * 16 + v\n    Y[at] = X[at + 1]\n"
+    text = generate(parse(kernel(X_Y, body)), isa_from_features({})).text
+    assert "gather" not in text and "scatter" not in text

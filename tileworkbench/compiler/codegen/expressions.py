@@ -9,8 +9,9 @@ from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, 
 from tileworkbench.compiler.codegen.text import EmittedFunction, VectorType
 from tileworkbench.compiler.codegen.vector_math import emit_vector_math
 from tileworkbench.compiler.ir import expr as ir
-from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.build import add, const, const_int, sub
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
+from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.types import BOOL, DType
 
 _HALF = ("float16", "bfloat16")
@@ -45,6 +46,8 @@ class Expressions:
     def __init__(self, emitter: Emitter, functions: dict[str, EmittedFunction]) -> None:
         self.out = emitter
         self.functions = functions
+        # Lets of the current vector loop: an index may be written in them.
+        self.definitions: dict[Var, Expr] = {}
 
     def evaluate(self, expr: Expr) -> Value:
         """The value of `expr`: one lane when it does not depend on the vector loop."""
@@ -443,7 +446,7 @@ class Expressions:
         var = self.out.lane_var
         if var is None or self.evaluate(index).lanes == 1:
             return None
-        base = without(index, var)
+        base = without(substitute(index, self.definitions), var)
         return None if base is None else (base, self.out.lanes)
 
     def _load(self, load: ir.Load) -> Value:
@@ -529,8 +532,6 @@ class Expressions:
 
 def without(index: Expr, var: Var) -> Expr | None:
     """`index - var` when `index` is `var` plus something that does not depend on it, else None."""
-    from tileworkbench.compiler.ir.build import add, const, sub
-
     if index is var:
         return const(0, index.dtype)
     if isinstance(index, ir.Cast) and index.dtype.is_int:

@@ -24,7 +24,7 @@ from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.rewrite import statements, substitute
 from tileworkbench.compiler.ir.types import DType
 
 _INT64 = DType("int64")
@@ -199,6 +199,9 @@ class _KernelWriter:
                     self.stmt(child)
             case st.Let(var, value):
                 level = self.out.level(value)
+                if self.out.lane_var is not None:
+                    known = self.exprs.definitions
+                    known[var] = substitute(value, known)
                 depth = len(self.out.scopes) - 1
                 self.out.bind(var, self.exprs.evaluate(value), depth if level < 0 else level)
             case st.Alloc():
@@ -354,6 +357,7 @@ class _KernelWriter:
             self.out.lanes, self.out.lane_var = lanes, loop.var
             self.stmt(loop.body)
             self.out.lanes, self.out.lane_var = 1, None
+            self.exprs.definitions.clear()
 
     def serial_loop(self, loop: st.For) -> None:
         out = self.out
