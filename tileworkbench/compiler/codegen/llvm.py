@@ -199,7 +199,7 @@ class _KernelWriter:
                     self.stmt(child)
             case st.Let(var, value):
                 level = self.out.level(value)
-                if self.out.lane_var is not None:
+                if self.out.lane_var is not None and level >= 0:
                     known = self.exprs.definitions
                     known[var] = substitute(value, known)
                 depth = len(self.out.scopes) - 1
