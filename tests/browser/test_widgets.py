@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nbformat
 import pytest
@@ -12,8 +13,13 @@ from tests.browser.lab import LabServer, NotebookPage
 from tests.viz.sample import full_view
 from tileworkbench.viz.model.bundle import WIDGET, make_bundle
 from tileworkbench.viz.model.card import card_html
+from tileworkbench.viz.model.page import save_html
 from tileworkbench.viz.model.text import plain_line
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+SECONDS = 10_000  # milliseconds
 SETUP = f"""\
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
@@ -52,6 +58,7 @@ def notebook(
     opened = open_notebook("widgets.ipynb")
     opened.run_all()
     assert opened.cell_errors() == []
+    opened.page.set_default_timeout(2 * SECONDS)
     yield opened
     assert opened.errors == []
     assert opened.outside == []
@@ -83,7 +90,8 @@ def check_card(notebook: NotebookPage) -> None:
 def check_passes(notebook: NotebookPage) -> None:
     view = notebook.output(PASSES).locator(".tw-passes")
     view.locator(".tw-diff .tw-added, .tw-diff .tw-removed").first.wait_for()
-    view.focus()
+    view.locator(".tw-about").click()
+    assert active_cell(notebook) == PASSES
     view.press("j")
     view.and_(notebook.page.locator("[data-shown='3']")).wait_for()  # a difference, on request
     assert "lower_copy" in view.locator(".tw-about").inner_text()
@@ -100,8 +108,13 @@ def check_passes(notebook: NotebookPage) -> None:
     view.locator(".tw-help").wait_for(state="hidden")
     view.locator(".tw-check input").check()
     assert view.locator(".tw-pass").count() == 4
-    # JupyterLab's own j did not move to another cell.
-    assert notebook.cell(PASSES).get_attribute("class") is not None
+    assert active_cell(notebook) == PASSES  # JupyterLab's own j and k stayed out of it
+
+
+def active_cell(notebook: NotebookPage) -> int:
+    """The cell that JupyterLab's keys act on."""
+    script = "window.jupyterapp.shell.currentWidget.content.activeCellIndex"
+    return int(notebook.page.evaluate(script))
 
 
 def check_layout(notebook: NotebookPage) -> None:
@@ -150,3 +163,29 @@ def test_a_card_is_readable_without_a_kernel(
     assert chip.evaluate("node => getComputedStyle(node).borderRadius") == "9px"
     assert notebook.errors == []
     assert notebook.outside == []
+
+
+def test_a_saved_page_works_offline(browser: Browser, tmp_path: Path) -> None:
+    path = save_html(full_view(), tmp_path / "mm.html")
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    page.locator("[data-tab=passes]").click()
+    page.locator(".tw-passes").press("j")
+    page.locator(".tw-passes[data-shown='3']").wait_for(timeout=SECONDS)
+    page.locator(".tw-passes input[type=search]").fill("vectorized")
+    page.locator(".tw-found").get_by_text("3 lines in 1 passes").wait_for(timeout=SECONDS)
+    page.locator("[data-tab=layouts]").click()
+    page.locator(".tw-layouts select").first.select_option("C_local")
+    page.locator(".tw-owner").last.fill("5")
+    page.locator(".tw-owner").last.press("Enter")
+    page.locator(".tw-pinned").get_by_text("32 elements").wait_for(timeout=SECONDS)
+    assert page.locator(".tw-elements").inner_text().startswith("(1, 2) (1, 3) (9, 2) (9, 3)")
+    page.locator("[data-tab=code]").click()
+    assert "define void @mm" in page.locator(".tw-pane-code").inner_text()
+    page.locator("[data-tab=roofline]").click()
+    assert page.locator(".tw-plot circle").count() == 1
+    context.close()
+    assert errors == []

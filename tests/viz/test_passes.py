@@ -68,6 +68,16 @@ def test_a_pass_without_effect_shows_the_program_unchanged(browser: PassBrowser)
     assert browser.unified(1) == ""
 
 
+def test_a_pass_says_why_it_chose() -> None:
+    record = compile_record()
+    first = replace(record.snapshots[1], program=replace(record.snapshots[1].program, notes=("a",)))
+    noted = replace(record.snapshots[2].program, notes=("a", "b: row-major"))
+    second = replace(record.snapshots[2], program=noted)
+    steps = (record.snapshots[0], first, second, *record.snapshots[3:])
+    browser = PassBrowser(replace(record, snapshots=steps))
+    assert [browser.diff(index)["notes"] for index in (0, 2, 3)] == [[], ["a"], ["b: row-major"]]
+
+
 def test_unified_text(browser: PassBrowser) -> None:
     assert browser.unified(2).splitlines() == [
         "--- after simplify_indices",

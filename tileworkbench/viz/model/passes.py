@@ -6,10 +6,11 @@ card stays small whatever the size of the IR.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
 
-from tileworkbench.compiler.ir.printer import Line, print_lines
+from tileworkbench.compiler.ir.printer import print_lines
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.record import CompileRecord
 from tileworkbench.viz.model.diff import Row, diff_lines
@@ -21,6 +22,14 @@ ROW_LIMIT = 3000  # rows of one difference; further unchanged ones are folded, t
 HIT_LIMIT = 200  # lines listed for one search
 
 
+@dataclass(frozen=True, slots=True)
+class PrintedLine:
+    """A line of IR and the line of the user's source that it came from, 0 for none."""
+
+    text: str
+    source: int
+
+
 class PassBrowser:
     """The programs of a compilation by index: 0 is the front end's, i the one after pass i.
 
@@ -29,7 +38,7 @@ class PassBrowser:
 
     def __init__(self, record: CompileRecord) -> None:
         self.record = record
-        self._lines: dict[int, list[Line]] = {}
+        self._lines: dict[int, list[PrintedLine]] = {}
         self._diffs: dict[int, dict[str, Any]] = {}
 
     def __len__(self) -> int:
@@ -39,12 +48,16 @@ class PassBrowser:
         """The program after pass `index`."""
         return self.record.snapshots[index - 1].program if index else self.record.program
 
-    def lines(self, index: int) -> list[Line]:
+    def lines(self, index: int) -> list[PrintedLine]:
         """The printed lines of program `index`; unchanged programs share one list."""
         while index and not self.record.snapshots[index - 1].changed:
             index -= 1
         if index not in self._lines:
-            self._lines[index] = print_lines(self.program(index))
+            program = self.program(index)
+            self._lines[index] = [
+                PrintedLine(line.text, self._source_line(program, line.site))
+                for line in print_lines(program)
+            ]
         return self._lines[index]
 
     def find(self, name: str) -> int:
@@ -109,10 +122,13 @@ class PassBrowser:
             "index": index,
             **counts,
             "dropped": max(dropped, 0),
+            "notes": self.notes(index),
             "rows": [self._row(row, before, after) for row in shown],
         }
 
-    def _row(self, row: Row | int, before: list[Line], after: list[Line]) -> dict[str, Any]:
+    def _row(
+        self, row: Row | int, before: list[PrintedLine], after: list[PrintedLine]
+    ) -> dict[str, Any]:
         if isinstance(row, int):
             return {"kind": "fold", "count": row}
         sides: dict[str, Any] = {"kind": row.kind}
@@ -127,21 +143,26 @@ class PassBrowser:
         return sides
 
     def _side(
-        self, lines: list[Line], position: int, words: tuple[tuple[int, int], ...]
+        self, lines: list[PrintedLine], position: int, words: tuple[tuple[int, int], ...]
     ) -> dict[str, Any]:
         line = lines[position]
         side: dict[str, Any] = {
             "number": position + 1,
             "text": line.text,
-            "source": self.source_line(line.site),
+            "source": line.source,
         }
         if words:
             side["words"] = [list(word) for word in words]
         return side
 
-    def source_line(self, site: int) -> int:
+    def notes(self, index: int) -> list[str]:
+        """Why pass `index` chose what it chose, in its own words."""
+        before = self.program(index - 1).notes if index else ()
+        return [note for note in self.program(index).notes if note not in before]
+
+    def _source_line(self, program: Program, site: int) -> int:
         """The line of the user's source that operation `site` came from, 0 for none."""
-        span = self.record.program.span(site)
+        span = program.span(site)
         return span.line if span is not None and span.file == self.record.source_file else 0
 
     def search(self, query: str) -> dict[str, Any]:

@@ -39,12 +39,13 @@ function render_passes({ model, el }) {
     if (row) markLine(Number(row.dataset.line), true);
   });
   const about = tw.el("div", { class: "tw-about" });
+  const notes = tw.el("ul", { class: "tw-notes" });
   const body = tw.el("div", { class: "tw-diff" });
   root.append(bar, help, tw.el("div", { class: "tw-columns" },
     tw.el("div", { class: "tw-side" }, names,
       source.lines?.length ? tw.el("div", { class: "tw-caption" }, "Source") : null,
       source.lines?.length ? listing.node : null),
-    tw.el("div", { class: "tw-main" }, about, body)));
+    tw.el("div", { class: "tw-main" }, about, notes, body)));
 
   function visible(index) {
     return !state.hide || index === 0 || entries[index].changed;
@@ -111,6 +112,7 @@ function render_passes({ model, el }) {
     about.replaceChildren(tw.el("b", { class: "tw-mono" }, entry.name),
       tw.el("span", { class: "tw-faint" }, entry.doc), tw.el("span", { class: "tw-space" }),
       ...counts, entry.time ? tw.chip(entry.time) : "");
+    notes.replaceChildren(...diff.notes.map((text) => tw.el("li", {}, text)));
     const table = tw.el("table", { class: changes && state.split ? "tw-split" : "tw-unified" });
     table.append(columns(changes));
     const rows = changes && state.split ? splitRows(diff.rows) : unifiedRows(diff.rows, changes);
