@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tileworkbench.compiler.runtime.launch import Launcher
-from tileworkbench.compiler.runtime.llvm import compile_object, load_object
+from tileworkbench.compiler.runtime.llvm import (
+    NativeFunction,
+    NativeTarget,
+    compile_object,
+    load_object,
+)
 
 _SIGNATURE = "(ptr %args, i64 %begin, i64 %end, ptr %flag, ptr %scratch)"
 
 
 @dataclass(frozen=True)
 class Code:
-    """What code generation would hand over."""
+    """What code generation would hand over for one grid."""
 
     ir_text: str
     entry: str = "kernel"
@@ -138,5 +143,10 @@ def launcher(
     code: Code, slot_count: int = 1, chunk: int = 0, assertions: tuple[str, ...] = ()
 ) -> Launcher:
     """A launcher of `code`, compiled afresh, for a kernel called 'test'."""
-    native = load_object(compile_object(code.ir_text), code.entry)
+    native = load(code.ir_text, code.entry)
     return Launcher(native, "test", slot_count, code.scratch_bytes, chunk, assertions)
+
+
+def load(ir_text: str, entry: str = "kernel", target: NativeTarget | None = None) -> NativeFunction:
+    """The function `entry` of freshly compiled text."""
+    return load_object(compile_object(ir_text, target), [entry])[entry]

@@ -253,6 +253,13 @@ def test_extent_that_no_symbol_gives() -> None:
     )
 
 
+def test_extent_that_only_a_negative_symbol_gives() -> None:
+    binder = ArgumentBinder("k", (tensor("A", DimSpec(6, "n", 2)),), ("n",))
+    assert message(binder, torch.zeros(4)) == (
+        "'k': dimension 0 of 'A' is 4, which is not 2*n + 6 for any n"
+    )
+
+
 def test_inconsistent_stride_symbol() -> None:
     parameter = ParameterSpec("A", "tensor", "float32", ("M", 4), ("S", 1))
     other = ParameterSpec("B", "tensor", "float32", ("S",))

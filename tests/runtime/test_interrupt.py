@@ -205,3 +205,26 @@ def test_process_ends_cleanly_with_idle_threads() -> None:
     run_counting()
     """
     assert events(script) == ["counted 10"]
+
+
+def test_handler_in_the_kernel_of_the_system_is_put_back() -> None:
+    script = """
+    def installed():
+        action = ctypes.create_string_buffer(256)
+        assert ctypes.CDLL(None).sigaction(2, None, action) == 0
+        return action.raw[:8]
+
+    before = installed()
+    run_counting()
+    say(installed() == before)
+    during = []
+    real = endless._dispatch
+    enter = lambda: (real.guard_enter(), during.append(installed()))
+    endless._dispatch = dataclasses.replace(real, guard_enter=enter)
+    interrupt_once_started()
+    try:
+        run_endless(4)
+    except Interrupted:
+        say(during[0] != before, installed() == before)
+    """
+    assert events(script) == ["counted 10", "True", "running", "True True"]

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy
 import pytest
 
-from tests.runtime.kernels import EMPTY, SAXPY, launcher
+from tests.runtime.kernels import EMPTY, SAXPY, launcher, load
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.runtime import host, llvm
 from tileworkbench.compiler.runtime.scalars import scalar_encoder
@@ -42,9 +42,7 @@ def test_native_and_generic_levels_exist_everywhere() -> None:
 @pytest.mark.parametrize("level", usable_levels())
 def test_every_usable_level_computes_saxpy(level: str) -> None:
     x, y = numpy.arange(4, dtype=numpy.float32), numpy.ones(4, numpy.float32)
-    native = llvm.load_object(
-        llvm.compile_object(SAXPY.ir_text, llvm.native_target(level)), SAXPY.entry
-    )
+    native = load(SAXPY.ir_text, target=llvm.native_target(level))
     assert call(native, x.ctypes.data, y.ctypes.data, scalar_encoder("", "float32")(2.5)) == 0
     assert y.tolist() == [1.0, 3.5, 6.0, 8.5]
 
@@ -65,6 +63,15 @@ define void @add(ptr %a) {
         used = llvm.compile_assembly(text, target)
         found = [name for name, _ in registers.values() if name in used]
         assert (found, target.vector_bytes) == ([registers[level][0]], registers[level][1])
+
+
+def test_inexact_features_are_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "cpu_features", lambda: frozenset({"avx512bf16", "avx2", "fma"}))
+    monkeypatch.setattr(host, "cpu_feature_string", lambda: "+avx2,+avx512bf16,+fma")
+    target = llvm.native_target.__wrapped__("native")
+    assert target.features == {"avx2", "fma"}
+    assert target.feature_string == "+avx2,+avx512bf16,+fma,-avx512bf16"
+    assert (target.has("avx2", "fma"), target.has("avx2", "avx512bf16")) == (True, False)
 
 
 def test_unknown_level() -> None:
@@ -115,7 +122,7 @@ define i32 @kernel() {
 }
 """
     with pytest.raises(llvm.NativeError) as raised:
-        llvm.load_object(llvm.compile_object(text), "kernel")
+        load(text)
     assert raised.value.message.startswith("LLVM could not link 'kernel': ")
     assert raised.value.hint == "this is a bug in tileworkbench"
     assert "no_such_function" in capfd.readouterr().err
@@ -132,7 +139,8 @@ def test_unknown_pass() -> None:
     "passes", [(), *[(name,) for name in llvm.PASS_NAMES], ("sroa", "default<O1>", "adce")]
 )
 def test_every_pass_runs(passes: tuple[str, ...]) -> None:
-    assert llvm.load_object(llvm.compile_object(SAXPY.ir_text, passes=passes), "kernel").address
+    data = llvm.compile_object(SAXPY.ir_text, passes=passes)
+    assert llvm.load_object(data, ["kernel"])["kernel"].address
 
 
 def test_passes_change_the_code() -> None:
@@ -166,9 +174,18 @@ define i32 @kernel(ptr %args, i64 %b, i64 %e, ptr %f, ptr %s) {
 }
 """
     value = ctypes.c_double(27.0)
-    native = llvm.load_object(llvm.compile_object(text), "kernel")
+    native = load(text)
     assert call(native, ctypes.addressof(value)) == 0
     assert value.value == pytest.approx(3.0)
+
+
+def test_one_object_may_have_several_entries() -> None:
+    text = SAXPY.ir_text + EMPTY.ir_text.replace("@kernel", "@second")
+    data = llvm.compile_object(text)
+    entries = llvm.load_object(data, ["second", "kernel"])
+    assert [entry.entry for entry in entries.values()] == ["second", "kernel"]
+    assert call(entries["second"]) == 0
+    assert entries["second"].address != entries["kernel"].address
 
 
 def test_code_lives_as_long_as_the_launcher() -> None:
@@ -264,7 +281,7 @@ def test_conversions_round_once_and_keep_denormals(level: str, source: str, targ
     values = hard_values(from_type, to_type)
     result = numpy.zeros(len(values), to_type)
     text = conversion(source, target)
-    native = llvm.load_object(llvm.compile_object(text, llvm.native_target(level)), "kernel")
+    native = load(text, target=llvm.native_target(level))
     assert call(native, values.ctypes.data, result.ctypes.data, len(values)) == 0
     if to_type.itemsize == 2:
         expected = nearest(values, to_type)

@@ -69,8 +69,8 @@ def _load() -> Dispatch:
     # It is not worth optimising, and compiling it is part of the first kernel's latency.
     code = compile_object(text, native_target("generic"), (), codegen_level=0)
     # Permanent: pool threads and a late signal may be inside until the process ends.
-    library = load_object(code, symbols[0], symbols[1:], permanent=True)
-    address = library.symbols
+    library = load_object(code, symbols, permanent=True)
+    address = {name: symbol.address for name, symbol in library.items()}
     integer, pointer = ctypes.c_int, ctypes.c_void_p
 
     def function(name: str, result: type | None, *arguments: type) -> Callable[..., Any]:

@@ -349,8 +349,8 @@ post:
   store i64 1, ptr %busy_at
   store ptr %record, ptr %job_at
   %old = atomicrmw add ptr %generation_at, i64 1 seq_cst
-  %c = call i32 @pthread_cond_broadcast(ptr %wake)
-  %d = call i32 @pthread_mutex_unlock(ptr %pool)
+  %c = call i32 @pthread_mutex_unlock(ptr %pool)
+  %d = call i32 @pthread_cond_broadcast(ptr %wake)
   call void @tw_work(ptr %record)
   call void @acquire(ptr %pool)
   store ptr null, ptr %job_at

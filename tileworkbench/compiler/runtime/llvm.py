@@ -1,6 +1,6 @@
 """LLVM IR text to machine code in this process, through llvmlite.
 
-The contract with code generation (`NativeCode`). The module defines ::
+The contract with code generation. The module defines, once per grid of the kernel ::
 
     define i32 @<entry>(ptr %args, i64 %begin, i64 %end, ptr %flag, ptr %scratch)
 
@@ -29,10 +29,10 @@ import functools
 import itertools
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileError, UnsupportedError
 from tileworkbench.compiler.runtime import host
@@ -82,17 +82,6 @@ DEFAULT_PASSES: tuple[str, ...] = ("instcombine", "simplifycfg")
 
 class NativeError(TileError):
     """LLVM rejected text that this package generated: a bug in the compiler, not in the kernel."""
-
-
-class NativeCode(Protocol):
-    """What code generation hands over; see the module's docstring."""
-
-    @property
-    def ir_text(self) -> str: ...
-    @property
-    def entry(self) -> str: ...
-    @property
-    def scratch_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +152,7 @@ class NativeFunction:
 
     entry: str
     address: int
-    symbols: dict[str, int] = field(repr=False)
-    _tracker: Any = field(repr=False)
+    _library: Any = field(repr=False)
 
 
 def compile_object(
@@ -275,32 +263,30 @@ def _support_object() -> bytes:
 
 
 def load_object(
-    object_bytes: bytes, entry: str, exports: tuple[str, ...] = (), *, permanent: bool = False
-) -> NativeFunction:
-    """Link an object file into this process and return its function `entry`.
+    object_bytes: bytes, entries: Sequence[str], *, permanent: bool = False
+) -> dict[str, NativeFunction]:
+    """Link an object file into this process; its global symbols `entries` by name.
 
-    The addresses of `exports` are in `NativeFunction.symbols`. A `permanent` library outlives the
-    returned object: for code that other threads may be inside. Raises `NativeError` for an object
-    that does not link.
+    A `permanent` library outlives the returned objects: for code that other threads may be inside.
+    Raises `NativeError` for an object that does not link.
     """
     binding = host.llvm_binding()
     builder = binding.JITLibraryBuilder()
     builder.add_object_img(object_bytes).add_current_process()
     if b"__trunc" in object_bytes or b"__extend" in object_bytes:
         builder.add_object_img(_support_object())
-    names = (entry, *exports)
-    for name in names:
+    for name in entries:
         builder.export_symbol(name)
     with _link_lock:
         library = f"tileworkbench.{next(_library_numbers)}"
         try:
             tracker = builder.link(_linker(), library)
         except RuntimeError as error:
+            names = ", ".join(f"'{name}'" for name in entries)
             raise NativeError(
-                f"LLVM could not link '{entry}': {' '.join(str(error).split())}",
+                f"LLVM could not link {names}: {' '.join(str(error).split())}",
                 hint="this is a bug in tileworkbench",
             ) from error
     if permanent:
         tracker.detach()
-    addresses = {name: int(tracker[name]) for name in names}
-    return NativeFunction(entry, addresses[entry], addresses, tracker)
+    return {name: NativeFunction(name, int(tracker[name]), tracker) for name in entries}
