@@ -321,29 +321,35 @@ class Ranges:
         return True if high is not None and high < 0 else None
 
     def _raise_to_maxima(self, linear: Linear) -> Linear:
-        """An upper bound of `linear`: loop variables at their symbolic last value, `d * (x // d)`
-        as `x`.
-        """
+        """An upper bound of `linear` with fewer loop variables and quotients in it."""
         for _ in range(4):
-            parts: list[tuple[Linear, int]] = [(Linear((), linear.constant), 1)]
+            parts: list[tuple[Linear, int]] = []
             changed = False
             for atom, factor in linear.terms:
-                part, weight = Linear(((atom, 1),), 0), factor
-                if isinstance(atom, Var) and factor > 0 and atom in self._maxima:
-                    part, changed = self.linear(self._maxima[atom]), True
-                elif isinstance(atom, Binary) and atom.op == "floordiv" and factor > 0:
-                    divisor = const_int(atom.b)
-                    if divisor and divisor > 0 and factor % divisor == 0:
-                        part, weight, changed = (
-                            self._floor_to_multiple(self.linear(atom.a), divisor),
-                            factor // divisor,
-                            True,
-                        )
-                parts.append((part, weight))
+                raised = self._raise_term(atom, factor)
+                changed = changed or raised is not None
+                parts.append(raised or (Linear(((atom, 1),), 0), factor))
             if not changed:
                 break
-            linear = combine(parts)
+            linear = combine(parts, linear.constant)
         return linear
+
+    def _raise_term(self, atom: Expr, factor: int) -> tuple[Linear, int] | None:
+        """An upper bound of `factor * atom`: a loop variable at its symbolic last value, and
+        `d * (x // d)` between `x - d + 1` and `x`.
+        """
+        if isinstance(atom, Var):
+            last = self._maxima.get(atom)
+            return (self.linear(last), factor) if last is not None and factor > 0 else None
+        if not isinstance(atom, Binary) or atom.op != "floordiv":
+            return None
+        divisor = const_int(atom.b) or 0
+        if divisor <= 0 or factor % divisor:
+            return None
+        value = self.linear(atom.a)
+        if factor > 0:
+            return self._floor_to_multiple(value, divisor), factor // divisor
+        return combine([(value, 1)], 1 - divisor), factor // divisor
 
     def _floor_to_multiple(self, linear: Linear, divisor: int) -> Linear:
         """An upper bound of `divisor * (linear // divisor)`, exact when every atom is known to be a
