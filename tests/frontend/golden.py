@@ -7,9 +7,9 @@ A case file holds cases of the form::
     ---
     expected text
 
-`kernel` is a `T.prim_func`, or a plain function that is traced as an eager kernel for the compile-time arguments and
-constants in `VALUES`. After a deliberate change, `python -m tests.frontend.golden` rewrites the expected texts: review the
-difference before committing it.
+`kernel` is a `T.prim_func`, or a plain function that is traced as an eager kernel for the
+compile-time arguments and constants in `VALUES`. After a deliberate change, `python -m
+tests.frontend.golden` rewrites the expected texts: review the difference before committing it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Each construct against its golden text: `programs/` for what is traced, `diagnostics/` for what is rejected."""
+"""Each construct against its golden text:
+
+`programs/` for what is traced, `diagnostics/` for what is rejected.
+"""
 
 from __future__ import annotations
 

@@ -1,16 +1,19 @@
 """The language of kernels: ``import tileworkbench.language as T``.
 
-A kernel is an ordinary Python function whose body is traced. Its parts are here: what parameters are declared with and how
-launches are written (`functions`), memory (`memory`), operators on tiles (`tile`), loops (`loops`), scalar arithmetic (`math`),
-dtypes (`dtypes`), hints and checks (`hints`). Constructs that are not supported yet exist too and say so when they are used.
+A kernel is an ordinary Python function whose body is traced. Its parts are here: what parameters
+are declared with and how launches are written (`functions`), memory (`memory`), operators on tiles
+(`tile`), loops (`loops`), scalar arithmetic (`math`), dtypes (`dtypes`), hints and checks
+(`hints`). Constructs that are not supported yet exist too and say so when they are used.
 """
 
 from __future__ import annotations
 
 import builtins
 import difflib
+from types import FunctionType
 from typing import Any
 
+from tileworkbench.compiler.frontend.errors import placed_outside
 from tileworkbench.language import dtypes as _dtypes
 from tileworkbench.language import functions as _functions
 from tileworkbench.language import hints as _hints
@@ -22,32 +25,150 @@ from tileworkbench.language.unsupported import PREFIXES, UNSUPPORTED, unsupporte
 
 _SUPPORTED: dict[str, tuple[str, ...]] = {
     "functions": (
-        *("Kernel", "Ref", "StridedTensor", "Tensor", "Var", "const", "dynamic", "empty", "macro", "prim_func"),
+        *(
+            "Kernel",
+            "Ref",
+            "StridedTensor",
+            "Tensor",
+            "Var",
+            "const",
+            "dynamic",
+            "empty",
+            "macro",
+            "prim_func",
+        ),
         "symbolic",
     ),
     "memory": ("alloc_fragment", "alloc_local", "alloc_shared", "alloc_var"),
     "loops": (
-        *("Parallel", "Pipelined", "Serial", "Unroll", "Vectorized", "grid", "loop_break", "serial", "unroll"),
+        *(
+            "Parallel",
+            "Pipelined",
+            "Serial",
+            "Unroll",
+            "Vectorized",
+            "grid",
+            "loop_break",
+            "serial",
+            "unroll",
+        ),
         "vectorized",
     ),
     "tile": (
-        *("GemmWarpPolicy", "clear", "copy", "cummax", "cumsum", "fill", "gemm", "reduce", "reduce_abssum"),
-        *("reduce_absmax", "reduce_bitand", "reduce_bitor", "reduce_bitxor", "reduce_max", "reduce_min", "reduce_sum"),
+        *(
+            "GemmWarpPolicy",
+            "clear",
+            "copy",
+            "cummax",
+            "cumsum",
+            "fill",
+            "gemm",
+            "reduce",
+            "reduce_abssum",
+        ),
+        *(
+            "reduce_absmax",
+            "reduce_bitand",
+            "reduce_bitor",
+            "reduce_bitxor",
+            "reduce_max",
+            "reduce_min",
+            "reduce_sum",
+        ),
         "transpose",
     ),
     "math": (
-        *("And", "Cast", "Not", "Or", "Select", "abs", "align_up", "atan", "bitwise_and", "bitwise_not", "bitwise_or"),
-        *("bitwise_xor", "cast", "cdiv", "ceil", "ceildiv", "clamp", "cos", "cosh", "erf", "exp", "exp10", "exp2"),
-        *("floor", "floordiv", "floormod", "fma", "fmod", "ieee_add", "ieee_fdiv", "ieee_fmaf", "ieee_frcp"),
-        *("ieee_fsqrt", "ieee_mul", "ieee_sub", "if_then_else", "infinity", "isfinite", "isinf", "isnan", "likely"),
-        *("log", "log10", "log1p", "log2", "max", "max_value", "min", "min_value", "nearbyint", "popcount", "pow"),
-        *("reinterpret", "round", "rsqrt", "shift_left", "shift_right", "sigmoid", "sin", "sinh", "sqrt", "tan"),
+        *(
+            "And",
+            "Cast",
+            "Not",
+            "Or",
+            "Select",
+            "abs",
+            "align_up",
+            "atan",
+            "bitwise_and",
+            "bitwise_not",
+            "bitwise_or",
+        ),
+        *(
+            "bitwise_xor",
+            "cast",
+            "cdiv",
+            "ceil",
+            "ceildiv",
+            "clamp",
+            "cos",
+            "cosh",
+            "erf",
+            "exp",
+            "exp10",
+            "exp2",
+        ),
+        *(
+            "floor",
+            "floordiv",
+            "floormod",
+            "fma",
+            "fmod",
+            "ieee_add",
+            "ieee_fdiv",
+            "ieee_fmaf",
+            "ieee_frcp",
+        ),
+        *(
+            "ieee_fsqrt",
+            "ieee_mul",
+            "ieee_sub",
+            "if_then_else",
+            "infinity",
+            "isfinite",
+            "isinf",
+            "isnan",
+            "likely",
+        ),
+        *(
+            "log",
+            "log10",
+            "log1p",
+            "log2",
+            "max",
+            "max_value",
+            "min",
+            "min_value",
+            "nearbyint",
+            "popcount",
+            "pow",
+        ),
+        *(
+            "reinterpret",
+            "round",
+            "rsqrt",
+            "shift_left",
+            "shift_right",
+            "sigmoid",
+            "sin",
+            "sinh",
+            "sqrt",
+            "tan",
+        ),
         *("tanh", "trunc", "truncdiv", "truncmod"),
     ),
     "hints": (
         *("annotate_consumer_reg_alloc", "annotate_l2_hit_ratio", "annotate_min_blocks_per_sm"),
-        *("annotate_producer_reg_dealloc", "annotate_restrict_buffers", "annotate_safe_value", "assume"),
-        *("dec_max_nreg", "device_assert", "disable_warp_group_reg_alloc", "fence_proxy_async", "inc_max_nreg"),
+        *(
+            "annotate_producer_reg_dealloc",
+            "annotate_restrict_buffers",
+            "annotate_safe_value",
+            "assume",
+        ),
+        *(
+            "dec_max_nreg",
+            "device_assert",
+            "disable_warp_group_reg_alloc",
+            "fence_proxy_async",
+            "inc_max_nreg",
+        ),
         *("no_set_max_nreg", "pdl_sync", "pdl_trigger", "set_max_nreg", "use_swizzle"),
     ),
     "dtypes": ("dtype", *_dtypes.SCALARS, *_dtypes.ALIASES),
@@ -62,8 +183,18 @@ _MODULES = {
     "dtypes": _dtypes,
 }
 
+
+def _public(value: Any) -> Any:
+    """A function with its errors placed outside a trace too; anything else as it is."""
+    return placed_outside(value) if isinstance(value, FunctionType) else value
+
+
 _names: dict[str, Any] = {
-    **{name: getattr(_MODULES[module], name) for module, names in _SUPPORTED.items() for name in names},
+    **{
+        name: _public(getattr(_MODULES[module], name))
+        for module, names in _SUPPORTED.items()
+        for name in names
+    },
     **_dtypes.VECTORS,
     **_math.FAST_FUNCTIONS,
     **{name: unsupported(name, what) for name, what in UNSUPPORTED.items()},
@@ -71,7 +202,9 @@ _names: dict[str, Any] = {
 globals().update(_names)
 
 # A star import leaves Python's own names alone.
-__all__ = [name for name in sorted(_names) if not hasattr(builtins, name) and not name.startswith("_")]
+__all__ = [
+    name for name in sorted(_names) if not hasattr(builtins, name) and not name.startswith("_")
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,7 @@
-"""The dtype objects. Each is its own name as a `str`, carries its facts, and makes constants and casts when called."""
+"""The dtype objects.
+
+Each is its own name as a `str`, carries its facts, and makes constants and casts when called.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +44,36 @@ float = float32
 double = float64
 
 SCALARS = (
-    *("bool", "int4", "uint4", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *(
+        "bool",
+        "int4",
+        "uint4",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+    ),
     *("float16", "bfloat16", "float32", "tfloat32", "float64", "float4_e2m1fn"),
-    *("float8_e4m3", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    *(
+        "float8_e4m3",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    ),
 )
 ALIASES = ("ptr", "handle", "short", "int", "uint", "long", "half", "float", "double")
 VECTOR_LANES = (2, 4, 8, 16, 32, 64)
-VECTORS = {f"{name}x{lanes}": TileDType(name).with_lanes(lanes) for name in SCALARS for lanes in VECTOR_LANES}
+VECTORS = {
+    f"{name}x{lanes}": TileDType(name).with_lanes(lanes)
+    for name in SCALARS
+    for lanes in VECTOR_LANES
+}
 
 
 def dtype(value: Any) -> TileDType:

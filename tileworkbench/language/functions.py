@@ -14,8 +14,9 @@ from tileworkbench.compiler.frontend.annotations import (
     as_shape,
 )
 from tileworkbench.compiler.frontend.dtypes import is_dtype
-from tileworkbench.compiler.frontend.function import Macro, PrimFunc, Reference
+from tileworkbench.compiler.frontend.function import PrimFunc
 from tileworkbench.compiler.frontend.kernel import KernelBlock
+from tileworkbench.compiler.frontend.macro import Macro, Reference
 from tileworkbench.compiler.frontend.tensors import TensorValue
 
 Tensor = TensorFactory()
@@ -25,8 +26,8 @@ StridedTensor = StridedTensorFactory()
 def prim_func(func: Callable[..., Any]) -> PrimFunc:
     """Decorator: trace a function whose parameters are all annotated with tensors or dtypes.
 
-    Such a function launches one or more `T.Kernel` blocks in sequence. Tensors made by `T.empty` and returned are outputs.
-    Raises `CompileError` for a kernel that is not legal.
+    Such a function launches one or more `T.Kernel` blocks in sequence. Tensors made by `T.empty`
+    and returned are outputs. Raises `CompileError` for a kernel that is not legal.
     """
     return function.prim_func(func)
 
@@ -34,14 +35,17 @@ def prim_func(func: Callable[..., Any]) -> PrimFunc:
 def macro(func: Callable[..., Any]) -> Macro:
     """Decorator: a function that is inlined where a kernel calls it, with names of its own.
 
-    It may take and return tensors, values and Python objects. A variable of `T.alloc_var` is passed by value, or by reference
-    to a parameter annotated `T.Ref` or `T.Var`.
+    It may take and return tensors, values and Python objects. A variable of `T.alloc_var` is passed
+    by value, or by reference to a parameter annotated `T.Ref` or `T.Var`.
     """
     return Macro(func)
 
 
 class Ref(Reference):
-    """Annotation of a macro's parameter that takes a variable by reference: `x: T.Ref` or `x: T.Ref[T.float32]`."""
+    """Annotation of a macro's parameter that takes a variable by reference:
+
+    `x: T.Ref` or `x: T.Ref[T.float32]`.
+    """
 
 
 class Var(Reference):
@@ -49,20 +53,24 @@ class Var(Reference):
 
 
 def Kernel(*blocks: Any, threads: Any = None, prelude: Any = None) -> KernelBlock:
-    """`with T.Kernel(gx, gy, threads=128) as (bx, by)`: launch a grid of blocks, which run in any order.
+    """`with T.Kernel(gx, gy, threads=128) as (bx, by)`: launch a grid of blocks, which run in any
+    order.
 
-    `blocks` are 1 to 3 positive extents, x first (none: a single block); `threads` is the number of threads of a block, 128 by
-    default, or up to three extents. Yields the block's index along each extent.
-    Raises `TileValueError` for extents that are not positive and `TileTypeError` for ones that are not integers.
+    `blocks` are 1 to 3 positive extents, x first (none: a single block); `threads` is the number of
+    threads of a block, 128 by default, or up to three extents. Yields the block's index along each
+    extent. Raises `TileValueError` for extents that are not positive and `TileTypeError` for ones
+    that are not integers.
     """
     return KernelBlock(blocks, threads, prelude)
 
 
 def dynamic(name: str, dtype: Any = "int32") -> Any:
-    """A symbol for an extent that each call brings: `M = T.dynamic("M")`, `M, N = T.dynamic("M, N")`.
+    """A symbol for an extent that each call brings:
 
-    It is bound from the shapes and strides of the tensors it appears in, which must agree; `M * 4` and `M + 1` are allowed there.
-    Raises `TileTypeError` for a dtype other than int32 and int64.
+    `M = T.dynamic("M")`, `M, N = T.dynamic("M, N")`.
+
+    It is bound from the shapes and strides of the tensors it appears in, which must agree; `M * 4`
+    and `M + 1` are allowed there. Raises `TileTypeError` for a dtype other than int32 and int64.
     """
     return declarations.dynamic(name, dtype)
 
@@ -71,16 +79,21 @@ symbolic = dynamic
 
 
 def const(names: str) -> Any:
-    """Extents read from the tensors of a call and then known as Python integers: `M, N = T.const("M, N")`.
+    """Extents read from the tensors of a call and then known as Python integers:
 
-    In the body of a @tw.jit kernel, before the declarations of the tensors that they are extents or strides of.
-    Raises `TileRuntimeError` elsewhere and `TileValueError` for a name that stands alone in no declaration.
+    `M, N = T.const("M, N")`.
+
+    In the body of a @tw.jit kernel, before the declarations of the tensors that they are extents or
+    strides of. Raises `TileRuntimeError` elsewhere and `TileValueError` for a name that stands
+    alone in no declaration.
     """
     return declarations.const(names)
 
 
 def empty(*shape: Any, dtype: Any = "float32") -> TensorValue:
-    """An output of the kernel, allocated by each call: `T.empty(M, N)`, `T.empty((M, N), T.float16)`.
+    """An output of the kernel, allocated by each call:
+
+    `T.empty(M, N)`, `T.empty((M, N), T.float16)`.
 
     It must be returned. Raises `TileTypeError` for a shape that is none.
     """

@@ -13,26 +13,33 @@ from tileworkbench.compiler.ir.stmt import Assume, DeviceAssert
 
 
 def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> None:
-    """Visit the blocks of the grid in panels of `panel_size` rows ("row") or columns ("column"): a hint for caches.
+    """Visit the blocks of the grid in panels of `panel_size` rows ("row") or columns ("column"): a
+    hint for caches.
 
     Raises `TileValueError` for another order or a size that is not positive.
     """
     builder = in_kernel("T.use_swizzle")
     if isinstance(panel_size, bool) or not isinstance(panel_size, int):
-        raise TileTypeError(f"'panel_size' of T.use_swizzle must be an integer, not {describe(panel_size)}")
+        raise TileTypeError(
+            f"'panel_size' of T.use_swizzle must be an integer, not {describe(panel_size)}"
+        )
     if panel_size <= 0:
         raise TileValueError(f"'panel_size' of T.use_swizzle must be positive, not {panel_size}")
     if order not in ("row", "column", "mlx"):
-        raise TileValueError(f"'{order}' is not an order of T.use_swizzle", hint="use 'row' or 'column'")
+        raise TileValueError(
+            f"'{order}' is not an order of T.use_swizzle", hint="use 'row' or 'column'"
+        )
     if enable:
-        # "mlx" names another panel order of Metal; a permutation of unordered blocks changes no result.
+        # "mlx" names another panel order of Metal; a permutation of unordered blocks changes no
+        # result.
         builder.swizzle = (panel_size, "row" if order == "mlx" else order)
 
 
 def annotate_safe_value(values: Mapping[Any, Any]) -> None:
     """What reads outside a global tensor give, for each tensor of `values`, instead of zero.
 
-    Raises `TileTypeError` for a key that is no tensor and `TileValueError` for one that is not in global memory.
+    Raises `TileTypeError` for a key that is no tensor and `TileValueError` for one that is not in
+    global memory.
     """
     builder = current("T.annotate_safe_value")
     for tensor, value in _entries("T.annotate_safe_value", values):
@@ -46,12 +53,17 @@ def annotate_l2_hit_ratio(ratios: Mapping[Any, float]) -> None:
     for tensor, ratio in _entries("T.annotate_l2_hit_ratio", ratios):
         _require_global("T.annotate_l2_hit_ratio", tensor)
         if not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
-            raise TileValueError(f"the ratio of '{tensor.name}' in T.annotate_l2_hit_ratio must be from 0 to 1, not {ratio}")
+            raise TileValueError(
+                f"the ratio of '{tensor.name}' in T.annotate_l2_hit_ratio must be from 0 to 1, "
+                f"not {ratio}"
+            )
 
 
 def _entries(construct: str, table: Mapping[Any, Any]) -> list[tuple[TensorValue, Any]]:
     if not isinstance(table, Mapping):
-        raise TileTypeError(f"{construct} takes a dictionary from tensors to values, not {describe(table)}")
+        raise TileTypeError(
+            f"{construct} takes a dictionary from tensors to values, not {describe(table)}"
+        )
     for key in table:
         if not isinstance(key, TensorValue):
             raise TileTypeError(f"a key of {construct} must be a tensor, not {describe(key)}")
@@ -60,11 +72,17 @@ def _entries(construct: str, table: Mapping[Any, Any]) -> list[tuple[TensorValue
 
 def _require_global(construct: str, tensor: TensorValue) -> None:
     if tensor.buffer.scope != "global":
-        raise TileValueError(f"{construct} is for tensors in global memory, and '{tensor.name}' is {tensor.buffer.scope}")
+        raise TileValueError(
+            f"{construct} is for tensors in global memory, and '{tensor.name}' is "
+            f"{tensor.buffer.scope}"
+        )
 
 
 def annotate_min_blocks_per_sm(count: int) -> None:
-    """How many blocks should fit on one multiprocessor: a hint. Raises `TileValueError` unless positive."""
+    """How many blocks should fit on one multiprocessor: a hint.
+
+    Raises `TileValueError` unless positive.
+    """
     current("T.annotate_min_blocks_per_sm")
     if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
         raise TileValueError(f"T.annotate_min_blocks_per_sm needs a positive integer, not {count}")
@@ -75,7 +93,9 @@ def annotate_restrict_buffers(*tensors: Any) -> None:
     current("T.annotate_restrict_buffers")
     for tensor in tensors:
         if not isinstance(tensor, TensorValue):
-            raise TileTypeError(f"T.annotate_restrict_buffers takes tensors, not {describe(tensor)}")
+            raise TileTypeError(
+                f"T.annotate_restrict_buffers takes tensors, not {describe(tensor)}"
+            )
 
 
 def disable_warp_group_reg_alloc() -> None:
@@ -131,7 +151,10 @@ def fence_proxy_async() -> None:
 
 
 def assume(cond: Any) -> None:
-    """A condition that the compiler may rely on. Raises `TileValueError` when it is known to be false."""
+    """A condition that the compiler may rely on.
+
+    Raises `TileValueError` when it is known to be false.
+    """
     builder = current("T.assume")
     if isinstance(cond, Operators):
         made = condition(cond, "the condition of T.assume").expr
@@ -141,9 +164,16 @@ def assume(cond: Any) -> None:
 
 
 def device_assert(cond: Any, msg: str = "") -> None:
-    """Stop the kernel with `msg` where `cond` does not hold. Raises `TileValueError` when it is known to be false."""
+    """Stop the kernel with `msg` where `cond` does not hold.
+
+    Raises `TileValueError` when it is known to be false.
+    """
     builder = in_kernel("T.device_assert")
     if isinstance(cond, Operators):
-        builder.emit(DeviceAssert(condition(cond, "the condition of T.device_assert").expr, str(msg)))
+        builder.emit(
+            DeviceAssert(condition(cond, "the condition of T.device_assert").expr, str(msg))
+        )
     elif not cond:
-        raise TileValueError(f"the condition of T.device_assert is false{': ' + msg if msg else ''}")
+        raise TileValueError(
+            f"the condition of T.device_assert is false{': ' + msg if msg else ''}"
+        )

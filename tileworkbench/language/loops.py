@@ -16,8 +16,12 @@ def _span(start: Any, stop: Any) -> tuple[Any, Any]:
     return (0, start) if stop is None else (start, stop)
 
 
-def serial(start: Any, stop: Any = None, step: Any = None, *, annotations: Any = None) -> SerialLoop:
-    """`for i in T.serial(stop)` or `(start, stop, step)`: in order, as `range`. `annotations` has no effect.
+def serial(
+    start: Any, stop: Any = None, step: Any = None, *, annotations: Any = None
+) -> SerialLoop:
+    """`for i in T.serial(stop)` or `(start, stop, step)`: in order, as `range`.
+
+    `annotations` has no effect.
 
     Raises `TileValueError` for a step of 0.
     """
@@ -25,12 +29,18 @@ def serial(start: Any, stop: Any = None, step: Any = None, *, annotations: Any =
 
 
 def unroll(
-    start: Any, stop: Any = None, step: Any = None, *, explicit: bool = False, unroll_factor: int | None = None, annotations: Any = None
+    start: Any,
+    stop: Any = None,
+    step: Any = None,
+    *,
+    explicit: bool = False,
+    unroll_factor: int | None = None,
+    annotations: Any = None,
 ) -> SerialLoop:
     """The same as `serial`, with the body repeated in the generated code.
 
-    `explicit`, `unroll_factor` and `annotations` have no effect on results. Raises `TileValueError` when both `explicit` and
-    `unroll_factor` are given.
+    `explicit`, `unroll_factor` and `annotations` have no effect on results. Raises `TileValueError`
+    when both `explicit` and `unroll_factor` are given.
     """
     if explicit and unroll_factor is not None:
         raise TileValueError("T.unroll takes 'explicit' or 'unroll_factor', not both")
@@ -38,7 +48,7 @@ def unroll(
 
 
 def vectorized(start: Any, stop: Any = None, *, annotations: Any = None) -> SerialLoop:
-    """A loop whose iterations may be lanes of vector instructions; results are those of `serial`."""
+    """A loop whose iterations may be lanes of vector instructions, with the results of `serial`."""
     return SerialLoop(*_span(start, stop), 1, LoopKind.VECTORIZED)
 
 
@@ -50,13 +60,19 @@ def grid(*extents: Any) -> GridLoop:
 
 
 def Parallel(
-    *extents: Any, coalesced_width: int | None = None, loop_layout: Any = None, prefer_async: bool | None = None, annotations: Any = None
+    *extents: Any,
+    coalesced_width: int | None = None,
+    loop_layout: Any = None,
+    prefer_async: bool | None = None,
+    annotations: Any = None,
 ) -> ParallelLoop:
-    """`for i, j in T.Parallel(m, n)`: the block's threads share the iterations, which must be independent of each other.
+    """`for i, j in T.Parallel(m, n)`: the block's threads share the iterations, which must be
+    independent of each other.
 
-    The body works on single elements; tile operators and T.Pipelined are not allowed in it, and another T.Parallel only
-    directly. `coalesced_width` (elements per access), `prefer_async` and `annotations` are hints.
-    Raises `TileValueError` for these misuses and for an extent that is not positive.
+    The body works on single elements; tile operators and T.Pipelined are not allowed in it, and
+    another T.Parallel only directly. `coalesced_width` (elements per access), `prefer_async` and
+    `annotations` are hints. Raises `TileValueError` for these misuses and for an extent that is not
+    positive.
     """
     if loop_layout is not None:
         raise UnsupportedError("'loop_layout' of T.Parallel is not supported yet")
@@ -70,7 +86,9 @@ def _width(construct: str, width: Any) -> int | None:
     if width is None:
         return None
     if not isinstance(width, int) or width <= 0:
-        raise TileValueError(f"'coalesced_width' of {construct} must be a positive integer, not {width}")
+        raise TileValueError(
+            f"'coalesced_width' of {construct} must be a positive integer, not {width}"
+        )
     return width
 
 
@@ -84,18 +102,26 @@ def Pipelined(
     group: Any = None,
     annotations: Any = None,
 ) -> PipelinedLoop:
-    """`for k in T.Pipelined(stop, num_stages=3)`: a serial loop whose copies may run ahead of its computation.
+    """`for k in T.Pipelined(stop, num_stages=3)`: a serial loop whose copies may run ahead of its
+    computation.
 
-    Every option is about scheduling and changes no result; `order` and `stage` hold one integer per statement of the body.
-    Raises `TileTypeError` or `TileValueError` for an option of the wrong kind.
+    Every option is about scheduling and changes no result; `order` and `stage` hold one integer per
+    statement of the body. Raises `TileTypeError` or `TileValueError` for an option of the wrong
+    kind.
     """
     if isinstance(num_stages, bool) or not isinstance(num_stages, int):
-        raise TileTypeError(f"'num_stages' of T.Pipelined must be an integer, not {describe(num_stages)}")
+        raise TileTypeError(
+            f"'num_stages' of T.Pipelined must be an integer, not {describe(num_stages)}"
+        )
     if num_stages < 0:
         raise TileValueError(f"'num_stages' of T.Pipelined must not be negative, not {num_stages}")
-    schedule = {name: _integers(name, value) for name, value in (("order", order), ("stage", stage))}
+    schedule = {
+        name: _integers(name, value) for name, value in (("order", order), ("stage", stage))
+    }
     if order and stage and len(schedule["order"]) != len(schedule["stage"]):
-        raise TileValueError("'order' and 'stage' of T.Pipelined must have one entry per statement each")
+        raise TileValueError(
+            "'order' and 'stage' of T.Pipelined must have one entry per statement each"
+        )
     for name, value in (("sync", sync), ("group", group)):
         if value is not None and not isinstance(value, list | tuple):
             raise TileTypeError(f"'{name}' of T.Pipelined must be a list, not {describe(value)}")
@@ -106,7 +132,9 @@ def _integers(name: str, values: Any) -> tuple[int, ...]:
     if values is None:
         return ()
     if not isinstance(values, list | tuple) or not all(isinstance(value, int) for value in values):
-        raise TileTypeError(f"'{name}' of T.Pipelined must be a list of integers, not {describe(values)}")
+        raise TileTypeError(
+            f"'{name}' of T.Pipelined must be a list of integers, not {describe(values)}"
+        )
     return tuple(values)
 
 

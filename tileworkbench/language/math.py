@@ -1,8 +1,8 @@
 """Scalar arithmetic, math functions, selection and casts.
 
-Operands are values of the kernel or Python numbers; on Python numbers alone the integer functions fold to Python numbers.
-Mixed operands are promoted. A function of one float argument keeps its dtype (16-bit floats are computed in float32 and
-rounded); integers are computed in float32.
+Operands are values of the kernel or Python numbers; on Python numbers alone the integer functions
+fold to Python numbers. Mixed operands are promoted. A function of one float argument keeps its
+dtype (16-bit floats are computed in float32 and rounded); integers are computed in float32.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def _binary(op: str, a: Any, b: Any) -> Any:
 def _call(name: str, *operands: Any) -> Value:
     """A math function of one operand, or of several brought to one type."""
     values = [to_value(operand) for operand in operands]
-    partner = next((v.expr.dtype for v, o in zip(values, operands, strict=True) if not is_number(o)), None)
+    partner = next(
+        (v.expr.dtype for v, o in zip(values, operands, strict=True) if not is_number(o)), None
+    )
     values = [to_value(operand, partner) for operand in operands]
     binding = None
     for value in values:
@@ -51,7 +53,8 @@ def _call(name: str, *operands: Any) -> Value:
     return Value(build.call(name, *(value.expr for value in values)), binding)
 
 
-# Integer division ----------------------------------------------------------------------------------------------------
+# Integer division ---------------------------------------------------------------------------------
+# -------------------
 
 
 def ceildiv(a: Any, b: Any) -> Any:
@@ -95,7 +98,8 @@ def align_up(a: Any, b: Any) -> Any:
     return ceildiv(a, b) * b
 
 
-# Choice --------------------------------------------------------------------------------------------------------------
+# Choice -------------------------------------------------------------------------------------------
+# -------------------
 
 
 def if_then_else(cond: Any, then: Any, other: Any) -> Any:
@@ -128,7 +132,11 @@ def clamp(value: Any, low: Any, high: Any) -> Any:
     """`value` limited to [low, high]; NaN stays NaN."""
     if _numbers(value, low, high):
         return min(max(value, low), high)
-    if to_value(value).expr.dtype.is_float or to_value(low).expr.dtype.is_float or to_value(high).expr.dtype.is_float:
+    if (
+        to_value(value).expr.dtype.is_float
+        or to_value(low).expr.dtype.is_float
+        or to_value(high).expr.dtype.is_float
+    ):
         return _call("min_nan", _call("max_nan", value, low), high)
     return min(max(value, low), high)
 
@@ -143,7 +151,8 @@ def likely(cond: Any) -> Any:
     return cond
 
 
-# Math functions ------------------------------------------------------------------------------------------------------
+# Math functions -----------------------------------------------------------------------------------
+# -------------------
 
 
 def _function(name: str, what: str) -> Callable[[Any], Value]:
@@ -198,7 +207,9 @@ def round(value: Any, mode: str = "ties_even") -> Value:
         return _exact_round(value)
     if mode in ("ties_even", "rn"):
         return nearbyint(value)
-    raise TileValueError(f"'{mode}' is not a mode of T.round", hint="use 'ties_even' or 'ties_away'")
+    raise TileValueError(
+        f"'{mode}' is not a mode of T.round", hint="use 'ties_even' or 'ties_away'"
+    )
 
 
 def pow(base: Any, exponent: Any) -> Any:
@@ -227,11 +238,15 @@ def popcount(value: Any) -> Value:
 def _fast(name: str, function: Callable[[Any], Value]) -> Callable[[Any], Value]:
     def fast(value: Any) -> Value:
         if not to_value(value).expr.dtype.is_float:
-            raise TileTypeError(f"'T.{name}' needs a float", hint=f"use T.{function.__name__}, or cast the operand")
+            raise TileTypeError(
+                f"'T.{name}' needs a float", hint=f"use T.{function.__name__}, or cast the operand"
+            )
         return function(value)
 
     fast.__name__ = fast.__qualname__ = name
-    fast.__doc__ = f"`{function.__name__}` of a float, where a target may use a faster approximation."
+    fast.__doc__ = (
+        f"`{function.__name__}` of a float, where a target may use a faster approximation."
+    )
     return fast
 
 
@@ -241,7 +256,8 @@ FAST_FUNCTIONS = {
 }
 
 
-# Bits and logic ------------------------------------------------------------------------------------------------------
+# Bits and logic -----------------------------------------------------------------------------------
+# -------------------
 
 
 def bitwise_and(a: Any, b: Any) -> Any:
@@ -280,7 +296,9 @@ def _logical(op: str, operands: tuple[Any, ...]) -> Any:
     result = condition(operands[0], "an operand of T.And and T.Or")
     for operand in operands[1:]:
         right = condition(operand, "an operand of T.And and T.Or")
-        result = Value(build.logical(op, result.expr, right.expr), deeper(result.binding, right.binding))
+        result = Value(
+            build.logical(op, result.expr, right.expr), deeper(result.binding, right.binding)
+        )
     return result
 
 
@@ -296,14 +314,21 @@ def Or(first: Any, *others: Any) -> Any:
 
 def Not(cond: Any) -> Any:
     """The condition does not hold."""
-    return not cond if isinstance(cond, bool) else unary("not", condition(cond, "the operand of T.Not"))
+    return (
+        not cond
+        if isinstance(cond, bool)
+        else unary("not", condition(cond, "the operand of T.Not"))
+    )
 
 
-# Casts and limits ----------------------------------------------------------------------------------------------------
+# Casts and limits ---------------------------------------------------------------------------------
+# -------------------
 
 
 def cast(value: Any, dtype: Any, round: Any = None, sat: Any = None, rbits: Any = None) -> Value:
-    """`value` converted to `dtype`: a float to an integer truncates toward zero, to a narrower float rounds to nearest even."""
+    """`value` converted to `dtype`: a float to an integer truncates toward zero, to a narrower
+    float rounds to nearest even.
+    """
     for name, option in (("round", round), ("sat", sat), ("rbits", rbits)):
         if option is not None:
             raise UnsupportedError(f"'{name}' of T.cast is not supported")
@@ -317,13 +342,19 @@ def Cast(dtype: Any, value: Any) -> Value:
 
 
 def reinterpret(value: Any, dtype: Any) -> Value:
-    """The bits of `value` as a `dtype` of the same width. Raises `TileTypeError` when the widths differ."""
+    """The bits of `value` as a `dtype` of the same width.
+
+    Raises `TileTypeError` when the widths differ.
+    """
     if is_dtype(value) and not is_dtype(dtype):
         value, dtype = dtype, value  # an older order of the arguments
     made, target = to_value(value), to_dtype(dtype)
     source = made.expr.dtype
     if source.bits * source.lanes != target.bits * target.lanes or target.is_bool or source.is_bool:
-        raise TileTypeError(f"T.reinterpret cannot read the bits of '{source}' as '{target}'", hint="both need the same width")
+        raise TileTypeError(
+            f"T.reinterpret cannot read the bits of '{source}' as '{target}'",
+            hint="both need the same width",
+        )
     return made if source == target else Value(ir.Reinterpret(made.expr, target), made.binding)
 
 
@@ -331,7 +362,13 @@ def infinity(dtype: Any) -> Value:
     """Positive infinity of a float dtype. Raises `TileTypeError` for a type without it."""
     kind = to_dtype(dtype)
     made = build.const(_math.inf, kind) if kind.is_float else None
-    if made is None or kind in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn"):
+    if made is None or kind in (
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float4_e2m1fn",
+    ):
         raise TileTypeError(f"'{kind}' has no infinity", hint=f"use T.max_value('{kind}')")
     return Value(made)
 
@@ -348,14 +385,18 @@ def min_value(dtype: Any) -> Value:
     return Value(build.const(kind.min_value, kind))
 
 
-# IEEE arithmetic -----------------------------------------------------------------------------------------------------
+# IEEE arithmetic ----------------------------------------------------------------------------------
+# -------------------
 
 _ROUNDINGS = ("rn", "rz", "ru", "rd")
 
 
 def _rounding(name: str, mode: str) -> None:
     if mode not in _ROUNDINGS:
-        raise TileValueError(f"'{mode}' is not a rounding mode of T.{name}", hint=f"use one of {', '.join(_ROUNDINGS)}")
+        raise TileValueError(
+            f"'{mode}' is not a rounding mode of T.{name}",
+            hint=f"use one of {', '.join(_ROUNDINGS)}",
+        )
     if mode != "rn":
         raise UnsupportedError(f"the rounding mode '{mode}' of T.{name} is not supported; 'rn' is")
 
@@ -413,5 +454,3 @@ def _unfused(op: str, a: Any, b: Any) -> Value:
     if op == "mul":
         return _call("fma", left, right, Value(zero))
     return _call("fma", left, Value(one), right if op == "add" else unary("neg", right))
-
-

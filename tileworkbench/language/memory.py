@@ -1,4 +1,6 @@
-"""Memory of a block: tiles in shared memory, fragments spread over its threads, arrays and scalars of each thread."""
+"""Memory of a block: tiles in shared memory, fragments spread over its threads, arrays and scalars
+of each thread.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ _SCOPES = {
 
 
 def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> TensorValue:
-    """A tile of `shape` (a sequence or one extent, all constant) in the block's shared memory, contents undefined.
+    """A tile of `shape` (a sequence or one extent, all constant) in the block's shared memory,
+    contents undefined.
 
     Raises `TileTypeError` or `TileValueError` for a wrong dtype, scope or extent.
     """
@@ -34,7 +37,8 @@ def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> TensorVal
 
 
 def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> TensorValue:
-    """A tile of `shape` spread over the registers of the block's threads; the compiler chooses which thread holds what.
+    """A tile of `shape` spread over the registers of the block's threads; the compiler chooses
+    which thread holds what.
 
     Its elements are accessed inside T.Parallel. Raises as `alloc_shared`.
     """
@@ -48,7 +52,8 @@ def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> TensorValue:
 
 def _allocate(construct: str, name: str, shape: Any, dtype: Any, scope: str) -> TensorValue:
     builder = in_kernel(construct)
-    refuse_in_parallel(builder, construct)
+    if scope != "local":
+        refuse_in_parallel(builder, construct)
     if scope not in _SCOPES or _SCOPES[scope] == "local.var":
         raise TileValueError(
             f"'{scope}' is not a scope {construct} can allocate in",
@@ -56,15 +61,19 @@ def _allocate(construct: str, name: str, shape: Any, dtype: Any, scope: str) -> 
         )
     extents = tuple(extent_expr(extent, f"an extent of {construct}") for extent in as_shape(shape))
     if not extents:
-        raise TileValueError(f"{construct} needs at least one extent", hint="a scalar is T.alloc_var(dtype)")
+        raise TileValueError(
+            f"{construct} needs at least one extent", hint="a scalar is T.alloc_var(dtype)"
+        )
     if any(build.const_int(extent) is None for extent in extents):
         raise TileValueError(
             f"the extents of {construct} must be known while compiling",
             hint="use a constant tile size; T.copy pads what lies outside a tensor",
         )
-    buffer = Buffer(builder.fresh(builder.hint(0, name)), _element(construct, dtype), extents, _SCOPES[scope])
+    buffer = Buffer(
+        builder.fresh(builder.hint(0, name)), _element(construct, dtype), extents, _SCOPES[scope]
+    )
     builder.emit(Alloc(buffer))
-    return TensorValue(buffer, builder.bind(buffer.name))
+    return TensorValue(buffer, builder.bind(buffer.name, allocated=True))
 
 
 def _element(construct: str, dtype: Any) -> DType:
@@ -75,10 +84,12 @@ def _element(construct: str, dtype: Any) -> DType:
 
 
 def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str = "local.var") -> VarCell:
-    """A mutable scalar of each thread: reading its name loads it, assigning to its name stores into it.
+    """A mutable scalar of each thread: reading its name loads it, assigning to its name stores into
+    it.
 
-    `T.alloc_var(dtype)`, `T.alloc_var(dtype, init)` or `T.alloc_var(dtype, init=...)`; without an initial value it is zero.
-    Raises `TileValueError` for an initial value that the dtype does not have.
+    `T.alloc_var(dtype)`, `T.alloc_var(dtype, init)` or `T.alloc_var(dtype, init=...)`; without an
+    initial value it is zero. Raises `TileValueError` for an initial value that the dtype does not
+    have.
     """
     builder = in_kernel("T.alloc_var")
     values = [arg for arg in args if not isinstance(arg, str)]
@@ -91,7 +102,7 @@ def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str = "local.var"
     element = DType("int64") if to_dtype(dtype).kind == "handle" else _element("T.alloc_var", dtype)
     buffer = Buffer(builder.fresh(builder.hint(0, "variable")), element, (), "local.var")
     builder.emit(Alloc(buffer, _initial(element, 0 if initial is None else initial)))
-    return VarCell(buffer, builder.bind(buffer.name))
+    return VarCell(buffer, builder.bind(buffer.name, allocated=True))
 
 
 def _initial(dtype: DType, value: Any) -> Expr:

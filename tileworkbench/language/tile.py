@@ -1,4 +1,7 @@
-"""Operators on whole tiles. All threads of a block take part, and each is finished before the next starts."""
+"""Operators on whole tiles.
+
+All threads of a block take part, and each is finished before the next starts.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +68,10 @@ def copy(
 ) -> None:
     """Copy elements with a cast to the destination's dtype.
 
-    Each side is a tensor, a slice `A[i:i + m, :]`, or an element `A[i, j]`, which stands for the box of the other side's
-    extents that starts there. What lies outside a global source reads as its safe value (zero); what lies outside a global
-    destination is dropped. The keywords are hints.
-    Raises `ShapeError` for extents that do not fit together.
+    Each side is a tensor, a slice `A[i:i + m, :]`, or an element `A[i, j]`, which stands for the
+    box of the other side's extents that starts there. What lies outside a global source reads as
+    its safe value (zero); what lies outside a global destination is dropped. The keywords are
+    hints. Raises `ShapeError` for extents that do not fit together.
     """
     if loop_layout is not None:
         raise UnsupportedError("'loop_layout' of T.copy is not supported yet")
@@ -99,7 +102,8 @@ def clear(buffer: Any) -> None:
     fill(buffer, 0)
 
 
-# Matrix products -----------------------------------------------------------------------------------------------------
+# Matrix products ----------------------------------------------------------------------------------
+# -------------------
 
 
 def gemm(
@@ -116,10 +120,11 @@ def gemm(
 ) -> None:
     """`C += op(A) @ op(B)`, accumulated in C's dtype.
 
-    C is an (M, N) tile; A is (M, K), or (K, M) when `transpose_A`; B is (K, N), or (N, K) when `transpose_B`; further
-    leading extents must be 1. All are tiles in shared memory or fragments. Where `clear_accum` (a bool or a condition) holds, C is
-    overwritten. `policy`, `k_pack` and `annotations` change no result.
-    Raises `ShapeError` for shapes that do not fit and `TileTypeError` for dtypes that do not.
+    C is an (M, N) tile; A is (M, K), or (K, M) when `transpose_A`; B is (K, N), or (N, K) when
+    `transpose_B`; further leading extents must be 1. All are tiles in shared memory or fragments.
+    Where `clear_accum` (a bool or a condition) holds, C is overwritten. `policy`, `k_pack` and
+    `annotations` change no result. Raises `ShapeError` for shapes that do not fit and
+    `TileTypeError` for dtypes that do not.
     """
     builder = _operator("T.gemm")
     a, b, c = (to_region(v, "T.gemm", f"operand {n}") for v, n in ((A, "A"), (B, "B"), (C, "C")))
@@ -131,7 +136,9 @@ def gemm(
         raise UnsupportedError("'mbar' of T.gemm is not supported yet")
     if k_pack not in (1, 2):
         raise TileValueError(f"'k_pack' of T.gemm must be 1 or 2, not {k_pack}")
-    clears = condition(clear_accum, "'clear_accum'").expr if isinstance(clear_accum, Operators) else None
+    clears = (
+        condition(clear_accum, "'clear_accum'").expr if isinstance(clear_accum, Operators) else None
+    )
     flag: Expr = clears if clears is not None else build.const(bool(clear_accum), "bool")
     builder.emit(tile.Gemm(a, b, c, bool(transpose_A), bool(transpose_B), flag, _policy(policy)))
 
@@ -140,7 +147,9 @@ def _policy(policy: Any) -> WarpPolicy:
     try:
         return _POLICIES[GemmWarpPolicy(policy)]
     except ValueError:
-        raise TileValueError(f"{policy!r} is not a T.GemmWarpPolicy", hint="use Square, FullRow or FullCol") from None
+        raise TileValueError(
+            f"{policy!r} is not a T.GemmWarpPolicy", hint="use Square, FullRow or FullCol"
+        ) from None
 
 
 def _check_matrix(region: Region, name: str) -> None:
@@ -152,12 +161,19 @@ def _check_matrix(region: Region, name: str) -> None:
             hint="copy a tile of it into shared memory first, with T.copy",
         )
     if len(extents) < 2:
-        raise ShapeError(f"operand {name} of T.gemm, '{region.buffer.name}', must be a matrix, not of shape {shown}")
+        raise ShapeError(
+            f"operand {name} of T.gemm, '{region.buffer.name}', must be a matrix, not of shape "
+            f"{shown}"
+        )
     if any(extent is not _ONE for extent in extents[:-2]):
-        raise ShapeError(f"the leading extents of operand {name} of T.gemm, '{region.buffer.name}', must be 1, not {shown}")
+        raise ShapeError(
+            f"the leading extents of operand {name} of T.gemm, '{region.buffer.name}', must be "
+            f"1, not {shown}"
+        )
     if any(build.const_int(extent) is None for extent in extents[-2:]):
         raise TileValueError(
-            f"the extents of operand {name} of T.gemm, '{region.buffer.name}', must be known while compiling, not {shown}"
+            f"the extents of operand {name} of T.gemm, '{region.buffer.name}', must be known "
+            f"while compiling, not {shown}"
         )
 
 
@@ -167,12 +183,19 @@ def _check_product(a: Region, b: Region, c: Region, transpose_a: bool, transpose
         m, k = k, m
     if transpose_b:
         k_b, n = n, k_b
-    shapes = f"A is {show_shape(a.extents)}, B is {show_shape(b.extents)}, C is {show_shape(c.extents)}"
+    shapes = (
+        f"A is {show_shape(a.extents)}, B is {show_shape(b.extents)}, C is {show_shape(c.extents)}"
+    )
     flags = f"with transpose_A={transpose_a}, transpose_B={transpose_b}"
-    for name, left, right, sides in (("K", k, k_b, "A and B"), ("M", m, m_c, "A and C"), ("N", n, n_c, "B and C")):
+    for name, left, right, sides in (
+        ("K", k, k_b, "A and B"),
+        ("M", m, m_c, "A and C"),
+        ("N", n, n_c, "B and C"),
+    ):
         if left is not right:
             raise ShapeError(
-                f"T.gemm {name} shape check failed: {name} is {build.const_int(left)} and {build.const_int(right)} in {sides}",
+                f"T.gemm {name} shape check failed: {name} is {build.const_int(left)} and "
+                f"{build.const_int(right)} in {sides}",
                 hint=f"{shapes}, {flags}",
             )
 
@@ -185,12 +208,19 @@ def _check_types(a: Region, b: Region, c: Region) -> None:
             hint="copy one of them into a tile of the other's dtype",
         )
     if left.is_float and not result.is_float:
-        raise TileTypeError(f"T.gemm of '{left}' cannot accumulate in '{result}'", hint="use a float32 fragment for C")
+        raise TileTypeError(
+            f"T.gemm of '{left}' cannot accumulate in '{result}'",
+            hint="use a float32 fragment for C",
+        )
     if left.is_int and not (result.is_int or result.is_float):
-        raise TileTypeError(f"T.gemm of '{left}' cannot accumulate in '{result}'", hint="use an int32 fragment for C")
+        raise TileTypeError(
+            f"T.gemm of '{left}' cannot accumulate in '{result}'",
+            hint="use an int32 fragment for C",
+        )
 
 
-# Reductions ----------------------------------------------------------------------------------------------------------
+# Reductions ---------------------------------------------------------------------------------------
+# -------------------
 
 
 def reduce(
@@ -205,14 +235,17 @@ def reduce(
 ) -> None:
     """`out = reduce(buffer)` along `dim`, or `out = combine(out, reduce(buffer))` when not `clear`.
 
-    `kind` is "sum", "max", "min", "absmax", "abssum", "bitand", "bitor" or "bitxor". `out` has the shape of `buffer` without
-    `dim`, or with extent 1 there; elements are converted to its dtype first. max, min and absmax ignore NaN unless `nan_propagate`.
-    `batch` and `annotations` are hints. Raises `ShapeError`, `TileTypeError` or `TileValueError` for operands that do not fit.
+    `kind` is "sum", "max", "min", "absmax", "abssum", "bitand", "bitor" or "bitxor". `out` has the
+    shape of `buffer` without `dim`, or with extent 1 there; elements are converted to its dtype
+    first. max, min and absmax ignore NaN unless `nan_propagate`. `batch` and `annotations` are
+    hints. Raises `ShapeError`, `TileTypeError` or `TileValueError` for operands that do not fit.
     """
     try:
         which = ReduceKind(kind)
     except ValueError:
-        raise TileValueError(f"'{kind}' is not a reduction", hint=f"use one of {', '.join(ReduceKind)}") from None
+        raise TileValueError(
+            f"'{kind}' is not a reduction", hint=f"use one of {', '.join(ReduceKind)}"
+        ) from None
     construct = f"T.reduce_{which}"
     builder = _operator(construct)
     src, dst = to_buffer(buffer, construct, "source"), to_buffer(out, construct, "destination")
@@ -225,14 +258,18 @@ def reduce(
                 hint="copy it into a fragment first, with T.copy",
             )
         if which.startswith("bit") and operand.dtype.is_float:
-            raise TileTypeError(f"{construct} needs integers or bool, and '{operand.name}' is '{operand.dtype}'")
+            raise TileTypeError(
+                f"{construct} needs integers or bool, and '{operand.name}' is '{operand.dtype}'"
+            )
     axis = _axis(construct, dim, len(src.shape))
     dropped = (*src.shape[:axis], *src.shape[axis + 1 :])
     kept = (*src.shape[:axis], _ONE, *src.shape[axis + 1 :])
     if dst.shape not in (dropped, kept):
         raise ShapeError(
-            f"{construct} of '{src.name}' with shape {show_shape(src.shape)} along dimension {axis} gives "
-            f"{show_shape(dropped)} or {show_shape(kept)}, and '{dst.name}' is {show_shape(dst.shape)}"
+            f"{construct} of '{src.name}' with shape {show_shape(src.shape)} along dimension "
+            f"{axis} gives "
+            f"{show_shape(dropped)} or {show_shape(kept)}, and '{dst.name}' is "
+            f"{show_shape(dst.shape)}"
         )
     builder.emit(tile.Reduce(which, src, dst, axis, bool(clear), bool(nan_propagate)))
 
@@ -241,60 +278,113 @@ def _axis(construct: str, dim: Any, rank: int) -> int:
     if isinstance(dim, bool) or not isinstance(dim, int):
         raise TileTypeError(f"'dim' of {construct} must be an integer, not {dim!r}")
     if not -rank <= dim < rank:
-        raise TileValueError(f"'dim' of {construct} is {dim}, and its source has {rank} dimension{'s' if rank != 1 else ''}")
+        raise TileValueError(
+            f"'dim' of {construct} is {dim}, and its source has {rank} "
+            f"dimension{'s' if rank != 1 else ''}"
+        )
     return dim % rank
 
 
-def reduce_sum(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None) -> None:
+def reduce_sum(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: Any = None,
+) -> None:
     """Sum along `dim`; see `reduce`."""
     reduce(buffer, out, "sum", dim, clear, batch)
 
 
 def reduce_max(
-    buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, nan_propagate: bool = False, annotations: Any = None
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    nan_propagate: bool = False,
+    annotations: Any = None,
 ) -> None:
     """Maximum along `dim`; see `reduce`."""
     reduce(buffer, out, "max", dim, clear, batch, nan_propagate)
 
 
 def reduce_min(
-    buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, nan_propagate: bool = False, annotations: Any = None
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    nan_propagate: bool = False,
+    annotations: Any = None,
 ) -> None:
     """Minimum along `dim`; see `reduce`."""
     reduce(buffer, out, "min", dim, clear, batch, nan_propagate)
 
 
 def reduce_absmax(
-    buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, nan_propagate: bool = False, annotations: Any = None
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    nan_propagate: bool = False,
+    annotations: Any = None,
 ) -> None:
     """Largest absolute value along `dim`; see `reduce`."""
     reduce(buffer, out, "absmax", dim, clear, batch, nan_propagate)
 
 
-def reduce_abssum(buffer: Any, out: Any, dim: int = -1, batch: int = 1, annotations: Any = None) -> None:
+def reduce_abssum(
+    buffer: Any, out: Any, dim: int = -1, batch: int = 1, annotations: Any = None
+) -> None:
     """Sum of absolute values along `dim`; see `reduce`. Always overwrites `out`."""
     reduce(buffer, out, "abssum", dim, True, batch)
 
 
-def reduce_bitand(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None) -> None:
+def reduce_bitand(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: Any = None,
+) -> None:
     """Bitwise and along `dim`; see `reduce`."""
     reduce(buffer, out, "bitand", dim, clear, batch)
 
 
-def reduce_bitor(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None) -> None:
+def reduce_bitor(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: Any = None,
+) -> None:
     """Bitwise or along `dim`; see `reduce`."""
     reduce(buffer, out, "bitor", dim, clear, batch)
 
 
-def reduce_bitxor(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None) -> None:
+def reduce_bitxor(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: Any = None,
+) -> None:
     """Bitwise exclusive or along `dim`; see `reduce`."""
     reduce(buffer, out, "bitxor", dim, clear, batch)
 
 
 def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> None:
-    """Inclusive running sum of a tile along `dim`, from the end when `reverse`, into `dst` (default: in place).
+    """Inclusive running sum of a tile along `dim`, from the end when `reverse`, into `dst`
+    (default: in place).
 
-    Raises `TileValueError` for a dimension out of range and `ShapeError` for a destination of another shape.
+    Raises `TileValueError` for a dimension out of range and `ShapeError` for a destination of
+    another shape.
     """
     _scan("T.cumsum", ReduceKind.SUM, src, dst, dim, reverse)
 
@@ -317,14 +407,21 @@ def _scan(construct: str, kind: ReduceKind, src: Any, dst: Any, dim: int, revers
     axis = _axis(construct, dim, len(source.extents))
     if source.extents != target.extents:
         raise ShapeError(
-            f"{construct} needs one shape: the source is {show_shape(source.extents)}, the destination {show_shape(target.extents)}"
+            f"{construct} needs one shape: the source is {show_shape(source.extents)}, the "
+            f"destination {show_shape(target.extents)}"
         )
     builder.emit(tile.Scan(kind, source, target, axis, bool(reverse)))
 
 
 def transpose(src: Any, dst: Any) -> None:
-    """`dst[..., j, i] = src[..., i, j]` for two tiles or slices. Raises `ShapeError` when the shapes do not fit."""
-    source, target = to_region(src, "T.transpose", "source"), to_region(dst, "T.transpose", "destination")
+    """`dst[..., j, i] = src[..., i, j]` for two tiles or slices.
+
+    Raises `ShapeError` when the shapes do not fit.
+    """
+    source, target = (
+        to_region(src, "T.transpose", "source"),
+        to_region(dst, "T.transpose", "destination"),
+    )
     extents = source.extents
     swapped = (*extents[:-2], *reversed(extents[-2:]))
     if len(extents) < 2 or target.extents != swapped:
@@ -335,9 +432,9 @@ def transpose(src: Any, dst: Any) -> None:
     builder = _operator("T.transpose")
     names = tuple(builder.fresh_var("ijklmnop"[d], e.dtype) for d, e in enumerate(extents))
     places = (*names[:-2], names[-1], names[-2])
-    read = Load(source.buffer, tuple(build.add(low, v) for low, v in zip(source.mins, names, strict=True)))
+    read = Load(
+        source.buffer, tuple(build.add(low, v) for low, v in zip(source.mins, names, strict=True))
+    )
     write = tuple(build.add(low, v) for low, v in zip(target.mins, places, strict=True))
     store = Store(target.buffer, write, build.cast(read, target.buffer.dtype), site=builder.site)
     builder.emit(tile.Parallel(names, extents, store))
-
-

@@ -1,4 +1,6 @@
-"""Constructs of the language that exist by name and are not supported yet: calling one says so, at its line."""
+"""Constructs of the language that exist by name and are not supported yet: calling one says so, at
+its line.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ _COMPUTE = {
     "reducer_update": "A contribution to a reducer.",
     "wait_wgmma": "A wait for asynchronous matrix products.",
     "wgmma_gemm": "An asynchronous matrix product of a warp group.",
-    **{f"warp_reduce_{kind}": "A reduction over the lanes of a warp." for kind in ("sum", "max", "min", "bitand", "bitor")},
+    **{
+        f"warp_reduce_{kind}": "A reduction over the lanes of a warp."
+        for kind in ("sum", "max", "min", "bitand", "bitor")
+    },
 }
 _LOOPS = {
     "Persistent": "The tiles of a domain that one of several persistent workers visits.",
@@ -70,7 +75,10 @@ _VECTORS = {
     "Broadcast": "A scalar in every lane of a vector.",
     "Ramp": "A vector of equidistant values.",
     "Shuffle": "A vector of chosen lanes.",
-    **{f"{name}2": "Arithmetic on a vector of two." for name in ("add", "sub", "mul", "fma", "max", "min", "abs")},
+    **{
+        f"{name}2": "Arithmetic on a vector of two."
+        for name in ("add", "sub", "mul", "fma", "max", "min", "abs")
+    },
 }
 _ATOMICS = {
     "atomic_add": "An atomic addition.",
@@ -143,8 +151,16 @@ _THREADS = {
     "ws": "A block of code for some warp groups.",
 }
 UNSUPPORTED: dict[str, str] = {
-    **_MEMORY, **_MOVEMENT, **_COMPUTE, **_LOOPS, **_ANNOTATIONS, **_VECTORS, **_ATOMICS, **_DEBUGGING, **_THREADS,
-}  # fmt: skip
+    **_MEMORY,
+    **_MOVEMENT,
+    **_COMPUTE,
+    **_LOOPS,
+    **_ANNOTATIONS,
+    **_VECTORS,
+    **_ATOMICS,
+    **_DEBUGGING,
+    **_THREADS,
+}
 # Families of names that belong to single instructions of GPUs.
 PREFIXES = ("WS", "ldg", "lds", "mma_", "ptx_", "stg", "sts", "tcgen05_", "tma_", "wgmma_")
 

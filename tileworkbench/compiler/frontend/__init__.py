@@ -1,1 +1,3 @@
-"""From a Python function to a Program: its source is rewritten, run once with symbolic arguments, and recorded."""
+"""From a Python function to a Program: its source is rewritten, run once with symbolic arguments,
+and recorded.
+"""

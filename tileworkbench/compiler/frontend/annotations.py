@@ -1,4 +1,6 @@
-"""What parameters are declared with: tensors, symbolic extents and constants read from the tensors' shapes."""
+"""What parameters are declared with: tensors, symbolic extents and constants read from the tensors'
+shapes.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,10 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.frontend.builder import Builder, current
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
+from tileworkbench.compiler.frontend.errors import placed_outside
+from tileworkbench.compiler.frontend.refusals import NotScalar
 from tileworkbench.compiler.frontend.tensors import TensorValue
-from tileworkbench.compiler.frontend.values import (
-    NotScalar,
-    Operators,
-    Value,
-    describe,
-    extent_expr,
-)
+from tileworkbench.compiler.frontend.values import Operators, Value, describe, extent_expr
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.rewrite import variables
 from tileworkbench.compiler.ir.types import DType
@@ -29,7 +27,9 @@ from tileworkbench.compiler.ir.types import DType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorSpec:
-    """`T.Tensor(shape, dtype)`: extents (integers or values) and element type; strides in elements, None for row-major."""
+    """`T.Tensor(shape, dtype)`: extents (integers or values) and element type; strides in elements,
+    None for row-major.
+    """
 
     shape: tuple[Any, ...]
     dtype: DType
@@ -37,14 +37,24 @@ class TensorSpec:
 
 
 class TensorFactory:
-    """`T.Tensor`: `T.Tensor(shape, dtype)`, `T.Tensor[(M, N), dtype]` or `T.Tensor[M, N]` (float32)."""
+    """`T.Tensor`:
 
+    `T.Tensor(shape, dtype)`, `T.Tensor[(M, N), dtype]` or `T.Tensor[M, N]` (float32).
+    """
+
+    @placed_outside
     def __call__(self, shape: Any, dtype: Any = "float32", data: Any = None) -> TensorSpec:
-        """A contiguous row-major tensor. `shape` is a sequence, or one extent. Raises `TileTypeError` for a wrong dtype."""
+        """A contiguous row-major tensor.
+
+        `shape` is a sequence, or one extent. Raises `TileTypeError` for a wrong dtype.
+        """
         if data is not None:
-            raise UnsupportedError("'T.Tensor(..., data)', a view of other memory, is not supported yet")
+            raise UnsupportedError(
+                "'T.Tensor(..., data)', a view of other memory, is not supported yet"
+            )
         return TensorSpec(as_shape(shape), to_dtype(dtype))
 
+    @placed_outside
     def __getitem__(self, item: Any) -> TensorSpec:
         items = item if isinstance(item, tuple) else (item,)
         if isinstance(items[0], tuple | list):
@@ -57,15 +67,26 @@ class TensorFactory:
 class StridedTensorFactory:
     """`T.StridedTensor(shape, strides, dtype)`, called or subscripted."""
 
-    def __call__(self, shape: Any, strides: Any, dtype: Any = "float32", data: Any = None) -> TensorSpec:
-        """A tensor with strides in elements, which become part of its contract. Raises `TileValueError` for a wrong number."""
+    @placed_outside
+    def __call__(
+        self, shape: Any, strides: Any, dtype: Any = "float32", data: Any = None
+    ) -> TensorSpec:
+        """A tensor with strides in elements, which become part of its contract.
+
+        Raises `TileValueError` for a wrong number.
+        """
         if data is not None:
-            raise UnsupportedError("'T.StridedTensor(..., data)', a view of other memory, is not supported yet")
+            raise UnsupportedError(
+                "'T.StridedTensor(..., data)', a view of other memory, is not supported yet"
+            )
         extents, steps = as_shape(shape), as_shape(strides)
         if len(extents) != len(steps):
-            raise TileValueError(f"a tensor with {len(extents)} extents needs as many strides, not {len(steps)}")
+            raise TileValueError(
+                f"a tensor with {len(extents)} extents needs as many strides, not {len(steps)}"
+            )
         return TensorSpec(extents, to_dtype(dtype), steps)
 
+    @placed_outside
     def __getitem__(self, item: Any) -> TensorSpec:
         if not isinstance(item, tuple) or len(item) not in (2, 3):
             raise TileTypeError("'T.StridedTensor[...]' takes a shape, strides and a dtype")
@@ -77,7 +98,9 @@ def as_shape(shape: Any) -> tuple[Any, ...]:
     if isinstance(shape, int | Operators):
         return (shape,)
     if isinstance(shape, str | bytes | NotScalar) or not hasattr(shape, "__iter__"):
-        raise TileTypeError(f"a shape must be an integer or a sequence of integers, not {describe(shape)}")
+        raise TileTypeError(
+            f"a shape must be an integer or a sequence of integers, not {describe(shape)}"
+        )
     return tuple(shape)
 
 
@@ -125,11 +148,16 @@ def _constant(builder: Builder, name: str) -> Any:
 
 
 def make_buffer(builder: Builder, name: str, spec: TensorSpec) -> Buffer:
-    """The global buffer of a parameter or output `name`. Raises `TileValueError` for an illegal extent."""
+    """The global buffer of a parameter or output `name`.
+
+    Raises `TileValueError` for an illegal extent.
+    """
     shape = tuple(_extent(builder, e, f"extent {d} of '{name}'") for d, e in enumerate(spec.shape))
     strides: tuple[Expr, ...] = ()
     if spec.strides is not None:
-        strides = tuple(_extent(builder, s, f"stride {d} of '{name}'") for d, s in enumerate(spec.strides))
+        strides = tuple(
+            _extent(builder, s, f"stride {d} of '{name}'") for d, s in enumerate(spec.strides)
+        )
     return Buffer(name, spec.dtype, shape, "global", strides)
 
 
@@ -141,7 +169,10 @@ def _extent(builder: Builder, value: Any, what: str) -> Expr:
             builder.reserve(var.name)
             builder.symbols[var.name] = var
         elif known is not var:
-            raise TileValueError(f"'{var.name}' names two different things: a symbolic extent and a parameter or other symbol")
+            raise TileValueError(
+                f"'{var.name}' names two different things: a symbolic extent and a parameter or "
+                f"other symbol"
+            )
     return expr
 
 
@@ -153,11 +184,13 @@ def empty(shape: tuple[Any, ...], dtype: Any) -> TensorValue:
 
         raise Declared
     if builder.frame.kind != "function":
-        raise TileValueError("'T.empty' declares an output and must stand before 'with T.Kernel(...)'")
+        raise TileValueError(
+            "'T.empty' declares an output and must stand before 'with T.Kernel(...)'"
+        )
     name = builder.fresh(builder.hint(0, "output"))
     buffer = make_buffer(builder, name, TensorSpec(shape, to_dtype(dtype)))
     builder.outputs.append(buffer)
-    return TensorValue(buffer, builder.bind(name))
+    return TensorValue(buffer, builder.bind(name, allocated=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Bounds of index expressions, from the ranges of loop variables: enough to see that an index is negative."""
+"""Bounds of index expressions, from the ranges of loop variables: enough to see that an index is
+negative.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a running trace writes into: a stack of open frames, unique names, and the sites of statements.
+"""What a running trace writes into: a stack of open frames, unique names, and the sites of
+statements.
 
-Each thread has its own stack of builders. `tracing` puts one on it and always takes it off again, so a trace that
-fails leaves nothing behind.
+Each thread has its own stack of builders. `tracing` puts one on it and always takes it off again,
+so a trace that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ _state = threading.local()
 
 @dataclass(eq=False, slots=True)
 class Frame:
-    """An open scope that statements are written into. Values bound in it must not be used once it is closed.
+    """An open scope that statements are written into.
 
-    `kind` is "function", "kernel", "parallel", "pipelined", "then", "else", "while" or a `LoopKind`.
+    Values bound in it must not be used once it is closed.
+
+    `kind` is "function", "kernel", "parallel", "pipelined", "then", "else", "while" or a
+    `LoopKind`.
     """
 
     kind: str
@@ -56,18 +60,28 @@ class Binding:
     name: str
     frame: Frame
     span: Span | None
+    allocated: bool = False
 
     def check(self) -> None:
         """Raise `TileRuntimeError` when the frame has ended."""
         if not self.frame.open:
-            raise out_of_scope(self.name, self.frame.described, self.span)
+            raise out_of_scope(self.name, self.frame.described, self.span, self.allocated)
 
 
-def out_of_scope(name: str, scope: str, span: Span | None) -> CompileError:
+def out_of_scope(name: str, scope: str, span: Span | None, allocated: bool) -> CompileError:
     """The error of using `name` after the loop, branch or kernel that binds it."""
+    if scope == "kernel":
+        hint = "nothing but tensors in global memory lives from one launch to the next"
+    elif allocated:
+        hint = f"allocate it before the {scope}"
+    else:
+        hint = (
+            f"bind it before the {scope}, or keep the value in a variable: "
+            f"{name} = T.alloc_var(dtype)"
+        )
     return TileRuntimeError(
         f"'{name}' is used after the {scope} that binds it has ended",
-        hint=f"bind it before the {scope}, or keep the value in a variable: {name} = T.alloc_var(dtype)",
+        hint=hint,
         notes=(Note(f"'{name}' is bound here", span),),
     )
 
@@ -109,20 +123,26 @@ class Builder:
         self.span: Span | None = None
         self.hints: tuple[str, ...] = ()
         self.ranges: dict[Var, tuple[int, int]] = {}  # inclusive bounds of loop variables
-        self.parallel: dict[Var, frozenset[Var]] = {}  # which T.Parallel variables a variable depends on
+        self.parallel: dict[
+            Var, frozenset[Var]
+        ] = {}  # which T.Parallel variables a variable depends on
         self.dynamic_parallel: set[Var] = set()  # T.Parallel variables without a constant extent
         self.inputs: dict[str, Buffer | Var] = {}
         self.outputs: list[Buffer] = []
         self.safe_values: dict[str, Expr] = {}
         self.swizzle: tuple[int, str] | None = None
-        self.constants: dict[str, int] | None = None  # values of T.const; None outside an eager kernel
+        self.constants: dict[str, int] | None = (
+            None  # values of T.const; None outside an eager kernel
+        )
         self.returned: tuple[Buffer, ...] | None = None
         self.failure: CompileError | None = None  # of a place that could not raise
         self.declare: Callable[[str, Any], Any] | None = None  # gives a parameter its type
         self.scopes: list[LoopScope] = []
         self.bound_at: dict[str, Span | None] = {}  # where each name was last assigned
         self.symbols: dict[str, Var] = {}  # of T.dynamic, as parameters and outputs use them
-        self.placeholders: dict[str, Var] | None = None  # of T.const, while declarations are collected
+        self.placeholders: dict[str, Var] | None = (
+            None  # of T.const, while declarations are collected
+        )
         self._names: set[str] = set(_RESERVED)
         self._site_of: dict[Span, int] = {}
         self.push("function")
@@ -130,7 +150,9 @@ class Builder:
     # Places and names
 
     def at(self, span: Span, hints: tuple[str, ...] = ()) -> None:
-        """Start the statement at `span`; `hints` are the names its targets suggest for what it makes."""
+        """Start the statement at `span`; `hints` are the names its targets suggest for what it
+        makes.
+        """
         if self.failure is not None:
             raise self.failure
         self.span = span
@@ -216,15 +238,17 @@ class Builder:
                 scope.rebound.add(name)
 
     def carries(self, owner: Any, name: str) -> bool:
-        """Whether `name` still holds what it held before the innermost run-time loop of the function `owner`."""
+        """Whether `name` still holds what it held before the innermost run-time loop of the
+        function `owner`.
+        """
         for scope in reversed(self.scopes):
             if scope.owner is owner and scope.repeats:
                 return name in scope.names and name not in scope.rebound
         return False
 
-    def bind(self, name: str) -> Binding:
+    def bind(self, name: str, allocated: bool = False) -> Binding:
         """A binding of `name` in the innermost frame, here."""
-        return Binding(name, self.frame, self.span)
+        return Binding(name, self.frame, self.span, allocated)
 
 
 def _stack() -> list[Builder]:
@@ -240,12 +264,17 @@ def active_builder() -> Builder | None:
     return stack[-1] if stack else None
 
 
+def _quoted(construct: str) -> str:
+    """A name of the language in quotes, a description as it is."""
+    return f"'{construct}'" if construct.startswith("T.") else construct
+
+
 def current(construct: str) -> Builder:
     """The running trace's builder. Raises `TileRuntimeError` when no kernel is being traced."""
     found = active_builder()
     if found is None:
         raise TileRuntimeError(
-            f"'{construct}' has a meaning inside a kernel only",
+            f"{_quoted(construct)} has a meaning inside a kernel only",
             hint="call it from a function decorated with @tw.jit, @T.prim_func or @T.macro",
         )
     return found
@@ -256,7 +285,8 @@ def in_kernel(construct: str) -> Builder:
     found = current(construct)
     if found.enclosing("kernel") is None:
         raise TileRuntimeError(
-            f"'{construct}' stands outside 'with T.Kernel(...)'", hint="move it into the kernel's block"
+            f"{_quoted(construct)} stands outside 'with T.Kernel(...)'",
+            hint="move it into the kernel's block",
         )
     return found
 

@@ -1,9 +1,11 @@
-"""What rewritten source calls: places, names, branches, loops and lazy operators. See `rewrite.py`."""
+"""What rewritten source calls: places, names, branches, loops and lazy operators.
+
+See `rewrite.py`.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
@@ -21,7 +23,9 @@ from tileworkbench.compiler.frontend.builder import (
     current,
     in_kernel,
 )
-from tileworkbench.compiler.frontend.loops import LoopSpec, SerialLoop, open_loop
+from tileworkbench.compiler.frontend.loops import LoopSpec, SerialLoop
+from tileworkbench.compiler.frontend.refusals import NotScalar, Stale
+from tileworkbench.compiler.frontend.scopes import Branch, Reader, Scope, read
 from tileworkbench.compiler.frontend.tensors import (
     TensorValue,
     check_target,
@@ -30,41 +34,28 @@ from tileworkbench.compiler.frontend.tensors import (
     store,
 )
 from tileworkbench.compiler.frontend.values import (
-    NotScalar,
     Operators,
-    Stale,
     Value,
     VarCell,
     condition,
     deeper,
+    describe,
     fitting,
     select,
     to_value,
 )
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir import expr as ir
-from tileworkbench.compiler.ir.expr import Const, Expr
+from tileworkbench.compiler.ir.expr import Const
 from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.stmt import (
     Break,
     Continue,
     DeviceAssert,
-    If,
     Let,
     Stmt,
     Store,
-    While,
 )
-
-Reader = Callable[[], Any]
-
-
-def read(reader: Reader, name: str) -> Any:
-    """What a name holds; a `Stale` for one that is not bound."""
-    try:
-        return reader()
-    except NameError:
-        return Stale(name, None, None)
 
 
 def let(builder: Builder, name: str, value: Value) -> Value:
@@ -72,9 +63,12 @@ def let(builder: Builder, name: str, value: Value) -> Value:
     expr = to_value(value).expr
     if isinstance(expr, Const | ir.Var):
         return value
-    if builder.enclosing("kernel") is None and any(isinstance(node, ir.Load) for node in walk(expr)):
+    if builder.enclosing("kernel") is None and any(
+        isinstance(node, ir.Load) for node in walk(expr)
+    ):
         raise TileValueError(
-            "an element of a tensor is read outside 'with T.Kernel(...)'", hint="move it into the kernel's block"
+            "an element of a tensor is read outside 'with T.Kernel(...)'",
+            hint="move it into the kernel's block",
         )
     var = builder.fresh_var(name, expr.dtype)
     builder.emit(Let(var, expr))
@@ -146,7 +140,9 @@ class Control:
     # Assignment
 
     def assign(self, name: str, value: Any, reader: Reader, reads_itself: bool = False) -> Any:
-        """`name = value`: a store when the name is a variable of T.alloc_var, a let for a run-time value, else just the value."""
+        """`name = value`: a store when the name is a variable of T.alloc_var, a let for a run-time
+        value, else just the value.
+        """
         builder = current("an assignment")
         old = read(reader, name)
         if isinstance(value, VarCell) and value.fresh:
@@ -169,8 +165,10 @@ class Control:
         """A Python number that a run-time loop updates would be updated once only."""
         if isinstance(old, bool | int | float) and builder.carries(self, name):
             raise TileRuntimeError(
-                f"'{name}' is a Python number, so this loop would update it once, not in every iteration",
-                hint=f"make it a variable before the loop: {name} = T.alloc_var(dtype, init={old!r})",
+                f"'{name}' is a Python number, so this loop would update it once, not in every "
+                f"iteration",
+                hint=f"make it a variable before the loop: {name} = T.alloc_var(dtype, "
+                f"init={old!r})",
             )
 
     def augment(self, name: str, reader: Reader, operation: str, value: Any) -> Any:
@@ -184,7 +182,11 @@ class Control:
         if isinstance(old, VarCell | Value):
             return self.assign(name, _apply(operation, to_value(old), value), reader)
         method = getattr(operator, f"i{operation.rstrip('_')}")
-        made = method(old, value) if not isinstance(value, Operators) else _apply(operation, old, value)
+        made = (
+            method(old, value)
+            if not isinstance(value, Operators)
+            else _apply(operation, old, value)
+        )
         return self.assign(name, made, reader, True)
 
     def element(self, owner: Any, index: Any) -> Element:
@@ -206,12 +208,14 @@ class Control:
         target.store(value)
 
     def evaluate(self, names: tuple[str, ...], value: Any) -> Any:
-        """`value`, or its elements for several targets, computed here, before any target changes."""
+        """`value`, or each of its elements, computed here, before any target changes."""
         builder = current("an assignment")
         if not isinstance(value, tuple | list):
             return _evaluated(builder, names[0], value)
         spare = ("value",) * len(value)
-        return tuple(_evaluated(builder, n, v) for n, v in zip((*names, *spare), value, strict=False))
+        return tuple(
+            _evaluated(builder, n, v) for n, v in zip((*names, *spare), value, strict=False)
+        )
 
     def usable(self, value: Any) -> Any:
         """`value` of a name, unless the branch or loop that bound the name has ended."""
@@ -223,7 +227,9 @@ class Control:
         """`name: annotation` in the body: the parameter's tensor."""
         builder = current("a declaration")
         if builder.declare is None:
-            raise TileSyntaxError(f"'{name}' is declared here, and this function has no such parameter")
+            raise TileSyntaxError(
+                f"'{name}' is declared here, and this function has no such parameter"
+            )
         return builder.declare(name, annotation)
 
     # Branches and loops
@@ -251,7 +257,8 @@ class Control:
         """The iterable of a comprehension, which Python runs while tracing."""
         if isinstance(iterable, LoopSpec | Operators | NotScalar):
             raise TileTypeError(
-                "a comprehension runs while the kernel is compiled and cannot iterate over this",
+                "a comprehension runs while the kernel is compiled and cannot iterate over "
+                + ("a run-time loop" if isinstance(iterable, LoopSpec) else describe(iterable)),
                 hint="use a 'for' statement",
             )
         return iterable
@@ -270,7 +277,8 @@ class Control:
         if isinstance(loop, PythonLoop):
             if builder.frame is not loop.frame:
                 raise TileSyntaxError(
-                    f"'{word}' under a run-time condition cannot leave a loop that is unrolled while compiling",
+                    f"'{word}' under a run-time condition cannot leave a loop that is unrolled "
+                    f"while compiling",
                     hint="iterate with range or T.serial, or guard the rest of the body with 'if'",
                 )
             return True
@@ -282,7 +290,8 @@ class Control:
         builder = current("'return'")
         if builder.frame.kind not in ("function", "kernel"):
             raise TileSyntaxError(
-                f"'return' inside a {builder.frame.described} of the kernel", hint="guard the rest of the body with 'if'"
+                f"'return' inside a {builder.frame.described} of the kernel",
+                hint="guard the rest of the body with 'if'",
             )
         return value
 
@@ -291,7 +300,7 @@ class Control:
         return (value,) if isinstance(value, Operators) else value
 
     def check(self, test: Any, message: Reader) -> None:
-        """`assert test, message`: now for a Python value, while the kernel runs for a run-time one."""
+        """`assert test, message`: now for a Python value, by the kernel for a run-time one."""
         if isinstance(test, Operators):
             cond = condition(test, "the condition of 'assert'")
             text = message()
@@ -363,7 +372,10 @@ class Control:
 
 
 def emit_jump(builder: Builder, loop: Frame, stmt: Stmt, word: str) -> None:
-    """Emit a break or continue of the innermost run-time loop. Raises `TileSyntaxError` where it has none to leave."""
+    """Emit a break or continue of the innermost run-time loop.
+
+    Raises `TileSyntaxError` where it has none to leave.
+    """
     names = {"parallel": "T.Parallel", "pipelined": "T.Pipelined", "vectorized": "T.vectorized"}
     if loop.kind in names:
         raise TileSyntaxError(
@@ -387,143 +399,3 @@ def _compare(name: str, left: Any, right: Any) -> Any:
     if name == "not_in":
         return left not in right
     return getattr(operator, name)(left, right)
-
-
-class Names:
-    """The names that a branch or loop may bind, and what they held before it."""
-
-    def __init__(self, builder: Builder, names: tuple[str, ...], saved: list[Any]) -> None:
-        self.builder = builder
-        self.names = names
-        self.saved = saved
-        self.changed: dict[str, Span | None] = {}
-
-    def note_changes(self, readers: tuple[Reader, ...]) -> tuple[Any, ...]:
-        """What the names hold now, remembering which are no longer what they were."""
-        values = tuple(read(reader, name) for reader, name in zip(readers, self.names, strict=True))
-        for name, old, new in zip(self.names, self.saved, values, strict=True):
-            unbound = isinstance(old, Stale) and isinstance(new, Stale)
-            if new is not old and not unbound:
-                self.changed[name] = self.builder.bound_at.get(name)
-        return values
-
-    def after(self, scope: str) -> tuple[Any, ...]:
-        """What the names hold after the run-time `scope`: what they held before, or nothing usable."""
-        return tuple(
-            Stale(name, scope, self.changed[name]) if name in self.changed else old
-            for name, old in zip(self.names, self.saved, strict=True)
-        )
-
-
-class Branch(Names):
-    """One `if`: a statement of the kernel for a run-time condition, else decided here."""
-
-    def __init__(self, builder: Builder, test: Any, names: tuple[str, ...], saved: list[Any]) -> None:
-        super().__init__(builder, names, saved)
-        self.cond: Expr | None = None
-        self.truth = False
-        self.frame: Frame | None = None
-        self.bodies: list[Stmt | None] = [None, None]
-        self.site = builder.site
-        if isinstance(test, Operators):
-            cond = condition(test, "the condition of 'if'").expr
-            if isinstance(cond, Const):
-                self.truth = bool(cond.value)
-            else:
-                in_kernel("an 'if' on a run-time value")
-                self.cond = cond
-        else:
-            self.truth = bool(test)
-
-    def then(self) -> bool:
-        """Whether to trace the first body."""
-        return self._open("then") if self.cond is not None else self.truth
-
-    def orelse(self) -> bool:
-        """Whether to trace the second body."""
-        return self._open("else") if self.cond is not None else not self.truth
-
-    def _open(self, kind: str) -> bool:
-        self.frame = self.builder.push(kind)
-        return True
-
-    def _close(self, readers: tuple[Reader, ...]) -> tuple[Any, ...]:
-        values = self.note_changes(readers)
-        if self.frame is not None:
-            self.bodies[self.frame.kind == "else"] = self.builder.pop(self.frame)
-            self.frame = None
-        return values
-
-    def between(self, *readers: Reader) -> tuple[Any, ...]:
-        """What the names hold at the start of the second body."""
-        values = self._close(readers)
-        return tuple(self.saved) if self.cond is not None else values
-
-    def end(self, *readers: Reader) -> tuple[Any, ...]:
-        """Emit the statement; what the names hold after it."""
-        values = self._close(readers)
-        if self.cond is None:
-            return values
-        then, orelse = self.bodies
-        if then is not None:
-            self.builder.emit(If(self.cond, then, orelse, site=self.site))
-        return self.after("branch")
-
-
-class Scope(Names):
-    """One loop."""
-
-    def __init__(self, owner: Control, builder: Builder, names: tuple[str, ...], saved: list[Any]) -> None:
-        super().__init__(builder, names, saved)
-        self.owner = owner
-        self.rebound: set[str] = set()
-        self.repeats = False
-
-    def loop(self, iterable: Any) -> Iterator[Any]:
-        """The values of the loop's target: once, symbolic, for a loop of the kernel; each in turn for a Python iterable."""
-        if isinstance(iterable, range):
-            iterable = SerialLoop(iterable.start, iterable.stop, iterable.step)
-        if isinstance(iterable, LoopSpec):
-            self.repeats = True
-            for name in self.names:
-                self.builder.bound_at[name] = self.builder.span
-            yield from self._inside(iterable.run(self.builder))
-            return
-        if isinstance(iterable, Operators | NotScalar):
-            raise TileTypeError("a loop cannot iterate over this", hint="use range, T.serial or T.Parallel")
-        loop = PythonLoop(self.builder.frame)
-        self.builder.loops.append(loop)
-        yield from self._inside(iter(iterable))
-        self.builder.loops.remove(loop)
-
-    def _inside(self, values: Iterator[Any]) -> Iterator[Any]:
-        self.builder.scopes.append(self)
-        try:
-            yield from values
-        finally:
-            self.builder.scopes.remove(self)
-
-    def repeat(self, test: Reader) -> Iterator[None]:
-        """One symbolic pass through the body of a `while`."""
-        value = test()
-        cond = condition(value, "the condition of 'while'").expr if isinstance(value, Operators) else build.TRUE
-        if not isinstance(value, Operators) and not value:
-            return
-        if isinstance(cond, Const):
-            if not cond.value:
-                return
-            raise TileRuntimeError(
-                "the condition of 'while' is known while compiling and true, so the loop would never end",
-                hint="keep the loop's state in T.alloc_var, or iterate with 'for'",
-            )
-        self.repeats = True
-        builder = in_kernel("'while'")
-        with open_loop(builder, "while") as frame:
-            yield from self._inside(iter((None,)))
-        builder.emit(While(cond, frame.body, site=frame.site))
-
-    def leave(self, *readers: Reader) -> tuple[Any, ...]:
-        """What the names hold after the loop."""
-        values = self.note_changes(readers)
-        return self.after("loop") if self.repeats else values
-

@@ -1,4 +1,6 @@
-"""The dtype objects users hold: a `DType` that can be called, and converted from and to other libraries' types."""
+"""The dtype objects users hold: a `DType` that can be called, and converted from and to other
+libraries' types.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +10,29 @@ from typing import Any
 from tileworkbench.compiler.ir.types import DType
 
 _PYTHON_TYPES = {int: "int32", float: "float32", bool: "bool"}
-_TORCH_NAMES = {"tfloat32": "float32", "int4": "int8", "uint4": "uint8", "float4_e2m1fn": "float4_e2m1fn_x2"}
+_TORCH_NAMES = {
+    "tfloat32": "float32",
+    "int4": "int8",
+    "uint4": "uint8",
+    "float4_e2m1fn": "float4_e2m1fn_x2",
+}
 _NUMPY_NAMES = {"tfloat32": "float32", "handle": "uint64"}
 
 
 class TileDType(DType):
-    """A dtype of the language. `T.float16 == "float16"` holds, and `getattr(torch, T.float16)` works.
+    """A dtype of the language.
 
-    Calling one makes a constant from a Python number, a cast from a value, and a fresh variable from nothing.
+    `T.float16 == "float16"` holds, and `getattr(torch, T.float16)` works.
+
+    Calling one makes a constant from a Python number, a cast from a value, and a fresh variable
+    from nothing.
     """
 
     __slots__ = ()
 
     def __new__(cls, name: Any) -> TileDType:
-        return super().__new__(cls, name if type(name) is cls else dtype_name(name))  # type: ignore[return-value]
+        made: TileDType = super().__new__(cls, name if type(name) is cls else dtype_name(name))  # type: ignore[assignment]
+        return made
 
     def __repr__(self) -> str:
         return f"T.{str.__str__(self)}"
@@ -29,7 +40,8 @@ class TileDType(DType):
     def __call__(self, *values: Any) -> Any:
         """A constant, a cast or (without an argument) a fresh symbolic variable of this type.
 
-        Raises `TypeError` for an operand without a conversion and `ValueError` for a number without a value here.
+        Raises `TypeError` for an operand without a conversion and `ValueError` for a number without
+        a value here.
         """
         from tileworkbench.compiler.frontend.values import make_typed
 
@@ -44,19 +56,25 @@ class TileDType(DType):
         return found
 
     def as_numpy(self) -> Any:
-        """The numpy dtype that stores this type (from ml_dtypes where numpy has none). Raises `TypeError` if there is none."""
+        """The numpy dtype that stores this type (from ml_dtypes where numpy has none).
+
+        Raises `TypeError` if there is none.
+        """
         import ml_dtypes
         import numpy as np
 
         name = _NUMPY_NAMES.get(str(self), str(self))
-        found = getattr(np, "bool_" if name == "bool" else name, None) or getattr(ml_dtypes, name, None)
+        found = getattr(np, "bool_" if name == "bool" else name, None) or getattr(
+            ml_dtypes, name, None
+        )
         if found is None:
             raise TypeError(f"numpy has no dtype for '{self}'")
         return np.dtype(found)
 
 
 def dtype_name(value: Any) -> str:
-    """The name of a dtype given as text, dtype object, torch or numpy dtype, or the Python types int, float and bool.
+    """The name of a dtype given as text, dtype object, torch or numpy dtype, or the Python types
+    int, float and bool.
 
     Raises `TypeError` for anything else.
     """

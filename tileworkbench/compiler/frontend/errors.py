@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import sysconfig
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from types import CodeType, TracebackType
+from typing import ParamSpec, TypeVar
 from weakref import WeakSet
 
 from tileworkbench.compiler.diagnostics import (
@@ -16,7 +20,11 @@ from tileworkbench.compiler.diagnostics import (
     TileValueError,
     render_span,
 )
+from tileworkbench.compiler.frontend.builder import active_builder
 from tileworkbench.compiler.frontend.source import make_span
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _KINDS: dict[type[Exception], type[CompileError]] = {
     TypeError: TileTypeError,
@@ -27,7 +35,9 @@ _KINDS: dict[type[Exception], type[CompileError]] = {
 }
 _PACKAGE = Path(__file__).parents[2]
 _OURS = (str(_PACKAGE / "compiler"), str(_PACKAGE / "language"))
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
 _rewritten: WeakSet[CodeType] = WeakSet()
 
 
@@ -66,15 +76,43 @@ def innermost_span(traceback: TracebackType | None) -> Span | None:
     """The user's expression that was being evaluated when the exception was raised."""
     for entry in reversed(_entries(traceback)):
         code = entry.tb_frame.f_code
-        if not _is_users(code):
-            continue
-        positions = list(code.co_positions())[entry.tb_lasti // 2]
-        line, end_line, column, end_column = positions
-        file = code.co_filename
-        if line is None or end_line is None or column is None or end_column is None:
-            return Span(file, entry.tb_lineno)
-        return make_span(file, linecache.getlines(file), line, column, end_line, end_column)
+        if _is_users(code):
+            return _span_at(code, entry.tb_lasti, entry.tb_lineno)
     return None
+
+
+def _span_at(code: CodeType, instruction: int, number: int) -> Span:
+    """The expression that an instruction of `code` belongs to."""
+    line, end_line, column, end_column = list(code.co_positions())[instruction // 2]
+    file = code.co_filename
+    if line is None or end_line is None or column is None or end_column is None:
+        return Span(file, number)
+    return make_span(file, linecache.getlines(file), line, column, end_line, end_column)
+
+
+def caller_span() -> Span | None:
+    """The user's expression that called into the package, where no trace runs."""
+    frame = inspect.currentframe()
+    while frame is not None and not _is_users(frame.f_code):
+        frame = frame.f_back
+    return None if frame is None else _span_at(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def placed_outside(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: errors of `function` outside a trace, which places them itself, get the caller's
+    place.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except CompileError as error:
+            if error.span is None and active_builder() is None:
+                error.span = caller_span()
+            raise
+
+    return call
 
 
 def users_traceback(traceback: TracebackType | None) -> TracebackType | None:
@@ -87,7 +125,8 @@ def users_traceback(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def placed(error: Exception, fallback: Span | None) -> Exception:
-    """`error` as the user should see it: ours with a span, Python's own kinds raised by us as ours, others as they are.
+    """`error` as the user should see it: ours with a span, Python's own kinds raised by us as ours,
+    others as they are.
 
     `fallback` is the statement that was being traced, for errors without a place of their own.
     """

@@ -7,6 +7,7 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
 from tileworkbench.compiler.frontend.builder import Frame, current
+from tileworkbench.compiler.frontend.errors import placed_outside
 from tileworkbench.compiler.frontend.loops import set_range
 from tileworkbench.compiler.frontend.values import Value, describe, extent_expr
 from tileworkbench.compiler.ir import build
@@ -22,15 +23,24 @@ class Declared(BaseException):
 
 
 def check_threads(threads: Any) -> tuple[int, ...]:
-    """The extents of a block from `T.Kernel(threads=...)`. Raises `TileTypeError` or `TileValueError`."""
+    """The extents of a block from `T.Kernel(threads=...)`.
+
+    Raises `TileTypeError` or `TileValueError`.
+    """
     if threads is None:
         return (DEFAULT_THREADS,)
-    values = tuple(threads) if isinstance(threads, Sequence) and not isinstance(threads, str) else (threads,)
+    values = (
+        tuple(threads)
+        if isinstance(threads, Sequence) and not isinstance(threads, str)
+        else (threads,)
+    )
     if not 1 <= len(values) <= 3:
         raise TileValueError(f"threads takes 1 to 3 extents, not {len(values)}")
     for value in values:
         if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise TileTypeError(f"threads must be an integer or up to three of them, not {describe(value)}")
+            raise TileTypeError(
+                f"threads must be an integer or up to three of them, not {describe(value)}"
+            )
     extents = tuple(value.__index__() for value in values)
     if min(extents) <= 0:
         raise TileValueError(f"threads must be positive, not {threads}")
@@ -44,11 +54,14 @@ class KernelBlock:
         if len(blocks) > 3:
             raise TileValueError(f"a grid has at most 3 extents, not {len(blocks)}")
         if prelude is not None:
-            raise UnsupportedError("'prelude' of T.Kernel is not supported: no target here takes C source")
+            raise UnsupportedError(
+                "'prelude' of T.Kernel is not supported: no target here takes C source"
+            )
         self.threads = check_threads(threads)
         self.grid: tuple[Expr, ...] = tuple(extent_expr(block, "a grid extent") for block in blocks)
         self.frame: Frame | None = None
 
+    @placed_outside
     def __enter__(self) -> Any:
         builder = current("T.Kernel")
         if builder.placeholders is not None:

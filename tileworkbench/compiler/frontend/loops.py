@@ -1,4 +1,4 @@
-"""The loops of the kernel: each opens a frame, yields its variables once, and emits its statement."""
+"""The loops of the kernel: each opens a frame, yields its variables once, emits its statement."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.frontend.bounds import bounds
 from tileworkbench.compiler.frontend.builder import Builder, Frame, current, in_kernel
+from tileworkbench.compiler.frontend.errors import placed_outside
 from tileworkbench.compiler.frontend.tensors import parallel_variables
 from tileworkbench.compiler.frontend.values import Value, index_expr
 from tileworkbench.compiler.ir import build
@@ -33,6 +34,7 @@ class LoopSpec(ABC):
     def run(self, builder: Builder) -> Iterator[Any]:
         """Open the loop, yield its variables once, and emit it when the body has been traced."""
 
+    @placed_outside
     def __iter__(self) -> Iterator[Any]:
         """The same in a helper function that is not rewritten."""
         return self.run(current("a loop"))
@@ -99,7 +101,10 @@ class SerialLoop(LoopSpec):
 
     def run(self, builder: Builder) -> Iterator[Value]:
         in_kernel(f"T.{self.kind}")
-        start, stop, step = (index_expr(v, f"a bound of T.{self.kind}")[0] for v in (self.start, self.stop, self.step))
+        start, stop, step = (
+            index_expr(v, f"a bound of T.{self.kind}")[0]
+            for v in (self.start, self.stop, self.step)
+        )
         number = build.const_int(step)
         if number is None:
             raise UnsupportedError("a loop step that is not a constant is not supported")
@@ -170,11 +175,14 @@ class ParallelLoop(LoopSpec):
         if nested and parallel_variables(builder, extent):
             raise TileValueError(
                 "the extent of a nested T.Parallel depends on the outer one's variable",
-                hint="use the full extent and guard the body with 'if', or make the inner loop T.serial",
+                hint="use the full extent and guard the body with 'if', or make the inner loop "
+                "T.serial",
             )
         return extent
 
-    def _merged(self, builder: Builder, names: tuple[Var, ...], extents: tuple[Expr, ...], loop: OpenLoop) -> Parallel:
+    def _merged(
+        self, builder: Builder, names: tuple[Var, ...], extents: tuple[Expr, ...], loop: OpenLoop
+    ) -> Parallel:
         """The loop, joined with one that is directly nested in it."""
         inner = [stmt for stmt in loop.frame.stmts if isinstance(stmt, Parallel)]
         if not inner:
@@ -185,13 +193,17 @@ class ParallelLoop(LoopSpec):
             raise error
         child = inner[0]
         width = self.coalesced_width or child.coalesced_width
-        return Parallel((*names, *child.vars), (*extents, *child.extents), child.body, width, site=loop.site)
+        return Parallel(
+            (*names, *child.vars), (*extents, *child.extents), child.body, width, site=loop.site
+        )
 
 
 def _not_nested() -> TileValueError:
     return TileValueError(
-        "T.Parallel loops in one another must be directly nested, with no other statement between them",
-        hint="write one loop with several extents, as in 'for i, j in T.Parallel(m, n)', or make the inner one T.serial",
+        "T.Parallel loops in one another must be directly nested, with no other statement "
+        "between them",
+        hint="write one loop with several extents, as in 'for i, j in T.Parallel(m, n)', or make "
+        "the inner one T.serial",
     )
 
 
@@ -208,14 +220,20 @@ class PipelinedLoop(LoopSpec):
     def run(self, builder: Builder) -> Iterator[Value]:
         in_kernel("T.Pipelined")
         refuse_in_parallel(builder, "T.Pipelined")
-        start, stop = (index_expr(value, "a bound of T.Pipelined")[0] for value in (self.start, self.stop))
+        start, stop = (
+            index_expr(value, "a bound of T.Pipelined")[0] for value in (self.start, self.stop)
+        )
         dtype = INT64 if INT64 in (start.dtype, stop.dtype) else INT32
         start, stop = build.cast(start, dtype), build.cast(stop, dtype)
         var = loop_var(builder, 0, dtype)
         with open_loop(builder, "pipelined") as loop:
             set_range(builder, var, start, stop)
             yield Value(var, builder.bind(var.name))
-        builder.emit(Pipelined(var, start, stop, self.num_stages, loop.body, self.order, self.stage, site=loop.site))
+        builder.emit(
+            Pipelined(
+                var, start, stop, self.num_stages, loop.body, self.order, self.stage, site=loop.site
+            )
+        )
 
 
 def refuse_in_parallel(builder: Builder, construct: str) -> None:

@@ -1,9 +1,10 @@
 """What tile operators take, and which elements a copy moves.
 
-An operand is a whole tensor, a slice, or one element, which stands for a box that starts there. The extents of a copy
-follow these rules. Two whole tensors must have one shape. An element takes the other side's extents, aligned at the last
-dimension. The iteration space is the box of the side nearer the threads (global, shared, fragment or local; the source on a
-tie); its dimensions that are not 1 are matched in order with those of the other side, which is thereby only an origin.
+An operand is a whole tensor, a slice, or one element, which stands for a box that starts there. The
+extents of a copy follow these rules. Two whole tensors must have one shape. An element takes the
+other side's extents, aligned at the last dimension. The iteration space is the box of the side
+nearer the threads (global, shared, fragment or local; the source on a tie); its dimensions that are
+not 1 are matched in order with those of the other side, which is thereby only an origin.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import ShapeError, TileTypeError, TileValueError
+from tileworkbench.compiler.frontend.refusals import Stale
 from tileworkbench.compiler.frontend.tensors import RegionValue, TensorValue, whole
-from tileworkbench.compiler.frontend.values import Stale, Value, VarCell, describe, to_value
+from tileworkbench.compiler.frontend.values import Value, VarCell, describe, to_value
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region
 from tileworkbench.compiler.ir.printer import print_expr
@@ -37,7 +39,10 @@ class Operand:
 
 
 def to_operand(value: Any, construct: str, role: str) -> Operand:
-    """`value` as an operand. Raises `TileTypeError` for anything but a tensor, a slice or an element."""
+    """`value` as an operand.
+
+    Raises `TileTypeError` for anything but a tensor, a slice or an element.
+    """
     if isinstance(value, TensorValue):
         region = whole(value.use())
         return Operand(region.buffer, region.mins, region.extents, is_whole=True)
@@ -56,7 +61,9 @@ def to_operand(value: Any, construct: str, role: str) -> Operand:
         value.fail()
     else:
         what = describe(value)
-    raise TileTypeError(f"{construct} needs a tensor, a slice or an element as its {role}, not {what}")
+    raise TileTypeError(
+        f"{construct} needs a tensor, a slice or an element as its {role}, not {what}"
+    )
 
 
 def to_region(value: Any, construct: str, role: str) -> Region:
@@ -73,7 +80,9 @@ def to_buffer(value: Any, construct: str, role: str) -> Buffer:
         return value.buffer
     region = to_region(value, construct, role)
     if region is not whole(region.buffer):
-        raise TileTypeError(f"{construct} needs a whole tensor as its {role}, not a part of '{region.buffer.name}'")
+        raise TileTypeError(
+            f"{construct} needs a whole tensor as its {role}, not a part of '{region.buffer.name}'"
+        )
     return region.buffer
 
 
@@ -84,10 +93,14 @@ def show_shape(extents: tuple[Expr, ...]) -> str:
 
 
 def copy_regions(src: Operand, dst: Operand) -> tuple[Region, Region]:
-    """The two boxes that a copy moves elements between, dimension by dimension. Raises `ShapeError` when they do not fit."""
+    """The two boxes that a copy moves elements between, dimension by dimension.
+
+    Raises `ShapeError` when they do not fit.
+    """
     if src.is_whole and dst.is_whole and src.extents != dst.extents:
         raise ShapeError(
-            f"T.copy needs tensors of one shape: '{src.buffer.name}' is {show_shape(src.buffer.shape)} "
+            f"T.copy needs tensors of one shape: '{src.buffer.name}' is "
+            f"{show_shape(src.buffer.shape)} "
             f"and '{dst.buffer.name}' is {show_shape(dst.buffer.shape)}",
             hint="take a slice of the larger one, or give its first element, as in A[i, j]",
         )
@@ -95,7 +108,8 @@ def copy_regions(src: Operand, dst: Operand) -> tuple[Region, Region]:
     target = dst.extents if dst.extents is not None else _aligned(src.extents or (), dst)
     if len(_wide(source)) != len(_wide(target)):
         raise ShapeError(
-            f"T.copy cannot match the extents {show_shape(source)} of '{src.buffer.name}' with {show_shape(target)} "
+            f"T.copy cannot match the extents {show_shape(source)} of '{src.buffer.name}' with "
+            f"{show_shape(target)} "
             f"of '{dst.buffer.name}'",
             hint="both need the same number of extents that are not 1; T.copy does not broadcast",
         )
@@ -106,12 +120,15 @@ def copy_regions(src: Operand, dst: Operand) -> tuple[Region, Region]:
 
 
 def _aligned(extents: tuple[Expr, ...], operand: Operand) -> tuple[Expr, ...]:
-    """`extents` for an element of another rank: missing leading ones are 1, superfluous ones must be."""
+    """`extents` for an element of another rank: missing leading ones are 1, superfluous ones must
+    be.
+    """
     rank = len(operand.mins)
     superfluous = extents[: max(0, len(extents) - rank)]
     if any(extent is not _ONE for extent in superfluous):
         raise ShapeError(
-            f"T.copy cannot place the extents {show_shape(extents)} at an element of '{operand.buffer.name}', "
+            f"T.copy cannot place the extents {show_shape(extents)} at an element of "
+            f"'{operand.buffer.name}', "
             f"which has {rank} dimension{'s' if rank != 1 else ''}"
         )
     return (_ONE,) * (rank - len(extents)) + extents[len(superfluous) :]
@@ -127,12 +144,15 @@ def _matched(base: tuple[Expr, ...], other: tuple[Expr, ...]) -> tuple[Expr, ...
     return tuple(extent if extent is _ONE else next(wide) for extent in other)
 
 
-def _check_covers(src: Operand, dst: Operand, source: tuple[Expr, ...], target: tuple[Expr, ...]) -> None:
+def _check_covers(
+    src: Operand, dst: Operand, source: tuple[Expr, ...], target: tuple[Expr, ...]
+) -> None:
     for have, want in zip(_wide(source), _wide(target), strict=True):
         more, room = build.const_int(have), build.const_int(want)
         if more is not None and room is not None and room < more:
             raise ShapeError(
-                f"T.copy would drop elements: {show_shape(source)} of '{src.buffer.name}' do not fit into "
+                f"T.copy would drop elements: {show_shape(source)} of '{src.buffer.name}' do not "
+                f"fit into "
                 f"{show_shape(target)} of '{dst.buffer.name}'",
                 hint="take a smaller slice of the source",
             )
@@ -140,9 +160,17 @@ def _check_covers(src: Operand, dst: Operand, source: tuple[Expr, ...], target: 
 
 def check_inside(region: Region, construct: str) -> None:
     """Raise `TileValueError` for a region that provably leaves its buffer."""
-    for dim, (low, extent, size) in enumerate(zip(region.mins, region.extents, region.buffer.shape, strict=True)):
+    for dim, (low, extent, size) in enumerate(
+        zip(region.mins, region.extents, region.buffer.shape, strict=True)
+    ):
         start, count, limit = build.const_int(low), build.const_int(extent), build.const_int(size)
-        if start is not None and count is not None and limit is not None and not 0 <= start <= limit - count:
+        if (
+            start is not None
+            and count is not None
+            and limit is not None
+            and not 0 <= start <= limit - count
+        ):
             raise TileValueError(
-                f"{construct} on {start}:{start + count} leaves dimension {dim} of '{region.buffer.name}', which has extent {limit}"
+                f"{construct} on {start}:{start + count} leaves dimension {dim} of "
+                f"'{region.buffer.name}', which has extent {limit}"
             )

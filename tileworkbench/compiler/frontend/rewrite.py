@@ -1,8 +1,9 @@
 """The user's function, rewritten so that running it once records it.
 
-Every statement is preceded by `__tw.at(k, names)`, which says where we are and what its targets are called. Loops, branches,
-assignments and lazy operators become calls of `__tw` (see `control.Control`), whose arguments are lambdas where Python
-would not have evaluated them. Positions are those of the user's text, so that tracebacks point at it.
+Every statement is preceded by `__tw.at(k, names)`, which says where we are and what its targets are
+called. Loops, branches, assignments and lazy operators become calls of `__tw` (see
+`control.Control`), whose arguments are lambdas where Python would not have evaluated them.
+Positions are those of the user's text, so that tracebacks point at it.
 """
 
 from __future__ import annotations
@@ -14,57 +15,20 @@ from typing import NoReturn
 
 from tileworkbench.compiler.diagnostics import Span, TileSyntaxError
 from tileworkbench.compiler.frontend.source import Located
+from tileworkbench.compiler.frontend.syntax import (
+    COMPARISONS,
+    HINTS,
+    OPERATORS,
+    REFUSED,
+    assigned,
+    bound_names,
+    constant,
+    reads,
+    target_names,
+    value_names,
+)
 
 CONTROL = "__tw"
-_OPERATORS: dict[type[ast.operator], str] = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.Div: "truediv",
-    ast.FloorDiv: "floordiv",
-    ast.Mod: "mod",
-    ast.Pow: "pow",
-    ast.LShift: "lshift",
-    ast.RShift: "rshift",
-    ast.BitAnd: "and_",
-    ast.BitOr: "or_",
-    ast.BitXor: "xor",
-    ast.MatMult: "matmul",
-}
-_COMPARISONS: dict[type[ast.cmpop], str] = {
-    ast.Eq: "eq",
-    ast.NotEq: "ne",
-    ast.Lt: "lt",
-    ast.LtE: "le",
-    ast.Gt: "gt",
-    ast.GtE: "ge",
-    ast.Is: "is_",
-    ast.IsNot: "is_not",
-    ast.In: "in",
-    ast.NotIn: "not_in",
-}
-_REFUSED: dict[str, str] = {
-    "AsyncFor": "async for",
-    "AsyncFunctionDef": "async def",
-    "AsyncWith": "async with",
-    "Await": "await",
-    "ClassDef": "class",
-    "Delete": "del",
-    "Global": "global",
-    "Match": "match",
-    "Nonlocal": "nonlocal",
-    "Try": "try",
-    "TryStar": "try",
-    "TypeAlias": "type",
-    "Yield": "yield",
-    "YieldFrom": "yield from",
-}
-_HINTS = {
-    "try": "nothing in a kernel raises; guard the statement with 'if'",
-    "class": "define the class outside the kernel",
-    "global": "return the value, or keep it in a buffer",
-    "nonlocal": "keep the value in T.alloc_var",
-}
 
 
 class FunctionRewriter(ast.NodeTransformer):
@@ -108,12 +72,23 @@ class FunctionRewriter(ast.NodeTransformer):
         self._temporaries += 1
         return f"__tw_{self._temporaries}"
 
-    def _call(self, place: ast.AST, method: str, *arguments: ast.expr, owner: str = CONTROL) -> ast.Call:
+    def _call(
+        self, place: ast.AST, method: str, *arguments: ast.expr, owner: str = CONTROL
+    ) -> ast.Call:
         function = ast.Attribute(ast.Name(owner, ast.Load()), method, ast.Load())
         made = ast.Call(function, list(arguments), [])
         for child in (made, function, function.value):
             ast.copy_location(child, place)
+        # CPython places the call of an attribute that spans lines at its last one; this one does
+        # not.
+        function.end_lineno, function.end_col_offset = function.lineno, function.col_offset + 1
         return made
+
+    def _header(self, node: ast.stmt, last: ast.expr) -> ast.stmt:
+        """A place for the first line of a statement with a body, which ends with `last`."""
+        place = ast.copy_location(ast.Pass(), node)
+        place.end_lineno, place.end_col_offset = last.end_lineno, last.end_col_offset
+        return place
 
     def _lambda(self, body: ast.expr) -> ast.Lambda:
         empty = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
@@ -121,14 +96,16 @@ class FunctionRewriter(ast.NodeTransformer):
 
     def _readers(self, place: ast.AST, names: Sequence[str]) -> list[ast.expr]:
         """`lambda: name` for each name, which may not be bound."""
-        return [self._lambda(ast.copy_location(ast.Name(name, ast.Load()), place)) for name in names]
+        return [
+            self._lambda(ast.copy_location(ast.Name(name, ast.Load()), place)) for name in names
+        ]
 
     def _at(self, span: Span, place: ast.AST, hints: Iterable[str] = ()) -> ast.stmt:
         self.spans.append(span)
         names = tuple(hints)
         arguments: list[ast.expr] = [ast.Constant(len(self.spans) - 1)]
         if names:
-            arguments.append(ast.Constant(names))  # type: ignore[arg-type]
+            arguments.append(constant(names))
         return self._statement(self._call(place, "at", *arguments))
 
     def _statement(self, value: ast.expr) -> ast.stmt:
@@ -159,13 +136,15 @@ class FunctionRewriter(ast.NodeTransformer):
     # Statements
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        refused = _REFUSED.get(type(node).__name__)
+        refused = REFUSED.get(type(node).__name__)
         if refused is not None:
-            self._refuse(node, f"'{refused}' has no meaning in a kernel", _HINTS.get(refused))
+            self._refuse(node, f"'{refused}' has no meaning in a kernel", HINTS.get(refused))
         return super().generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
-        """A nested function stays as it is: a decorator such as T.macro rewrites it from its own source."""
+        """A nested function stays as it is: a decorator such as T.macro rewrites it from its own
+        source.
+        """
         return [self._at(self.located.span(node), node, (node.name,)), node]
 
     def visit_Import(self, node: ast.Import) -> ast.stmt:
@@ -181,7 +160,9 @@ class FunctionRewriter(ast.NodeTransformer):
         return [self._at(self.located.span(node), node), self._statement(value)]
 
     def visit_Raise(self, node: ast.Raise) -> list[ast.stmt]:
-        return [self._at(self.located.span(node), node), super().generic_visit(node)]  # type: ignore[list-item]
+        at = self._at(self.located.span(node), node)
+        parts = (None if part is None else self._expr(part) for part in (node.exc, node.cause))
+        return [at, ast.copy_location(ast.Raise(*parts), node)]
 
     def visit_Return(self, node: ast.Return) -> list[ast.stmt]:
         value = self._expr(node.value) if node.value is not None else ast.Constant(None)
@@ -193,7 +174,9 @@ class FunctionRewriter(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
         message = self._expr(node.msg) if node.msg is not None else ast.Constant(None)
-        call = self._call(node, "check", self._expr(node.test), self._lambda(ast.copy_location(message, node)))
+        call = self._call(
+            node, "check", self._expr(node.test), self._lambda(ast.copy_location(message, node))
+        )
         return [self._at(self.located.span(node), node), self._statement(call)]
 
     def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
@@ -204,7 +187,7 @@ class FunctionRewriter(ast.NodeTransformer):
         if len(node.targets) == 1 and not isinstance(target, ast.Tuple | ast.List):
             return [*made, *self._store(target, value, node, reads(node.value))]
         temporary = self._name()
-        names = ast.Constant(value_names(target))  # type: ignore[arg-type]
+        names = constant(value_names(target))
         made.append(self._bind(temporary, self._call(node, "evaluate", names, value), node))
         for target in node.targets:
             source = ast.copy_location(ast.Name(temporary, ast.Load()), node)
@@ -213,11 +196,14 @@ class FunctionRewriter(ast.NodeTransformer):
 
     def _values(self, value: ast.expr, target: ast.expr, hints: tuple[str, ...]) -> ast.expr:
         """The value; in `a, b = e, f` each element is evaluated with its own name as the hint."""
-        pairs = isinstance(value, ast.Tuple | ast.List) and isinstance(target, ast.Tuple | ast.List)
-        if not pairs or len(value.elts) != len(hints):  # type: ignore[attr-defined]
+        if not (
+            isinstance(value, ast.Tuple | ast.List) and isinstance(target, ast.Tuple | ast.List)
+        ):
+            return self._expr(value)
+        if len(value.elts) != len(hints):
             return self._expr(value)
         parts: list[ast.expr] = []
-        for element, hint in zip(value.elts, hints, strict=True):  # type: ignore[attr-defined]
+        for element, hint in zip(value.elts, hints, strict=True):
             if isinstance(element, ast.Starred):
                 return self._expr(value)
             named = self._call(element, "hint", ast.Constant(hint))
@@ -235,20 +221,28 @@ class FunctionRewriter(ast.NodeTransformer):
                 arguments.append(ast.Constant(True))
             return [self._bind(target.id, self._call(place, "assign", *arguments), place)]
         if isinstance(target, ast.Subscript):
-            element = self._call(target, "element", self._expr(target.value), self._expr(target.slice))
+            element = self._call(
+                target, "element", self._expr(target.value), self._expr(target.slice)
+            )
             return [self._statement(self._call(place, "store", element, value))]
         if isinstance(target, ast.Tuple | ast.List):
             return self._unpack(target, value, place)
         if isinstance(target, ast.Starred):
             return self._store(target.value, value, place, read)
-        self._refuse(target, "an attribute cannot be assigned in a kernel", "keep the value in a name")
+        self._refuse(
+            target, "an attribute cannot be assigned in a kernel", "keep the value in a name"
+        )
 
-    def _unpack(self, target: ast.Tuple | ast.List, value: ast.expr, place: ast.stmt) -> list[ast.stmt]:
+    def _unpack(
+        self, target: ast.Tuple | ast.List, value: ast.expr, place: ast.stmt
+    ) -> list[ast.stmt]:
         names = [self._name() for _ in target.elts]
         pattern: list[ast.expr] = []
         for name, element in zip(names, target.elts, strict=True):
             simple: ast.expr = ast.Name(name, ast.Store())
-            pattern.append(ast.Starred(simple, ast.Store()) if isinstance(element, ast.Starred) else simple)
+            pattern.append(
+                ast.Starred(simple, ast.Store()) if isinstance(element, ast.Starred) else simple
+            )
         unpacked = ast.copy_location(ast.Assign([ast.Tuple(pattern, ast.Store())], value), place)
         made: list[ast.stmt] = [unpacked]
         for name, element in zip(names, target.elts, strict=True):
@@ -258,17 +252,23 @@ class FunctionRewriter(ast.NodeTransformer):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
         at = self._at(self.located.span(node), node, target_names(node.target))
-        operator = ast.Constant(_OPERATORS[type(node.op)])
+        operator = ast.Constant(OPERATORS[type(node.op)])
         value = self._expr(node.value)
         if isinstance(node.target, ast.Name):
             name = node.target.id
-            call = self._call(node, "augment", ast.Constant(name), *self._readers(node, [name]), operator, value)
+            call = self._call(
+                node, "augment", ast.Constant(name), *self._readers(node, [name]), operator, value
+            )
             return [at, self._bind(name, call, node)]
         if isinstance(node.target, ast.Subscript):
             target = node.target
-            element = self._call(target, "element", self._expr(target.value), self._expr(target.slice))
+            element = self._call(
+                target, "element", self._expr(target.value), self._expr(target.slice)
+            )
             return [at, self._statement(self._call(node, "augment_at", element, operator, value))]
-        self._refuse(node.target, "an attribute cannot be assigned in a kernel", "keep the value in a name")
+        self._refuse(
+            node.target, "an attribute cannot be assigned in a kernel", "keep the value in a name"
+        )
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
         if node.value is not None:
@@ -291,7 +291,9 @@ class FunctionRewriter(ast.NodeTransformer):
                 items.append(ast.withitem(self._expr(item.context_expr), None))
                 continue
             temporary = self._name()
-            items.append(ast.withitem(self._expr(item.context_expr), ast.Name(temporary, ast.Store())))
+            items.append(
+                ast.withitem(self._expr(item.context_expr), ast.Name(temporary, ast.Store()))
+            )
             source: ast.expr = ast.copy_location(ast.Name(temporary, ast.Load()), node)
             if isinstance(item.optional_vars, ast.Tuple | ast.List):
                 source = self._call(node, "as_sequence", source)
@@ -307,11 +309,13 @@ class FunctionRewriter(ast.NodeTransformer):
         at, test = self._at(self.located.span(node, node.test), node), self._expr(node.test)
         self._rebound.update(names)
 
-        def ask(method: str, *arguments: ast.expr) -> ast.Call:
-            return self._call(node, method, *arguments, owner=branch)
+        place = self._header(node, node.test)
 
-        arguments = [ast.Constant(names), *self._readers(node, names)]  # type: ignore[arg-type]
-        start = self._call(node, "branch", test, *arguments)
+        def ask(method: str, *arguments: ast.expr) -> ast.Call:
+            return self._call(place, method, *arguments, owner=branch)
+
+        arguments = [constant(names), *self._readers(node, names)]
+        start = self._call(place, "branch", test, *arguments)
         made = [at, self._bind(branch, start, node)]
         made.append(ast.copy_location(ast.If(ask("then"), self._body(node.body), []), node))
         made.append(self._bind_all(names, ask("between", *self._readers(node, names)), node))
@@ -325,9 +329,10 @@ class FunctionRewriter(ast.NodeTransformer):
             self._refuse(node.orelse[0], "'else' of a loop has no meaning in a kernel")
         at = self._at(self.located.span(node, node.iter), node, target_names(node.target))
         iterable = self._expr(node.iter)
-        if isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range":
-            call = iterable
-            iterable = self._call(node.iter, "range", call.func, *call.args)  # type: ignore[attr-defined]
+        if isinstance(iterable, ast.Call) and not iterable.keywords:
+            function = iterable.func
+            if isinstance(function, ast.Name) and function.id == "range":
+                iterable = self._call(node.iter, "range", function, *iterable.args)
         names = tuple(dict.fromkeys((*bound_names(node.target), *assigned(node.body))))
         return [at, *self._loop(node, node.target, "loop", iterable, names, node.body)]
 
@@ -340,11 +345,17 @@ class FunctionRewriter(ast.NodeTransformer):
         return [at, *self._loop(node, target, "repeat", test, assigned(node.body), node.body)]
 
     def _loop(
-        self, node: ast.stmt, target: ast.expr, method: str, subject: ast.expr, names: tuple[str, ...], body: list[ast.stmt]
+        self,
+        node: ast.stmt,
+        target: ast.expr,
+        method: str,
+        subject: ast.expr,
+        names: tuple[str, ...],
+        body: list[ast.stmt],
     ) -> list[ast.stmt]:
         scope = self._name()
         self._rebound.update(names)
-        start = self._call(node, "scope", ast.Constant(names), *self._readers(node, names))  # type: ignore[arg-type]
+        start = self._call(node, "scope", constant(names), *self._readers(node, names))
         iterator = self._call(subject, method, subject, owner=scope)
         loop = ast.For(target, iterator, self._body(body), [])
         end = self._call(node, "leave", *self._readers(node, names), owner=scope)
@@ -370,13 +381,18 @@ class FunctionRewriter(ast.NodeTransformer):
     # Expressions
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """A name that a run-time branch or loop may have left without a value is checked where it is read."""
+        """A name that a run-time branch or loop may have left without a value is checked where it
+        is read.
+        """
         if isinstance(node.ctx, ast.Load) and node.id in self._rebound:
             return self._call(node, "usable", node)
         return node
 
     def visit_Slice(self, node: ast.Slice) -> ast.expr:
-        parts = [self._expr(p) if p is not None else ast.Constant(None) for p in (node.lower, node.upper, node.step)]
+        parts = [
+            self._expr(p) if p is not None else ast.Constant(None)
+            for p in (node.lower, node.upper, node.step)
+        ]
         return self._call(node, "slice", *parts)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
@@ -395,8 +411,9 @@ class FunctionRewriter(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         if len(node.ops) == 1:
-            return super().generic_visit(node)  # type: ignore[return-value]
-        names = ast.Constant(tuple(_COMPARISONS[type(op)] for op in node.ops))  # type: ignore[arg-type]
+            sides = [self._expr(node.comparators[0])]
+            return ast.copy_location(ast.Compare(self._expr(node.left), node.ops, sides), node)
+        names = constant(tuple(COMPARISONS[type(op)] for op in node.ops))
         rest = [self._lambda(self._expr(value)) for value in node.comparators]
         return self._call(node, "compare", names, self._expr(node.left), *rest)
 
@@ -405,50 +422,12 @@ class FunctionRewriter(ast.NodeTransformer):
         return self._call(node, "choose", self._expr(node.test), *branches)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
-        self._refuse(node, "':=' has no meaning in a kernel", "assign the name in a statement of its own")
+        self._refuse(
+            node, "':=' has no meaning in a kernel", "assign the name in a statement of its own"
+        )
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         source = self._call(node.iter, "elements", self._expr(node.iter))
-        return ast.comprehension(node.target, source, [self._expr(test) for test in node.ifs], node.is_async)
-
-
-def target_names(target: ast.expr) -> tuple[str, ...]:
-    """A name for each element of a target: the name itself, for an element of a tensor that of the tensor."""
-    if isinstance(target, ast.Name):
-        return (target.id,)
-    if isinstance(target, ast.Tuple | ast.List):
-        return tuple(name for element in target.elts for name in (target_names(element) or ("value",))[:1])
-    if isinstance(target, ast.Subscript | ast.Starred | ast.Attribute):
-        return target_names(target.value)
-    return ()
-
-
-def value_names(target: ast.expr) -> tuple[str, ...]:
-    """Names for values that are computed before they are assigned to the elements of `target`."""
-    elements = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-    return tuple(element.id if isinstance(element, ast.Name) else "value" for element in elements)
-
-
-def bound_names(target: ast.AST) -> tuple[str, ...]:
-    """The names that assigning to `target` binds."""
-    return tuple(node.id for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-
-
-def assigned(statements: list[ast.stmt]) -> tuple[str, ...]:
-    """Every name that `statements` may bind, each once, not looking into nested functions."""
-    found: dict[str, None] = {}
-    stack: list[ast.AST] = list(reversed(statements))
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found[node.id] = None
-        if not isinstance(node, ast.FunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            stack.extend(reversed(list(ast.iter_child_nodes(node))))
-    return tuple(found)
-
-
-def reads(value: ast.expr) -> frozenset[str]:
-    """The names that an expression reads."""
-    return frozenset(
-        node.id for node in ast.walk(value) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    )
+        return ast.comprehension(
+            node.target, source, [self._expr(test) for test in node.ifs], node.is_async
+        )

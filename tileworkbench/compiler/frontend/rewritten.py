@@ -1,4 +1,6 @@
-"""A user's function made runnable under a trace: rewritten, compiled with its own places, bound to its own names."""
+"""A user's function made runnable under a trace: rewritten, compiled with its own places, bound to
+its own names.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,26 @@ from tileworkbench.compiler.frontend.source import Located, locate
 
 
 def rewritten(fn: Callable[..., Any], namespace: Mapping[str, Any]) -> Callable[..., Any]:
-    """`fn` rewritten, with the same globals, defaults and closure; `namespace` holds enclosing names it may not close over.
+    """`fn` rewritten, with the same globals, defaults and closure; `namespace` holds enclosing
+    names it may not close over.
 
     Raises `TileSyntaxError` for syntax that has no meaning in a kernel.
     """
     located = locate(fn)
     free = fn.__code__.co_freevars
-    extra = tuple(name for name in _annotation_names(located.node) if name in namespace and name not in free)
+    extra = tuple(
+        name for name in _annotation_names(located.node) if name in namespace and name not in free
+    )
     code, spans = _compile(_Key(located, (*free, *extra)))
     cells = dict(zip(free, fn.__closure__ or (), strict=True))
     cells |= {name: CellType(namespace[name]) for name in extra}
     cells[CONTROL] = CellType(Control(spans))
     made = FunctionType(
-        code, fn.__globals__, fn.__name__, fn.__defaults__, tuple(cells[name] for name in code.co_freevars)
+        code,
+        fn.__globals__,
+        fn.__name__,
+        fn.__defaults__,
+        tuple(cells[name] for name in code.co_freevars),
     )
     made.__kwdefaults__ = fn.__kwdefaults__
     made.__qualname__ = fn.__qualname__
@@ -39,7 +48,9 @@ def rewritten(fn: Callable[..., Any], namespace: Mapping[str, Any]) -> Callable[
 
 
 def _annotation_names(node: ast.FunctionDef) -> list[str]:
-    """Names read by the declarations of the body, which a function with postponed annotations does not close over."""
+    """Names read by the declarations of the body, which a function with postponed annotations does
+    not close over.
+    """
     found: dict[str, None] = {}
     for child in ast.walk(node):
         if isinstance(child, ast.AnnAssign):
@@ -50,14 +61,20 @@ def _annotation_names(node: ast.FunctionDef) -> list[str]:
 
 
 class _Key:
-    """A function's tree by identity (trees of one file text are parsed once) and the names it closes over."""
+    """A function's tree by identity (trees of one file text are parsed once) and the names it
+    closes over.
+    """
 
     def __init__(self, located: Located, free: tuple[str, ...]) -> None:
         self.located = located
         self.free = free
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.located.node is other.located.node and self.free == other.free
+        return (
+            isinstance(other, _Key)
+            and self.located.node is other.located.node
+            and self.free == other.free
+        )
 
     def __hash__(self) -> int:
         return hash((id(self.located.node), self.free))
@@ -69,7 +86,9 @@ def _compile(key: _Key) -> tuple[CodeType, tuple[Span, ...]]:
     rewriter = FunctionRewriter(key.located)
     function = rewriter.rewrite()
     parameters = [ast.arg(name) for name in dict.fromkeys((CONTROL, *key.free))]
-    arguments = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[])
+    arguments = ast.arguments(
+        posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[]
+    )
     factory = ast.FunctionDef("factory", arguments, [function], decorator_list=[])
     if sys.version_info >= (3, 12):
         factory.type_params = []
@@ -86,7 +105,9 @@ def _nested(code: CodeType, name: str) -> CodeType:
 
 
 def users_names() -> dict[str, Any]:
-    """The local names of the nearest caller that is not the compiler: what postponed annotations may refer to."""
+    """The local names of the nearest caller that is not the compiler: what postponed annotations
+    may refer to.
+    """
     frame = inspect.currentframe()
     while frame is not None and errors.is_package(frame.f_code):
         frame = frame.f_back
@@ -95,8 +116,12 @@ def users_names() -> dict[str, Any]:
     return dict(frame.f_locals)
 
 
-def resolve_annotation(fn: Callable[..., Any], annotation: Any, namespace: Mapping[str, Any]) -> Any:
-    """An annotation as an object; text (from postponed evaluation) is evaluated where the function is defined."""
+def resolve_annotation(
+    fn: Callable[..., Any], annotation: Any, namespace: Mapping[str, Any]
+) -> Any:
+    """An annotation as an object; text (from postponed evaluation) is evaluated where the function
+    is defined.
+    """
     from tileworkbench.compiler.frontend.dtypes import is_dtype
     from tileworkbench.compiler.ir.types import DType
 
@@ -109,7 +134,9 @@ def resolve_annotation(fn: Callable[..., Any], annotation: Any, namespace: Mappi
         except ValueError:
             continue  # not bound yet
     try:
-        return eval(annotation, names)  # the user's own source text, as Python itself would evaluate it
+        return eval(
+            annotation, names
+        )  # the user's own source text, as Python itself would evaluate it
     except NameError:
         if is_dtype(annotation):
             return annotation

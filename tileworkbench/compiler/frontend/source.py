@@ -1,4 +1,6 @@
-"""The text of a user's function: found through linecache, parsed whole so that every place is absolute."""
+"""The text of a user's function: found through linecache, parsed whole so that every place is
+absolute.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tileworkbench.compiler.diagnostics import Span, TileSyntaxError
 
 @dataclass(frozen=True, slots=True)
 class FunctionSource:
-    """Where a function is written: its text (decorators included), its file and that text's first line."""
+    """Where a function is written: its text (decorators included), its file and that text's first
+    line.
+    """
 
     text: str
     file: str
@@ -39,7 +43,12 @@ class Located:
 
 
 def make_span(
-    file: str, lines: tuple[str, ...] | list[str], line: int, column: int, end_line: int, end_column: int
+    file: str,
+    lines: tuple[str, ...] | list[str],
+    line: int,
+    column: int,
+    end_line: int,
+    end_column: int,
 ) -> Span:
     """A span from Python's positions, which count columns in bytes of UTF-8."""
 
@@ -51,7 +60,10 @@ def make_span(
 
 
 def locate(fn: Callable[..., Any]) -> Located:
-    """The tree of `fn`. Raises `TileSyntaxError` when its source is not available or is a lambda."""
+    """The tree of `fn`.
+
+    Raises `TileSyntaxError` when its source is not available or is a lambda.
+    """
     code = inspect.unwrap(fn).__code__
     file = code.co_filename
     linecache.checkcache(file)
@@ -59,11 +71,16 @@ def locate(fn: Callable[..., Any]) -> Located:
     if not lines:
         raise TileSyntaxError(
             f"the source of '{fn.__name__}' is not available",
-            hint="define the kernel in a file or a notebook cell; text run by exec() has no source to read",
+            hint="define the kernel in a file or a notebook cell; text run by exec() has no "
+            "source to read",
         )
     found = _functions(file, lines).get((code.co_firstlineno, code.co_name))
     if found is None:
-        what = "a lambda" if code.co_name == "<lambda>" else "not a plain 'def' of its file as it is now"
+        what = (
+            "a lambda"
+            if code.co_name == "<lambda>"
+            else "not a plain 'def' of its file as it is now"
+        )
         raise TileSyntaxError(
             f"the source of '{fn.__name__}' is not available: it is {what}",
             hint="define the kernel with 'def'; reload the module if its file has changed",

@@ -1,7 +1,8 @@
 """Buffers as users hold them: shape, dtype, elements and regions, and the rules of indexing.
 
-An index is an integer or an integer value; a slice makes a region. A negative constant, or a value that is provably
-negative, counts from the end; any other value does not wrap. A constant that lies outside is an error.
+An index is an integer or an integer value; a slice makes a region. A negative constant, or a value
+that is provably negative, counts from the end; any other value does not wrap. A constant that lies
+outside is an error.
 """
 
 from __future__ import annotations
@@ -13,14 +14,8 @@ from tileworkbench.compiler.diagnostics import TileIndexError, TileTypeError, Ti
 from tileworkbench.compiler.frontend.bounds import bounds
 from tileworkbench.compiler.frontend.builder import Binding, Builder, active_builder, in_kernel
 from tileworkbench.compiler.frontend.dtypes import TileDType
-from tileworkbench.compiler.frontend.values import (
-    NotScalar,
-    Value,
-    deeper,
-    fitting,
-    from_expr,
-    index_expr,
-)
+from tileworkbench.compiler.frontend.refusals import NotScalar
+from tileworkbench.compiler.frontend.values import Value, deeper, fitting, from_expr, index_expr
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Region, Var
@@ -74,7 +69,10 @@ class TensorValue(NotScalar):
         return self.buffer.scope
 
     def __getitem__(self, index: Any) -> Any:
-        """An element as a value; a region when an index is a slice. Raises `TileIndexError` for a wrong number of indices."""
+        """An element as a value; a region when an index is a slice.
+
+        Raises `TileIndexError` for a wrong number of indices.
+        """
         return element_or_region(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -82,15 +80,18 @@ class TensorValue(NotScalar):
         store(self, index, value)
 
     def __repr__(self) -> str:
-        shape = ", ".join(map(str, self.shape))
-        return f"<{self.buffer.scope} tensor {self.buffer.name}: ({shape}) {self.buffer.dtype}>"
+        return f"<{self.buffer.scope} tensor {self.name}: {self.shape} {self.buffer.dtype}>"
+
+    @property
+    def described(self) -> str:
+        return f"the tensor '{self.name}'"
 
     def refuse(self, *_: Any) -> NoReturn:
         raise TileTypeError(
             f"'{self.name}' is a whole tensor, and arithmetic works on elements",
-            hint=f"index it, as in {self.name}[{', '.join('ijkl'[: self.ndim])}], inside T.Parallel",
+            hint=f"index it, as in {self.name}[{', '.join('ijkl'[: self.ndim])}], inside "
+            f"T.Parallel",
         )
-
 
 
 class RegionValue(NotScalar):
@@ -118,12 +119,16 @@ class RegionValue(NotScalar):
         """Element type."""
         return TileDType(self.region.buffer.dtype)
 
+    @property
+    def described(self) -> str:
+        return f"a slice of '{self.region.buffer.name}'"
+
     def refuse(self, *_: Any) -> NoReturn:
         raise TileTypeError(
             f"a slice of '{self.region.buffer.name}' is a region, and arithmetic works on elements",
-            hint="use single indices inside T.Parallel; slices are for T.copy, T.gemm and other tile operators",
+            hint="use single indices inside T.Parallel; slices are for T.copy, T.gemm and other "
+            "tile operators",
         )
-
 
 
 # Indexing
@@ -157,8 +162,9 @@ def _split(tensor: TensorValue, index: Any) -> tuple[Any, ...]:
         raise TileIndexError(f"'{tensor.name}' is indexed with '...' or None; write every index")
     if len(items) != tensor.ndim:
         raise TileIndexError(
-            f"'{tensor.name}' has {_count(tensor.ndim, 'dimension')} and is indexed with {_count(len(items), 'index')}",
-            hint=f"its shape is ({', '.join(map(str, tensor.shape))}); take whole dimensions with ':'",
+            f"'{tensor.name}' has {_count(tensor.ndim, 'dimension')} and is indexed with "
+            f"{_count(len(items), 'index')}",
+            hint=f"its shape is {tensor.shape}; take whole dimensions with ':'",
         )
     return items
 
@@ -168,7 +174,9 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun if number == 1 else plural}"
 
 
-def _indices(tensor: TensorValue, items: tuple[Any, ...]) -> tuple[tuple[Expr, ...], Binding | None]:
+def _indices(
+    tensor: TensorValue, items: tuple[Any, ...]
+) -> tuple[tuple[Expr, ...], Binding | None]:
     binding = tensor.binding
     indices: list[Expr] = []
     for dim, item in enumerate(items):
@@ -179,7 +187,10 @@ def _indices(tensor: TensorValue, items: tuple[Any, ...]) -> tuple[tuple[Expr, .
 
 
 def _wrapped(tensor: TensorValue, dim: int, index: Expr) -> Expr:
-    """`index` counted from the end when it is negative. Raises `TileIndexError` when all its values lie outside."""
+    """`index` counted from the end when it is negative.
+
+    Raises `TileIndexError` when all its values lie outside.
+    """
     builder = active_builder()
     low, high = bounds(index, builder.ranges if builder is not None else {})
     extent = tensor.buffer.shape[dim]
@@ -190,7 +201,8 @@ def _wrapped(tensor: TensorValue, dim: int, index: Expr) -> Expr:
     )
     if outside:
         raise TileIndexError(
-            f"index {Value(index)!r} is out of range for dimension {dim} of '{tensor.name}', which has extent {size}"
+            f"index {Value(index)!r} is out of range for dimension {dim} of '{tensor.name}', "
+            f"which has extent {size}"
         )
     return build.add(index, extent) if wraps else index
 
@@ -212,9 +224,14 @@ def _region(tensor: TensorValue, items: tuple[Any, ...]) -> RegionValue:
 
 
 def _slice(tensor: TensorValue, dim: int, item: slice) -> tuple[Expr, Expr, Binding | None]:
-    """Start and extent of a slice. Raises `TileValueError` for a step other than 1 or an empty slice."""
+    """Start and extent of a slice.
+
+    Raises `TileValueError` for a step other than 1 or an empty slice.
+    """
     if item.step is not None and not (isinstance(item.step, int) and item.step == 1):
-        raise TileValueError(f"a slice of '{tensor.name}' has the step {item.step}; only step 1 is a region")
+        raise TileValueError(
+            f"a slice of '{tensor.name}' has the step {item.step}; only step 1 is a region"
+        )
     shape = tensor.buffer.shape[dim]
     what = f"a slice bound of '{tensor.name}'"
     low, first = (build.int_const(0), None) if item.start is None else index_expr(item.start, what)
@@ -224,7 +241,8 @@ def _slice(tensor: TensorValue, dim: int, item: slice) -> tuple[Expr, Expr, Bind
     number = build.const_int(extent)
     if number is not None and number <= 0:
         raise TileValueError(
-            f"the slice {Value(low)!r}:{Value(high)!r} of dimension {dim} of '{tensor.name}' is empty"
+            f"the slice {Value(low)!r}:{Value(high)!r} of dimension {dim} of '{tensor.name}' is "
+            f"empty"
         )
     return low, extent, deeper(first, last)
 
@@ -235,7 +253,9 @@ def _from_end(bound: Expr, shape: Expr) -> Expr:
 
 
 def difference(a: Expr, b: Expr) -> Expr:
-    """`a - b` where common summands cancel, so that `x + 64 - x` is 64 and `(i + 1) * 64 - i * 64` too."""
+    """`a - b` where common summands cancel, so that `x + 64 - x` is 64 and `(i + 1) * 64 - i * 64`
+    too.
+    """
     total = _terms(a, 1, {})
     _terms(b, -1, total)
     if all(count == 0 for key, count in total.items() if key is not None):
@@ -244,7 +264,9 @@ def difference(a: Expr, b: Expr) -> Expr:
 
 
 def _terms(value: Expr, factor: int, total: dict[Expr | None, int]) -> dict[Expr | None, int]:
-    """Add `factor * value` to `total`, a sum of coefficient times term; the key None is the constant."""
+    """Add `factor * value` to `total`, a sum of coefficient times term; the key None is the
+    constant.
+    """
     number = build.const_int(value)
     match value:
         case _ if number is not None:
@@ -254,7 +276,9 @@ def _terms(value: Expr, factor: int, total: dict[Expr | None, int]) -> dict[Expr
             _terms(b, factor if op == "add" else -factor, total)
         case ir.Binary("mul", a, ir.Const(count)) | ir.Binary("mul", ir.Const(count), a):
             _terms(a, factor * int(count), total)
-        case ir.Binary("mul", ir.Binary("add" | "sub" as op, a, b), c) | ir.Binary("mul", c, ir.Binary("add" | "sub" as op, a, b)):
+        case ir.Binary("mul", ir.Binary("add" | "sub" as op, a, b), c) | ir.Binary(
+            "mul", c, ir.Binary("add" | "sub" as op, a, b)
+        ):
             _terms(build.mul(a, c), factor, total)
             _terms(build.mul(b, c), factor if op == "add" else -factor, total)
         case _:
@@ -275,13 +299,16 @@ def check_access(buffer: Buffer, indices: tuple[Expr, ...]) -> None:
         used |= parallel_variables(builder, index)
     if buffer.scope == "local" and used:
         raise TileValueError(
-            f"'{buffer.name}' is private to each thread and is indexed by the T.Parallel variable '{_first(used)}'",
-            hint="allocate it with T.alloc_fragment or T.alloc_shared, or use T.serial for this loop",
+            f"'{buffer.name}' is private to each thread and is indexed by the T.Parallel "
+            f"variable '{_first(used)}'",
+            hint="allocate it with T.alloc_fragment or T.alloc_shared, or use T.serial for this "
+            "loop",
         )
     dynamic = used & builder.dynamic_parallel
     if dynamic:
         raise TileValueError(
-            f"the fragment '{buffer.name}' is indexed by '{_first(dynamic)}', a T.Parallel variable without a constant extent",
+            f"the fragment '{buffer.name}' is indexed by '{_first(dynamic)}', a T.Parallel "
+            f"variable without a constant extent",
             hint="give the loop a constant extent and guard the body with 'if'",
         )
 
@@ -303,7 +330,10 @@ def parallel_variables(builder: Builder, value: Expr) -> set[Var]:
 
 
 def check_target(tensor: TensorValue, index: Any) -> tuple[Expr, ...]:
-    """The indices of an element that is assigned to. Raises for a slice and for indices that are not legal."""
+    """The indices of an element that is assigned to.
+
+    Raises for a slice and for indices that are not legal.
+    """
     buffer, items = tensor.use(), _split(tensor, index)
     if any(isinstance(item, slice) for item in items):
         raise TileTypeError(
@@ -325,7 +355,8 @@ def store(tensor: TensorValue, index: Any, value: Any) -> None:
 
 
 def emit_store(stmt: Store) -> None:
-    """Emit a store; one that touches a fragment outside T.Parallel becomes a T.Parallel of one iteration.
+    """Emit a store; one that touches a fragment outside T.Parallel becomes a T.Parallel of one
+    iteration.
 
     Raises `TileValueError` when a fragment is accessed there at anything but index 0.
     """
@@ -337,8 +368,10 @@ def emit_store(stmt: Store) -> None:
     for buffer, indices in touched:
         if any(build.const_int(index) != 0 for index in indices):
             raise TileValueError(
-                f"outside T.Parallel only element 0 of the fragment '{buffer.name}' can be accessed",
-                hint="put the assignment into 'for i in T.Parallel(...)', which spreads a fragment over the threads",
+                f"outside T.Parallel only element 0 of the fragment '{buffer.name}' can be "
+                f"accessed",
+                hint="put the assignment into 'for i in T.Parallel(...)', which spreads a "
+                "fragment over the threads",
             )
     only = builder.fresh_var("_", "int32")
     builder.emit(Parallel((only,), (build.int_const(1),), replace(stmt, site=builder.site)))
@@ -347,5 +380,7 @@ def emit_store(stmt: Store) -> None:
 def _fragment_accesses(stmt: Store) -> list[tuple[Buffer, tuple[Expr, ...]]]:
     touched = [(stmt.buffer, stmt.indices)]
     for root in (stmt.value, *stmt.indices):
-        touched += [(found.buffer, found.indices) for found in walk(root) if isinstance(found, ir.Load)]
+        touched += [
+            (found.buffer, found.indices) for found in walk(root) if isinstance(found, ir.Load)
+        ]
     return [access for access in touched if access[0].scope == "local.fragment"]

@@ -1,16 +1,17 @@
 """What names in a running kernel hold: wrappers around IR with Python's operators.
 
-IR nodes compare by identity and have no operators, so users never see them: a `Value` is a scalar expression
-and a `VarCell` a mutable scalar. Buffers are in `tensors.py`.
+IR nodes compare by identity and have no operators, so users never see them: a `Value` is a scalar
+expression and a `VarCell` a mutable scalar. Buffers are in `tensors.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from tileworkbench.compiler.diagnostics import Span, TileIndexError, TileTypeError, TileValueError
-from tileworkbench.compiler.frontend.builder import Binding, active_builder, out_of_scope
+from tileworkbench.compiler.diagnostics import TileIndexError, TileTypeError, TileValueError
+from tileworkbench.compiler.frontend.builder import Binding, active_builder
 from tileworkbench.compiler.frontend.dtypes import TileDType, to_dtype
+from tileworkbench.compiler.frontend.refusals import NotScalar, Stale
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
@@ -165,7 +166,8 @@ class Operators:
             return bool(value.value)
         raise TileTypeError(
             "a run-time value has no truth value while the kernel is traced",
-            hint="in the kernel itself 'if', 'while', 'and', 'or', 'not' and 'x if c else y' work on it; "
+            hint="in the kernel itself 'if', 'while', 'and', 'or', 'not' and 'x if c else y' "
+            "work on it; "
             "in a helper function use @T.macro, T.if_then_else, T.min or T.max",
         )
 
@@ -175,7 +177,8 @@ class Operators:
             return int(value.value)
         raise TileTypeError(
             "a run-time value cannot be used as a Python integer",
-            hint="Python lists, shapes of tiles and ranges of unrolled loops need numbers known while compiling",
+            hint="Python lists, shapes of tiles and ranges of unrolled loops need numbers known "
+            "while compiling",
         )
 
     __int__ = __index__
@@ -185,7 +188,8 @@ class Operators:
         if isinstance(value, Const):
             return float(value.value)
         raise TileTypeError(
-            "a run-time value cannot be turned into a Python float", hint="use T.cast or T.float32(value)"
+            "a run-time value cannot be turned into a Python float",
+            hint="use T.cast or T.float32(value)",
         )
 
     def __iter__(self) -> NoReturn:
@@ -199,7 +203,10 @@ class Operators:
 
 
 class Value(Operators):
-    """A scalar expression. `binding` is the innermost name it depends on: it ends with that name's frame."""
+    """A scalar expression.
+
+    `binding` is the innermost name it depends on: it ends with that name's frame.
+    """
 
     __slots__ = ("binding", "expr")
 
@@ -221,7 +228,9 @@ class Value(Operators):
 
 
 class VarCell(Operators):
-    """A mutable scalar of `T.alloc_var`: reading the name loads it, assigning to the name stores into it."""
+    """A mutable scalar of `T.alloc_var`: reading the name loads it, assigning to the name stores
+    into it.
+    """
 
     __slots__ = ("binding", "buffer", "fresh")
 
@@ -244,49 +253,6 @@ class VarCell(Operators):
         raise TileIndexError(f"the variable '{self.buffer.name}' has the one index 0")
 
 
-class NotScalar:
-    """Base of what has no arithmetic of its own: every operator raises the error that says why."""
-
-    __slots__ = ()
-
-    def refuse(self, *_: Any) -> NoReturn:
-        """Raise `TileTypeError` for the use of a whole tensor or region as a scalar."""
-        raise TileTypeError(f"a scalar is needed here, not {describe(self)}")
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = lambda self, *_: self.refuse()
-    __floordiv__ = __mod__ = __pow__ = __matmul__ = __neg__ = __lt__ = __le__ = __gt__ = __ge__ = __add__
-    __iadd__ = __isub__ = __imul__ = __itruediv__ = __bool__ = __iter__ = __float__ = __index__ = __add__
-
-
-class Stale:
-    """What a name holds after the loop or branch that rebound it: any use raises `TileRuntimeError`.
-
-    Without a scope it stands for a name that has not been bound at all.
-    """
-
-    __slots__ = ("_name", "_scope", "_span")
-
-    def __init__(self, name: str, scope: str | None, span: Span | None) -> None:
-        self._name = name
-        self._scope = scope
-        self._span = span
-
-    def fail(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise the error of using the name here; Python's own where it was never bound."""
-        if self._scope is None:
-            raise UnboundLocalError(f"cannot access local variable '{self._name}' where it is not associated with a value")
-        raise out_of_scope(self._name, self._scope, self._span)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        self.fail()
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = fail
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __invert__ = __abs__ = fail
-    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = fail
-    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = __float__ = __iter__ = __len__ = fail
-    __eq__ = __ne__ = __getitem__ = __setitem__ = __call__ = __enter__ = __str__ = __hash__ = fail
-
-
 # Conversions
 
 
@@ -298,9 +264,11 @@ def from_expr(expr: Expr) -> Any:
 
 
 def to_value(operand: Any, partner: DType | None = None) -> Value:
-    """`operand` as a scalar value; a Python number takes a type that suits `partner` (see `number_dtype`).
+    """`operand` as a scalar value; a Python number takes a type that suits `partner` (see
+    `number_dtype`).
 
-    Raises `TileTypeError` for anything that is no scalar and `TileRuntimeError` for a name whose frame has ended.
+    Raises `TileTypeError` for anything that is no scalar and `TileRuntimeError` for a name whose
+    frame has ended.
     """
     if isinstance(operand, VarCell):
         operand = operand.load()
@@ -327,16 +295,25 @@ def describe(value: object) -> str:
     """What a message calls a Python object that does not fit."""
     if value is None:
         return "None"
+    if isinstance(value, DType):
+        return f"the dtype '{value}'"
     if isinstance(value, str):
         return f"the text {value!r}"
-    return f"a '{type(value).__name__}'"
+    if isinstance(value, bool | int | float):
+        return f"the number {value}"
+    if isinstance(value, Operators):
+        return "a run-time value"
+    if isinstance(value, NotScalar):
+        return value.described
+    return f"an object of type '{type(value).__name__}'"
 
 
 def number_const(number: Number, partner: DType | None) -> Const:
     """A Python number as a literal beside an operand of type `partner`.
 
-    An int takes a float partner's type and that of 32- and 64-bit unsigned ones, else int32 or int64; a float is float32, or
-    float64 beside a float64. Raises `ValueError` for a negative number beside an unsigned type.
+    An int takes a float partner's type and that of 32- and 64-bit unsigned ones, else int32 or
+    int64; a float is float32, or float64 beside a float64. Raises `ValueError` for a negative
+    number beside an unsigned type.
     """
     if isinstance(number, bool) or partner is None:
         return build.python_scalar(number)
@@ -344,8 +321,10 @@ def number_const(number: Number, partner: DType | None) -> Const:
         return build.const(number, FLOAT64 if partner.scalar == FLOAT64 else FLOAT32)
     if partner.is_float:
         return build.const(number, partner.scalar)
-    if partner.kind == "uint" and number < 0:
-        raise ValueError(f"{number} has no value in '{partner}'; cast the other operand to a signed type")
+    if partner.kind == "uint" and partner.bits >= 32 and number < 0:
+        raise ValueError(
+            f"{number} has no value in '{partner}'; cast the other operand to a signed type"
+        )
     if partner.kind == "uint" and partner.bits == 32 and number < 1 << 32:
         return build.const(number, partner.scalar)
     return build.python_scalar(number)
@@ -397,7 +376,9 @@ def arithmetic(op: str, a: Any, b: Any) -> Any:
     if op in _NO_ANSWER and (a is None or b is None or isinstance(a, str) or isinstance(b, str)):
         return op == "ne"
     left, right = pair(a, b)
-    made = build.add(left.expr, right.expr) if op == "add" else build.binary(op, left.expr, right.expr)
+    made = (
+        build.add(left.expr, right.expr) if op == "add" else build.binary(op, left.expr, right.expr)
+    )
     return Value(made, deeper(left.binding, right.binding))
 
 
@@ -411,7 +392,9 @@ _LARGEST_EXPONENT = 64
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """`base ** exponent`: repeated multiplication for a small constant exponent, else the float function."""
+    """`base ** exponent`: repeated multiplication for a small constant exponent, else the float
+    function.
+    """
     if is_number(base) and is_number(exponent):
         return base**exponent
     value = to_value(base, to_expr(exponent).dtype if not is_number(exponent) else None)
@@ -445,7 +428,8 @@ def condition(value: Any, what: str) -> Value:
     made = to_value(value)
     if not ir.is_bool(made.expr):
         raise TileTypeError(
-            f"{what} must be a 'bool', not '{made.expr.dtype}'", hint="compare the value, as in 'x != 0'"
+            f"{what} must be a 'bool', not '{made.expr.dtype}'",
+            hint="compare the value, as in 'x != 0'",
         )
     return made
 
@@ -462,9 +446,15 @@ def select(cond: Any, then: Any, other: Any, lazy: bool) -> Value:
 
 
 def index_expr(value: Any, what: str = "an index") -> tuple[Expr, Binding | None]:
-    """`value` as an integer expression of type int32 or int64. Raises `TileTypeError` when it is no integer."""
-    if isinstance(value, bool) or not (isinstance(value, int | Operators | Stale) or _numpy_scalar(value) is not None):
-        raise TileTypeError(f"{what} must be an integer, not {describe(value)}")
+    """`value` as an integer expression of type int32 or int64.
+
+    Raises `TileTypeError` when it is no integer.
+    """
+    if isinstance(value, Stale):
+        value.fail()
+    if isinstance(value, bool | float) or not (isinstance(value, Operators) or is_number(value)):
+        hint = "use '//' or T.ceildiv instead of '/'" if isinstance(value, float) else None
+        raise TileTypeError(f"{what} must be an integer, not {describe(value)}", hint=hint)
     made = to_value(value)
     dtype = made.expr.dtype
     if not dtype.is_int:
@@ -477,9 +467,10 @@ def index_expr(value: Any, what: str = "an index") -> tuple[Expr, Binding | None
 
 
 def extent_expr(value: Any, what: str) -> Expr:
-    """`value` as an extent: a positive integer or an expression. Raises `TileTypeError` or `TileValueError`."""
-    if isinstance(value, float):
-        raise TileTypeError(f"{what} must be an integer, not the float {value}", hint="use '//' or T.ceildiv instead of '/'")
+    """`value` as an extent: a positive integer or an expression.
+
+    Raises `TileTypeError` or `TileValueError`.
+    """
     expr, _ = index_expr(value, what)
     number = build.const_int(expr)
     if number is not None and number <= 0:
