@@ -89,7 +89,9 @@ def equals(**expected: Array) -> Check:
     def check(arrays: dict[str, Array]) -> None:
         for name, value in expected.items():
             found = np.asarray(arrays[name])
-            assert found.shape == value.shape, f"shape {found.shape} of '{name}', expected {value.shape}"
+            assert found.shape == value.shape, (
+                f"shape {found.shape} of '{name}', expected {value.shape}"
+            )
             assert found.dtype == value.dtype
             wide = np.float64 if found.dtype.kind in "fV" else found.dtype
             np.testing.assert_array_equal(found.astype(wide), value.astype(wide), err_msg=name)
@@ -111,4 +113,3 @@ def random_array(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Array:
 def storage(dtype: str) -> np.dtype[Any]:
     """numpy's type for a dtype of the language."""
     return np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
-

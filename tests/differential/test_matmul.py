@@ -54,7 +54,9 @@ def operands(m, n, k, dtype, trans_a=False, trans_b=False):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("trans_a", "trans_b"), [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("trans_a", "trans_b"), [(False, False), (False, True), (True, False), (True, True)]
+)
 def test_every_transposition_and_dtype_on_a_ragged_shape(dtype, trans_a, trans_b):
     m, n, k = 45, 70, 37
     a, b, given = operands(m, n, k, dtype, trans_a, trans_b)
@@ -84,7 +86,9 @@ def test_tiles_of_any_shape(tile, dtype):
     check_everywhere(kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b))
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 64, 7), (64, 1, 7), (3, 5, 1), (32, 32, 17)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (1, 64, 7), (64, 1, 7), (3, 5, 1), (32, 32, 17)], ids=str
+)
 def test_thin_shapes(shape):
     m, n, k = shape
     a, b, given = operands(m, n, k, "float32")
@@ -119,7 +123,11 @@ def test_dynamic_shapes():
     m, n, k = T.dynamic("m, n, k")
 
     @T.prim_func
-    def kernel(A: T.Tensor((m, k), "float32"), B: T.Tensor((k, n), "float32"), C: T.Tensor((m, n), "float32")):
+    def kernel(
+        A: T.Tensor((m, k), "float32"),
+        B: T.Tensor((k, n), "float32"),
+        C: T.Tensor((m, n), "float32"),
+    ):
         with T.Kernel(T.ceildiv(n, 32), T.ceildiv(m, 32), threads=128) as (bx, by):
             A_shared = T.alloc_shared((32, 16), "float32")
             B_shared = T.alloc_shared((16, 32), "float32")
@@ -134,7 +142,9 @@ def test_dynamic_shapes():
     for shape in [(32, 32, 16), (33, 70, 5), (1, 31, 40)]:
         a, b, given = operands(*shape, "float32")
         given["C"] = np.full((shape[0], shape[1]), np.nan, np.float32)
-        check_everywhere(kernel, given, lambda arrays, a=a, b=b: assert_contraction(arrays["C"], a, b))
+        check_everywhere(
+            kernel, given, lambda arrays, a=a, b=b: assert_contraction(arrays["C"], a, b)
+        )
 
 
 def test_batches_and_a_clear_that_is_computed():
@@ -165,7 +175,11 @@ def test_a_product_of_a_product():
     """The first result, cast to the operands' dtype, is the second product's left side."""
 
     @T.prim_func
-    def kernel(Q: T.Tensor((32, 16), "float16"), K: T.Tensor((48, 16), "float16"), V: T.Tensor((48, 24), "float16")):
+    def kernel(
+        Q: T.Tensor((32, 16), "float16"),
+        K: T.Tensor((48, 16), "float16"),
+        V: T.Tensor((48, 24), "float16"),
+    ):
         Out = T.empty((32, 24), "float32")
         with T.Kernel(1, threads=128) as bx:
             Q_shared = T.alloc_shared((32, 16), "float16")
@@ -186,8 +200,14 @@ def test_a_product_of_a_product():
             T.copy(O, Out)
         return Out
 
-    q, k, v = (random_array(shape, "float16", i) for i, shape in enumerate([(32, 16), (48, 16), (48, 24)]))
+    q, k, v = (
+        random_array(shape, "float16", i) for i, shape in enumerate([(32, 16), (48, 16), (48, 24)])
+    )
     scores = q.astype(np.float64) @ k.astype(np.float64).T
     reference = scores @ v.astype(np.float64)
     bound = 2 * epsilon(np.float16) * (np.abs(scores) @ np.abs(v.astype(np.float64))) + 1e-4
-    check_everywhere(kernel, {"Q": q, "K": k, "V": v}, lambda arrays: assert_within(arrays["Out"], reference, bound))
+    check_everywhere(
+        kernel,
+        {"Q": q, "K": k, "V": v},
+        lambda arrays: assert_within(arrays["Out"], reference, bound),
+    )

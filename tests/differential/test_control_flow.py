@@ -1,0 +1,276 @@
+"""Branches, loops and scalar variables, in blocks and in parallel loops."""
+# Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
+
+import numpy as np
+import pytest
+
+import tileworkbench.language as T
+from tests.differential.harness import check_everywhere, equals, random_array
+
+N = 45
+VALUES = (random_array((N,), "int32") % 23).astype(np.int32)
+
+
+def test_branches_in_a_parallel_loop():
+    @T.prim_func
+    def kernel(A: T.Tensor((N,), "int32")):
+        Out = T.empty((N,), "int32")
+        with T.Kernel(T.ceildiv(N, 16), threads=128) as bx:
+            for i in T.Parallel(16):
+                if A[bx * 16 + i] > 5:
+                    Out[bx * 16 + i] = A[bx * 16 + i] * 2
+                elif A[bx * 16 + i] > 0:
+                    Out[bx * 16 + i] = -A[bx * 16 + i]
+                else:
+                    Out[bx * 16 + i] = 7 if A[bx * 16 + i] % 2 == 0 else 9
+        return Out
+
+    low = np.where(VALUES % 2 == 0, 7, 9)
+    expected = np.where(VALUES > 5, VALUES * 2, np.where(VALUES > 0, -VALUES, low)).astype(np.int32)
+    check_everywhere(kernel, {"A": VALUES}, equals(Out=expected))
+
+
+def test_a_serial_loop_in_a_parallel_one():
+    @T.prim_func
+    def kernel(A: T.Tensor((N, 7), "float32")):
+        Out = T.empty((N,), "float32")
+        with T.Kernel(T.ceildiv(N, 16), threads=128) as bx:
+            total = T.alloc_fragment((16,), "float32")
+            for i in T.Parallel(16):
+                total[i] = 0.0
+                for j in T.serial(7):
+                    total[i] = total[i] + A[bx * 16 + i, j]
+            for i in T.Parallel(16):
+                if bx * 16 + i < N:
+                    Out[bx * 16 + i] = total[i]
+        return Out
+
+    a = np.round(random_array((N, 7), "float32") * 16)
+    check_everywhere(kernel, {"A": a}, equals(Out=a.sum(1)))
+
+
+def test_a_while_loop_at_block_level():
+    @T.prim_func
+    def kernel(A: T.Tensor((N,), "int32")):
+        Out = T.empty((N,), "int32")
+        with T.Kernel(N, threads=128) as bx:
+            n = T.alloc_var("int32", init=0)
+            steps = T.alloc_var("int32", init=0)
+            n = T.abs(A[bx]) + 1
+            while n != 1:
+                if n % 2 == 0:
+                    n = n // 2
+                else:
+                    n = 3 * n + 1
+                steps += 1
+            Out[bx] = steps
+        return Out
+
+    expected = []
+    for value in VALUES.tolist():
+        n, steps = abs(value) + 1, 0
+        while n != 1:
+            n, steps = (n // 2 if n % 2 == 0 else 3 * n + 1), steps + 1
+        expected.append(steps)
+    check_everywhere(kernel, {"A": VALUES}, equals(Out=np.array(expected, np.int32)))
+
+
+def test_break_and_continue():
+    @T.prim_func
+    def kernel(A: T.Tensor((N,), "int32")):
+        Out = T.empty((N,), "int32")
+        with T.Kernel(N, threads=128) as bx:
+            total = T.alloc_var("int32", init=0)
+            for j in T.serial(10):
+                if j == A[bx]:
+                    break
+                if (j + bx) % 3 == 0:
+                    continue
+                for k in range(2):
+                    if k == j:
+                        break
+                    total = total + j
+            Out[bx] = total
+        return Out
+
+    expected = []
+    for i, value in enumerate(VALUES.tolist()):
+        total = 0
+        for j in range(10):
+            if j == value:
+                break
+            if (j + i) % 3 == 0:
+                continue
+            for k in range(2):
+                if k == j:
+                    break
+                total += j
+        expected.append(total)
+    check_everywhere(kernel, {"A": VALUES}, equals(Out=np.array(expected, np.int32)))
+
+
+@pytest.mark.parametrize("name", ["serial", "Serial", "unroll", "vectorized", "Pipelined"])
+def test_kinds_of_loops(name):
+    loop = getattr(T, name)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((N,), "int32")):
+        Out = T.empty((N,), "int32")
+        with T.Kernel(N, threads=128) as bx:
+            total = T.alloc_var("int32", init=1)
+            for j in loop(3):
+                total = total * 10 + j
+            Out[bx] = total + A[bx]
+        return Out
+
+    check_everywhere(kernel, {"A": VALUES}, equals(Out=VALUES + 1012))
+
+
+def test_loops_that_count_down_and_do_not_run():
+    @T.prim_func
+    def kernel(n: T.int32):
+        Out = T.empty((8,), "int32")
+        with T.Kernel(1, threads=128) as bx:
+            count = T.alloc_var("int32", init=0)
+            for j in range(7, -1, -1):
+                Out[j] = count
+                count += 1
+            for j in range(5, n):
+                Out[j] = -1
+            for j in T.unroll(0, 8, 4):
+                Out[j] = j
+        return Out
+
+    expected = np.array([0, 6, 5, 4, 4, 2, 1, 0], np.int32)
+    check_everywhere(kernel, {"n": 3}, equals(Out=expected))
+
+
+def test_a_let_keeps_its_value():
+    @T.prim_func
+    def kernel(A: T.Tensor((N,), "int32")):
+        with T.Kernel(T.ceildiv(N, 16), threads=128) as bx:
+            for i in T.Parallel(16):
+                old = A[bx * 16 + i]
+                A[bx * 16 + i] = old * 2
+                A[bx * 16 + i] = A[bx * 16 + i] + old
+
+    check_everywhere(kernel, {"A": VALUES}, equals(A=VALUES * 3))
+
+
+def test_variables_are_swapped():
+    @T.prim_func
+    def kernel(A: T.Tensor((N,), "int32")):
+        Out = T.empty((N,), "int32")
+        with T.Kernel(N, threads=128) as bx:
+            a = T.alloc_var("int32", init=0)
+            b = T.alloc_var("int32", init=0)
+            a = A[bx]
+            b = bx
+            for i in T.serial(A[bx] % 2):
+                a, b = b, a
+            Out[bx] = a * 100 + b
+        return Out
+
+    index = np.arange(N, dtype=np.int32)
+    odd = VALUES % 2 == 1
+    expected = np.where(odd, index * 100 + VALUES, VALUES * 100 + index).astype(np.int32)
+    check_everywhere(kernel, {"A": VALUES}, equals(Out=expected))
+
+
+def test_blocks_that_do_different_things():
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 16), "float32")):
+        B = T.empty((4, 16), "float32")
+        with T.Kernel(4, threads=128) as bx:
+            S = T.alloc_shared((16,), "float32")
+            if bx % 2 == 0:
+                T.copy(A[bx, :], S)
+            else:
+                T.fill(S, -1.0)
+            T.copy(S, B[bx, :])
+        return B
+
+    a = random_array((4, 16), "float32")
+    expected = a.copy()
+    expected[1::2] = -1
+    check_everywhere(kernel, {"A": a}, equals(B=expected))
+
+
+def test_two_launches():
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 16), "float32")):
+        B = T.empty((4, 16), "float32")
+        C = T.empty((16, 4), "float32")
+        with T.Kernel(4, threads=128) as bx:
+            for i in T.Parallel(16):
+                B[bx, i] = A[bx, i] * 2.0
+        with T.Kernel(16, threads=128) as bx:
+            for i in T.Parallel(4):
+                C[bx, i] = B[3 - i, bx]
+        return C, B
+
+    a = random_array((4, 16), "float32")
+    check_everywhere(kernel, {"A": a}, equals(B=a * 2, C=(a * 2)[::-1].T.copy()))
+
+
+def test_swizzled_blocks_cover_the_grid():
+    for order in ("row", "column"):
+
+        @T.prim_func
+        def kernel(A: T.Tensor((5, 7), "int32")):
+            with T.Kernel(7, 5, threads=128) as (bx, by):
+                T.use_swizzle(3, order=order)
+                for i in T.Parallel(1):
+                    A[by, bx + i] = A[by, bx + i] * 2 + by * 10 + bx
+
+        expected = np.add.outer(np.arange(5) * 10, np.arange(7)).astype(np.int32)
+        check_everywhere(kernel, {"A": np.ones((5, 7), np.int32)}, equals(A=expected + 2))
+
+
+def test_a_vectorized_loop():
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 16), "float32")):
+        B = T.empty((4, 16), "float32")
+        with T.Kernel(4, threads=128) as bx:
+            for i in T.vectorized(16):
+                B[bx, i] = A[bx, 15 - i]
+        return B
+
+    a = random_array((4, 16), "float32")
+    check_everywhere(kernel, {"A": a}, equals(B=a[:, ::-1].copy()))
+
+
+def test_gathers_and_scatters():
+    @T.prim_func
+    def kernel(A: T.Tensor((N,), "float32"), Index: T.Tensor((N,), "int32")):
+        Gathered = T.empty((N,), "float32")
+        Scattered = T.empty((N,), "float32")
+        with T.Kernel(T.ceildiv(N, 16), threads=128) as bx:
+            for i in T.Parallel(16):
+                if bx * 16 + i < N:
+                    Gathered[bx * 16 + i] = A[Index[bx * 16 + i]]
+                    Scattered[Index[bx * 16 + i]] = A[bx * 16 + i]
+        return Gathered, Scattered
+
+    a, index = (
+        random_array((N,), "float32"),
+        np.random.default_rng(0).permutation(N).astype(np.int32),
+    )
+    scattered = np.empty_like(a)
+    scattered[index] = a
+    check_everywhere(
+        kernel, {"A": a, "Index": index}, equals(Gathered=a[index], Scattered=scattered)
+    )
+
+
+def test_indices_outside_are_masked():
+    @T.prim_func
+    def kernel(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, 16), threads=128) as bx:
+            for i in T.Parallel(16):
+                B[bx * 16 + i - 3] = A[bx * 16 + i - 1] + A[bx * 16 + i + 1]
+
+    a = random_array((N,), "float32")
+    padded = np.pad(a, 8)
+    sums = np.array([padded[7 + i] + padded[9 + i] for i in range(48)], np.float32)
+    check_everywhere(kernel, {"A": a, "B": np.zeros_like(a)}, equals(B=sums[3:48]))

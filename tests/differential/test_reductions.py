@@ -1,0 +1,221 @@
+"""Reductions along every dimension, scans, and the kernels that are made of them."""
+# Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
+
+import math
+
+import numpy as np
+import pytest
+
+import tileworkbench.language as T
+from tests.differential.harness import check_everywhere, equals, random_array, storage
+from tests.tolerances import assert_reduction, assert_ulp
+
+REDUCE = {
+    "sum": T.reduce_sum,
+    "max": T.reduce_max,
+    "min": T.reduce_min,
+    "absmax": T.reduce_absmax,
+    "abssum": T.reduce_abssum,
+    "bitand": T.reduce_bitand,
+    "bitor": T.reduce_bitor,
+    "bitxor": T.reduce_bitxor,
+}
+NUMPY = {
+    "sum": np.add.reduce,
+    "max": np.maximum.reduce,
+    "min": np.minimum.reduce,
+    "absmax": lambda x, axis: np.abs(x).max(axis),
+    "abssum": lambda x, axis: np.abs(x).sum(axis, dtype=x.dtype),
+    "bitand": np.bitwise_and.reduce,
+    "bitor": np.bitwise_or.reduce,
+    "bitxor": np.bitwise_xor.reduce,
+}
+COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "absmax": np.maximum}
+
+
+def reduction(kind, shape, dim, dtype, out=None, scope="fragment", clear=True):
+    out = out or dtype
+    kept = tuple(extent for axis, extent in enumerate(shape) if axis != dim)
+    options = {} if kind == "abssum" else {"clear": clear}
+    alloc = T.alloc_fragment if scope == "fragment" else T.alloc_shared
+
+    @T.prim_func
+    def kernel(A: T.Tensor(shape, dtype), B: T.Tensor(kept, out)):
+        with T.Kernel(1, threads=128) as bx:
+            src = alloc(shape, dtype)
+            dst = T.alloc_fragment(kept, out)
+            T.copy(A, src)
+            T.copy(B, dst)
+            REDUCE[kind](src, dst, dim=dim, **options)
+            T.copy(dst, B)
+
+    return kernel, kept
+
+
+@pytest.mark.parametrize("kind", REDUCE)
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("shape", [(16, 32), (5, 19)], ids=str)
+def test_integers(kind, dim, shape):
+    a = random_array(shape, "int32")
+    a[0, 0] = 5
+    kernel, kept = reduction(kind, shape, dim, "int32")
+    given = {"A": a, "B": random_array(kept, "int32")}
+    check_everywhere(kernel, given, equals(B=NUMPY[kind](a, axis=dim).astype(np.int32)))
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "min", "absmax", "abssum"])
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_floats_of_three_dimensions(kind, dim, dtype):
+    shape = (6, 7, 20)
+    a = random_array(shape, dtype)
+    kernel, kept = reduction(kind, shape, dim, dtype, scope="shared")
+    expected = NUMPY[kind](a.astype(np.float64), axis=dim)
+    given = {"A": a, "B": np.zeros(kept, storage(dtype))}
+    if "sum" not in kind:
+        check_everywhere(kernel, given, equals(B=expected.astype(storage(dtype))))
+        return
+    magnitude = np.abs(a.astype(np.float64)).sum(dim)
+    check_everywhere(
+        kernel, given, lambda arrays: assert_reduction(arrays["B"], expected, magnitude, shape[dim])
+    )
+
+
+@pytest.mark.parametrize("kind", COMBINE)
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_reductions_that_add_to_what_is_there(kind, dtype):
+    a, b = random_array((9, 33), dtype, 1), random_array((9,), dtype, 2)
+    if dtype == "float32":
+        a, b = np.round(a * 8), np.round(b * 8)  # exact sums
+    kernel, _ = reduction(kind, (9, 33), 1, dtype, clear=False)
+    expected = COMBINE[kind](b, NUMPY[kind](a, axis=1)).astype(dtype)
+    check_everywhere(kernel, {"A": a, "B": b}, equals(B=expected))
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("float16", "float32"), ("int8", "int32"), ("bfloat16", "float32"), ("int32", "int64")],
+)
+def test_elements_are_converted_first(source, target):
+    a = random_array((8, 40), source)
+    kernel, kept = reduction("sum", (8, 40), 1, source, target)
+    wide = a.astype(np.float64) if "float" in target else a.astype(target)
+    magnitude = np.abs(wide).sum(1)
+    given = {"A": a, "B": np.zeros(kept, target)}
+    check_everywhere(
+        kernel, given, lambda arrays: assert_reduction(arrays["B"], wide.sum(1), magnitude, 40)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("propagate", [False, True])
+def test_nan_in_maxima(dtype, propagate):
+    a = random_array((6, 34), dtype)
+    a[1, 3], a[2, 33], a[3, :], a[4, 0] = math.nan, math.nan, math.nan, math.nan
+
+    @T.prim_func
+    def kernel(A: T.Tensor((6, 34), dtype)):
+        High = T.empty((6,), dtype)
+        Low = T.empty((6,), dtype)
+        with T.Kernel(1, threads=128) as bx:
+            src = T.alloc_fragment((6, 34), dtype)
+            high = T.alloc_fragment((6,), dtype)
+            low = T.alloc_fragment((6,), dtype)
+            T.copy(A, src)
+            T.reduce_max(src, high, dim=1, nan_propagate=propagate)
+            T.reduce_min(src, low, dim=1, nan_propagate=propagate)
+            T.copy(high, High)
+            T.copy(low, Low)
+        return High, Low
+
+    wide = a.astype(np.float32)
+    high, low = (np.maximum, np.minimum) if propagate else (np.fmax, np.fmin)
+    expected = {
+        "High": high.reduce(wide, axis=1, initial=-math.inf).astype(storage(dtype)),
+        "Low": low.reduce(wide, axis=1, initial=math.inf).astype(storage(dtype)),
+    }
+    check_everywhere(kernel, {"A": a}, equals(**expected))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", ["cumsum", "cummax"])
+def test_scans(name, dim, reverse):
+    scan = getattr(T, name)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((11, 21), "int32")):
+        B = T.empty((11, 21), "int32")
+        C = T.empty((11, 21), "int32")
+        with T.Kernel(1, threads=128) as bx:
+            src = T.alloc_shared((11, 21), "int32")
+            dst = T.alloc_shared((11, 21), "int32")
+            T.copy(A, src)
+            scan(src, dst, dim=dim, reverse=reverse)
+            T.copy(dst, B)
+            scan(src, dim=dim, reverse=reverse)
+            T.copy(src, C)
+        return B, C
+
+    a = random_array((11, 21), "int32")
+    ufunc = np.add if name == "cumsum" else np.maximum
+    ordered = np.flip(a, dim) if reverse else a
+    expected = ufunc.accumulate(ordered, dim, dtype=np.int32)
+    expected = np.flip(expected, dim).copy() if reverse else expected
+    check_everywhere(kernel, {"A": a}, equals(B=expected, C=expected))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_softmax(dtype):
+    @T.prim_func
+    def kernel(X: T.Tensor((21, 45), dtype)):
+        Y = T.empty((21, 45), dtype)
+        with T.Kernel(T.ceildiv(21, 8), threads=128) as bx:
+            x = T.alloc_fragment((8, 45), "float32")
+            high = T.alloc_fragment((8,), "float32")
+            total = T.alloc_fragment((8,), "float32")
+            T.copy(X[bx * 8, 0], x)
+            T.reduce_max(x, high, dim=1)
+            for i, j in T.Parallel(8, 45):
+                x[i, j] = T.exp(x[i, j] - high[i])
+            T.reduce_sum(x, total, dim=1)
+            for i, j in T.Parallel(8, 45):
+                x[i, j] /= total[i]
+            T.copy(x, Y[bx * 8, 0])
+        return Y
+
+    x = random_array((21, 45), dtype) * storage(dtype).type(3)
+    wide = np.exp(x.astype(np.float64) - x.astype(np.float64).max(1, keepdims=True))
+    expected = wide / wide.sum(1, keepdims=True)
+    check_everywhere(kernel, {"X": x}, lambda arrays: assert_ulp(arrays["Y"], expected, 24))
+
+
+def test_online_softmax_in_pieces():
+    """The running maximum and sum of flash attention."""
+
+    @T.prim_func
+    def kernel(X: T.Tensor((10, 64), "float32")):
+        Sum = T.empty((10,), "float32")
+        with T.Kernel(1, threads=128) as bx:
+            x = T.alloc_fragment((10, 16), "float32")
+            high = T.alloc_fragment((10,), "float32")
+            before = T.alloc_fragment((10,), "float32")
+            piece = T.alloc_fragment((10,), "float32")
+            total = T.alloc_fragment((10,), "float32")
+            T.fill(high, -T.infinity("float32"))
+            T.clear(total)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(X[:, k * 16 : (k + 1) * 16], x)
+                T.copy(high, before)
+                T.reduce_max(x, high, dim=1, clear=False)
+                for i, j in T.Parallel(10, 16):
+                    x[i, j] = T.exp2((x[i, j] - high[i]) * 1.44269504)
+                T.reduce_sum(x, piece, dim=1)
+                for i in T.Parallel(10):
+                    total[i] = total[i] * T.exp2((before[i] - high[i]) * 1.44269504) + piece[i]
+            T.copy(total, Sum)
+        return Sum
+
+    x = random_array((10, 64), "float32")
+    expected = np.exp(x.astype(np.float64) - x.max(1, keepdims=True)).sum(1)
+    check_everywhere(kernel, {"X": x}, lambda arrays: assert_ulp(arrays["Sum"], expected, 32))
