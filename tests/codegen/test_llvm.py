@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
@@ -33,13 +32,6 @@ def host_levels() -> list[str]:
     return found
 
 
-@dataclass
-class Code:
-    ir_text: str
-    entry: str
-    scratch_bytes: int
-
-
 def run(program: Program, arguments: dict[str, np.ndarray | int | float], level: str) -> None:
     """Execute in place, natively."""
     target = native_target(level)
@@ -54,10 +46,11 @@ def run(program: Program, arguments: dict[str, np.ndarray | int | float], level:
         else:
             slots.append(int(value))
     messages = [message for message, _ in module.assertions]
+    built = build_native(module.text, [launch.entry for launch in module.launches], target)
     for launch in module.launches:
-        built = build_native(Code(module.text, launch.entry, module.scratch_bytes), target)
+        function = built.functions[launch.entry]
         launcher = Launcher(
-            built.function, program.name, len(slots), module.scratch_bytes, assertions=messages
+            function, program.name, len(slots), module.scratch_bytes, assertions=messages
         )
         launcher(slots, launch.blocks.value)
 
@@ -267,6 +260,18 @@ def test_float_to_int_saturates(level: str) -> None:
     a, c = np.array([1e20, -1e20, np.nan, 2.9], np.float32), np.zeros(4, np.int32)
     run(parse(kernel(params, body)), {"A": a, "C": c}, level)
     assert c.tolist() == [2**31 - 1, -(2**31), 0, 2]
+
+
+@LEVELS
+def test_rounding_of_ties(level: str) -> None:
+    body = """
+for v in T.vectorized(16):
+    Y[v] = T.round(X[v])
+    Y[16 + v] = T.nearbyint(X[v])
+    Y[32 + v] = T.floor(X[v]) + T.ceil(X[v]) * 8.0 + T.trunc(X[v]) * 64.0
+"""
+    ties = np.arange(-4, 4, 0.5, dtype=np.float32)
+    agree(kernel(X_Y, body), level, X=np.resize(ties, 64), Y=floats(64))
 
 
 @LEVELS

@@ -16,7 +16,7 @@ from tests.runtime.test_threads import run_script
 from tileworkbench.compiler.runtime import cache as cache_module
 from tileworkbench.compiler.runtime import host, llvm
 from tileworkbench.compiler.runtime.cache import DiskCache, default_cache, object_key
-from tileworkbench.compiler.runtime.native import build_native
+from tileworkbench.compiler.runtime.native import NativeBuild, build_native
 
 KEY, OTHER = "ab" * 32, "cd" * 32
 posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX")
@@ -37,6 +37,10 @@ def entry(folder: Path) -> Path:
     return path
 
 
+def build(code: Code, cache: DiskCache | None = None) -> NativeBuild:
+    return build_native(code.ir_text, [code.entry], cache=cache)
+
+
 # --- entries
 
 
@@ -50,10 +54,10 @@ def test_what_was_put_is_found_by_another_process_object(folder: Path) -> None:
 
 
 def test_second_build_comes_from_disk(folder: Path) -> None:
-    first, second = (build_native(COUNT, cache=DiskCache(folder)) for _ in range(2))
+    first, second = (build(COUNT, cache=DiskCache(folder)) for _ in range(2))
     assert (first.from_cache, second.from_cache) == (False, True)
     assert first.object_bytes == second.object_bytes > 0
-    assert first.function.address != second.function.address
+    assert first.functions["kernel"].address != second.functions["kernel"].address
 
 
 def test_disk_cache_works_across_processes(folder: Path) -> None:
@@ -61,7 +65,7 @@ def test_disk_cache_works_across_processes(folder: Path) -> None:
         from tests.runtime.kernels import COUNT
         from tileworkbench.compiler.runtime.cache import DiskCache
         from tileworkbench.compiler.runtime.native import build_native
-        print(build_native(COUNT, cache=DiskCache({str(folder)!r})).from_cache)
+        print(build_native(COUNT.ir_text, ["kernel"], cache=DiskCache({str(folder)!r})).from_cache)
     """
     assert [run_script(script).strip() for _ in range(2)] == ["False", "True"]
 
@@ -86,7 +90,7 @@ def damaged(content: bytes) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("damage", damaged(bytes(100)))
 def test_damaged_entry_is_removed_and_built_anew(folder: Path, damage: str) -> None:
-    build_native(EMPTY, cache=DiskCache(folder))
+    build(EMPTY, cache=DiskCache(folder))
     path = entry(folder)
     good = path.read_bytes()
     path.write_bytes(damaged(good)[damage])
@@ -95,9 +99,9 @@ def test_damaged_entry_is_removed_and_built_anew(folder: Path, damage: str) -> N
     assert cache.get(key) is None
     assert dataclasses.astuple(cache.counters) == (0, 1, 0, 1)
     assert not path.exists()
-    assert not build_native(EMPTY, cache=cache).from_cache
+    assert not build(EMPTY, cache=cache).from_cache
     assert path.read_bytes() == good
-    assert build_native(EMPTY, cache=cache).from_cache
+    assert build(EMPTY, cache=cache).from_cache
 
 
 @posix
@@ -176,7 +180,7 @@ def test_directory_of_another_user_is_not_used(
         assert DiskCache(folder).get(KEY) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not build_native(EMPTY, cache=DiskCache(folder)).from_cache
+        assert not build(EMPTY, cache=DiskCache(folder)).from_cache
 
 
 @posix
@@ -210,7 +214,7 @@ def check_read_only(folder: Path) -> None:
     assert cache.get(KEY) == b"code"
     assert not cache.put(OTHER, b"code")
     assert dataclasses.astuple(cache.counters) == (1, 0, 0, 1)
-    assert not build_native(EMPTY, cache=cache).from_cache
+    assert not build(EMPTY, cache=cache).from_cache
     assert len(list(folder.iterdir())) == 1
 
 
@@ -283,11 +287,11 @@ def test_environment_names_the_directory(folder: Path, monkeypatch: pytest.Monke
 def test_environment_turns_the_cache_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWORKBENCH_CACHE_DIR", str(folder))
     monkeypatch.setenv("TILEWORKBENCH_DISABLE_CACHE", "1")
-    assert [build_native(EMPTY).from_cache for _ in range(2)] == [False, False]
+    assert [build(EMPTY).from_cache for _ in range(2)] == [False, False]
     assert not folder.exists()
     assert default_cache().clear() == 0
     monkeypatch.setenv("TILEWORKBENCH_DISABLE_CACHE", "0")
-    assert [build_native(EMPTY).from_cache for _ in range(2)] == [False, True]
+    assert [build(EMPTY).from_cache for _ in range(2)] == [False, True]
 
 
 def test_default_directory_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,12 +340,3 @@ def test_processes_that_write_at_once_never_see_half_an_entry(folder: Path) -> N
     assert [writer.returncode for writer in writers] == [0, 0, 0]
     assert results == ["0\n"] * 3
     assert not list(folder.glob("*.writing"))
-
-
-def test_grids_of_one_module_share_an_entry(folder: Path) -> None:
-    text = EMPTY.ir_text + COUNT.ir_text.replace("@kernel", "@second")
-    first, second = (
-        build_native(Code(text, entry), cache=DiskCache(folder)) for entry in ("kernel", "second")
-    )
-    assert (first.from_cache, second.from_cache) == (False, True)
-    assert second.function.entry == "second"

@@ -22,7 +22,7 @@ def test_missing_llvmlite_is_named_when_a_kernel_is_compiled() -> None:
         value = 42
         for _ in range(2):
             try:
-                native.build_native(EMPTY)
+                native.build_native(EMPTY.ir_text, ["kernel"])
             except UnsupportedError as error:
                 print(error)
         print(value, host.core_count() > 0, host.cache_sizes().l1 > 0, bool(host.machine_name()))
