@@ -61,15 +61,6 @@ class Options:
     constants: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _NativeCode:
-    """One entry of a module in the form the runtime takes."""
-
-    ir_text: str
-    entry: str
-    scratch_bytes: int
-
-
 @dataclass(slots=True)
 class _Launch:
     """One grid: how many blocks, and what runs them."""
@@ -243,23 +234,21 @@ def _compile(
         module = generate(lowered, _isa(native))
     with clock.step("native"):
         binder = _binder(program, options)
-        built = [
-            build_native(_NativeCode(module.text, launch.entry, module.scratch_bytes), native)
-            for launch in module.launches
-        ]
+        entries = [launch.entry for launch in module.launches]
+        built = build_native(module.text, entries, native)
     messages = [message for message, _ in module.assertions]
     launches = tuple(
         _Launch(
             _static_blocks(launch.blocks),
             Launcher(
-                build.function,
+                built.functions[launch.entry],
                 program.name,
                 binder.slot_count,
                 module.scratch_bytes,
                 assertions=messages,
             ),
         )
-        for launch, build in zip(module.launches, built, strict=True)
+        for launch in module.launches
     )
     record = CompileRecord(
         name=program.name,
@@ -271,10 +260,10 @@ def _compile(
         program=program,
         snapshots=snapshots,
         code=module.text,
-        entry=module.launches[0].entry if module.launches else "",
+        entry=entries[0] if entries else "",
         constants=options.constants,
         timings=tuple(clock.timings),
-        cached="disk" if built and all(build.from_cache for build in built) else "",
+        cached="disk" if built.from_cache else "",
     )
     outputs = [i for i, param in enumerate(program.params) if param.output]
     order = tuple(outputs.index(i) for i in program.returns)

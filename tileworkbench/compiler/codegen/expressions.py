@@ -24,7 +24,7 @@ _DIRECT = {  # an LLVM intrinsic of one argument with the same meaning
     "floor": "floor",
     "ceil": "ceil",
     "trunc": "trunc",
-    "round": "roundeven",
+    "round": "round",
     "nearbyint": "roundeven",
 }
 _LANES = {

@@ -177,6 +177,9 @@ class _Parser:
     def keywords(self, call: ast.Call) -> dict[str, ast.expr]:
         return {str(keyword.arg): keyword.value for keyword in call.keywords}
 
+    def flag(self, options: dict[str, ast.expr], name: str, default: bool) -> bool:
+        return bool(self.literal(options[name])) if name in options else default
+
     def exprs(self, node: ast.expr) -> tuple[Expr, ...]:
         elements = node.elts if isinstance(node, ast.Tuple) else [node]
         return tuple(self.expr(element) for element in elements)
@@ -463,8 +466,8 @@ class _Parser:
             a,
             b,
             c,
-            "transpose_A" in options,
-            "transpose_B" in options,
+            self.flag(options, "transpose_A", False),
+            self.flag(options, "transpose_B", False),
             self.expr(options["clear_accum"]) if "clear_accum" in options else FALSE,
             tile.WarpPolicy(self.literal(options["policy"]))
             if "policy" in options
@@ -492,8 +495,8 @@ class _Parser:
             src,
             dst,
             self.literal(options["dim"]),
-            "clear" not in options,
-            "nan_propagate" in options,
+            self.flag(options, "clear", True),
+            self.flag(options, "nan_propagate", False),
         )
 
     def pack(self, call: ast.Call) -> st.Stmt:
