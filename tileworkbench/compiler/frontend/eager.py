@@ -34,7 +34,7 @@ from tileworkbench.compiler.frontend.trace import (
     run_trace,
     wrap,
 )
-from tileworkbench.compiler.frontend.values import Value
+from tileworkbench.compiler.frontend.values import Value, describe
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 
@@ -204,11 +204,13 @@ class EagerFunction:
             extents = (
                 types[reader.parameter].strides if reader.stride else types[reader.parameter].shape
             )
-            what = f"{'stride' if reader.stride else 'extent'} {reader.dim} of '{reader.parameter}'"
+            kind = f"{'stride' if reader.stride else 'extent'} {reader.dim} of"
+            what = f"{kind} '{reader.parameter}'"
             if reader.dim >= len(extents):
                 raise ArgumentError(
-                    f"'{self.name}': '{reader.parameter}' has {len(extents)} dimensions, and "
-                    f"{what} is the constant '{reader.name}'"
+                    f"'{self.name}': '{reader.parameter}' has shape "
+                    f"{types[reader.parameter].shape}, and {kind} it is the constant "
+                    f"'{reader.name}'"
                 )
             value = extents[reader.dim]
             if values.setdefault(reader.name, value) != value:
@@ -312,8 +314,7 @@ def _tensor_type(function: str, parameter: str, value: Any) -> TensorType:
         return TensorType.of(value)
     except (AttributeError, TypeError):
         raise ArgumentError(
-            f"'{function}': the parameter '{parameter}' takes a tensor, not a "
-            f"'{type(value).__name__}'"
+            f"'{function}': the parameter '{parameter}' takes a tensor, not {describe(value)}"
         ) from None
 
 
