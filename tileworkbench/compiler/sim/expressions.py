@@ -28,9 +28,11 @@ from tileworkbench.compiler.sim.values import (
     python_value,
     storage_dtype,
     to_array,
+    wrapper,
 )
 
 Evaluate = Callable[[Frame], Value]
+_RING = ("add", "sub", "mul")
 _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 
 
@@ -100,8 +102,11 @@ class ExpressionTranslator:
         raise TypeError(f"the simulator has no meaning for {type(value).__name__}")
 
     def _binary(self, value: ir.Binary) -> Evaluate:
-        function = binary_function(value.op, value.a.dtype.scalar)
         a, b = self(value.a), self(value.b)
+        dtype = value.a.dtype.scalar
+        if value.op in _RING and dtype.is_int and dtype.bits > 4:
+            return _ring(value.op, dtype, a, b)
+        function = binary_function(value.op, dtype)
         if value.op not in _DIVISIONS or (isinstance(value.b, Const) and value.b.value):
             return lambda frame: function(a(frame), b(frame))
         one = python_value(1, value.b.dtype.scalar)
@@ -183,6 +188,25 @@ class ExpressionTranslator:
             return np.where(chosen, np.asarray(loaded, dtype), np.asarray(safe(frame), dtype))
 
         return load
+
+
+def _ring(op: str, dtype: DType, a: Evaluate, b: Evaluate) -> Evaluate:
+    """`binary_function` of the operations that indices are made of, without a call of its own."""
+    wrap, low, high = wrapper(dtype), dtype.min_value, dtype.max_value
+
+    def add(frame: Frame) -> Value:
+        made = a(frame) + b(frame)
+        return made if type(made) is not int or low <= made <= high else wrap(made)
+
+    def sub(frame: Frame) -> Value:
+        made = a(frame) - b(frame)
+        return made if type(made) is not int or low <= made <= high else wrap(made)
+
+    def mul(frame: Frame) -> Value:
+        made = a(frame) * b(frame)
+        return made if type(made) is not int or low <= made <= high else wrap(made)
+
+    return {"add": add, "sub": sub, "mul": mul}[op]
 
 
 def _replaced(values: np.ndarray[Any, Any], chosen: Mask, value: Value) -> np.ndarray[Any, Any]:

@@ -25,6 +25,7 @@ from tileworkbench.compiler.sim.values import (
 )
 
 Index = tuple[Value, ...]
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 NEVER_WRITTEN = "read before it is written"
 
 
@@ -139,7 +140,7 @@ class Storage:
         inside: list[Value] = []
         for position, extent in zip(index, self.shape, strict=True):
             if type(position) is np.ndarray:
-                if position.size and (position.min() < 0 or position.max() >= extent):
+                if position.size and unsigned(position).max() >= extent:  # negatives are large
                     valid = mask_and(valid, (position >= 0) & (position < extent))
                     position = np.clip(position, 0, max(extent - 1, 0))
             elif not 0 <= position < extent:
@@ -226,6 +227,11 @@ def _grid(lanes: tuple[int, ...]) -> Index:
     return tuple(np.ogrid[tuple(slice(extent) for extent in lanes)])
 
 
+def unsigned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same bits as unsigned integers; a view."""
+    return array.view(_UNSIGNED[array.itemsize])
+
+
 def memory_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The elements of `array` in memory, first to last, holes of its strides included; a view."""
     if array.flags.c_contiguous or not array.size:
@@ -237,9 +243,8 @@ def memory_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _shape_of(index: Index) -> tuple[int, ...]:
-    return np.broadcast_shapes(
-        *[position.shape for position in index if type(position) is np.ndarray]
-    )
+    shapes = {position.shape for position in index if type(position) is np.ndarray}
+    return shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
 
 
 def first_index(index: Index, chosen: Mask, lanes: tuple[int, ...]) -> tuple[int, ...]:

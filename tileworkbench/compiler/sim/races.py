@@ -137,13 +137,17 @@ class AccessLog:
             self._report(frame, place, TWO_WRITERS, np.ones((), np.bool_))
             return
         positions = [at.ravel() for at in place]
+        if any((at[1:] > at[:-1]).all() for at in positions):
+            return
         clash = np.ones(positions[0].size, np.bool_)
         flat = np.ravel_multi_index(positions, self._shape)
         clash[np.unique(flat, return_index=True)[1]] = False
         self._report(frame, tuple(positions), TWO_WRITERS, clash)
 
-    def _report(self, frame: Frame, place: Place, detail: str, clash: Any) -> None:
-        if not np.any(clash):
+    def _report(
+        self, frame: Frame, place: Place, detail: str, clash: np.ndarray[Any, Any] | np.bool_
+    ) -> None:
+        if not clash.any():
             return
         first = np.argwhere(np.asarray(clash))[0]
         index = tuple(_position(at, first, axis, clash) for axis, at in enumerate(place))
