@@ -85,7 +85,7 @@ def load_ipython_extension(ipython: Any) -> None:
     """Register `%tile` and `%%tile`; called by `%load_ext tileworkbench`."""
     from tileworkbench.viz import magics
 
-    magics.load(ipython)
+    magics.load(ipython, import_module(__name__))
 
 
 def unload_ipython_extension(ipython: Any) -> None:

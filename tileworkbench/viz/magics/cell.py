@@ -1,0 +1,176 @@
+"""What a `%%tile` cell does: run, compile, check, measure, show."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
+
+from tileworkbench.api import Jit, jit
+from tileworkbench.api import compile as compile_function
+from tileworkbench.compiler.driver import resolve_target
+from tileworkbench.compiler.frontend.function import PrimFunc
+from tileworkbench.kernel import Kernel
+from tileworkbench.validation import make_inputs
+from tileworkbench.viz.magics.errors import shown_from
+from tileworkbench.viz.magics.grammar import CellOptions, near
+from tileworkbench.viz.magics.source import (
+    CellSource,
+    bound_names,
+    check_mentioned,
+    execute,
+    read_cell,
+)
+
+_RUN = "<--run>"
+
+
+def run_cell(
+    shell: InteractiveShell, line: str, cell: str, options: CellOptions
+) -> Kernel | None:
+    """Run and report on one cell; returns the kernel where its card is to be shown."""
+    if not cell.strip():
+        raise UsageError("the cell is empty: write a kernel below %%tile (see '%tile examples')")
+    if options.target is not None:
+        resolve_target(options.target)
+    return _Cell(shell, options).run(line, cell)
+
+
+class _Cell:
+    """One execution of one cell."""
+
+    def __init__(self, shell: InteractiveShell, options: CellOptions) -> None:
+        self._shell, self._options = shell, options
+        self._namespace = shell.user_ns
+        self._constants = {
+            name: self._evaluate(f"-D {name}={text}", text) for name, text in options.defines
+        }
+
+    def run(self, line: str, cell: str) -> Kernel | None:
+        with shown_from(self._shell):
+            source = read_cell(self._shell, line, cell)
+        check_mentioned(source, self._constants)
+        decorate = functools.partial(jit, target=self._options.target)
+        start = time.perf_counter()
+        with shown_from(self._shell, source.file):
+            execute(self._shell, source, self._constants, decorate)
+            self._say(f"ran the cell in {_milliseconds(start)}")
+            name = self._subject(source)
+            kernel = self._compile(name)
+            if self._options.run:
+                self._run_statement(self._options.run)
+                kernel = kernel or getattr(self._namespace[name], "kernel", None)
+            if kernel is None:
+                return self._postpone(name)
+            return self._report(kernel)
+
+    def _subject(self, source: CellSource) -> str:
+        """The name of the kernel that the cell is about."""
+        found = [
+            name
+            for name in bound_names(source.tree)
+            if isinstance(self._namespace.get(name), Jit | PrimFunc | Kernel)
+        ]
+        wanted = self._options.name
+        if wanted is None and not found:
+            raise UsageError("the cell defines no kernel: a function that uses T.Kernel")
+        if wanted is None:
+            return found[-1]
+        if wanted not in found:
+            known = near(wanted, found) if found else "; the cell defines none"
+            raise UsageError(f"'{wanted}' is not a kernel of this cell{known}")
+        return wanted
+
+    def _compile(self, name: str) -> Kernel | None:
+        """The kernel of that name where its shapes are known without arguments, else None."""
+        target = self._options.target
+        subject = self._namespace[name]
+        start = time.perf_counter()
+        if isinstance(subject, PrimFunc):
+            kernel = compile_function(subject, target=target)
+        elif isinstance(subject, Jit):
+            if target is not None:
+                subject = self._namespace[name] = subject.with_target(target)
+            used, missing = subject.constants(self._constants)
+            if missing:
+                self._refuse_without_shapes(name, missing)
+                return None
+            kernel = subject.compile(**used)
+        else:
+            kernel = subject
+        how = f"cached ({kernel.record.cached})" if kernel.record.cached else "compiled"
+        self._say(f"{name}: {how} for {kernel.target} in {_milliseconds(start)}")
+        return kernel
+
+    def _refuse_without_shapes(self, name: str, missing: list[str]) -> None:
+        options = self._options
+        flags = [("--check", options.check), ("--roofline", options.roofline)]
+        flags += [("--bench", options.bench is not None), ("--save", options.save)]
+        asked = [flag for flag, given in flags if given]
+        if asked and not options.run:
+            wanted = " ".join(f"-D {each}=..." for each in missing)
+            raise UsageError(f"{asked[0]} needs the shapes of '{name}': give {wanted}")
+
+    def _run_statement(self, statement: str) -> None:
+        start = time.perf_counter()
+        with shown_from(self._shell, _RUN):
+            exec(self._shell.compile(statement, _RUN, "exec"), self._namespace)
+        self._say(f"ran '{statement}' in {_milliseconds(start)}")
+
+    def _postpone(self, name: str) -> None:
+        if self._options.output:
+            self._namespace[self._options.output] = self._namespace[name]
+        if not self._options.quiet:
+            print(f"{name}: compiled when it is called, for the shapes it gets")
+
+    def _report(self, kernel: Kernel) -> Kernel | None:
+        options = self._options
+        if options.output:
+            self._namespace[options.output] = kernel
+        if options.check or options.measures:
+            inputs = make_inputs(kernel.program)
+            if options.check:
+                self._check(kernel, options.check, inputs)
+            if options.measures:
+                kernel.bench(*inputs, rounds=options.bench or 0)
+                kernel.with_roofline(options.roofline)
+        if options.save:
+            self._say(f"wrote {kernel.save(options.save)}")
+        if options.quiet:
+            return None
+        for view in options.show:
+            if view != "card":
+                display(kernel.show(view))
+        return kernel if "card" in options.show else None
+
+    def _check(self, kernel: Kernel, text: str, inputs: list[Any]) -> None:
+        reference = self._evaluate(f"--check {text}", text)
+        if not callable(reference):
+            kind = type(reference).__name__
+            raise UsageError(f"'--check {text}': a function is needed, not a '{kind}'")
+        options = self._options
+        result = kernel.check(reference, *inputs, rtol=options.rtol, atol=options.atol)
+        self._say(
+            f"{kernel.name}: agrees with {text}, largest error {result.max_error:.2g} "
+            f"of {result.tolerance:.2g}"
+        )
+
+    def _evaluate(self, flag: str, text: str) -> Any:
+        """The value of an expression of the magic's line."""
+        try:
+            return eval(text, self._namespace)
+        except Exception as error:
+            reason = error.msg if isinstance(error, SyntaxError) else str(error)
+            raise UsageError(f"'{flag}': {reason or type(error).__name__}") from None
+
+    def _say(self, text: str) -> None:
+        if self._options.verbose and not self._options.quiet:
+            print(text)
+
+
+def _milliseconds(start: float) -> str:
+    return f"{(time.perf_counter() - start) * 1e3:.1f} ms"

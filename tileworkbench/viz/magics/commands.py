@@ -1,0 +1,127 @@
+"""What the commands of `%tile` do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+from tileworkbench.api import Jit, targets
+from tileworkbench.compiler.driver import clear_memory_cache
+from tileworkbench.compiler.runtime.cache import default_cache
+from tileworkbench.kernel import Kernel
+from tileworkbench.validation import make_inputs
+from tileworkbench.viz.magics.grammar import cell_help, command_help, near
+
+_EXAMPLE = '''\
+%%tile matmul --check torch.matmul
+import torch
+
+def matmul(A: T.Tensor((512, 512), "float32"), B: T.Tensor((512, 512), "float32")):
+    C = T.empty((512, 512), "float32")
+    with T.Kernel(4, 4, threads=128) as (bx, by):
+        A_shared = T.alloc_shared((128, 32), "float32")
+        B_shared = T.alloc_shared((32, 128), "float32")
+        C_local = T.alloc_fragment((128, 128), "float32")
+        T.clear(C_local)
+        for k in T.Pipelined(512 // 32, num_stages=3):
+            T.copy(A[by * 128, k * 32], A_shared)
+            T.copy(B[k * 32, bx * 128], B_shared)
+            T.gemm(A_shared, B_shared, C_local)
+        T.copy(C_local, C[by * 128, bx * 128])
+    return C
+'''
+
+
+def kernel_names(namespace: dict[str, Any]) -> list[str]:
+    """The names of the user's kernels, without the notebook's own (`_`, `_3`, ...)."""
+    items = list(namespace.items())
+    return [name for name, value in items if isinstance(value, Jit | Kernel) and name[0] != "_"]
+
+
+def run_command(shell: InteractiveShell, command: str, words: list[str]) -> Any:
+    """Run one command of `COMMANDS`; returns what the cell is to show."""
+    run = getattr(_Commands(shell), command.replace("-", "_"))
+    return run(*words) if command in ("bench", "bisect", "show") else run(words)
+
+
+class _Commands:
+    """One method per command."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._namespace = shell.user_ns
+
+    def help(self, words: list[str]) -> None:
+        print(cell_help())
+        print(command_help(), end="")
+
+    def examples(self, words: list[str]) -> None:
+        print(_EXAMPLE, end="")
+
+    def show(self, name: str = "", view: str = "card", *rest: str) -> Any:
+        if rest:
+            raise UsageError(f"%tile show takes a kernel and a view; '{rest[0]}' is too many")
+        return self._kernel(name).show(view)
+
+    def bench(self, name: str = "", *arguments: str) -> Any:
+        kernel = self._kernel(name)
+        return kernel.bench(*self._arguments(kernel, arguments))
+
+    def bisect(self, name: str = "", *arguments: str) -> None:
+        kernel = self._kernel(name)
+        print(kernel.validate(*self._arguments(kernel, arguments)))
+
+    def list(self, words: list[str]) -> None:
+        names = kernel_names(self._namespace)
+        if not names:
+            print("no kernels yet")
+        for name in names:
+            print(f"{name}  {self._namespace[name]!r}")
+
+    def targets(self, words: list[str]) -> None:
+        for target in targets():
+            print(f"{target.name:<16}{'usable' if target.usable else target.reason}")
+
+    def peaks(self, words: list[str]) -> None:
+        from tileworkbench.bench.ceilings import machine
+
+        if words not in ([], ["--measure"]):
+            raise UsageError(f"%tile peaks takes --measure or nothing, not '{' '.join(words)}'")
+        found = machine(measure=bool(words))
+        print(found.name)
+        for each in found.ceilings:
+            print(f"  {each.name:<12}{each.threads:>3} T{each.value:12.1f} {each.unit}")
+
+    def clear_cache(self, words: list[str]) -> None:
+        clear_memory_cache()
+        default_cache().clear()
+
+    def _kernel(self, name: str) -> Kernel:
+        """The kernel of that name, compiled now where its shapes are known."""
+        known = kernel_names(self._namespace)
+        if not name:
+            raise UsageError(f"which kernel?{_known(known)}")
+        found = self._namespace.get(name)
+        if isinstance(found, Jit):
+            missing = found.constants({})[1]
+            found = found.kernel or (None if missing else found.compile())
+            if found is None:
+                raise UsageError(f"'{name}' is compiled when it is called; call it first")
+        if not isinstance(found, Kernel):
+            raise UsageError(f"'{name}' is not a kernel{near(name, known) if known else ''}")
+        return found
+
+    def _arguments(self, kernel: Kernel, texts: tuple[str, ...]) -> list[Any]:
+        """The values of these expressions, or random inputs where there are none."""
+        return [self._value(text) for text in texts] or make_inputs(kernel.program)
+
+    def _value(self, text: str) -> Any:
+        try:
+            return eval(text, self._namespace)
+        except Exception as error:
+            raise UsageError(f"'{text}': {error}") from None
+
+
+def _known(names: list[str]) -> str:
+    return f" One of {', '.join(names)}" if names else " (there is none yet: see '%tile examples')"

@@ -1,0 +1,97 @@
+"""Loading and unloading: magics, completion, errors and pictures of layouts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from IPython.core.completer import SimpleCompletion, context_matcher
+from IPython.core.interactiveshell import InteractiveShell
+
+from tileworkbench.viz.magics.errors import SYNTAX_ERRORS, show_syntax_error
+from tileworkbench.viz.magics.grammar import complete
+from tileworkbench.viz.magics.magic import TileMagics
+
+_LOADED = "_tile_extension"
+# Types shown as pictures, though the compiler knows no Jupyter.
+_LAYOUTS = (
+    ("tileworkbench.compiler.layout.layout", "Layout"),
+    ("tileworkbench.compiler.layout.fragment", "Fragment"),
+)
+
+
+def load(shell: InteractiveShell, package: ModuleType) -> None:
+    """Register everything, and give `package` to cells as `tw`. Idempotent."""
+    if getattr(shell, _LOADED, None) is not None:
+        return
+    shell.register_magics(TileMagics(shell, package))
+    matcher = _matcher(shell)
+    if shell.Completer is not None:
+        shell.Completer.custom_matchers.append(matcher)
+    if not shell.custom_exceptions:
+        shell.set_custom_exc(SYNTAX_ERRORS, show_syntax_error)
+    if shell.display_formatter is not None:
+        for module, name in _LAYOUTS:
+            shell.display_formatter.mimebundle_formatter.for_type_by_name(module, name, _picture)
+    setattr(shell, _LOADED, matcher)
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Undo `load`."""
+    matcher = getattr(shell, _LOADED, None)
+    if matcher is None:
+        return
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop("tile", None)
+    shell.magics_manager.registry.pop(TileMagics.__name__, None)
+    if shell.Completer is not None:
+        shell.Completer.custom_matchers.remove(matcher)
+    if shell.custom_exceptions == SYNTAX_ERRORS:
+        shell.set_custom_exc((), None)
+    if shell.display_formatter is not None:
+        for module, name in _LAYOUTS:
+            shell.display_formatter.mimebundle_formatter.pop(f"{module}.{name}", None)
+    setattr(shell, _LOADED, None)
+
+
+def _picture(layout: Any, **options: Any) -> Any:
+    from tileworkbench.viz.display import layout_mimebundle
+
+    return layout_mimebundle(layout, **options)
+
+
+def _matcher(shell: InteractiveShell) -> Any:
+    @context_matcher()  # type: ignore[untyped-decorator]
+    def tile_matcher(context: Any) -> Any:
+        line = _magic_line(context)
+        if line is None:
+            return {"completions": []}
+
+        def kernels() -> Iterator[str]:
+            from tileworkbench.viz.magics.commands import kernel_names
+
+            yield from dict.fromkeys(
+                [*re.findall(r"^def (\w+)", context.full_text, re.M), *kernel_names(shell.user_ns)]
+            )
+
+        replaced, found = complete(line, kernels)
+        completions = [SimpleCompletion(text) for text in found]
+        return {
+            "completions": completions,
+            "matched_fragment": replaced,
+            "suppress": bool(found),
+            "ordered": True,
+        }
+
+    return tile_matcher
+
+
+def _magic_line(context: Any) -> str | None:
+    """The text of a magic of ours up to the cursor, None where the cursor is elsewhere."""
+    text: str = context.text_until_cursor
+    if text.startswith("%%tile ") and not context.full_text[: context.full_text.find(text)].strip():
+        return text
+    found = re.match(r"\s*(?:[\w, ]+=\s*)?(%tile .*)", text)
+    return found.group(1) if found else None

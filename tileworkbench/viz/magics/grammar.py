@@ -1,0 +1,304 @@
+"""The grammar of the magics' lines: parsing, help text and completion. No IPython in here."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from tileworkbench.compiler.target import ARCHITECTURES, CPU_LEVELS
+
+VIEWS = ("card", "source", "passes", "diff", "layouts", "code", "roofline", "all", "none")
+TARGETS = ("auto", "cpu", *(f"cpu:{level}" for level in CPU_LEVELS), *ARCHITECTURES)
+
+# What each command of %tile takes, and what it does.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "show": ("KERNEL [VIEW]", "one view of a kernel: card, source, passes, layouts, code, roofline"),
+    "bench": ("KERNEL [ARGS...]", "measure it on these arguments (default: random ones)"),
+    "bisect": ("KERNEL [ARGS...]", "simulate after every pass; name the first that changes a result"),
+    "list": ("", "the kernels of this session"),
+    "targets": ("", "every target, and what is usable here"),
+    "peaks": ("[--measure]", "this machine's measured ceilings"),
+    "examples": ("", "a kernel to start from"),
+    "clear-cache": ("", "forget compiled kernels, in memory and on disk"),
+    "help": ("", "this text"),
+}
+
+# After these a value of the user's follows: a name, a number, a file. IPython completes those.
+_TAKING = (
+    *("-D", "--define", "--run", "--check", "--rtol", "--atol", "--bench"),
+    *("-o", "--output", "--save"),
+)
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
+class LineError(ValueError):
+    """A magic's line that does not parse; the message is what the user should see."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellOptions:
+    """The parsed first line of a `%%tile` cell."""
+
+    name: str | None
+    defines: tuple[tuple[str, str], ...]
+    target: str | None
+    show: tuple[str, ...]
+    run: str | None
+    check: str | None
+    rtol: float | None
+    atol: float | None
+    bench: int | None
+    roofline: bool
+    output: str | None
+    save: str | None
+    quiet: bool
+    verbose: bool
+    help: bool
+
+    @property
+    def measures(self) -> bool:
+        """Whether the kernel is to be timed."""
+        return self.bench is not None or self.roofline
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises `LineError` instead of leaving the process, and names near matches."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ")
+        if unknown != message:
+            first = unknown.split()[0]
+            if not first.startswith("-"):
+                raise LineError(f"one kernel name is enough; '{first}' is too many")
+            near = difflib.get_close_matches(first.split("=")[0], flags(), 1)
+            hint = f"did you mean '{near[0]}'?" if near else "see '%tile help'"
+            raise LineError(f"there is no flag '{first}'; {hint}")
+        argument, _, rest = message.partition(": ")
+        flag = argument.removeprefix("argument ").split("/")[-1]
+        if rest.startswith("expected"):
+            raise LineError(f"'{flag}' needs a value; one that starts with a dash is '{flag}=VALUE'")
+        raise LineError(f"'{flag}': {rest}" if rest else message)
+
+
+def cell_parser() -> argparse.ArgumentParser:
+    """The flags of `%%tile`."""
+    parser = _Parser(
+        prog="%%tile",
+        usage="%(prog)s [NAME] [flags]",
+        add_help=False,
+        allow_abbrev=False,
+        description="Compile the tile kernels of this cell and show what became of them.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="A function that uses T.Kernel is a kernel with or without @tw.jit. What the cell "
+        "defines stays;\n-D names are seen by this cell's code only. Values are Python; those with "
+        "spaces are quoted or\nbracketed, those that start with a dash are written '--flag=VALUE'.",
+    )
+    add = parser.add_argument
+    add("name", nargs="?", metavar="NAME", help="the kernel to show (default: the last one)")
+    add("-D", "--define", action="append", default=[], metavar="K=V", help="a constant of the cell")
+    add("-t", "--target", metavar="TARGET", help="what to compile for: auto, cpu, cpu:avx2, ...")
+    add("--show", metavar="VIEWS", help=f"comma list of {', '.join(VIEWS)}; default card")
+    add("--run", metavar="CODE", help="statement to run afterwards, in your namespace")
+    add("--check", metavar="REF", help="compare with this callable on random inputs")
+    add("--rtol", type=_tolerance, metavar="X", help="relative tolerance of --check")
+    add("--atol", type=_tolerance, metavar="X", help="absolute tolerance of --check")
+    add("--bench", nargs="?", type=_rounds, const=0, metavar="N", help="measure it (N rounds)")
+    add("--roofline", action="store_true", help="measure it and show it under the machine's roofs")
+    add("-o", "--output", metavar="VAR", help="bind the kernel to this name")
+    add("--save", metavar="FILE", help="write a self-contained HTML page")
+    add("-q", "--quiet", action="store_true", help="show nothing")
+    add("-v", "--verbose", action="store_true", help="say what is done and how long it took")
+    add("-h", "--help", action="store_true", help="this text")
+    return parser
+
+
+def _tolerance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number") from None
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"a tolerance cannot be {text}")
+    return value
+
+
+def _rounds(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a number of rounds (the kernel's name goes before the flags)"
+        )
+    return int(text)
+
+
+def cell_help() -> str:
+    """The help text of `%%tile`."""
+    return cell_parser().format_help()
+
+
+def command_help() -> str:
+    """The help text of `%tile`."""
+    rows = [(f"%tile {name} {takes}".rstrip(), does) for name, (takes, does) in COMMANDS.items()]
+    width = max(len(call) for call, _ in rows) + 2
+    return "\n".join(f"{call:<{width}}{does}" for call, does in rows) + "\n"
+
+
+def parse_cell_line(line: str) -> CellOptions:
+    """The options of a `%%tile` line. Raises `LineError`."""
+    found = cell_parser().parse_args(split_line(line))
+    if found.name is not None and not found.name.isidentifier():
+        raise LineError(f"'{found.name}' is not a kernel name")
+    show = _views(found.show)
+    return CellOptions(
+        name=found.name,
+        defines=_defines(found.define),
+        target=_target(found.target),
+        show=show,
+        run=found.run,
+        check=found.check,
+        rtol=found.rtol,
+        atol=found.atol,
+        bench=found.bench,
+        roofline=found.roofline or "roofline" in show,
+        output=_identifier("-o", found.output),
+        save=found.save,
+        quiet=found.quiet,
+        verbose=found.verbose,
+        help=found.help,
+    )
+
+
+def split_line(line: str) -> list[str]:
+    """The words of a line: quotes and brackets hold spaces, and a value's outer quotes are dropped.
+
+    Inner quotes stay, so that `-D dtype="float16"` is the Python string. Raises `LineError`.
+    """
+    words: list[str] = []
+    word, quote, open_ = "", "", [""]
+    for place, char in enumerate(line):
+        if quote:
+            quote = "" if char == quote and line[place - 1] != "\\" else quote
+        elif char in "'\"":
+            quote = char
+        elif char in _CLOSING:
+            open_.append(_CLOSING[char])
+        elif char == open_[-1]:
+            open_.pop()
+        elif char.isspace() and len(open_) == 1:
+            words, word = [*words, word], ""
+            continue
+        word += char
+    if quote or len(open_) > 1:
+        raise LineError(f"the line ends before a closing {quote or open_[-1]}")
+    return [_unquoted(word) for word in (*words, word) if word]
+
+
+def _unquoted(word: str) -> str:
+    """`word` without the quotes around it, or around the value of its `--flag=value`."""
+    flag = re.match(r"--[a-z]+=", word)
+    head, text = (flag.group(), word[flag.end() :]) if flag else ("", word)
+    quoted = re.fullmatch(r"""(["'])((?:(?!\1).)*)\1""", text)
+    return head + (quoted.group(2) if quoted else text)
+
+
+def _defines(texts: list[str]) -> tuple[tuple[str, str], ...]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier() or not value.strip():
+            raise LineError(f"'-D {text}' should read '-D NAME=VALUE'")
+        if name in found:
+            raise LineError(f"'-D {name}' is given twice")
+        found[name] = value
+    return tuple(found.items())
+
+
+def _identifier(flag: str, name: str | None) -> str | None:
+    if name is not None and not name.isidentifier():
+        raise LineError(f"'{flag} {name}': '{name}' is not a name")
+    return name
+
+
+def _target(name: str | None) -> str | None:
+    head = (name or "auto").partition(":")[0]
+    if head not in {spelling.partition(":")[0] for spelling in TARGETS} | {"cuda", "hip", "sim", "ptx"}:
+        raise LineError(f"'{name}' is not a target{near(head, TARGETS)}")
+    return name
+
+
+def _views(text: str | None) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in ("card" if text is None else text).split(","))
+    for name in names:
+        base = name.partition(":")[0]
+        if base not in VIEWS:
+            raise LineError(f"'{base}' is not a view{near(base, VIEWS)}")
+    if "all" in names:
+        return ("card", "passes", "layouts", "code")
+    return tuple(name for name in names if name != "none")
+
+
+def near(word: str, words: Iterable[str]) -> str:
+    """The end of a message about an unknown word: a near match, or all that could be meant."""
+    known = list(words)
+    found = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean '{found[0]}'?" if found else f"; one of {', '.join(known)}"
+
+
+def parse_command(line: str) -> tuple[str, list[str]]:
+    """The command and arguments of a `%tile` line. Raises `LineError`."""
+    words = split_line(line)
+    if not words or words[0] in ("-h", "--help"):
+        return "help", []
+    if words[0] not in COMMANDS:
+        raise LineError(f"'{words[0]}' is not a %tile command{near(words[0], COMMANDS)}")
+    return words[0], words[1:]
+
+
+def complete(text: str, kernels: Callable[[], Iterable[str]]) -> tuple[str, list[str]]:
+    """(the part of `text` that is replaced, what it may become).
+
+    `text` is a magic's line up to the cursor; `kernels` gives the names of the user's kernels.
+    """
+    magic, *words = text.split(" ")
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if magic == "%tile":
+        return _complete_command(words, kernels)
+    flag, equals, value = last.partition("=")
+    if equals and flag in ("--show", "--target"):
+        before, last = flag, value
+    if before in ("-t", "--target"):
+        return last, _starting(last, TARGETS)
+    if before == "--show":
+        last = last.rpartition(",")[2]
+        return last, _starting(last, VIEWS)
+    names = kernels() if len(words) == 1 and not last.startswith("-") else ()
+    offered = [*names, *(() if before in _TAKING else flags())]
+    return last, _starting(last, offered)
+
+
+def _complete_command(
+    words: list[str], kernels: Callable[[], Iterable[str]]
+) -> tuple[str, list[str]]:
+    command, last = words[0], words[-1]
+    if len(words) == 1:
+        return last, _starting(last, COMMANDS)
+    if command == "peaks":
+        return last, _starting(last, ["--measure"])
+    if command not in ("show", "bench", "bisect"):
+        return last, []
+    if len(words) == 2:
+        return last, _starting(last, kernels())
+    return last, _starting(last, VIEWS[:-2]) if command == "show" and len(words) == 3 else []
+
+
+def flags() -> list[str]:
+    """Every flag of `%%tile`."""
+    actions: list[Any] = cell_parser()._actions
+    return sorted(flag for action in actions for flag in action.option_strings)
+
+
+def _starting(prefix: str, words: Iterable[str]) -> list[str]:
+    return [word for word in words if word.startswith(prefix)]

@@ -1,0 +1,75 @@
+"""The class that IPython sees. The compiler is loaded by the first use, not by `%load_ext`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TypeVar
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import (
+    Magics,
+    cell_magic,
+    line_magic,
+    magics_class,
+    no_var_expand,
+    output_can_be_silenced,
+)
+
+from tileworkbench.viz.magics.grammar import (
+    LineError,
+    cell_help,
+    command_help,
+    parse_cell_line,
+    parse_command,
+)
+
+Parsed = TypeVar("Parsed")
+
+
+@magics_class
+class TileMagics(Magics):
+    """`%%tile` and `%tile`."""
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell, package: ModuleType) -> None:
+        super().__init__(shell)
+        self._package = package
+
+    @no_var_expand
+    @output_can_be_silenced
+    @cell_magic("tile")
+    def tile_cell(self, line: str, cell: str) -> Any:
+        options = _parsed(parse_cell_line, line)
+        if options.help:
+            print(cell_help(), end="")
+            return None
+        import tileworkbench.language
+        from tileworkbench.viz.magics.cell import run_cell
+
+        # The user's own T or tw stays what it is.
+        self.shell.user_ns.setdefault("T", tileworkbench.language)
+        self.shell.user_ns.setdefault("tw", self._package)
+        return run_cell(self.shell, line, cell, options)
+
+    @no_var_expand
+    @output_can_be_silenced
+    @line_magic("tile")
+    def tile_line(self, line: str) -> Any:
+        command, words = _parsed(parse_command, line)
+        from tileworkbench.viz.magics.commands import run_command
+
+        return run_command(self.shell, command, words)
+
+    # `%%tile?` and `%tile?` show these.
+    tile_cell.__doc__ = cell_help()
+    tile_line.__doc__ = f"Kernels, targets and this machine.\n\n{command_help()}"
+
+
+def _parsed(parse: Callable[[str], Parsed], line: str) -> Parsed:
+    try:
+        return parse(line)
+    except LineError as error:
+        raise UsageError(str(error)) from None
