@@ -127,6 +127,10 @@ class Jit:
         """Whether the function's body is the kernel itself."""
         return self._eager is not None
 
+    def with_target(self, target: str | None) -> Jit:
+        """The same function, to be compiled for `target`."""
+        return Jit(self.fn, self._out_idx, target, self._allow_alias)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Eager: compile for these arguments where needed, run, return the outputs.
 
