@@ -10,9 +10,9 @@ from functools import cache
 from importlib.resources import files
 
 PARTS = {
-    "card": ("common", "passes", "layouts", "roofline", "card"),
+    "card": ("common", "passes", "grid", "layouts", "roofline", "card"),
     "passes": ("common", "passes"),
-    "layouts": ("common", "layouts"),
+    "layouts": ("common", "grid", "layouts"),
     "roofline": ("common", "roofline"),
 }
 """View name to the files it consists of; the last one declares ``render_<view>({model, el})``."""
