@@ -66,8 +66,6 @@ class Probe:
     name: str
     ir_text: str
     work: int
-    entry: str = "probe"
-    scratch_bytes: int = 0
 
 
 class ProbeRunner:
@@ -88,7 +86,8 @@ class ProbeRunner:
         # Touched, or every page would be the system's one page of zeros, which is always cached.
         self._memory.fill(0)
         self._start = -self._memory.ctypes.data % _PAGE
-        self._launch = Launcher(build_native(probe, target).function, probe.name, 4, chunk=1)
+        function = build_native(probe.ir_text, ("probe",), target).functions["probe"]
+        self._launch = Launcher(function, probe.name, 4, chunk=1)
 
     def area(self, block: int) -> NDArray[np.uint8]:
         """The memory of one block."""

@@ -10,8 +10,8 @@ outer variable counts with the mean of its first and last trip count.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.extremes import at_extreme
@@ -23,7 +23,7 @@ from tileworkbench.compiler.ir.expr import Binary, Buffer, Call, Const, Expr, Lo
 from tileworkbench.compiler.ir.expr import Var as Variable
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import Rewriter, walk, with_body
+from tileworkbench.compiler.ir.rewrite import Rewriter, walk
 
 _FREE_CALLS = ("isnan", "isinf")
 _CHEAP_CALLS = ("fma", "max_nan", "min_nan", "floor", "ceil", "trunc", "round", "nearbyint", "sqrt")
@@ -357,5 +357,6 @@ def _folded(program: Program) -> Program:
                 return found
         return found
 
-    folding: Callable[[st.Stmt], st.Stmt] = Rewriter(fold)
-    return with_body(program, folding(program.body))
+    folding = Rewriter(fold)
+    params = tuple(replace(param, value=folding(param.value)) for param in program.params)
+    return replace(program, params=params, body=folding(program.body))

@@ -1,0 +1,106 @@
+"""Measuring a kernel: the counts of the very call, and the type that bounds it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tileworkbench.bench.kernel import arithmetic_dtype, bench_kernel, specialize
+from tileworkbench.compiler.ir.parser import parse
+from tileworkbench.compiler.ir.printer import print_program
+from tileworkbench.compiler.ir.program import Program
+
+DYNAMIC = """
+@T.program(stage="tile", symbols={"m": "int32"}, outputs=["B"], returns=["B"])
+def scale(
+    A: T.Tensor((2 * m, 96), "float32"),
+    B: T.Tensor((2 * m, 96), "float32"),
+):
+    with T.Kernel((2 * m + 31) // 32, threads=128) as bx:
+        X = T.alloc_fragment((32, 96), "float32")
+        T.copy(A[bx * 32:bx * 32 + 32, 0:96], X)
+        for i, j in T.Parallel(32, 96):
+            X[i, j] = X[i, j] * 2.0
+        T.copy(X, B[bx * 32:bx * 32 + 32, 0:96])
+"""
+
+STATIC = DYNAMIC.replace(', symbols={"m": "int32"}', "").replace("2 * m", "64")
+
+MATMUL = """
+@T.program(stage="tile")
+def matmul(
+    A: T.Tensor((64, 32), "{dtype}"),
+    B: T.Tensor((32, 64), "{dtype}"),
+    C: T.Tensor((64, 64), "{total}"),
+):
+    with T.Kernel(1, threads=128) as bx:
+        A_shared = T.alloc_shared((64, 32), "{dtype}")
+        B_shared = T.alloc_shared((32, 64), "{dtype}")
+        C_local = T.alloc_fragment((64, 64), "{total}")
+        T.fill(C_local, {zero})
+        T.copy(A[0:64, 0:32], A_shared)
+        T.copy(B[0:32, 0:64], B_shared)
+        T.gemm(A_shared, B_shared, C_local)
+        T.copy(C_local, C[0:64, 0:64])
+"""
+
+
+class FakeKernel:
+    """A program, and a call that is counted."""
+
+    def __init__(self, program: Program) -> None:
+        self.name, self.program = program.name, program
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls.append(args)
+
+
+def test_counts_are_those_of_the_call() -> None:
+    kernel = FakeKernel(parse(DYNAMIC))
+    a = np.zeros((128, 96), np.float32)
+    result = bench_kernel(kernel, (a,), rounds=3)
+    assert (result.name, result.n) == ("scale", 3)
+    assert result.flops == 128 * 96
+    assert result.bytes_ == 2 * 4 * 128 * 96
+    assert result.dtype == "float32"
+    assert all(args[0] is a for args in kernel.calls)
+
+
+def test_symbols_are_replaced_by_what_the_arguments_say() -> None:
+    found = specialize(parse(DYNAMIC), (np.zeros((64, 96), np.float32),))
+    assert found.symbols == ()
+    assert "m" not in print_program(found).replace("program", "").split()
+    assert bench_kernel(FakeKernel(found), (np.zeros((64, 96)),), 1).flops == 64 * 96
+
+
+def test_a_program_without_symbols_stays_as_it_is() -> None:
+    program = parse(STATIC)
+    assert specialize(program, (np.zeros((64, 96), np.float32),)) is program
+
+
+@pytest.mark.parametrize(
+    ("dtype", "total", "zero", "expected"),
+    [
+        ("float32", "float32", "0.0", "float32"),
+        ("bfloat16", "float32", "0.0", "bfloat16"),
+        ("tfloat32", "float32", "0.0", "float32"),
+        ("int8", "int32", "0", "int8"),
+    ],
+)
+def test_a_gemm_is_bound_by_its_operands(dtype: str, total: str, zero: str, expected: str) -> None:
+    assert arithmetic_dtype(parse(MATMUL.format(dtype=dtype, total=total, zero=zero))) == expected
+
+
+def test_without_a_gemm_the_largest_float_tensor_counts() -> None:
+    text = STATIC.replace('A: T.Tensor((64, 96), "float32")', 'A: T.Tensor((64, 96), "int32")')
+    assert arithmetic_dtype(parse(text)) == "float32"
+
+
+def test_counts_with_a_symbol_are_unknown_until_a_call() -> None:
+    from tileworkbench.compiler.analysis.cost import count_work
+
+    assert math.isnan(count_work(parse(DYNAMIC)).flops.value)
