@@ -1,0 +1,239 @@
+"""What waiting costs: imports, compiling the matmul of the quickstart, its caches and its card.
+
+    python benchmarks/compile_latency.py [--processes N]
+
+Each figure is the median over fresh processes. See README.md for what the rows mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from common import (
+    FOLDER,
+    environment,
+    make_matmul,
+    markdown_table,
+    print_json,
+    run_child,
+    write_results,
+)
+
+NUMBA_PYTHON = "TILEWORKBENCH_NUMBA_PYTHON"
+SIZE = 1024
+
+# Row -> unit and limit of the project, None where it has none.
+LIMITS: dict[str, tuple[str, float | None]] = {
+    "import tileworkbench": ("ms", 150),
+    "import tileworkbench and its language, @tw.jit": ("ms", None),
+    "%load_ext tileworkbench": ("ms", 300),
+    "compile, cold": ("ms", 150),
+    "first call after it": ("ms", None),
+    "compile, from the disk cache": ("ms", None),
+    "compile, cell run again": ("ms", 2),
+    "compile, same object again": ("ms", 2),
+    "memory added by compiling": ("MB", 150),
+    "messages of a displayed card": ("kB", 1000),
+    "numba: import": ("ms", None),
+    "numba: compile, first in the process": ("ms", None),
+    "numba: compile, another function compiled before": ("ms", None),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--processes", type=int, default=7, help="processes to take medians over")
+    parser.add_argument("--child", choices=CHILDREN, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print_json(CHILDREN[options.child]())
+        return
+    facts = environment(("tileworkbench", "llvmlite", "numpy", "ipywidgets"))
+    runs = [measure_once() for _ in range(options.processes)]
+    numba = [run_numba() for _ in range(options.processes)]
+    values = {name: [run[name] for run in runs] for name in runs[0]}
+    values |= {name: [run[name] for run in numba] for name in numba[0] if name in LIMITS}
+    facts["versions"]["numba"] = numba[0]["version"]
+    table = report(values)
+    print(table)
+    print(f"\nwritten to {write_results('compile_latency', facts, values, table)}")
+
+
+def measure_once() -> dict[str, float]:
+    """Every figure of ours from a set of fresh processes, with an empty cache at the start."""
+    with tempfile.TemporaryDirectory() as cache:
+        found: dict[str, float] = {}
+        for child in ("import", "import-language", "extension", "cold", "disk", "card"):
+            found |= run_child(Path(__file__), ["--child", child], TILEWORKBENCH_CACHE_DIR=cache)
+        return found
+
+
+def timed(action: Callable[[], Any]) -> tuple[float, Any]:
+    """Milliseconds, and what the action returned."""
+    start = time.perf_counter()
+    result = action()
+    return 1e3 * (time.perf_counter() - start), result
+
+
+def child_script(code: str) -> dict[str, float]:
+    """The JSON printed by code in a process that has imported nothing of ours yet."""
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measure_import() -> dict[str, float]:
+    code = (
+        "import json, time; s = time.perf_counter(); import tileworkbench; "
+        "print(json.dumps({'import tileworkbench': 1e3 * (time.perf_counter() - s)}))"
+    )
+    return child_script(code)
+
+
+def measure_import_language() -> dict[str, float]:
+    name = "import tileworkbench and its language, @tw.jit"
+    code = (
+        "import json, time; s = time.perf_counter(); import tileworkbench as tw; "
+        "import tileworkbench.language as T; tw.jit; "
+        f"print(json.dumps({{{name!r}: 1e3 * (time.perf_counter() - s)}}))"
+    )
+    return child_script(code)
+
+
+def measure_extension() -> dict[str, float]:
+    """`%load_ext` in a shell as a kernel has it: IPython and ipywidgets' comm are there already."""
+    name = "%load_ext tileworkbench"
+    code = (
+        "import json, time; from ipykernel.zmqshell import ZMQInteractiveShell; "
+        "shell = ZMQInteractiveShell.instance(); s = time.perf_counter(); "
+        "shell.run_line_magic('load_ext', 'tileworkbench'); "
+        f"print(json.dumps({{{name!r}: 1e3 * (time.perf_counter() - s)}}))"
+    )
+    return child_script(code)
+
+
+def measure_cold() -> dict[str, float]:
+    """The first compilation of a process whose caches are empty, and those after it."""
+    import numpy as np
+
+    initialize_llvm()
+    first, again = make_matmul(), make_matmul()
+    shape = {"M": SIZE, "N": SIZE, "K": SIZE}
+    before = resident_megabytes()
+    cold, kernel = timed(lambda: first.compile(**shape))
+    added = resident_megabytes() - before
+    cached = kernel.record.cached
+    if cached:
+        raise RuntimeError(f"the compilation came from the {cached} cache")
+    a = np.ones((SIZE, SIZE), np.float32)
+    call, _ = timed(lambda: kernel(a, a))
+    rerun, found = timed(lambda: again.compile(**shape))
+    if found.record.cached != "memory":
+        raise RuntimeError("a cell run again was compiled again")
+    same, _ = timed(lambda: again.compile(**shape))
+    return {
+        "compile, cold": cold,
+        "memory added by compiling": added,
+        "first call after it": call,
+        "compile, cell run again": rerun,
+        "compile, same object again": same,
+    }
+
+
+def measure_disk() -> dict[str, float]:
+    """The first compilation of a process, with the machine code of an earlier one on disk."""
+    initialize_llvm()
+    matmul = make_matmul()
+    taken, kernel = timed(lambda: matmul.compile(M=SIZE, N=SIZE, K=SIZE))
+    if kernel.record.cached != "disk":
+        raise RuntimeError("the machine code was not found on disk")
+    return {"compile, from the disk cache": taken}
+
+
+def initialize_llvm() -> None:
+    """What the process has done before a cold compilation begins."""
+    from tileworkbench.compiler.runtime.llvm import native_target
+
+    native_target()
+
+
+def resident_megabytes() -> float:
+    """Memory of this process in MB (10^6 bytes); 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def measure_card() -> dict[str, float]:
+    """Bytes of all messages that displaying a kernel's card sends to the browser."""
+    import comm
+
+    sent: list[int] = []
+
+    class Recorder(comm.base_comm.BaseComm):
+        def publish_msg(self, msg_type, data=None, metadata=None, buffers=None, **keys):
+            sent.append(len(json.dumps([data, metadata, keys], default=str)))
+            sent.extend(memoryview(buffer).nbytes for buffer in buffers or ())
+
+    comm.create_comm = lambda *args, **keys: Recorder(*args, **keys)
+    from tileworkbench.viz.display import show
+
+    kernel = make_matmul().compile(M=SIZE, N=SIZE, K=SIZE)
+    bundle = show(kernel.view(), "card")._repr_mimebundle_()
+    if not sent:
+        raise RuntimeError("the card sent no message")
+    return {"messages of a displayed card": (sum(sent) + len(json.dumps(bundle))) / 1e3}
+
+
+def run_numba() -> dict[str, Any]:
+    """numba's figures from the interpreter that has it; its version says if there is none."""
+    interpreter = os.environ.get(NUMBA_PYTHON) or (sys.executable if find_spec("numba") else None)
+    if interpreter is None:
+        return {"version": f"not installed ({NUMBA_PYTHON} names no interpreter that has it)"}
+    found: dict[str, Any] = run_child(FOLDER / "numba_matmul.py", interpreter=interpreter)
+    return found
+
+
+def report(values: dict[str, list[float]]) -> str:
+    """One row per figure."""
+    rows = []
+    for name, (unit, limit) in LIMITS.items():
+        if name not in values:
+            continue
+        found = values[name]
+        rows.append(
+            (
+                name,
+                f"{statistics.median(found):.3g} {unit}",
+                f"{min(found):.3g} to {max(found):.3g}",
+                f"{limit:.0f} {unit}" if limit is not None else "",
+            )
+        )
+    return markdown_table(("what", "median", "over processes", "limit"), rows)
+
+
+CHILDREN: dict[str, Callable[[], dict[str, float]]] = {
+    "import": measure_import,
+    "import-language": measure_import_language,
+    "extension": measure_extension,
+    "cold": measure_cold,
+    "disk": measure_disk,
+    "card": measure_card,
+}
+
+if __name__ == "__main__":
+    main()
