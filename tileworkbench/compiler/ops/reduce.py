@@ -19,7 +19,7 @@ from tileworkbench.compiler.ir.build import (
     mul,
     unary,
 )
-from tileworkbench.compiler.ir.expr import Broadcast, Buffer, Call, Expr, Load, Ramp, Var
+from tileworkbench.compiler.ir.expr import Buffer, Call, Expr, Load, Ramp, Var
 from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Reduce, ReduceKind
 from tileworkbench.compiler.ir.types import FLOAT32, DType
@@ -125,10 +125,9 @@ class _Lowering:
             value = self.combine(cast(Load(self.op.dst, index), self.dtype), value)
         return Store(self.op.dst, index, cast(value, self.op.dst.dtype), site=self.op.site)
 
-    def serial(self, var: Var, extent: Expr, body: Stmt) -> Stmt:
-        return For(
-            var, int_const(0), extent, int_const(1), LoopKind.SERIAL, body, site=self.op.site
-        )
+    def serial(self, var: Var, stop: Expr, body: Stmt, start: int = 0) -> Stmt:
+        one = int_const(1)
+        return For(var, int_const(start), stop, one, LoopKind.SERIAL, body, site=self.op.site)
 
     # Along the last dimension
 
@@ -148,47 +147,40 @@ class _Lowering:
         return body
 
     def row(self, kept: tuple[Expr, ...], extent: int, lanes: int) -> Stmt:
+        """Whole vectors lane by lane, what is left over element by element, then across lanes."""
+        chunks, rest = divmod(extent, lanes)
+        first = self.source(kept, self.lanes(int_const(0), lanes))
+        if chunks == 1 and not rest:
+            return self.finish(kept, self.across(first))
         name = self.context.names.fresh("partial")
         partial = Buffer(name, self.dtype, (int_const(lanes),), "local")
-        whole = self.lanes(int_const(0), lanes)
-        stmts: list[Stmt] = [Alloc(partial, site=self.op.site)]
-        start = identity(self.op.kind, self.dtype)
-        stmts.append(
-            Store(
-                partial,
-                (whole,),
-                Broadcast(start, lanes) if lanes > 1 else start,
-                site=self.op.site,
-            )
-        )
-        step = self.context.names.var("k")
-        at = self.lanes(mul(step, int_const(lanes)), lanes)
-        update = Store(
-            partial,
-            (whole,),
-            self.combine(Load(partial, (whole,)), self.source(kept, at)),
-            site=self.op.site,
-        )
-        stmts.append(self.serial(step, int_const(extent // lanes), update))
-        first = int_const(0)
-        if extent % lanes:
-            rest = self.context.names.var("k")
-            value = self.combine(
-                Load(partial, (first,)),
-                self.source(kept, add(rest, int_const(extent - extent % lanes))),
-            )
-            stmts.append(
-                self.serial(
-                    rest,
-                    int_const(extent % lanes),
-                    Store(partial, (first,), value, site=self.op.site),
-                )
-            )
-        result: Expr = Load(partial, (whole,))
-        if lanes > 1:
-            result = _horizontal(self.op.kind, result, self.op.nan_propagate)
-        stmts.append(self.finish(kept, result))
+        whole, zero = (self.lanes(int_const(0), lanes),), (int_const(0),)
+        stmts: list[Stmt] = [
+            Alloc(partial, site=self.op.site),
+            Store(partial, whole, first, site=self.op.site),
+        ]
+        if chunks > 1:
+            step = self.context.names.var("k")
+            found = self.source(kept, self.lanes(mul(step, int_const(lanes)), lanes))
+            update = self.combine(Load(partial, whole), found)
+            body = Store(partial, whole, update, site=self.op.site)
+            stmts.append(self.serial(step, int_const(chunks), body, start=1))
+        if rest:
+            step = self.context.names.var("k")
+            found = self.source(kept, add(step, int_const(extent - rest)))
+            update = self.combine(Load(partial, zero), found)
+            body = Store(partial, zero, update, site=self.op.site)
+            stmts.append(self.serial(step, int_const(rest), body))
+        stmts.append(self.finish(kept, self.across(Load(partial, whole))))
         return seq(stmts)
+
+    def across(self, value: Expr) -> Expr:
+        """The lanes of a vector combined. The identity takes the place of nothing but NaN."""
+        if value.dtype.lanes > 1:
+            value = _horizontal(self.op.kind, value, self.op.nan_propagate)
+        if self.dtype.is_float and _LANES[self.op.kind] != "sum" and not self.op.nan_propagate:
+            return self.combine(identity(self.op.kind, self.dtype), value)
+        return value
 
     @staticmethod
     def lanes(base: Expr, count: int) -> Expr:
