@@ -13,7 +13,6 @@ from tests.frontend.golden import define
 from tileworkbench.compiler.diagnostics import ArgumentError, TileError
 from tileworkbench.compiler.frontend.function import (
     EagerFunction,
-    Specialisation,
     TensorType,
     is_lazy,
 )
@@ -85,9 +84,7 @@ def test_torch_tensors_are_tensors() -> None:
 
 
 def test_trace_uses_the_values_of_the_specialisation() -> None:
-    program = ROWS.trace(
-        Specialisation((("block", 8), ("dtype", "float16")), (("M", 20), ("N", 4)))
-    )
+    program = ROWS.trace(ROWS.specialise(M=20, N=4, block=8, dtype="float16"))
     assert print_program(program) == (
         '@T.program(stage="tile", outputs=["C"], returns=["C"])\n'
         "def add_rows(\n"
@@ -106,7 +103,36 @@ def test_trace_uses_the_values_of_the_specialisation() -> None:
 
 def test_specialise_by_names() -> None:
     key = ROWS.specialise(M=20, N=4, block=8)
-    assert key == Specialisation((("block", 8), ("dtype", "float32")), (("M", 20), ("N", 4)))
+    assert key.arguments == (("block", 8), ("dtype", "float32"))
+    assert key.constants == (("M", 20), ("N", 4))
+
+
+def test_equal_arguments_of_different_types_have_different_keys() -> None:
+    def kernel(A: T.Tensor((4,), "int32"), value):
+        with T.Kernel(1):
+            A[0] = A[1] + value
+
+    eager = EagerFunction(kernel)
+    keys = [eager.bind_shapes((tensor(4), value), {}) for value in (1, 1.0, True)]
+    assert len(set(keys)) == 3
+    stores = [print_program(eager.trace(key)).splitlines()[-1].strip() for key in keys]
+    assert stores == [
+        "A[0] = A[1] + 1",
+        "A[0] = T.int32(T.float32(A[1]) + 1.0)",
+        "A[0] = A[1] + 1",
+    ]
+
+
+def test_packed_elements_count_twice() -> None:
+    def kernel(A):
+        M, N = T.const("M, N")
+        A: T.Tensor[[M, N], T.int4]
+        with T.Kernel(M) as bx:
+            A[bx, 0] = N
+
+    eager = EagerFunction(kernel)
+    key = eager.bind_shapes((tensor(3, 4, dtype="int8"),), {})
+    assert key.constants == (("M", 3), ("N", 8))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +175,7 @@ def test_specialise_without_a_compile_time_argument() -> None:
         ),
         (
             (tensor(4), tensor(9), 1.0, 1),
-            "'add_rows': 'A' has shape (4,), and extent 1 of it is the constant 'N'",
+            "'add_rows': the parameter 'A' has shape (4,), and extent 1 of it is the constant 'N'",
         ),
         (
             (3, tensor(9), 1.0, 1),
@@ -220,7 +246,7 @@ def test_postponed_annotations_see_the_enclosing_function() -> None:
 
     def build(M: int, dtype: str) -> Any:
         @T.prim_func
-        def kernel(A: T.Tensor((M, 2), dtype), n: T.int32, s: float16):
+        def kernel(A: T.Tensor((M, 2), dtype), n: T.int32, s: float16):  # noqa: F821
             with T.Kernel(1):
                 A[0, 0] = n
 

@@ -72,18 +72,29 @@ class Specialisation:
 
     arguments: tuple[tuple[str, Any], ...]
     constants: tuple[tuple[str, int], ...]
+    types: tuple[
+        type, ...
+    ] = ()  # of the arguments: 1, 1.0 and True are equal and trace differently
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Where the value of a T.const is found: dimension `dim` of the shape or strides of a
-    parameter.
+    """Where the value of a T.const is found: dimension `dim` of the shape or strides of a tensor.
+
+    `position` is that of the parameter; `packed` the number of elements in one of the tensor's.
     """
 
     name: str
     parameter: str
+    position: int
     dim: int
     stride: bool
+    packed: int
+
+    @property
+    def place(self) -> str:
+        """What a message calls it."""
+        return f"{'stride' if self.stride else 'extent'} {self.dim} of"
 
 
 class EagerFunction:
@@ -99,9 +110,12 @@ class EagerFunction:
         self.name = fn.__name__
         self.where = function_span(fn)
         self.signature = inspect.signature(fn)
+        self._names = tuple(self.signature.parameters)
+        self._defaults = tuple(p.default for p in self.signature.parameters.values())
+        self._required = sum(default is inspect.Parameter.empty for default in self._defaults)
         self._namespace = users_names()
         self._kinds: dict[str, str] | None = None
-        self._readers: dict[tuple[tuple[str, Any], ...], tuple[_Reader, ...]] = {}
+        self._readers: dict[Specialisation, tuple[_Reader, ...]] = {}
         self._in_body = declared_in_body(locate(fn).node) & self.signature.parameters.keys()
 
     @property
@@ -133,16 +147,32 @@ class EagerFunction:
         Raises `ArgumentError` for arguments that do not fit the signature or give a constant two
         values, and `TypeError` for a compile-time argument that cannot be hashed.
         """
+        values = self._values(args, kwargs)
+        kinds = self.kinds
+        arguments: list[tuple[str, Any]] = []
+        run_time: list[Any] = []
+        for name, value in zip(self._names, values, strict=True):
+            if kinds[name] == "constant":
+                arguments.append((name, value))
+            else:
+                run_time.append(value)
+        base = _specialisation(arguments, ())
+        readers = self._readers_of(base)
+        if not readers:
+            return base, tuple(run_time)
+        constants = self._read_constants(readers, values)
+        return Specialisation(base.arguments, constants, base.types), tuple(run_time)
+
+    def _values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The value of every parameter, in order."""
+        if not kwargs and self._required <= len(args) <= len(self._names):
+            return args + self._defaults[len(args) :]
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise ArgumentError(f"'{self.name}': {error}") from None
         bound.apply_defaults()
-        kinds = self.kinds
-        arguments = tuple((n, v) for n, v in bound.arguments.items() if kinds[n] == "constant")
-        run_time = tuple(v for n, v in bound.arguments.items() if kinds[n] != "constant")
-        constants = self._read_constants(self.readers(arguments), bound.arguments)
-        return Specialisation(arguments, constants), run_time
+        return tuple(bound.arguments.values())
 
     def bind_shapes(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Specialisation:
         """The specialisation of a call; see `bind`."""
@@ -164,7 +194,8 @@ class EagerFunction:
                     f"'{self.name}' needs a value for its compile-time argument '{name}'"
                 )
             arguments.append((name, value))
-        readers = self.readers(tuple(arguments))
+        base = _specialisation(arguments, ())
+        readers = self._readers_of(base)
         names = dict.fromkeys(reader.name for reader in readers)
         missing = [name for name in names if name not in values]
         if missing:
@@ -174,53 +205,54 @@ class EagerFunction:
             raise ArgumentError(
                 f"'{self.name}' has no compile-time argument or constant '{next(iter(values))}'"
             )
-        return Specialisation(tuple(arguments), constants)
+        return Specialisation(base.arguments, constants, base.types)
 
-    def readers(self, arguments: tuple[tuple[str, Any], ...]) -> tuple[_Reader, ...]:
+    def _readers_of(self, base: Specialisation) -> tuple[_Reader, ...]:
         """Where each T.const is read, for these compile-time arguments."""
-        if not self._in_body:
-            return ()
         try:
-            found = self._readers.get(arguments)
+            found = self._readers.get(base)
         except TypeError as error:
             raise TypeError(
                 f"a compile-time argument of '{self.name}' cannot be part of a key: {error}"
             ) from None
         if found is None:
-            found = self._readers[arguments] = self._collect(arguments)
+            found = self._collect(base.arguments) if self._in_body else ()
+            self._readers[base] = found
         return found
 
     def _read_constants(
-        self, readers: tuple[_Reader, ...], arguments: Mapping[str, Any]
+        self, readers: tuple[_Reader, ...], arguments: tuple[Any, ...]
     ) -> tuple[tuple[str, int], ...]:
-        types: dict[str, TensorType] = {}
         values: dict[str, int] = {}
-        sources: dict[str, str] = {}
         for reader in readers:
-            if reader.parameter not in types:
-                types[reader.parameter] = _tensor_type(
-                    self.name, reader.parameter, arguments[reader.parameter]
-                )
-            extents = (
-                types[reader.parameter].strides if reader.stride else types[reader.parameter].shape
-            )
-            kind = f"{'stride' if reader.stride else 'extent'} {reader.dim} of"
-            what = f"{kind} '{reader.parameter}'"
-            if reader.dim >= len(extents):
-                raise ArgumentError(
-                    f"'{self.name}': '{reader.parameter}' has shape "
-                    f"{types[reader.parameter].shape}, and {kind} it is the constant "
-                    f"'{reader.name}'"
-                )
-            value = extents[reader.dim]
+            tensor = arguments[reader.position]
+            try:
+                extents = TensorType.of(tensor).strides if reader.stride else tensor.shape
+                value = int(extents[reader.dim]) * reader.packed
+            except (AttributeError, IndexError, TypeError):
+                raise self._misfit(reader, tensor) from None
             if values.setdefault(reader.name, value) != value:
-                raise ArgumentError(
-                    f"'{self.name}': the constant '{reader.name}' is {values[reader.name]} in "
-                    f"{sources[reader.name]} "
-                    f"and {value} in {what}"
-                )
-            sources.setdefault(reader.name, what)
+                raise self._conflict(reader, readers, values[reader.name], value)
         return tuple(values.items())
+
+    def _misfit(self, reader: _Reader, tensor: Any) -> ArgumentError:
+        """The error of an argument without the extent that `reader` reads."""
+        parameter = f"'{self.name}': the parameter '{reader.parameter}'"
+        if not hasattr(tensor, "shape"):
+            return ArgumentError(f"{parameter} takes a tensor, not {describe(tensor)}")
+        return ArgumentError(
+            f"{parameter} has shape {tuple(tensor.shape)}, and {reader.place} it is the constant "
+            f"'{reader.name}'"
+        )
+
+    def _conflict(
+        self, reader: _Reader, readers: tuple[_Reader, ...], old: int, new: int
+    ) -> ArgumentError:
+        first = next(other for other in readers if other.name == reader.name)
+        return ArgumentError(
+            f"'{self.name}': the constant '{reader.name}' is {old} in {first.place} "
+            f"'{first.parameter}' and {new} in {reader.place} '{reader.parameter}'"
+        )
 
     # Traces
 
@@ -248,7 +280,7 @@ class EagerFunction:
 
         builder.declare = declare
         run_trace(builder, run)
-        return _readers_of(specs, builder.placeholders)
+        return _find_readers(self._names, specs, builder.placeholders)
 
     def _checked(self, name: str, annotation: Any) -> TensorSpec:
         if name not in self._in_body or not isinstance(annotation, TensorSpec):
@@ -309,27 +341,26 @@ class EagerFunction:
         builder.inputs = {name: inputs[name] for name in names}
 
 
-def _tensor_type(function: str, parameter: str, value: Any) -> TensorType:
-    try:
-        return TensorType.of(value)
-    except (AttributeError, TypeError):
-        raise ArgumentError(
-            f"'{function}': the parameter '{parameter}' takes a tensor, not {describe(value)}"
-        ) from None
+def _specialisation(
+    arguments: list[tuple[str, Any]], constants: tuple[tuple[str, int], ...]
+) -> Specialisation:
+    return Specialisation(tuple(arguments), constants, tuple(type(v) for _, v in arguments))
 
 
-def _readers_of(
-    specs: Mapping[str, TensorSpec], placeholders: Mapping[str, Var]
+def _find_readers(
+    names: tuple[str, ...], specs: Mapping[str, TensorSpec], placeholders: Mapping[str, Var]
 ) -> tuple[_Reader, ...]:
-    """Every place where a T.const stands alone as an extent or stride.
-
-    Raises `TileValueError` for one that never does.
-    """
-    names: dict[Expr, str] = {var: name for name, var in placeholders.items()}
+    """Every place where a T.const stands alone as an extent or stride."""
+    constants: dict[Expr, str] = {var: name for name, var in placeholders.items()}
     readers: list[_Reader] = []
     for parameter, spec in specs.items():
+        position = names.index(parameter)
         for stride, values in ((False, spec.shape), (True, spec.strides or ())):
             for dim, value in enumerate(values):
-                if isinstance(value, Value) and value.expr in names:
-                    readers.append(_Reader(names[value.expr], parameter, dim, stride))
+                if isinstance(value, Value) and value.expr in constants:
+                    # Two 4-bit elements share a byte along the last dimension.
+                    last = dim == len(values) - 1 and not stride
+                    packed = 2 if spec.dtype.bits == 4 and last else 1
+                    name = constants[value.expr]
+                    readers.append(_Reader(name, parameter, position, dim, stride, packed))
     return tuple(readers)

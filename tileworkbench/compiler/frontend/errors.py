@@ -7,7 +7,7 @@ import linecache
 import sysconfig
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
+from os.path import abspath, dirname, join
 from types import CodeType, TracebackType
 from typing import ParamSpec, TypeVar
 from weakref import WeakSet
@@ -33,8 +33,9 @@ _KINDS: dict[type[Exception], type[CompileError]] = {
     OverflowError: TileValueError,
     IndexError: TileIndexError,
 }
-_PACKAGE = Path(__file__).parents[2]
-_OURS = (str(_PACKAGE / "compiler"), str(_PACKAGE / "language"))
+_PACKAGE = dirname(dirname(dirname(abspath(__file__))))
+_OURS = (join(_PACKAGE, "compiler", ""), join(_PACKAGE, "language", ""))
+_KERNELS = join(_PACKAGE, "kernels", "")
 _LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
@@ -64,8 +65,7 @@ def is_ours(code: CodeType) -> bool:
 
 def is_package(code: CodeType) -> bool:
     """Whether `code` belongs to this package and is not a kernel."""
-    file = code.co_filename
-    return file.startswith(str(_PACKAGE)) and not file.startswith(str(_PACKAGE / "kernels"))
+    return code.co_filename.startswith(_PACKAGE) and not code.co_filename.startswith(_KERNELS)
 
 
 def _is_users(code: CodeType) -> bool:
@@ -144,5 +144,10 @@ def placed(error: Exception, fallback: Span | None) -> Exception:
         if ours:
             return kind(str(error), span)
     if span is not None and not getattr(error, "__notes__", None):
-        error.add_note("\n".join(["while the kernel was traced", *render_span(span)]))
+        place = ["while the kernel was traced", *render_span(span)]
+        error.add_note("\n".join(place))
+        if raiser in _rewritten or (raiser is not None and is_ours(raiser)):
+            # IPython's hook: the cell's line says it all, our frames say nothing.
+            lines = [f"{type(error).__name__}: {error}", *place]
+            error._render_traceback_ = lambda: lines  # type: ignore[attr-defined]
     return error.with_traceback(users_traceback(traceback))
