@@ -192,12 +192,12 @@ class Jit:
         empty = inspect.Parameter.empty
         missing = [name for name, default in named.items() if default is empty and name not in used]
         if self._eager is not None and not missing:
-            arguments = tuple((name, used.get(name, default)) for name, default in named.items())
-            for reader in self._eager.readers(arguments):
-                if reader.name in values:
-                    used[reader.name] = values[reader.name]
-                elif reader.name not in missing:
-                    missing.append(reader.name)
+            arguments = {name: used.get(name, default) for name, default in named.items()}
+            for name in self._eager.constant_names(arguments):
+                if name in values:
+                    used[name] = values[name]
+                else:
+                    missing.append(name)
         return used, missing
 
     def par_compile(
@@ -218,8 +218,8 @@ class Jit:
         return self.compile(*args, **kwargs).source
 
     def _options(self, arguments: Mapping[str, Any]) -> Options:
-        shown = tuple((name, repr(value)) for name, value in arguments.items())
-        return Options(self._allow_alias, shown)
+        shown = _constants_of(self.fn) | dict(arguments)
+        return Options(self._allow_alias, tuple((name, repr(value)) for name, value in shown.items()))
 
     def _compile_eager(self, eager: EagerFunction, specialisation: Any) -> Kernel:
         found = self._kernels.get(specialisation)
@@ -232,9 +232,22 @@ class Jit:
             self._kernels[specialisation] = found
         return found
 
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Every argument of a call by name, defaults included."""
+        try:
+            bound = inspect.signature(self.fn).bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentError(f"'{self.fn.__name__}': {error}") from None
+        bound.apply_defaults()
+        return bound.arguments
+
     def _compile_lazy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kernel:
-        key = (args, tuple(sorted(kwargs.items())))
-        found = self._kernels.get(key)
+        arguments = self._arguments(args, kwargs)
+        key = tuple(arguments.items())
+        try:
+            found = self._kernels.get(key)
+        except TypeError as error:
+            raise ArgumentError(f"'{self.fn.__name__}': an argument has no hash: {error}") from None
         if found is None:
             start = time.perf_counter()
             func = self.fn(*args, **kwargs)
@@ -245,7 +258,7 @@ class Jit:
                     hint="a function under @tw.jit is a kernel itself or returns a T.prim_func",
                 )
             program = with_outputs(func.program, self._out_idx)
-            options = self._options(kwargs)
+            options = self._options(arguments)
             found = _build(program, self.target, func.source, options, elapsed)
             self._kernels[key] = found
         return found
@@ -253,6 +266,12 @@ class Jit:
     def __repr__(self) -> str:
         style = "eager" if self.is_eager else "lazy"
         return f"<tw.jit {self.fn.__name__}: {style}, {len(self._kernels)} compiled>"
+
+
+def _constants_of(fn: Callable[..., Any]) -> dict[str, Any]:
+    """The numbers and strings that a function closes over: they made it the kernel it is."""
+    found = inspect.getclosurevars(fn).nonlocals
+    return {name: value for name, value in found.items() if isinstance(value, int | float | str)}
 
 
 def jit(

@@ -207,6 +207,11 @@ class EagerFunction:
             )
         return Specialisation(base.arguments, constants, base.types)
 
+    def constant_names(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names of its T.const constants, given every compile-time argument."""
+        readers = self._readers_of(_specialisation(list(arguments.items()), ()))
+        return tuple(dict.fromkeys(reader.name for reader in readers))
+
     def _readers_of(self, base: Specialisation) -> tuple[_Reader, ...]:
         """Where each T.const is read, for these compile-time arguments."""
         try:
