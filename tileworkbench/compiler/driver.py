@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
+from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.codegen.llvm import Module, generate
@@ -42,6 +43,8 @@ from tileworkbench.compiler.runtime.parameters import DimSpec, ParameterSpec
 from tileworkbench.compiler.target import Target, parse_target
 
 _MEMORY_CACHE_SIZE = 256
+# A core's rates for the estimate that decides between one thread and all: orders of magnitude.
+_FLOPS_PER_NS, _TRANSCENDENTALS_PER_NS, _BYTES_PER_NS = 50.0, 2.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class CompiledKernel:
     binder: ArgumentBinder
     launches: tuple[_Launch, ...]
     native: NativeTarget
+    estimated_ns: float | None
     _outputs: tuple[int, ...] = field(default=())
 
     def __call__(self, *args: Any) -> Any:
@@ -92,7 +96,7 @@ class CompiledKernel:
             if not isinstance(blocks, int):
                 values = dict(zip(self.binder.symbols, bound.symbols, strict=True))
                 blocks = int(evaluate(blocks, {**self._scalars(bound.slots), **values}))
-            launch.launcher(bound.slots, blocks)
+            launch.launcher(bound.slots, blocks, self.estimated_ns)
         outputs = bound.outputs
         if not outputs:
             return None
@@ -267,7 +271,19 @@ def _compile(
     )
     outputs = [i for i, param in enumerate(program.params) if param.output]
     order = tuple(outputs.index(i) for i in program.returns)
-    return CompiledKernel(record, target, module, binder, launches, native, order)
+    estimate = _estimate_ns(program)
+    return CompiledKernel(record, target, module, binder, launches, native, estimate, order)
+
+
+def _estimate_ns(program: Program) -> float | None:
+    """Roughly how long one core takes, None for symbolic shapes: small launches run serially."""
+    work = count_work(program)
+    total = (
+        work.flops.value / _FLOPS_PER_NS
+        + work.transcendentals.value / _TRANSCENDENTALS_PER_NS
+        + work.moved_bytes.value / _BYTES_PER_NS
+    )
+    return total if total == total else None
 
 
 def _static_blocks(blocks: Expr) -> Expr | int:
