@@ -69,12 +69,10 @@ class _Flattening:
 
     def change_stmt(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, Store) and stmt.buffer.scope != "local.var":
-            return replace(
-                stmt,
-                buffer=self.flat(stmt.buffer),
-                indices=(self.offset(stmt.buffer, stmt.indices),),
-            )
-        if isinstance(stmt, Alloc):
+            buffer, indices = self.flat(stmt.buffer), (self.offset(stmt.buffer, stmt.indices),)
+            if buffer is not stmt.buffer or indices != stmt.indices:
+                return replace(stmt, buffer=buffer, indices=indices)
+        elif isinstance(stmt, Alloc) and self.flat(stmt.buffer) is not stmt.buffer:
             return replace(stmt, buffer=self.flat(stmt.buffer))
         return stmt
 

@@ -74,18 +74,12 @@ class _Guard:
         return If(whole, _without(guarded, known), guarded, site=stmt.site)
 
     def added_conditions(self, body: Stmt) -> list[Expr]:
-        """The guards of the accesses in `body`, each once."""
+        """The guards that the accesses in `body` lack, each once."""
         found: dict[Expr, None] = {}
         for current in walk(body):
             if isinstance(current, Load | Store) and current.buffer.scope == "global":
-                made = self.rewriter(current.indices[0]) if len(current.indices) == 1 else None
-                indices = (
-                    (made,)
-                    if made is not None
-                    else tuple(self.rewriter(index) for index in current.indices)
-                )
-                for cond in self.guards(current.buffer, indices):
-                    found[cond] = None
+                indices = tuple(self.rewriter(index) for index in current.indices)
+                found |= dict.fromkeys(self.missing(current.buffer, indices, current.predicate))
         return list(found)
 
     def lift(self, cond: Expr, stmt: Parallel) -> Expr | None:
@@ -114,22 +108,27 @@ class _Guard:
     def guard_load(self, found: object) -> object:
         if not isinstance(found, Load) or found.buffer.scope != "global":
             return found
-        guards = self.guards(found.buffer, found.indices)
-        if not guards:
+        missing = self.missing(found.buffer, found.indices, found.predicate)
+        if not missing:
             return found
-        predicate = conjunction([*conjuncts(found.predicate), *guards])
-        safe = self.safe.get(found.buffer.name)
-        return Load(
-            found.buffer, found.indices, predicate, found.safe if found.safe is not None else safe
-        )
+        predicate = conjunction([*conjuncts(found.predicate), *missing])
+        safe = found.safe if found.safe is not None else self.safe.get(found.buffer.name)
+        return Load(found.buffer, found.indices, predicate, safe)
 
     def guard_store(self, stmt: Stmt) -> Stmt:
         if not isinstance(stmt, Store) or stmt.buffer.scope != "global":
             return stmt
-        guards = self.guards(stmt.buffer, stmt.indices)
-        if not guards:
+        missing = self.missing(stmt.buffer, stmt.indices, stmt.predicate)
+        if not missing:
             return stmt
-        return replace(stmt, predicate=conjunction([*conjuncts(stmt.predicate), *guards]))
+        return replace(stmt, predicate=conjunction([*conjuncts(stmt.predicate), *missing]))
+
+    def missing(
+        self, buffer: Buffer, indices: tuple[Expr, ...], predicate: Expr | None
+    ) -> list[Expr]:
+        """The guards of an access that its predicate does not hold yet."""
+        present = conjuncts(predicate)
+        return [cond for cond in self.guards(buffer, indices) if cond not in present]
 
     def guards(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[Expr]:
         """The conditions under which an element is in range, without those known to hold."""
