@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tileworkbench.bench.timing import BenchResult
     from tileworkbench.compiler.layout import Fragment, Layout
     from tileworkbench.compiler.sim.simulate import SimResult
-    from tileworkbench.validation import CheckResult, Validation
-    from tileworkbench.viz.model.view import BufferLayout, KernelView
+    from tileworkbench.validation import Validation
+    from tileworkbench.viz.model.view import BufferLayout, CheckResult, KernelView
 
 
 class PassSnapshot:
@@ -244,6 +244,7 @@ class Kernel:
         """
         from tileworkbench.validation import check_kernel
 
+        self._check = None  # a card shows no check that came before a failed one
         self._check = check_kernel(self, reference, args, rtol, atol)
         return self._check
 

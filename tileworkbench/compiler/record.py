@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tileworkbench.compiler.analysis.cost import Count as Count
 from tileworkbench.compiler.diagnostics import Note
 from tileworkbench.compiler.ir.program import Program
 
@@ -22,14 +23,6 @@ class Snapshot:
     program: Program
     changed: bool
     time_us: float
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """A quantity with the formula it was computed by, in the kernel's symbols."""
-
-    value: float
-    formula: str
 
 
 @dataclass(frozen=True, slots=True)
