@@ -154,3 +154,7 @@ def test_a_huge_difference_stays_small() -> None:
     assert len(diff["rows"]) <= ROW_LIMIT
     assert any(row["kind"] == "fold" and row["count"] > 19_000 for row in diff["rows"])
     assert len(json.dumps(diff)) < 500_000
+    front = PassBrowser(replace(record, program=huge, snapshots=())).diff(0)
+    assert len(front["rows"]) == ROW_LIMIT
+    assert {row["kind"] for row in front["rows"]} == {"same"}
+    assert front["dropped"] > 17_000

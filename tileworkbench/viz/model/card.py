@@ -82,7 +82,7 @@ def card_model(view: KernelView) -> dict[str, Any]:
         "warnings": [{"text": note.message, "line": line} for note, line in warnings_of(record)],
         "source": {"first": record.first_line, "lines": record.source.splitlines()},
         "tabs": tabs(view),
-        "points": len(view.points),
+        "changed": passes_changed(record)[0],
     }
 
 

@@ -115,7 +115,7 @@ class PassBrowser:
         dropped = 0
         shown: list[Row | int] = list(rows)
         if len(rows) > ROW_LIMIT:
-            shown = fold_rows(rows)
+            shown = fold_rows(rows) if counts["removed"] or counts["added"] else shown
             dropped = len(shown) - ROW_LIMIT
             shown = shown[:ROW_LIMIT]
         return {

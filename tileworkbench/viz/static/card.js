@@ -1,26 +1,23 @@
 // The kernel card: the facts, and a tab for each further view.
 const TAB_TITLES = {
-  card: "Card", source: "Source", passes: "Passes", layouts: "Layouts", code: "Code", roofline: "Roofline",
+  card: "Card",
+  source: "Source",
+  passes: "Passes",
+  layouts: "Layouts",
+  code: "Code",
+  roofline: "Roofline",
 };
+const CODE_CHUNK = 400; // lines of generated code that are coloured at once
 
 function render_card({ model, el }) {
   const root = tw.root(el, "card");
   const scope = tw.scope(model);
   const card = model.get("card");
-
-  const name = tw.el("span", { class: "tw-title" }, card.name);
-  const badges = [
-    ...card.constants.map(([key, value]) => tw.chip(`${key}=${value}`)),
-    tw.chip(card.target, "tw-accent", card.level ? `level ${card.level}` : null),
-    card.level ? tw.chip(card.level) : null,
-    card.check ? tw.chip(card.check.text, card.check.ok ? "tw-good" : "tw-bad", card.check.detail) : null,
-  ];
-  const steps = card.timings.map((timing) => `${timing.step}: ${timing.time}`).join("\n");
-  const status = tw.el("span", { class: "tw-status", title: steps || null }, card.status);
-  const tabs = tw.el("div", { class: "tw-tabs", role: "tablist" });
   const panes = new Map();
-  const body = tw.el("div", { class: "tw-body" });
-  root.append(tw.el("div", { class: "tw-head" }, name, ...badges, tw.el("span", { class: "tw-space" }), status), tabs, body);
+  const tabs = tw.el("div", { class: "tw-tabs", role: "tablist" });
+  const body = tw.div("tw-body");
+  let source = null;
+  root.append(head(), tabs, body);
 
   const builders = {
     card: cardPane,
@@ -30,21 +27,36 @@ function render_card({ model, el }) {
     roofline: (pane) => scope.add(render_roofline({ model, el: pane })),
     code: codePane,
   };
-  for (const tab of card.tabs) {
-    tabs.append(tw.el("button", {
-      type: "button", role: "tab", "data-tab": tab, onclick: () => tw.set(model, { tab }),
-    }, TAB_TITLES[tab], tab === "passes" ? tw.el("span", { class: "tw-count" }, changed()) : null));
+  for (const tab of card.tabs) tabs.append(tabButton(tab));
+
+  function head() {
+    const { check, level, timings } = card;
+    const steps = timings.map((timing) => `${timing.step}: ${timing.time}`).join("\n");
+    return tw.div(
+      "tw-head",
+      tw.span("tw-title", card.name),
+      ...card.constants.map(([key, value]) => tw.chip(`${key}=${value}`)),
+      tw.chip(card.target, "tw-accent"),
+      level ? tw.chip(level, "", "instruction set") : null,
+      check ? tw.chip(check.text, check.ok ? "tw-good" : "tw-bad", check.detail) : null,
+      tw.space(),
+      tw.el("span", { class: "tw-status", title: steps || null }, card.status),
+    );
   }
 
-  function changed() {
-    return card.facts.find((fact) => fact.label === "passes").value.split(" ")[0];
+  function tabButton(tab) {
+    const onclick = () => tw.set(model, { tab });
+    const button = tw.button(TAB_TITLES[tab], onclick, { class: "", role: "tab", "data-tab": tab });
+    if (tab === "passes") button.append(tw.span("tw-count", String(card.changed)));
+    return button;
   }
 
   function open() {
     const tab = card.tabs.includes(model.get("tab")) ? model.get("tab") : "card";
-    for (const button of tabs.children) button.setAttribute("aria-selected", String(button.dataset.tab === tab));
+    for (const button of tabs.children)
+      button.setAttribute("aria-selected", String(button.dataset.tab === tab));
     if (!panes.has(tab)) {
-      const pane = tw.el("div", { class: `tw-pane tw-pane-${tab}`, role: "tabpanel" });
+      const pane = tw.el("div", { class: `tw-pane-${tab}`, role: "tabpanel" });
       panes.set(tab, pane);
       body.append(pane);
       builders[tab](pane);
@@ -53,38 +65,41 @@ function render_card({ model, el }) {
   }
 
   function cardPane(pane) {
-    pane.append(tw.el("div", { class: "tw-facts" }, ...card.facts.map((fact) =>
-      tw.el("div", { class: "tw-fact", title: fact.hint },
-        tw.el("div", { class: "tw-fact-label" }, fact.label), tw.el("div", { class: "tw-fact-value" }, fact.value)))));
+    pane.append(tw.div("tw-facts", ...card.facts.map(({ label, value, hint }) =>
+      tw.el("div", { title: hint },
+        tw.div("tw-fact-label", label), tw.div("tw-fact-value", value)))));
     if (card.bench) pane.append(benchRow(card.bench));
-    if (card.check && !card.check.ok) pane.append(tw.el("div", { class: "tw-message tw-failed" }, `Check failed: ${card.check.detail}`));
-    for (const warning of card.warnings) {
-      const where = warning.line
-        ? tw.el("button", { type: "button", class: "tw-link", onclick: () => goto(warning.line) }, `line ${warning.line}`) : null;
-      pane.append(tw.el("div", { class: "tw-message tw-warning" }, where, tw.el("span", {}, warning.text)));
+    if (card.check && !card.check.ok)
+      pane.append(tw.div("tw-message tw-failed", `Check failed: ${card.check.detail}`));
+    for (const { line, text } of card.warnings) {
+      const where = line ? tw.link(`line ${line}`, () => goto(line)) : null;
+      pane.append(tw.div("tw-message tw-warning", where, tw.span("", text)));
     }
   }
 
   function benchRow(bench) {
-    const parts = [
+    const threads = `${bench.threads} thread${bench.threads === 1 ? "" : "s"}`;
+    const roofline = card.tabs.includes("roofline")
+      ? tw.link("roofline →", () => tw.set(model, { tab: "roofline" })) : null;
+    return tw.div(
+      "tw-bench",
       tw.el("b", {}, bench.median),
-      tw.el("span", { class: "tw-faint" }, `quartiles ${bench.quartiles}, n = ${bench.count}, ${bench.threads} thread${bench.threads === 1 ? "" : "s"}`),
+      tw.faint(`quartiles ${bench.quartiles}, n = ${bench.count}, ${threads}`),
       bench.flops ? tw.el("b", {}, bench.flops) : null,
-      bench.bytes ? tw.el("span", { class: "tw-faint" }, bench.bytes) : null,
-      ...bench.extra.map(([key, value]) => tw.el("span", { class: "tw-faint" }, `${key} ${value}`)),
-      bench.note ? tw.el("span", { class: "tw-faint" }, bench.note) : null,
-      card.tabs.includes("roofline")
-        ? tw.el("button", { type: "button", class: "tw-link", onclick: () => tw.set(model, { tab: "roofline" }) }, "roofline →") : null,
-    ];
-    return tw.el("div", { class: "tw-bench" }, ...parts.filter(Boolean));
+      bench.bytes ? tw.faint(bench.bytes) : null,
+      ...bench.extra.map(([key, value]) => tw.faint(`${key} ${value}`)),
+      bench.note ? tw.faint(bench.note) : null,
+      roofline,
+    );
   }
 
-  let source = null;
   function sourcePane(pane) {
     source = tw.listing(card.source.lines, card.source.first, { class: "tw-tall" });
-    for (const warning of card.warnings) {
-      const row = source.rows[warning.line - card.source.first];
-      if (row) { row.classList.add("tw-warned"); row.title = warning.text; }
+    for (const { line, text } of card.warnings) {
+      const row = source.rows[line - card.source.first];
+      if (!row) continue;
+      row.classList.add("tw-warned");
+      row.title = text;
     }
     pane.append(source.node);
   }
@@ -96,14 +111,15 @@ function render_card({ model, el }) {
   }
 
   async function codePane(pane) {
-    const wait = tw.el("div", { class: "tw-note" }, "Waiting for the kernel …");
+    const wait = tw.div("tw-note", "Waiting for the kernel …");
     pane.append(wait);
     try {
       const { text, dropped } = await tw.ask(model, { type: "code" });
       const lines = text.split("\n");
-      const copy = tw.el("button", { type: "button", class: "tw-button", onclick: () => navigator.clipboard?.writeText(text) }, "Copy");
-      const about = tw.el("span", { class: "tw-faint" }, `${lines.length} lines${dropped ? `, ${dropped} further characters not shown` : ""}`);
-      wait.replaceWith(tw.el("div", { class: "tw-bar" }, about, tw.el("span", { class: "tw-space" }), copy), codeListing(lines));
+      const cut = dropped ? `, ${dropped} further characters not shown` : "";
+      const copy = tw.button("Copy", () => navigator.clipboard?.writeText(text));
+      const bar = tw.div("tw-bar", tw.faint(`${lines.length} lines${cut}`), tw.space(), copy);
+      wait.replaceWith(bar, codeListing(lines));
     } catch (error) {
       wait.textContent = error.message;
     }
@@ -111,16 +127,16 @@ function render_card({ model, el }) {
 
   /** Long code is coloured as it is scrolled into view. */
   function codeListing(lines) {
-    const CHUNK = 400;
-    const node = tw.el("div", { class: "tw-listing tw-tall" });
+    const node = tw.div("tw-listing tw-tall");
     let shown = 0;
     const more = () => {
-      const part = tw.listing(lines.slice(shown, shown + CHUNK), shown + 1, { language: "code" });
-      node.append(...part.rows);
-      shown += CHUNK;
+      const part = lines.slice(shown, shown + CODE_CHUNK);
+      node.append(...tw.listing(part, shown + 1, { language: "code" }).rows);
+      shown += CODE_CHUNK;
     };
     node.addEventListener("scroll", () => {
-      if (shown < lines.length && node.scrollTop + node.clientHeight > node.scrollHeight - 400) more();
+      const left = node.scrollHeight - node.scrollTop - node.clientHeight;
+      if (shown < lines.length && left < 400) more();
     });
     more();
     return node;

@@ -1,7 +1,7 @@
 // What all views share. Everything hangs on `tw`, because view files are joined into one module.
 const tw = {};
 
-/** An element. `attributes` may hold listeners (`onclick`), `class`, `style` and plain attributes. */
+/** An element. `attributes` are plain ones and listeners (`onclick`). */
 tw.el = (name, attributes = {}, ...children) => {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -12,6 +12,16 @@ tw.el = (name, attributes = {}, ...children) => {
   node.append(...children.filter((child) => child !== null && child !== undefined));
   return node;
 };
+
+tw.div = (kind, ...children) => tw.el("div", { class: kind }, ...children);
+tw.span = (kind, ...children) => tw.el("span", { class: kind }, ...children);
+tw.faint = (text) => tw.span("tw-faint", text);
+tw.space = () => tw.span("tw-space");
+tw.chip = (text, kind = "", title = null) =>
+  tw.el("span", { class: `tw-chip ${kind}`, title }, text);
+tw.button = (text, onclick, attributes = {}) =>
+  tw.el("button", { type: "button", class: "tw-button", onclick, ...attributes }, text);
+tw.link = (text, onclick) => tw.button(text, onclick, { class: "tw-link" });
 
 /** The root of a view. JupyterLab's single-key shortcuts stay out of it. */
 tw.root = (el, name) => {
@@ -58,8 +68,12 @@ tw.set = (model, values) => {
 
 // Syntax colours for Python-like text (source and IR) and for generated code (LLVM IR, C).
 tw.WORDS = {
-  tile: "and|break|continue|def|elif|else|for|from|if|import|in|is|lambda|not|or|pass|return|while|with|as",
-  code: "define|declare|label|br|ret|call|load|store|getelementptr|phi|icmp|fcmp|float|double|int|void|const|struct|for|if|else|return|align|ptr|i1|i8|i16|i32|i64",
+  tile:
+    "and|as|break|continue|def|elif|else|for|from|if|import|in|is|lambda|not|or|pass|return|while" +
+    "|with",
+  code:
+    "align|br|call|const|declare|define|double|else|fcmp|float|for|getelementptr|i1|i8|i16|i32" +
+    "|i64|icmp|if|int|label|load|phi|ptr|ret|return|store|struct|void",
 };
 tw.syntax = (comment, words, names) =>
   new RegExp(
@@ -142,14 +156,10 @@ tw.reveal = (node, row) => {
   else if (inner.bottom > outer.bottom) node.scrollTop += inner.bottom - outer.bottom + 12;
 };
 
-tw.chip = (text, kind = "", title = null) =>
-  tw.el("span", { class: `tw-chip ${kind}`, title }, text);
-
 /** A group of buttons of which one is pressed. */
 tw.choice = (labels, chosen, choose) => {
   const buttons = Object.entries(labels).map(([value, label]) =>
-    tw.el("button", { type: "button", class: "tw-button", "data-value": value,
-      onclick: () => { press(value); choose(value); } }, label),
+    tw.button(label, () => { press(value); choose(value); }, { "data-value": value }),
   );
   const press = (value) =>
     buttons.forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.value === value)));

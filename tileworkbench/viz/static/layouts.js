@@ -26,7 +26,7 @@ function render_layouts({ model, el }) {
       tw.el("option", { value: name }, `${name}  ${shape.join("×")}`)),
   );
   const only = tw.el("b", { class: "tw-mono" }, names[0]?.name ?? "");
-  const slices = tw.el("span", { class: "tw-slices" });
+  const slices = tw.span("tw-slices");
   const colours = tw.el("select", {
     class: "tw-select", "aria-label": "Colour by",
     onchange: () => { grid.show(grid.slice, colours.value); draw(); },
@@ -35,40 +35,37 @@ function render_layouts({ model, el }) {
     class: "tw-input tw-owner", type: "number", min: "0",
     onchange: () => pin(owner.value === "" ? NO_THREAD : Number(owner.value)),
   });
-  const ownerLabel = tw.el("span");
+  const ownerLabel = tw.span("");
   const zooms = [
     ["−", "Zoom out", () => grid.zoom(1 / 1.5)],
     ["Fit", "Show everything", () => grid.fit()],
     ["+", "Zoom in", () => grid.zoom(1.5)],
   ].map(([text, title, act]) => {
     const onclick = () => { act(); draw(); };
-    return tw.el("button", { type: "button", class: "tw-button", title, onclick }, text);
+    return tw.button(text, onclick, { title });
   });
-  const bar = tw.el(
-    "div",
-    { class: "tw-bar" },
+  const bar = tw.div(
+    "tw-bar",
     names.length > 1 ? buffers : only,
     slices,
     tw.el("label", { class: "tw-check" }, "Colour by", colours),
     tw.el("label", { class: "tw-check" }, ownerLabel, owner),
-    tw.el("span", { class: "tw-space" }),
-    tw.el("span", { class: "tw-choice" }, ...zooms),
+    tw.space(),
+    tw.span("tw-choice", ...zooms),
   );
 
   // Panel
-  const badges = tw.el("div", { class: "tw-badges" });
-  const formula = tw.el("div", { class: "tw-formula" });
-  const hovered = tw.el("div", { class: "tw-hovered" });
-  const pinned = tw.el("div", { class: "tw-pinned" });
-  const hint = tw.el(
-    "div",
-    { class: "tw-hint tw-faint" },
+  const badges = tw.div("tw-badges");
+  const formula = tw.div("tw-formula");
+  const hovered = tw.div("tw-hovered");
+  const pinned = tw.div("tw-pinned");
+  const hint = tw.div(
+    "tw-hint tw-faint",
     "Click an element to pin its owner, drag to move, Ctrl + wheel to zoom, arrow keys to walk, " +
       "Esc to unpin.",
   );
-  const panel = tw.el("div", { class: "tw-panel" }, badges, formula, hovered, pinned, hint);
-  root.append(bar, tw.el("div", { class: "tw-layout-columns" },
-    tw.el("div", { class: "tw-stage" }, canvas), panel));
+  const panel = tw.div("tw-panel", badges, formula, hovered, pinned, hint);
+  root.append(bar, tw.div("tw-layout-columns", tw.div("tw-stage", canvas), panel));
 
   function load() {
     const raw = model.get("layout_data");
@@ -132,8 +129,7 @@ function render_layouts({ model, el }) {
   }
 
   // What the panel says
-  const row = (label, value) => tw.el(
-    "div", { class: "tw-row" }, tw.el("span", { class: "tw-faint" }, label), tw.el("b", {}, value));
+  const row = (label, value) => tw.div("tw-row", tw.faint(label), tw.el("b", {}, value));
 
   function place(slice, cell) {
     if (!slice.isFragment) {
@@ -160,7 +156,7 @@ function render_layouts({ model, el }) {
     const { slice, hover } = grid;
     const title = hover === null ? "" : `${slice.name}[${slice.indexOf(hover).join(", ")}]`;
     hovered.replaceChildren(...(hover === null ? [] : [
-      tw.el("div", { class: "tw-panel-title" }, title), ...place(slice, hover)]));
+      tw.div("tw-panel-title", title), ...place(slice, hover)]));
   }
 
   function describePinned() {
@@ -170,12 +166,11 @@ function render_layouts({ model, el }) {
     const elements = model.get("thread_elements");
     const listed = elements.slice(0, 48).map((index) => `(${index.join(", ")})`).join(" ");
     const count = elements.length === 1 ? "1 element" : `${elements.length} elements, slot by slot`;
-    const unpin = tw.el(
-      "button", { type: "button", class: "tw-link", onclick: () => pin(NO_THREAD) }, "unpin");
+    const unpin = tw.link("unpin", () => pin(NO_THREAD));
     return pinned.replaceChildren(
-      tw.el("div", { class: "tw-panel-title" }, `${ownerLabel.textContent} ${thread}`, unpin),
-      tw.el("div", { class: "tw-faint" }, count),
-      tw.el("div", { class: "tw-elements" }, listed + (elements.length > 48 ? " …" : "")),
+      tw.div("tw-panel-title", `${ownerLabel.textContent} ${thread}`, unpin),
+      tw.div("tw-faint", count),
+      tw.div("tw-elements", listed + (elements.length > 48 ? " …" : "")),
     );
   }
 

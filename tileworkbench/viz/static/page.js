@@ -24,7 +24,9 @@ class SavedModel {
 
   off(event, listener) { this.listeners.get(event)?.delete(listener); }
 
-  fire(event, ...values) { for (const listener of [...(this.listeners.get(event) ?? [])]) listener(...values); }
+  fire(event, ...values) {
+    for (const listener of [...(this.listeners.get(event) ?? [])]) listener(...values);
+  }
 
   send(message) {
     const reply = { type: "answer", request: message.request };
@@ -38,7 +40,8 @@ class SavedModel {
   search(query) {
     const needle = query.toLowerCase();
     const hits = this.answers.diffs.flatMap((diff, index) => {
-      const count = diff.rows.filter((row) => row.after?.text?.toLowerCase().includes(needle)).length;
+      const texts = diff.rows.map((row) => row.after?.text?.toLowerCase() ?? "");
+      const count = texts.filter((text) => text.includes(needle)).length;
       return count ? [{ index, count }] : [];
     });
     return { query, hits };
@@ -55,20 +58,17 @@ class SavedModel {
       const slice = this.answers.layouts[this.state.layout_name][value.join(",")];
       if (slice) this.set("layout_data", slice);
     }
-    if (name === "selected_thread") this.set("thread_elements", value < 0 ? [] : this.elements(value));
+    if (name === "selected_thread")
+      this.set("thread_elements", value < 0 ? [] : this.elements(value));
   }
 
   /** The elements of a thread (or address) in the saved slice, in the order of their slots. */
   elements(owner) {
-    const data = this.state.layout_data;
-    const slots = data.slot ? tw.table(data.slot) : null;
+    const slice = new LayoutSlice(this.state.layout_data);
     const found = [];
-    const tables = (data.owners ?? [data.address]).map(tw.table);
-    for (let cell = 0; cell < data.rows * data.columns; cell++) {
-      if (!data.everywhere && !tables.some((table) => table[cell] === owner)) continue;
-      const index = data.shape.length === 1 ? [cell] : [...data.lead, Math.floor(cell / data.columns), cell % data.columns];
-      found.push([slots ? slots[cell] : 0, index]);
-    }
+    for (let cell = 0; cell < slice.cells; cell++)
+      if (slice.holds(cell, owner))
+        found.push([slice.isFragment ? slice.slotTable[cell] : 0, slice.indexOf(cell)]);
     return found.sort((a, b) => a[0] - b[0]).map(([, index]) => index);
   }
 }

@@ -8,27 +8,38 @@ function render_passes({ model, el }) {
   const entries = model.get("passes").entries;
   const first = model.get("passes").diff;
   const diffs = new Map(first ? [[first.index, first]] : []);
-  const state = { split: true, picked: false, hide: false, query: "", hits: new Map(), open: new Set() };
+  const state = { split: true, picked: false, hide: false, query: "" };
+  let hits = new Map(); // pass to number of lines found in it
+  const opened = new Set(); // folded rows that the reader opened
 
   // Toolbar
   const search = tw.el("input", {
     class: "tw-input tw-search", type: "search", placeholder: "Search the IR of all passes  ( / )",
     "aria-label": "Search the IR of all passes", oninput: () => find(), onkeydown: searchKey,
   });
-  const found = tw.el("span", { class: "tw-faint tw-found" });
-  const hide = tw.el("input", { type: "checkbox", onchange: () => { state.hide = hide.checked; list(); } });
+  const found = tw.span("tw-faint tw-found");
+  const hide = tw.el("input", {
+    type: "checkbox",
+    onchange: () => { state.hide = hide.checked; list(); },
+  });
   const views = tw.choice({ split: "Side by side", unified: "Unified" }, "split", (value) => {
     state.picked = true;
     state.split = value === "split";
     show();
   });
+  const keys = {
+    j: "next pass",
+    k: "previous pass",
+    "/": "search",
+    Enter: "next pass with a hit",
+    "?": "this help",
+    Esc: "close, clear the search",
+  };
   const help = tw.el("div", { class: "tw-help", hidden: true },
-    ...[["j", "next pass"], ["k", "previous pass"], ["/", "search"], ["Enter", "next pass with a hit"],
-      ["?", "this help"], ["Esc", "close, clear the search"]].flatMap(([key, text]) =>
-      [tw.el("kbd", {}, key), tw.el("span", {}, text)]));
-  const bar = tw.el("div", { class: "tw-bar" }, search, found, tw.el("span", { class: "tw-space" }),
-    tw.el("label", { class: "tw-check" }, hide, "Hide no-ops"), views.node,
-    tw.el("button", { class: "tw-button", type: "button", title: "Keys", onclick: toggleHelp }, "?"));
+    ...Object.entries(keys).flatMap(([key, text]) => [tw.el("kbd", {}, key), tw.span("", text)]));
+  const hideLabel = tw.el("label", { class: "tw-check" }, hide, "Hide no-ops");
+  const helpButton = tw.button("?", toggleHelp, { title: "Keys" });
+  const bar = tw.div("tw-bar", search, found, tw.space(), hideLabel, views.node, helpButton);
 
   // List of passes, source below it, differences beside both
   const names = tw.el("div", { class: "tw-pass-list", role: "listbox", "aria-label": "Passes" });
@@ -38,40 +49,44 @@ function render_passes({ model, el }) {
     const row = event.target.closest(".tw-line");
     if (row) markLine(Number(row.dataset.line), true);
   });
-  const about = tw.el("div", { class: "tw-about" });
+  const about = tw.div("tw-about");
   const notes = tw.el("ul", { class: "tw-notes" });
-  const body = tw.el("div", { class: "tw-diff" });
-  root.append(bar, help, tw.el("div", { class: "tw-columns" },
-    tw.el("div", { class: "tw-side" }, names,
-      source.lines?.length ? tw.el("div", { class: "tw-caption" }, "Source") : null,
-      source.lines?.length ? listing.node : null),
-    tw.el("div", { class: "tw-main" }, about, notes, body)));
+  const body = tw.div("tw-diff");
+  const side = tw.div("tw-side", names);
+  if (source.lines?.length) side.append(tw.div("tw-caption", "Source"), listing.node);
+  root.append(bar, help, tw.div("tw-columns", side, tw.div("tw-main", about, notes, body)));
 
   function visible(index) {
     return !state.hide || index === 0 || entries[index].changed;
   }
 
   function list() {
-    const chosen = model.get("selected_pass");
-    names.replaceChildren(...entries.flatMap((entry, index) => {
-      if (!visible(index)) return [];
-      const hits = state.hits.get(index);
-      return [tw.el("button", {
-        type: "button", role: "option", "aria-selected": String(index === chosen), "data-index": String(index),
-        class: `tw-pass ${entry.changed ? "" : "tw-noop"} ${state.query && !hits ? "tw-miss" : ""}`,
-        title: entry.doc, onclick: () => select(index),
-      },
-        tw.el("span", { class: "tw-dot", title: entry.changed ? "changed" : "no-op" }),
-        tw.el("span", { class: "tw-pass-name" }, entry.name),
-        hits ? tw.el("span", { class: "tw-hits" }, String(hits)) : null,
-        tw.el("span", { class: "tw-pass-note" }, index === 0 ? "" : entry.changed ? entry.time ?? "" : "no-op"))];
-    }));
+    names.replaceChildren(...[...entries.keys()].filter(visible).map(item));
     const button = names.querySelector('[aria-selected="true"]');
     if (button) tw.reveal(names, button);
   }
 
+  function item(index) {
+    const entry = entries[index];
+    const count = hits.get(index);
+    const note = entry.changed ? entry.time ?? "" : "no-op";
+    const kind = `${entry.changed ? "" : "tw-noop"} ${state.query && !count ? "tw-miss" : ""}`;
+    return tw.el(
+      "button",
+      {
+        type: "button", role: "option", class: `tw-pass ${kind}`, title: entry.doc,
+        "aria-selected": String(index === model.get("selected_pass")),
+        onclick: () => select(index),
+      },
+      tw.span("tw-dot"),
+      tw.span("tw-pass-name", entry.name),
+      count ? tw.span("tw-hits", String(count)) : null,
+      tw.span("tw-pass-note", note),
+    );
+  }
+
   function select(index) {
-    state.open.clear();
+    opened.clear();
     tw.set(model, { selected_pass: index });
   }
 
@@ -101,35 +116,38 @@ function render_passes({ model, el }) {
     root.dataset.shown = String(index);
   }
 
-  const note = (text) => tw.el("div", { class: "tw-note" }, text);
+  const note = (text) => tw.div("tw-note", text);
 
   function draw(diff) {
-    const entry = entries[diff.index];
     const changes = diff.rows.some((row) => row.kind !== "same" && row.kind !== "fold");
-    const counts = changes
-      ? [tw.el("span", { class: "tw-plus" }, `+${diff.added}`), tw.el("span", { class: "tw-minus" }, `−${diff.removed}`)]
-      : [tw.chip(diff.index === 0 ? "the program as it was read" : "changed nothing")];
-    about.replaceChildren(tw.el("b", { class: "tw-mono" }, entry.name),
-      tw.el("span", { class: "tw-faint" }, entry.doc), tw.el("span", { class: "tw-space" }),
-      ...counts, entry.time ? tw.chip(entry.time) : "");
-    notes.replaceChildren(...diff.notes.map((text) => tw.el("li", {}, text)));
-    const table = tw.el("table", { class: changes && state.split ? "tw-split" : "tw-unified" });
-    table.append(columns(changes));
-    const rows = changes && state.split ? splitRows(diff.rows) : unifiedRows(diff.rows, changes);
-    table.append(tw.el("tbody", {}, ...rows));
-    body.replaceChildren(table);
+    const split = changes && state.split;
+    describe(diff, changes);
+    const rows = split ? splitRows(diff.rows) : unifiedRows(diff.rows, changes);
+    const widths = split ? ["40px", "", "40px", ""] : ["40px", "40px", "18px", ""];
+    const columns = (changes ? widths : ["40px", ""]).map((width) =>
+      tw.el("col", width ? { style: `width:${width}` } : {}));
+    body.replaceChildren(tw.el("table", { class: split ? "tw-split" : "tw-unified" },
+      tw.el("colgroup", {}, ...columns), tw.el("tbody", {}, ...rows)));
     if (diff.dropped) body.append(note(`${diff.dropped} further rows are not shown.`));
     const target = body.querySelector(".tw-find, .tw-changed, .tw-removed, .tw-added");
-    body.scrollTop = 0;
-    if (target) {
-      const row = target.closest("tr");
-      body.scrollTop = Math.max(0, row.offsetTop - body.clientHeight / 3);
-    }
+    const place = target ? target.closest("tr").offsetTop - body.clientHeight / 3 : 0;
+    body.scrollTop = Math.max(0, place);
   }
 
-  function columns(changes) {
-    const widths = changes && state.split ? ["40px", "", "40px", ""] : changes ? ["40px", "40px", "18px", ""] : ["40px", ""];
-    return tw.el("colgroup", {}, ...widths.map((width) => tw.el("col", width ? { style: `width:${width}` } : {})));
+  function describe(diff, changes) {
+    const entry = entries[diff.index];
+    const unchanged = diff.index === 0 ? "the program as it was read" : "changed nothing";
+    const counts = changes
+      ? [tw.span("tw-plus", `+${diff.added}`), tw.span("tw-minus", `−${diff.removed}`)]
+      : [tw.chip(unchanged)];
+    about.replaceChildren(
+      tw.el("b", { class: "tw-mono" }, entry.name),
+      tw.faint(entry.doc),
+      tw.space(),
+      ...counts,
+      entry.time ? tw.chip(entry.time) : "",
+    );
+    notes.replaceChildren(...diff.notes.map((text) => tw.el("li", {}, text)));
   }
 
   /** Rows with long unchanged runs replaced by {kind: "gap"} until opened. */
@@ -139,8 +157,9 @@ function render_passes({ model, el }) {
       let end = i;
       while (end < rows.length && rows[end].kind === "same") end++;
       const [head, tail] = [i === 0 ? 0 : FOLD_CONTEXT, end === rows.length ? 0 : FOLD_CONTEXT];
-      if (end - i > head + tail + 2 && !state.open.has(i) && !hasHit(rows.slice(i + head, end - tail))) {
-        out.push(...rows.slice(i, i + head), { kind: "gap", count: end - i - head - tail, at: i });
+      const count = end - i - head - tail;
+      if (count > 2 && !opened.has(i) && !hasHit(rows.slice(i + head, end - tail))) {
+        out.push(...rows.slice(i, i + head), { kind: "gap", count, at: i });
         out.push(...rows.slice(end - tail, end));
       } else out.push(...rows.slice(i, end));
       if (end < rows.length) out.push(rows[end++]);
@@ -154,8 +173,8 @@ function render_passes({ model, el }) {
 
   function gapRow(row, span) {
     const text = `⋯ ${row.count} unchanged lines`;
-    const open = () => { state.open.add(row.at); show(); };
-    const cell = row.kind === "fold" ? text : tw.el("button", { type: "button", onclick: open }, text);
+    const open = () => { opened.add(row.at); show(); };
+    const cell = row.kind === "fold" ? text : tw.button(text, open, { class: "" });
     return tw.el("tr", { class: "tw-gap" }, tw.el("td", { colspan: String(span) }, cell));
   }
 
@@ -163,48 +182,54 @@ function render_passes({ model, el }) {
 
   function text(side, kind) {
     if (!side) return tw.el("td", { class: "tw-t tw-none" });
-    const indent = side.text.length - side.text.trimStart().length; // wrapped text hangs below its start
-    return tw.el("td", { class: `tw-t ${kind}`, style: `--indent:${indent}`, "data-source": side.source ? String(side.source) : null },
-      tw.code(side.text, side.words, state.query));
+    const indent = side.text.length - side.text.trimStart().length; // wrapped text hangs below it
+    const cell = tw.el("td", { class: `tw-t ${kind}`, style: `--indent:${indent}` });
+    if (side.source) cell.dataset.source = String(side.source);
+    cell.append(tw.code(side.text, side.words, state.query));
+    return cell;
   }
+
+  const line = (kind, ...cells) => tw.el("tr", { class: kind }, ...cells);
+  const sign = (text, kind) => tw.el("td", { class: `tw-sign ${kind}` }, text);
 
   function splitRows(rows) {
     return folded(rows).map((row) => {
       if (row.kind === "gap" || row.kind === "fold") return gapRow(row, 4);
       const same = row.kind === "same";
       const before = same ? { ...row.after, number: row.before.number } : row.before;
-      return tw.el("tr", { class: `tw-${row.kind}` },
-        number(before), text(before, same ? "" : "tw-old"), number(row.after), text(row.after, same ? "" : "tw-new"));
+      const left = [number(before), text(before, same ? "" : "tw-old")];
+      const right = [number(row.after), text(row.after, same ? "" : "tw-new")];
+      return line(`tw-${row.kind}`, ...left, ...right);
     });
   }
 
   function unifiedRows(rows, changes) {
+    if (!changes) return rows.map((row) => line("", number(row.after), text(row.after, "")));
     const out = [];
-    let added = [];
-    const flush = () => { out.push(...added); added = []; };
-    for (const row of changes ? folded(rows) : rows) {
-      if (row.kind === "gap" || row.kind === "fold") { flush(); out.push(gapRow(row, 4)); continue; }
-      if (row.kind === "same") {
-        flush();
-        out.push(changes
-          ? tw.el("tr", {}, number(row.before), number(row.after), tw.el("td", { class: "tw-sign" }), text(row.after, ""))
-          : tw.el("tr", {}, number(row.after), text(row.after, "")));
-        continue;
+    const added = []; // a run of changes shows what went before what came
+    for (const row of folded(rows)) {
+      const { kind, before, after } = row;
+      const between = kind === "gap" || kind === "fold" || kind === "same";
+      if (between) out.push(...added.splice(0));
+      if (kind === "same")
+        out.push(line("", number(before), number(after), sign("", ""), text(after, "")));
+      else if (between) out.push(gapRow(row, 4));
+      else {
+        const old = [sign("−", "tw-old"), text(before, "tw-old")];
+        if (before) out.push(line("tw-removed", number(before), number(null), ...old));
+        const now = [sign("+", "tw-new"), text(after, "tw-new")];
+        if (after) added.push(line("tw-added", number(null), number(after), ...now));
       }
-      if (row.before) out.push(tw.el("tr", { class: "tw-removed" }, number(row.before), number(null),
-        tw.el("td", { class: "tw-sign tw-old" }, "−"), text(row.before, "tw-old")));
-      if (row.after) added.push(tw.el("tr", { class: "tw-added" }, number(null), number(row.after),
-        tw.el("td", { class: "tw-sign tw-new" }, "+"), text(row.after, "tw-new")));
     }
-    flush();
-    return out;
+    return [...out, ...added];
   }
 
   // Source and IR light each other up.
   function markLine(line, reveal) {
     listing.mark(line ? [line] : []);
     const cells = [...body.querySelectorAll("td[data-source]")];
-    cells.forEach((cell) => cell.classList.toggle("tw-linked", Number(cell.dataset.source) === line));
+    for (const cell of cells)
+      cell.classList.toggle("tw-linked", Number(cell.dataset.source) === line);
     const target = reveal && cells.find((cell) => cell.classList.contains("tw-linked"));
     if (target) tw.reveal(body, target);
   }
@@ -222,14 +247,14 @@ function render_passes({ model, el }) {
     const answer = query ? await tw.ask(model, { type: "search", query }) : { hits: [] };
     if (mine !== searches) return;
     state.query = query;
-    state.hits = new Map(answer.hits.map((hit) => [hit.index, hit.count]));
+    hits = new Map(answer.hits.map((hit) => [hit.index, hit.count]));
     const count = answer.hits.reduce((sum, hit) => sum + hit.count, 0);
-    found.textContent = query ? `${count} lines in ${state.hits.size} passes` : "";
+    found.textContent = query ? `${count} lines in ${hits.size} passes` : "";
     show();
   }
 
   function nextHit() {
-    const order = [...state.hits.keys()].sort((a, b) => a - b).filter(visible);
+    const order = [...hits.keys()].sort((a, b) => a - b).filter(visible);
     const next = order.find((index) => index > model.get("selected_pass")) ?? order[0];
     if (next !== undefined) select(next);
   }

@@ -12,30 +12,39 @@ function render_roofline({ model, el }) {
   }
 
   function verdict(point) {
-    const bar = tw.el("div", { class: "tw-meter", title: `${point.percent} of attainable` },
-      tw.el("div", { style: `width:${Math.min(100, point.fraction * 100).toFixed(1)}%` }));
+    const width = `width:${Math.min(100, point.fraction * 100).toFixed(1)}%`;
     const facts = `${point.dtype}, bytes at ${point.level}, ${point.time}`;
-    return tw.el("div", { class: `tw-verdict ${point.wrong ? "tw-wrong" : ""}`, role: point.wrong ? "alert" : null },
-      tw.el("div", { class: "tw-verdict-head" }, tw.el("b", { class: "tw-mono" }, point.name), tw.el("span", { class: "tw-faint" }, facts)),
-      tw.el("div", { class: "tw-rate" }, tw.el("b", {}, point.percent),
-        tw.el("span", {}, `${point.achieved} of ${point.attainable} attainable`)),
-      bar, tw.el("div", {}, point.sentence), tw.el("div", { class: "tw-next" }, point.next));
+    const rate = `${point.achieved} of ${point.attainable} attainable`;
+    const node = tw.div(
+      `tw-verdict ${point.wrong ? "tw-wrong" : ""}`,
+      tw.div("tw-verdict-head", tw.el("b", { class: "tw-mono" }, point.name), tw.faint(facts)),
+      tw.div("tw-rate", tw.el("b", {}, point.percent), rate),
+      tw.div("tw-meter", tw.el("div", { style: width })),
+      point.sentence,
+      tw.div("tw-next", point.next),
+    );
+    if (point.wrong) node.setAttribute("role", "alert");
+    return node;
   }
 
   function ceilings(table) {
-    const head = tw.el("tr", {}, tw.el("th", {}, "ceiling"), ...table.columns.map((text) => tw.el("th", {}, text)));
-    const rows = table.rows.map((row) => tw.el("tr", {}, tw.el("td", {}, row.name), ...row.values.map((text) => tw.el("td", {}, text))));
-    return tw.el("table", { class: "tw-ceilings" }, tw.el("thead", {}, head), tw.el("tbody", {}, ...rows));
+    const cells = (name, texts) => texts.map((text) => tw.el(name, {}, text));
+    const head = tw.el("tr", {}, ...cells("th", ["ceiling", ...table.columns]));
+    const rows = table.rows.map((row) =>
+      tw.el("tr", {}, ...cells("td", [row.name, ...row.values])));
+    const body = tw.el("tbody", {}, ...rows);
+    return tw.el("table", { class: "tw-ceilings" }, tw.el("thead", {}, head), body);
   }
 
   function show() {
     const data = model.get("roofline");
     if (!data.svg) return;
-    const note = data.note ? tw.el("span", { class: "tw-faint" }, data.note) : null;
-    root.replaceChildren(tw.el("div", { class: "tw-bar" }, tw.el("b", {}, data.machine), note),
-      tw.el("div", { class: "tw-roof-columns" }, tw.el("div", { class: "tw-plot" }, drawing(data.svg)),
-        tw.el("div", { class: "tw-verdicts" }, ...data.points.map(verdict),
-          tw.el("details", {}, tw.el("summary", {}, "Measured ceilings"), ceilings(data.ceilings)))));
+    const measured = tw.el("details", {}, tw.el("summary", {}, "Measured ceilings"));
+    measured.append(ceilings(data.ceilings));
+    const title = tw.div("tw-bar", tw.el("b", {}, data.machine), tw.faint(data.note));
+    const verdicts = tw.div("tw-verdicts", ...data.points.map(verdict), measured);
+    const plot = tw.div("tw-plot", drawing(data.svg));
+    root.replaceChildren(title, tw.div("tw-roof-columns", plot, verdicts));
   }
 
   scope.on("change:roofline", show);
