@@ -213,18 +213,17 @@ def test_two_launches():
     check_everywhere(kernel, {"A": a}, equals(B=a * 2, C=(a * 2)[::-1].T.copy()))
 
 
-def test_swizzled_blocks_cover_the_grid():
-    for order in ("row", "column"):
+@pytest.mark.parametrize("order", ["row", "column"])
+def test_swizzled_blocks_cover_the_grid(order):
+    @T.prim_func
+    def kernel(A: T.Tensor((5, 7), "int32")):
+        with T.Kernel(7, 5, threads=128) as (bx, by):
+            T.use_swizzle(3, order=order)
+            for i in T.Parallel(1):
+                A[by, bx + i] = A[by, bx + i] * 2 + by * 10 + bx
 
-        @T.prim_func
-        def kernel(A: T.Tensor((5, 7), "int32")):
-            with T.Kernel(7, 5, threads=128) as (bx, by):
-                T.use_swizzle(3, order=order)
-                for i in T.Parallel(1):
-                    A[by, bx + i] = A[by, bx + i] * 2 + by * 10 + bx
-
-        expected = np.add.outer(np.arange(5) * 10, np.arange(7)).astype(np.int32)
-        check_everywhere(kernel, {"A": np.ones((5, 7), np.int32)}, equals(A=expected + 2))
+    expected = np.add.outer(np.arange(5) * 10, np.arange(7)).astype(np.int32)
+    check_everywhere(kernel, {"A": np.ones((5, 7), np.int32)}, equals(A=expected + 2))
 
 
 def test_a_vectorized_loop():

@@ -1,4 +1,4 @@
-"""Element-wise loops: operators, functions, conditions and casts of every dtype, over ragged edges."""
+"""Element-wise loops: operators, functions, conditions and casts, over ragged edges."""
 # Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
 
 import math
@@ -278,7 +278,8 @@ def test_python_numbers_compute_in_float32():
 def test_powers():
     a = np.linspace(0.1, 3, M * N).reshape(M, N).astype("f")
     b = np.linspace(-4, 4, M * N).reshape(M, N).astype("f")
-    power, rest = np.power(a.astype(np.float64), b.astype(np.float64)), np.fmod(a, b)
+    with np.errstate(invalid="ignore"):
+        power, rest = np.power(a.astype(np.float64), b.astype(np.float64)), np.fmod(a, b)
 
     def check(arrays):
         assert_ulp(arrays["Out"][0], power, 8)
@@ -386,6 +387,7 @@ CASTS = {
 def test_casts(source):
     a = random_array((M, N), source)
     for target in CASTS[source]:
-        expected = (wide(a) if "float" in source else a).astype(storage(target))
+        with np.errstate(over="ignore"):
+            expected = (wide(a) if "float" in source else a).astype(storage(target))
         kernel = unary(lambda x: x, source, target)
         check_everywhere(kernel, {"A": a}, gives({f"to {target}": expected}))
