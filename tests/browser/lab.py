@@ -205,9 +205,17 @@ class NotebookPage:
         return self.cell(index).locator(".jp-OutputArea-output")
 
     def cell_errors(self) -> list[str]:
-        """The text of every error output in the notebook."""
-        selector = ".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error']"
-        return self.page.locator(selector).all_inner_texts()
+        """``Error: message`` of every error output in the notebook.
+
+        Asked of the notebook's model: on the page an error looks like any text on stderr.
+        """
+        found: list[str] = self.page.evaluate(
+            "() => window.jupyterapp.shell.currentWidget.content.model.toJSON().cells"
+            ".flatMap(cell => cell.outputs ?? [])"
+            ".filter(output => output.output_type === 'error')"
+            ".map(error => `${error.ename}: ${error.evalue}`)"
+        )
+        return found
 
     def screenshot(self, path: Path) -> None:
         """Write the page as it looks now to `path`, a PNG file."""

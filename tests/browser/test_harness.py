@@ -70,3 +70,22 @@ def test_widgets_render_and_reach_the_kernel(
     assert notebook.output(11).inner_text().strip() == "1"
     assert notebook.errors == []
     assert notebook.outside == []
+
+
+def test_errors_of_cells_and_requests_to_other_hosts_are_seen(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    outside = "from IPython.display import HTML\nHTML('<img src=\"https://outside.invalid/a.png\">')"
+    sources = ("import sys\nprint('no error', file=sys.stderr)", "1 / 0", outside)
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    cells[1].metadata["tags"] = ["raises-exception"]  # or the cells below would not run
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    nbformat.write(content, lab.root / "errors.ipynb")
+
+    notebook = open_notebook("errors.ipynb")
+    notebook.run_all()
+    notebook.output(2).locator("img").wait_for(state="attached")
+
+    assert notebook.cell_errors() == ["ZeroDivisionError: division by zero"]
+    assert set(notebook.outside) == {"https://outside.invalid/a.png"}
