@@ -187,7 +187,8 @@ class Jit:
         """
         parameters = inspect.signature(self.fn).parameters
         kinds = {} if self._eager is None else self._eager.kinds
-        named = {n: p.default for n, p in parameters.items() if kinds.get(n, "constant") == "constant"}
+        constants = [name for name in parameters if kinds.get(name, "constant") == "constant"]
+        named = {name: parameters[name].default for name in constants}
         used = {name: values[name] for name in named if name in values}
         empty = inspect.Parameter.empty
         missing = [name for name, default in named.items() if default is empty and name not in used]
@@ -219,7 +220,8 @@ class Jit:
 
     def _options(self, arguments: Mapping[str, Any]) -> Options:
         shown = _constants_of(self.fn) | dict(arguments)
-        return Options(self._allow_alias, tuple((name, repr(value)) for name, value in shown.items()))
+        constants = tuple((name, repr(value)) for name, value in shown.items())
+        return Options(self._allow_alias, constants)
 
     def _compile_eager(self, eager: EagerFunction, specialisation: Any) -> Kernel:
         found = self._kernels.get(specialisation)

@@ -249,7 +249,7 @@ class Kernel:
         return self._check
 
     def validate(self, *args: Any) -> Validation:
-        """Simulate every snapshot on the same inputs; names the first pass that changed a result."""
+        """Simulate every snapshot on the same inputs; names the first pass that broke a result."""
         from tileworkbench.validation import validate_passes
 
         return validate_passes(self, args)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileworkbench.compiler.analysis.effects import written
 from tileworkbench.compiler.diagnostics import ArgumentError, CheckError
 from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.expr import Buffer, Load
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import parameters, statements, walk
+from tileworkbench.compiler.ir.tile import Copy, Gemm, Reduce, Scan
 from tileworkbench.viz.model.view import CheckResult
 
 if TYPE_CHECKING:
@@ -149,27 +153,67 @@ def check_kernel(
     rtol: float | None,
     atol: float | None,
 ) -> CheckResult:
-    """Run `kernel` and `reference` and compare every output. Raises `CheckError`."""
-    outputs = _listed(kernel(*args))
+    """Run `kernel` and `reference` and compare every output. Raises `CheckError`.
+
+    A kernel that returns nothing is judged by the parameters it writes. The reference is called
+    without those that the kernel only writes, and returns them all, in order.
+    """
     params = [param.value for param in kernel.program.params]
-    returned = [params[index] for index in kernel.program.returns]
-    if not outputs:
-        raise ArgumentError(
-            f"'{kernel.name}' returns nothing to check",
-            hint="declare outputs with T.empty or out_idx",
-        )
-    expected = _listed(reference(*args))
+    if kernel.program.returns:
+        returned = [params[index] for index in kernel.program.returns]
+        compared = [value for value in returned if isinstance(value, Buffer)]
+        inputs: Sequence[Any] = args
+        outputs = _listed(kernel(*args))
+    else:
+        compared = _written(kernel.program)
+        inputs = _reference_inputs(kernel.program, args)
+        kernel(*args)
+        outputs = [args[params.index(buffer)] for buffer in compared]
+    expected = _listed(reference(*inputs))
     if len(expected) != len(outputs):
         raise ArgumentError(
-            f"'{kernel.name}' returns {len(outputs)} outputs, the reference {len(expected)}"
+            f"'{kernel.name}' has {_outputs(len(outputs))}, the reference {len(expected)}"
         )
     worst, limit = 0.0, 0.0
-    for buffer, got, want in zip(returned, outputs, expected, strict=True):
+    for buffer, got, want in zip(compared, outputs, expected, strict=True):
         dtype = str(buffer.dtype)
         error, allowed = _compare(kernel, buffer.name, dtype, _wide(got), _wide(want), rtol, atol)
         worst, limit = max(worst, error), max(limit, allowed)
     name = getattr(reference, "__name__", "") or type(reference).__name__
     return CheckResult(True, worst, limit, name)
+
+
+def _outputs(count: int) -> str:
+    return "1 output" if count == 1 else f"{count} outputs"
+
+
+def _written(program: Program) -> list[Buffer]:
+    """The tensor parameters that the kernel writes, in order."""
+    found = {buffer for stmt in statements(program.body) for buffer in written(stmt)}
+    return [buffer for buffer in parameters(program) if buffer in found]
+
+
+def _reference_inputs(program: Program, args: Sequence[Any]) -> list[Any]:
+    """The arguments that a reference needs, as they are before the kernel runs."""
+    outputs, read = set(_written(program)), set(_read(program))
+    given = zip(args, (param.value for param in program.params), strict=False)
+    return [
+        copy.deepcopy(arg) if value in outputs else arg
+        for arg, value in given
+        if value not in outputs or value in read
+    ]
+
+
+def _read(program: Program) -> Iterator[Buffer]:
+    """The buffers whose elements the kernel reads."""
+    for node in walk(program.body):
+        match node:
+            case Load(buffer=buffer) | Reduce(src=buffer):
+                yield buffer
+            case Copy(src=region) | Scan(src=region):
+                yield region.buffer
+            case Gemm(a, b, c):
+                yield from (a.buffer, b.buffer, c.buffer)
 
 
 def _listed(value: Any) -> list[Any]:
