@@ -77,8 +77,10 @@ RULES: Mapping[str, Rule] = {
     ),
     # The magics are sugar over the public names, so they alone of viz see layer 6.
     "viz.magics": Rule(
-        (*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets", "viz.display")
-        + ("api", "kernel", "validation"),
+        (
+            *(*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets", "viz.display"),
+            *("api", "kernel", "validation"),
+        ),
         eager=("numpy", *_JUPYTER),
         lazy=("matplotlib", "torch"),
     ),

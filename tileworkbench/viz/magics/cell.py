@@ -29,9 +29,7 @@ from tileworkbench.viz.magics.source import (
 _RUN = "<--run>"
 
 
-def run_cell(
-    shell: InteractiveShell, line: str, cell: str, options: CellOptions
-) -> Kernel | None:
+def run_cell(shell: InteractiveShell, line: str, cell: str, options: CellOptions) -> Kernel | None:
     """Run and report on one cell; returns the kernel where its card is to be shown."""
     if not cell.strip():
         raise UsageError("the cell is empty: write a kernel below %%tile (see '%tile examples')")
@@ -64,9 +62,10 @@ class _Cell:
             if self._options.run:
                 self._run_statement(self._options.run)
                 kernel = kernel or getattr(self._namespace[name], "kernel", None)
-            if kernel is None:
-                return self._postpone(name)
-            return self._report(kernel)
+            if kernel is not None:
+                return self._report(kernel)
+            self._postpone(name)
+            return None
 
     def _subject(self, source: CellSource) -> str:
         """The name of the kernel that the cell is about."""
@@ -144,7 +143,7 @@ class _Cell:
             return None
         for view in options.show:
             if view != "card":
-                display(kernel.show(view))
+                display(kernel.show(view))  # type: ignore[no-untyped-call]
         return kernel if "card" in options.show else None
 
     def _check(self, kernel: Kernel, text: str, inputs: list[Any]) -> None:

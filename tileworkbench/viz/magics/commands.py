@@ -14,7 +14,7 @@ from tileworkbench.kernel import Kernel
 from tileworkbench.validation import make_inputs
 from tileworkbench.viz.magics.grammar import cell_help, command_help, near
 
-_EXAMPLE = '''\
+_EXAMPLE = """\
 %%tile matmul --check torch.matmul
 import torch
 
@@ -31,7 +31,7 @@ def matmul(A: T.Tensor((512, 512), "float32"), B: T.Tensor((512, 512), "float32"
             T.gemm(A_shared, B_shared, C_local)
         T.copy(C_local, C[by * 128, bx * 128])
     return C
-'''
+"""
 
 
 def kernel_names(namespace: dict[str, Any]) -> list[str]:
@@ -42,8 +42,8 @@ def kernel_names(namespace: dict[str, Any]) -> list[str]:
 
 def run_command(shell: InteractiveShell, command: str, words: list[str]) -> Any:
     """Run one command of `COMMANDS`; returns what the cell is to show."""
-    run = getattr(_Commands(shell), command.replace("-", "_"))
-    return run(*words) if command in ("bench", "bisect", "show") else run(words)
+    run = getattr(_Commands(shell), "run_" + command.replace("-", "_"))
+    return run(words)
 
 
 class _Commands:
@@ -52,38 +52,38 @@ class _Commands:
     def __init__(self, shell: InteractiveShell) -> None:
         self._namespace = shell.user_ns
 
-    def help(self, words: list[str]) -> None:
+    def run_help(self, words: list[str]) -> None:
         print(cell_help())
         print(command_help(), end="")
 
-    def examples(self, words: list[str]) -> None:
+    def run_examples(self, words: list[str]) -> None:
         print(_EXAMPLE, end="")
 
-    def show(self, name: str = "", view: str = "card", *rest: str) -> Any:
-        if rest:
-            raise UsageError(f"%tile show takes a kernel and a view; '{rest[0]}' is too many")
-        return self._kernel(name).show(view)
+    def run_show(self, words: list[str]) -> Any:
+        if len(words) > 2:
+            raise UsageError(f"%tile show takes a kernel and a view; '{words[2]}' is too many")
+        return self._kernel(words).show(words[1] if len(words) > 1 else "card")
 
-    def bench(self, name: str = "", *arguments: str) -> Any:
-        kernel = self._kernel(name)
-        return kernel.bench(*self._arguments(kernel, arguments))
+    def run_bench(self, words: list[str]) -> Any:
+        kernel = self._kernel(words)
+        return kernel.bench(*self._arguments(kernel, words))
 
-    def bisect(self, name: str = "", *arguments: str) -> None:
-        kernel = self._kernel(name)
-        print(kernel.validate(*self._arguments(kernel, arguments)))
+    def run_bisect(self, words: list[str]) -> None:
+        kernel = self._kernel(words)
+        print(kernel.validate(*self._arguments(kernel, words)))
 
-    def list(self, words: list[str]) -> None:
+    def run_list(self, words: list[str]) -> None:
         names = kernel_names(self._namespace)
         if not names:
             print("no kernels yet")
         for name in names:
             print(f"{name}  {self._namespace[name]!r}")
 
-    def targets(self, words: list[str]) -> None:
+    def run_targets(self, words: list[str]) -> None:
         for target in targets():
             print(f"{target.name:<16}{'usable' if target.usable else target.reason}")
 
-    def peaks(self, words: list[str]) -> None:
+    def run_peaks(self, words: list[str]) -> None:
         from tileworkbench.bench.ceilings import machine
 
         if words not in ([], ["--measure"]):
@@ -93,15 +93,16 @@ class _Commands:
         for each in found.ceilings:
             print(f"  {each.name:<12}{each.threads:>3} T{each.value:12.1f} {each.unit}")
 
-    def clear_cache(self, words: list[str]) -> None:
+    def run_clear_cache(self, words: list[str]) -> None:
         clear_memory_cache()
         default_cache().clear()
 
-    def _kernel(self, name: str) -> Kernel:
-        """The kernel of that name, compiled now where its shapes are known."""
+    def _kernel(self, words: list[str]) -> Kernel:
+        """The kernel that the first word names, compiled now where its shapes are known."""
         known = kernel_names(self._namespace)
-        if not name:
+        if not words:
             raise UsageError(f"which kernel?{_known(known)}")
+        name = words[0]
         found = self._namespace.get(name)
         if isinstance(found, Jit):
             missing = found.constants({})[1]
@@ -112,9 +113,9 @@ class _Commands:
             raise UsageError(f"'{name}' is not a kernel{near(name, known) if known else ''}")
         return found
 
-    def _arguments(self, kernel: Kernel, texts: tuple[str, ...]) -> list[Any]:
-        """The values of these expressions, or random inputs where there are none."""
-        return [self._value(text) for text in texts] or make_inputs(kernel.program)
+    def _arguments(self, kernel: Kernel, words: list[str]) -> list[Any]:
+        """The values of the expressions after the name, or random inputs where there are none."""
+        return [self._value(text) for text in words[1:]] or make_inputs(kernel.program)
 
     def _value(self, text: str) -> Any:
         try:

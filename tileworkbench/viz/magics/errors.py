@@ -60,7 +60,7 @@ def _render(
 ) -> list[str]:
     kind = type(error)
     if isinstance(error, SyntaxError):
-        entries = traceback.extract_tb(start)
+        entries: Any = traceback.extract_tb(start)
         lines: list[str] = shell.SyntaxTB.structured_traceback(kind, error, entries)
     else:
         lines = shell.InteractiveTB.structured_traceback(kind, error, start, tb_offset=0)

@@ -31,7 +31,9 @@ def load(shell: InteractiveShell, package: ModuleType) -> None:
     if shell.Completer is not None:
         shell.Completer.custom_matchers.append(matcher)
     if not shell.custom_exceptions:
-        shell.set_custom_exc(SYNTAX_ERRORS, show_syntax_error)
+        shell.set_custom_exc(  # type: ignore[no-untyped-call]
+            SYNTAX_ERRORS, show_syntax_error
+        )
     if shell.display_formatter is not None:
         for module, name in _LAYOUTS:
             shell.display_formatter.mimebundle_formatter.for_type_by_name(module, name, _picture)
@@ -49,7 +51,7 @@ def unload(shell: InteractiveShell) -> None:
     if shell.Completer is not None:
         shell.Completer.custom_matchers.remove(matcher)
     if shell.custom_exceptions == SYNTAX_ERRORS:
-        shell.set_custom_exc((), None)
+        shell.set_custom_exc((), None)  # type: ignore[no-untyped-call]
     if shell.display_formatter is not None:
         for module, name in _LAYOUTS:
             shell.display_formatter.mimebundle_formatter.pop(f"{module}.{name}", None)

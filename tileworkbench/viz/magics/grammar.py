@@ -16,9 +16,9 @@ TARGETS = ("auto", "cpu", *(f"cpu:{level}" for level in CPU_LEVELS), *ARCHITECTU
 
 # What each command of %tile takes, and what it does.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "show": ("KERNEL [VIEW]", "one view of a kernel: card, source, passes, layouts, code, roofline"),
+    "show": ("KERNEL [VIEW]", "one view: card, source, passes, layouts, code, roofline"),
     "bench": ("KERNEL [ARGS...]", "measure it on these arguments (default: random ones)"),
-    "bisect": ("KERNEL [ARGS...]", "simulate after every pass; name the first that changes a result"),
+    "bisect": ("KERNEL [ARGS...]", "name the first pass that changes a result"),
     "list": ("", "the kernels of this session"),
     "targets": ("", "every target, and what is usable here"),
     "peaks": ("[--measure]", "this machine's measured ceilings"),
@@ -80,7 +80,7 @@ class _Parser(argparse.ArgumentParser):
         argument, _, rest = message.partition(": ")
         flag = argument.removeprefix("argument ").split("/")[-1]
         if rest.startswith("expected"):
-            raise LineError(f"'{flag}' needs a value; one that starts with a dash is '{flag}=VALUE'")
+            raise LineError(f"'{flag}' needs a value; one with a dash first is '{flag}=VALUE'")
         raise LineError(f"'{flag}': {rest}" if rest else message)
 
 
@@ -224,7 +224,7 @@ def _identifier(flag: str, name: str | None) -> str | None:
 
 def _target(name: str | None) -> str | None:
     head = (name or "auto").partition(":")[0]
-    if head not in {spelling.partition(":")[0] for spelling in TARGETS} | {"cuda", "hip", "sim", "ptx"}:
+    if head not in (*TARGETS, "cuda", "hip", "sim", "ptx"):
         raise LineError(f"'{name}' is not a target{near(head, TARGETS)}")
     return name
 

@@ -28,6 +28,14 @@ from tileworkbench.viz.magics.grammar import (
 Parsed = TypeVar("Parsed")
 
 
+def _documented(text: str) -> Callable[[Any], Any]:
+    def document(method: Any) -> Any:
+        method.__doc__ = text
+        return method
+
+    return document
+
+
 @magics_class
 class TileMagics(Magics):
     """`%%tile` and `%tile`."""
@@ -38,9 +46,10 @@ class TileMagics(Magics):
         super().__init__(shell)
         self._package = package
 
+    @_documented(cell_help())  # what `%%tile?` shows
     @no_var_expand
     @output_can_be_silenced
-    @cell_magic("tile")
+    @cell_magic("tile")  # type: ignore[arg-type]
     def tile_cell(self, line: str, cell: str) -> Any:
         options = _parsed(parse_cell_line, line)
         if options.help:
@@ -54,18 +63,15 @@ class TileMagics(Magics):
         self.shell.user_ns.setdefault("tw", self._package)
         return run_cell(self.shell, line, cell, options)
 
+    @_documented(f"Kernels, targets and this machine.\n\n{command_help()}")
     @no_var_expand
     @output_can_be_silenced
-    @line_magic("tile")
+    @line_magic("tile")  # type: ignore[arg-type]
     def tile_line(self, line: str) -> Any:
         command, words = _parsed(parse_command, line)
         from tileworkbench.viz.magics.commands import run_command
 
         return run_command(self.shell, command, words)
-
-    # `%%tile?` and `%tile?` show these.
-    tile_cell.__doc__ = cell_help()
-    tile_line.__doc__ = f"Kernels, targets and this machine.\n\n{command_help()}"
 
 
 def _parsed(parse: Callable[[str], Parsed], line: str) -> Parsed:

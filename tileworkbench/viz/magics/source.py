@@ -20,7 +20,7 @@ _DECORATOR = "_tile_jit"
 
 @dataclass(frozen=True, slots=True)
 class CellSource:
-    """A cell's text (the magic's line is its first), its tree, and the name tracebacks know it by."""
+    """A cell's text (the magic's line comes first), its tree, and its file name in tracebacks."""
 
     text: str
     file: str
@@ -29,24 +29,25 @@ class CellSource:
 
 def read_cell(shell: InteractiveShell, line: str, cell: str) -> CellSource:
     """Parse a cell. Raises `SyntaxError` with the cell's own lines."""
-    text = shell.transform_cell(f"# %%tile {line}\n{cell}")
+    compiler: Any = shell.compile
+    text: str = shell.transform_cell(f"# %%tile {line}\n{cell}")  # type: ignore[no-untyped-call]
     # The name depends on the body alone: an unchanged kernel is found in the caches whatever flags
     # it is given, and whatever number the cell has.
-    file = shell.compile.cache(text, 0, f"%%tile\n{cell}")
-    shell.compile._filename_map[file] = _cell_number(shell)
-    return CellSource(text, file, shell.compile.ast_parse(text, file))
+    file = compiler.cache(text, 0, f"%%tile\n{cell}")
+    compiler._filename_map[file] = _cell_number(shell)
+    return CellSource(text, file, compiler.ast_parse(text, file))
 
 
 def _cell_number(shell: InteractiveShell) -> int:
     """The number of the running cell: `shell.execution_count` is one ahead by now."""
-    numbers = shell.compile._filename_map
+    numbers: dict[str, int] = shell.compile._filename_map
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         number = numbers.get(frame.f_code.co_filename)
         if number is not None:
             return number
         frame = frame.f_back
-    return shell.execution_count
+    return int(shell.execution_count)
 
 
 def kernel_functions(tree: ast.Module) -> list[ast.FunctionDef]:
@@ -60,7 +61,7 @@ def _launches(node: ast.FunctionDef) -> bool:
 
 
 def bound_names(tree: ast.Module) -> list[str]:
-    """The names that a cell's top-level functions and assignments bind, in the order of the last."""
+    """The names that a cell's functions and assignments bind, in the order of the last ones."""
     found: dict[str, None] = {}
     for node in tree.body:
         for name in _bound(node):
@@ -80,7 +81,7 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 
 def check_mentioned(source: CellSource, names: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for a constant that the cell never mentions: most likely it is misspelt."""
+    """Raise `UsageError` for a constant that the cell never mentions: surely it is misspelt."""
     body = source.text.partition("\n")[2]
     words = dict.fromkeys(re.findall(r"\b[^\W\d]\w*", body))
     for name in names:
@@ -100,11 +101,11 @@ def execute(
 
     Kernel functions without a decorator get `decorate`.
     """
-    namespace = shell.user_ns
+    namespace, compiler = shell.user_ns, _compiler(shell)
     for node in kernel_functions(source.tree):
         if not node.decorator_list:
             node.decorator_list.append(ast.copy_location(ast.Name(_DECORATOR, ast.Load()), node))
-    code = shell.compile(source.tree, source.file, "exec")
+    code = compiler(source.tree, source.file, "exec")
     namespace[_DECORATOR] = decorate
     try:
         if constants:
@@ -128,19 +129,25 @@ def _execute_closed(
     inside = [plain.visit(node) for node in source.tree.body if not _needs_module(node)]
     names = sorted(_module_names(source) - constants.keys())
     scope: list[ast.stmt] = [ast.Global(names)] if names else []
-    parameters = ast.arguments(
-        posonlyargs=[], args=[ast.arg(n) for n in constants], kwonlyargs=[], kw_defaults=[], defaults=[]
-    )
+    arguments = [ast.arg(name) for name in constants]
+    parameters = ast.arguments([], arguments, kwonlyargs=[], kw_defaults=[], defaults=[])
     # Tracebacks name a frame of this function as they name a module's.
     body = ast.FunctionDef("<module>", parameters, [*scope, *inside, ast.Pass()], decorator_list=[])
     if sys.version_info >= (3, 12):
         body.type_params = []
     module = ast.fix_missing_locations(ast.Module([body], type_ignores=[]))
-    imports = shell.compile(ast.Module(outside, type_ignores=[]), source.file, "exec")
-    code = shell.compile(module, source.file, "exec")
+    compiler = _compiler(shell)
+    imports = compiler(ast.Module(outside, type_ignores=[]), source.file, "exec")
+    code = compiler(module, source.file, "exec")
     inner = next(value for value in code.co_consts if isinstance(value, CodeType))
     exec(imports, shell.user_ns)
     FunctionType(inner, shell.user_ns)(**constants)
+
+
+def _compiler(shell: InteractiveShell) -> Callable[[ast.Module, str, str], CodeType]:
+    """The compiler of cells, which knows the `__future__` imports of earlier ones."""
+    compiler: Any = shell.compile
+    return compiler  # type: ignore[no-any-return]
 
 
 def _needs_module(node: ast.stmt) -> bool:
