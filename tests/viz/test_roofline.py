@@ -127,6 +127,12 @@ def test_everything_stays_inside_the_drawing(points: list[Point], machine: Machi
             assert -1 <= float(node.get(name, "0")) <= limit + 1
 
 
+def test_peaks_of_other_types_are_left_out_of_the_drawing() -> None:
+    assert "float64" not in roofline_svg([POINT], MACHINE)
+    assert "float64" in roofline_svg([], MACHINE)
+    assert [row["name"] for row in ceiling_table(MACHINE)["rows"]][-1] == "float64"
+
+
 def test_ceiling_table() -> None:
     table = ceiling_table(MACHINE)
     assert table["columns"] == ["1 thread", "2 threads"]
@@ -157,4 +163,4 @@ def test_figure_is_drawn_without_pyplot() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
-    assert (done.returncode, done.stdout.strip()) == (0, "13 False"), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, "11 False"), done.stderr

@@ -6,7 +6,8 @@ intensity x bandwidth), one roof per memory level whose bytes were counted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tileworkbench.viz.model.text import format_count
@@ -84,6 +85,13 @@ class Point:
     def gbytes(self) -> float:
         """GB/s at `level`."""
         return self.bytes_ / self.time_us / 1e3
+
+
+def relevant_ceilings(points: Sequence[Point], machine: Machine) -> Machine:
+    """The machine without the peaks of element types that no point uses, if there are points."""
+    dtypes = {point.dtype for point in points}
+    kept = (c for c in machine.ceilings if c.unit == BANDWIDTH or c.name in dtypes or not dtypes)
+    return replace(machine, ceilings=tuple(kept))
 
 
 @dataclass(frozen=True, slots=True)

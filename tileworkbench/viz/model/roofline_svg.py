@@ -17,6 +17,7 @@ from tileworkbench.viz.model.roofline import (
     Verdict,
     format_rate,
     judge,
+    relevant_ceilings,
 )
 
 Colours = Mapping[str, str]
@@ -76,6 +77,7 @@ class _Axes:
 
 def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = PAPER) -> str:
     """A complete ``<svg>`` element; all names in it are escaped."""
+    machine = relevant_ceilings(points, machine)
     drawn = [point for point in points if point.flops and math.isfinite(point.intensity)]
     judged = [(point, judge(point, machine)) for point in drawn]
     axes = _axes(drawn, machine)

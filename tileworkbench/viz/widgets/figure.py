@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tileworkbench.viz.model.roofline import BANDWIDTH, PEAK, Machine, Point, format_rate, judge
+from tileworkbench.viz.model.roofline import (
+    BANDWIDTH,
+    PEAK,
+    Machine,
+    Point,
+    format_rate,
+    judge,
+    relevant_ceilings,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +33,7 @@ def roofline_figure(points: Sequence[Point], machine: Machine) -> Figure:
     """
     from matplotlib.figure import Figure
 
+    machine = relevant_ceilings(points, machine)
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
     axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity (FLOP/B)", ylabel=PEAK)
