@@ -115,8 +115,8 @@ def test_two_kinds_of_8_bit_floats_do_not_mix() -> None:
             "int32",
             "'%' needs integers, got 'float32' and 'int32'; use T.floor or T.fmod",
         ),
-        ("and", "float32", "float32", "bitwise 'and' needs integers, got 'float32' and 'float32'"),
-        ("shl", "int32", "float32", "'shl' needs integers, got 'int32' and 'float32'"),
+        ("and", "float32", "float32", "'&' needs integers, got 'float32' and 'float32'"),
+        ("shl", "int32", "float32", "'<<' needs integers, got 'int32' and 'float32'"),
         (
             "logical_and",
             "int32",

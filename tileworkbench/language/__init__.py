@@ -26,18 +26,15 @@ from tileworkbench.language.unsupported import PREFIXES, UNSUPPORTED, unsupporte
 _SUPPORTED: dict[str, tuple[str, ...]] = {
     "functions": (
         *(
+            "FragmentBuffer",
             "Kernel",
+            "LocalBuffer",
             "Ref",
+            "SharedBuffer",
             "StridedTensor",
             "Tensor",
-            "Var",
-            "const",
-            "dynamic",
-            "empty",
-            "macro",
-            "prim_func",
         ),
-        "symbolic",
+        *("Var", "const", "dynamic", "empty", "macro", "prim_func", "symbolic"),
     ),
     "memory": ("alloc_fragment", "alloc_local", "alloc_shared", "alloc_var"),
     "loops": (
@@ -115,6 +112,7 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
             "ieee_fdiv",
             "ieee_fmaf",
             "ieee_frcp",
+            "ieee_frsqrt",
         ),
         *(
             "ieee_fsqrt",

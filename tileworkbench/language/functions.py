@@ -11,6 +11,7 @@ from tileworkbench.compiler.frontend import function
 from tileworkbench.compiler.frontend.annotations import (
     StridedTensorFactory,
     TensorFactory,
+    TileFactory,
     as_shape,
 )
 from tileworkbench.compiler.frontend.dtypes import is_dtype
@@ -21,6 +22,9 @@ from tileworkbench.compiler.frontend.tensors import TensorValue
 
 Tensor = TensorFactory()
 StridedTensor = StridedTensorFactory()
+FragmentBuffer = TileFactory("local.fragment")
+SharedBuffer = TileFactory("shared")
+LocalBuffer = TileFactory("local")
 
 
 def prim_func(func: Callable[..., Any]) -> PrimFunc:

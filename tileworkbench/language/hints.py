@@ -105,19 +105,23 @@ def disable_warp_group_reg_alloc() -> None:
 
 def set_max_nreg(count: int, is_increase: int = 1) -> None:
     """The number of registers a thread may use from here on: a hint for Hopper."""
-    in_kernel("T.set_max_nreg")
-    if not isinstance(count, int) or count <= 0:
-        raise TileValueError(f"T.set_max_nreg needs a positive integer, not {count}")
+    _registers("T.set_max_nreg", count)
+
+
+def _registers(construct: str, count: int) -> None:
+    in_kernel(construct)
+    if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
+        raise TileValueError(f"{construct} needs a positive integer, not {count}")
 
 
 def inc_max_nreg(count: int) -> None:
     """Raise the number of registers a thread may use: a hint for Hopper."""
-    set_max_nreg(count, 1)
+    _registers("T.inc_max_nreg", count)
 
 
 def dec_max_nreg(count: int) -> None:
     """Lower the number of registers a thread may use: a hint for Hopper."""
-    set_max_nreg(count, 0)
+    _registers("T.dec_max_nreg", count)
 
 
 def no_set_max_nreg() -> None:
@@ -127,12 +131,12 @@ def no_set_max_nreg() -> None:
 
 def annotate_producer_reg_dealloc(count: int = 24) -> None:
     """Registers that a copying warp group keeps: a hint for Hopper."""
-    dec_max_nreg(count)
+    _registers("T.annotate_producer_reg_dealloc", count)
 
 
 def annotate_consumer_reg_alloc(count: int = 240) -> None:
     """Registers that a computing warp group gets: a hint for Hopper."""
-    inc_max_nreg(count)
+    _registers("T.annotate_consumer_reg_alloc", count)
 
 
 def pdl_sync() -> None:

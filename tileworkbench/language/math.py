@@ -413,6 +413,12 @@ def ieee_fsqrt(value: Any, rounding_mode: str = "rn") -> Value:
     return sqrt(value)
 
 
+def ieee_frsqrt(value: Any, rounding_mode: str = "rn") -> Any:
+    """1 over the square root, both rounded to nearest."""
+    _rounding("ieee_frsqrt", rounding_mode)
+    return ieee_frcp(sqrt(value))
+
+
 def ieee_fdiv(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
     """`a / b`, rounded to nearest."""
     _rounding("ieee_fdiv", rounding_mode)

@@ -93,6 +93,32 @@ class StridedTensorFactory:
         return self(*item)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TileSpec:
+    """What a macro's parameter is annotated with when it takes a tile of one scope."""
+
+    scope: str
+    shape: tuple[Any, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class TileFactory:
+    """`T.FragmentBuffer`, `T.SharedBuffer`, `T.LocalBuffer`: annotations that document a macro's
+    parameter.
+    """
+
+    scope: str
+
+    @placed_outside
+    def __call__(self, shape: Any, dtype: Any = "float32") -> TileSpec:
+        """A tile of `shape`. Raises `TileTypeError` for a wrong shape."""
+        return TileSpec(self.scope, as_shape(shape), to_dtype(dtype))
+
+    def __getitem__(self, item: Any) -> TileSpec:
+        return self(*item) if isinstance(item, tuple) else self(item)
+
+
 def as_shape(shape: Any) -> tuple[Any, ...]:
     """A shape given as a sequence or a single extent. Raises `TileTypeError` for anything else."""
     if isinstance(shape, int | Operators):
@@ -179,10 +205,6 @@ def _extent(builder: Builder, value: Any, what: str) -> Expr:
 def empty(shape: tuple[Any, ...], dtype: Any) -> TensorValue:
     """A new output of the kernel. See `T.empty`."""
     builder = current("T.empty")
-    if builder.placeholders is not None:
-        from tileworkbench.compiler.frontend.kernel import Declared
-
-        raise Declared
     if builder.frame.kind != "function":
         raise TileValueError(
             "'T.empty' declares an output and must stand before 'with T.Kernel(...)'"

@@ -129,9 +129,9 @@ class Control:
         """Statement `number` starts."""
         current("a kernel statement").at(self.spans[number], hints)
 
-    def hint(self, name: str) -> None:
-        """The next value is for the target `name`."""
-        current("a kernel statement").hints = (name,)
+    def hint(self, *names: str) -> None:
+        """The next value is for targets of these names."""
+        current("a kernel statement").hints = names
 
     def second(self, _: Any, value: Any) -> Any:
         """`value`; the first argument was evaluated before it."""

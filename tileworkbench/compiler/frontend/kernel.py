@@ -68,8 +68,6 @@ class KernelBlock:
             raise Declared
         if builder.enclosing("kernel") is not None:
             raise TileValueError("a T.Kernel block cannot stand inside another one")
-        if builder.frame.kind != "function":
-            raise UnsupportedError("a T.Kernel block inside a loop or branch is not supported")
         grid = self.grid or (build.int_const(1),)
         names = tuple(builder.hint(d, _BLOCK_NAMES[d]) for d in range(len(grid)))
         self.grid = grid

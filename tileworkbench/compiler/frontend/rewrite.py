@@ -282,24 +282,27 @@ class FunctionRewriter(ast.NodeTransformer):
         return [at, self._bind(name, call, node)]
 
     def visit_With(self, node: ast.With) -> list[ast.stmt]:
-        names = target_names(node.items[0].optional_vars) if node.items[0].optional_vars else ()
-        made = [self._at(self.located.span(node, node.items[-1].context_expr), node, names)]
-        items: list[ast.withitem] = []
+        item, *others = node.items
+        target = item.optional_vars
+        hints = target_names(target) if target is not None else ()
+        at = self._at(self.located.span(node, item.context_expr), node, hints)
+        manager = self._expr(item.context_expr)
         first: list[ast.stmt] = []
-        for item in node.items:
-            if item.optional_vars is None:
-                items.append(ast.withitem(self._expr(item.context_expr), None))
-                continue
+        bound: ast.expr | None = None
+        if target is not None:
             temporary = self._name()
-            items.append(
-                ast.withitem(self._expr(item.context_expr), ast.Name(temporary, ast.Store()))
-            )
-            source: ast.expr = ast.copy_location(ast.Name(temporary, ast.Load()), node)
-            if isinstance(item.optional_vars, ast.Tuple | ast.List):
-                source = self._call(node, "as_sequence", source)
-            first.append(ast.copy_location(ast.Assign([item.optional_vars], source), node))
-        block = ast.copy_location(ast.With(items, [*first, *self._body(node.body)]), node)
-        return [*made, block]
+            bound = ast.Name(temporary, ast.Store())
+            source: ast.expr = ast.copy_location(ast.Name(temporary, ast.Load()), target)
+            if isinstance(target, ast.Tuple | ast.List):
+                source = self._call(target, "as_sequence", source)
+            first.append(ast.copy_location(ast.Assign([target], source), target))
+        if others:  # `with a, b` is `with a` around `with b`
+            inner = ast.copy_location(ast.With(others, node.body), others[0].context_expr)
+            body = self.visit_With(inner)
+        else:
+            body = self._body(node.body)
+        block = ast.With([ast.withitem(manager, bound)], [*first, *body])
+        return [at, ast.copy_location(block, node)]
 
     # Control flow
 

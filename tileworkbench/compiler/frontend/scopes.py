@@ -152,8 +152,10 @@ class Scope(Names):
             )
         loop = PythonLoop(self.builder.frame)
         self.builder.loops.append(loop)
-        yield from self._inside(iter(iterable))
-        self.builder.loops.remove(loop)
+        try:
+            yield from self._inside(iter(iterable))
+        finally:  # Python's `break` closes the generator here
+            self.builder.loops.remove(loop)
 
     def _inside(self, values: Iterator[Any]) -> Iterator[Any]:
         self.builder.scopes.append(self)

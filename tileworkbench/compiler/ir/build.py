@@ -131,6 +131,7 @@ _FOLD_UNARY: dict[str, Callable[[Any], Any]] = {
     "bitnot": operator.invert,
     "abs": abs,
 }
+_SYMBOL = {"shl": "<<", "shr": ">>", "and": "&", "or": "|", "xor": "^"}
 _ZERO_DIVISOR = ("floordiv", "floormod", "truncdiv", "truncmod")
 
 
@@ -155,7 +156,7 @@ def _broadcast(value: Expr, lanes: int) -> Expr:
 def _operand_dtype(op: str, a: Expr, b: Expr) -> DType:
     if op in ("shl", "shr"):
         if not (a.dtype.is_int and b.dtype.is_int):
-            raise TypeError(f"'{op}' needs integers, got '{a.dtype}' and '{b.dtype}'")
+            raise TypeError(f"'{_SYMBOL[op]}' needs integers, got '{a.dtype}' and '{b.dtype}'")
         return a.dtype
     dtype = promote(a.dtype, b.dtype)
     if op == "div" and not dtype.is_float:
@@ -168,7 +169,7 @@ def _operand_dtype(op: str, a: Expr, b: Expr) -> DType:
             f"'{shown}' needs integers, got '{a.dtype}' and '{b.dtype}'; use T.floor or T.fmod"
         )
     if op in ("and", "or", "xor") and not (dtype.is_int or dtype.is_bool):
-        raise TypeError(f"bitwise '{op}' needs integers, got '{a.dtype}' and '{b.dtype}'")
+        raise TypeError(f"'{_SYMBOL[op]}' needs integers, got '{a.dtype}' and '{b.dtype}'")
     if op in ("add", "sub", "mul") and dtype.is_bool:
         return INT32
     return dtype
