@@ -23,6 +23,7 @@ import tileworkbench.language as T
 from tileworkbench.compiler.diagnostics import TileError
 from tileworkbench.compiler.frontend.function import EagerFunction, PrimFunc
 from tileworkbench.compiler.ir.printer import print_program
+from tileworkbench.compiler.ir.program import Program
 
 FOLDER = Path(__file__).parent
 FILE = "kernel.py"
@@ -60,15 +61,20 @@ def define(source: str, file: str = FILE) -> dict[str, Any]:
     return namespace
 
 
+def program_of(source: str) -> Program:
+    """The program that `source` traces to."""
+    namespace = define(source)
+    kernel = namespace["kernel"]
+    if isinstance(kernel, PrimFunc):
+        return kernel.program
+    eager = EagerFunction(kernel)
+    return eager.trace(eager.specialise(**namespace.get("VALUES", {})))
+
+
 def output_of(source: str) -> str:
     """The program that `source` traces to, or the error that it gives, as text."""
     try:
-        namespace = define(source)
-        kernel = namespace["kernel"]
-        if isinstance(kernel, PrimFunc):
-            return kernel.script()
-        eager = EagerFunction(kernel)
-        return print_program(eager.trace(eager.specialise(**namespace.get("VALUES", {}))))
+        return print_program(program_of(source))
     except TileError as error:
         return error.render() + "\n"
     except Exception as error:
