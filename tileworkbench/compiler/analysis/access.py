@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.ir.build import int_const
+from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import walk
@@ -57,7 +57,7 @@ def motion(
                 return Motion.SCATTERED
     if step == 0:
         return Motion.UNIFORM
-    dense = not access.buffer.strides or access.buffer.strides[-1] is int_const(1)
+    dense = not access.buffer.strides or const_int(access.buffer.strides[-1]) == 1
     return Motion.CONTIGUOUS if step == 1 and dense else Motion.SCATTERED
 
 

@@ -57,7 +57,7 @@ def _obstacle_to_packing(op: Copy, context: Context) -> str | None:
     if src.buffer.dtype != dst.buffer.dtype:
         return f"is converted from '{src.buffer.dtype}' when it is filled"
     strides = row_major_strides(src.buffer)
-    if all(strides[d] is not int_const(1) for d in wide_dims(src)):
+    if all(const_int(strides[d]) != 1 for d in wide_dims(src)):
         return "is filled from strided memory"
     if src.buffer.name in context.safe_values:
         return f"'{src.buffer.name}' has a safe value that is not zero"

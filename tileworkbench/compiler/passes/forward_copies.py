@@ -104,7 +104,7 @@ def _changes_nothing(copy: Copy, ranges: Ranges) -> bool:
         return False
     if dst.extents != src.extents[leading:] or any(map(has_loads, src.mins)):
         return False
-    if row_major_strides(src.buffer)[-1] is not int_const(1):
+    if const_int(row_major_strides(src.buffer)[-1]) != 1:
         return False
     return all(
         ranges.in_range(low, bound)[0]
