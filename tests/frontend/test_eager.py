@@ -337,3 +337,14 @@ def test_source_that_changed_on_disk() -> None:
     assert caught.value.message == (
         "the source of 'kernel' is not available: it is not a plain 'def' of its file as it is now"
     )
+
+
+def test_only_names_of_annotations_are_kept_from_the_enclosing_function() -> None:
+    width, large = 6, [0] * 1000
+
+    def kernel(A: T.Tensor((width,), T.int8), n: T.int32):
+        with T.Kernel(1):
+            A[0] = n
+
+    assert set(EagerFunction(kernel)._namespace) == {"width"}
+    assert 'A: T.Tensor((6,), "int8")' in T.prim_func(kernel).script()

@@ -113,7 +113,7 @@ class EagerFunction:
         self._names = tuple(self.signature.parameters)
         self._defaults = tuple(p.default for p in self.signature.parameters.values())
         self._required = sum(default is inspect.Parameter.empty for default in self._defaults)
-        self._namespace = users_names()
+        self._namespace = users_names(fn)
         self._kinds: dict[str, str] | None = None
         self._readers: dict[Specialisation, tuple[_Reader, ...]] = {}
         self._in_body = declared_in_body(locate(fn).node) & self.signature.parameters.keys()

@@ -75,7 +75,7 @@ class PrimFunc:
 
 def prim_func(fn: Callable[..., Any]) -> PrimFunc:
     """Trace `fn` now. Every parameter needs a tensor or dtype annotation; see `T.prim_func`."""
-    namespace = users_names()
+    namespace = users_names(fn)
     where = function_span(fn)
     builder = Builder(fn.__name__)
     builder.at(where)

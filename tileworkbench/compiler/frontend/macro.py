@@ -36,7 +36,7 @@ class Macro:
         self.fn = fn
         self.__name__ = fn.__name__
         self.__doc__ = fn.__doc__
-        self._namespace = users_names()
+        self._namespace = users_names(fn)
         self._signature = inspect.signature(fn)
 
     @placed_outside

@@ -48,16 +48,24 @@ def rewritten(fn: Callable[..., Any], namespace: Mapping[str, Any]) -> Callable[
 
 
 def _annotation_names(node: ast.FunctionDef) -> list[str]:
-    """Names read by the declarations of the body, which a function with postponed annotations does
-    not close over.
-    """
+    """Names read by annotations, which a function that postpones them does not close over."""
     found: dict[str, None] = {}
     for child in ast.walk(node):
-        if isinstance(child, ast.AnnAssign):
-            for name in ast.walk(child.annotation):
+        if isinstance(child, ast.AnnAssign | ast.arg) and child.annotation is not None:
+            for name in ast.walk(_parsed(child.annotation)):
                 if isinstance(name, ast.Name):
                     found[name.id] = None
     return list(found)
+
+
+def _parsed(annotation: ast.expr) -> ast.expr:
+    """An annotation, read as an expression when it is written as text."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        try:
+            return ast.parse(annotation.value, mode="eval").body
+        except SyntaxError:
+            return annotation
+    return annotation
 
 
 class _Key:
@@ -104,16 +112,17 @@ def _nested(code: CodeType, name: str) -> CodeType:
     return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
 
 
-def users_names() -> dict[str, Any]:
-    """The local names of the nearest caller that is not the compiler: what postponed annotations
-    may refer to.
+def users_names(fn: Callable[..., Any]) -> dict[str, Any]:
+    """What the annotations of `fn` may refer to where it is defined: local names of the nearest
+    caller that is not this package.
     """
     frame = inspect.currentframe()
     while frame is not None and errors.is_package(frame.f_code):
         frame = frame.f_back
     if frame is None or frame.f_locals is frame.f_globals:
         return {}
-    return dict(frame.f_locals)
+    names = frame.f_locals
+    return {name: names[name] for name in _annotation_names(locate(fn).node) if name in names}
 
 
 def resolve_annotation(
