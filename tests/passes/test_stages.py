@@ -101,7 +101,6 @@ IDEMPOTENT = (
     "check_accesses",
     "simplify_expressions",
     "serialize_pipelines",
-    "forward_copies",
     "lower_tile_operators",
     "flatten_buffers",
     "plan_scratch",

@@ -10,7 +10,6 @@ from tileworkbench.compiler.passes.bind_blocks import bind_blocks
 from tileworkbench.compiler.passes.check_accesses import check_accesses
 from tileworkbench.compiler.passes.check_thread_effects import check_thread_effects
 from tileworkbench.compiler.passes.flatten_buffers import flatten_buffers
-from tileworkbench.compiler.passes.forward_copies import forward_copies
 from tileworkbench.compiler.passes.guard_accesses import guard_accesses
 from tileworkbench.compiler.passes.infer_layouts import InferLayouts
 from tileworkbench.compiler.passes.lower_tile_operators import LowerTileOperators
@@ -43,8 +42,6 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
         serialize_pipelines,
         # Layouts before lowering: an operator is lowered for the layouts its neighbours agreed on.
         InferLayouts(target),
-        # With layouts it is known which copies change nothing; lowered, they are copies no more.
-        forward_copies,
         LowerTileOperators(target),
         # Guards after lowering, so that copies get them too; before vectorising, which needs to
         # know the predicates.
