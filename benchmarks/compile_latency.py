@@ -10,9 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
+import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -37,6 +40,8 @@ LIMITS: dict[str, tuple[str, float | None]] = {
     "import tileworkbench": ("ms", 150),
     "import tileworkbench and its language, @tw.jit": ("ms", None),
     "%load_ext tileworkbench": ("ms", 300),
+    "%%tile cell, first in the process": ("ms", None),
+    "%%tile cell, run again": ("ms", None),
     "compile, cold": ("ms", 150),
     "first call after it": ("ms", None),
     "compile, from the disk cache": ("ms", None),
@@ -70,12 +75,14 @@ def main() -> None:
 
 
 def measure_once() -> dict[str, float]:
-    """Every figure of ours from a set of fresh processes, with an empty cache at the start."""
-    with tempfile.TemporaryDirectory() as cache:
-        found: dict[str, float] = {}
-        for child in ("import", "import-language", "extension", "cold", "disk", "card"):
-            found |= run_child(Path(__file__), ["--child", child], TILEWORKBENCH_CACHE_DIR=cache)
-        return found
+    """Every figure of ours from a set of fresh processes, each group with an empty cache."""
+    found: dict[str, float] = {}
+    for group in (("import",), ("extension",), ("cold", "disk"), ("card",)):
+        with tempfile.TemporaryDirectory() as cache:
+            for child in group:
+                arguments = ["--child", child]
+                found |= run_child(Path(__file__), arguments, TILEWORKBENCH_CACHE_DIR=cache)
+    return found
 
 
 def timed(action: Callable[[], Any]) -> tuple[float, Any]:
@@ -85,43 +92,66 @@ def timed(action: Callable[[], Any]) -> tuple[float, Any]:
     return 1e3 * (time.perf_counter() - start), result
 
 
-def child_script(code: str) -> dict[str, float]:
-    """The JSON printed by code in a process that has imported nothing of ours yet."""
-    import subprocess
+# Run as they stand, in processes that have imported nothing of ours yet.
+_IMPORT = """
+import time
+start = time.perf_counter()
+import tileworkbench as tw
+alone = time.perf_counter()
+import tileworkbench.language as T
+tw.jit
+print(1e3 * (alone - start), 1e3 * (time.perf_counter() - start))
+"""
+_EXTENSION = """
+import sys, time
+from ipykernel.zmqshell import ZMQInteractiveShell
+shell = ZMQInteractiveShell.instance()
+times = [time.perf_counter()]
+shell.run_line_magic("load_ext", "tileworkbench")
+times.append(time.perf_counter())
+for _ in range(2):
+    shell.run_cell_magic("tile", sys.argv[1], sys.argv[2])
+    times.append(time.perf_counter())
+assert "matmul" in shell.user_ns
+print(*(1e3 * (b - a) for a, b in zip(times, times[1:])))
+"""
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+
+def run_clean(code: str, *arguments: str) -> list[float]:
+    """The numbers that `code` prints on its last line."""
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return [float(number) for number in done.stdout.splitlines()[-1].split()]
 
 
 def measure_import() -> dict[str, float]:
-    code = (
-        "import json, time; s = time.perf_counter(); import tileworkbench; "
-        "print(json.dumps({'import tileworkbench': 1e3 * (time.perf_counter() - s)}))"
-    )
-    return child_script(code)
-
-
-def measure_import_language() -> dict[str, float]:
-    name = "import tileworkbench and its language, @tw.jit"
-    code = (
-        "import json, time; s = time.perf_counter(); import tileworkbench as tw; "
-        "import tileworkbench.language as T; tw.jit; "
-        f"print(json.dumps({{{name!r}: 1e3 * (time.perf_counter() - s)}}))"
-    )
-    return child_script(code)
+    alone, language = run_clean(_IMPORT)
+    return {
+        "import tileworkbench": alone,
+        "import tileworkbench and its language, @tw.jit": language,
+    }
 
 
 def measure_extension() -> dict[str, float]:
-    """`%load_ext` in a shell as a kernel has it: IPython and ipywidgets' comm are there already."""
-    name = "%load_ext tileworkbench"
-    code = (
-        "import json, time; from ipykernel.zmqshell import ZMQInteractiveShell; "
-        "shell = ZMQInteractiveShell.instance(); s = time.perf_counter(); "
-        "shell.run_line_magic('load_ext', 'tileworkbench'); "
-        f"print(json.dumps({{{name!r}: 1e3 * (time.perf_counter() - s)}}))"
-    )
-    return child_script(code)
+    """`%load_ext` and a cell with the matmul, in the shell that a notebook's kernel has."""
+    flags = " ".join(f"-D {name}={SIZE}" for name in "MNK")
+    load, first, again = run_clean(_EXTENSION, f"matmul -q {flags}", cell_source())
+    return {
+        "%load_ext tileworkbench": load,
+        "%%tile cell, first in the process": first,
+        "%%tile cell, run again": again,
+    }
+
+
+def cell_source() -> str:
+    """The matmul of `common.make_matmul` for float32, as a cell has it."""
+    lines = (FOLDER / "common.py").read_text().splitlines()
+    start = next(at for at, line in enumerate(lines) if line.strip().startswith("@tw.jit"))
+    end = next(at for at, line in enumerate(lines) if line.strip() == "return C") + 1
+    text = textwrap.dedent("\n".join(lines[start:end])) + "\n"
+    return re.sub(r"\b(dtype|accumulator|output)\b", "T.float32", text)
 
 
 def measure_cold() -> dict[str, float]:
@@ -228,7 +258,6 @@ def report(values: dict[str, list[float]]) -> str:
 
 CHILDREN: dict[str, Callable[[], dict[str, float]]] = {
     "import": measure_import,
-    "import-language": measure_import_language,
     "extension": measure_extension,
     "cold": measure_cold,
     "disk": measure_disk,

@@ -234,21 +234,20 @@ def _run_rounds(
     plans: Mapping[str, _Plan], rounds: int, timer: Timer
 ) -> tuple[dict[str, list[float]], bool]:
     """The times of the complete rounds by name, and whether Ctrl-C came before the last."""
-    times: dict[str, list[float]] = {name: [] for name in plans}
+    done: list[dict[str, float]] = []
     order = list(plans.items())
+    interrupted = False
     try:
         with _without_collection():
             for _ in range(rounds):
-                found = [(name, plan.sample(timer)) for name, plan in order]
-                for name, value in found:
-                    times[name].append(value)
+                # One append, so that no interrupt leaves a round half recorded.
+                done.append({name: plan.sample(timer) for name, plan in order})
                 order.reverse()
     except KeyboardInterrupt:
-        complete = min(map(len, times.values()))
-        if not complete:
+        if not done:
             raise
-        return {name: values[:complete] for name, values in times.items()}, True
-    return times, False
+        interrupted = True
+    return {name: [found[name] for found in done] for name in plans}, interrupted
 
 
 @contextmanager

@@ -1,0 +1,91 @@
+"""The benchmark scripts' tables and kernels; nothing is timed."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """The scripts' folder on the path; their results go to the returned one."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    importlib.import_module("common")
+    monkeypatch.setattr("common.RESULTS", tmp_path)
+    yield tmp_path
+    for name in ("common", "cpu_gemm", "compile_latency"):
+        sys.modules.pop(name, None)
+
+
+def load(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def test_table(scripts: Path) -> None:
+    common = load("common")
+    table = common.markdown_table(("what", "ms"), [("a", "1"), ("b", "2")])
+    assert table == "| what | ms |\n|---|---:|\n| a | 1 |\n| b | 2 |"
+
+
+def test_results_are_named_after_the_machine(scripts: Path) -> None:
+    common = load("common")
+    facts = common.environment(("numpy", "no-such-package")) | {"machine": "Some (R) CPU, 2 cores"}
+    path = common.write_results("x", facts, [1], "table")
+    assert path == scripts / "x-some-r-cpu-2-cores.md"
+    assert json.loads(path.with_suffix(".json").read_text())["results"] == [1]
+    assert "no-such-package not installed" in path.read_text()
+    assert path.read_text().endswith("\ntable\n")
+
+
+def test_gemm_row_takes_medians_over_processes(scripts: Path) -> None:
+    pytest.importorskip("torch")
+    cpu_gemm = load("cpu_gemm")
+    case = {"dtype": "float32", "shape": [100, 100, 100], "threads": 2, "error": 1e-6}
+    cases = tuple(
+        {**case, "tileworkbench": [ours] * 4, "torch": [torch] * 4}
+        for ours, torch in ((1.0, 2.0), (2.0, 2.0), (4.0, 2.0))
+    )
+    peer = {(2, 100, 100, 100): {"times": [10.0, 20.0, 40.0]}}
+    assert list(cpu_gemm.table_row(cases, peer)) == [
+        "float32 100 x 100 x 100, 2",
+        *("1", "0 to 2", "1", "1 to 1"),
+        *("1.00", "0.50 to 2.00", "0.1", "1e-06"),
+    ]
+
+
+def test_gemm_report_says_where_tilelang_is_missing(
+    scripts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    cpu_gemm = load("cpu_gemm")
+    monkeypatch.delenv("TILEWORKBENCH_TILELANG_PYTHON", raising=False)
+    text = cpu_gemm.report([{"gemm": [], "overhead": {"call": [0.005]}}], cpu_gemm.run_tilelang())
+    assert (
+        "TileLang: not installed (TILEWORKBENCH_TILELANG_PYTHON names no interpreter that has it)."
+    ) in text
+    assert "| call | 5.00 |" in text
+    monkeypatch.setenv("TILEWORKBENCH_TILELANG_PYTHON", "/no/such/python")
+    assert "No such file or directory" in cpu_gemm.run_tilelang()["missing"]
+
+
+def test_latency_report_has_limits(scripts: Path) -> None:
+    found = load("compile_latency").report({"compile, cold": [80.0, 100.0, 90.0]})
+    assert found.splitlines()[2] == "| compile, cold | 90 ms | 80 to 100 | 150 ms |"
+
+
+def test_the_cell_is_the_benchmarks_kernel(scripts: Path) -> None:
+    source = load("compile_latency").cell_source()
+    (function,) = ast.parse(source).body
+    assert isinstance(function, ast.FunctionDef)
+    assert function.name == "matmul"
+    assert source.count("T.float32") == 6
+    assert source.endswith("return C\n")
