@@ -68,14 +68,13 @@ def simulate_stage(kernel: Kernel, args: Sequence[Any], stage: str) -> SimResult
 
 
 def _simulate(origin: Program, program: Program, args: Sequence[Any]) -> SimResult:
-    from tileworkbench.compiler.sim.arguments import solve_symbols
     from tileworkbench.compiler.sim.simulate import simulate
 
     passed = [param for param in origin.params if not param.output]
     if len(args) != len(passed):
         raise ArgumentError(f"'{origin.name}' takes {len(passed)} arguments, got {len(args)}")
     named = {param.name: value for param, value in zip(passed, args, strict=True)}
-    return simulate(program, named, solve_symbols(origin, named, {}))
+    return simulate(program, named, signature=origin)
 
 
 def validate_passes(kernel: Kernel, args: Sequence[Any]) -> Validation:

@@ -25,6 +25,12 @@ FLOATS = ("float32", "float16", "bfloat16", "float64")
 # No unsigned tile or output: a negative float has no value there.
 INTEGERS = ("int32", "int8", "int64")
 UNSIGNED = ("uint8", "uint32")
+PRODUCTS = (
+    ("float32", "float32"),
+    ("float16", "float32"),
+    ("int8", "int32"),
+    ("float64", "float64"),
+)
 LIMIT = 8
 
 
@@ -277,7 +283,7 @@ class _Writer:
     def product(self) -> st.Stmt:
         """`c += a @ b` of small matrices of ones and twos, and its corner into the tile."""
         target = self.choose(self.tiles)
-        operand, result = self.choose([("float32", "float32"), ("float16", "float32"), ("int8", "int32"), ("float64", "float64")])  # fmt: skip
+        operand, result = self.choose(PRODUCTS)
         depth, transposed = (
             self.integer(1, 9),
             (self.choose([False, True]), self.choose([False, True])),
