@@ -74,6 +74,13 @@ def test_leading_dimensions_are_sliced() -> None:
     assert layout_model(BufferLayout("v", layout))["lead"] == [0]
 
 
+def test_a_fragment_is_sliced_like_a_layout() -> None:
+    fragment = Fragment((2, 4, 4), lambda v, i, j: (v * 16 + i * 4 + j, v))
+    model = layout_model(BufferLayout("f", fragment), [1])
+    assert unpack(model["owners"][0], model)[3, 3] == 31
+    assert unpack(model["slot"], model)[0, 0] == 1
+
+
 def test_one_dimension_is_wrapped_and_its_end_marked_empty() -> None:
     model = layout_model(BufferLayout("x", Layout.row_major((40,))))
     assert (model["rows"], model["columns"], model["wrapped"]) == (2, 32, True)

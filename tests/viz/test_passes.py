@@ -60,6 +60,7 @@ def test_a_changed_row_carries_text_words_and_source_line(browser: PassBrowser) 
 def test_counts_of_a_difference(browser: PassBrowser) -> None:
     diff = browser.diff(2)
     assert (diff["added"], diff["removed"], diff["dropped"]) == (3, 1, 0)
+    assert not any(row["kind"] == "changed" for row in diff["rows"])  # unlike lines are no pair
 
 
 def test_a_pass_without_effect_shows_the_program_unchanged(browser: PassBrowser) -> None:
