@@ -6,18 +6,15 @@ import numpy as np
 import pytest
 
 from tileworkbench.bench import probes
-from tileworkbench.bench.probes import (
+from tileworkbench.bench.arithmetic import (
     ARITHMETIC,
-    ARRAY_GAP,
-    STREAMS,
-    ProbeRunner,
     arithmetic_probe,
-    chain_probe,
     products_at_once,
-    stream_probe,
     sums,
     write_factors,
 )
+from tileworkbench.bench.probes import ARRAY_GAP, ProbeRunner, chain_probe
+from tileworkbench.bench.streams import STREAMS, stream_probe
 from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.runtime.llvm import (

@@ -24,17 +24,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from tileworkbench.bench.probes import (
-    ARITHMETIC,
-    STEP_BYTES,
-    STREAMS,
-    ProbeRunner,
-    arithmetic_probe,
-    host_isa,
-    sample_clock,
-    stream_probe,
-    write_factors,
-)
+from tileworkbench.bench.arithmetic import ARITHMETIC, arithmetic_probe, write_factors
+from tileworkbench.bench.probes import STEP_BYTES, ProbeRunner, host_isa, sample_clock
+from tileworkbench.bench.streams import STREAMS, stream_probe
 from tileworkbench.compiler.runtime import host
 from tileworkbench.compiler.runtime.cache import default_cache
 from tileworkbench.compiler.runtime.host import CacheSizes
