@@ -27,8 +27,8 @@ def arithmetic_probe(kind: str, isa: Isa) -> Probe:
 
     ``float32`` and ``float64`` are fused where `isa` has FMA, else a product and a sum; ``int8``
     sums four products at once where it has VPDPBUSD; otherwise, and for ``uint8``, PMADDWD sums
-    two. A product and its sum count as two operations. With factors of one (`write_factors`) every 32-bit
-    (64-bit for ``float64``) sum grows by the products it takes at once per repetition.
+    two. A product and its sum count as two operations. With factors of one (`write_factors`) a
+    sum grows by the products it takes at once per repetition.
     """
     writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
     arithmetic = _Arithmetic(writer, kind, isa)
