@@ -184,6 +184,22 @@ def test_scans(name, dim, reverse):
     check_everywhere(kernel, {"A": a}, equals(B=expected, C=expected))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_scans_of_floats_round_at_every_step(dtype):
+    @T.prim_func
+    def kernel(A: T.Tensor((7, 40), dtype)):
+        B = T.empty((7, 40), dtype)
+        with T.Kernel(1, threads=128) as bx:
+            tile = T.alloc_fragment((7, 40), dtype)
+            T.copy(A, tile)
+            T.cumsum(tile, dim=1)
+            T.copy(tile, B)
+        return B
+
+    a = random_array((7, 40), dtype)
+    check_everywhere(kernel, {"A": a}, equals(B=np.add.accumulate(a, 1)))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_softmax(dtype):
     @T.prim_func

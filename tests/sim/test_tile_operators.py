@@ -306,6 +306,13 @@ def test_scans(kind: str, dim: int, reverse: bool) -> None:
     np.testing.assert_array_equal(found["A"], expected)
 
 
+def test_a_scan_rounds_at_every_step() -> None:
+    made = program("A: (5,) float16", block("T.scan_sum(A, A, dim=0, reverse=False)"))
+    a = np.array([2048, 1, 1, 2, 1], np.float16)
+    found = simulate(made, {"A": a}).arrays["A"]
+    assert found.tolist() == [2048, 2048, 2048, 2050, 2052]
+
+
 # Packed multiplication ----------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ What it defines beyond the text of the IR's classes:
   another one writes.
 - A reduction of integers is exact in the destination's dtype (it wraps); of 16-bit floats it is in
   float32, rounded once; of nothing but NaN, a maximum gives minus infinity. Contractions likewise,
-  see `tiles.matmul`.
+  see `tiles.matmul`. A scan combines each result with the next element in the destination's dtype.
 """
 
 from __future__ import annotations

@@ -239,13 +239,13 @@ def _reduce(stmt: tile.Reduce, expr: ExpressionTranslator) -> Callable[[Frame], 
 
 def _scan(stmt: tile.Scan, expr: ExpressionTranslator) -> Callable[[Frame], None]:
     src, dst, dtype = _region(stmt.src, expr), _region(stmt.dst, expr), stmt.dst.buffer.dtype
-    combine, working = combiner(stmt.kind, False), working_dtype(dtype)
+    combine, storage = combiner(stmt.kind, False), storage_dtype(dtype)
 
     def scan(frame: Frame) -> None:
-        values = convert_array(src.read(frame), src.dtype, dtype).astype(working)
+        """Each result is that before combined with the next element, rounded to the dtype."""
+        values = convert_array(src.read(frame), src.dtype, dtype)
         values = np.flip(values, stmt.dim) if stmt.reverse else values
-        total = combine.accumulate(values, axis=stmt.dim, dtype=working)
-        total = np.flip(total, stmt.dim) if stmt.reverse else total
-        dst.write(frame, total.astype(storage_dtype(dtype)))
+        total = combine.accumulate(values, axis=stmt.dim, dtype=storage)
+        dst.write(frame, np.flip(total, stmt.dim) if stmt.reverse else total)
 
     return scan
