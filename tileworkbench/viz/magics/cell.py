@@ -24,9 +24,11 @@ from tileworkbench.viz.magics.source import (
     check_mentioned,
     execute,
     read_cell,
+    remember_lines,
 )
 
-_RUN = "<--run>"
+# The names that tracebacks give to what is written on the magic's line.
+_RUN, _CHECK = "<--run>", "<--check>"
 
 
 def run_cell(shell: InteractiveShell, line: str, cell: str, options: CellOptions) -> Kernel | None:
@@ -54,7 +56,7 @@ class _Cell:
         check_mentioned(source, self._constants)
         decorate = functools.partial(jit, target=self._options.target)
         start = time.perf_counter()
-        with shown_from(self._shell, source.file):
+        with shown_from(self._shell, source.file, _RUN, _CHECK):
             execute(self._shell, source, self._constants, decorate)
             self._say(f"ran the cell in {_milliseconds(start)}")
             name = self._subject(source)
@@ -116,8 +118,8 @@ class _Cell:
 
     def _run_statement(self, statement: str) -> None:
         start = time.perf_counter()
-        with shown_from(self._shell, _RUN):
-            exec(self._shell.compile(statement, _RUN, "exec"), self._namespace)
+        remember_lines(_RUN, statement)
+        exec(self._shell.compile(statement, _RUN, "exec"), self._namespace)
         self._say(f"ran '{statement}' in {_milliseconds(start)}")
 
     def _postpone(self, name: str) -> None:
@@ -138,7 +140,7 @@ class _Cell:
                 kernel.bench(*inputs, rounds=options.bench or 0)
                 kernel.with_roofline(options.roofline)
         if options.save:
-            self._say(f"wrote {kernel.save(options.save)}")
+            self._save(kernel, options.save)
         if options.quiet:
             return None
         for view in options.show:
@@ -147,16 +149,26 @@ class _Cell:
         return kernel if "card" in options.show else None
 
     def _check(self, kernel: Kernel, text: str, inputs: list[Any]) -> None:
-        reference = self._evaluate(f"--check {text}", text)
-        if not callable(reference):
-            kind = type(reference).__name__
-            raise UsageError(f"'--check {text}': a function is needed, not a '{kind}'")
+        value = self._evaluate(f"--check {text}", text)
+        if not callable(value):
+            raise UsageError(f"'--check {text}': '{type(value).__name__}' is not callable")
+        # Called from a line of its own, where a traceback of what goes wrong in it may begin.
+        call = f"lambda *inputs: ({text})(*inputs)"
+        remember_lines(_CHECK, call)
+        reference = eval(compile(call, _CHECK, "eval"), self._namespace)
+        reference.__name__ = text
         options = self._options
         result = kernel.check(reference, *inputs, rtol=options.rtol, atol=options.atol)
         self._say(
             f"{kernel.name}: agrees with {text}, largest error {result.max_error:.2g} "
             f"of {result.tolerance:.2g}"
         )
+
+    def _save(self, kernel: Kernel, file: str) -> None:
+        try:
+            self._say(f"wrote {kernel.save(file)}")
+        except OSError as error:
+            raise UsageError(f"'--save {file}': {error.strerror}") from None
 
     def _evaluate(self, flag: str, text: str) -> Any:
         """The value of an expression of the magic's line."""

@@ -11,7 +11,7 @@ from IPython.core.completer import SimpleCompletion, context_matcher
 from IPython.core.interactiveshell import InteractiveShell
 
 from tileworkbench.viz.magics.errors import SYNTAX_ERRORS, show_syntax_error
-from tileworkbench.viz.magics.grammar import complete
+from tileworkbench.viz.magics.grammar import Names, complete
 from tileworkbench.viz.magics.magic import TileMagics
 
 _LOADED = "_tile_extension"
@@ -74,11 +74,14 @@ def _matcher(shell: InteractiveShell) -> Any:
         def kernels() -> Iterator[str]:
             from tileworkbench.viz.magics.commands import kernel_names
 
-            yield from dict.fromkeys(
-                [*re.findall(r"^def (\w+)", context.full_text, re.M), *kernel_names(shell.user_ns)]
-            )
+            in_cell = re.findall(r"^def (\w+)", context.full_text, re.M)
+            yield from dict.fromkeys([*in_cell, *kernel_names(shell.user_ns)])
 
-        replaced, found = complete(line, kernels)
+        def starting(text: str) -> list[str]:
+            completer: Any = shell.Completer
+            return list((completer.attr_matches if "." in text else completer.global_matches)(text))
+
+        replaced, found = complete(line, Names(kernels, starting))
         completions = [SimpleCompletion(text) for text in found]
         return {
             "completions": completions,

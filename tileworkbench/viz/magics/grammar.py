@@ -27,11 +27,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "help": ("", "this text"),
 }
 
-# After these a value of the user's follows: a name, a number, a file. IPython completes those.
-_TAKING = (
-    *("-D", "--define", "--run", "--check", "--rtol", "--atol", "--bench"),
-    *("-o", "--output", "--save"),
-)
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -257,31 +252,45 @@ def parse_command(line: str) -> tuple[str, list[str]]:
     return words[0], words[1:]
 
 
-def complete(text: str, kernels: Callable[[], Iterable[str]]) -> tuple[str, list[str]]:
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the user has: `kernels` by name, and `starting` any name or attribute of a prefix."""
+
+    kernels: Callable[[], Iterable[str]]
+    starting: Callable[[str], Iterable[str]]
+
+
+def complete(text: str, names: Names) -> tuple[str, list[str]]:
     """(the part of `text` that is replaced, what it may become).
 
-    `text` is a magic's line up to the cursor; `kernels` gives the names of the user's kernels.
+    `text` is a magic's line up to the cursor.
     """
     magic, *words = text.split(" ")
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if magic == "%tile":
-        return _complete_command(words, kernels)
+        return _complete_command(words, names)
     flag, equals, value = last.partition("=")
-    if equals and flag in ("--show", "--target"):
+    if equals and flag.startswith("--"):
         before, last = flag, value
     if before in ("-t", "--target"):
         return last, _starting(last, TARGETS)
     if before == "--show":
         last = last.rpartition(",")[2]
         return last, _starting(last, VIEWS)
-    names = kernels() if len(words) == 1 and not last.startswith("-") else ()
-    offered = [*names, *(() if before in _TAKING else flags())]
-    return last, _starting(last, offered)
+    if before in ("--check", "--run", "-D", "--define"):
+        return _complete_name(last, names)
+    if before in ("-o", "--output", "--save", "--rtol", "--atol", "--bench"):
+        return last, []
+    kernels = names.kernels() if len(words) == 1 and not last.startswith("-") else ()
+    return last, _starting(last, [*kernels, *flags()])
 
 
-def _complete_command(
-    words: list[str], kernels: Callable[[], Iterable[str]]
-) -> tuple[str, list[str]]:
+def _complete_name(word: str, names: Names) -> tuple[str, list[str]]:
+    found = re.search(r"[^\W\d][\w.]*$", word)
+    return (found.group(), list(names.starting(found.group()))) if found else (word, [])
+
+
+def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:
     command, last = words[0], words[-1]
     if len(words) == 1:
         return last, _starting(last, COMMANDS)
@@ -290,8 +299,10 @@ def _complete_command(
     if command not in ("show", "bench", "bisect"):
         return last, []
     if len(words) == 2:
-        return last, _starting(last, kernels())
-    return last, _starting(last, VIEWS[:-2]) if command == "show" and len(words) == 3 else []
+        return last, _starting(last, names.kernels())
+    if command != "show":
+        return _complete_name(last, names)
+    return last, _starting(last, VIEWS[:-2]) if len(words) == 3 else []
 
 
 def flags() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import linecache
 import re
 import symtable
 import sys
@@ -30,12 +31,20 @@ class CellSource:
 def read_cell(shell: InteractiveShell, line: str, cell: str) -> CellSource:
     """Parse a cell. Raises `SyntaxError` with the cell's own lines."""
     compiler: Any = shell.compile
-    text: str = shell.transform_cell(f"# %%tile {line}\n{cell}")  # type: ignore[no-untyped-call]
+    head = f"# %%tile {line}".rstrip()
+    text: str = shell.transform_cell(f"{head}\n{cell}")  # type: ignore[no-untyped-call]
     # The name depends on the body alone: an unchanged kernel is found in the caches whatever flags
     # it is given, and whatever number the cell has.
-    file = compiler.cache(text, 0, f"%%tile\n{cell}")
+    key = f"%%tile\n{cell}"
+    file = compiler.get_code_name(key, key, 0)
     compiler._filename_map[file] = _cell_number(shell)
+    remember_lines(file, text)
     return CellSource(text, file, compiler.ast_parse(text, file))
+
+
+def remember_lines(file: str, text: str) -> None:
+    """Let tracebacks find the lines of a text that is in no file."""
+    linecache.cache[file] = (len(text), None, [f"{each}\n" for each in text.split("\n")], file)
 
 
 def _cell_number(shell: InteractiveShell) -> int:

@@ -1,0 +1,91 @@
+"""Tab completes flags, values, views and kernels, through IPython's own completer."""
+
+from __future__ import annotations
+
+import pytest
+from IPython.core.completer import provisionalcompleter
+
+from tests.magics.notebook import SCALE, Notebook
+from tileworkbench.viz.magics.grammar import COMMANDS, TARGETS, VIEWS, flags
+
+
+def completed(notebook: Notebook, text: str, body: str = "") -> list[str]:
+    """What the line may read after a completion at the end of `text`."""
+    with provisionalcompleter():
+        found = list(notebook.shell.Completer.completions(text + body, len(text)))
+    return [text[: each.start] + each.text for each in found]
+
+
+def test_flags(notebook: Notebook) -> None:
+    assert completed(notebook, "%%tile --") == [
+        f"%%tile {flag}" for flag in flags() if flag.startswith("--")
+    ]
+    assert completed(notebook, "%%tile mm --ro") == ["%%tile mm --roofline"]
+    assert completed(notebook, "%%tile mm -D M=4 -") == [f"%%tile mm -D M=4 {f}" for f in flags()]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("%%tile -t cpu:a", ["%%tile -t cpu:avx512", "%%tile -t cpu:avx2"]),
+        ("%%tile --target sm_9", ["%%tile --target sm_90", "%%tile --target sm_90a"]),
+        ("%%tile --target=cpu:g", ["%%tile --target=cpu:generic"]),
+        ("%%tile --show pa", ["%%tile --show passes"]),
+        ("%%tile --show=card,l", ["%%tile --show=card,layouts"]),
+        ("%%tile --show card,passes,co", ["%%tile --show card,passes,code"]),
+        ("%tile ta", ["%tile targets"]),
+        ("%tile clear", ["%tile clear-cache"]),
+        ("%tile peaks --", ["%tile peaks --measure"]),
+        ("x = %tile be", ["x = %tile bench"]),
+    ],
+)
+def test_values_and_commands(notebook: Notebook, text: str, expected: list[str]) -> None:
+    assert completed(notebook, text) == expected
+
+
+def test_everything_that_may_follow(notebook: Notebook) -> None:
+    assert completed(notebook, "%tile ") == [f"%tile {command}" for command in COMMANDS]
+    assert completed(notebook, "%%tile -t ") == [f"%%tile -t {target}" for target in TARGETS]
+    assert completed(notebook, "%%tile --show ") == [f"%%tile --show {view}" for view in VIEWS]
+    assert completed(notebook, "%%tile ") == [f"%%tile {flag}" for flag in flags()]
+
+
+def test_kernels_of_the_session_and_of_the_cell(notebook: Notebook) -> None:
+    notebook.run(f"%%tile -q -o kept{SCALE}")
+    assert completed(notebook, "%tile show ") == ["%tile show scale", "%tile show kept"]
+    assert completed(notebook, "%tile bench k") == ["%tile bench kept"]
+    assert completed(notebook, "%tile show scale p") == ["%tile show scale passes"]
+    assert completed(notebook, "%%tile sc") == ["%%tile scale"]
+    assert completed(notebook, "%%tile new", "\ndef new_kernel(A): ...\n") == ["%%tile new_kernel"]
+
+
+def test_other_lines_of_a_cell(notebook: Notebook) -> None:
+    assert completed(notebook, "x = 1\n%tile pe") == ["x = 1\n%tile peaks"]
+    assert completed(notebook, "\n%%tile --chec") == ["\n%%tile --check"]
+    assert "%%tile mm\n--check" not in completed(notebook, "%%tile mm\n--che")
+    assert completed(notebook, "x = 1\n%%tile --chec") != ["x = 1\n%%tile --check"]
+    assert completed(notebook, "# %tile pe") != ["# %tile peaks"]
+
+
+def test_names_of_the_users_own_after_flags_that_take_them(notebook: Notebook) -> None:
+    notebook.run("import math; reference_of_mine = abs")
+    for before in ("%%tile --check ", "%%tile -D X=", "%%tile --run=", "%tile bench k "):
+        assert completed(notebook, f"{before}reference_o") == [f"{before}reference_of_mine"]
+    assert completed(notebook, "%%tile --check math.cb") == ["%%tile --check math.cbrt"]
+    assert completed(notebook, "%%tile -D X=3*math.ta") == [
+        "%%tile -D X=3*math.tan",
+        "%%tile -D X=3*math.tanh",
+        "%%tile -D X=3*math.tau",
+    ]
+
+
+def test_the_older_interface(notebook: Notebook) -> None:
+    """What ipykernel asks for when experimental completions are off."""
+    with pytest.warns(PendingDeprecationWarning):
+        text, matches = notebook.shell.complete("", "%%tile --roo", 12)
+    assert (text, matches) == ("--roo", ["--roofline"])
+
+
+def test_a_kernel_answers_while_the_line_is_not_finished(notebook: Notebook) -> None:
+    assert completed(notebook, "%%tile --run 'x = 1 --ch") != []
+    assert completed(notebook, "%til") == ["%tile"] or "%tile" in completed(notebook, "%til")
