@@ -35,10 +35,11 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
 def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
     """One worker runs a block: no threads, no pipelining, tiles in a scratch arena."""
     return (
-        # The checks come first: they speak of the program as it was written.
+        # What threads would repeat is checked in the program as it was written.
         check_thread_effects,
-        check_accesses,
+        # Dead branches go before indices are checked: what is never executed is never out of range.
         simplify_expressions,
+        check_accesses,
         serialize_pipelines,
         # Layouts before lowering: an operator is lowered for the layouts its neighbours agreed on.
         InferLayouts(target),
