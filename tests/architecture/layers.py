@@ -63,7 +63,7 @@ RULES: Mapping[str, Rule] = {
     # 3: the whole compiler wired together, and what users write kernels in
     "compiler.driver": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION), eager=("numpy",)),
     "language": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, "compiler.driver")),
-    "kernels": Rule(_BELOW_VIEWS),
+    "kernels": Rule(_BELOW_VIEWS, lazy=("torch",)),  # references of tests
     # 4: measuring, and records turned into what views show
     "bench": Rule((*_BELOW_VIEWS, "viz.model"), eager=("numpy",), lazy=("platformdirs", "torch")),
     "viz": Rule(),

@@ -1,0 +1,80 @@
+"""Matrix products and their epilogues; matrix times vector."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tileworkbench as tw
+from tests.kernels.checks import DTYPES, check_kernel, random
+from tests.tolerances import assert_contraction
+from tileworkbench.kernels import gemv, linear, matmul
+
+SMALL = {"block_M": 32, "block_N": 32, "block_K": 16}
+
+
+def numpy(tensor: torch.Tensor):
+    return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "float64", "int8", "uint8"])
+@pytest.mark.parametrize("trans_A", [False, True])
+@pytest.mark.parametrize("trans_B", [False, True])
+def test_matmul(dtype, trans_A, trans_B):
+    m, n, k = 37, 45, 21
+    a, b = random(m, k, dtype=dtype), random(k, n, dtype=dtype, seed=1)
+    given = (a.mT.contiguous() if trans_A else a, b.mT.contiguous() if trans_B else b)
+    options = {"trans_A": trans_A, "trans_B": trans_B}
+    kernel = tw.compile(matmul(m, n, k, dtype, **options, **SMALL))
+    c = kernel(*given)
+    assert_contraction(c.numpy(), numpy(a), numpy(b))
+    torch.testing.assert_close(matmul.reference(*given, **options), matmul.reference(a, b))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_matmul_in_the_simulator(dtype):
+    a, b = random(20, 35, dtype=dtype), random(35, 40, dtype=dtype, seed=1)
+    size = a.double().abs() @ b.double().abs()
+    check_kernel(
+        matmul(20, 40, 35, dtype, **SMALL), (a, b), matmul.reference(a, b), size, 24, simulated=True
+    )
+
+
+def test_matmul_with_the_default_tiles():
+    a, b = random(200, 150), random(150, 260, seed=1)
+    c = tw.compile(matmul(200, 260, 150))(a, b)
+    assert_contraction(c.numpy(), a.numpy(), b.numpy())
+
+
+def test_matmul_is_a_factory_for_jit():
+    compiled = tw.jit(matmul)
+    a, b = random(33, 20), random(20, 17, seed=1)
+    c = compiled(33, 17, 20)(a, b)
+    assert_contraction(c.numpy(), a.numpy(), b.numpy())
+    assert compiled(33, 17, 20) is compiled(33, 17, 20)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("activation", ["none", "relu", "silu", "gelu"])
+def test_linear(dtype, activation):
+    m, n, k = 37, 45, 30
+    x, w = random(m, k, dtype=dtype), random(n, k, dtype=dtype, seed=1)
+    bias = random(n, dtype=dtype)
+    size = x.double().abs() @ w.double().abs().mT + bias.double().abs()
+    check_kernel(
+        linear(m, n, k, dtype, activation, **SMALL),
+        (x, w, bias),
+        linear.reference(x, w, bias, activation=activation),
+        size,
+        24,
+        simulated=activation == "gelu" and dtype == "float16",
+    )
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "int8"])
+def test_gemv(dtype):
+    a, x = random(29, 150, dtype=dtype), random(150, dtype=dtype)
+    size = a.double().abs() @ x.double().abs()
+    check_kernel(
+        gemv(29, 150, dtype, block_K=64), (a, x), gemv.reference(a, x), size, 24, simulated=True
+    )
