@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileworkbench.compiler.analysis.evaluate import evaluate
-from tileworkbench.compiler.analysis.ranges import Interval, Ranges
+from tileworkbench.compiler.analysis.linear import Interval
+from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import binary, int_const
 from tileworkbench.compiler.ir.expr import Expr, Var
 from tileworkbench.compiler.ir.parser import parse

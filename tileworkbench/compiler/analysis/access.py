@@ -11,7 +11,7 @@ from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import walk
-from tileworkbench.compiler.ir.stmt import Let, Stmt, Store
+from tileworkbench.compiler.ir.stmt import Atomic, Let, Stmt, Store
 
 
 class Motion(StrEnum):
@@ -34,7 +34,7 @@ class Access:
 def accesses(root: Stmt) -> Iterator[Access]:
     """Every load and store below `root`; a load that occurs twice in the text is met twice."""
     for found in walk(root):
-        if isinstance(found, Store):
+        if isinstance(found, Store | Atomic):
             yield Access(found.buffer, found.indices, True)
         elif isinstance(found, Load):
             yield Access(found.buffer, found.indices, False)

@@ -226,6 +226,13 @@ class _Counter:
                 for index in indices:
                     self.expression(index, loops, operations=False)
                 self.element(buffer, indices, loops, True)
+            case st.Atomic(kind, buffer, indices, value):
+                self.expression(value, loops)
+                for index in indices:
+                    self.expression(index, loops, operations=False)
+                self.tally.flops.add(kind not in (st.AtomicKind.LOAD, st.AtomicKind.STORE), loops)
+                for write in (False, True):
+                    self.element(buffer, indices, loops, write)
             case st.Let(_, value):
                 self.expression(value, loops, operations=value.dtype.is_float or _reads(value))
 

@@ -10,7 +10,9 @@ from tileworkbench.compiler.ir.expr import Buffer
 def written(stmt: st.Stmt) -> tuple[Buffer, ...]:
     """The buffers that `stmt` itself stores to, not those of the statements inside it."""
     match stmt:
-        case st.Store(buffer):
+        case st.Atomic(st.AtomicKind.LOAD):
+            return ()
+        case st.Store(buffer) | st.Atomic(buffer=buffer):
             return (buffer,)
         case tile.Copy(dst=region) | tile.Fill(dst=region) | tile.Scan(dst=region):
             return (region.buffer,)

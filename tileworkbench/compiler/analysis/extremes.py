@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tileworkbench.compiler.analysis.access import depends_on
-from tileworkbench.compiler.analysis.ranges import Linear
+from tileworkbench.compiler.analysis.linear import Linear
 from tileworkbench.compiler.ir.build import add, cast, const, mul, sub
 from tileworkbench.compiler.ir.expr import Expr, Var
 from tileworkbench.compiler.ir.types import DType

@@ -9,9 +9,9 @@ case.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 
+from tileworkbench.compiler.analysis.linear import ANY, Interval, Linear, combine, sum_bounds
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
@@ -20,57 +20,6 @@ from tileworkbench.compiler.ir.expr import Binary, Const, Expr, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.types import DType
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """All integers from `low` to `high`, both included; None means no bound."""
-
-    low: int | None
-    high: int | None
-
-    def __add__(self, other: Interval) -> Interval:
-        return Interval(_both(self.low, other.low), _both(self.high, other.high))
-
-    def scale(self, factor: int) -> Interval:
-        """Every member times `factor`."""
-        ends = [None if end is None else end * factor for end in (self.low, self.high)]
-        return Interval(*(ends if factor >= 0 else reversed(ends))) if factor else Interval(0, 0)
-
-    def union(self, other: Interval) -> Interval:
-        """The smallest interval that holds both."""
-        low = None if self.low is None or other.low is None else min(self.low, other.low)
-        high = None if self.high is None or other.high is None else max(self.high, other.high)
-        return Interval(low, high)
-
-
-ANY = Interval(None, None)
-
-
-def _both(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """`constant + sum(coefficient * atom)`; atoms are expressions that are no sums."""
-
-    terms: tuple[tuple[Expr, int], ...]
-    constant: int
-
-    def coefficient(self, atom: Expr) -> int:
-        """How often `atom` is in the sum."""
-        return next((factor for found, factor in self.terms if found is atom), 0)
-
-
-def combine(parts: list[tuple[Linear, int]], constant: int = 0) -> Linear:
-    """The weighted sum of linear forms."""
-    terms: dict[Expr, int] = {}
-    for part, weight in parts:
-        constant += weight * part.constant
-        for atom, factor in part.terms:
-            terms[atom] = terms.get(atom, 0) + weight * factor
-    return Linear(tuple((atom, factor) for atom, factor in terms.items() if factor), constant)
 
 
 class Ranges:
@@ -130,9 +79,9 @@ class Ranges:
         if step is None:
             found, last = ANY, None
         elif step > 0:
-            found, last = Interval(low.low, _both(high.high, -1)), sub(stop, int_const(1))
+            found, last = Interval(low.low, sum_bounds(high.high, -1)), sub(stop, int_const(1))
         else:
-            found, last = Interval(_both(high.low, 1), low.high), None
+            found, last = Interval(sum_bounds(high.low, 1), low.high), None
         if var in self._variables:
             found = found.union(self._variables[var])
             last = last if self._maxima.get(var) is last else None

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import conjuncts, depends_on, has_loads
 from tileworkbench.compiler.analysis.extremes import to_expr
-from tileworkbench.compiler.analysis.ranges import Linear, Ranges, combine
+from tileworkbench.compiler.analysis.linear import Linear, combine
+from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import conjunction, const, const_int, int_const, unary
 from tileworkbench.compiler.ir.expr import Binary, Const, Expr, Load, Select, Var
 from tileworkbench.compiler.ir.rewrite import substitute, walk

@@ -23,7 +23,7 @@ from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.stmt import Stmt, Store
+from tileworkbench.compiler.ir.stmt import Atomic, Stmt, Store
 
 
 def check_accesses(program: Program) -> Program:
@@ -31,7 +31,7 @@ def check_accesses(program: Program) -> Program:
     ranges = Ranges(program)
     checked: set[Node] = set()
     for stmt in statements(program.body):
-        if isinstance(stmt, Store):
+        if isinstance(stmt, Store | Atomic):
             _check_element(stmt.buffer, stmt.indices, stmt, ranges, program)
         stack = [child for child in stmt.children() if not isinstance(child, Stmt)]
         while stack:

@@ -21,7 +21,7 @@ from tileworkbench.compiler.ir.expr import Buffer, Load, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
-from tileworkbench.compiler.ir.stmt import Let, Stmt, Store
+from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, Let, Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
 
 _SHARED_SCOPES = ("global", "shared")
@@ -41,6 +41,8 @@ def check_thread_effects(program: Program) -> Program:
             sources[stmt.var] = _sources(stmt.value, sources)
         elif isinstance(stmt, Store):
             _check(stmt, sources, program)
+        elif isinstance(stmt, Atomic):
+            _check_atomic(stmt, program)
         stack.extend(child for child in reversed(stmt.children()) if isinstance(child, Stmt))
     return program
 
@@ -59,6 +61,17 @@ def _check(stmt: Store, sources: dict[Var | Buffer, set[Buffer]], program: Progr
             )
     elif not buffer.shape or buffer.scope == "local":
         sources.setdefault(buffer, set()).update(found)
+
+
+def _check_atomic(stmt: Atomic, program: Program) -> None:
+    if stmt.kind not in (AtomicKind.LOAD, AtomicKind.STORE):
+        raise UnsupportedError(
+            f"every thread of the block executes this atomic update of '{stmt.buffer.name}', which "
+            "target 'cpu' cannot do",
+            program.span(stmt.site),
+            hint="put it in T.Parallel to execute it once per element, "
+            "or use target='sim:sm_80'",
+        )
 
 
 def _sources(value: Node, sources: dict[Var | Buffer, set[Buffer]]) -> set[Buffer]:

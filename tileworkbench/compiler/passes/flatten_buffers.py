@@ -19,12 +19,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.extremes import to_expr
-from tileworkbench.compiler.analysis.ranges import Linear, Ranges, combine
+from tileworkbench.compiler.analysis.linear import Linear, combine
+from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import add, cast, const, const_int, int_const, mul, sub
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp, Var
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
-from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Stmt, Store
+from tileworkbench.compiler.ir.stmt import Alloc, Atomic, For, LoopKind, Stmt, Store
 from tileworkbench.compiler.ir.types import INT32, INT64, DType
 from tileworkbench.compiler.ops.panels import const_shape, row_major_strides
 
@@ -68,7 +69,7 @@ class _Flattening:
         return found
 
     def change_stmt(self, stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Store) and stmt.buffer.scope != "local.var":
+        if isinstance(stmt, Store | Atomic) and stmt.buffer.scope != "local.var":
             buffer, indices = self.flat(stmt.buffer), (self.offset(stmt.buffer, stmt.indices),)
             if buffer is not stmt.buffer or indices != stmt.indices:
                 return replace(stmt, buffer=buffer, indices=indices)

@@ -30,7 +30,7 @@ from tileworkbench.compiler.ir.build import binary, conjunction, const, const_in
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, variables, walk, with_body
-from tileworkbench.compiler.ir.stmt import For, If, Let, Stmt, Store
+from tileworkbench.compiler.ir.stmt import Atomic, For, If, Let, Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
 
 _SPLIT_FROM = 16  # elements; a smaller nest is not worth a second copy
@@ -77,7 +77,7 @@ class _Guard:
         """The guards that the accesses in `body` lack, each once."""
         found: dict[Expr, None] = {}
         for current in walk(body):
-            if isinstance(current, Load | Store) and current.buffer.scope == "global":
+            if isinstance(current, Load | Store | Atomic) and current.buffer.scope == "global":
                 indices = tuple(self.rewriter(index) for index in current.indices)
                 found |= dict.fromkeys(self.missing(current.buffer, indices, current.predicate))
         return list(found)
@@ -116,12 +116,15 @@ class _Guard:
         return Load(found.buffer, found.indices, predicate, safe)
 
     def guard_store(self, stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Store) or stmt.buffer.scope != "global":
+        if not isinstance(stmt, Store | Atomic) or stmt.buffer.scope != "global":
             return stmt
         missing = self.missing(stmt.buffer, stmt.indices, stmt.predicate)
         if not missing:
             return stmt
-        return replace(stmt, predicate=conjunction([*conjuncts(stmt.predicate), *missing]))
+        predicate = conjunction([*conjuncts(stmt.predicate), *missing])
+        if isinstance(stmt, Atomic) and stmt.previous is not None and stmt.safe is None:
+            return replace(stmt, predicate=predicate, safe=self.safe.get(stmt.buffer.name))
+        return replace(stmt, predicate=predicate)
 
     def missing(
         self, buffer: Buffer, indices: tuple[Expr, ...], predicate: Expr | None
@@ -169,7 +172,7 @@ def _without(stmt: Stmt, known: set[Expr]) -> Stmt:
         return found
 
     def change_store(found: Stmt) -> Stmt:
-        if isinstance(found, Store) and found.predicate is not None:
+        if isinstance(found, Store | Atomic) and found.predicate is not None:
             return replace(found, predicate=strip(found.predicate))
         return found
 

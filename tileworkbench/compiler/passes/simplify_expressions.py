@@ -18,7 +18,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.extremes import to_expr
-from tileworkbench.compiler.analysis.ranges import Linear, Ranges
+from tileworkbench.compiler.analysis.linear import Linear
+from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.build import add, const, const_int
 from tileworkbench.compiler.ir.expr import (
