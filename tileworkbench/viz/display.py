@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.viz.model.bundle import Bundle, make_bundle, wants_widgets
 from tileworkbench.viz.model.card import card_html, layouts_html, tabs
 from tileworkbench.viz.model.layout import layout_html, layout_line
@@ -49,6 +49,7 @@ def show(view: KernelView, which: str = "card") -> ViewWidget:
 
     Raises:
         ArgumentError: no such view, pass or buffer, or the kernel has nothing to show there.
+        UnsupportedError: anywidget is not installed.
     """
     name, _, selected = which.partition(":")
     name = "passes" if name == "diff" else name
@@ -61,6 +62,9 @@ def show(view: KernelView, which: str = "card") -> ViewWidget:
         return _make(view, name, selected)
     except ValueError as error:
         raise ArgumentError(str(error)) from None
+    except ModuleNotFoundError as error:
+        message = f"the view '{name}' needs '{error.name}', which is not installed"
+        raise UnsupportedError(message, hint=f"pip install {error.name}") from None
 
 
 def _make(view: KernelView, name: str, selected: str) -> ViewWidget:

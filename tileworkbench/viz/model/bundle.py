@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 STATIC = "TILEWORKBENCH_STATIC"
@@ -13,12 +14,14 @@ Bundle = tuple[dict[str, Any], dict[str, Any]]
 
 
 def wants_widgets() -> bool:
-    """Whether outputs hold widgets: there is a kernel, and `TILEWORKBENCH_STATIC` is not set."""
+    """Whether outputs hold widgets: there is a kernel, `TILEWORKBENCH_STATIC` is not set, and
+    anywidget is installed.
+    """
     if os.environ.get(STATIC, "") not in ("", "0"):
         return False
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module is not None else None
-    return getattr(shell, "kernel", None) is not None
+    return getattr(shell, "kernel", None) is not None and find_spec("anywidget") is not None
 
 
 def make_bundle(text: str, html: str, model_id: str | None) -> Bundle:
