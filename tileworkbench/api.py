@@ -77,7 +77,7 @@ def compile(
     """
     if not isinstance(func, PrimFunc):
         raise TileTypeError(
-            f"tw.compile takes a T.prim_func, not a '{type(func).__name__}'",
+            f"tw.compile takes a T.prim_func, not '{type(func).__name__}'",
             hint="decorate a function with @T.prim_func, or use @tw.jit and its .compile()",
         )
     program = with_outputs(func.program, out_idx)
@@ -256,7 +256,7 @@ class Jit:
             elapsed = (time.perf_counter() - start) * 1e6
             if not isinstance(func, PrimFunc):
                 raise TileTypeError(
-                    f"'{self.fn.__name__}' returned a '{type(func).__name__}', not a T.prim_func",
+                    f"'{self.fn.__name__}' returned '{type(func).__name__}', not a T.prim_func",
                     hint="a function under @tw.jit is a kernel itself or returns a T.prim_func",
                 )
             program = with_outputs(func.program, self._out_idx)
@@ -304,6 +304,8 @@ def jit(
 def _decorate(
     func: Callable[..., Any], out_idx: OutIdx, target: str | None, allow_alias: bool
 ) -> Jit:
+    if not inspect.isfunction(func):
+        raise TileTypeError(f"tw.jit decorates a function, not '{type(func).__name__}'")
     return Jit(func, out_idx, target, allow_alias)
 
 
