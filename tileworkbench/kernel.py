@@ -220,15 +220,17 @@ class Kernel:
 
     # Tests
 
-    def simulate(self, *args: Any, stage: str = "lowered") -> SimResult:
+    def simulate(self, *args: Any, stage: str | None = None) -> SimResult:
         """Execute the program in the simulator instead of natively.
 
         `stage` is "tile" (the front end's program), "lowered" (after the last pass) or the name of
-        a pass. The result has `.outputs` and a `.report` of everything found wrong, with lines.
+        a pass; by default "tile" for a CPU kernel, whose lowering guards what a wrong kernel would
+        do. The result has `.outputs` and a `.report` of everything found wrong, with lines.
         """
         from tileworkbench.validation import simulate_stage
 
-        return simulate_stage(self, args, stage)
+        default = "tile" if self._compiled.target.kind == "cpu" else "lowered"
+        return simulate_stage(self, args, stage or default)
 
     def check(
         self,

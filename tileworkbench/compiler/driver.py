@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 from tileworkbench.compiler.analysis.cost import count_work
+from tileworkbench.compiler.analysis.effects import written
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.codegen.llvm import Module, generate
@@ -30,8 +31,7 @@ from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.stmt import Kernel, Store
-from tileworkbench.compiler.ir.tile import Copy, Fill, Reduce, Scan
+from tileworkbench.compiler.ir.stmt import Kernel
 from tileworkbench.compiler.ir.verify import verify
 from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
 from tileworkbench.compiler.record import CompileRecord, Snapshot, Timing
@@ -313,16 +313,7 @@ def _binder(program: Program, options: Options) -> ArgumentBinder:
 
 def _written(program: Program) -> set[Buffer]:
     """The global buffers that some statement stores to."""
-    found: set[Buffer] = set()
-    for stmt in statements(program.body):
-        match stmt:
-            case Store(buffer=buffer):
-                found.add(buffer)
-            case Copy(dst=region) | Fill(dst=region) | Scan(dst=region):
-                found.add(region.buffer)
-            case Reduce(dst=buffer):
-                found.add(buffer)
-    return found
+    return {buffer for stmt in statements(program.body) for buffer in written(stmt)}
 
 
 def _parameter(value: Buffer | Var, output: bool, written: set[Buffer]) -> ParameterSpec:

@@ -1,5 +1,8 @@
-"""Accesses of global memory that may be out of range get a predicate; a load reads the safe value
-where it does not hold.
+"""Accesses that may be out of range get a predicate; a load reads the safe value where it does not
+hold.
+
+For global memory that is what the language says. An index of a tile has to be in range, so a guard
+there only keeps a wrong kernel from writing over its neighbours; the simulator reports it.
 
 What is provably in range stays as it is. A nest whose guards all hold for most tiles is split:
 whole tiles run without guards, only those at the border check each element.
@@ -29,8 +32,15 @@ from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import binary, conjunction, const, const_int
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import Rewriter, statements, variables, walk, with_body
-from tileworkbench.compiler.ir.stmt import Atomic, For, If, Let, Stmt, Store
+from tileworkbench.compiler.ir.rewrite import (
+    Rewriter,
+    bound_by,
+    statements,
+    variables,
+    walk,
+    with_body,
+)
+from tileworkbench.compiler.ir.stmt import Atomic, For, If, Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
 
 _SPLIT_FROM = 16  # elements; a smaller nest is not worth a second copy
@@ -38,7 +48,7 @@ _SPLIT_NODES = 200  # nodes of the body; the second copy of a larger one costs t
 
 
 def guard_accesses(program: Program) -> Program:
-    """Add predicates to the accesses of global buffers that are not known to be in range."""
+    """Add predicates to the accesses that are not known to be in range."""
     return with_body(program, _Guard(program).visit(program.body))
 
 
@@ -77,7 +87,7 @@ class _Guard:
         """The guards that the accesses in `body` lack, each once."""
         found: dict[Expr, None] = {}
         for current in walk(body):
-            if isinstance(current, Load | Store | Atomic) and current.buffer.scope == "global":
+            if isinstance(current, Load | Store | Atomic) and current.indices:
                 indices = tuple(self.rewriter(index) for index in current.indices)
                 found |= dict.fromkeys(self.missing(current.buffer, indices, current.predicate))
         return list(found)
@@ -98,15 +108,13 @@ class _Guard:
                 boxes[inner.var] = inner.stop
         highest = cond.op == "lt"
         moved = at_extreme(self.ranges.linear(cond.a), boxes, highest, cond.a.dtype)
-        bound = {
-            found.var for found in statements(stmt.body) if isinstance(found, Let | For)
-        } - set(boxes)
+        bound = {var for found in statements(stmt.body) for var in bound_by(found)} - set(boxes)
         if moved is None or any(var in bound or var in boxes for var in variables(moved)):
             return None
         return binary(cond.op, moved, cond.b)
 
     def guard_load(self, found: object) -> object:
-        if not isinstance(found, Load) or found.buffer.scope != "global":
+        if not isinstance(found, Load) or not found.indices:
             return found
         missing = self.missing(found.buffer, found.indices, found.predicate)
         if not missing:
@@ -116,7 +124,7 @@ class _Guard:
         return Load(found.buffer, found.indices, predicate, safe)
 
     def guard_store(self, stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Store | Atomic) or stmt.buffer.scope != "global":
+        if not isinstance(stmt, Store | Atomic) or not stmt.indices:
             return stmt
         missing = self.missing(stmt.buffer, stmt.indices, stmt.predicate)
         if not missing:
