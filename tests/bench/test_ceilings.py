@@ -226,16 +226,23 @@ def test_runs_are_made_long_enough() -> None:
     assert runs.repeats[:4] == [1, 10, 100, 1000]
 
 
+def test_an_interrupted_short_run_is_not_taken_for_a_long_one() -> None:
+    runs = Runs(5 * MS, 1000, 6 * MS, 1000)
+    assert best_rate(runs, 3000, 1) == Rate(3.0, True)
+    assert runs.repeats[:6] == [1, 1, 1, 1, 10, 100]
+    assert runs.repeats[-1] * 1000 >= 4 * MS
+
+
 def test_runs_go_on_while_they_become_faster() -> None:
-    runs = Runs(*(MS * cost for cost in (10, 10, 10, 9, 10, 10, 8, 10)))
+    runs = Runs(*(MS * cost for cost in (*(10, 10, 10, 10), *(10, 10, 9, 10, 10, 8, 10))))
     assert best_rate(runs, 8 * MS, 1).value == 1.0
-    assert len(runs.repeats) == 7 + 5
+    assert len(runs.repeats) == 4 + 6 + 5
 
 
 def test_runs_without_all_cores_are_told_apart_and_end() -> None:
     runs = Runs(10 * MS, used=1.0)
     assert best_rate(runs, 10 * MS, 2) == Rate(1.0, False)
-    assert len(runs.repeats) == 1 + 20  # a fifth of a second
+    assert len(runs.repeats) == 4 + 20  # a fifth of a second
     assert best_rate(Runs(10 * MS, used=1.9), 10 * MS, 2).undisturbed
 
 

@@ -39,6 +39,7 @@ _SCHEMA = 1
 # the best before and `_ROUNDS` had all their cores, or for `_PATIENCE_NS`.
 _RUN_NS = 4_000_000
 _ROUNDS = 5
+_AGAIN = 3
 _GAIN = 0.99
 _PATIENCE_NS = 200_000_000
 # A run had all its cores if it used this part of their time.
@@ -242,12 +243,12 @@ def best_rate(run: Callable[[int], tuple[int, int]], work: float, threads: int) 
 
     `run(repeats)` returns the nanoseconds it took and those of processor time on all threads.
     """
-    repeats = 1
-    taken, _ = run(repeats)
-    while taken < _RUN_NS:
+    repeats, taken = 1, run(1)[0]
+    # A run that seems long is made again, for another program may have interrupted a short one.
+    while taken < _RUN_NS or (taken := min(run(repeats)[0] for _ in range(_AGAIN))) < _RUN_NS:
         # At most tenfold, since a short run tells little about a long one.
         repeats *= min(10, max(2, _RUN_NS // taken))
-        taken, _ = run(repeats)
+        taken = run(repeats)[0]
     fastest, spent = taken, 0
     without_gain = undisturbed = 0
     while min(without_gain, undisturbed) < _ROUNDS and spent < _PATIENCE_NS:
