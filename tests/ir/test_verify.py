@@ -33,6 +33,7 @@ I32, F32, BOOL = DType("int32"), DType("float32"), DType("bool")
 X, Y = Var("x", I32), Var("y", F32)
 ZERO, ONE = int_const(0), int_const(1)
 A = Buffer("A", F32, (int_const(8),), "global")
+L = Buffer("L", F32, (int_const(8),), "local")
 S = Buffer("S", F32, (int_const(8),), "shared")
 
 
@@ -64,6 +65,9 @@ REJECTED = [
     ("store dtype", st.Store(A, (ZERO,), X), "a 'int32' is stored in 'A' of 'float32' in 'A[0] = x'"),
     ("predicate", st.Store(A, (ZERO,), Y, X), "condition 'x' has dtype 'int32' in 'T.store(A[0], y, x)'"),
     ("condition", st.If(X, STORE), "condition 'x' has dtype 'int32' in 'if x:'"),
+    ("atomic dtype", st.Atomic(st.AtomicKind.ADD, A, (ZERO,), X), "a 'int32' beside an element of 'float32' in 'T.atomic_add(A[0], x)'"),
+    ("atomic scope", st.seq([st.Alloc(L), st.Atomic(st.AtomicKind.ADD, L, (ZERO,), Y)]), "'L' is in scope 'local' in 'T.atomic_add(L[0], y)'"),
+    ("atomic name twice", st.Atomic(st.AtomicKind.ADD, A, (ZERO,), Y, Var("x", F32)), "the name 'x' is used twice in 'x = T.atomic_add(A[0], y)'"),
     ("break", st.Break(), "'Break' outside a loop in 'break'"),
     ("operands", let(Binary("add", X, Y, I32)), "'add' of 'int32' and 'float32' in 'r = x + y'"),
     ("result", let(Binary("lt", X, X, I32)), "'lt' of 'int32' typed as 'int32' in 'r = x < x'"),

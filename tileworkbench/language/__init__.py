@@ -1,9 +1,9 @@
 """The language of kernels: ``import tileworkbench.language as T``.
 
 A kernel is an ordinary Python function whose body is traced. Its parts are here: what parameters
-are declared with and how launches are written (`functions`), memory (`memory`), operators on tiles
-(`tile`), loops (`loops`), scalar arithmetic (`math`), dtypes (`dtypes`), hints and checks
-(`hints`). Constructs that are not supported yet exist too and say so when they are used.
+are declared with and how launches are written (`functions`), memory (`memory`), atomic accesses
+(`atomics`), operators on tiles (`tile`), loops (`loops`), scalar arithmetic (`math`), dtypes
+(`dtypes`), hints and checks (`hints`). Constructs that are not supported yet exist too and say so when they are used.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from tileworkbench.compiler.frontend.errors import placed_outside
+from tileworkbench.language import atomics as _atomics
 from tileworkbench.language import dtypes as _dtypes
 from tileworkbench.language import functions as _functions
 from tileworkbench.language import hints as _hints
@@ -37,6 +38,10 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         *("Var", "const", "dynamic", "empty", "macro", "prim_func", "symbolic"),
     ),
     "memory": ("alloc_fragment", "alloc_local", "alloc_shared", "alloc_var"),
+    "atomics": (
+        *("atomic_add", "atomic_addx2", "atomic_addx4", "atomic_load", "atomic_max"),
+        *("atomic_min", "atomic_or", "atomic_store"),
+    ),
     "loops": (
         *(
             "Parallel",
@@ -174,6 +179,7 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
 _MODULES = {
     "functions": _functions,
     "memory": _memory,
+    "atomics": _atomics,
     "loops": _loops,
     "tile": _tile,
     "math": _math,

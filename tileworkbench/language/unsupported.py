@@ -80,16 +80,6 @@ _VECTORS = {
         for name in ("add", "sub", "mul", "fma", "max", "min", "abs")
     },
 }
-_ATOMICS = {
-    "atomic_add": "An atomic addition.",
-    "atomic_addx2": "An atomic addition of two neighbouring elements.",
-    "atomic_addx4": "An atomic addition of four neighbouring elements.",
-    "atomic_load": "An atomic load.",
-    "atomic_max": "An atomic maximum.",
-    "atomic_min": "An atomic minimum.",
-    "atomic_or": "An atomic bitwise or.",
-    "atomic_store": "An atomic store.",
-}
 _DEBUGGING = {
     "CUDASourceCodeKernel": "A launch of CUDA source.",
     "attr": "An attribute of the underlying IR.",
@@ -157,7 +147,6 @@ UNSUPPORTED: dict[str, str] = {
     **_LOOPS,
     **_ANNOTATIONS,
     **_VECTORS,
-    **_ATOMICS,
     **_DEBUGGING,
     **_THREADS,
 }

@@ -6,7 +6,7 @@ import re
 
 from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.rewrite import bound_by, walk
 from tileworkbench.compiler.ir.types import INT32, DType
 
 _SUFFIX = re.compile(r"_\d+$")
@@ -21,9 +21,7 @@ class Names:
         for found in walk(program.body):
             if isinstance(found, Var | Buffer):
                 self._used.add(found.name)
-            for var in getattr(found, "vars", ()) or (getattr(found, "var", None),):
-                if var is not None:
-                    self._used.add(var.name)
+            self._used.update(var.name for var in bound_by(found))
 
     def fresh(self, base: str) -> str:
         """An unused name that starts with `base`."""

@@ -123,6 +123,12 @@ class Expressions:
             return self._float_binary(op, left, right)
         return self._int_binary(op, left, right, const_int(b))
 
+    def combine(self, op: str, a: Value, b: Value) -> Value:
+        """`a op b` for two values of one dtype, "add", "min", "max" or "or"."""
+        if a.dtype.is_float:
+            return self._float_binary(op, a, b)
+        return self._int_binary(op, a, b, None)
+
     def _compare(self, op: str, a: Value, b: Value) -> Value:
         if a.dtype.is_float:
             text = f"fcmp {_FLOAT_COMPARE[op]}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tileworkbench.compiler.codegen.atomics import AtomicWriter
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
 from tileworkbench.compiler.codegen.expressions import ZEROS, Expressions
 from tileworkbench.compiler.codegen.isa import Isa
@@ -208,6 +209,8 @@ class _KernelWriter:
                 self.alloc(stmt)
             case st.Store():
                 self.store(stmt)
+            case st.Atomic():
+                self.atomic(stmt)
             case st.For(kind=st.LoopKind.VECTORIZED):
                 self.vector_loop(stmt)
             case st.For(kind=st.LoopKind.UNROLLED) if self.trip_count(stmt) is not None:
@@ -310,6 +313,31 @@ class _KernelWriter:
             write()
         self.out.jump(after)
         self.out.place(after)
+
+    def atomic(self, stmt: st.Atomic) -> None:
+        """One indivisible access. Blocks run at once, and one worker runs a block: memory that a
+        block has for itself needs no more than a load and a store.
+        """
+        index = stmt.indices[0]
+        value = self.exprs.evaluate(stmt.value)
+        predicate = None if stmt.predicate is None else self.exprs.evaluate(stmt.predicate)
+        safe = None if stmt.safe is None else self.exprs.evaluate(stmt.safe)
+        writer = AtomicWriter(self.exprs, stmt.kind, shared=stmt.buffer.scope == "global")
+        before, found = self.out.block, ["", ""]
+
+        def access() -> None:
+            found[0] = writer.write(self.exprs.pointer(stmt.buffer, index), value).text
+            found[1] = self.out.block
+
+        self.guarded(predicate, access)
+        if stmt.previous is None:
+            return
+        text = found[0]
+        if predicate is not None:
+            other = value.type.constant(0) if safe is None else safe.text
+            chosen = f"[ {text}, %{found[1]} ], [ {other}, %{before} ]"
+            text = self.out.let(f"phi {value.type} {chosen}")
+        self.out.bind(stmt.previous, Value(text, value.dtype))
 
     def masked_store(self, address: str, value: Value, mask: Value, dtype: DType) -> None:
         kind, lanes = memory_type(dtype, value.lanes), VectorType("i1", value.lanes)

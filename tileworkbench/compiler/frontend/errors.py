@@ -99,8 +99,8 @@ def caller_span() -> Span | None:
 
 
 def placed_outside(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: errors of `function` outside a trace, which places them itself, get the caller's
-    place.
+    """Decorator: errors of `function` outside a trace, which places them itself, become ours and
+    get the caller's place.
     """
 
     @wraps(function)
@@ -111,6 +111,10 @@ def placed_outside(function: Callable[P, R]) -> Callable[P, R]:
             if error.span is None and active_builder() is None:
                 error.span = caller_span()
             raise
+        except tuple(_KINDS) as error:
+            if type(error) not in _KINDS or active_builder() is not None:
+                raise
+            raise _KINDS[type(error)](str(error), caller_span()) from None
 
     return call
 

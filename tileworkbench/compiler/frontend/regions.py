@@ -92,34 +92,34 @@ def show_shape(extents: tuple[Expr, ...]) -> str:
     return f"({inner},)" if len(extents) == 1 else f"({inner})"
 
 
-def copy_regions(src: Operand, dst: Operand) -> tuple[Region, Region]:
-    """The two boxes that a copy moves elements between, dimension by dimension.
+def copy_regions(src: Operand, dst: Operand, construct: str = "T.copy") -> tuple[Region, Region]:
+    """The two boxes that a copy, or another element-wise operator, moves elements between.
 
     Raises `ShapeError` when they do not fit.
     """
     if src.is_whole and dst.is_whole and src.extents != dst.extents:
         raise ShapeError(
-            f"T.copy needs tensors of one shape: '{src.buffer.name}' is "
+            f"{construct} needs tensors of one shape: '{src.buffer.name}' is "
             f"{show_shape(src.buffer.shape)} "
             f"and '{dst.buffer.name}' is {show_shape(dst.buffer.shape)}",
             hint="take a slice of the larger one, or give its first element, as in A[i, j]",
         )
-    source = src.extents if src.extents is not None else _aligned(dst.extents or (), src)
-    target = dst.extents if dst.extents is not None else _aligned(src.extents or (), dst)
+    source = src.extents if src.extents is not None else _aligned(dst.extents or (), src, construct)
+    target = dst.extents if dst.extents is not None else _aligned(src.extents or (), dst, construct)
     if len(_wide(source)) != len(_wide(target)):
         raise ShapeError(
-            f"T.copy cannot match the extents {show_shape(source)} of '{src.buffer.name}' with "
-            f"{show_shape(target)} "
-            f"of '{dst.buffer.name}'",
-            hint="both need the same number of extents that are not 1; T.copy does not broadcast",
+            f"{construct} cannot match the extents {show_shape(source)} of '{src.buffer.name}' "
+            f"with {show_shape(target)} of '{dst.buffer.name}'",
+            hint="both need the same number of extents that are not 1; "
+            f"{construct} does not broadcast",
         )
     if _LEVEL[src.buffer.scope] >= _LEVEL[dst.buffer.scope]:
         return src.region(source), dst.region(_matched(source, target))
-    _check_covers(src, dst, source, target)
+    _check_covers(src, dst, source, target, construct)
     return src.region(_matched(target, source)), dst.region(target)
 
 
-def _aligned(extents: tuple[Expr, ...], operand: Operand) -> tuple[Expr, ...]:
+def _aligned(extents: tuple[Expr, ...], operand: Operand, construct: str) -> tuple[Expr, ...]:
     """`extents` for an element of another rank: missing leading ones are 1, superfluous ones must
     be.
     """
@@ -127,7 +127,7 @@ def _aligned(extents: tuple[Expr, ...], operand: Operand) -> tuple[Expr, ...]:
     superfluous = extents[: max(0, len(extents) - rank)]
     if any(extent is not _ONE for extent in superfluous):
         raise ShapeError(
-            f"T.copy cannot place the extents {show_shape(extents)} at an element of "
+            f"{construct} cannot place the extents {show_shape(extents)} at an element of "
             f"'{operand.buffer.name}', "
             f"which has {rank} dimension{'s' if rank != 1 else ''}"
         )
@@ -145,15 +145,18 @@ def _matched(base: tuple[Expr, ...], other: tuple[Expr, ...]) -> tuple[Expr, ...
 
 
 def _check_covers(
-    src: Operand, dst: Operand, source: tuple[Expr, ...], target: tuple[Expr, ...]
+    src: Operand,
+    dst: Operand,
+    source: tuple[Expr, ...],
+    target: tuple[Expr, ...],
+    construct: str,
 ) -> None:
     for have, want in zip(_wide(source), _wide(target), strict=True):
         more, room = build.const_int(have), build.const_int(want)
         if more is not None and room is not None and room < more:
             raise ShapeError(
-                f"T.copy would drop elements: {show_shape(source)} of '{src.buffer.name}' do not "
-                f"fit into "
-                f"{show_shape(target)} of '{dst.buffer.name}'",
+                f"{construct} would drop elements: {show_shape(source)} of '{src.buffer.name}' do "
+                f"not fit into {show_shape(target)} of '{dst.buffer.name}'",
                 hint="take a smaller slice of the source",
             )
 

@@ -26,9 +26,8 @@ from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.values import Value
 from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.program import Param, Program
-from tileworkbench.compiler.ir.rewrite import variables, walk
-from tileworkbench.compiler.ir.stmt import For, Kernel, Let, Stmt
-from tileworkbench.compiler.ir.tile import Parallel, Pipelined
+from tileworkbench.compiler.ir.rewrite import bound_by, variables, walk
+from tileworkbench.compiler.ir.stmt import Kernel, Stmt
 
 
 def annotation_of(fn: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> Any:
@@ -172,10 +171,7 @@ def _check_bound(body: Stmt, known: set[Var], where: Span) -> None:
     """Raise `TileValueError` for a symbol that nothing gives a value."""
     bound = set(known)
     for node in walk(body):
-        if isinstance(node, Let | For | Pipelined):
-            bound.add(node.var)
-        elif isinstance(node, Kernel | Parallel):
-            bound.update(node.vars)
+        bound.update(bound_by(node))
     for var in variables(body):
         if var not in bound:
             raise TileValueError(

@@ -355,6 +355,8 @@ class _Parser:
         kind = self.called(value)
         if kind in _ALLOC or kind == "alloc_var":
             return self.alloc(target.id, kind, value)  # type: ignore[arg-type]
+        if kind.startswith("atomic_"):
+            return self.atomic(kind, value, target.id)  # type: ignore[arg-type]
         bound = self.expr(value)
         var = Var(target.id, bound.dtype)
         self.names[target.id] = var
@@ -443,6 +445,8 @@ class _Parser:
         }.get(name)
         if make is not None:
             return make(call)
+        if name.startswith("atomic_"):
+            return self.atomic(name, call)
         if name.startswith("reduce_"):
             return self.reduce(tile.ReduceKind(name.removeprefix("reduce_")), call)
         if name.startswith("scan_"):
@@ -480,6 +484,15 @@ class _Parser:
     def store(self, call: ast.Call) -> st.Stmt:
         buffer, indices = self.element(call.args[0])
         return st.Store(buffer, indices, self.expr(call.args[1]), self.expr(call.args[2]))
+
+    def atomic(self, name: str, call: ast.Call, bound: str = "") -> st.Stmt:
+        buffer, indices = self.element(call.args[0])
+        value, predicate, safe = (*map(self.expr, call.args[1:]), None, None)[:3]
+        kind = st.AtomicKind(name.removeprefix("atomic_"))
+        previous = Var(bound, buffer.dtype) if bound else None
+        if previous is not None:
+            self.names[bound] = previous
+        return st.Atomic(kind, buffer, indices, value, previous, predicate, safe)  # type: ignore[arg-type]
 
     def assume(self, call: ast.Call) -> st.Stmt:
         return st.Assume(self.expr(call.args[0]))

@@ -336,6 +336,8 @@ def _simple(stmt: st.Stmt) -> str:
         case st.Store(buffer, indices, value, ir.Expr() as predicate):
             element = _element(buffer, indices)
             return f"T.store({element}, {print_expr(value)}, {print_expr(predicate)})"
+        case st.Atomic():
+            return _atomic(stmt)
         case st.Break():
             return "break"
         case st.Continue():
@@ -345,6 +347,13 @@ def _simple(stmt: st.Stmt) -> str:
         case st.DeviceAssert(cond, message):
             return f"T.device_assert({print_expr(cond)}, {message!r})"
     return _tile_operator(stmt)
+
+
+def _atomic(stmt: st.Atomic) -> str:
+    operands = [value for value in (stmt.value, stmt.predicate, stmt.safe) if value is not None]
+    parts = [_element(stmt.buffer, stmt.indices), *map(print_expr, operands)]
+    bound = "" if stmt.previous is None else f"{stmt.previous.name} = "
+    return f"{bound}T.atomic_{stmt.kind}({', '.join(parts)})"
 
 
 def _alloc(stmt: st.Alloc) -> str:

@@ -110,6 +110,12 @@ def variables(root: Node) -> list[Var]:
     return list(found)
 
 
+def bound_by(node: Node) -> tuple[Var, ...]:
+    """The variables that `node` itself binds."""
+    single = (getattr(node, "var", None), getattr(node, "previous", None))
+    return (*getattr(node, "vars", ()), *(var for var in single if var is not None))
+
+
 def buffers_of(root: Node) -> list[Buffer]:
     """The buffers below `root`, each once, in the order met."""
     found: dict[Buffer, None] = {}

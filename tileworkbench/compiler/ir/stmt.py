@@ -22,6 +22,17 @@ class LoopKind(StrEnum):
     BLOCKS = "blocks"  # CPU stage: independent grid blocks, spread over worker threads
 
 
+class AtomicKind(StrEnum):
+    """What an atomic access does to its element."""
+
+    ADD = "add"
+    MAX = "max"
+    MIN = "min"
+    OR = "or"
+    STORE = "store"
+    LOAD = "load"
+
+
 class Stmt(Node):
     """Base of all statements."""
 
@@ -72,6 +83,26 @@ class Store(Stmt):
     indices: tuple[Expr, ...]
     value: Expr
     predicate: Expr | None = None
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Atomic(Stmt):
+    """`buffer[indices] = kind(buffer[indices], value)` as one step that no other thread or block
+    can interrupt, where `predicate` holds.
+
+    `previous` names what the element held before, for the rest of the enclosing sequence; `safe`
+    (zero when None) where the predicate does not hold. A load leaves the element as it is and its
+    value is not used. Outside a parallel loop every thread of the block executes it.
+    """
+
+    kind: AtomicKind
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+    previous: Var | None = None
+    predicate: Expr | None = None
+    safe: Expr | None = None
     site: int = field(default=0, compare=False)
 
 

@@ -23,6 +23,7 @@ _SCALAR = (
     st.Let,
     st.Alloc,
     st.Store,
+    st.Atomic,
     st.For,
     st.While,
     st.If,
@@ -123,6 +124,8 @@ class _Verifier:
         self.operands(stmt)
         self.special(stmt)
         self.nested(stmt)
+        if isinstance(stmt, st.Atomic) and stmt.previous is not None:
+            self.declare(stmt.previous, stmt)
 
     def vector_body(self, stmt: st.Stmt) -> None:
         if not isinstance(stmt, _VECTOR_BODY):
@@ -167,6 +170,8 @@ class _Verifier:
                         f"a '{value.dtype}' is stored in '{buffer.name}' of '{buffer.dtype}'", stmt
                     )
                 self.condition(predicate, stmt)
+            case st.Atomic():
+                self.atomic(stmt)
             case st.If(cond) | st.While(cond) | st.Assume(cond) | st.DeviceAssert(cond):
                 self.condition(cond, stmt)
             case st.Break() | st.Continue():
@@ -185,6 +190,15 @@ class _Verifier:
                 self.fail("a block loop", stmt)
             case tile.Reduce(src=src, dim=dim) if not 0 <= dim < len(src.shape):
                 self.fail(f"dimension {dim} of '{src.name}'", stmt)
+
+    def atomic(self, stmt: st.Atomic) -> None:
+        self.element(stmt.buffer, stmt.indices, stmt)
+        if stmt.buffer.scope not in ("global", "shared"):
+            self.fail(f"'{stmt.buffer.name}' is in scope '{stmt.buffer.scope}'", stmt)
+        for value in (stmt.value, stmt.previous, stmt.safe):
+            if value is not None and value.dtype != stmt.buffer.dtype:
+                self.fail(f"a '{value.dtype}' beside an element of '{stmt.buffer.dtype}'", stmt)
+        self.condition(stmt.predicate, stmt)
 
     def nested(self, stmt: st.Stmt) -> None:
         bodies = [child for child in stmt.children() if isinstance(child, st.Stmt)]

@@ -43,6 +43,8 @@ def check_thread_effects(program: Program) -> Program:
             _check(stmt, sources, program)
         elif isinstance(stmt, Atomic):
             _check_atomic(stmt, program)
+            if stmt.previous is not None:
+                sources[stmt.previous] = {stmt.buffer}
         stack.extend(child for child in reversed(stmt.children()) if isinstance(child, Stmt))
     return program
 
@@ -69,8 +71,7 @@ def _check_atomic(stmt: Atomic, program: Program) -> None:
             f"every thread of the block executes this atomic update of '{stmt.buffer.name}', which "
             "target 'cpu' cannot do",
             program.span(stmt.site),
-            hint="put it in T.Parallel to execute it once per element, "
-            "or use target='sim:sm_80'",
+            hint="put it in T.Parallel to execute it once per element, or use target='sim:sm_80'",
         )
 
 

@@ -52,7 +52,7 @@ class Frame:
 
     `values` and `storages` are indexed by the slots the translator gave variables and buffers.
     `mask` holds the active lanes of the grid `lanes` (`()` outside vectorised code), `broke` those
-    that left the innermost loop.
+    that left the innermost loop. `threads` are those of a block of the current launch.
     """
 
     values: list[Value]
@@ -70,6 +70,7 @@ class Frame:
     block: tuple[int, ...] = ()
     block_number: int = 0
     launch_base: int = 0
+    threads: int = 1
     while_iterations: int = 0
     random: np.random.Generator | None = field(default=None)
 

@@ -86,7 +86,7 @@ class Storage:
             return from_storage(np.asarray(fallback, self.data.dtype)[()], self.dtype)
         place = (*self.prefix, *inside) if self.prefix else inside
         if self.written is not None and frame.options.uninitialised:
-            self._check_written(frame, index, mask_without(reading, self.written[place]), lanes)
+            self.check_written(frame, index, mask_without(reading, self.written[place]), lanes)
         if frame.options.races:
             self._note_read(frame, place, reading, lanes)
         value = from_storage(self.data[place], self.dtype)
@@ -158,9 +158,10 @@ class Storage:
                 )
         return tuple(inside), valid
 
-    def _check_written(
+    def check_written(
         self, frame: Frame, index: Index, missing: Mask, lanes: tuple[int, ...]
     ) -> None:
+        """Record the lanes of `missing` as reads of elements that were never written."""
         if missing is not False:
             where, count = first_index(index, missing, lanes), count_lanes(missing, lanes)
             self.found(frame, FindingKind.UNINITIALISED, NEVER_WRITTEN, where, count)

@@ -13,7 +13,8 @@ from tileworkbench.compiler.diagnostics import ArgumentError, DeviceAssertError,
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import int_const
-from tileworkbench.compiler.sim import panels, tiles
+from tileworkbench.compiler.ir.program import Stage
+from tileworkbench.compiler.sim import atomics, panels, tiles
 from tileworkbench.compiler.sim.expressions import (
     Evaluate,
     ExpressionTranslator,
@@ -57,6 +58,8 @@ class StatementTranslator:
                 return self._store(stmt)
             case st.Alloc():
                 return self._alloc(stmt)
+            case st.Atomic():
+                return atomics.translate(stmt, self.expr)
             case st.If(cond, then, orelse):
                 return _branch(
                     self.expr(cond), self(then), None if orelse is None else self(orelse)
@@ -198,6 +201,7 @@ class StatementTranslator:
             self.expr.all(stmt.grid),
             self(stmt.body),
         )
+        threads = prod(stmt.threads)
 
         def kernel(frame: Frame) -> None:
             extents = tuple([extent(frame) for extent in grid])
@@ -206,6 +210,9 @@ class StatementTranslator:
                     f"the grid of '{frame.recorder.program.name}' is {extents}; "
                     "every extent must be at least 1"
                 )
+            # What threads repeat is refused or written out when the first stage is left.
+            tile_stage = frame.recorder.program.stage is Stage.TILE
+            frame.threads = threads if tile_stage else 1
             for number in _launch(frame, prod(extents)):
                 block, rest = [], number
                 for slot, extent in zip(slots, extents, strict=True):

@@ -1,0 +1,109 @@
+"""Atomic accesses: the lanes of a parallel loop come one after another, in row-major order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.expr import Const
+from tileworkbench.compiler.ir.stmt import AtomicKind
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.sim.arithmetic import binary_function
+from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.frame import Frame
+from tileworkbench.compiler.sim.memory import Storage
+from tileworkbench.compiler.sim.values import (
+    Mask,
+    Value,
+    from_storage,
+    mask_and,
+    mask_without,
+)
+
+Array = np.ndarray[Any, Any]
+# What numpy repeats for equal indices. Narrow floats round after each step: see `_steps`.
+_AT_ONCE: dict[AtomicKind, np.ufunc] = {
+    AtomicKind.ADD: np.add,
+    AtomicKind.MAX: np.fmax,
+    AtomicKind.MIN: np.fmin,
+    AtomicKind.OR: np.bitwise_or,
+}
+
+
+def translate(stmt: st.Atomic, expr: ExpressionTranslator) -> Callable[[Frame], None]:
+    """The closure of an atomic access.
+
+    Outside a parallel loop the threads of the block come one after another.
+    """
+    kind, dtype = stmt.kind, stmt.buffer.dtype
+    slot, indices, operand = (
+        expr.slots.buffer(stmt.buffer),
+        expr.all(stmt.indices),
+        expr(stmt.value),
+    )
+    predicate = None if stmt.predicate is None else expr(stmt.predicate)
+    fallback = expr(stmt.safe if stmt.safe is not None else Const(0, dtype))
+    target = None if stmt.previous is None else expr.slots.variable(stmt.previous)
+    repeats = kind not in (AtomicKind.LOAD, AtomicKind.STORE)
+
+    def atomic(frame: Frame) -> None:
+        storage, lanes = frame.storages[slot], frame.lanes
+        active = frame.mask if predicate is None else mask_and(frame.mask, predicate(frame))
+        index = tuple([position(frame) for position in indices])
+        index, valid = storage.bounds(frame, "atomic", index, active, lanes)
+        active = mask_and(active, valid)
+        before = np.full(
+            lanes, storage.safe if storage.guarded else fallback(frame), storage.data.dtype
+        )
+        if active is not False:
+            _check_written(frame, storage, index, active, kind)
+            chosen = np.broadcast_to(np.asarray(active), lanes)
+            place = tuple(np.broadcast_to(np.asarray(at), lanes)[chosen] for at in index)
+            values = np.broadcast_to(np.asarray(operand(frame), before.dtype), lanes)[chosen]
+            for _ in range(1 if lanes or not repeats else frame.threads):
+                if target is None and kind in _AT_ONCE and (dtype.is_int or dtype.bits >= 32):
+                    _AT_ONCE[kind].at(storage.data, place, values)
+                else:
+                    before[chosen] = _steps(storage.data, dtype, place, values, kind)
+        if target is not None:
+            frame.values[target] = from_storage(before if lanes else before[()], dtype)
+
+    return atomic
+
+
+def _check_written(
+    frame: Frame, storage: Storage, index: tuple[Value, ...], active: Mask, kind: AtomicKind
+) -> None:
+    if storage.written is None:
+        return
+    if kind is not AtomicKind.STORE and frame.options.uninitialised:
+        missing = mask_without(active, storage.written[index])
+        storage.check_written(frame, index, missing, frame.lanes)
+    chosen = np.broadcast_to(np.asarray(active), frame.lanes)
+    storage.written[tuple(np.broadcast_to(np.asarray(at), frame.lanes)[chosen] for at in index)] = (
+        True
+    )
+
+
+def _steps(
+    data: Array, dtype: DType, place: tuple[Array, ...], values: Array, kind: AtomicKind
+) -> Array:
+    """One access after another; what each element held before its own."""
+    combine = _combination(kind, dtype)
+    held = np.empty(values.shape, data.dtype)
+    for lane, at in enumerate(zip(*place, strict=True)):
+        held[lane] = data[at]
+        data[at] = combine(from_storage(data[at], dtype), from_storage(values[lane], dtype))
+    return held
+
+
+def _combination(kind: AtomicKind, dtype: DType) -> Callable[[Value, Value], Value]:
+    """What an element becomes, from what it holds and the operand."""
+    if kind is AtomicKind.STORE:
+        return lambda held, value: value
+    if kind is AtomicKind.LOAD:
+        return lambda held, value: held
+    return binary_function(str(kind), dtype)
