@@ -75,17 +75,17 @@ def run_child(
 ) -> Any:
     """The JSON that a script prints as its last line, run in a fresh process with `env` added.
 
-    Raises `RuntimeError` with the end of its errors when it fails.
+    What it says on its standard error is seen as it comes. Raises `RuntimeError` when it fails.
     """
     done = subprocess.run(
         [interpreter, str(script), *arguments],
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, **env},
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"{script.name} failed:\n{done.stderr[-2000:]}")
+        raise RuntimeError(f"{script.name} failed with status {done.returncode}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
