@@ -273,3 +273,133 @@ def test_indices_outside_are_masked():
     padded = np.pad(a, 8)
     sums = np.array([padded[7 + i] + padded[9 + i] for i in range(48)], np.float32)
     check_everywhere(kernel, {"A": a, "B": np.zeros_like(a)}, equals(B=sums[3:48]))
+
+
+def test_a_while_loop_in_a_parallel_one():
+    @T.prim_func
+    def kernel(A: T.Tensor((N,), "int32")):
+        Out = T.empty((N,), "int32")
+        with T.Kernel(T.ceildiv(N, 16), threads=128) as bx:
+            for i in T.Parallel(16):
+                n = T.alloc_var("int32", init=0)
+                steps = T.alloc_var("int32", init=0)
+                if bx * 16 + i < N:
+                    n = T.abs(A[bx * 16 + i]) + 1
+                    while n != 1:
+                        n = n // 2 if n % 2 == 0 else 3 * n + 1
+                        steps += 1
+                    Out[bx * 16 + i] = steps
+        return Out
+
+    expected = []
+    for value in VALUES.tolist():
+        n, steps = abs(value) + 1, 0
+        while n != 1:
+            n, steps = (n // 2 if n % 2 == 0 else 3 * n + 1), steps + 1
+        expected.append(steps)
+    check_everywhere(kernel, {"A": VALUES}, equals(Out=np.array(expected, np.int32)))
+
+
+def test_break_in_a_serial_loop_in_a_parallel_one():
+    @T.prim_func
+    def kernel(A: T.Tensor((20, 9), "int32")):
+        Out = T.empty((20,), "int32")
+        with T.Kernel(1, threads=128) as bx:
+            first = T.alloc_fragment((20,), "int32")
+            for i in T.Parallel(20):
+                first[i] = -1
+                for j in T.serial(9):
+                    if A[i, j] % 3 == 0:
+                        first[i] = j
+                        break
+            T.copy(first, Out)
+        return Out
+
+    a = random_array((20, 9), "int32")
+    found = [next((j for j in range(9) if row[j] % 3 == 0), -1) for row in a]
+    check_everywhere(kernel, {"A": a}, equals(Out=np.array(found, np.int32)))
+
+
+def test_an_array_of_each_iteration():
+    @T.prim_func
+    def kernel(A: T.Tensor((20, 8), "float32")):
+        Out = T.empty((20, 8), "float32")
+        with T.Kernel(1, threads=128) as bx:
+            for i in T.Parallel(20):
+                row = T.alloc_local((8,), "float32")
+                for j in T.serial(8):
+                    row[j] = A[i, j] * 2.0
+                for j in T.serial(8):
+                    Out[i, j] = row[7 - j]
+        return Out
+
+    a = random_array((20, 8), "float32")
+    check_everywhere(kernel, {"A": a}, equals(Out=(a * 2)[:, ::-1].copy()))
+
+
+def test_several_stores_under_nested_conditions():
+    @T.prim_func
+    def kernel(A: T.Tensor((33,), "float32")):
+        Out = T.empty((33,), "float32")
+        Kind = T.empty((33,), "int32")
+        with T.Kernel(1, threads=128) as bx:
+            for i in T.Parallel(33):
+                if A[i] > 0:
+                    doubled = A[i] * 2
+                    Out[i] = doubled
+                    if A[i] > 1:
+                        Kind[i] = 1
+                    else:
+                        Kind[i] = 2
+                else:
+                    Out[i] = -A[i]
+                    Kind[i] = 3
+        return Out, Kind
+
+    a = random_array((33,), "float32")
+    kind = np.where(a > 0, np.where(a > 1, 1, 2), 3).astype(np.int32)
+    check_everywhere(kernel, {"A": a}, equals(Out=np.where(a > 0, a * 2, -a), Kind=kind))
+
+
+def test_a_gather_by_indices_that_lie_anywhere():
+    @T.prim_func
+    def kernel(A: T.Tensor((33,), "float32"), Index: T.Tensor((33,), "int64")):
+        Out = T.empty((33,), "float32")
+        with T.Kernel(1, threads=128) as bx:
+            for i in T.Parallel(33):
+                Out[i] = A[Index[i]] + A[-1]
+        return Out
+
+    a, index = random_array((33,), "float32"), np.arange(33)[::-1].astype(np.int64)
+    index[3], index[5], index[7] = 99, -4, 2**40
+    inside = (index >= 0) & (index < 33)
+    expected = np.where(inside, a[np.where(inside, index, 0)], np.float32(0)) + a[-1]
+    check_everywhere(kernel, {"A": a, "Index": index}, equals(Out=expected))
+
+
+def test_a_parallel_loop_of_unknown_extent():
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(1, threads=128) as bx:
+            for i in T.Parallel(n):
+                B[i] = A[n - 1 - i]
+
+    for extent in (0, 1, 7, 16, 33):
+        a = random_array((extent,), "float32")
+        given = {"A": a, "B": np.zeros(extent, np.float32)}
+        check_everywhere(kernel, given, equals(B=a[::-1].copy()))
+
+
+def test_a_parallel_loop_of_three_dimensions():
+    @T.prim_func
+    def kernel(A: T.Tensor((3, 4, 5), "float32")):
+        Out = T.empty((5, 3, 4), "float32")
+        with T.Kernel(1, threads=128) as bx:
+            for i, j, k in T.Parallel(3, 4, 5):
+                Out[k, i, j] = A[i, j, k]
+        return Out
+
+    a = random_array((3, 4, 5), "float32")
+    check_everywhere(kernel, {"A": a}, equals(Out=a.transpose(2, 0, 1).copy()))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, random_array
+from tests.differential.harness import check_everywhere, equals, random_array
 from tests.tolerances import assert_contraction, assert_within, contraction_bound, epsilon
 
 DTYPES = {
@@ -211,3 +211,46 @@ def test_a_product_of_a_product():
         {"Q": q, "K": k, "V": v},
         lambda arrays: assert_within(arrays["Out"], reference, bound),
     )
+
+
+OTHER_DTYPES = [
+    ("uint8", "int32"),
+    ("int16", "int32"),
+    ("int64", "int64"),
+    ("int8", "int8"),
+    ("float16", "float64"),
+    ("int8", "float32"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "acc"), OTHER_DTYPES)
+def test_other_pairs_of_dtypes(dtype, acc):
+    m, n, k = 21, 18, 24
+    a, b, given = operands(m, n, k, dtype)
+    if dtype == "int8" and acc == "float32":
+        a, b = a.astype(np.float32), b.astype(np.float32)
+    kernel = matmul(m, n, k, dtype, acc, acc, tile=(16, 16, 8))
+    check_everywhere(kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b))
+
+
+def test_operands_in_fragments_and_parts_of_tiles():
+    @T.prim_func
+    def kernel(A: T.Tensor((24, 40), "float32"), B: T.Tensor((40, 24), "float32")):
+        C = T.empty((24, 24), "float32")
+        with T.Kernel(1, threads=128) as bx:
+            a = T.alloc_fragment((24, 40), "float32")
+            b = T.alloc_shared((40, 24), "float32")
+            c = T.alloc_shared((24, 24), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.fill(c, 1.0)
+            T.gemm(a, b, c)
+            T.gemm(a[0:8, 0:16], b[8:24, 0:24], c[8:16, :])
+            T.copy(c, C)
+        return C
+
+    a, b, _ = operands(24, 24, 40, "float32")
+    a, b = np.round(a * 4), np.round(b * 4)  # exact products
+    expected = a @ b + 1
+    expected[8:16] += a[0:8, 0:16] @ b[8:24]
+    check_everywhere(kernel, {"A": a, "B": b}, equals(C=expected))
