@@ -111,10 +111,12 @@ def placed_outside(function: Callable[P, R]) -> Callable[P, R]:
             if error.span is None and active_builder() is None:
                 error.span = caller_span()
             raise
-        except tuple(_KINDS) as error:
-            if type(error) not in _KINDS or active_builder() is not None:
+        except (TypeError, ValueError) as error:
+            raiser = _entries(error.__traceback__)[-1].tb_frame.f_code
+            if not is_ours(raiser) or active_builder() is not None:
                 raise
-            raise _KINDS[type(error)](str(error), caller_span()) from None
+            kind = TileTypeError if isinstance(error, TypeError) else TileValueError
+            raise kind(str(error), caller_span()) from None
 
     return call
 

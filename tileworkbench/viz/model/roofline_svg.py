@@ -145,11 +145,11 @@ def _grid(axes: _Axes, colours: Colours) -> list[str]:
 
 
 def _power(decade: int) -> str:
-    return (
-        f"{10.0**decade:g}"
-        if -3 <= decade <= 3
-        else f"{10 ** (decade % 3)}{'kMG'[decade // 3 - 1]}"
-    )
+    if decade < -3:
+        return f"1e{decade}"
+    if decade <= 3:
+        return f"{10.0**decade:g}"
+    return f"{10 ** (decade % 3)}{'kMG'[decade // 3 - 1]}"
 
 
 def _roofs(axes: _Axes, machine: Machine, points: Sequence[Point], colours: Colours) -> list[str]:
@@ -194,12 +194,12 @@ def _slope(axes: _Axes, machine: Machine, ceiling: Ceiling, colour: str) -> tupl
     style, title = _style(machine, ceiling), f"<title>{escape(_name(ceiling))}</title>"
     line = _line(x1, y1, x2, y2, colour, 1.6, style, title)
     angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
-    x, y = x1 + 0.06 * (x2 - x1) + 6, y1 + 0.06 * (y2 - y1)
+    x, y = x1 + 0.06 * (x2 - x1), y1 + 0.06 * (y2 - y1)
     # Labels of parallel slopes are compared by their distance from the diagonal.
     across = (y - x * math.tan(math.radians(angle))) * math.cos(math.radians(angle))
     if x2 - x1 < 60 or not axes.free(-1e4, across):
         return line, ""
-    turn = f' transform="rotate({angle:.1f} {x:.1f} {y:.1f}) translate(0 -4)"'
+    turn = f' transform="rotate({angle:.1f} {x:.1f} {y:.1f}) translate(6 -5)"'
     return line, _text(x, y, _name(ceiling), colour, "start", turn)
 
 
