@@ -187,8 +187,9 @@ class Kernel:
         planned = [s for s in self._compiled.record.snapshots if s.program.stage is Stage.PLANNED]
         if not planned:
             return ()
+        banked = self._compiled.target.kind != "cpu"
         return tuple(
-            BufferLayout(buffer.name, buffer.layout, _role(buffer), buffer.dtype.bytes)
+            BufferLayout(buffer.name, buffer.layout, _role(buffer), buffer.dtype.bytes, banked)
             for buffer in _allocated(planned[0].program)
             if buffer.layout is not None
         )
@@ -286,16 +287,17 @@ class Kernel:
             flops=stats.flops,
             bytes_=stats.bytes_,
             layouts=self._buffer_layouts,
+            portable_layouts=self.target != "cpu",  # where the host chooses the vectors' width
             check=self._check,
             bench=None if self._bench is None else self._bench.record,
         )
         if not roofline or self._bench is None:
             return made
         from tileworkbench.bench.ceilings import machine
-        from tileworkbench.bench.roofline import result_point
+        from tileworkbench.bench.roofline import result_points
 
         measured = machine()
-        return replace(made, machine=measured, points=(result_point(self._bench, measured),))
+        return replace(made, machine=measured, points=result_points(self._bench, measured))
 
     def show(self, view: str | None = None) -> Any:
         """The widget of one view: card, source, passes, layouts, code or roofline."""

@@ -8,7 +8,7 @@ TAGS = {
     *("b", "code", "details", "div", "img", "pre", "span", "summary", "table", "td", "th", "tr"),
 }
 ATTRIBUTES = {"style", "title"}
-IMAGE_ATTRIBUTES = {"alt", "height", "src", "width"}
+FURTHER = {"img": {"alt", "height", "src", "width"}, "details": {"open"}}
 PROPERTIES = {
     *("background", "background-color", "border", "border-collapse", "border-radius", "color"),
     *("cursor", "display", "font-family", "font-size", "font-weight", "line-height", "margin"),
@@ -30,8 +30,7 @@ class _Checker(HTMLParser):
         if tag != "img":
             self.open.append(tag)
         for name, value in attrs:
-            allowed = ATTRIBUTES | (IMAGE_ATTRIBUTES if tag == "img" else set())
-            if name not in allowed:
+            if name not in ATTRIBUTES | FURTHER.get(tag, set()):
                 self.problems.append(f"attribute {name} of <{tag}>")
             if name == "src" and not (value or "").startswith(ADDRESSES):
                 self.problems.append(f"address {value}")

@@ -142,6 +142,21 @@ def test_static_card_stays_small_whatever_the_kernel() -> None:
     assert "Passes" in page
 
 
+def test_the_static_card_names_layouts_made_for_one_machine() -> None:
+    view = replace(full_view(), portable_layouts=False)
+    page = card_html(view)
+    names = ", ".join(layout.name for layout in LAYOUTS)
+    assert f"{names}: made for the machine that runs the kernel, and shown there" in page
+    assert "data:image/png" not in page and "data:image/png" in layouts_html(view)
+    assert problems(page) == []
+
+
+def test_a_view_that_was_asked_for_is_open() -> None:
+    view = full_view()
+    assert "<details" in card_html(view) and "open=" not in card_html(view)
+    assert passes_html(view).count('open=""') == layouts_html(view).count('open=""') == 1
+
+
 def test_sections_appear_only_with_something_to_show() -> None:
     page = card_html(kernel_view(record=compile_record(source="", code="")))
     assert all(f"<b>{name}</b>" not in page for name in ("Source", "Layouts", "Code", "Roofline"))

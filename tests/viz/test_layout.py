@@ -56,6 +56,19 @@ def test_layout_model_holds_addresses() -> None:
     assert (model["addresses"], model["element_bytes"]) == (2048, 4)
 
 
+def test_memory_without_banks_is_coloured_by_address() -> None:
+    plain, panels = Layout.row_major((32, 128)), Layout.panels((32, 128), 1, 64)
+    for banked, place, alike in ((True, "bank", True), (False, "address", False)):
+        figures = [
+            layout_section([BufferLayout("b", layout, banked=banked)], 10**6)
+            for layout in (plain, panels)
+        ]
+        assert all(f"coloured by {place}" in figure for figure in figures)
+        pictures = [figure.split('src="')[1].split('"')[0] for figure in figures]
+        assert (pictures[0] == pictures[1]) == alike
+        assert layout_model(BufferLayout("b", plain, banked=banked))["banked"] == banked
+
+
 def test_replicas_are_sent_one_by_one_and_full_replication_once() -> None:
     model = layout_model(BufferLayout("r", REPLICATED))
     assert len(model["owners"]) == 2

@@ -200,8 +200,12 @@ def _static_sections(view: KernelView) -> list[str]:
     if record.source:
         sections.append(html.details("Source", source_block(record)))
     sections.append(passes_section(record))
-    if view.layouts:
+    if view.layouts and view.portable_layouts:
         sections.append(layout_section(view.layouts, _LAYOUT_LIMIT))
+    elif view.layouts:
+        names = ", ".join(layout.name for layout in view.layouts)
+        note = f"{names}: made for the machine that runs the kernel, and shown there"
+        sections.append(html.line("Layouts", note))
     if view.portable_code:
         lines = view.portable_code.splitlines()
         note = (
@@ -226,7 +230,7 @@ def source_block(record: CompileRecord) -> str:
     return html.code_block(lines)
 
 
-def passes_section(record: CompileRecord) -> str:
+def passes_section(record: CompileRecord, opened: bool = False) -> str:
     """The list of passes, without times."""
     rows = []
     for entry in PassBrowser(record).overview(live=False)["entries"][1:]:
@@ -235,17 +239,18 @@ def passes_section(record: CompileRecord) -> str:
         name = html.tag("code", "", html.text(entry["name"]))
         rows.append([badge, name, html.tag("span", html.FAINT, html.text(entry["doc"]))])
     changed, total = passes_changed(record)
-    return html.details("Passes", html.table(rows), note=f"{changed} of {total} changed something")
+    note = f"{changed} of {total} changed something"
+    return html.details("Passes", html.table(rows), note=note, opened=opened)
 
 
 def passes_html(view: KernelView) -> str:
     """The passes view for readers without a kernel."""
-    return _titled(view, passes_section(view.record))
+    return _titled(view, passes_section(view.record, opened=True))
 
 
 def layouts_html(view: KernelView) -> str:
     """The layouts view for readers without a kernel."""
-    return _titled(view, layout_section(view.layouts, _LAYOUT_LIMIT))
+    return _titled(view, layout_section(view.layouts, _LAYOUT_LIMIT, opened=True))
 
 
 def _titled(view: KernelView, *content: str) -> str:

@@ -46,13 +46,20 @@ def panel(*content: str) -> str:
     return tag("div", style, *content)
 
 
-def details(summary: str, *content: str, note: str = "") -> str:
-    """A section that opens on a click; `summary` and `note` are text."""
+def details(summary: str, *content: str, note: str = "", opened: bool = False) -> str:
+    """A section that opens on a click, or is open; `summary` and `note` are text."""
     head = tag("b", "", text(summary))
     if note:
         head += tag("span", f"{FAINT};margin-left:8px", text(note))
     body = tag("div", "margin:6px 0 4px 14px", *content)
-    return tag("details", "margin-top:6px", tag("summary", "cursor:pointer", head), body)
+    state = {"open": ""} if opened else {}
+    return tag("details", "margin-top:6px", tag("summary", "cursor:pointer", head), body, **state)
+
+
+def line(label: str, note: str) -> str:
+    """A line that looks like the head of a section; `label` and `note` are text."""
+    faint = tag("span", f"{FAINT};margin-left:8px", text(note))
+    return tag("div", "margin-top:6px", tag("b", "", text(label)), faint)
 
 
 def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:

@@ -106,6 +106,7 @@ def layout_model(buffer: BufferLayout, lead: Sequence[int] = ()) -> dict[str, An
         return model
     model |= {
         "kind": "layout",
+        "banked": buffer.banked,
         "addresses": prod(layout.output_shape),
         "element_bytes": buffer.element_bytes,
         "address": _pack(address_grid(layout, at)),
@@ -180,17 +181,19 @@ def layout_line(name: str, layout: Layout | Fragment) -> str:
 def layout_picture(buffer: BufferLayout) -> tuple[str, int, int]:
     """The first slice of a layout as a PNG address, and its size in CSS pixels.
 
-    A fragment is coloured by thread, a layout by bank; buffers larger than 256 along a side show
-    their first elements.
+    A fragment is coloured by thread, a layout by bank, or by address where there are no banks;
+    buffers larger than 256 along a side show their first elements.
     """
     layout = buffer.layout
     lead = _lead(tuple(layout.shape), ())
     part = slice(_PICTURE_LIMIT), slice(_PICTURE_LIMIT)
     if isinstance(layout, Fragment):
         colours = category_colours(fragment_grids(layout, lead)[0][0][part])
-    else:
+    elif buffer.banked:
         grid = banks(address_grid(layout, lead)[part], buffer.element_bytes)
         colours = sequence_colours(grid, BANKS - 1)
+    else:
+        colours = sequence_colours(address_grid(layout, lead)[part], prod(layout.output_shape) - 1)
     rows, columns = colours.shape[:2]
     size = max(2, min(18, _PICTURE // max(rows, columns)))
     pixels = colours.repeat(size, axis=0).repeat(size, axis=1)
@@ -205,14 +208,15 @@ def layout_figure(buffer: BufferLayout) -> str:
     name = html.tag("b", html.MONO, html.text(buffer.name or "layout"))
     role = html.tag("span", f"{html.FAINT};margin:0 8px", html.text(buffer.role))
     chips = "".join(map(html.chip, badges(buffer.layout)))
-    by = "coloured by thread" if isinstance(buffer.layout, Fragment) else "coloured by bank"
+    place = "bank" if buffer.banked else "address"
+    by = f"coloured by {'thread' if isinstance(buffer.layout, Fragment) else place}"
     picture = html.image(address, f"{buffer.name} {by}", width, height)
     style = "display:inline-block;vertical-align:top;margin:0 18px 8px 0"
     caption = html.tag("div", f"{html.FAINT};font-size:11px", by)
     return html.tag("div", style, name, role, chips, html.tag("div", "", picture), caption)
 
 
-def layout_section(layouts: Sequence[BufferLayout], limit: int) -> str:
+def layout_section(layouts: Sequence[BufferLayout], limit: int, opened: bool = False) -> str:
     """Pictures of layouts in at most about `limit` bytes; the rest are named."""
     figures: list[str] = []
     left_out: list[str] = []
@@ -227,7 +231,7 @@ def layout_section(layouts: Sequence[BufferLayout], limit: int) -> str:
         figures.append(html.tag("div", html.FAINT, f"Not drawn here: {names}"))
     count = len(layouts)
     note = f"{count} buffer{'s' if count != 1 else ''}"
-    return html.details("Layouts", *figures, note=note)
+    return html.details("Layouts", *figures, note=note, opened=opened)
 
 
 def layout_html(layout: Layout | Fragment, name: str = "", element_bytes: int = 4) -> str:

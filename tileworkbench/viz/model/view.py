@@ -27,13 +27,15 @@ class CheckResult:
 class BufferLayout:
     """The layout of one buffer. `role` is a few words such as ``shared float32 64x32``.
 
-    `element_bytes` turns addresses, which are in elements, into bytes and banks.
+    `element_bytes` turns addresses, which are in elements, into bytes and banks. `banked` is false
+    for memory without banks, a CPU's: it is coloured by address.
     """
 
     name: str
     layout: Layout | Fragment
     role: str = ""
     element_bytes: int = 4
+    banked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class KernelView:
         flops, bytes_: static counts of one launch over global memory, None where unknown. A value
             of NaN means that only the formula is known (symbolic shapes).
         layouts: in the order in which the kernel declares its buffers.
+        portable_layouts: whether they are the same on every host; the static card names them only
+            where they are made for this very machine.
         portable_code: generated text that is the same on every host, for the static card; leave it
             empty for code made for this very machine.
         check: the last comparison with a reference, if there was one.
@@ -64,6 +68,7 @@ class KernelView:
     flops: Count | None = None
     bytes_: Count | None = None
     layouts: tuple[BufferLayout, ...] = ()
+    portable_layouts: bool = True
     portable_code: str = ""
     check: CheckResult | None = None
     bench: RunRecord | None = None

@@ -3,6 +3,7 @@ const PANEL_WIDTH = 246; // with the gap before it
 const COLOURINGS = {
   fragment: { thread: "thread", warp: "warp", slot: "slot" },
   layout: { bank: "bank", address: "address", line: "cache line" },
+  unbanked: { address: "address", line: "cache line" },
 };
 
 function render_layouts({ model, el }) {
@@ -74,7 +75,8 @@ function render_layouts({ model, el }) {
     const slice = new LayoutSlice(raw);
     buffers.value = raw.name;
     if (!same) {
-      colours.replaceChildren(...Object.entries(COLOURINGS[raw.kind]).map(([value, label]) =>
+      const kind = raw.kind === "layout" && !raw.banked ? "unbanked" : raw.kind;
+      colours.replaceChildren(...Object.entries(COLOURINGS[kind]).map(([value, label]) =>
         tw.el("option", { value }, label)));
       grid.hover = null;
     }
@@ -137,7 +139,7 @@ function render_layouts({ model, el }) {
       return [
         row("address", String(slice.first(cell))),
         row("byte", String(slice.byte(cell))),
-        row("bank", String(slice.bank(cell))),
+        ...(slice.banked ? [row("bank", String(slice.bank(cell)))] : []),
         row("cache line · lane", `${slice.line(cell)} · ${lane}`),
       ];
     }
