@@ -104,3 +104,21 @@ def test_counts_with_a_symbol_are_unknown_until_a_call() -> None:
     from tileworkbench.compiler.analysis.cost import count_work
 
     assert math.isnan(count_work(parse(DYNAMIC)).flops.value)
+
+
+def test_scalar_arguments_are_replaced_too() -> None:
+    program = parse("""
+@T.program(stage="tile")
+def steps(
+    n: T.int32,
+    A: T.Tensor((8,), "float32"),
+):
+    with T.Kernel(1, threads=128) as bx:
+        X = T.alloc_fragment((8,), "float32")
+        for k in T.serial(n):
+            for i in T.Parallel(8):
+                X[i] = X[i] + 1.0
+        T.copy(X, A[0:8])
+""")
+    found = bench_kernel(FakeKernel(program), (5, np.zeros(8, np.float32)), rounds=1)
+    assert found.flops == 40

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from tileworkbench.bench import roofline
-from tileworkbench.bench.roofline import home_level, judge_result, result_point, roofline_points
+from tileworkbench.bench.roofline import (
+    home_level,
+    judge_result,
+    result_point,
+    result_points,
+    roofline_points,
+)
 from tileworkbench.bench.timing import BenchResult
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.runtime import host
@@ -88,10 +94,16 @@ def test_unknown_counts(missing: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         result_point(result(**{missing: float("nan")}), MACHINE)
     assert caught.value.message == "the operations and bytes of 'mm' are not known"
+    assert result_points(result(**{missing: float("nan")}), MACHINE) == ()
 
 
-def kernel(name: str, *points: Point) -> Any:
-    return SimpleNamespace(name=name, view=lambda roofline: SimpleNamespace(points=points))
+def test_known_counts_give_one_point() -> None:
+    assert result_points(result(), MACHINE) == (result_point(result(), MACHINE),)
+
+
+def kernel(name: str, *points: Point, bench: object = "measured") -> Any:
+    view = SimpleNamespace(points=points, bench=bench)
+    return SimpleNamespace(name=name, view=lambda roofline: view)
 
 
 def test_points_of_several_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +114,12 @@ def test_points_of_several_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_kernel_that_was_not_measured() -> None:
     with pytest.raises(ArgumentError) as caught:
-        roofline_points([kernel("a")])
+        roofline_points([kernel("a", bench=None)])
     assert caught.value.message == "'a' has not been measured"
     assert caught.value.hint == "call its .bench(...) first"
+
+
+def test_a_kernel_whose_work_is_not_known() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        roofline_points([kernel("a")])
+    assert caught.value.message == "the operations and bytes of 'a' are not known"

@@ -46,7 +46,7 @@ def bench_kernel(kernel: BenchableKernel, args: Sequence[Any], rounds: int = 0) 
 
 
 def specialize(program: Program, args: Sequence[Any]) -> Program:
-    """`program` with the symbols of its tensors' extents replaced by their values in `args`.
+    """`program` with its symbols and scalar parameters replaced by their values in `args`.
 
     `args` are the arguments of a call that has run: one for each parameter that is no output.
     """
@@ -56,6 +56,8 @@ def specialize(program: Program, args: Sequence[Any]) -> Program:
         if isinstance(param.value, Buffer):
             for extent, number in zip(param.value.shape, arg.shape, strict=True):
                 values |= _solve(extent, int(number))
+        else:
+            values[param.value] = const(arg, param.value.dtype)
     if not values:
         return program
     params = tuple(_specialize_parameter(param, values) for param in program.params)

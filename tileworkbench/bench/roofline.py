@@ -25,6 +25,13 @@ class Measurable(Protocol):
     def view(self, roofline: bool = False) -> KernelView: ...
 
 
+def result_points(result: BenchResult, measured: Machine) -> tuple[Point, ...]:
+    """The point of a measurement; none where its operations or bytes are not known."""
+    if math.isnan(result.flops) or math.isnan(result.bytes_):
+        return ()
+    return (result_point(result, measured),)
+
+
 def result_point(result: BenchResult, measured: Machine) -> Point:
     """A measurement as a point: its median, held against the level that its data come from.
 
@@ -33,7 +40,7 @@ def result_point(result: BenchResult, measured: Machine) -> Point:
     `ArgumentError` where operations or bytes are not known.
     """
     if math.isnan(result.flops) or math.isnan(result.bytes_):
-        raise ArgumentError(f"the operations and bytes of '{result.name}' are not known")
+        raise _unknown(result.name)
     level = home_level(result.bytes_, result.threads, measured)
     time_us = 1e3 * result.median
     return Point(
@@ -63,14 +70,21 @@ def judge_result(result: BenchResult, measured: Machine) -> Verdict:
 def roofline_points(kernels: Sequence[Measurable]) -> tuple[Machine, tuple[Point, ...]]:
     """This machine's ceilings and the points of the kernels' last measurements.
 
-    Raises `ArgumentError` for a kernel that has not been measured.
+    Raises `ArgumentError` for a kernel that has not been measured, or whose operations or bytes
+    are not known.
     """
     points: list[Point] = []
     for kernel in kernels:
-        found = kernel.view(roofline=True).points
-        if not found:
+        view = kernel.view(roofline=True)
+        if view.bench is None:
             raise ArgumentError(
                 f"'{kernel.name}' has not been measured", hint="call its .bench(...) first"
             )
-        points += found
+        if not view.points:
+            raise _unknown(kernel.name)
+        points += view.points
     return machine(), tuple(points)
+
+
+def _unknown(name: str) -> ArgumentError:
+    return ArgumentError(f"the operations and bytes of '{name}' are not known")
