@@ -195,7 +195,7 @@ def _unquoted(word: str) -> str:
     """`word` without the quotes around it, or around the value of its `--flag=value`."""
     flag = re.match(r"--[a-z]+=", word)
     head, text = (flag.group(), word[flag.end() :]) if flag else ("", word)
-    quoted = re.fullmatch(r"""(["'])((?:(?!\1).)*)\1""", text)
+    quoted = re.fullmatch(r"""(["'])((?:\\.|(?!\1).)*)\1""", text)
     return head + (quoted.group(2) if quoted else text)
 
 

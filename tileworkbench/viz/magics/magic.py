@@ -68,7 +68,8 @@ class TileMagics(Magics):
     @output_can_be_silenced
     @line_magic("tile")  # type: ignore[arg-type]
     def tile_line(self, line: str) -> Any:
-        command, words = _parsed(parse_command, line)
+        # IPython silences the value of a line that ends with a semicolon, and leaves it there.
+        command, words = _parsed(parse_command, line.rstrip().removesuffix(";"))
         from tileworkbench.viz.magics.commands import run_command
 
         return run_command(self.shell, command, words)

@@ -1,0 +1,116 @@
+"""The commands of `%tile`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.magics.notebook import SCALE, SCALE_TEXT, Notebook, without_counts
+from tileworkbench.bench import ceilings
+from tileworkbench.bench.timing import BenchResult
+from tileworkbench.viz.model.roofline import Ceiling, Machine
+
+
+def test_help_names_every_flag_and_command(notebook: Notebook) -> None:
+    text = notebook.run("%tile").out
+    assert text == notebook.run("%tile help").out == notebook.run("%tile --help").out
+    assert "usage: %%tile [NAME] [flags]" in text
+    assert "%tile clear-cache              forget compiled kernels, in memory and on disk" in text
+
+
+def test_the_example_works_as_it_is(notebook: Notebook) -> None:
+    example = notebook.run("%tile examples").out
+    done = notebook.run(example)
+    assert done.text.splitlines()[-1].startswith("Out[3]: <TileKernel matmul cpu grid=4x4 ")
+    assert done.text.endswith("| check ok>")
+
+
+def test_show(notebook: Notebook) -> None:
+    notebook.run(f"%%tile -q{SCALE}")
+    assert notebook.run("%tile show scale").text == f"Out[3]: {SCALE_TEXT}"
+    passes = notebook.run("%tile show scale passes:plan_scratch").value
+    assert type(passes).__name__ == "PassesWidget"
+    assert notebook.run("%tile show scale passes;").text == ""
+
+
+def test_show_compiles_what_has_its_shapes(notebook: Notebook) -> None:
+    notebook.run("import tileworkbench as tw, tileworkbench.language as T")
+    notebook.run(f"@tw.jit{SCALE}")
+    assert notebook.run("%tile show scale").text == f"Out[4]: {SCALE_TEXT}"
+
+
+def test_a_kernel_without_shapes_has_to_be_called_first(notebook: Notebook) -> None:
+    notebook.run("""%%tile -q
+def double(A):
+    M = T.const("M")
+    A: T.Tensor((M,), "float32")
+    B = T.empty((M,), "float32")
+    with T.Kernel(M, threads=32) as i:
+        B[i] = A[i] * 2.0
+    return B
+""")
+    assert notebook.run("%tile show double").text == (
+        "UsageError: 'double' is compiled when it is called; call it first"
+    )
+    notebook.run("import torch; double(torch.ones(3))")
+    assert "double[M=3]" in notebook.run("%tile show double").text
+
+
+def test_bench_takes_arguments_or_makes_them_up(notebook: Notebook) -> None:
+    notebook.run(f"%%tile -q\nimport torch{SCALE}")
+    for line in ("%tile bench scale", "%tile bench scale torch.ones(64, 32)"):
+        done = notebook.run(line)
+        assert isinstance(done.value, BenchResult) and done.value.name == "scale"
+    assert notebook.run("x = %tile bench scale").text == ""
+    assert notebook.value("x.n") > 0
+
+
+def test_bisect(notebook: Notebook) -> None:
+    notebook.run(f"%%tile -q\nimport torch{SCALE}")
+    for line in ("%tile bisect scale", "%tile bisect scale torch.ones(64, 32)"):
+        words = notebook.run(line).text.split()
+        assert (words[0], words[2:]) == ("all", ["stages", "agree"])
+
+
+def test_list(notebook: Notebook) -> None:
+    assert notebook.run("%tile list").text == "no kernels yet"
+    notebook.run(f"%%tile -o kept{SCALE}")
+    assert notebook.run("%tile list").text == (
+        f"scale  <tw.jit scale: eager, 1 compiled>\nkept  {SCALE_TEXT}"
+    )
+
+
+def test_targets(notebook: Notebook) -> None:
+    lines = notebook.run("%tile targets").text.splitlines()
+    assert lines[0] == "cpu             usable"
+    assert lines[-1] == "hip:gfx942      GPU code generation is not part of this version"
+    assert "cpu:generic     usable" in lines and len(lines) == 12
+
+
+def test_peaks(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def machine(measure: bool = False) -> Machine:
+        asked.append(measure)
+        return Machine("a processor", (Ceiling("float32", 256.04, "GFLOP/s", 2),))
+
+    monkeypatch.setattr(ceilings, "machine", machine)
+    assert (
+        notebook.run("%tile peaks").text == "a processor\n  float32       2 T       256.0 GFLOP/s"
+    )
+    notebook.run("%tile peaks --measure")
+    assert asked == [False, True]
+
+
+def test_clear_cache(notebook: Notebook) -> None:
+    notebook.run(f"%%tile -q{SCALE}")
+    assert notebook.run(f"%%tile{SCALE}").value.record.cached == "memory"
+    assert notebook.run("%tile clear-cache").text == ""
+    assert notebook.run(f"%%tile{SCALE}").value.record.cached == ""
+
+
+def test_the_kernels_text_is_stable(notebook: Notebook) -> None:
+    """No time, path, address or cache state in it."""
+    first = notebook.run(f"%%tile --bench 1{SCALE}").value
+    second = notebook.run(f"%%tile --bench 1{SCALE}").value
+    assert repr(first) == repr(second)
+    assert without_counts(repr(first)) == SCALE_TEXT

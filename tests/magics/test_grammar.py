@@ -1,0 +1,147 @@
+"""The lines of the magics, without a shell."""
+
+from __future__ import annotations
+
+import pytest
+
+from tileworkbench.viz.magics.grammar import (
+    COMMANDS,
+    CellOptions,
+    LineError,
+    Names,
+    complete,
+    parse_cell_line,
+    parse_command,
+    split_line,
+)
+
+NOTHING = CellOptions(
+    name=None,
+    defines=(),
+    target=None,
+    show=("card",),
+    run=None,
+    check=None,
+    rtol=None,
+    atol=None,
+    bench=None,
+    roofline=False,
+    output=None,
+    save=None,
+    quiet=False,
+    verbose=False,
+    help=False,
+)
+
+
+def changed(line: str) -> dict[str, object]:
+    """The options of a line that differ from those of an empty one."""
+    found = parse_cell_line(line)
+    names = CellOptions.__dataclass_fields__
+    return {n: getattr(found, n) for n in names if getattr(found, n) != getattr(NOTHING, n)}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", {}),
+        ("mm", {"name": "mm"}),
+        ("größe", {"name": "größe"}),
+        ("-D M=4 --define N=M*2", {"defines": (("M", "4"), ("N", "M*2"))}),
+        ("-DM=4", {"defines": (("M", "4"),)}),
+        ("-D eq=a==b", {"defines": (("eq", "a==b"),)}),
+        ('-D kind="float16"', {"defines": (("kind", '"float16"'),)}),
+        ("-D 'M=a + b'", {"defines": (("M", "a + b"),)}),
+        ("-D shape=(4, 8) mm", {"defines": (("shape", "(4, 8)"),), "name": "mm"}),
+        ("-D d={'a': 1}", {"defines": (("d", "{'a': 1}"),)}),
+        ("-t cpu:avx2", {"target": "cpu:avx2"}),
+        ("--target=sm_80", {"target": "sm_80"}),
+        ("--show passes,layouts", {"show": ("passes", "layouts")}),
+        ("--show=passes:plan_scratch", {"show": ("passes:plan_scratch",)}),
+        ("--show all", {"show": ("card", "passes", "layouts", "code")}),
+        ("--show none", {"show": ()}),
+        ("--show roofline", {"show": ("roofline",), "roofline": True}),
+        ('--run "C = mm(A, B)"', {"run": "C = mm(A, B)"}),
+        ("--run C=mm(A, B)", {"run": "C=mm(A, B)"}),
+        ("--run='print(\"it\\'s\")'", {"run": 'print("it\\\'s")'}),
+        ("--check ref --rtol 1e-3 --atol=0", {"check": "ref", "rtol": 1e-3, "atol": 0.0}),
+        ("--check=-x", {"check": "-x"}),
+        ("--bench", {"bench": 0}),
+        ("--bench 5", {"bench": 5}),
+        ("mm --bench -o k", {"name": "mm", "bench": 0, "output": "k"}),
+        ("--roofline", {"roofline": True}),
+        ("--save 'a b.html'", {"save": "a b.html"}),
+        ("-q -v -h", {"quiet": True, "verbose": True, "help": True}),
+        ("  -q   mm  ", {"quiet": True, "name": "mm"}),
+    ],
+)
+def test_lines(line: str, expected: dict[str, object]) -> None:
+    assert changed(line) == expected
+
+
+def test_measuring() -> None:
+    assert not parse_cell_line("").measures
+    assert parse_cell_line("--bench").measures and parse_cell_line("--roofline").measures
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("a  b\tc", ["a", "b", "c"]),
+        ("'a b' \"c d\"", ["a b", "c d"]),
+        ("f('a b', [1, 2]) x", ["f('a b', [1, 2])", "x"]),
+        ("'a' + 'b'", ["a", "+", "b"]),
+        ("'a'+'b'", ["'a'+'b'"]),
+        ("x)y", ["x)y"]),
+        ("C:\\path", ["C:\\path"]),
+        ("", []),
+    ],
+)
+def test_words(line: str, words: list[str]) -> None:
+    assert split_line(line) == words
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", ("help", [])),
+        ("-h", ("help", [])),
+        ("show mm passes", ("show", ["mm", "passes"])),
+        ("bench mm f(A, 2)", ("bench", ["mm", "f(A, 2)"])),
+    ],
+)
+def test_commands(line: str, expected: tuple[str, list[str]]) -> None:
+    assert parse_command(line) == expected
+
+
+def test_an_unknown_command() -> None:
+    with pytest.raises(LineError, match=r"^'sow' is not a %tile command; did you mean 'show'\?$"):
+        parse_command("sow mm")
+
+
+NAMES = Names(lambda: ["mm", "mv"], lambda text: [n for n in ("ref", "mm") if n.startswith(text)])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("%%tile m", ("m", ["mm", "mv"])),
+        ("%%tile mm m", ("m", [])),
+        ("%%tile --check r", ("r", ["ref"])),
+        ("%%tile --check ", ("", [])),
+        ("%%tile -D X=3*r", ("r", ["ref"])),
+        ("%%tile -D X=3", ("X=3", [])),
+        ("%%tile -o r", ("r", [])),
+        ("%%tile --show card,pas", ("pas", ["passes"])),
+        ("%%tile --show=pas", ("pas", ["passes"])),
+        ("%%tile -q --qu", ("--qu", ["--quiet"])),
+        ("%tile list ", ("", [])),
+        ("%tile show m", ("m", ["mm", "mv"])),
+        ("%tile show mm la", ("la", ["layouts"])),
+        ("%tile show mm layouts x", ("x", [])),
+        ("%tile bench mm r", ("r", ["ref"])),
+        ("%tile ", ("", list(COMMANDS))),
+    ],
+)
+def test_completion(text: str, expected: tuple[str, list[str]]) -> None:
+    assert complete(text, NAMES) == expected
