@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, random_array
+from tests.differential.harness import ALL_LEVELS, check_everywhere, equals, random_array
 from tests.tolerances import assert_contraction, assert_within, contraction_bound, epsilon
 
 DTYPES = {
@@ -62,7 +62,9 @@ def test_every_transposition_and_dtype_on_a_ragged_shape(dtype, trans_a, trans_b
     a, b, given = operands(m, n, k, dtype, trans_a, trans_b)
     acc = DTYPES[dtype]
     kernel = matmul(m, n, k, dtype, acc, acc, trans_a, trans_b)
-    check_everywhere(kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b))
+    check_everywhere(
+        kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b), ALL_LEVELS
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -70,7 +72,9 @@ def test_shapes_that_the_tiles_divide(dtype):
     a, b, given = operands(64, 32, 48, dtype)
     acc = DTYPES[dtype]
     kernel = matmul(64, 32, 48, dtype, acc, acc)
-    check_everywhere(kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b))
+    check_everywhere(
+        kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b), ALL_LEVELS
+    )
 
 
 TILES = [(16, 16, 16), (48, 24, 8), (64, 16, 32), (8, 64, 4), (1, 32, 16), (5, 7, 3), (16, 1, 16)]
@@ -83,7 +87,9 @@ def test_tiles_of_any_shape(tile, dtype):
     a, b, given = operands(m, n, k, dtype)
     acc = DTYPES[dtype]
     kernel = matmul(m, n, k, dtype, acc, acc, tile=tile)
-    check_everywhere(kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b))
+    check_everywhere(
+        kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b), ALL_LEVELS
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +99,9 @@ def test_thin_shapes(shape):
     m, n, k = shape
     a, b, given = operands(m, n, k, "float32")
     kernel = matmul(m, n, k, "float32", "float32", "float32")
-    check_everywhere(kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b))
+    check_everywhere(
+        kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b), ALL_LEVELS
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -101,7 +109,9 @@ def test_results_are_rounded_once_to_a_16_bit_output(dtype):
     m, n, k = 40, 36, 50
     a, b, given = operands(m, n, k, dtype)
     kernel = matmul(m, n, k, dtype, "float32", dtype)
-    check_everywhere(kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b))
+    check_everywhere(
+        kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b), ALL_LEVELS
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -230,7 +240,9 @@ def test_other_pairs_of_dtypes(dtype, acc):
     if dtype == "int8" and acc == "float32":
         a, b = a.astype(np.float32), b.astype(np.float32)
     kernel = matmul(m, n, k, dtype, acc, acc, tile=(16, 16, 8))
-    check_everywhere(kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b))
+    check_everywhere(
+        kernel, given, lambda arrays: assert_contraction(arrays["C"], a, b), ALL_LEVELS
+    )
 
 
 def test_operands_in_fragments_and_parts_of_tiles():
