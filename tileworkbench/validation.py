@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tileworkbench.compiler.analysis.effects import written
+from tileworkbench.compiler.analysis.effects import owners, written_below
 from tileworkbench.compiler.diagnostics import ArgumentError, CheckError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Load
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import parameters, statements, walk
+from tileworkbench.compiler.ir.rewrite import parameters, walk
 from tileworkbench.compiler.ir.tile import Copy, Gemm, Reduce, Scan
 from tileworkbench.viz.model.view import CheckResult
 
@@ -188,13 +188,14 @@ def _outputs(count: int) -> str:
 
 def _written(program: Program) -> list[Buffer]:
     """The tensor parameters that the kernel writes, in order."""
-    found = {buffer for stmt in statements(program.body) for buffer in written(stmt)}
+    found = written_below(program.body)
     return [buffer for buffer in parameters(program) if buffer in found]
 
 
 def _reference_inputs(program: Program, args: Sequence[Any]) -> list[Any]:
     """The arguments that a reference needs, as they are before the kernel runs."""
-    outputs, read = set(_written(program)), set(_read(program))
+    aliases = owners(program.body)
+    outputs, read = set(_written(program)), {aliases.get(b, b) for b in _read(program)}
     given = zip(args, (param.value for param in program.params), strict=False)
     return [
         copy.deepcopy(arg) if value in outputs else arg

@@ -30,6 +30,7 @@ def everything(
         A_shared = T.alloc_shared((128, 32), "float32")
         acc = T.alloc_fragment((128, 128), "float32")
         row = T.alloc_fragment((128,), "float32")
+        pieces = T.view(A_shared, (32, 256), "float16")
         own = T.alloc_local((4,), "bool")
         count = T.alloc_var("int64", T.int64(-3))
         T.assume(m % 8 == 0)
@@ -64,6 +65,7 @@ def lowered(
 ):
     for block in T.blocks(8):
         panel = T.alloc_shared((64,), "float32", offset=64)
+        bits = T.view(panel, (64,), "int32")
         part = T.alloc_local((16,), "float32")
         T.pack_a(T.address_of(A[block * 4]), T.address_of(panel[0]), rows=4, cols=8, row_stride=8, \
 col_stride=1, valid_rows=4, valid_cols=T.min(8, block), width=1, group=1)

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from tileworkbench.compiler.analysis.cost import count_work
-from tileworkbench.compiler.analysis.effects import written
+from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.codegen.llvm import Module, generate
@@ -305,15 +305,10 @@ def _check_grids(program: Program) -> None:
 
 
 def _binder(program: Program, options: Options) -> ArgumentBinder:
-    written = _written(program)
+    written = written_below(program.body)
     specs = [_parameter(param.value, param.output, written) for param in program.params]
     names = [symbol.name for symbol in program.symbols]
     return ArgumentBinder(program.name, specs, names, allow_alias=options.allow_alias)
-
-
-def _written(program: Program) -> set[Buffer]:
-    """The global buffers that some statement stores to."""
-    return {buffer for stmt in statements(program.body) for buffer in written(stmt)}
 
 
 def _parameter(value: Buffer | Var, output: bool, written: set[Buffer]) -> ParameterSpec:

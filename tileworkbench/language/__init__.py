@@ -3,7 +3,8 @@
 A kernel is an ordinary Python function whose body is traced. Its parts are here: what parameters
 are declared with and how launches are written (`functions`), memory (`memory`), atomic accesses
 (`atomics`), operators on tiles (`tile`), loops (`loops`), scalar arithmetic (`math`), dtypes
-(`dtypes`), hints and checks (`hints`). Constructs that are not supported yet exist too and say so when they are used.
+(`dtypes`), hints and checks (`hints`). Constructs that are not supported yet exist too and say so
+when they are used.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         ),
         *("Var", "const", "dynamic", "empty", "macro", "prim_func", "symbolic"),
     ),
-    "memory": ("alloc_fragment", "alloc_local", "alloc_shared", "alloc_var"),
+    "memory": ("alloc_fragment", "alloc_local", "alloc_shared", "alloc_var", "reshape", "view"),
     "atomics": (
         *("atomic_add", "atomic_addx2", "atomic_addx4", "atomic_load", "atomic_max"),
         *("atomic_min", "atomic_or", "atomic_store"),

@@ -6,16 +6,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
+from tileworkbench.compiler.diagnostics import (
+    ShapeError,
+    TileTypeError,
+    TileValueError,
+    UnsupportedError,
+)
 from tileworkbench.compiler.frontend.annotations import as_shape
-from tileworkbench.compiler.frontend.builder import in_kernel
+from tileworkbench.compiler.frontend.builder import current, in_kernel
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
-from tileworkbench.compiler.frontend.tensors import TensorValue
+from tileworkbench.compiler.frontend.regions import show_shape, to_buffer
+from tileworkbench.compiler.frontend.tensors import TensorValue, difference
 from tileworkbench.compiler.frontend.values import VarCell, extent_expr, fitting, is_number
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr
-from tileworkbench.compiler.ir.stmt import Alloc
+from tileworkbench.compiler.ir.stmt import Alias, Alloc
 from tileworkbench.compiler.ir.types import DType
 
 _SCOPES = {
@@ -81,6 +87,73 @@ def _element(construct: str, dtype: Any) -> DType:
     if made.lanes > 1 or made.kind == "handle":
         raise UnsupportedError(f"{construct} of '{made}' is not supported yet")
     return made
+
+
+def reshape(buffer: Any, shape: Any) -> TensorValue:
+    """The memory of `buffer` with another shape of as many elements, in row-major order.
+
+    Raises `ShapeError` for another number of elements and `TileValueError` for memory that cannot
+    be seen so.
+    """
+    return _view("T.reshape", buffer, shape, None)
+
+
+def view(buffer: Any, shape: Any = None, dtype: Any = None) -> TensorValue:
+    """The memory of `buffer` with another shape, dtype or both, the bits in the same order.
+
+    Without a shape the last extent changes with the size of the dtype. Raises as `reshape`.
+    """
+    return _view("T.view", buffer, shape, dtype)
+
+
+def _view(construct: str, value: Any, shape: Any, dtype: Any) -> TensorValue:
+    builder = current(construct)
+    refuse_in_parallel(builder, construct)
+    source = to_buffer(value, construct, "source")
+    if source.scope in ("local", "local.var"):
+        raise UnsupportedError(
+            f"{construct} of '{source.name}', which each thread has for itself, is not supported "
+            "yet"
+        )
+    if source.strides:
+        raise TileValueError(
+            f"{construct} needs contiguous memory, and '{source.name}' has strides"
+        )
+    element = source.dtype if dtype is None else _element(construct, dtype)
+    if min(element.bits, source.dtype.bits) < 8:
+        raise UnsupportedError(f"{construct} of elements smaller than a byte is not supported yet")
+    if shape is None:
+        extents = (*source.shape[:-1], _rescaled(construct, source, element))
+    else:
+        extents = tuple(
+            extent_expr(extent, f"an extent of {construct}") for extent in as_shape(shape)
+        )
+    old = build.mul(build.product(source.shape), build.int_const(source.dtype.bits))
+    new = build.mul(build.product(extents), build.int_const(element.bits))
+    if not extents or build.const_int(difference(old, new)) != 0:
+        raise ShapeError(
+            f"{construct} cannot see '{source.name}', {show_shape(source.shape)} of "
+            f"'{source.dtype}', as {show_shape(extents)} of '{element}'",
+            hint="both need the same number of bits, known while compiling",
+        )
+    name = builder.fresh(builder.hint(0, f"{source.name}_view"))
+    buffer = Buffer(name, element, extents, source.scope)
+    builder.emit(Alias(buffer, source))
+    return TensorValue(buffer, builder.bind(name, allocated=True))
+
+
+def _rescaled(construct: str, source: Buffer, element: DType) -> Expr:
+    """The last extent of `source` in elements of another size."""
+    last, have, want = source.shape[-1], source.dtype.bits, element.bits
+    if have >= want:
+        return build.mul(last, build.int_const(have // want))
+    count = build.const_int(last)
+    if count is None or count * have % want:
+        raise ShapeError(
+            f"{construct} cannot divide the last extent of '{source.name}', "
+            f"{show_shape(source.shape)}, into elements of '{element}'"
+        )
+    return build.int_const(count * have // want)
 
 
 def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str = "local.var") -> VarCell:

@@ -27,9 +27,7 @@ _MEMORY = {
     "decl_buffer": "A buffer of the underlying IR.",
     "make_tensor": "A tensor over a raw address.",
     "match_buffer": "A buffer of the underlying IR.",
-    "reshape": "The same memory with another shape.",
     "sblock": "A block of the underlying IR.",
-    "view": "The same memory with another shape or dtype.",
 }
 _MOVEMENT = {
     "async_copy": "A copy that is complete after a wait.",

@@ -1,10 +1,11 @@
-"""Which buffers a statement writes."""
+"""Which buffers a statement writes, and which share memory."""
 
 from __future__ import annotations
 
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.rewrite import statements
 
 
 def written(stmt: st.Stmt) -> tuple[Buffer, ...]:
@@ -23,3 +24,19 @@ def written(stmt: st.Stmt) -> tuple[Buffer, ...]:
         case tile.Pack(dst=address) | tile.MicroGemm(c=address):
             return (address.buffer,)
     return ()
+
+
+def owners(root: st.Stmt) -> dict[Buffer, Buffer]:
+    """The buffer whose memory each alias below `root` is a view of."""
+    found: dict[Buffer, Buffer] = {}
+    for stmt in statements(root):
+        if isinstance(stmt, st.Alias):
+            found[stmt.buffer] = found.get(stmt.source, stmt.source)
+    return found
+
+
+def written_below(root: st.Stmt) -> set[Buffer]:
+    """The buffers whose memory some statement below `root` stores to, also through an alias."""
+    found = {buffer for stmt in statements(root) for buffer in written(stmt)}
+    aliases = owners(root)
+    return found | {aliases[buffer] for buffer in found if buffer in aliases}

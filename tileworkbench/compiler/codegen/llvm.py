@@ -207,6 +207,8 @@ class _KernelWriter:
                 self.out.bind(var, self.exprs.evaluate(value), depth if level < 0 else level)
             case st.Alloc():
                 self.alloc(stmt)
+            case st.Alias(buffer, source):
+                self.out.pointers[buffer] = self.out.pointers[source]
             case st.Store():
                 self.store(stmt)
             case st.Atomic():

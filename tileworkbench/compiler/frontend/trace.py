@@ -27,7 +27,7 @@ from tileworkbench.compiler.frontend.values import Value
 from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import bound_by, variables, walk
-from tileworkbench.compiler.ir.stmt import Kernel, Stmt
+from tileworkbench.compiler.ir.stmt import Alias, Kernel, Stmt
 
 
 def annotation_of(fn: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> Any:
@@ -120,6 +120,11 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
     scalars = {param.value for param in params if isinstance(param.value, Var)}
     symbols = tuple(var for var in _symbols(params) if var not in scalars)
     _check_bound(body, {*symbols, *scalars}, where)
+    for node in walk(body):
+        if isinstance(node, Alias) and node.buffer.dtype == node.source.dtype:
+            value = builder.safe_values.get(node.source.name)
+            if value is not None:
+                builder.safe_values.setdefault(node.buffer.name, value)
     safe_values = tuple(builder.safe_values.items())
     return Program(
         builder.name,

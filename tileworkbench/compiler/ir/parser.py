@@ -355,6 +355,8 @@ class _Parser:
         kind = self.called(value)
         if kind in _ALLOC or kind == "alloc_var":
             return self.alloc(target.id, kind, value)  # type: ignore[arg-type]
+        if kind == "view":
+            return self.alias(target.id, value)  # type: ignore[arg-type]
         if kind.startswith("atomic_"):
             return self.atomic(kind, value, target.id)  # type: ignore[arg-type]
         bound = self.expr(value)
@@ -375,6 +377,13 @@ class _Parser:
         offset = self.keywords(call).get("offset")
         self.names[name] = buffer
         return st.Alloc(buffer, init, None if offset is None else self.literal(offset))
+
+    def alias(self, name: str, call: ast.Call) -> st.Stmt:
+        source = self.name(call.args[0], Buffer)
+        dtype, shape = DType(self.literal(call.args[2])), self.exprs(call.args[1])
+        buffer = Buffer(name, dtype, shape, source.scope, (), self.layout(call))
+        self.names[name] = buffer
+        return st.Alias(buffer, source)
 
     def loop(self, node: ast.For) -> st.Stmt:
         kind = self.called(node.iter)

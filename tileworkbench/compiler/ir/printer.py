@@ -336,6 +336,9 @@ def _simple(stmt: st.Stmt) -> str:
         case st.Store(buffer, indices, value, ir.Expr() as predicate):
             element = _element(buffer, indices)
             return f"T.store({element}, {print_expr(value)}, {print_expr(predicate)})"
+        case st.Alias(buffer, source):
+            shape = f'{_shape(buffer.shape)}, "{buffer.dtype}"{_layout(buffer)}'
+            return f"{buffer.name} = T.view({source.name}, {shape})"
         case st.Atomic():
             return _atomic(stmt)
         case st.Break():

@@ -74,6 +74,19 @@ class Alloc(Stmt):
 
 
 @node
+class Alias(Stmt):
+    """Make `buffer` another view of the memory of `source`, for the rest of the enclosing sequence.
+
+    Both are row-major, have one scope and as many bits; the elements of `buffer` are those bits in
+    the same order.
+    """
+
+    buffer: Buffer
+    source: Buffer
+    site: int = field(default=0, compare=False)
+
+
+@node
 class Store(Stmt):
     """`buffer[indices] = value` where `predicate` holds. The value has the buffer's dtype (or its
     vector).

@@ -22,6 +22,7 @@ _SCALAR = (
     st.Seq,
     st.Let,
     st.Alloc,
+    st.Alias,
     st.Store,
     st.Atomic,
     st.For,
@@ -120,6 +121,12 @@ class _Verifier:
                 return
             case st.Alloc(buffer, init):
                 self.alloc(buffer, init, stmt)
+                return
+            case st.Alias(buffer, source):
+                self.buffer(source, stmt)
+                if buffer.scope != source.scope or buffer.strides or source.strides:
+                    self.fail(f"'{buffer.name}' cannot share the memory of '{source.name}'", stmt)
+                self.declare(buffer, stmt)
                 return
         self.operands(stmt)
         self.special(stmt)

@@ -27,6 +27,11 @@ def infer_layout(stmt: st.Stmt, context: Context) -> tuple[Vote, ...]:
             return scan.infer_layout(stmt, context)
         case tile.Parallel():
             return parallel.infer_layout(stmt, context)
+        case st.Alias(buffer, source):
+            return (
+                Vote(buffer, f"shares its memory with '{source.name}'"),
+                Vote(source, f"shares its memory with '{buffer.name}'"),
+            )
         case st.Seq() | st.Kernel():
             return ()
     found = {}

@@ -16,6 +16,7 @@ Refused::
 
 from __future__ import annotations
 
+from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.expr import Buffer, Load, Var
 from tileworkbench.compiler.ir.node import Node
@@ -32,6 +33,7 @@ def check_thread_effects(program: Program) -> Program:
     repeat.
     """
     sources: dict[Var | Buffer, set[Buffer]] = {}
+    aliases = owners(program.body)
     stack: list[Node] = [program.body]
     while stack:
         stmt = stack.pop()
@@ -40,7 +42,7 @@ def check_thread_effects(program: Program) -> Program:
         if isinstance(stmt, Let):
             sources[stmt.var] = _sources(stmt.value, sources)
         elif isinstance(stmt, Store):
-            _check(stmt, sources, program)
+            _check(stmt, sources, aliases, program)
         elif isinstance(stmt, Atomic):
             _check_atomic(stmt, program)
             if stmt.previous is not None:
@@ -49,11 +51,16 @@ def check_thread_effects(program: Program) -> Program:
     return program
 
 
-def _check(stmt: Store, sources: dict[Var | Buffer, set[Buffer]], program: Program) -> None:
+def _check(
+    stmt: Store,
+    sources: dict[Var | Buffer, set[Buffer]],
+    aliases: dict[Buffer, Buffer],
+    program: Program,
+) -> None:
     found = _sources(stmt.value, sources)
     buffer = stmt.buffer
     if buffer.scope in _SHARED_SCOPES:
-        if buffer in found:
+        if aliases.get(buffer, buffer) in {aliases.get(other, other) for other in found}:
             raise UnsupportedError(
                 f"every thread of the block executes this update of '{buffer.name}', which target "
                 "'cpu' cannot do",

@@ -25,7 +25,7 @@ from tileworkbench.compiler.ir.build import add, cast, const, const_int, int_con
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp, Var
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
-from tileworkbench.compiler.ir.stmt import Alloc, Atomic, For, LoopKind, Stmt, Store
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, Atomic, For, LoopKind, Stmt, Store
 from tileworkbench.compiler.ir.types import INT32, INT64, DType
 from tileworkbench.compiler.ops.panels import const_shape, row_major_strides
 
@@ -73,6 +73,8 @@ class _Flattening:
             buffer, indices = self.flat(stmt.buffer), (self.offset(stmt.buffer, stmt.indices),)
             if buffer is not stmt.buffer or indices != stmt.indices:
                 return replace(stmt, buffer=buffer, indices=indices)
+        elif isinstance(stmt, Alias):
+            return replace(stmt, buffer=self.flat(stmt.buffer), source=self.flat(stmt.source))
         elif isinstance(stmt, Alloc) and self.flat(stmt.buffer) is not stmt.buffer:
             return replace(stmt, buffer=self.flat(stmt.buffer))
         return stmt

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import replace_buffers, statements
-from tileworkbench.compiler.ir.stmt import Alloc
+from tileworkbench.compiler.ir.stmt import Alias, Alloc
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.context import Context, Vote
 from tileworkbench.compiler.ops.panels import const_shape
@@ -43,7 +43,7 @@ class InferLayouts:
         votes: dict[Buffer, list[Vote]] = {}
         tiles: list[Buffer] = []
         for stmt in statements(program.body):
-            if isinstance(stmt, Alloc) and stmt.buffer.scope in _TILES:
+            if isinstance(stmt, Alias | Alloc) and stmt.buffer.scope in _TILES:
                 tiles.append(stmt.buffer)
             for vote in infer_layout(stmt, context):
                 votes.setdefault(vote.buffer, []).append(vote)

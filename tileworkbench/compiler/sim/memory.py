@@ -75,6 +75,19 @@ class Storage:
         made.shape, made.log = made.data.shape, AccessLog(self.name, made.data.shape, False)
         return made
 
+    def view(self, buffer: Buffer, shape: tuple[int, ...]) -> Storage:
+        """The same memory as `buffer`.
+
+        Elements of another size cannot share the marks of what was written, which end with this.
+        """
+        dtype = storage_dtype(buffer.dtype)
+        if dtype.itemsize != self.data.itemsize:
+            self.written = None
+        written = None if self.written is None else self.written.reshape(shape)
+        data = self.data.reshape(-1).view(dtype).reshape(shape)
+        safe = self.safe if buffer.dtype == self.dtype else None
+        return Storage(buffer, data, written=written, guarded=self.guarded, safe=safe)
+
     def load(self, frame: Frame, index: Index, active: Mask, lanes: tuple[int, ...]) -> Value:
         """The elements at `index` in the lanes of `active`; the safe value (or poison) where they
         are outside.

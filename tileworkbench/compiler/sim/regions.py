@@ -56,6 +56,7 @@ def write_box(frame: Frame, storage: Storage, corner: Box, values: Array) -> Non
     storage.data[inside] = values if complete else values[target]
     if storage.written is not None:
         if complete and values.shape == storage.shape:
+            storage.written[...] = True  # an alias may share the marks
             storage.written = None
         else:
             storage.written[inside] = True

@@ -58,6 +58,8 @@ class StatementTranslator:
                 return self._store(stmt)
             case st.Alloc():
                 return self._alloc(stmt)
+            case st.Alias():
+                return self._alias(stmt)
             case st.Atomic():
                 return atomics.translate(stmt, self.expr)
             case st.If(cond, then, orelse):
@@ -141,6 +143,16 @@ class StatementTranslator:
                 made.written = None
 
         return alloc
+
+    def _alias(self, stmt: st.Alias) -> Execute:
+        slot, source = self.slots.buffer(stmt.buffer), self.slots.buffer(stmt.source)
+        shape = self.expr.all(stmt.buffer.shape)
+
+        def alias(frame: Frame) -> None:
+            extents = tuple([extent(frame) for extent in shape])
+            frame.storages[slot] = frame.storages[source].view(stmt.buffer, extents)
+
+        return alias
 
     def _parallel(self, stmt: tile.Parallel) -> Execute:
         slots = [self.slots.variable(var) for var in stmt.vars]

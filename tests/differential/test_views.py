@@ -1,0 +1,87 @@
+"""Other views of the same memory: T.reshape and T.view in every scope."""
+# Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
+
+import numpy as np
+import pytest
+
+import tileworkbench.language as T
+from tests.differential.harness import check_everywhere, equals, random_array
+
+A2 = random_array((20, 12), "float32", 4)
+
+
+@pytest.mark.parametrize("alloc", [T.alloc_shared, T.alloc_fragment])
+def test_a_tile_is_written_in_one_shape_and_read_in_another(alloc):
+    @T.prim_func
+    def kernel(A: T.Tensor((20, 12), "float32")):
+        B = T.empty((40, 6), "float32")
+        R = T.empty((2, 20), "float32")
+        with T.Kernel(2, threads=128) as bx:
+            S = alloc((10, 12), "float32")
+            H = T.reshape(S, (20, 6))
+            total = T.alloc_fragment((20,), "float32")
+            T.copy(A[bx * 10, 0], S)
+            T.copy(H, B[bx * 20, 0])
+            T.reduce_max(H, total, dim=1)
+            T.copy(total, R[bx, 0:20])
+        return B, R
+
+    halves = A2.reshape(40, 6)
+    expected = equals(B=halves, R=halves.max(axis=1).reshape(2, 20))
+    check_everywhere(kernel, {"A": A2}, expected)
+
+
+def test_a_view_of_a_view_is_a_product_operand():
+    a = random_array((1, 32, 16), "float32").round()
+
+    @T.prim_func
+    def kernel(A: T.Tensor((1, 32, 16), "float32")):
+        C = T.empty((32, 32), "float32")
+        with T.Kernel(1, threads=128) as bx:
+            S = T.alloc_shared((1, 32, 16), "float32")
+            flat = T.view(S, (512,))
+            M = T.reshape(flat, (32, 16))
+            acc = T.alloc_fragment((32, 32), "float32")
+            T.copy(A, S)
+            T.gemm(M, M, acc, transpose_B=True, clear_accum=True)
+            T.copy(acc, C)
+        return C
+
+    check_everywhere(kernel, {"A": a}, equals(C=a[0] @ a[0].T))
+
+
+@pytest.mark.parametrize(
+    ("have", "want"),
+    [("float32", "int32"), ("uint8", "int8"), ("uint8", "uint32"), ("int64", "float16")],
+)
+def test_bits_are_kept_in_another_dtype(have, want):
+    a = random_array((4, 24), have)
+    columns = 24 * np.dtype(have).itemsize // np.dtype(want).itemsize
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 24), have)):
+        B = T.empty((4, columns), want)
+        with T.Kernel(2, threads=128) as bx:
+            S = T.alloc_shared((2, 24), have)
+            V = T.view(S, dtype=want)
+            T.copy(A[bx * 2, 0], S)
+            T.copy(V, B[bx * 2, 0])
+        return B
+
+    check_everywhere(kernel, {"A": a}, equals(B=a.view(want)))
+
+
+def test_a_parameter_is_seen_as_a_row():
+    a = random_array((30, 12), "int32")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((T.dynamic("m"), 12), "int32"), C: T.Tensor((30, 12), "int32")):
+        m = A.shape[0]
+        row, out = T.reshape(A, (m * 12,)), T.view(C, (360,))
+        T.annotate_safe_value({A: -5})
+        with T.Kernel(6, threads=128) as bx:
+            for i in T.Parallel(64):
+                out[bx * 64 + i] = row[bx * 64 + i + 6]
+
+    expected = np.append(a.reshape(-1)[6:], np.full(6, -5, np.int32)).reshape(30, 12)
+    check_everywhere(kernel, {"A": a, "C": np.zeros_like(a)}, equals(C=expected))
