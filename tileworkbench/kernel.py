@@ -77,8 +77,10 @@ class Passes(Sequence[PassSnapshot]):
     def diff(self, key: str | int) -> str:
         """What the pass changed, as a unified diff of the IR text (empty when nothing)."""
         at = self.index(key) if isinstance(key, str) else key
-        before = self._program if at == 0 else self._snapshots[at - 1].program
         after = self._snapshots[at]
+        before = self._snapshots[at - 1].program
+        if at in (0, -len(self)):
+            before = replace(self._program, target=after.program.target)
         lines = difflib.unified_diff(
             print_program(before).splitlines(),
             after.ir.splitlines(),

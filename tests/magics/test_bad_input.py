@@ -183,6 +183,23 @@ def test_a_kernel_that_cannot_be_compiled(
     assert_alive(session)
 
 
+def test_an_index_from_data_that_leaves_a_tile_does_no_harm(session: Notebook) -> None:
+    session.run(
+        kernel_of(
+            "s = T.alloc_shared((8,), 'float32')",
+            "T.fill(s, 1.0)",
+            "for i in T.Parallel(8):",
+            "    s[I[i]] = 2.0",
+            "for i in T.Parallel(8):",
+            "    A[i] = s[I[i]]",
+        )
+    )
+    session.run("i = torch.tensor([10**9, -1, 7, 2**31 - 1, 8, -(2**31), 0, 7]).int()")
+    assert session.run("a = torch.zeros(8); bad(a, i)").text == ""
+    assert session.value("a[2].item(), a[6].item()") == (2.0, 2.0)
+    assert_alive(session)
+
+
 def test_an_index_that_leaves_a_global_tensor_reads_zero_and_writes_nothing(
     session: Notebook,
 ) -> None:
@@ -197,6 +214,7 @@ def test_an_index_that_leaves_a_global_tensor_reads_zero_and_writes_nothing(
 
 
 def test_an_index_that_leaves_a_tile_is_found_by_the_simulator(session: Notebook) -> None:
+    """And it does no harm natively."""
     cell = kernel_of(
         "s = T.alloc_shared((8,), 'float32')",
         "for i in T.Parallel(8):",
@@ -205,9 +223,9 @@ def test_an_index_that_leaves_a_tile_is_found_by_the_simulator(session: Notebook
     )
     assert session.run(cell).error is None
     number = session.shell.execution_count - 1
-    done = session.run(
-        "bad.kernel.simulate(torch.ones(8), torch.ones(8, dtype=torch.int32)).report"
-    )
+    session.run("i = torch.ones(8, dtype=torch.int32)")
+    assert session.run("bad(torch.ones(8), i)").text == ""
+    done = session.run("bad.kernel.simulate(torch.ones(8), i).report")
     assert done.text == (
         "OutOfBoundsError: 's[8]' is outside 's' of shape (8) in block (1)\n"
         f"  --> Cell In[{number}], line 6\n"
