@@ -15,7 +15,7 @@ from tileworkbench.compiler.analysis.linear import ANY, Interval, Linear, combin
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
-from tileworkbench.compiler.ir.build import const_int, int_const, sub
+from tileworkbench.compiler.ir.build import add, const_int, int_const, mul, sub
 from tileworkbench.compiler.ir.expr import Binary, Const, Expr, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
@@ -326,7 +326,11 @@ class Ranges:
         return known
 
     def in_range(self, index: Expr, extent: Expr) -> tuple[bool, bool]:
-        """Whether `0 <= index` and `index < extent` are known to hold."""
+        """Whether `0 <= index` and `index < extent` are known to hold, in all lanes of a vector."""
+        if isinstance(index, ir.Ramp):
+            last = add(index.base, mul(index.stride, int_const(index.lanes - 1)))
+            ends = (self.in_range(index.base, extent), self.in_range(last, extent))
+            return ends[0][0] and ends[1][0], ends[0][1] and ends[1][1]
         low = self.bounds(index).low
         if low is None or low < 0:
             at_least = self._below_zero(combine([(self.linear(index), -1)], -1)) is True

@@ -114,6 +114,11 @@ class Emitter(FunctionWriter):
         with self.writing_to(self._slots):
             return self.let(f"alloca {kind}, i32 {count}, align 64")
 
+    def scratch(self, offset: int) -> str:
+        """The place `offset` bytes into the worker's arena, named on entry."""
+        with self.writing_to(self._slots):
+            return self.let(f"getelementptr i8, ptr %scratch, i64 {offset}")
+
     def let_later(self) -> str:
         """A name for an instruction that is written by hand."""
         return self._reserve()

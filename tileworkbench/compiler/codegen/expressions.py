@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 
 from tileworkbench.compiler.codegen.convert import convert
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
@@ -12,7 +12,7 @@ from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import add, const, const_int, sub
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.rewrite import substitute
-from tileworkbench.compiler.ir.types import BOOL, DType
+from tileworkbench.compiler.ir.types import BOOL, HANDLE, DType
 
 _HALF = ("float16", "bfloat16")
 _FLOAT_OPS = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv"}
@@ -28,10 +28,10 @@ _DIRECT = {  # an LLVM intrinsic of one argument with the same meaning
     "nearbyint": "roundeven",
 }
 _LANES = {
-    "lanes_max": ("fmax", "max"),
-    "lanes_min": ("fmin", "min"),
-    "lanes_max_nan": ("fmaximum", "max"),
-    "lanes_min_nan": ("fminimum", "min"),
+    "lanes_max": ("maxnum", "max"),
+    "lanes_min": ("minnum", "min"),
+    "lanes_max_nan": ("maximum", "max"),
+    "lanes_min_nan": ("minimum", "min"),
     "lanes_and": ("", "and"),
     "lanes_or": ("", "or"),
     "lanes_xor": ("", "xor"),
@@ -145,6 +145,7 @@ class Expressions:
         elif op in ("min", "max"):
             callee = f"llvm.{op}num.{kind.mangled}"
             text = self.out.call(kind, callee, (kind, a.text), (kind, b.text))
+            return Value(text, a.dtype, a.lanes)  # one of the two: nothing to round
         elif op == "fmod":
             text = self.out.let(f"frem {kind} {a.text}, {b.text}")
         else:
@@ -331,8 +332,13 @@ class Expressions:
         if value.dtype.is_bool:
             want = memory_type(value.dtype, value.lanes)
             return self.out.let(f"zext {value.type} {value.text} to {want}")
-        if str(value.dtype) in _HALF:
-            return self._convert(value.text, "float32", str(value.dtype), value.lanes)
+        if value.dtype == "bfloat16":  # representable, so that nothing is left to round
+            word, short = VectorType("i32", value.lanes), VectorType("i16", value.lanes)
+            bits = self.out.let(f"bitcast {value.type} {value.text} to {word}")
+            high = self.out.let(f"lshr {word} {bits}, {word.constant(16)}")
+            return self.out.let(f"trunc {word} {high} to {short}")
+        if value.dtype == "float16":
+            return self._convert(value.text, "float32", "float16", value.lanes)
         return value.text
 
     def from_memory(self, text: str, dtype: DType, lanes: int) -> Value:
@@ -396,13 +402,35 @@ class Expressions:
         else:
             of_float, of_int = _LANES[name]
             if value.dtype.is_float:
-                operation = of_float
-            elif of_int in ("min", "max"):
+                return self._halve(of_float, value)
+            if of_int in ("min", "max"):
                 operation = f"{'s' if value.dtype.kind == 'int' else 'u'}{of_int}"
             else:
                 operation = of_int
             callee = f"llvm.vector.reduce.{operation}.{kind.mangled}"
         return Value(self.out.call(scalar, callee, (kind, value.text)), value.dtype)
+
+    def _halve(self, operation: str, value: Value) -> Value:
+        """The lanes combined as a tree. The order does not matter to maxima and minima, but LLVM
+        would keep it: one lane after the other.
+        """
+        while value.lanes > 1:
+            kind, half = value.type, value.lanes // 2
+            parts = []
+            for first in (0, half):
+                order = ", ".join(f"i32 {lane}" for lane in range(first, first + half))
+                both = f"{kind} {value.text}, {kind} poison"
+                parts.append(self.out.let(f"shufflevector {both}, <{half} x i32> <{order}>"))
+            if half == 1:
+                parts = [
+                    self.out.let(f"extractelement <1 x {kind.element}> {part}, i32 0")
+                    for part in parts
+                ]
+            less = register_type(value.dtype, half)
+            callee = f"llvm.{operation}.{less.mangled}"
+            text = self.out.call(less, callee, *((less, part) for part in parts))
+            value = Value(text, value.dtype, half)
+        return value
 
     def _per_lane(self, callee: str, args: list[Value]) -> Value:
         """A scalar function of the C library, lane by lane."""
@@ -432,12 +460,44 @@ class Expressions:
 
     def pointer(self, buffer: Buffer, index: Expr | None) -> str:
         """The address of one element."""
-        base = self.out.pointers[buffer]
+        place = self.out.pointers[buffer]
         if index is None:
-            return base
-        offset = self.evaluate(index)
-        kind = memory_type(buffer.dtype)
-        return self.out.let(f"getelementptr {kind}, ptr {base}, {offset.type} {offset.text}")
+            return place
+        kind, form = memory_type(buffer.dtype), f"address in {buffer.name}"
+        whole: Expr | None = None
+        for part in self._from_outside(index):
+            whole = part if whole is None else add(whole, part)
+            place = self.out.placed(whole, form, partial(self._step, kind, place, part)).text
+        return place
+
+    def _step(self, kind: VectorType, place: str, part: Expr) -> Value:
+        """The address `part` elements after `place`."""
+        offset = self.evaluate(part)
+        text = self.out.let(f"getelementptr {kind}, ptr {place}, {offset.type} {offset.text}")
+        return Value(text, HANDLE)
+
+    def _from_outside(self, index: Expr) -> list[Expr]:
+        """`index` as a sum of parts that change in ever deeper loops; a constant comes last, where
+        it costs nothing.
+
+        The address is advanced part by part, so that each loop adds only what it changes. The
+        parts' sum cannot overflow where the access is in range, whatever the partial sums do:
+        addresses have 64 bits.
+        """
+        terms, levels = [index], dict[int, list[Expr]]()
+        constant: Expr | None = None
+        while terms:
+            term = terms.pop()
+            if isinstance(term, ir.Binary) and term.op == "add":
+                terms += [term.b, term.a]
+            elif isinstance(term, Const):
+                constant = term if constant is None else add(constant, term)
+            else:
+                levels.setdefault(self.out.level(term), []).append(term)
+        if -1 in levels:
+            return [index]
+        parts = [reduce(add, levels[level]) for level in sorted(levels)]
+        return parts if constant is None and parts else [*parts, constant or index]
 
     def pointers(self, buffer: Buffer, index: Expr) -> str:
         """A vector of addresses, one per lane."""
@@ -450,7 +510,7 @@ class Expressions:
         if isinstance(index, ir.Ramp):
             return (index.base, index.lanes) if const_int(index.stride) == 1 else None
         var = self.out.lane_var
-        if var is None or self.evaluate(index).lanes == 1:
+        if var is None:
             return None
         base = without(substitute(index, self.definitions), var)
         return None if base is None else (base, self.out.lanes)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tileworkbench.compiler.analysis.steps import runs_at_least_once, steps
 from tileworkbench.compiler.codegen.atomics import AtomicWriter
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
 from tileworkbench.compiler.codegen.expressions import ZEROS, Expressions
@@ -30,6 +31,7 @@ from tileworkbench.compiler.ir.types import DType
 
 _INT64 = DType("int64")
 _UNROLL_LIMIT = 64
+_LONG = 1 << 14  # statements, of one vector each: some 10 us
 # The micro-kernel's name for the operands that a panel dtype stands for.
 _PANEL_INPUT = {"float32": "float32", "float64": "float64", "int16": "uint8", "int8": "int8"}
 
@@ -104,6 +106,7 @@ class _KernelWriter:
         self.module, self.name, self.loop, self.prelude = module, name, loop, prelude
         self.program, self.isa = module.program, module.isa
         self.loops: list[tuple[str, str]] = []
+        self.polled = False
         self.site = 0
 
     def formal(self) -> list[tuple[str, Buffer | Var, str]]:
@@ -241,7 +244,7 @@ class _KernelWriter:
     def alloc(self, stmt: st.Alloc) -> None:
         buffer = stmt.buffer
         if stmt.offset is not None:
-            place = self.out.let(f"getelementptr i8, ptr %scratch, i64 {stmt.offset}")
+            place = self.out.scratch(stmt.offset)
         else:
             count = 1
             for extent in buffer.shape:
@@ -397,26 +400,32 @@ class _KernelWriter:
         start, stop = self.exprs.cast(start, loop.var.dtype), self.exprs.cast(stop, loop.var.dtype)
         step = self.exprs.cast(step, loop.var.dtype)
         preheader = out.open_preheader()
-        header, body, latch, after = map(out.fresh_label, ("loop", "body", "latch", "after"))
-        before = out.block
-        out.jump(header)
+        header, latch, after = map(out.fresh_label, ("loop", "latch", "after"))
+        number, before = const_int(loop.step), out.block
+        if runs_at_least_once(loop):
+            out.jump(header)
+        else:
+            more = self.continues(start.text, stop, step, number, str(kind))
+            out.branch(more, header, after)
         out.place(header)
         counter, following = out.let_later(), out.let_later()
         out.do(f"{counter} = phi {kind} [ {start.text}, %{before} ], [ {following}, %{latch} ]")
-        more = self.continues(counter, stop, step, const_int(loop.step), str(kind))
-        out.branch(more, body, after)
-        out.place(body)
         with out.scope(preheader):
             out.bind(loop.var, Value(counter, loop.var.dtype))
-            if len(self.loops) == 0 and self.is_long(loop.body):
+            polls = self.must_poll(loop)
+            if polls:
                 self.poll()
+            outer, self.polled = self.polled, self.polled or polls
             self.loops.append((after, latch))
             self.stmt(loop.body)
             self.loops.pop()
+            self.polled = outer
         out.jump(latch)
         out.place(latch)
         out.do(f"{following} = add {kind} {counter}, {step.text}")
-        out.jump(header)
+        # Tested at the end: one jump per iteration.
+        more = self.continues(following, stop, step, number, str(kind))
+        out.branch(more, header, after)
         out.place(after)
 
     def continues(
@@ -432,11 +441,16 @@ class _KernelWriter:
         forward = self.out.let(f"icmp sgt {kind} {step.text}, 0")
         return self.out.let(f"select i1 {forward}, i1 {up}, i1 {down}")
 
-    def is_long(self, body: st.Stmt) -> bool:
-        return any(
+    def must_poll(self, loop: st.For) -> bool:
+        """Whether iterations look for an interrupt: in the outermost loop that takes long, and in
+        those inside it whose iterations do; never in the innermost loops.
+        """
+        inner = any(
             isinstance(found, st.For | st.While | tile.MicroGemm | tile.Pack)
-            for found in statements(body)
+            and getattr(found, "kind", None) is not st.LoopKind.VECTORIZED
+            for found in statements(loop.body)
         )
+        return inner and steps(loop) >= _LONG and (not self.polled or steps(loop.body) >= _LONG)
 
     def poll(self) -> None:
         """Leave the block when the user has interrupted."""
