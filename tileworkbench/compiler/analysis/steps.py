@@ -1,0 +1,43 @@
+"""How long loops take, roughly: the number of statements they execute."""
+
+from __future__ import annotations
+
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir import tile
+from tileworkbench.compiler.ir.build import const_int
+
+UNKNOWN_TRIPS = 1 << 16
+"""What a loop is taken to run when its bounds are not constants."""
+
+
+def steps(stmt: st.Stmt) -> int:
+    """Statements that `stmt` executes, a vector loop and a vector of a micro-kernel as one each;
+    both branches of a condition count.
+    """
+    match stmt:
+        case st.For(kind=st.LoopKind.VECTORIZED):
+            return 1
+        case st.For():
+            return trips(stmt) * steps(stmt.body)
+        case st.While():
+            return UNKNOWN_TRIPS * steps(stmt.body)
+        case tile.MicroGemm():
+            return max(stmt.m * stmt.n * stmt.k // 64, 1)
+        case tile.Pack():
+            return max(stmt.rows * stmt.cols // 16, 1)
+    inside = [steps(child) for child in stmt.children() if isinstance(child, st.Stmt)]
+    return max(sum(inside), 1)
+
+
+def trips(loop: st.For) -> int:
+    """Iterations of a loop, `UNKNOWN_TRIPS` where they are not constant."""
+    bounds = [const_int(bound) for bound in (loop.start, loop.stop, loop.step)]
+    if None in bounds or bounds[2] == 0:
+        return UNKNOWN_TRIPS
+    return len(range(*bounds))  # type: ignore[arg-type]
+
+
+def runs_at_least_once(loop: st.For) -> bool:
+    """Whether the loop is known to have an iteration."""
+    known = const_int(loop.start) is not None and const_int(loop.stop) is not None
+    return known and const_int(loop.step) is not None and trips(loop) > 0
