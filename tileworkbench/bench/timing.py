@@ -121,6 +121,8 @@ class BenchResult:
             parts.append("interrupted")
         return ", ".join(parts)
 
+    __repr__ = __str__
+
 
 def _milliseconds(value: float) -> str:
     return f"{value:.4g} ms" if value >= 0.1 else f"{value * 1e3:.4g} µs"
