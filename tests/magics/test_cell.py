@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,10 @@ import torch
 
 from tests.magics.notebook import MATMUL, MATMUL_SHAPES, SCALE, SCALE_TEXT, Notebook
 from tileworkbench.api import Jit
+from tileworkbench.bench import ceilings
+from tileworkbench.bench import roofline as bench_roofline
 from tileworkbench.kernel import Kernel
+from tileworkbench.viz.model.roofline import Ceiling, Machine
 
 # The cell and its value
 
@@ -297,8 +301,24 @@ def test_check_of_a_kernel_that_writes_to_a_parameter(notebook: Notebook) -> Non
 
 def test_bench(notebook: Notebook) -> None:
     done = notebook.run(f"%%tile --bench 2 -o k{SCALE}")
-    assert done.error is None and done.text.endswith(SCALE_TEXT)
+    measured, card = done.text.splitlines()
+    assert re.match(r"scale: [\d.]+ [µm]s \(quartiles [\d.]+ [µm]s and .* GB/s", measured)
+    assert card.endswith(SCALE_TEXT)
     assert notebook.value("k.view().bench") is not None
+    assert notebook.run(f"%%tile --bench -q{SCALE}").text == ""
+
+
+def test_roofline(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks = [Ceiling("L1", 100.0, "GB/s", 1), Ceiling("float32", 1e6, "GFLOP/s", 1)]
+    machine = Machine("a processor", tuple(peaks))
+    monkeypatch.setattr(ceilings, "machine", lambda measure=False: machine)
+    monkeypatch.setattr(bench_roofline, "machine", lambda measure=False: machine)
+    for flags in ("--roofline", "--show roofline,card"):
+        done = notebook.run(f"%%tile {flags} -o k{SCALE}")
+        assert done.error is None and done.text.endswith(SCALE_TEXT)
+        points = notebook.value("k.view(roofline=True).points")
+        assert [point.name for point in points] == ["scale"]
+    assert "<Roofline scale>" in done.text
 
 
 def test_show_several_views_and_none(notebook: Notebook) -> None:

@@ -60,6 +60,7 @@ def test_bench_takes_arguments_or_makes_them_up(notebook: Notebook) -> None:
     for line in ("%tile bench scale", "%tile bench scale torch.ones(64, 32)"):
         done = notebook.run(line)
         assert isinstance(done.value, BenchResult) and done.value.name == "scale"
+        assert done.text.startswith(f"Out[{notebook.shell.execution_count - 1}]: scale: ")
     assert notebook.run("x = %tile bench scale").text == ""
     assert notebook.value("x.n") > 0
 

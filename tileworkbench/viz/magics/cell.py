@@ -137,8 +137,7 @@ class _Cell:
             if options.check:
                 self._check(kernel, options.check, inputs)
             if options.measures:
-                kernel.bench(*inputs, rounds=options.bench or 0)
-                kernel.with_roofline(options.roofline)
+                self._measure(kernel, inputs)
         if options.save:
             self._save(kernel, options.save)
         if options.quiet:
@@ -163,6 +162,12 @@ class _Cell:
             f"{kernel.name}: agrees with {text}, largest error {result.max_error:.2g} "
             f"of {result.tolerance:.2g}"
         )
+
+    def _measure(self, kernel: Kernel, inputs: list[Any]) -> None:
+        result = kernel.bench(*inputs, rounds=self._options.bench or 0)
+        if not self._options.quiet:
+            print(result)  # times are in no card but the live one
+        kernel.with_roofline(self._options.roofline)
 
     def _save(self, kernel: Kernel, file: str) -> None:
         try:
