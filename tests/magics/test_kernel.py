@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -151,7 +152,12 @@ def test_errors_are_what_the_front_end_shows(remote: RemoteNotebook) -> None:
     (error,) = done.errors
     assert error["ename"] == "TileSyntaxError" and done.streams == ""
     assert error["traceback"][0] == "TileSyntaxError: 'yield' has no meaning in a kernel"
+    assert re.fullmatch(r"  --> Cell In\[\d+\], line 7", error["traceback"][1])
     assert error["traceback"][2:] == ["7 | yield B", "  | ^^^^^^^"]
+    (error,) = remote.run("%%tile -D X=1\n\nX\nprint(nope)").errors
+    plain = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(error["traceback"]))
+    assert re.search(r"\nCell In\[\d+\], line 4\n", plain) and "\n----> 4 print(nope)\n" in plain
+    assert "run_cell_magic" not in plain
     (error,) = remote.run("%%tile\nx = (").errors
     assert error["ename"] == "SyntaxError" and "run_cell_magic" not in "".join(error["traceback"])
     done = remote.run(f"%%tile --cehck x{SCALE}")
