@@ -78,9 +78,8 @@ class Passes(Sequence[PassSnapshot]):
         """What the pass changed, as a unified diff of the IR text (empty when nothing)."""
         at = self.index(key) if isinstance(key, str) else key
         after = self._snapshots[at]
-        before = self._snapshots[at - 1].program
-        if at in (0, -len(self)):
-            before = replace(self._program, target=after.program.target)
+        first = at in (0, -len(self))
+        before = self._program if first else self._snapshots[at - 1].program
         lines = difflib.unified_diff(
             print_program(before).splitlines(),
             after.ir.splitlines(),
@@ -117,9 +116,16 @@ class Stats:
 
 
 class Kernel:
-    """A compiled kernel. Calling it checks the arguments, runs it and returns its outputs."""
+    """A compiled kernel. Calling it checks the arguments, runs it and returns its outputs.
+
+    `config` is the configuration that `tw.autotune` chose, `latency` its time and `ref_latency`
+    that of the reference, in milliseconds; None where nothing was tuned.
+    """
 
     def __init__(self, compiled: CompiledKernel) -> None:
+        self.config: Mapping[str, Any] | None = None
+        self.latency: float | None = None
+        self.ref_latency: float | None = None
         self._compiled = compiled
         self._check: CheckResult | None = None
         self._bench: BenchResult | None = None
@@ -312,6 +318,14 @@ class Kernel:
         from tileworkbench.viz.model.page import save_html
 
         return save_html(self.view(roofline=self._bench is not None), Path(path))
+
+    def export(self, directory: str | Path) -> Path:
+        """Write a reproducer into a folder: source, IR of every pass, generated code, parameters,
+        versions, and `reproduce.py`, which compiles and runs the exported program.
+        """
+        from tileworkbench.reproducer import export_kernel
+
+        return export_kernel(self, Path(directory))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         from tileworkbench.viz.display import mimebundle

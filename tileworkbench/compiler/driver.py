@@ -39,7 +39,7 @@ from tileworkbench.compiler.runtime.arguments import ArgumentBinder
 from tileworkbench.compiler.runtime.launch import Launcher
 from tileworkbench.compiler.runtime.llvm import NativeTarget, compile_assembly, native_target
 from tileworkbench.compiler.runtime.native import build_native
-from tileworkbench.compiler.runtime.parameters import DimSpec, ParameterSpec
+from tileworkbench.compiler.runtime.parameters import DerivedDim, DimSpec, ParameterSpec
 from tileworkbench.compiler.target import Target, parse_target
 
 _MEMORY_CACHE_SIZE = 256
@@ -97,10 +97,8 @@ class CompiledKernel:
                 values = dict(zip(self.binder.symbols, bound.symbols, strict=True))
                 blocks = int(evaluate(blocks, {**self._scalars(bound.slots), **values}))
             launch.launcher(bound.slots, blocks, self.estimated_ns)
-        outputs = bound.outputs
-        if not outputs:
-            return None
-        return outputs[0] if len(outputs) == 1 else [outputs[i] for i in self._outputs]
+        outputs = [bound.outputs[i] for i in self._outputs]
+        return outputs if len(outputs) > 1 else outputs[0] if outputs else None
 
     def _scalars(self, slots: list[int]) -> dict[str, int]:
         """The integer scalar arguments by name: a grid may depend on them."""
@@ -137,7 +135,7 @@ def lower_program(program: Program, target: Target) -> tuple[Snapshot, ...]:
     """
     verify(program)
     snapshots = []
-    current = replace(program, target=str(target))
+    current = program
     for step in pipeline(target):
         name = pass_name(step)
         start = time.perf_counter()
@@ -318,11 +316,17 @@ def _parameter(value: Buffer | Var, output: bool, written: set[Buffer]) -> Param
         value.name,
         "tensor",
         str(value.dtype),
-        tuple(_dim(extent) for extent in value.shape),
+        tuple(_output_dim(extent) if output else _dim(extent) for extent in value.shape),
         tuple(_dim(stride) for stride in value.strides) or None,
         is_output=output,
         is_written=output or value in written,
     )
+
+
+def _output_dim(extent: Expr) -> DimSpec:
+    """An extent that is computed, not solved for a symbol."""
+    number = const_int(extent)
+    return DerivedDim(formula=extent) if number is None else DimSpec(number)
 
 
 def _dim(extent: Expr) -> DimSpec:

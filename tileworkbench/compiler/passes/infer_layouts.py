@@ -55,7 +55,12 @@ class InferLayouts:
                 changes[buffer] = changed
             notes.append(f"{buffer.name}: {reason}")
         planned = replace_buffers(program, changes)
-        return replace(planned, stage=Stage.PLANNED, notes=(*program.notes, *notes))
+        return replace(
+            planned,
+            stage=Stage.PLANNED,
+            target=str(self.target),  # from here on the program is for one target
+            notes=(*program.notes, *notes),
+        )
 
 
 def _choose(buffer: Buffer, votes: list[Vote]) -> tuple[Buffer | None, str]:
