@@ -19,10 +19,19 @@ then one kernel serves every size.
 
 from __future__ import annotations
 
+from tileworkbench.kernels.block_sparse_attention import block_sparse_attention
+from tileworkbench.kernels.convolution import convolution
 from tileworkbench.kernels.cross_entropy import cross_entropy
+from tileworkbench.kernels.dequant_matmul import dequant_matmul, integer_dequant_matmul
+from tileworkbench.kernels.flash_attention import flash_attention
+from tileworkbench.kernels.flash_attention_backward import flash_attention_backward
+from tileworkbench.kernels.flash_attention_varlen import flash_attention_varlen
+from tileworkbench.kernels.flash_decoding import flash_decoding
 from tileworkbench.kernels.gemv import gemv
 from tileworkbench.kernels.layernorm import add_layernorm, layernorm
+from tileworkbench.kernels.linear_attention import chunk_scan, chunk_state
 from tileworkbench.kernels.matmul import linear, matmul
+from tileworkbench.kernels.mla_decode import mla_decode
 from tileworkbench.kernels.rmsnorm import add_rmsnorm, rmsnorm
 from tileworkbench.kernels.rope import rope
 from tileworkbench.kernels.softmax import online_softmax, softmax
@@ -30,11 +39,22 @@ from tileworkbench.kernels.softmax import online_softmax, softmax
 __all__ = [
     "add_layernorm",
     "add_rmsnorm",
+    "block_sparse_attention",
+    "chunk_scan",
+    "chunk_state",
+    "convolution",
     "cross_entropy",
+    "dequant_matmul",
+    "flash_attention",
+    "flash_attention_backward",
+    "flash_attention_varlen",
+    "flash_decoding",
     "gemv",
+    "integer_dequant_matmul",
     "layernorm",
     "linear",
     "matmul",
+    "mla_decode",
     "online_softmax",
     "rmsnorm",
     "rope",
