@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from tileworkbench.bench.ceilings import machine as machine
     from tileworkbench.bench.timing import BenchResult as BenchResult
     from tileworkbench.bench.timing import do_bench as do_bench
+    from tileworkbench.comparison import compare as compare
     from tileworkbench.compiler.diagnostics import CompileError as CompileError
     from tileworkbench.compiler.diagnostics import TileError as TileError
     from tileworkbench.compiler.runtime.threads import get_num_threads as get_num_threads
     from tileworkbench.compiler.runtime.threads import set_num_threads as set_num_threads
     from tileworkbench.kernel import Kernel as Kernel
+    from tileworkbench.tuning.autotune import autotune as autotune
+    from tileworkbench.tuning.autotune import set_autotune_inputs as set_autotune_inputs
 
 __version__: str  # read from the installed metadata on first use
 
@@ -30,6 +33,8 @@ __version__: str  # read from the installed metadata on first use
 _EXPORTS: dict[str, str] = {
     **dict.fromkeys(("Jit", "compile", "jit", "roofline", "targets"), "tileworkbench.api"),
     "Kernel": "tileworkbench.kernel",
+    "compare": "tileworkbench.comparison",
+    **dict.fromkeys(("autotune", "set_autotune_inputs"), "tileworkbench.tuning.autotune"),
     **dict.fromkeys(("BenchResult", "do_bench"), "tileworkbench.bench.timing"),
     "machine": "tileworkbench.bench.ceilings",
     **dict.fromkeys(

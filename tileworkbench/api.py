@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError, TileError, TileTypeError
-from tileworkbench.compiler.driver import Options, Source, compile_program, resolve_target
+from tileworkbench.compiler.driver import (
+    CompiledKernel,
+    Options,
+    Source,
+    compile_program,
+    resolve_target,
+)
 from tileworkbench.compiler.frontend.function import (
     EagerFunction,
     PrimFunc,
@@ -24,6 +30,7 @@ from tileworkbench.compiler.target import ARCHITECTURES
 from tileworkbench.kernel import Kernel
 
 OutIdx = int | Sequence[int] | None
+MakeKernel = Callable[[CompiledKernel], Kernel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +82,20 @@ def compile(
 
     Raises `CompileError` kinds for a kernel that cannot be compiled.
     """
+    return compile_prim_func(func, out_idx, target, Options(allow_alias), Kernel)
+
+
+def compile_prim_func(
+    func: PrimFunc, out_idx: OutIdx, target: str | None, options: Options, make: MakeKernel
+) -> Kernel:
+    """`compile`, where `make` turns the compiled kernel into what is returned."""
     if not isinstance(func, PrimFunc):
         raise TileTypeError(
             f"tw.compile takes a T.prim_func, not '{type(func).__name__}'",
             hint="decorate a function with @T.prim_func, or use @tw.jit and its .compile()",
         )
     program = with_outputs(func.program, out_idx)
-    return _build(program, target, func.source, Options(allow_alias))
+    return _build(program, target, func.source, options, make)
 
 
 def _build(
@@ -89,10 +103,11 @@ def _build(
     target: str | None,
     source: FunctionSource,
     options: Options,
+    make: MakeKernel,
     trace_us: float = 0.0,
 ) -> Kernel:
     where = Source(source.text, source.file, source.first_line)
-    return Kernel(
+    return make(
         compile_program(
             program, target or "auto", source=where, options=options, trace_us=trace_us
         )
@@ -102,17 +117,23 @@ def _build(
 class Jit:
     """A kernel function compiled on demand; see `jit`.
 
-    `kernel` is the kernel of the last call or compilation, None before.
+    `kernel` is the kernel of the last call or compilation, None before. `make` turns each compiled
+    kernel into the object that a caller gets.
     """
 
     def __init__(
-        self, fn: Callable[..., Any], out_idx: OutIdx, target: str | None, allow_alias: bool
+        self,
+        fn: Callable[..., Any],
+        out_idx: OutIdx = None,
+        target: str | None = None,
+        allow_alias: bool = False,
+        make: MakeKernel = Kernel,
     ) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.target = target
         self.kernel: Kernel | None = None
-        self._out_idx, self._allow_alias = out_idx, allow_alias
+        self._out_idx, self._allow_alias, self._make = out_idx, allow_alias, make
         self._kernels: dict[Any, Kernel] = {}
         self._forms: dict[Any, Kernel] = {}
         self._eager: EagerFunction | None = None if is_lazy(fn) else EagerFunction(fn)
@@ -129,7 +150,7 @@ class Jit:
 
     def with_target(self, target: str | None) -> Jit:
         """The same function, to be compiled for `target`."""
-        return Jit(self.fn, self._out_idx, target, self._allow_alias)
+        return Jit(self.fn, self._out_idx, target, self._allow_alias, self._make)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Eager: compile for these arguments where needed, run, return the outputs.
@@ -179,6 +200,16 @@ class Jit:
             )
             self.kernel = self._compile_eager(eager, specialisation)
         return self.kernel
+
+    def prepare(self, *args: Any, **kwargs: Any) -> tuple[Kernel, tuple[Any, ...]]:
+        """(the kernel that a call with these arguments runs, the arguments it is run with).
+
+        A lazy function's call runs nothing: it takes no arguments.
+        """
+        if self._eager is None:
+            return self._compile_lazy(args, kwargs), ()
+        specialisation, run_time = self._eager.bind(args, kwargs)
+        return self._compile_eager(self._eager, specialisation), run_time
 
     def constants(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """(the part of `values` that a compilation by name takes, the names it still lacks).
@@ -230,7 +261,8 @@ class Jit:
             program = eager.trace(specialisation)
             elapsed = (time.perf_counter() - start) * 1e6
             shown = dict(specialisation.arguments) | dict(specialisation.constants)
-            found = _build(program, self.target, eager.source, self._options(shown), elapsed)
+            options = self._options(shown)
+            found = _build(program, self.target, eager.source, options, self._make, elapsed)
             self._kernels[specialisation] = found
         return found
 
@@ -261,7 +293,7 @@ class Jit:
                 )
             program = with_outputs(func.program, self._out_idx)
             options = self._options(arguments)
-            found = _build(program, self.target, func.source, options, elapsed)
+            found = _build(program, self.target, func.source, options, self._make, elapsed)
             self._kernels[key] = found
         return found
 

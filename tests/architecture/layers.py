@@ -88,7 +88,10 @@ RULES: Mapping[str, Rule] = {
     "api": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "kernel": Rule(("",), eager=("numpy",), lazy=("matplotlib", "torch", *_JUPYTER)),
     "validation": Rule(("",), eager=("numpy",), lazy=("torch",)),
-    "compat": Rule(("",), lazy=("torch",)),
+    "tuning": Rule(("",), eager=("numpy",), lazy=("torch",)),
+    "comparison": Rule(("",)),
+    "reproducer": Rule(("",), eager=("numpy",), lazy=("torch",)),
+    "compat": Rule(("",), lazy=("pytest", "torch")),
     "demo": Rule(("",), eager=("numpy",), lazy=("nbclient", "nbformat", "torch")),
     ROOT: Rule(("",)),
 }

@@ -1,0 +1,1 @@
+"""Choosing among configurations of a kernel by measuring them, and the inputs to do it with."""

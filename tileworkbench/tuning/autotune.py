@@ -1,0 +1,300 @@
+"""`tw.autotune`: measure every configuration of a kernel and keep the fastest.
+
+Configurations are tried one after the other. What has been measured stays when Ctrl-C ends a
+search: the same call goes on from there.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from tileworkbench.api import Jit
+from tileworkbench.bench.timing import do_bench
+from tileworkbench.compiler.diagnostics import ArgumentError, TileError, TileTypeError
+from tileworkbench.kernel import Kernel
+from tileworkbench.tuning.closeness import assert_close, listed, result_pairs
+from tileworkbench.tuning.supply import TensorSupplyType, input_parameters, supply_tensors
+
+Config = Mapping[str, Any]
+Configs = Sequence[Config] | Callable[..., Sequence[Config]]
+
+_inputs: ContextVar[tuple[Any, ...] | None] = ContextVar("autotune_inputs", default=None)
+
+
+@contextmanager
+def set_autotune_inputs(*tensors: Any) -> Iterator[None]:
+    """Within this context lazy kernels are tuned on these tensors (several, or one sequence)."""
+    single = len(tensors) == 1 and isinstance(tensors[0], list | tuple)
+    token = _inputs.set(tuple(tensors[0]) if single else tensors)
+    try:
+        yield
+    finally:
+        _inputs.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How configurations are measured and checked; see `autotune`."""
+
+    warmup: float = 25
+    rep: float = 100
+    timeout: float = 100
+    supply_type: TensorSupplyType = TensorSupplyType.Auto
+    ref_prog: Callable[..., Any] | None = None
+    supply_prog: Callable[..., Sequence[Any]] | None = None
+    rtol: float = 1e-2
+    atol: float = 1e-2
+    max_mismatched_ratio: float = 0.01
+    skip_check: bool = False
+    manual_check_prog: Callable[[list[Any], list[Any]], Any] | None = None
+    cache_input_tensors: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One configuration: milliseconds per call, or NaN and why it was given up."""
+
+    config: Config
+    latency: float = math.nan
+    error: str = ""
+
+
+@dataclass(slots=True)
+class _Search:
+    """One set of arguments: what is to be tried, and what has been."""
+
+    configs: list[Config]
+    trials: list[Trial] = field(default_factory=list)
+    failure: Exception | None = None
+    inputs: list[Any] | None = None
+    ref_latency: float | None = None
+
+
+class Autotuned:
+    """A `tw.jit` function whose tunable arguments are chosen by measuring; see `autotune`.
+
+    `trials` are those of the last call that tuned, `kernel` is the kernel of the last call.
+    """
+
+    def __init__(self, jit: Jit, configs: Configs, settings: Settings) -> None:
+        functools.update_wrapper(self, jit.fn)
+        self.jit, self.configs, self.settings = jit, configs, settings
+        self.trials: tuple[Trial, ...] = ()
+        self._signature = inspect.signature(jit.fn)
+        self._searches: dict[Any, _Search] = {}
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """The kernel of the last call, None before."""
+        return self.jit.kernel
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function in its best configuration, found by the first such call.
+
+        Eager functions run and return their outputs, lazy ones return the `Kernel`. Nothing is
+        tuned when the call gives every tunable argument.
+        """
+        given = self._given(args, kwargs)
+        configs = self._listed(args, kwargs)
+        if all(given.keys() >= config.keys() for config in configs):
+            return self.jit(*args, **kwargs)
+        search = self._search(given, configs)
+        self._measure_all(search, args, kwargs)
+        best = self._best(search)
+        result = self.jit(*args, **kwargs, **best.config)
+        kernel = self.jit.kernel
+        if kernel is not None:
+            kernel.config, kernel.latency = dict(best.config), best.latency
+            kernel.ref_latency = search.ref_latency
+        return result
+
+    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._signature.bind_partial(*args, **kwargs).arguments
+        except TypeError as error:
+            raise ArgumentError(f"'{self.jit.fn.__name__}': {error}") from None
+
+    def _listed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Config]:
+        made = self.configs(*args, **kwargs) if callable(self.configs) else self.configs
+        configs = list(made)
+        if not configs:
+            raise ArgumentError(f"'{self.jit.fn.__name__}' has no configuration to tune")
+        for config in configs:
+            unknown = [name for name in config if name not in self._signature.parameters]
+            if unknown:
+                raise ArgumentError(f"'{self.jit.fn.__name__}' has no argument '{unknown[0]}'")
+        return configs
+
+    def _search(self, given: Mapping[str, Any], configs: list[Config]) -> _Search:
+        key = tuple((name, _form(value)) for name, value in given.items())
+        try:
+            found = self._searches.get(key)
+        except TypeError as error:
+            name = self.jit.fn.__name__
+            raise ArgumentError(f"'{name}': an argument has no hash: {error}") from None
+        if found is None:
+            chosen: list[Config] = []
+            for config in configs:  # what the call gives is not up to a configuration
+                rest = {name: value for name, value in config.items() if name not in given}
+                if rest not in chosen:
+                    chosen.append(rest)
+            found = self._searches[key] = _Search(chosen)
+        return found
+
+    def _measure_all(self, search: _Search, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            for config in search.configs[len(search.trials) :]:
+                search.trials.append(self._measure(search, config, args, kwargs))
+        finally:
+            self.trials = tuple(search.trials)
+            search.inputs = None
+
+    def _measure(
+        self, search: _Search, config: Config, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Trial:
+        """Compile, check and time one configuration; whatever it raises makes it a failed one."""
+        try:
+            latency = self._latency(search, config, args, kwargs)
+        except KeyboardInterrupt:
+            raise
+        except Exception as error:
+            search.failure = search.failure or error
+            message = error.message if isinstance(error, TileError) else str(error)
+            return Trial(config, error=f"{type(error).__name__}: {message}")
+        return Trial(config, latency)
+
+    def _latency(
+        self, search: _Search, config: Config, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> float:
+        settings, deadline = self.settings, time.monotonic() + self.settings.timeout
+        kernel, run_time = self.jit.prepare(*args, **kwargs, **config)
+        inputs = self._inputs(search, kernel, run_time)
+        self._within(deadline)
+        if settings.ref_prog is not None and not settings.skip_check:
+            self._check(kernel, inputs, settings.ref_prog)
+            self._within(deadline)
+        kernel(*inputs)
+        self._within(deadline)
+        latency = do_bench(lambda: kernel(*inputs), settings.warmup, settings.rep)
+        reference = settings.ref_prog
+        if reference is not None and search.ref_latency is None:
+            run = functools.partial(reference, *inputs)
+            search.ref_latency = do_bench(run, settings.warmup, settings.rep)
+        return float(latency)
+
+    def _within(self, deadline: float) -> None:
+        if time.monotonic() > deadline:
+            raise TileError(f"took longer than {self.settings.timeout:g} s")
+
+    def _inputs(self, search: _Search, kernel: Kernel, run_time: tuple[Any, ...]) -> list[Any]:
+        """The tensors of one trial: copies, because a kernel may write into them."""
+        if search.inputs is not None:
+            return search.inputs
+        settings, given = self.settings, _inputs.get()
+        if self.jit.is_eager:
+            made = copy.deepcopy(list(run_time))
+        elif given is not None:
+            made = copy.deepcopy(list(given))
+        elif settings.supply_prog is not None:
+            made = listed(settings.supply_prog(list(input_parameters(kernel.program))))
+        else:
+            made = supply_tensors(kernel.program, settings.supply_type)
+        if settings.cache_input_tensors:
+            search.inputs = made
+        return made
+
+    def _check(self, kernel: Kernel, inputs: list[Any], reference: Callable[..., Any]) -> None:
+        settings = self.settings
+        pairs = result_pairs(kernel, inputs, reference)
+        if settings.manual_check_prog is not None:
+            settings.manual_check_prog([got for got, _ in pairs], [want for _, want in pairs])
+            return
+        for got, want in pairs:
+            assert_close(got, want, settings.rtol, settings.atol, settings.max_mismatched_ratio)
+
+    def _best(self, search: _Search) -> Trial:
+        measured = [trial for trial in search.trials if not trial.error]
+        if not measured:
+            count = len(search.trials)
+            raise TileError(
+                f"none of the {count} configurations of '{self.jit.fn.__name__}' could be measured",
+                hint=f"the first one, {dict(search.trials[0].config)}, failed: "
+                f"{search.trials[0].error}",
+            ) from search.failure
+        return min(measured, key=lambda trial: trial.latency)
+
+    def __repr__(self) -> str:
+        return f"<tw.autotune of {self.jit!r}>"
+
+
+def _form(value: Any) -> Any:
+    """What tuning depends on: of a tensor its dtype and shape, of anything else itself."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return str(value.dtype), tuple(value.shape)
+    return type(value), value
+
+
+def autotune(
+    configs: Configs,
+    warmup: float = 25,
+    rep: float = 100,
+    timeout: float = 100,
+    supply_type: TensorSupplyType = TensorSupplyType.Auto,
+    ref_prog: Callable[..., Any] | None = None,
+    supply_prog: Callable[..., Sequence[Any]] | None = None,
+    rtol: float = 1e-2,
+    atol: float = 1e-2,
+    max_mismatched_ratio: float = 0.01,
+    skip_check: bool = False,
+    manual_check_prog: Callable[[list[Any], list[Any]], Any] | None = None,
+    cache_input_tensors: bool = False,
+    do_not_specialize: Sequence[str] | None = None,
+    early_stop: Any = None,
+) -> Callable[[Any], Autotuned]:
+    """Choose the fastest of `configs` when a `tw.jit` function is called; goes above `@tw.jit`.
+
+    Args:
+        configs: keyword arguments to try, as dictionaries, or a function that makes them from the
+            call's arguments.
+        warmup, rep: milliseconds of calls before and while a configuration is timed.
+        timeout: seconds after which a configuration is given up, looked at between its
+            compilation, check, first call and timing.
+        supply_type, supply_prog: what a lazy kernel is measured on: made-up tensors, or a function
+            that makes them from the list of parameters; see also `set_autotune_inputs`. An eager
+            function is measured on copies of its arguments.
+        ref_prog: a reference that every configuration must agree with, within `rtol`, `atol` and
+            `max_mismatched_ratio`, or as `manual_check_prog(outputs, expected)` decides by raising;
+            `skip_check` leaves that out. Its time becomes the kernel's `ref_latency`.
+        cache_input_tensors: use the same tensors for all configurations.
+        do_not_specialize, early_stop: accepted for scripts that give them; every set of arguments
+            is tuned, and every configuration measured.
+
+    A configuration that fails is left out; if all fail the call raises `TileError`. The kernel
+    gets `.config`, `.latency` and `.ref_latency` (milliseconds). Ctrl-C ends the search; the same
+    call goes on with the configurations that are left.
+    """
+    settings = Settings(
+        *(warmup, rep, timeout, supply_type, ref_prog, supply_prog, rtol, atol),
+        *(max_mismatched_ratio, skip_check, manual_check_prog, cache_input_tensors),
+    )
+
+    def decorate(function: Any) -> Autotuned:
+        if not isinstance(function, Jit):
+            raise TileTypeError(
+                f"tw.autotune goes above @tw.jit, not above '{type(function).__name__}'",
+                hint="write @tw.autotune(configs=...) on the line before @tw.jit",
+            )
+        return Autotuned(function, configs, settings)
+
+    if isinstance(configs, Jit):
+        raise TileTypeError("tw.autotune needs configurations: @tw.autotune(configs=[...])")
+    return decorate

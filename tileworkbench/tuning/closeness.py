@@ -1,0 +1,85 @@
+"""Results held against a reference, where a small part of the elements may differ."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tileworkbench.compiler.analysis.effects import written_below
+from tileworkbench.compiler.diagnostics import ArgumentError, CheckError
+
+if TYPE_CHECKING:
+    from tileworkbench.kernel import Kernel
+
+
+def assert_close(
+    actual: Any,
+    expected: Any,
+    rtol: float = 1e-2,
+    atol: float = 1e-3,
+    max_mismatched_ratio: float = 0.001,
+    name: str = "the result",
+) -> None:
+    """Compare two torch tensors or numpy arrays of one shape.
+
+    An element differs where |actual - expected| > atol + rtol |expected|; NaN equals NaN. Raises
+    `CheckError`, an `AssertionError`, when more than `max_mismatched_ratio` of them differ.
+    """
+    got, want = _wide(actual), _wide(expected)
+    if got.shape != want.shape:
+        raise CheckError(f"{name} has shape {got.shape}, the reference {want.shape}")
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    with np.errstate(invalid="ignore"):
+        error = np.where(same, 0.0, np.abs(got - want))
+        bad = ~(same | (error <= atol + rtol * np.abs(want)))
+    count = int(bad.sum())
+    if count <= max_mismatched_ratio * got.size:
+        return
+    first = tuple(int(i) for i in np.argwhere(bad)[0])
+    raise CheckError(
+        f"{name} disagrees with the reference in {count} of {got.size} elements, "
+        f"{max_mismatched_ratio:.3%} may: first at {list(first)}, where it is {got[first]:.6g} "
+        f"instead of {want[first]:.6g}; largest error {np.nanmax(error[bad], initial=0.0):.3g}"
+    )
+
+
+def _wide(value: Any) -> np.ndarray[Any, Any]:
+    """Any array as float64."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.double().numpy() if value.dtype.is_floating_point else value.numpy()
+    return np.asarray(value).astype(np.float64)
+
+
+def result_pairs(
+    kernel: Kernel, inputs: Sequence[Any], reference: Callable[..., Any]
+) -> list[tuple[Any, Any]]:
+    """(what the kernel gives, what the reference gives) for each output, on copies of `inputs`.
+
+    Outputs are what is returned. Where the kernel returns nothing they are the parameters it
+    writes, which the reference returns too, or writes like the kernel. Raises `ArgumentError` for
+    different numbers of outputs.
+    """
+    mine, theirs = copy.deepcopy(list(inputs)), copy.deepcopy(list(inputs))
+    got, want = listed(kernel(*mine)), listed(reference(*theirs))
+    if not got:
+        written = written_below(kernel.program.body)
+        params = [param.value for param in kernel.program.params if not param.output]
+        places = [at for at, value in enumerate(params) if value in written]
+        got = [mine[at] for at in places]
+        want = want or [theirs[at] for at in places]
+    if len(got) != len(want):
+        raise ArgumentError(
+            f"'{kernel.name}' has {len(got)} outputs, the reference {len(want)}",
+        )
+    return list(zip(got, want, strict=True))
+
+
+def listed(value: Any) -> list[Any]:
+    """The values of a return: none, one, or several."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
