@@ -162,7 +162,7 @@ def test_facts() -> None:
     assert (kernel.name, kernel.target, kernel.grid) == ("main", "cpu:generic", (3, 2))
     assert kernel.threads == 128
     assert set(kernel.layouts) == {"A_shared", "B_shared", "C_local"}
-    assert kernel.layouts["A_shared"].shape == (16, 16)
+    assert kernel.layouts["C_local"].shape == (16, 16)
     assert kernel.stats.shared_bytes == 2 * 16 * 16 * 4 and kernel.stats.scratch_bytes > 0
     assert [timing.step for timing in kernel.stats.timings] == [
         "trace",
