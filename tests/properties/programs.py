@@ -61,7 +61,7 @@ class _Writer:
         self.dynamic = draw(hs.booleans())
         self.symbols = (Var("m", INT32), Var("k", INT32)) if self.dynamic else ()
         self.inputs = [self.tensor("A", UNSIGNED), self.tensor("B", UNSIGNED)]
-        self.output = self.tensor("Out", ())
+        self.outputs: list[Buffer] = []
         self.tiles: list[Buffer] = []
 
     # Choices
@@ -110,20 +110,22 @@ class _Writer:
             self.tiles.append(made)
         for _ in range(self.integer(1, 4)):
             body.append(self.statement(2))
-        body.append(tile.Copy(self.whole(self.choose(self.tiles)), self.block_region(self.output)))
+        for number, made in enumerate(self.tiles):
+            self.outputs.append(self.tensor(f"Out{number}", ()))
+            body.append(tile.Copy(self.whole(made), self.block_region(self.outputs[-1])))
         grid = tuple(
             build.ceildiv(extent, int_const(size))
             for extent, size in zip(self.extents(), (self.rows, self.cols), strict=True)
         )
         kernel = st.Kernel((self.bx, self.by), (grid[1], grid[0]), (128,), st.seq(body))
-        params = tuple(map(Param, (*self.inputs, self.output, self.n)))
+        params = tuple(map(Param, (*self.inputs, *self.outputs, self.n)))
         program = Program("sample", params, self.symbols, kernel)
         return Sample(program, self.arguments())
 
     def arguments(self) -> dict[str, Any]:
         rng = np.random.default_rng(self.integer(0, 2**16))
         made: dict[str, Any] = {"n": self.integer(-2, 5)}
-        for buffer in (*self.inputs, self.output):
+        for buffer in (*self.inputs, *self.outputs):
             name = str(buffer.dtype)
             storage = np.dtype(getattr(ml_dtypes, name, None) or name)
             low = 0 if name in UNSIGNED else -LIMIT
