@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -67,6 +68,22 @@ def test_reads_without_a_kernel(notebook: nbformat.NotebookNode) -> None:
 def test_names_no_path_of_the_machine_that_ran_it(notebook: nbformat.NotebookNode) -> None:
     text = "\n".join(str(cell.outputs) for cell in code_cells(notebook))
     assert [place for place in ("/home/", "/root/", "/tmp/", "/work/") if place in text] == []
+
+
+def test_holds_nothing_that_changes_with_every_run(notebook: nbformat.NotebookNode) -> None:
+    assert [cell.id for cell in notebook.cells if "execution" in cell.metadata] == []
+
+
+def test_the_readme_shows_the_quickstart() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    quickstart = nbformat.read(ROOT / "notebooks" / "01_quickstart.ipynb", as_version=4)
+    kernel = next(cell.source for cell in code_cells(quickstart) if "%%tile" in cell.source)
+    assert blocks[1].split("\n", 1)[1].rstrip() == kernel.split("\n", 1)[1]
+    picture = re.search(r"!\[.*?\]\((.*?)\)", readme)
+    assert picture is not None
+    assert (ROOT / picture[1]).read_bytes().startswith(b"\x89PNG")
+    assert (ROOT / picture[1]).stat().st_size < 300_000
 
 
 @pytest.mark.parametrize(("printed", "status"), [("4\n", 0), ("5\n", 1)])
