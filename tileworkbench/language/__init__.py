@@ -2,9 +2,9 @@
 
 A kernel is an ordinary Python function whose body is traced. Its parts are here: what parameters
 are declared with and how launches are written (`functions`), memory (`memory`), atomic accesses
-(`atomics`), operators on tiles (`tile`), loops (`loops`), scalar arithmetic (`math`), dtypes
-(`dtypes`), hints and checks (`hints`). Constructs that are not supported yet exist too and say so
-when they are used.
+(`atomics`), operators on tiles (`tile`, `convolution`, `predicates`), loops (`loops`), scalar
+arithmetic (`math`), dtypes (`dtypes`), hints and checks (`hints`). Constructs that are not
+supported yet exist too and say so when they are used.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from typing import Any
 
 from tileworkbench.compiler.frontend.errors import placed_outside
 from tileworkbench.language import atomics as _atomics
+from tileworkbench.language import convolution as _convolution
 from tileworkbench.language import dtypes as _dtypes
 from tileworkbench.language import functions as _functions
 from tileworkbench.language import hints as _hints
 from tileworkbench.language import loops as _loops
 from tileworkbench.language import math as _math
 from tileworkbench.language import memory as _memory
+from tileworkbench.language import predicates as _predicates
 from tileworkbench.language import tile as _tile
 from tileworkbench.language.unsupported import PREFIXES, UNSUPPORTED, unsupported
 
@@ -38,7 +40,12 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         ),
         *("Var", "const", "dynamic", "empty", "macro", "prim_func", "symbolic"),
     ),
-    "memory": ("alloc_fragment", "alloc_local", "alloc_shared", "alloc_var", "reshape", "view"),
+    "memory": (
+        *("alloc_fragment", "alloc_global", "alloc_local", "alloc_shared", "alloc_var", "reshape"),
+        "view",
+    ),
+    "predicates": ("all_of", "any_of"),
+    "convolution": ("c2d_im2col", "im2col"),
     "atomics": (
         *("atomic_add", "atomic_addx2", "atomic_addx4", "atomic_load", "atomic_max"),
         *("atomic_min", "atomic_or", "atomic_store"),
@@ -46,6 +53,8 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
     "loops": (
         *(
             "Parallel",
+            "Persistent",
+            "PersistentTileScheduler",
             "Pipelined",
             "Serial",
             "Unroll",
@@ -181,6 +190,8 @@ _MODULES = {
     "functions": _functions,
     "memory": _memory,
     "atomics": _atomics,
+    "predicates": _predicates,
+    "convolution": _convolution,
     "loops": _loops,
     "tile": _tile,
     "math": _math,

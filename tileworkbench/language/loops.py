@@ -8,6 +8,7 @@ from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, Un
 from tileworkbench.compiler.frontend.builder import PythonLoop, current
 from tileworkbench.compiler.frontend.control import emit_jump
 from tileworkbench.compiler.frontend.loops import GridLoop, ParallelLoop, PipelinedLoop, SerialLoop
+from tileworkbench.compiler.frontend.schedules import PersistentLoop, TileScheduler
 from tileworkbench.compiler.frontend.values import describe
 from tileworkbench.compiler.ir.stmt import Break, LoopKind
 
@@ -126,6 +127,55 @@ def Pipelined(
         if value is not None and not isinstance(value, list | tuple):
             raise TileTypeError(f"'{name}' of T.Pipelined must be a list, not {describe(value)}")
     return PipelinedLoop(*_span(start, stop), num_stages, schedule["order"], schedule["stage"])
+
+
+def Persistent(
+    domain: Any,
+    wave_size: Any,
+    index: Any,
+    group_size: int = 8,
+    num_stages: int = 0,
+    annotations: Any = None,
+) -> PersistentLoop:
+    """`for bm, bn in T.Persistent([M, N], workers, bx)`: the tiles of the box `domain` that worker
+    `index` of `wave_size` visits; together the workers visit each once.
+
+    Tiles that are near in time are near in the box: the last dimension is walked in groups of
+    `group_size`. `num_stages` and `annotations` have no effect. Raises `TileTypeError` or
+    `TileValueError` for a domain or group size that is none.
+    """
+    if not isinstance(domain, list | tuple) or not 1 <= len(domain) <= 8:
+        raise TileTypeError(
+            f"the domain of T.Persistent must be a list of extents, not {describe(domain)}"
+        )
+    if isinstance(group_size, bool) or not isinstance(group_size, int) or group_size <= 0:
+        raise TileValueError(
+            f"'group_size' of T.Persistent must be a positive integer, not {group_size}"
+        )
+    return PersistentLoop(tuple(domain), wave_size, index, group_size)
+
+
+def PersistentTileScheduler(
+    num_m: Any,
+    num_n: Any,
+    num_workers: Any = None,
+    swizzle_size: int = 1,
+    column_major: bool = True,
+    cluster_size: int = 1,
+    stateful: bool = True,
+    name: str | None = None,
+) -> TileScheduler:
+    """The tiles of a `num_m` x `num_n` grid, handed out to persistent workers.
+
+    `init(worker)` starts, `valid()` says whether there is a tile, `next_tile()` goes on; `m_idx`,
+    `n_idx`, `linear_idx` and `current_iter` are the current tile's; `coord(id)` is any tile's
+    place. `num_workers` is the number of blocks of the launch by default. Tiles are numbered
+    along m (n unless `column_major`) in panels of `swizzle_size`; clusters take `cluster_size` rows.
+    Raises `TileTypeError` or `TileValueError` for arguments of a wrong kind.
+    """
+    return TileScheduler(
+        (num_m, num_n), num_workers, swizzle_size, bool(column_major), cluster_size, name
+    )
 
 
 def _integers(name: str, values: Any) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from tileworkbench.compiler.diagnostics import (
     TileValueError,
     UnsupportedError,
 )
-from tileworkbench.compiler.frontend.annotations import as_shape
+from tileworkbench.compiler.frontend.annotations import as_shape, workspace
 from tileworkbench.compiler.frontend.builder import current, in_kernel
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
@@ -54,6 +54,17 @@ def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> Ten
 def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> TensorValue:
     """An array of `shape` that each thread has for itself. Raises as `alloc_shared`."""
     return _allocate("T.alloc_local", "local", shape, dtype, scope)
+
+
+def alloc_global(shape: Any, dtype: Any) -> TensorValue:
+    """A workspace in global memory, contents undefined, that all blocks of a call share and that
+    lives as long as the call.
+
+    Its extents may be symbols, as those of parameters. Raises `TileTypeError` or `TileValueError`
+    for a wrong dtype or extent.
+    """
+    element = _element("T.alloc_global", dtype)
+    return workspace(as_shape(shape), element)
 
 
 def _allocate(construct: str, name: str, shape: Any, dtype: Any, scope: str) -> TensorValue:

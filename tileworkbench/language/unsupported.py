@@ -18,7 +18,6 @@ _MEMORY = {
     "alloc_buffer": "A buffer of the underlying IR.",
     "alloc_cluster_barrier": "Memory barriers shared by a cluster of blocks.",
     "alloc_descriptor": "A descriptor of a matrix operand.",
-    "alloc_global": "A workspace in global memory that lives as long as the launch.",
     "alloc_reducer": "A fragment that iterations of T.Parallel contribute to.",
     "alloc_tcgen05_instr_desc": "An instruction descriptor of tensor memory.",
     "alloc_tcgen05_smem_desc": "A shared-memory descriptor of tensor memory.",
@@ -31,14 +30,10 @@ _MEMORY = {
 }
 _MOVEMENT = {
     "async_copy": "A copy that is complete after a wait.",
-    "c2d_im2col": "A tile of the matrix that turns a convolution into a product.",
     "copy_cluster": "A copy to several blocks of a cluster.",
-    "im2col": "A tile of the matrix that turns a convolution into a product.",
     "tma_copy": "A copy by the tensor memory accelerator, in two phases.",
 }
 _COMPUTE = {
-    "all_of": "Whether all elements of a tile are not zero.",
-    "any_of": "Whether some element of a tile is not zero.",
     "dp4a": "The dot product of four 8-bit integers, added to a 32-bit one.",
     "finalize_reducer": "The result of a reducer.",
     "gemm_sp": "A matrix product with a 2:4 sparse operand.",
@@ -53,8 +48,6 @@ _COMPUTE = {
     },
 }
 _LOOPS = {
-    "Persistent": "The tiles of a domain that one of several persistent workers visits.",
-    "PersistentTileScheduler": "An iterator over the tiles of one persistent worker.",
     "thread_binding": "A loop bound to the threads of the block.",
 }
 _ANNOTATIONS = {

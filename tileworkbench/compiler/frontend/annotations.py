@@ -215,6 +215,23 @@ def empty(shape: tuple[Any, ...], dtype: Any) -> TensorValue:
     return TensorValue(buffer, builder.bind(name, allocated=True))
 
 
+def workspace(shape: tuple[Any, ...], dtype: DType) -> TensorValue:
+    """Global memory that lives as long as one call of the kernel. See `T.alloc_global`."""
+    builder = current("T.alloc_global")
+    for extent in shape:
+        for var in variables(extent_expr(extent, "an extent of T.alloc_global")):
+            if var in builder.ranges or var in builder.parallel:
+                raise TileValueError(
+                    "the extents of T.alloc_global must be known before the launch, and "
+                    f"'{var.name}' is not",
+                    hint="use the largest extent that a block can need",
+                )
+    name = builder.fresh(builder.hint(0, "workspace"))
+    buffer = make_buffer(builder, name, TensorSpec(shape, dtype))
+    builder.workspaces.append(buffer)
+    return TensorValue(buffer, builder.bind(name, allocated=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Undeclared(NotScalar):
     """A tensor parameter before the statement of the body that declares it."""

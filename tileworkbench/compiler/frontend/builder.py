@@ -129,8 +129,10 @@ class Builder:
         self.dynamic_parallel: set[Var] = set()  # T.Parallel variables without a constant extent
         self.inputs: dict[str, Buffer | Var] = {}
         self.outputs: list[Buffer] = []
+        self.workspaces: list[Buffer] = []
         self.safe_values: dict[str, Expr] = {}
         self.swizzle: tuple[int, str] | None = None
+        self.grid: tuple[Expr, ...] = ()  # of the launch that is being traced
         self.constants: dict[str, int] | None = (
             None  # values of T.const; None outside an eager kernel
         )

@@ -142,7 +142,7 @@ def with_outputs(program: Program, out_idx: int | Sequence[int] | None) -> Progr
             f"is given too",
             hint="use one of the two",
         )
-    count = len(program.params)
+    count = sum(not param.output for param in program.params)  # workspaces come last
     chosen: list[int] = []
     for index in indices:
         place = index + count if index < 0 else index

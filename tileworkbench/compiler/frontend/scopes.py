@@ -9,6 +9,7 @@ from tileworkbench.compiler.diagnostics import (
     Span,
     TileRuntimeError,
     TileTypeError,
+    TileValueError,
 )
 from tileworkbench.compiler.frontend.builder import (
     Builder,
@@ -166,7 +167,14 @@ class Scope(Names):
 
     def repeat(self, test: Reader) -> Iterator[None]:
         """One symbolic pass through the body of a `while`."""
+        before = len(self.builder.frame.stmts)
         value = test()
+        if len(self.builder.frame.stmts) != before:
+            raise TileValueError(
+                "the condition of 'while' takes statements of its own, which would be executed "
+                "once, before the loop",
+                hint="loop with 'for', and leave the loop with 'if ...: break'",
+            )
         cond = (
             condition(value, "the condition of 'while'").expr
             if isinstance(value, Operators)

@@ -113,7 +113,7 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
             hint="a kernel function launches at least one grid",
         )
     params = [Param(value) for value in builder.inputs.values()]
-    params += [Param(buffer, output=True) for buffer in builder.outputs]
+    params += [Param(buffer, output=True) for buffer in (*builder.outputs, *builder.workspaces)]
     returns = tuple(
         len(builder.inputs) + builder.outputs.index(buffer) for buffer in builder.returned or ()
     )

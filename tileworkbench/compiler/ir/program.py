@@ -24,7 +24,8 @@ class Stage(StrEnum):
 class Param:
     """One parameter: a tensor (`value` is its global Buffer) or a scalar (`value` is its Var).
 
-    `output` says that the caller does not pass it: it is allocated and returned.
+    `output` says that the caller does not pass it: it is allocated by each call, and returned when
+    the program lists it (otherwise it is a workspace).
     """
 
     value: Buffer | Var

@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir.build import int_const
+from tileworkbench.compiler.ir.expr import Expr
+from tileworkbench.compiler.ir.printer import print_expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,22 @@ class DimSpec:
         if self.constant == 0:
             return term
         return f"{term} {'+' if self.constant > 0 else '-'} {abs(self.constant)}"
+
+
+_ZERO = int_const(0)
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedDim(DimSpec):
+    """An extent of an output: any formula in the symbols."""
+
+    formula: Expr = _ZERO
+
+    def evaluate(self, symbols: Mapping[str, int]) -> int:
+        return int(evaluate(self.formula, symbols))
+
+    def __str__(self) -> str:
+        return print_expr(self.formula)
 
 
 Dim = int | str | DimSpec
