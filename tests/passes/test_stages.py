@@ -100,6 +100,8 @@ IDEMPOTENT = (
     "check_thread_effects",
     "check_accesses",
     "simplify_expressions",
+    "widen_blocks",
+    "merge_k_steps",
     "serialize_pipelines",
     "lower_tile_operators",
     "flatten_buffers",

@@ -13,10 +13,12 @@ from tileworkbench.compiler.passes.flatten_buffers import flatten_buffers
 from tileworkbench.compiler.passes.guard_accesses import guard_accesses
 from tileworkbench.compiler.passes.infer_layouts import InferLayouts
 from tileworkbench.compiler.passes.lower_tile_operators import LowerTileOperators
+from tileworkbench.compiler.passes.merge_k_steps import merge_k_steps
 from tileworkbench.compiler.passes.plan_scratch import plan_scratch
 from tileworkbench.compiler.passes.serialize_pipelines import serialize_pipelines
 from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
 from tileworkbench.compiler.passes.vectorize_loops import VectorizeLoops
+from tileworkbench.compiler.passes.widen_blocks import widen_blocks
 from tileworkbench.compiler.target import Target
 
 Pass = Callable[[Program], Program]
@@ -40,6 +42,9 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
         # Dead branches go before indices are checked: what is never executed is never out of range.
         simplify_expressions,
         check_accesses,
+        widen_blocks,
+        # Before layouts: a tile that grows is laid out as large as it becomes.
+        merge_k_steps,
         serialize_pipelines,
         # Layouts before lowering: an operator is lowered for the layouts its neighbours agreed on.
         InferLayouts(target),
