@@ -14,7 +14,6 @@ from tests.kernels.checks import compare, random
 from tests.tolerances import assert_contraction
 from tileworkbench.kernels import dequant_matmul, mla_decode
 
-
 # fmt: off
 
 
