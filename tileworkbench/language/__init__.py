@@ -3,8 +3,8 @@
 A kernel is an ordinary Python function whose body is traced. Its parts are here: what parameters
 are declared with and how launches are written (`functions`), memory (`memory`), atomic accesses
 (`atomics`), operators on tiles (`tile`, `convolution`, `predicates`), loops (`loops`), scalar
-arithmetic (`math`), dtypes (`dtypes`), hints and checks (`hints`). Constructs that are not
-supported yet exist too and say so when they are used.
+arithmetic (`math`), dtypes (`dtypes`), layouts (`layouts`), hints and checks (`hints`).
+Constructs that are not supported yet exist too and say so when they are used.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tileworkbench.language import convolution as _convolution
 from tileworkbench.language import dtypes as _dtypes
 from tileworkbench.language import functions as _functions
 from tileworkbench.language import hints as _hints
+from tileworkbench.language import layouts as _layouts
 from tileworkbench.language import loops as _loops
 from tileworkbench.language import math as _math
 from tileworkbench.language import memory as _memory
@@ -46,6 +47,7 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
     ),
     "predicates": ("all_of", "any_of"),
     "convolution": ("c2d_im2col", "im2col"),
+    "layouts": ("Fragment", "Layout", "annotate_layout", "make_swizzled_layout"),
     "atomics": (
         *("atomic_add", "atomic_addx2", "atomic_addx4", "atomic_load", "atomic_max"),
         *("atomic_min", "atomic_or", "atomic_store"),
@@ -192,6 +194,7 @@ _MODULES = {
     "atomics": _atomics,
     "predicates": _predicates,
     "convolution": _convolution,
+    "layouts": _layouts,
     "loops": _loops,
     "tile": _tile,
     "math": _math,

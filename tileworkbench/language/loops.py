@@ -170,8 +170,8 @@ def PersistentTileScheduler(
     `init(worker)` starts, `valid()` says whether there is a tile, `next_tile()` goes on; `m_idx`,
     `n_idx`, `linear_idx` and `current_iter` are the current tile's; `coord(id)` is any tile's
     place. `num_workers` is the number of blocks of the launch by default. Tiles are numbered
-    along m (n unless `column_major`) in panels of `swizzle_size`; clusters take `cluster_size` rows.
-    Raises `TileTypeError` or `TileValueError` for arguments of a wrong kind.
+    along m (n unless `column_major`) in panels of `swizzle_size`; clusters take `cluster_size`
+    rows. Raises `TileTypeError` or `TileValueError` for arguments of a wrong kind.
     """
     return TileScheduler(
         (num_m, num_n), num_workers, swizzle_size, bool(column_major), cluster_size, name

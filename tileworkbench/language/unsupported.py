@@ -51,14 +51,10 @@ _LOOPS = {
     "thread_binding": "A loop bound to the threads of the block.",
 }
 _ANNOTATIONS = {
-    "Fragment": "A layout that gives each element a thread and a register.",
-    "Layout": "A layout that gives each element a place.",
     "annotate_compile_flags": "Flags for the target's compiler.",
-    "annotate_layout": "The layout of a buffer, chosen by hand.",
     "annotate_pass_configs": "Options of compiler passes.",
     "annotate_ws_schedule": "A schedule of warp-specialised code.",
     "inline": "A method that is inlined.",
-    "make_swizzled_layout": "A layout of shared memory without bank conflicts.",
     "meta_class": "A class whose methods are inlined.",
     "ws_op": "An operator of a warp-specialised schedule.",
 }
