@@ -88,7 +88,7 @@ def _execute(content: NotebookNode, folder: Path) -> None:
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     client = _make_client(content, folder)
-    with client.setup_kernel(cleanup_kc=True):
+    with client.setup_kernel():
         for index, cell in enumerate(content.cells):
             place = f"cell {index + 1}"
             if cell.cell_type == "code" and index + 1 < len(content.cells):
@@ -104,19 +104,18 @@ def _execute(content: NotebookNode, folder: Path) -> None:
 
 
 def _make_client(content: NotebookNode, folder: Path) -> NotebookClient:
-    from jupyter_client.kernelspec import KernelSpecManager
-    from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
 
-    # Without any folder to look in, this interpreter's own kernel is the only one.
-    specs = KernelSpecManager(kernel_dirs=[])
-    return NotebookClient(
+    client = NotebookClient(
         content,
-        km=AsyncKernelManager(kernel_name="python3", kernel_spec_manager=specs),
+        kernel_name="python3",
         timeout=CELL_SECONDS,
         extra_arguments=["--IPKernelApp.log_level=ERROR"],
         resources={"metadata": {"path": str(folder)}},
     )
+    # Without any folder to look in, this interpreter's own kernel is the only one.
+    client.create_kernel_manager().kernel_spec_manager.kernel_dirs = []
+    return client
 
 
 def _first_line(source: str) -> str:

@@ -118,21 +118,24 @@ def check_passes(output: Locator) -> None:
 
 def check_layouts(output: Locator) -> None:
     view = output.locator(".tw-layouts[data-painted=true]")
-    expect(view.locator("select").first).to_have_value("B_shared")
+    buffers = view.locator("select").first
+    expect(buffers).to_have_value("B_shared")
+    rows, columns = buffers.locator("option:checked").inner_text().split()[1].split("×")
     canvas = view.locator("canvas")
-    canvas.hover(position=place_of(canvas, 0, 1))
+    place = middle_of(canvas, 0, 1, int(rows), int(columns))
+    canvas.hover(position=place)
     expect(view.locator(".tw-hovered")).to_contain_text("B_shared[0, 1]")
-    canvas.click(position=place_of(canvas, 0, 1))
+    canvas.click(position=place)
     expect(view.locator(".tw-pinned")).to_contain_text("Address 1")
     expect(view.locator(".tw-pinned")).to_contain_text("1 element")
 
 
-def place_of(canvas: Locator, row: int, column: int) -> dict[str, float]:
-    """The middle of an element of B_shared, 32 x 128, drawn to the right and bottom edge."""
+def middle_of(canvas: Locator, row: int, column: int, rows: int, columns: int) -> dict[str, float]:
+    """The middle of an element of a grid that is wide or tall enough to fill its canvas."""
     box = canvas.bounding_box()
     assert box is not None
-    left, top = 34, 20
-    scale = (box["width"] - left - 2) / 128
+    left, top = 34, 20  # as in grid.js
+    scale = min((box["width"] - left - 2) / columns, (box["height"] - top - 2) / rows)
     return {"x": left + (column + 0.5) * scale, "y": top + (row + 0.5) * scale}
 
 
