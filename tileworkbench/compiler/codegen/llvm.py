@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.steps import runs_at_least_once, steps
+from tileworkbench.compiler.analysis.streaming import streamed_buffers
 from tileworkbench.compiler.codegen.atomics import AtomicWriter
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
 from tileworkbench.compiler.codegen.expressions import ZEROS, Expressions
@@ -31,6 +33,7 @@ from tileworkbench.compiler.ir.types import DType
 
 _INT64 = DType("int64")
 _UNROLL_LIMIT = 64
+_LINE = 64  # bytes of a cache line, and the largest vector
 _LONG = 1 << 14  # statements, of one vector each: some 10 us
 # The micro-kernel's name for the operands that a panel dtype stands for.
 _PANEL_INPUT = {"float32": "float32", "float64": "float64", "int16": "uint8", "int8": "int8"}
@@ -70,6 +73,8 @@ class _ModuleWriter:
         self.kernels: list[EmittedFunction] = []
         self.assertions: list[tuple[str, int]] = []
         self.launches: list[Launch] = []
+        self.ranges = Ranges(program)
+        self.streamed = streamed_buffers(program)
 
     def write(self) -> Module:
         prelude: list[st.Stmt] = []
@@ -82,7 +87,8 @@ class _ModuleWriter:
         emitted = [*self.functions.values(), *self.kernels]
         declarations = sorted({line for function in emitted for line in function.declarations})
         zeros = f"{ZEROS} = private constant [512 x i8] zeroinitializer, align 64"
-        parts = [zeros, *declarations, "", *(function.text for function in emitted)]
+        parts = [zeros, "!0 = !{i32 1}", *declarations, ""]
+        parts += [function.text for function in emitted]
         return Module(
             "\n".join(parts),
             tuple(self.launches),
@@ -108,6 +114,8 @@ class _KernelWriter:
         self.loops: list[tuple[str, str]] = []
         self.polled = False
         self.site = 0
+        # Whether the stores being written may pass the caches by; None where it does not matter.
+        self.streams: bool | None = None
 
     def formal(self) -> list[tuple[str, Buffer | Var, str]]:
         """(LLVM type, what it is, register name) of each argument, in slot order."""
@@ -183,11 +191,15 @@ class _KernelWriter:
             "  %more = icmp slt i64 %next, %end",
             "  br i1 %more, label %loop, label %done",
             "failure:",
-            "  ret i32 %code",
+            "  br label %done",
             "interrupted:",
-            "  ret i32 1",
+            "  br label %done",
             "done:",
-            "  ret i32 0",
+            "  %result = phi i32 [ 0, %entry ], [ 0, %ran ], [ %code, %failure ], "
+            "[ 1, %interrupted ]",
+            # Stores that passed the caches by are seen by other cores only after a fence.
+            *(["  fence seq_cst"] if self.module.streamed else []),
+            "  ret i32 %result",
             "}",
         ]
         return EmittedFunction(self.name, "\n".join(lines) + "\n", frozenset())
@@ -220,6 +232,8 @@ class _KernelWriter:
                 self.vector_loop(stmt)
             case st.For(kind=st.LoopKind.UNROLLED) if self.trip_count(stmt) is not None:
                 self.unrolled(stmt)
+            case st.For() if self.streams is None and self.has_streams(stmt):
+                self.streaming_loop(stmt)
             case st.For():
                 self.serial_loop(stmt)
             case st.While(cond, body):
@@ -283,6 +297,8 @@ class _KernelWriter:
                 address = self.exprs.pointer(buffer, first)
                 if masked and predicate is not None:
                     self.masked_store(address, value, predicate, buffer.dtype)
+                elif self.streams and self.is_streamed(buffer, first, lanes):
+                    self.write_past_caches(address, value, buffer.dtype)
                 else:
                     self.write(address, value, buffer.dtype)
 
@@ -292,6 +308,56 @@ class _KernelWriter:
             None if masked else predicate,
             lambda: self.scatter(buffer, index, value, predicate if masked else None),
         )
+
+    def write_past_caches(self, address: str, value: Value, dtype: DType) -> None:
+        kind = memory_type(dtype, value.lanes)
+        stored, align = self.exprs.to_memory(value), value.lanes * dtype.bytes
+        self.out.do(f"store {kind} {stored}, ptr {address}, align {align}, !nontemporal !0")
+
+    def is_streamed(self, buffer: Buffer, first: Expr | None, lanes: int) -> bool:
+        """Whether a store of `lanes` elements from index `first` on may pass the caches by: the
+        output is large and the vector one that lies on its own boundary.
+        """
+        module = self.module
+        whole_vector = lanes * buffer.dtype.bytes in (16, 32, 64)
+        return (
+            whole_vector
+            and first is not None
+            and buffer in module.streamed
+            and module.ranges.divides(lanes, first)
+        )
+
+    def has_streams(self, loop: st.For) -> bool:
+        return any(
+            isinstance(found, st.Store) and found.buffer in self.module.streamed
+            for found in statements(loop.body)
+        )
+
+    def streaming_loop(self, loop: st.For) -> None:
+        """The loop twice: with stores that pass the caches by, which need aligned outputs, and
+        without.
+        """
+        out, stored = (
+            self.out,
+            {found.buffer for found in statements(loop.body) if isinstance(found, st.Store)},
+        )
+        pointers = [out.pointers[buffer] for buffer in stored & self.module.streamed]
+        low = [out.let(f"ptrtoint ptr {pointer} to i64") for pointer in sorted(pointers)]
+        bits = low[0]
+        for other in low[1:]:
+            bits = out.let(f"or i64 {bits}, {other}")
+        bits = out.let(f"and i64 {bits}, {_LINE - 1}")
+        aligned = out.let(f"icmp eq i64 {bits}, 0")
+        labels = out.fresh_label("aligned"), out.fresh_label("unaligned")
+        after = out.fresh_label("after")
+        out.branch(aligned, *labels)
+        for label, self.streams in zip(labels, (True, False), strict=True):
+            out.place(label)
+            with out.scope():
+                self.serial_loop(loop)
+            out.jump(after)
+        self.streams = None
+        out.place(after)
 
     def last_lane(self, stmt: st.Store, value: Value, predicate: Value | None) -> None:
         """Every iteration of a vector loop writes one element: the last one stays."""

@@ -1,0 +1,111 @@
+"""Loops in LLVM IR: where they poll, what passes the caches by, how lanes combine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.codegen.test_llvm import LEVELS, run
+from tileworkbench.compiler.codegen.isa import GENERIC
+from tileworkbench.compiler.codegen.llvm import generate
+from tileworkbench.compiler.ir.parser import parse
+
+LARGE = 1 << 23  # float32 elements: 32 MiB
+
+
+def doubled(count: int, header: str = "", extra: str = "") -> str:
+    """B = 2 A in vectors of 16."""
+    return f"""
+@T.program(stage="cpu"{header})
+def kernel(A: T.Tensor(({count},), "float32"), B: T.Tensor(({count},), "float32")):
+    for block in T.blocks({count // 256}):
+        for i in T.serial(16):
+            for lane in T.vectorized(16):
+                B[block * 256 + i * 16 + lane] = A[block * 256 + i * 16 + lane] * 2.0{extra}
+"""
+
+
+def text_of(source: str) -> str:
+    return generate(parse(source), GENERIC).text
+
+
+def aligned(count: int, offset: int) -> np.ndarray:
+    """Zeros that start `offset` bytes after a cache line."""
+    raw = np.zeros(4 * count + 128, dtype=np.uint8)
+    start = -raw.ctypes.data % 64 + offset
+    return raw[start : start + 4 * count].view(np.float32)
+
+
+def test_large_outputs_pass_the_caches_by_and_are_fenced() -> None:
+    text = text_of(doubled(LARGE))
+    assert text.count("!nontemporal") == 1
+    assert text.count("fence seq_cst") == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "header", "extra"),
+    [
+        (LARGE // 2, "", ""),
+        (LARGE, ', outputs=["B"], returns=["B"]', ""),
+        (LARGE, "", " + B[block * 256 + i * 16 + lane]"),
+    ],
+    ids=["small", "allocated by the call", "read as well"],
+)
+def test_other_outputs_stay_in_the_caches(count: int, header: str, extra: str) -> None:
+    text = text_of(doubled(count, header, extra))
+    assert "!nontemporal" not in text
+    assert "fence" not in text
+
+
+def test_vectors_off_their_boundary_stay_in_the_caches() -> None:
+    text = text_of(doubled(LARGE).replace("B[block * 256 + i", "B[block * 256 + 4 + i"))
+    assert "!nontemporal" not in text
+
+
+@pytest.mark.parametrize("offset", [0, 4])
+@LEVELS
+def test_streamed_outputs_may_have_any_alignment(level: str, offset: int) -> None:
+    a, b = aligned(LARGE, 0), aligned(LARGE, offset)
+    a[:] = np.arange(LARGE, dtype=np.float32)
+    run(parse(doubled(LARGE)), {"A": a, "B": b}, level)
+    assert b.ctypes.data % 64 == offset
+    assert np.array_equal(b, a * 2)
+
+
+def loops(outer: int, inner: int) -> str:
+    return f"""
+@T.program(stage="cpu")
+def kernel(A: T.Tensor((64,), "float32")):
+    for block in T.blocks(1):
+        for i in T.serial({outer}):
+            for j in T.serial({inner}):
+                A[j] = A[i]
+"""
+
+
+@pytest.mark.parametrize(("outer", "inner", "polls"), [(8, 8, 0), (1 << 10, 1 << 10, 1)])
+def test_only_long_loops_around_others_poll(outer: int, inner: int, polls: int) -> None:
+    text = text_of(loops(outer, inner))
+    # One more is the entry's, before each block.
+    assert text.count("load atomic i32, ptr %flag") == 1 + polls
+
+
+def test_maxima_across_lanes_are_trees() -> None:
+    text = text_of(
+        """
+@T.program(stage="cpu")
+def kernel(A: T.Tensor((16,), "float32"), B: T.Tensor((1,), "float32")):
+    for block in T.blocks(1):
+        B[0] = T.lanes_max(A[T.Ramp(0, 1, 16)])
+"""
+    )
+    assert "vector.reduce" not in text
+    assert [text.count(f"@llvm.maxnum.v{lanes}f32(") - 1 for lanes in (8, 4, 2)] == [1, 1, 1]
+
+
+def test_addresses_advance_loop_by_loop() -> None:
+    text = text_of(doubled(1024))
+    before, _, inside = text.partition("loop")
+    # The part of the block is added in front of the loop, that of the row inside it.
+    assert before.count("getelementptr") == 2
+    assert inside.partition("br i1")[0].count("getelementptr") == 2
