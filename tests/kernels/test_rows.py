@@ -17,6 +17,7 @@ from tileworkbench.kernels import (
     rmsnorm,
     rope,
     softmax,
+    topk,
 )
 
 
@@ -109,3 +110,13 @@ def test_softmax_of_an_empty_batch_is_refused():
     kernel = tw.compile(softmax(T.dynamic("m"), 8))
     with pytest.raises(tw.ArgumentError):
         kernel(x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "k"), [((7, 50), 3), ((4, 8), 8), ((1, 1), 1)], ids=str)
+def test_topk(shape, k, dtype):
+    x = (random(*shape, dtype=dtype) * 4).round()  # with equal elements
+    x[0, 0] = -torch.inf
+    program = topk(*shape, k, dtype, block_M=2)
+    expected = topk.reference(x, k=k)
+    check_kernel(program, (x,), expected, 0.0, simulated=shape == (4, 8))

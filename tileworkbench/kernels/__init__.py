@@ -35,6 +35,7 @@ from tileworkbench.kernels.mla_decode import mla_decode
 from tileworkbench.kernels.rmsnorm import add_rmsnorm, rmsnorm
 from tileworkbench.kernels.rope import rope
 from tileworkbench.kernels.softmax import online_softmax, softmax
+from tileworkbench.kernels.topk import topk
 
 __all__ = [
     "add_layernorm",
@@ -59,4 +60,5 @@ __all__ = [
     "rmsnorm",
     "rope",
     "softmax",
+    "topk",
 ]

@@ -27,7 +27,7 @@ def cross_entropy(
     dtype: Any = T.float32,
     label_dtype: Any = T.int64,
     ignore_index: int = -100,
-    block_M: int = 4,
+    block_M: int = 1,
     block_N: int = 1024,
     threads: int = 128,
 ) -> PrimFunc:

@@ -39,7 +39,7 @@ def layernorm(
     N: int,
     dtype: Any = T.float32,
     eps: float = 1e-5,
-    block_M: int = 4,
+    block_M: int = 1,
     threads: int = 128,
 ) -> PrimFunc:
     """`Y = (X - mean(X)) / sqrt(var(X) + eps) * weight + bias`, row by row.
@@ -81,7 +81,7 @@ def add_layernorm(
     N: int,
     dtype: Any = T.float32,
     eps: float = 1e-5,
-    block_M: int = 4,
+    block_M: int = 1,
     threads: int = 128,
 ) -> PrimFunc:
     """`S = X + R` and `Y = layernorm(S)`: a residual stream and its norm.

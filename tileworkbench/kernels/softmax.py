@@ -18,7 +18,7 @@ def softmax_reference(x: Tensor) -> Tensor:
 
 @compared_with(softmax_reference)
 def softmax(
-    M: Extent, N: int, dtype: Any = T.float32, block_M: int = 4, threads: int = 128
+    M: Extent, N: int, dtype: Any = T.float32, block_M: int = 1, threads: int = 128
 ) -> PrimFunc:
     """`Y = softmax(X)` for rows that fit into fast memory whole.
 
@@ -50,7 +50,7 @@ def online_softmax(
     M: Extent,
     N: Extent,
     dtype: Any = T.float32,
-    block_M: int = 4,
+    block_M: int = 1,
     block_N: int = 1024,
     threads: int = 128,
 ) -> PrimFunc:
