@@ -2,8 +2,8 @@
 
 A kernel is an ordinary Python function whose body is traced. Its parts are here: what parameters
 are declared with and how launches are written (`functions`), memory (`memory`), atomic accesses
-(`atomics`), operators on tiles (`tile`, `convolution`, `predicates`), loops (`loops`), scalar
-arithmetic (`math`), dtypes (`dtypes`), layouts (`layouts`), hints and checks (`hints`).
+(`atomics`), operators on tiles (`tile`, `convolution`, `predicates`, `reducers`), loops (`loops`),
+scalar arithmetic (`math`), dtypes (`dtypes`), layouts (`layouts`), hints and checks (`hints`).
 Constructs that are not supported yet exist too and say so when they are used.
 """
 
@@ -25,6 +25,7 @@ from tileworkbench.language import loops as _loops
 from tileworkbench.language import math as _math
 from tileworkbench.language import memory as _memory
 from tileworkbench.language import predicates as _predicates
+from tileworkbench.language import reducers as _reducers
 from tileworkbench.language import tile as _tile
 from tileworkbench.language.unsupported import PREFIXES, UNSUPPORTED, unsupported
 
@@ -46,6 +47,7 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         "view",
     ),
     "predicates": ("all_of", "any_of"),
+    "reducers": ("alloc_reducer", "finalize_reducer", "reducer_init", "reducer_update"),
     "convolution": ("c2d_im2col", "im2col"),
     "layouts": ("Fragment", "Layout", "annotate_layout", "make_swizzled_layout"),
     "atomics": (
@@ -193,6 +195,7 @@ _MODULES = {
     "memory": _memory,
     "atomics": _atomics,
     "predicates": _predicates,
+    "reducers": _reducers,
     "convolution": _convolution,
     "layouts": _layouts,
     "loops": _loops,

@@ -18,7 +18,6 @@ _MEMORY = {
     "alloc_buffer": "A buffer of the underlying IR.",
     "alloc_cluster_barrier": "Memory barriers shared by a cluster of blocks.",
     "alloc_descriptor": "A descriptor of a matrix operand.",
-    "alloc_reducer": "A fragment that iterations of T.Parallel contribute to.",
     "alloc_tcgen05_instr_desc": "An instruction descriptor of tensor memory.",
     "alloc_tcgen05_smem_desc": "A shared-memory descriptor of tensor memory.",
     "alloc_tmem": "A tile in tensor memory.",
@@ -35,11 +34,8 @@ _MOVEMENT = {
 }
 _COMPUTE = {
     "dp4a": "The dot product of four 8-bit integers, added to a 32-bit one.",
-    "finalize_reducer": "The result of a reducer.",
     "gemm_sp": "A matrix product with a 2:4 sparse operand.",
     "mma_gemm_blockscaled": "A matrix product with scales per block.",
-    "reducer_init": "The start of a reducer.",
-    "reducer_update": "A contribution to a reducer.",
     "wait_wgmma": "A wait for asynchronous matrix products.",
     "wgmma_gemm": "An asynchronous matrix product of a warp group.",
     **{

@@ -10,8 +10,6 @@ from tileworkbench.compiler.ir.stmt import AtomicKind
 from tileworkbench.compiler.ir.types import DType
 
 _ORDER = "seq_cst"  # the strongest order: on x86 every atomic update has it anyway
-_INT = {"add": "add", "or": "or", "store": "xchg"}
-_COMBINE = {"add": "add", "max": "max", "min": "min", "or": "or"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class AtomicWriter:
             return f"f{self.kind}" if dtype.bits >= 32 else None
         if self.kind in (AtomicKind.MAX, AtomicKind.MIN):
             return str(self.kind) if dtype.kind == "int" else f"u{self.kind}"
-        return _INT[self.kind]
+        return str(self.kind)
 
     def _plain(self, address: str, value: Value) -> Value:
         out, dtype = self.exprs.out, value.dtype
@@ -63,7 +61,7 @@ class AtomicWriter:
     def _combined(self, before: Value, value: Value) -> Value:
         if self.kind is AtomicKind.STORE:
             return value
-        return self.exprs.combine(_COMBINE[self.kind], before, value)
+        return self.exprs.combine(str(self.kind), before, value)
 
     def _loop(self, address: str, value: Value) -> Value:
         """Combine and exchange until no other worker came in between."""

@@ -124,7 +124,7 @@ class Expressions:
         return self._int_binary(op, left, right, const_int(b))
 
     def combine(self, op: str, a: Value, b: Value) -> Value:
-        """`a op b` for two values of one dtype, "add", "min", "max" or "or"."""
+        """`a op b` for two values of one dtype, arithmetic or bitwise but no division."""
         if a.dtype.is_float:
             return self._float_binary(op, a, b)
         return self._int_binary(op, a, b, None)

@@ -28,7 +28,9 @@ class AtomicKind(StrEnum):
     ADD = "add"
     MAX = "max"
     MIN = "min"
+    AND = "and"
     OR = "or"
+    XOR = "xor"
     STORE = "store"
     LOAD = "load"
 
@@ -106,7 +108,8 @@ class Atomic(Stmt):
 
     `previous` names what the element held before, for the rest of the enclosing sequence; `safe`
     (zero when None) where the predicate does not hold. A load leaves the element as it is and its
-    value is not used. Outside a parallel loop every thread of the block executes it.
+    value is not used. Outside a parallel loop every thread of the block executes it. The memory is
+    global, shared, or a fragment: a contribution to a reducer.
     """
 
     kind: AtomicKind

@@ -200,7 +200,7 @@ class _Verifier:
 
     def atomic(self, stmt: st.Atomic) -> None:
         self.element(stmt.buffer, stmt.indices, stmt)
-        if stmt.buffer.scope not in ("global", "shared"):
+        if stmt.buffer.scope == "local" and self.program.stage in (Stage.TILE, Stage.SIMT):
             self.fail(f"'{stmt.buffer.name}' is in scope '{stmt.buffer.scope}'", stmt)
         for value in (stmt.value, stmt.previous, stmt.safe):
             if value is not None and value.dtype != stmt.buffer.dtype:

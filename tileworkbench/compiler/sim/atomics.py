@@ -29,7 +29,9 @@ _AT_ONCE: dict[AtomicKind, np.ufunc] = {
     AtomicKind.ADD: np.add,
     AtomicKind.MAX: np.fmax,
     AtomicKind.MIN: np.fmin,
+    AtomicKind.AND: np.bitwise_and,
     AtomicKind.OR: np.bitwise_or,
+    AtomicKind.XOR: np.bitwise_xor,
 }
 
 

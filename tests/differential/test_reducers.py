@@ -1,0 +1,99 @@
+"""Reducers: each iteration of T.Parallel contributes once, whatever the shape of the loop."""
+# Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
+
+import numpy as np
+import pytest
+
+import tileworkbench.language as T
+from tests.differential.harness import check_everywhere, equals, random_array, storage
+
+COMBINE = {
+    "sum": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "bitand": np.bitwise_and,
+    "bitor": np.bitwise_or,
+    "bitxor": np.bitwise_xor,
+}
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [
+        ("sum", "float32"),
+        ("sum", "float16"),
+        ("max", "bfloat16"),
+        ("min", "float64"),
+        ("sum", "uint8"),
+        *((op, "int32") for op in COMBINE),
+        ("bitand", "uint16"),
+    ],
+)
+def test_rows_and_columns(op, dtype):
+    a = (random_array((24, 20), "int32") % 7).astype(storage(dtype))
+
+    @T.prim_func
+    def kernel(A: T.Tensor((24, 20), dtype)):
+        R = T.empty((24,), dtype)
+        C = T.empty((3, 20), dtype)
+        with T.Kernel(3, threads=32) as bx:
+            S = T.alloc_shared((8, 20), dtype)
+            rows = T.alloc_reducer((8,), dtype, op)
+            columns = T.alloc_reducer((20,), dtype, op=op)
+            total = T.alloc_fragment((8,), dtype)
+            T.copy(A[bx * 8, 0], S)
+            T.reducer_init(rows)
+            T.reducer_init(columns, 3)
+            for i, j in T.Parallel(8, 20):
+                T.reducer_update(rows[i], S[i, j])
+                T.reducer_update(columns[j], S[i, j])
+            T.finalize_reducer(rows, total)
+            T.copy(total, R[bx * 8])
+            T.finalize_reducer(columns, C[bx, 0:20])
+        return R, C
+
+    wide = a.astype(np.float64 if np.dtype(storage(dtype)).kind in "fV" else a.dtype)
+    combine, three = COMBINE[op], wide.dtype.type(3)
+    rows = combine.reduce(wide, axis=1, dtype=wide.dtype).astype(storage(dtype))
+    columns = combine(combine.reduce(wide.reshape(3, 8, 20), axis=1, dtype=wide.dtype), three)
+    check_everywhere(kernel, {"A": a}, equals(R=rows, C=columns.astype(storage(dtype))))
+
+
+def test_a_reducer_is_started_again_in_each_iteration():
+    a = random_array((4, 64), "float32").round()
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 64), "float32")):
+        B = T.empty((4, 1), "float32")
+        with T.Kernel(1, threads=32) as bx:
+            acc = T.alloc_reducer(1, "float32")
+            out = T.alloc_fragment(1, "float32")
+            for k in T.serial(4):
+                T.reducer_init(acc)
+                for i in T.Parallel(64):
+                    if i % 2 == 0:
+                        T.reducer_update(acc[0], A[k, i])
+                T.finalize_reducer(acc, out)
+                T.copy(out, B[k, 0])
+        return B
+
+    check_everywhere(kernel, {"A": a}, equals(B=a[:, ::2].sum(axis=1, keepdims=True)))
+
+
+def test_the_older_form_is_an_ordinary_fragment():
+    a = random_array((4, 64), "float32").round()
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 64), "float32")):
+        B = T.empty((64,), "float32")
+        with T.Kernel(1, threads=32) as bx:
+            acc = T.alloc_reducer(64, "float32", replication="all")
+            T.clear(acc)
+            for k in T.serial(4):
+                for i in T.Parallel(64):
+                    acc[i] += A[k, i]
+            T.finalize_reducer(acc)
+            T.copy(acc, B)
+        return B
+
+    check_everywhere(kernel, {"A": a}, equals(B=a.sum(axis=0)))
