@@ -1,0 +1,123 @@
+"""Small helpers that TileLang's scripts import from various of its modules."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from tileworkbench.compiler.diagnostics import TileTypeError, UnsupportedError
+from tileworkbench.compiler.frontend.builder import in_kernel
+from tileworkbench.compiler.frontend.dtypes import dtype_name
+from tileworkbench.compiler.frontend.tensors import TensorValue
+from tileworkbench.compiler.frontend.values import describe
+from tileworkbench.compiler.runtime.threads import get_num_threads
+
+_DISABLE_CACHE = "TILEWORKBENCH_DISABLE_CACHE"  # read by compiler/runtime/cache.py
+
+
+class _PassConfigKeys(type):
+    """Every key that looks like one exists: none of them changes a result here."""
+
+    def __getattr__(cls, name: str) -> str:
+        if re.fullmatch(r"(TL|TIR|CUDA)_[A-Z0-9_]+", name) is None:
+            raise AttributeError(f"'{name}' is not a key of a pass")
+        prefix, _, rest = name.lower().partition("_")
+        return f"{prefix}.{rest}"
+
+
+class PassConfigKey(metaclass=_PassConfigKeys):
+    """Keys of `pass_configs`: ``PassConfigKey.TL_X`` is the string ``tl.x``."""
+
+
+def cdiv(a: int, b: int) -> int:
+    """a / b rounded up."""
+    return -(-a // b)
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two that is at least `n`; 1 for what is not positive."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def disable_cache() -> None:
+    """Neither read nor write compiled kernels on disk."""
+    os.environ[_DISABLE_CACHE] = "1"
+
+
+def enable_cache() -> None:
+    """Use the cache on disk again."""
+    os.environ.pop(_DISABLE_CACHE, None)
+
+
+def is_cache_enabled() -> bool:
+    """Whether the cache on disk is used."""
+    return os.environ.get(_DISABLE_CACHE, "") in ("", "0")
+
+
+def set_log_level(level: str | int) -> None:
+    """The level of this package's logger."""
+    logging.getLogger("tileworkbench").setLevel(level.upper() if isinstance(level, str) else level)
+
+
+def get_num_sms(device: Any = None) -> int:
+    """How many persistent workers fill the device: the CPU's threads."""
+    return get_num_threads()
+
+
+def determine_fp8_type(fp8_format: str = "e4m3") -> str:
+    """The dtype of an 8-bit float format, ``e4m3`` or ``e5m2``."""
+    return dtype_name({"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}.get(fp8_format, fp8_format))
+
+
+def map_torch_type(dtype: str) -> Any:
+    """The torch dtype of that name."""
+    import torch
+
+    return getattr(torch, dtype_name(dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRequest:
+    """A wish for the layout of a buffer in a GPU's shared memory, for `annotate_layout`."""
+
+    name: str
+    buffer: Any
+
+
+def layout_function(name: str) -> Any:
+    """The function of `tilelang.layout` of that name: its result asks for a layout by name."""
+
+    def function(buffer: Any, *_: Any, **__: Any) -> LayoutRequest:
+        if not isinstance(buffer, TensorValue):
+            raise TileTypeError(f"{name} takes a buffer, not {describe(buffer)}")
+        return LayoutRequest(name, buffer)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Ask for what TileLang calls {name}."
+    return function
+
+
+def annotate_layout(layouts: Mapping[Any, Any]) -> None:
+    """Wishes for layouts, by buffer. A layout changes no result, and those that avoid bank
+    conflicts mean nothing to a CPU, which keeps its own.
+
+    Raises `TileTypeError` for a key that is no buffer.
+    """
+    in_kernel("T.annotate_layout")
+    if not isinstance(layouts, Mapping):
+        raise TileTypeError(f"T.annotate_layout takes a dictionary, not {describe(layouts)}")
+    for buffer in layouts:
+        if not isinstance(buffer, TensorValue):
+            raise TileTypeError(f"a key of T.annotate_layout is a buffer, not {describe(buffer)}")
+
+
+def lower(*_: Any, **__: Any) -> NoReturn:
+    """Raises `UnsupportedError`: its result would be TVM's."""
+    raise UnsupportedError(
+        "tilelang.lower gives objects of TVM, which tileworkbench is not built on",
+        hint="tilelang.compile(...) gives a kernel whose .passes and .source show the lowering",
+    )
