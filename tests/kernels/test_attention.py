@@ -132,19 +132,26 @@ def test_flash_decoding(splits, dtype):
     v[2, 37:] = torch.nan  # not written yet
     program = flash_decoding(4, 4, 100, DIM, dtype, 2, splits, block_N=16)
     expected = flash_decoding.reference(q, k, v, lengths)
-    o, partial, _ = tw.compile(program)(q, k, v, lengths)
-    compare(o, expected, 4.0, STEPS[dtype], dtype)
-    assert partial.shape == (4, 4, splits, DIM)
+    check_kernel(program, (q, k, v, lengths), expected, 4.0, STEPS[dtype], dtype)
 
 
 def test_flash_decoding_in_the_simulator():
     lengths = torch.tensor([20]).int()
     q, k, v = random(1, 2, DIM), heads_of(20, 1, "float32", 1, 1), heads_of(20, 1, "float32", 2, 1)
-    kernel = tw.compile(flash_decoding(1, 2, 20, DIM, heads_kv=1, splits=2, block_N=8))
-    result = kernel.simulate(q, k, v, lengths, stage="tile")
-    assert result.report.ok, str(result.report)
-    compare(result.outputs[0], flash_decoding.reference(q, k, v, lengths), 4.0, 64, "float32")
-    assert kernel.validate(q, k, v, lengths).ok
+    program = flash_decoding(1, 2, 20, DIM, heads_kv=1, splits=2, block_N=8)
+    expected = flash_decoding.reference(q, k, v, lengths)
+    check_kernel(program, (q, k, v, lengths), expected, 4.0, 64, simulated=True)
+
+
+def test_one_flash_decoding_for_every_batch_and_length():
+    batch, seq_kv = T.dynamic("batch, seq_kv")
+    kernel = tw.compile(flash_decoding(batch, 2, seq_kv, DIM, block_N=16))
+    for lengths in [[5, 60], [33], [1, 1, 80]]:
+        count, longest = len(lengths), max(lengths)
+        q = random(count, 2, DIM)
+        k, v = (heads_of(longest, 2, "float32", s, count) for s in (1, 2))
+        arguments = (q, k, v, torch.tensor(lengths).int())
+        compare(kernel(*arguments), flash_decoding.reference(*arguments), 4.0, 64, "float32")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -8,7 +8,7 @@ import torch
 import tileworkbench as tw
 from tests.kernels.checks import DTYPES, check_kernel, random
 from tests.tolerances import assert_contraction
-from tileworkbench.kernels import gemv, linear, matmul
+from tileworkbench.kernels import gemv, linear, matmul, split_k_matmul
 
 SMALL = {"block_M": 32, "block_N": 32, "block_K": 16}
 
@@ -78,3 +78,16 @@ def test_gemv(dtype):
     check_kernel(
         gemv(29, 150, dtype, block_K=64), (a, x), gemv.reference(a, x), size, 24, simulated=True
     )
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "int8"])
+def test_split_k_matmul(dtype):
+    a, b = random(37, 130, dtype=dtype), random(130, 45, dtype=dtype, seed=1)
+    kernel = tw.compile(split_k_matmul(37, 45, 130, dtype, splits=3, **SMALL))
+    assert_contraction(kernel(a, b).numpy(), numpy(a), numpy(b))
+
+
+def test_split_k_matmul_in_the_simulator():
+    a, b = random(9, 20), random(20, 7, seed=1)
+    program = split_k_matmul(9, 7, 20, splits=2, block_M=8, block_N=8, block_K=8)
+    check_kernel(program, (a, b), split_k_matmul.reference(a, b), 20.0, 16, simulated=True)

@@ -12,6 +12,7 @@ from tileworkbench.kernels import (
     add_layernorm,
     add_rmsnorm,
     cross_entropy,
+    histogram,
     layernorm,
     online_softmax,
     rmsnorm,
@@ -120,3 +121,11 @@ def test_topk(shape, k, dtype):
     program = topk(*shape, k, dtype, block_M=2)
     expected = topk.reference(x, k=k)
     check_kernel(program, (x,), expected, 0.0, simulated=shape == (4, 8))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+def test_histogram(dtype):
+    x = torch.arange(300) ** 2 % 45
+    x = (x if dtype == "uint8" else x - 4).to(getattr(torch, dtype))
+    program = histogram(300, 37, dtype, block_N=128)
+    check_kernel(program, (x,), histogram.reference(x, bins=37), simulated=dtype == "int32")

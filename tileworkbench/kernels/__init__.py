@@ -28,6 +28,7 @@ from tileworkbench.kernels.flash_attention_backward import flash_attention_backw
 from tileworkbench.kernels.flash_attention_varlen import flash_attention_varlen
 from tileworkbench.kernels.flash_decoding import flash_decoding
 from tileworkbench.kernels.gemv import gemv
+from tileworkbench.kernels.histogram import histogram
 from tileworkbench.kernels.layernorm import add_layernorm, layernorm
 from tileworkbench.kernels.linear_attention import chunk_scan, chunk_state
 from tileworkbench.kernels.matmul import linear, matmul
@@ -35,6 +36,7 @@ from tileworkbench.kernels.mla_decode import mla_decode
 from tileworkbench.kernels.rmsnorm import add_rmsnorm, rmsnorm
 from tileworkbench.kernels.rope import rope
 from tileworkbench.kernels.softmax import online_softmax, softmax
+from tileworkbench.kernels.split_k_matmul import split_k_matmul
 from tileworkbench.kernels.topk import topk
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "flash_attention_varlen",
     "flash_decoding",
     "gemv",
+    "histogram",
     "integer_dequant_matmul",
     "layernorm",
     "linear",
@@ -60,5 +63,6 @@ __all__ = [
     "rmsnorm",
     "rope",
     "softmax",
+    "split_k_matmul",
     "topk",
 ]

@@ -52,9 +52,7 @@ def flash_decoding(
     Q and Output are (batch, heads, dim), K and V are (batch, seq_kv, heads_kv, dim), of one float
     dtype; lengths are int32 (batch,), at most seq_kv; a length of 0 gives zeros. The first launch
     lets `splits` blocks share each cache, a group of query heads with one head of keys per block;
-    the second combines their results. Returns [Output, partial, log_sum]: what the blocks found,
-    float32 (batch, heads, splits, dim), and the base 2 log of its weight, float32 (batch, heads,
-    splits).
+    the second combines their results.
     """
     heads_kv = heads_kv or heads
     group = heads // heads_kv
@@ -68,8 +66,8 @@ def flash_decoding(
         lengths: T.Tensor((batch,), T.int32),
     ):
         Output = T.empty((batch, heads, dim), dtype)
-        partial = T.empty((batch, heads, splits, dim), T.float32)
-        log_sum = T.empty((batch, heads, splits), T.float32)
+        partial = T.alloc_global((batch, heads, splits, dim), T.float32)
+        log_sum = T.alloc_global((batch, heads, splits), T.float32)  # base 2
         with T.Kernel(splits, heads_kv, batch, threads=threads) as (split, hk, b):
             Q_shared = T.alloc_shared((group, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
@@ -129,6 +127,6 @@ def flash_decoding(
                     combined[d] += weight[s] * partial[b, h, s, d]
             for d in T.Parallel(dim):
                 Output[b, h, d] = T.if_then_else(total[0] > 0, combined[d] / total[0], 0)
-        return Output, partial, log_sum
+        return Output
 
     return flash_decoding
