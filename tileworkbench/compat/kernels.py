@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -118,7 +119,7 @@ def jit(
     make = functools.partial(JITKernel, asked=asked)
 
     def decorate(fn: Callable[..., Any]) -> Jit:
-        if not callable(fn) or isinstance(fn, PrimFunc):
+        if not inspect.isfunction(fn):
             raise TileTypeError(f"tilelang.jit decorates a function, not '{type(fn).__name__}'")
         return Jit(fn, out_idx, chosen, make=make)
 

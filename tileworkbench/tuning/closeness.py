@@ -72,9 +72,8 @@ def result_pairs(
         got = [mine[at] for at in places]
         want = want or [theirs[at] for at in places]
     if len(got) != len(want):
-        raise ArgumentError(
-            f"'{kernel.name}' has {len(got)} outputs, the reference {len(want)}",
-        )
+        outputs = "1 output" if len(got) == 1 else f"{len(got)} outputs"
+        raise ArgumentError(f"'{kernel.name}' has {outputs}, the reference {len(want)}")
     return list(zip(got, want, strict=True))
 
 
