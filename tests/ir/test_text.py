@@ -51,6 +51,8 @@ def everything(
                     break
                 else:
                     continue
+        T.print('n is "', n, '" and\\n', bx, '')
+        T.print('here')
         before = T.atomic_add(A[bx, 0], 1.0, bx < n, -1.0)
         T.atomic_max(A[bx, 1], before)
         for i_2 in T.unroll(4):

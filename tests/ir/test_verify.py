@@ -67,6 +67,7 @@ REJECTED = [
     ("condition", st.If(X, STORE), "condition 'x' has dtype 'int32' in 'if x:'"),
     ("alias scope", st.seq([st.Alloc(L), st.Alias(S, L)]), "'S' cannot share the memory of 'L' in 'S = T.view(L, (8,), \"float32\")'"),
     ("alias source", st.Alias(S, replace(S, name="Q")), "buffer 'Q' is not in scope in 'S = T.view(Q, (8,), \"float32\")'"),
+    ("print", st.Print(("x", "y"), ()), "0 values between 2 texts in 'T.print('x')'"),
     ("atomic dtype", st.Atomic(st.AtomicKind.ADD, A, (ZERO,), X), "a 'int32' beside an element of 'float32' in 'T.atomic_add(A[0], x)'"),
     ("atomic scope", st.seq([st.Alloc(L), st.Atomic(st.AtomicKind.ADD, L, (ZERO,), Y)]), "'L' is in scope 'local' in 'T.atomic_add(L[0], y)'"),
     ("atomic name twice", st.Atomic(st.AtomicKind.ADD, A, (ZERO,), Y, Var("x", F32)), "the name 'x' is used twice in 'x = T.atomic_add(A[0], y)'"),

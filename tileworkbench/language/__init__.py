@@ -3,8 +3,9 @@
 A kernel is an ordinary Python function whose body is traced. Its parts are here: what parameters
 are declared with and how launches are written (`functions`), memory (`memory`), atomic accesses
 (`atomics`), operators on tiles (`tile`, `convolution`, `predicates`, `reducers`), loops (`loops`),
-scalar arithmetic (`math`), dtypes (`dtypes`), layouts (`layouts`), hints and checks (`hints`).
-Constructs that are not supported yet exist too and say so when they are used.
+scalar arithmetic (`math`), dtypes (`dtypes`), layouts (`layouts`), hints and checks (`hints`),
+printing (`printing`). Constructs that are not supported yet exist too and say so when they are
+used.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tileworkbench.language import loops as _loops
 from tileworkbench.language import math as _math
 from tileworkbench.language import memory as _memory
 from tileworkbench.language import predicates as _predicates
+from tileworkbench.language import printing as _printing
 from tileworkbench.language import reducers as _reducers
 from tileworkbench.language import tile as _tile
 from tileworkbench.language.unsupported import PREFIXES, UNSUPPORTED, unsupported
@@ -188,6 +190,7 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         ),
         *("no_set_max_nreg", "pdl_sync", "pdl_trigger", "set_max_nreg", "use_swizzle"),
     ),
+    "printing": ("print",),
     "dtypes": ("dtype", *_dtypes.SCALARS, *_dtypes.ALIASES),
 }
 _MODULES = {
@@ -195,6 +198,7 @@ _MODULES = {
     "memory": _memory,
     "atomics": _atomics,
     "predicates": _predicates,
+    "printing": _printing,
     "reducers": _reducers,
     "convolution": _convolution,
     "layouts": _layouts,

@@ -71,7 +71,6 @@ _DEBUGGING = {
     "comm_reducer": "A commutative combination for an all-reduce.",
     "evaluate": "An expression evaluated for its effect.",
     "import_source": "Source text put in front of the kernel.",
-    "print": "Printing from the kernel.",
     "rng_init": "The start of a random-number generator.",
     "rng_rand": "A random integer.",
     "rng_rand_float": "A random float.",

@@ -25,6 +25,8 @@ def streamed_buffers(program: Program) -> frozenset[Buffer]:
             stored.add(found.buffer)
         elif isinstance(found, Load | Address | st.Atomic):
             others.add(found.buffer)
+        elif isinstance(found, st.Alias):
+            others |= {found.buffer, found.source}
     return frozenset(
         buffer
         for buffer in stored - others

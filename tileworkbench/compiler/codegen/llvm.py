@@ -75,6 +75,15 @@ class _ModuleWriter:
         self.launches: list[Launch] = []
         self.ranges = Ranges(program)
         self.streamed = streamed_buffers(program)
+        self.texts: list[str] = []
+
+    def text_constant(self, text: str) -> str:
+        """The name of a constant with the bytes of `text` and a final zero."""
+        data = text.encode() + b"\0"
+        escaped = "".join(f"\\{byte:02X}" for byte in data)
+        name = f"@text_{len(self.texts)}"
+        self.texts.append(f'{name} = private constant [{len(data)} x i8] c"{escaped}"')
+        return name
 
     def write(self) -> Module:
         prelude: list[st.Stmt] = []
@@ -87,7 +96,7 @@ class _ModuleWriter:
         emitted = [*self.functions.values(), *self.kernels]
         declarations = sorted({line for function in emitted for line in function.declarations})
         zeros = f"{ZEROS} = private constant [512 x i8] zeroinitializer, align 64"
-        parts = [zeros, "!0 = !{i32 1}", *declarations, ""]
+        parts = [zeros, "!0 = !{i32 1}", *self.texts, *declarations, ""]
         parts += [function.text for function in emitted]
         return Module(
             "\n".join(parts),
@@ -248,6 +257,8 @@ class _KernelWriter:
                 self.device_assert(cond, message, stmt.site)
             case st.Assume():
                 pass
+            case st.Print():
+                self.print_line(stmt)
             case tile.Pack():
                 self.pack(stmt)
             case tile.MicroGemm():
@@ -570,6 +581,22 @@ class _KernelWriter:
         self.exit_if(failed, 2 + len(self.module.assertions))
         self.module.assertions.append((message, site))
 
+    def print_line(self, stmt: st.Print) -> None:
+        """Call printf, and flush: Python's own output and this one go to the same place."""
+        pieces, arguments = [_printf_text(stmt.parts[0])], []
+        for value, part in zip(stmt.values, stmt.parts[1:], strict=True):
+            found = self.exprs.evaluate(value)
+            is_float, unsigned = found.dtype.is_float, found.dtype.kind == "uint"
+            wide = self.exprs.cast(found, DType("float64") if is_float else _INT64)
+            arguments.append(f"{wide.type} {wide.text}")
+            pieces.append(
+                ("%g" if is_float else "%llu" if unsigned else "%lld") + _printf_text(part)
+            )
+        name = self.module.text_constant("".join(pieces) + "\n")
+        self.out.declare_variadic("i32", "printf", "ptr")
+        self.out.do(f"call i32 (ptr, ...) @printf({', '.join([f'ptr {name}', *arguments])})")
+        self.out.call("i32", "fflush", ("ptr", "null"))
+
     # Micro-kernels
 
     def address(self, address: Address) -> str:
@@ -630,3 +657,7 @@ class _KernelWriter:
         lda, ldc = self.wide(stmt.lda), self.wide(stmt.ldc)
         operands = f"ptr {a}, i64 {lda}, ptr {b}, i64 0, ptr {c}, i64 {ldc}, i1 {keep}"
         self.out.do(f"call void @{name}({operands})")
+
+
+def _printf_text(text: str) -> str:
+    return text.replace("%", "%%")

@@ -134,6 +134,10 @@ class FunctionWriter:
         formal = ", ".join(str(kind) for kind in parameters)
         self._declarations.add(f"declare {result} @{callee}({formal})")
 
+    def declare_variadic(self, result: str, callee: str, *parameters: str) -> None:
+        """Record the declaration of a function with further arguments."""
+        self._declarations.add(f"declare {result} @{callee}({', '.join(parameters)}, ...)")
+
     def address(self, kind: VectorType, base: str, index: str) -> str:
         """Append the address of element `index` of an array of `kind`.
 

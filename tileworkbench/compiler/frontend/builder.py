@@ -133,6 +133,7 @@ class Builder:
         self.safe_values: dict[str, Expr] = {}
         self.swizzle: tuple[int, str] | None = None
         self.grid: tuple[Expr, ...] = ()  # of the launch that is being traced
+        self.blocks: tuple[Var, ...] = ()  # and its block indices
         self.constants: dict[str, int] | None = (
             None  # values of T.const; None outside an eager kernel
         )

@@ -72,7 +72,7 @@ class KernelBlock:
         names = tuple(builder.hint(d, _BLOCK_NAMES[d]) for d in range(len(grid)))
         self.grid = grid
         self.vars = tuple(builder.fresh_var(n, e.dtype) for n, e in zip(names, grid, strict=True))
-        builder.grid = grid
+        builder.grid, builder.blocks = grid, self.vars
         self.frame = builder.push("kernel")
         for var, extent in zip(self.vars, grid, strict=True):
             set_range(builder, var, build.int_const(0), extent)

@@ -36,8 +36,8 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 LOGICAL = ("logical_and", "logical_or")
 UNARY = ("neg", "not", "bitnot", "abs")
 
-# `round` takes ties away from zero, `nearbyint` to even. Calls that are pure functions of their arguments, with the number of arguments. The result has
-# the dtype of the node.
+# Calls that are pure functions of their arguments, with the number of arguments. The result has
+# the dtype of the node. `round` takes ties away from zero, `nearbyint` to even.
 INTRINSICS: dict[str, int] = {
     **dict.fromkeys(
         (

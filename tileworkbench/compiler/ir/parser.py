@@ -448,6 +448,7 @@ class _Parser:
             "store": self.store,
             "assume": self.assume,
             "device_assert": self.device_assert,
+            "print": self.print_line,
             "micro_gemm": self.micro_gemm,
             "pack_a": self.pack,
             "pack_b": self.pack,
@@ -508,6 +509,10 @@ class _Parser:
 
     def device_assert(self, call: ast.Call) -> st.Stmt:
         return st.DeviceAssert(self.expr(call.args[0]), self.literal(call.args[1]))
+
+    def print_line(self, call: ast.Call) -> st.Stmt:
+        parts = tuple(self.literal(part) for part in call.args[::2])
+        return st.Print(parts, tuple(map(self.expr, call.args[1::2])))
 
     def reduce(self, kind: tile.ReduceKind, call: ast.Call) -> st.Stmt:
         options = self.keywords(call)

@@ -341,6 +341,11 @@ def _simple(stmt: st.Stmt) -> str:
             return f"{buffer.name} = T.view({source.name}, {shape})"
         case st.Atomic():
             return _atomic(stmt)
+        case st.Print(parts, values):
+            rest = zip(map(print_expr, values), map(repr, parts[1:]), strict=False)
+            return (
+                f"T.print({', '.join([repr(parts[0]), *(text for pair in rest for text in pair)])})"
+            )
         case st.Break():
             return "break"
         case st.Continue():

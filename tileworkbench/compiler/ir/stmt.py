@@ -186,6 +186,19 @@ class DeviceAssert(Stmt):
 
 
 @node
+class Print(Stmt):
+    """Write a line to the standard output: `parts` with one of `values` between each two.
+
+    The threads of a block, which would all write the same, write it once; iterations of a parallel
+    loop write one line each.
+    """
+
+    parts: tuple[str, ...]
+    values: tuple[Expr, ...]
+    site: int = field(default=0, compare=False)
+
+
+@node
 class Kernel(Stmt):
     """One launch: `vars[d]` runs over `grid[d]`, x first, blocks unordered; `threads` are the
     block's extents x, y, z.

@@ -32,6 +32,7 @@ _SCALAR = (
     st.Continue,
     st.Assume,
     st.DeviceAssert,
+    st.Print,
 )
 _TILE = (
     *_SCALAR,
@@ -179,6 +180,8 @@ class _Verifier:
                 self.condition(predicate, stmt)
             case st.Atomic():
                 self.atomic(stmt)
+            case st.Print(parts, values) if len(parts) != len(values) + 1:
+                self.fail(f"{len(values)} values between {len(parts)} texts", stmt)
             case st.If(cond) | st.While(cond) | st.Assume(cond) | st.DeviceAssert(cond):
                 self.condition(cond, stmt)
             case st.Break() | st.Continue():

@@ -4,8 +4,10 @@ where they cannot.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -92,6 +94,8 @@ class StatementTranslator:
             case st.DeviceAssert(cond, message):
                 text = f"device assert failed: {message}" if message else "device assert failed"
                 return _check(self.expr(cond), DeviceAssertError, text)
+            case st.Print():
+                return self._print(stmt)
             case st.Kernel():
                 return self._kernel(stmt)
             case tile.Parallel():
@@ -153,6 +157,19 @@ class StatementTranslator:
             frame.storages[slot] = frame.storages[source].view(stmt.buffer, extents)
 
         return alias
+
+    def _print(self, stmt: st.Print) -> Execute:
+        values = self.expr.all(stmt.values)
+
+        def print_(frame: Frame) -> None:
+            found = [np.broadcast_to(np.asarray(value(frame)), frame.lanes) for value in values]
+            chosen = np.broadcast_to(np.asarray(frame.mask), frame.lanes)
+            for lane in np.ndindex(*frame.lanes):
+                if chosen[lane]:
+                    texts = [_number_text(array[lane]) for array in found]
+                    print(stmt.parts[0] + "".join(map(operator.add, texts, stmt.parts[1:])))
+
+        return print_
 
     def _parallel(self, stmt: tile.Parallel) -> Execute:
         slots = [self.slots.variable(var) for var in stmt.vars]
@@ -376,6 +393,11 @@ def _while(cond: Evaluate, body: Execute) -> Execute:
         frame.mask, frame.broke = outer, outer_broke
 
     return loop
+
+
+def _number_text(value: Any) -> str:
+    """A value as native code prints it."""
+    return f"{float(value):g}" if value.dtype.kind in "fV" else str(int(value))
 
 
 def _leave(frame: Frame) -> None:
