@@ -91,7 +91,7 @@ RULES: Mapping[str, Rule] = {
     "tuning": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "comparison": Rule(("",)),
     "reproducer": Rule(("",), eager=("numpy",), lazy=("torch",)),
-    "compat": Rule(("",), lazy=("pytest", "torch")),
+    "compat": Rule(("",), lazy=("numpy", "pytest", "torch")),
     "demo": Rule(("",), eager=("numpy",), lazy=("nbclient", "nbformat", "torch")),
     ROOT: Rule(("",)),
 }
