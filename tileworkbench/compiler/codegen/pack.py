@@ -396,25 +396,23 @@ class _PackWriter:
         kind = VectorType("i32", lanes)
         steps = -(-spec.k // 4)
 
-        def part(start: str) -> None:
-            column = self.writer.times(start, 4 * lanes)
+        parts = range(spec.width // lanes)
+        callee = f"llvm.x86.avx512.vpdpbusd.{spec.isa.vector_bits}"
+        ones = kind.constant(0x01010101)
 
-            def add(step: str, total: list[str]) -> list[str]:
-                at = self.writer.address(
-                    self.packed,
-                    panel,
-                    self.writer.plus(self.writer.times(step, 4 * spec.width), column),
-                )
-                value = writer.let(f"load {kind}, ptr {at}, align 1")
-                callee = f"llvm.x86.avx512.vpdpbusd.{spec.isa.vector_bits}"
-                ones = kind.constant(0x01010101)
-                return [writer.call(kind, callee, (kind, total[0]), (kind, ones), (kind, value))]
+        def place(row: str, part: int) -> str:
+            at = self.writer.plus(self.writer.times(row, 4 * spec.width), 4 * lanes * part)
+            return self.writer.address(self.packed, panel, at)
 
-            total = writer.counted_loop(steps, 1, add, [(kind, kind.constant(0))])[0]
+        def add(step: str, totals: list[str]) -> list[str]:
+            # All parts in one loop: each is a chain of dependent instructions.
+            values = [writer.let(f"load {kind}, ptr {place(step, n)}, align 1") for n in parts]
+            return [
+                writer.call(kind, callee, (kind, total), (kind, ones), (kind, value))
+                for total, value in zip(totals, values, strict=True)
+            ]
+
+        zeros = [(kind, kind.constant(0)) for _ in parts]
+        for n, total in enumerate(writer.counted_loop(steps, 1, add, zeros)):
             scaled = writer.let(f"mul {kind} {total}, {kind.constant(-128)}")
-            at = self.writer.address(
-                self.packed, panel, self.writer.plus(column, steps * 4 * spec.width)
-            )
-            writer.do(f"store {kind} {scaled}, ptr {at}, align 1")
-
-        self.writer.repeat(spec.width // lanes, part)
+            writer.do(f"store {kind} {scaled}, ptr {place(str(steps), n)}, align 1")
