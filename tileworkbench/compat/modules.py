@@ -29,7 +29,6 @@ _LAYOUTS = (
     "make_full_bank_swizzled_layout",
     "make_half_bank_swizzled_layout",
     "make_quarter_bank_swizzled_layout",
-    "make_linear_layout",
 )
 
 
@@ -79,13 +78,9 @@ def _contents() -> dict[str, Mapping[str, Any]]:
         "tilelang.carver.arch": {},
         "tilelang.carver.arch.driver": driver,
         "tilelang.jit": {**jit, "compile": kernels.compile, "jit": kernels.jit},
-        "tilelang.language": {
-            "annotate_layout": names.annotate_layout,
-            "make_swizzled_layout": layouts["make_swizzled_layout"],
-            "__all__": language.__all__,
-        },
+        "tilelang.language": {"__all__": language.__all__},
         "tilelang.language.fp8": {"determine_fp8_type": names.determine_fp8_type},
-        "tilelang.layout": layouts,
+        "tilelang.layout": {**layouts, "Fragment": language.Fragment, "Layout": language.Layout},
         "tilelang.math": math,
         "tilelang.profiler": {**_public(profiler), "TensorSupplyType": TensorSupplyType},
         "tilelang.testing": _public(testing),

@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tileworkbench.compiler.diagnostics import TileTypeError, UnsupportedError
-from tileworkbench.compiler.frontend.builder import in_kernel
+from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.frontend.dtypes import dtype_name
-from tileworkbench.compiler.frontend.tensors import TensorValue
-from tileworkbench.compiler.frontend.values import describe
+from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.runtime.threads import get_num_threads
+from tileworkbench.language.layouts import make_swizzled_layout
 
 _DISABLE_CACHE = "TILEWORKBENCH_DISABLE_CACHE"  # read by compiler/runtime/cache.py
 
@@ -80,39 +78,19 @@ def map_torch_type(dtype: str) -> Any:
     return getattr(torch, dtype_name(dtype))
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutRequest:
-    """A wish for the layout of a buffer in a GPU's shared memory, for `annotate_layout`."""
+def layout_function(name: str) -> Callable[..., Layout]:
+    """The function of `tilelang.layout` of that name: a layout of a tile in shared memory without
+    bank conflicts.
 
-    name: str
-    buffer: Any
+    TileLang has one for each kind of matrix instruction; the CPU has no banks, so they are one.
+    """
 
-
-def layout_function(name: str) -> Any:
-    """The function of `tilelang.layout` of that name: its result asks for a layout by name."""
-
-    def function(buffer: Any, *_: Any, **__: Any) -> LayoutRequest:
-        if not isinstance(buffer, TensorValue):
-            raise TileTypeError(f"{name} takes a buffer, not {describe(buffer)}")
-        return LayoutRequest(name, buffer)
+    def function(buffer: Any, *_: Any, **__: Any) -> Layout:
+        return make_swizzled_layout(buffer)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Ask for what TileLang calls {name}."
+    function.__doc__ = make_swizzled_layout.__doc__
     return function
-
-
-def annotate_layout(layouts: Mapping[Any, Any]) -> None:
-    """Wishes for layouts, by buffer. A layout changes no result, and those that avoid bank
-    conflicts mean nothing to a CPU, which keeps its own.
-
-    Raises `TileTypeError` for a key that is no buffer.
-    """
-    in_kernel("T.annotate_layout")
-    if not isinstance(layouts, Mapping):
-        raise TileTypeError(f"T.annotate_layout takes a dictionary, not {describe(layouts)}")
-    for buffer in layouts:
-        if not isinstance(buffer, TensorValue):
-            raise TileTypeError(f"a key of T.annotate_layout is a buffer, not {describe(buffer)}")
 
 
 def lower(*_: Any, **__: Any) -> NoReturn:
