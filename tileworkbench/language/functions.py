@@ -19,8 +19,9 @@ from tileworkbench.compiler.frontend.function import PrimFunc
 from tileworkbench.compiler.frontend.kernel import KernelBlock
 from tileworkbench.compiler.frontend.macro import Macro, Reference
 from tileworkbench.compiler.frontend.tensors import TensorValue
+from tileworkbench.language.memory import tensor_view
 
-Tensor = TensorFactory()
+Tensor = TensorFactory(tensor_view)
 StridedTensor = StridedTensorFactory()
 FragmentBuffer = TileFactory("local.fragment")
 SharedBuffer = TileFactory("shared")

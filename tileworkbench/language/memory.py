@@ -117,6 +117,11 @@ def view(buffer: Any, shape: Any = None, dtype: Any = None) -> TensorValue:
     return _view("T.view", buffer, shape, dtype)
 
 
+def tensor_view(data: Any, shape: Any, dtype: Any) -> TensorValue:
+    """What `T.Tensor(shape, dtype, data)` is inside a kernel. Raises as `reshape`."""
+    return _view("T.Tensor", data, shape, dtype)
+
+
 def _view(construct: str, value: Any, shape: Any, dtype: Any) -> TensorValue:
     builder = current(construct)
     refuse_in_parallel(builder, construct)

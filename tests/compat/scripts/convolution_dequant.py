@@ -23,8 +23,8 @@ def convolution(N, C, H, W, F, K, S, D, P, block_M=32, block_N=32, block_K=16):
             data_shared = T.alloc_shared((block_M, block_K), T.float32)
             kernel_shared = T.alloc_shared((block_K, block_N), T.float32)
             out_local = T.alloc_fragment((block_M, block_N), T.float32)
-            kernel_flat = T.reshape(kernel, (K * K * C, F))
-            out_flat = T.reshape(out, (N * OH * OW, F))
+            kernel_flat = T.Tensor((K * K * C, F), T.float32, kernel.data)
+            out_flat = T.Tensor((N * OH * OW, F), T.float32, out.data)
             T.clear(out_local)
             for step in T.Pipelined(T.ceildiv(K * K * C, block_K), num_stages=2):
                 for i, j in T.Parallel(block_M, block_K):

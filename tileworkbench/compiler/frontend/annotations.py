@@ -5,6 +5,7 @@ shapes.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,18 +41,21 @@ class TensorFactory:
     """`T.Tensor`:
 
     `T.Tensor(shape, dtype)`, `T.Tensor[(M, N), dtype]` or `T.Tensor[M, N]` (float32).
+    `view(data, shape, dtype)` makes the tensor of `T.Tensor(shape, dtype, data)`.
     """
 
+    def __init__(self, view: Callable[[Any, Any, Any], TensorValue]) -> None:
+        self._view = view
+
     @placed_outside
-    def __call__(self, shape: Any, dtype: Any = "float32", data: Any = None) -> TensorSpec:
-        """A contiguous row-major tensor.
+    def __call__(self, shape: Any, dtype: Any = "float32", data: Any = None) -> Any:
+        """A contiguous row-major tensor; with `data`, another tensor or its `.data`, inside a
+        kernel: a view of that memory.
 
         `shape` is a sequence, or one extent. Raises `TileTypeError` for a wrong dtype.
         """
         if data is not None:
-            raise UnsupportedError(
-                "'T.Tensor(..., data)', a view of other memory, is not supported yet"
-            )
+            return self._view(data, shape, dtype)
         return TensorSpec(as_shape(shape), to_dtype(dtype))
 
     @placed_outside

@@ -55,6 +55,11 @@ class TensorValue(NotScalar):
         return tuple(from_expr(stride) for stride in strides_of(self.buffer))
 
     @property
+    def data(self) -> TensorValue:
+        """Its memory, for a view of it: `T.Tensor(shape, dtype, tensor.data)`."""
+        return self
+
+    @property
     def ndim(self) -> int:
         """Number of dimensions."""
         return len(self.buffer.shape)
