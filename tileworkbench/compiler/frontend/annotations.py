@@ -48,7 +48,9 @@ class TensorFactory:
         self._view = view
 
     @placed_outside
-    def __call__(self, shape: Any, dtype: Any = "float32", data: Any = None) -> Any:
+    def __call__(
+        self, shape: Any, dtype: Any = "float32", data: Any = None
+    ) -> TensorSpec | TensorValue:
         """A contiguous row-major tensor; with `data`, another tensor or its `.data`, inside a
         kernel: a view of that memory.
 
@@ -59,7 +61,7 @@ class TensorFactory:
         return TensorSpec(as_shape(shape), to_dtype(dtype))
 
     @placed_outside
-    def __getitem__(self, item: Any) -> TensorSpec:
+    def __getitem__(self, item: Any) -> TensorSpec | TensorValue:
         items = item if isinstance(item, tuple) else (item,)
         if isinstance(items[0], tuple | list):
             return self(items[0], *items[1:])
