@@ -10,13 +10,16 @@ code is written instead.
 
 from __future__ import annotations
 
+from .float8 import FORMATS, narrow_float8, widen_float8
 from .isa import Isa
 from .text import EmittedFunction, FunctionWriter, VectorType, storage_type
 
 
 def widen_float(writer: FunctionWriter, value: str, dtype: str, lanes: int, isa: Isa) -> str:
-    """Write the conversion of 16-bit floats, held as i16, to float32 and return the result."""
+    """Write the conversion of narrow floats, held as i16 or i8, to float32; return the result."""
     short, word, single = (VectorType(e, lanes) for e in ("i16", "i32", "float"))
+    if dtype in FORMATS:
+        return widen_float8(writer, value, dtype, lanes)
     if dtype == "bfloat16":
         wide = writer.let(f"zext {short} {value} to {word}")
         bits = writer.let(f"shl {word} {wide}, {word.constant(16)}")
@@ -51,8 +54,10 @@ def _half_to_float(writer: FunctionWriter, value: str, lanes: int) -> str:
 
 
 def narrow_float(writer: FunctionWriter, value: str, dtype: str, lanes: int, isa: Isa) -> str:
-    """Write the rounding of float32 to 16-bit floats, held as i16, and return the result."""
+    """Write the rounding of float32 to narrow floats, held as i16 or i8, and return the result."""
     short, single = VectorType("i16", lanes), VectorType("float", lanes)
+    if dtype in FORMATS:
+        return narrow_float8(writer, value, dtype, lanes)
     if dtype == "bfloat16":
         return _float_to_bfloat(writer, value, lanes)
     if isa.native_half:
@@ -116,7 +121,7 @@ def convert(
     if source in ("int8", "uint8", "int16"):
         return writer.let(f"{'zext' if source == 'uint8' else 'sext'} {have} {value} to {want}")
     single = VectorType("float", lanes)
-    if source in ("float16", "bfloat16"):
+    if source in ("float16", "bfloat16", *FORMATS):
         value, source, have = widen_float(writer, value, source, lanes, isa), "float32", single
         return convert(writer, value, source, target, lanes, isa)
     if source == "float64":

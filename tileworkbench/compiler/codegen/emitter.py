@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tileworkbench.compiler.codegen.float8 import FORMATS
 from tileworkbench.compiler.codegen.isa import Isa
 from tileworkbench.compiler.codegen.text import EmittedFunction, FunctionWriter, VectorType
 from tileworkbench.compiler.diagnostics import UnsupportedError
@@ -21,14 +22,16 @@ from tileworkbench.compiler.ir.types import DType
 _REGISTER = {"bool": "i1", "float16": "float", "bfloat16": "float", "float32": "float"}
 _REGISTER |= {"tfloat32": "float", "float64": "double", "handle": "i64"}
 _REGISTER |= {f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_REGISTER |= dict.fromkeys(FORMATS, "float")
 _MEMORY = {**_REGISTER, "bool": "i8", "float16": "i16", "bfloat16": "i16"}
+_MEMORY |= dict.fromkeys(FORMATS, "i8")
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
     """A value in registers: its text, scalar dtype and number of lanes.
 
-    16-bit floats are held as float32 that their dtype can represent.
+    Narrower floats are held as float32 that their dtype can represent.
     """
 
     text: str

@@ -6,6 +6,7 @@ from functools import partial, reduce
 
 from tileworkbench.compiler.codegen.convert import convert
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
+from tileworkbench.compiler.codegen.float8 import FORMATS
 from tileworkbench.compiler.codegen.text import EmittedFunction, VectorType
 from tileworkbench.compiler.codegen.vector_math import emit_vector_math
 from tileworkbench.compiler.ir import expr as ir
@@ -14,7 +15,7 @@ from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.types import BOOL, HANDLE, DType
 
-_HALF = ("float16", "bfloat16")
+_NARROW = ("float16", "bfloat16", *FORMATS)
 _FLOAT_OPS = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv"}
 _INT_OPS = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
@@ -227,7 +228,7 @@ class Expressions:
 
     def _rounded(self, value: Value) -> Value:
         """The float32 result of a 16-bit float operation, rounded to its dtype."""
-        if str(value.dtype) not in _HALF:
+        if str(value.dtype) not in _NARROW:
             return value
         single = DType("float32")
         return self.cast(Value(value.text, single, value.lanes), value.dtype)
@@ -296,7 +297,7 @@ class Expressions:
         elif dtype.is_float:
             name = "sitofp" if source.kind == "int" else "uitofp"
             text = let(f"{name} {have} {value.text} to {want}")
-            if str(dtype) in _HALF:
+            if str(dtype) in _NARROW:
                 return self._rounded(Value(text, dtype, value.lanes))
         elif source.bits == dtype.bits:
             text = value.text
@@ -309,7 +310,7 @@ class Expressions:
 
     def _float_to_float(self, value: Value, dtype: DType) -> Value:
         held = "float32" if value.type.element == "float" else "float64"
-        if str(dtype) in _HALF:
+        if str(dtype) in _NARROW:
             stored = self._convert(value.text, held, str(dtype), value.lanes)
             text = self._convert(stored, str(dtype), "float32", value.lanes)
         else:
@@ -337,8 +338,8 @@ class Expressions:
             bits = self.out.let(f"bitcast {value.type} {value.text} to {word}")
             high = self.out.let(f"lshr {word} {bits}, {word.constant(16)}")
             return self.out.let(f"trunc {word} {high} to {short}")
-        if value.dtype == "float16":
-            return self._convert(value.text, "float32", "float16", value.lanes)
+        if str(value.dtype) in _NARROW:
+            return self._convert(value.text, "float32", str(value.dtype), value.lanes)
         return value.text
 
     def from_memory(self, text: str, dtype: DType, lanes: int) -> Value:
@@ -346,7 +347,7 @@ class Expressions:
         if dtype.is_bool:
             have = memory_type(dtype, lanes)
             text = self.out.let(f"icmp ne {have} {text}, {have.constant(0)}")
-        elif str(dtype) in _HALF:
+        elif str(dtype) in _NARROW:
             text = self._convert(text, str(dtype), "float32", lanes)
         return Value(text, dtype, lanes)
 

@@ -12,6 +12,7 @@ DTYPE_BYTES = {
     "float32": 4,
     "float16": 2,
     "bfloat16": 2,
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
     "int8": 1,
     "uint8": 1,
     "int16": 2,

@@ -23,6 +23,7 @@ from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.values import (
     Value,
     from_storage,
+    narrowed,
     storage_dtype,
     to_array,
     working_dtype,
@@ -154,7 +155,7 @@ def rounded(
         return function
 
     def run(*args: Value) -> Value:
-        return function(*[arg.astype(working) for arg in args]).astype(storage)
+        return narrowed(function(*[arg.astype(working) for arg in args]), storage)
 
     return run
 
@@ -253,6 +254,6 @@ def _horizontal(function: Callable[..., Any], dtype: DType) -> Callable[[Value],
 
     def run(vector: Value) -> Value:
         lanes = to_array(vector, dtype).astype(working)
-        return from_storage(function(lanes, axis=-1, dtype=working).astype(storage), scalar)
+        return from_storage(narrowed(function(lanes, axis=-1, dtype=working), storage), scalar)
 
     return run

@@ -19,7 +19,7 @@ from tileworkbench.compiler.sim.expressions import Evaluate, ExpressionTranslato
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.memory import Storage
 from tileworkbench.compiler.sim.regions import read_box, write_box
-from tileworkbench.compiler.sim.values import convert_array, storage_dtype, working_dtype
+from tileworkbench.compiler.sim.values import convert_array, narrowed, storage_dtype, working_dtype
 
 Array = np.ndarray[Any, Any]
 Box = tuple[int, ...]
@@ -232,7 +232,7 @@ def _reduce(stmt: tile.Reduce, expr: ExpressionTranslator) -> Callable[[Frame], 
         total = combine.reduce(values, axis=stmt.dim, dtype=working, initial=working.type(start))
         if not stmt.clear:
             total = combine(dst.read(frame).reshape(total.shape).astype(working), total)
-        dst.write(frame, np.asarray(total, working).astype(storage_dtype(dtype)))
+        dst.write(frame, narrowed(np.asarray(total, working), storage_dtype(dtype)))
 
     return reduce
 

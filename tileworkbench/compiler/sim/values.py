@@ -41,6 +41,12 @@ _STORAGE = {
 }
 
 
+_LARGEST = {
+    np.dtype(_STORAGE[name]): float(DType(name).max_value)
+    for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+}
+
+
 @cache
 def storage_dtype(dtype: DType) -> np.dtype[Any]:
     """The numpy type that holds one element of `dtype` (sub-byte types take a byte each)."""
@@ -110,13 +116,23 @@ def to_array(value: Value, dtype: DType) -> np.ndarray[Any, Any]:
     return np.asarray(value, storage_dtype(dtype))
 
 
+def narrowed(array: Any, storage: np.dtype[Any]) -> Any:
+    """`array` (or a numpy scalar) rounded to the numpy type `storage`; what is too large for an
+    8-bit float becomes its largest value.
+    """
+    limit = _LARGEST.get(storage)
+    if limit is not None:
+        array = np.clip(array.astype(np.float32), -limit, limit)
+    return array.astype(storage)
+
+
 def convert_array(
     array: np.ndarray[Any, Any], source: DType, target: DType
 ) -> np.ndarray[Any, Any]:
     """`array` of `source` elements converted to `target`: the meaning of `Cast`.
 
     Floats round to nearest even, integers wrap, floats truncate toward zero on the way to integers
-    (out of range: undefined).
+    (out of range: undefined). 8-bit floats saturate.
     """
     if source.scalar == target.scalar:
         return array
@@ -124,7 +140,7 @@ def convert_array(
         return np.asarray(array != np.zeros((), array.dtype))
     if source.is_float and target.is_int and source.bits < 32:
         array = array.astype(np.float32)
-    made = array.astype(storage_dtype(target))
+    made: np.ndarray[Any, Any] = narrowed(array, storage_dtype(target))
     if target.bits == 4 and target.is_int:
         made = (((made + 8) & 15) - 8 if target.kind == "int" else made & 15).astype(made.dtype)
     return made

@@ -1,0 +1,77 @@
+"""8-bit floats natively: every code widens to its value, and every value rounds as it should."""
+# Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tileworkbench.language as T
+from tests.differential.harness import check_everywhere, equals, run_native
+
+KINDS = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
+
+
+def saturated(values, dtype):
+    limit = float(ml_dtypes.finfo(dtype).max)
+    return np.clip(values.astype(np.float32), -limit, limit).astype(dtype)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_code_and_every_rounding(name):
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    codes = np.arange(256, dtype=np.uint8).view(dtype)
+    # Each value, the middle between neighbours, and the float32 just beside it.
+    exact = np.sort(codes.astype(np.float32)[np.isfinite(codes.astype(np.float32))])
+    middles = (exact[1:] + exact[:-1]) / 2
+    near = [np.nextafter(middles, np.float32(side)) for side in (-np.inf, np.inf)]
+    extremes = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e30, 1e-30], np.float32)
+    values = np.concatenate([exact, middles, *near, extremes]).astype(np.float32)
+    values = np.resize(values, 1024)
+
+    @T.prim_func
+    def kernel(C: T.Tensor((256,), name), A: T.Tensor((1024,), "float32")):
+        W = T.empty((256,), "float32")
+        N = T.empty((1024,), name)
+        with T.Kernel(1, threads=128) as bx:
+            T.copy(C, W)
+            T.copy(A, N)
+        return W, N
+
+    expected = equals(W=codes.astype(np.float32), N=saturated(values, dtype))
+    check_everywhere(kernel, {"C": codes, "A": values}, expected)
+    found = run_native(kernel.program, {"C": codes, "A": values}, "cpu")["N"]
+    zero = found.astype(np.float32) == 0
+    np.testing.assert_array_equal(
+        found.view(np.uint8)[zero], saturated(values, dtype).view(np.uint8)[zero]
+    )
+
+
+@pytest.mark.parametrize("name", KINDS[:2])
+def test_quantised_product(name):
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-4, 5, (32, 32)).astype(np.float32) for _ in range(2))
+
+    @T.prim_func
+    def kernel(A: T.Tensor((32, 32), "float32"), B: T.Tensor((32, 32), name)):
+        C = T.empty((32, 32), "float32")
+        S = T.empty((32,), name)
+        with T.Kernel(1, threads=128) as bx:
+            X = T.alloc_shared((32, 32), name)
+            Y = T.alloc_shared((32, 32), name)
+            largest = T.alloc_fragment((32,), name)
+            acc = T.alloc_fragment((32, 32), "float32")
+            T.copy(A, X)
+            T.copy(B, Y)
+            T.gemm(X, Y, acc, clear_accum=True)
+            T.reduce_absmax(X, largest, dim=1)
+            for i in T.Parallel(32):
+                largest[i] = largest[i] * largest[i] + largest[i]
+            T.copy(largest, S)
+            T.copy(acc, C)
+        return C, S
+
+    top = np.abs(a).max(axis=1)
+    scale = saturated(saturated(top * top, dtype).astype(np.float32) + top, dtype)
+    arguments = {"A": a, "B": b.astype(dtype)}
+    check_everywhere(kernel, arguments, equals(C=a @ b, S=scale))

@@ -1,0 +1,94 @@
+"""Conversions between float32 and the 8-bit floats by integer arithmetic, exact in every bit.
+
+Rounding is to nearest even with denormals; what is too large becomes the largest finite value, as
+GPUs convert, and NaN stays NaN. Formats: OCP 8-bit floating point specification (e4m3fn, e5m2); the
+fnuz kinds have one NaN, the code of negative zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .text import FunctionWriter, VectorType
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Bits of mantissa, bias of the exponent, largest finite value and the code of NaN.
+
+    Magnitudes above `special` are NaN; `infinity` is the code of infinity where there is one.
+    """
+
+    mantissa: int
+    bias: int
+    largest: float
+    nan: int
+    special: int
+    infinity: int | None = None
+    signed_zero: bool = True
+
+
+FORMATS = {
+    "float8_e4m3fn": Format(3, 7, 448.0, 0x7F, 0x7E),
+    "float8_e5m2": Format(2, 15, 57344.0, 0x7E, 0x7C, infinity=0x7C),
+    "float8_e4m3fnuz": Format(3, 8, 240.0, 0x80, 0x7F, signed_zero=False),
+    "float8_e5m2fnuz": Format(2, 16, 57344.0, 0x80, 0x7F, signed_zero=False),
+}
+
+
+def widen_float8(writer: FunctionWriter, value: str, dtype: str, lanes: int) -> str:
+    """Write the conversion of 8-bit floats, held as i8, to float32 and return the result."""
+    form, let = FORMATS[dtype], writer.let
+    word, single = VectorType("i32", lanes), VectorType("float", lanes)
+    number, flag = word.constant, word.of("i1")
+    wide = let(f"zext {word.of('i8')} {value} to {word}")
+    magnitude = let(f"and {word} {wide}, {number(0x7F)}")
+    sign = let(f"shl {word} {let(f'and {word} {wide}, {number(0x80)}')}, {number(24)}")
+    # The exponent field lands on float32's lowest bits; a power of two moves the bias.
+    shifted = let(f"shl {word} {magnitude}, {number(23 - form.mantissa)}")
+    scale = single.constant(2.0 ** (127 - form.bias))
+    scaled = let(f"fmul {single} {let(f'bitcast {word} {shifted} to {single}')}, {scale}")
+    bits = let(f"bitcast {single} {scaled} to {word}")
+    if form.infinity is not None:
+        infinite = let(f"icmp eq {word} {magnitude}, {number(form.infinity)}")
+        bits = let(f"select {flag} {infinite}, {word} {number(0x7F800000)}, {word} {bits}")
+    if form.signed_zero:
+        nan = let(f"icmp ugt {word} {magnitude}, {number(form.special)}")
+    else:
+        nan = let(f"icmp eq {word} {wide}, {number(form.nan)}")
+    bits = let(f"select {flag} {nan}, {word} {number(0x7FC00000)}, {word} {bits}")
+    return let(f"bitcast {word} {let(f'or {word} {bits}, {sign}')} to {single}")
+
+
+def narrow_float8(writer: FunctionWriter, value: str, dtype: str, lanes: int) -> str:
+    """Write the rounding of float32 to 8-bit floats, held as i8, and return the result."""
+    form, let = FORMATS[dtype], writer.let
+    word, single = VectorType("i32", lanes), VectorType("float", lanes)
+    number, flag, shift = word.constant, word.of("i1"), 23 - form.mantissa
+    nan = let(f"fcmp uno {single} {value}, {value}")
+    bits = let(f"bitcast {single} {value} to {word}")
+    sign = let(f"lshr {word} {let(f'and {word} {bits}, {number(0x80000000)}')}, {number(24)}")
+    magnitude = let(f"and {word} {bits}, {number(0x7FFFFFFF)}")
+    absolute = let(f"bitcast {word} {magnitude} to {single}")
+    limit = single.constant(form.largest)
+    large = let(f"fcmp ogt {single} {absolute}, {limit}")
+    absolute = let(f"select {flag} {large}, {single} {limit}, {single} {absolute}")
+    magnitude = let(f"bitcast {single} {absolute} to {word}")
+    odd = let(f"and {word} {let(f'lshr {word} {magnitude}, {number(shift)}')}, {number(1)}")
+    half = let(f"add {word} {odd}, {number((1 << (shift - 1)) - 1)}")
+    rounded = let(f"lshr {word} {let(f'add {word} {magnitude}, {half}')}, {number(shift)}")
+    normal = let(f"sub {word} {rounded}, {number((127 - form.bias) << form.mantissa)}")
+    # Adding a power of two aligns the binary points, so that the addition itself rounds to a
+    # multiple of the smallest denormal.
+    unit = 23 - (form.bias - 1 + form.mantissa)
+    aligned = let(f"fadd {single} {absolute}, {single.constant(2.0**unit)}")
+    aligned = let(f"bitcast {single} {aligned} to {word}")
+    denormal = let(f"sub {word} {aligned}, {number((127 + unit) << 23)}")
+    tiny = let(f"icmp ult {word} {magnitude}, {number((128 - form.bias) << 23)}")
+    result = let(f"select {flag} {tiny}, {word} {denormal}, {word} {normal}")
+    signed = let(f"or {word} {result}, {sign}")
+    if not form.signed_zero:
+        zero = let(f"icmp eq {word} {result}, {number(0)}")
+        signed = let(f"select {flag} {zero}, {word} {number(0)}, {word} {signed}")
+    signed = let(f"select {flag} {nan}, {word} {number(form.nan)}, {word} {signed}")
+    return let(f"trunc {word} {signed} to {word.of('i8')}")
