@@ -16,11 +16,8 @@ def streamed_buffers(program: Program) -> frozenset[Buffer]:
     """The tensors that are only stored to, and too large to cache.
 
     Those that the call allocates are not among them: the system has just zeroed their pages, so
-    they are in the cache. Nor are those of a program with tiles: it stores in bursts, between which
-    the caches drain by themselves, and measured slower for softmax.
+    they are in the cache.
     """
-    if any(isinstance(found, st.Alloc) and found.buffer.shape for found in walk(program.body)):
-        return frozenset()
     stored: set[Buffer] = set()
     others = {param.value for param in program.params if param.output}
     for found in walk(program.body):
