@@ -21,6 +21,7 @@ from tileworkbench.compiler.ir.stmt import Kernel as Grid
 from tileworkbench.compiler.record import Count, Snapshot, Timing
 
 if TYPE_CHECKING:
+    from tileworkbench.accesses import GlobalAccess
     from tileworkbench.bench.timing import BenchResult
     from tileworkbench.compiler.layout import Fragment, Layout
     from tileworkbench.compiler.sim.simulate import SimResult
@@ -201,6 +202,13 @@ class Kernel:
             for buffer in _allocated(planned[0].program)
             if buffer.layout is not None
         )
+
+    @cached_property
+    def accesses(self) -> tuple[GlobalAccess, ...]:
+        """How the lowered code reads and writes tensors: bytes at once, pattern, line."""
+        from tileworkbench.accesses import global_accesses
+
+        return global_accesses(self.passes[-1].program)
 
     @property
     def source(self) -> str:

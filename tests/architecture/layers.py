@@ -88,6 +88,7 @@ RULES: Mapping[str, Rule] = {
     "api": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "kernel": Rule(("",), eager=("numpy",), lazy=("matplotlib", "torch", *_JUPYTER)),
     "validation": Rule(("",), eager=("numpy",), lazy=("torch",)),
+    "accesses": Rule(("",)),
     "tuning": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "comparison": Rule(("",)),
     "reproducer": Rule(("",), eager=("numpy",), lazy=("torch",)),
