@@ -29,6 +29,7 @@ from tileworkbench.language import predicates as _predicates
 from tileworkbench.language import printing as _printing
 from tileworkbench.language import reducers as _reducers
 from tileworkbench.language import tile as _tile
+from tileworkbench.language import vectors as _vectors
 from tileworkbench.language.unsupported import PREFIXES, UNSUPPORTED, unsupported
 
 _SUPPORTED: dict[str, tuple[str, ...]] = {
@@ -191,6 +192,7 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         *("no_set_max_nreg", "pdl_sync", "pdl_trigger", "set_max_nreg", "use_swizzle"),
     ),
     "printing": ("print",),
+    "vectors": ("Broadcast", "Ramp"),
     "dtypes": ("dtype", *_dtypes.SCALARS, *_dtypes.ALIASES),
 }
 _MODULES = {
@@ -199,6 +201,7 @@ _MODULES = {
     "atomics": _atomics,
     "predicates": _predicates,
     "printing": _printing,
+    "vectors": _vectors,
     "reducers": _reducers,
     "convolution": _convolution,
     "layouts": _layouts,

@@ -55,8 +55,6 @@ _ANNOTATIONS = {
     "ws_op": "An operator of a warp-specialised schedule.",
 }
 _VECTORS = {
-    "Broadcast": "A scalar in every lane of a vector.",
-    "Ramp": "A vector of equidistant values.",
     "Shuffle": "A vector of chosen lanes.",
     **{
         f"{name}2": "Arithmetic on a vector of two."

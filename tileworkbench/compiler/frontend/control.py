@@ -30,6 +30,8 @@ from tileworkbench.compiler.frontend.tensors import (
     TensorValue,
     check_target,
     emit_store,
+    evaluate_vector,
+    has_vector_index,
     parallel_variables,
     store,
 )
@@ -44,6 +46,7 @@ from tileworkbench.compiler.frontend.values import (
     select,
     to_value,
 )
+from tileworkbench.compiler.frontend.vectors import VectorValue
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.expr import Const
@@ -88,7 +91,8 @@ class Element:
         self.owner = owner
         self.index = index
         if isinstance(owner, TensorValue):
-            check_target(owner, index)
+            if not has_vector_index(index):
+                check_target(owner, index)
         elif isinstance(owner, VarCell):
             owner[index]
         elif isinstance(owner, Operators):
@@ -114,6 +118,8 @@ def _store_variable(cell: VarCell, value: Any) -> None:
 def _evaluated(builder: Builder, name: str, value: Any) -> Any:
     if isinstance(value, VarCell) and value.fresh:
         return value
+    if isinstance(value, VectorValue):
+        return evaluate_vector(builder, name, value)
     return let(builder, name, to_value(value)) if isinstance(value, Operators) else value
 
 
@@ -157,6 +163,8 @@ class Control:
         if reads_itself:
             self._refuse_carried(builder, name, old, value)
         builder.rebind(self, name)
+        if isinstance(value, VectorValue):
+            return evaluate_vector(builder, name, value)
         if isinstance(value, Operators):
             return let(builder, name, to_value(value))
         return value

@@ -8,19 +8,26 @@ outside is an error.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
-from tileworkbench.compiler.diagnostics import TileIndexError, TileTypeError, TileValueError
+from tileworkbench.compiler.diagnostics import (
+    TileIndexError,
+    TileTypeError,
+    TileValueError,
+    UnsupportedError,
+)
 from tileworkbench.compiler.frontend.bounds import bounds
 from tileworkbench.compiler.frontend.builder import Binding, Builder, active_builder, in_kernel
 from tileworkbench.compiler.frontend.dtypes import TileDType
 from tileworkbench.compiler.frontend.refusals import NotScalar
 from tileworkbench.compiler.frontend.values import Value, deeper, fitting, from_expr, index_expr
+from tileworkbench.compiler.frontend.vectors import Lane, VectorValue
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Region, Var
 from tileworkbench.compiler.ir.rewrite import walk
-from tileworkbench.compiler.ir.stmt import Store
+from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Store
 from tileworkbench.compiler.ir.tile import Parallel
 
 
@@ -154,11 +161,118 @@ def whole(buffer: Buffer) -> Region:
 def element_or_region(tensor: TensorValue, index: Any) -> Any:
     """`tensor[index]`: a `Value`, or a `RegionValue` when some index is a slice."""
     buffer, items = tensor.use(), _split(tensor, index)
+    if any(isinstance(item, VectorValue) for item in items):
+        return _vector_load(tensor, items)
     if any(isinstance(item, slice) for item in items):
         return _region(tensor, items)
     indices, binding = _indices(tensor, items)
     check_access(buffer, indices)
     return Value(ir.Load(buffer, indices), binding)
+
+
+def _vector_load(tensor: TensorValue, items: tuple[Any, ...]) -> VectorValue:
+    """The elements that a vector of indices names."""
+    lanes, places, binding = _vector_index(tensor, items)
+
+    def at(lane: Expr) -> Expr:
+        indices = tuple(place(lane) for place in places)
+        check_access(tensor.buffer, indices)
+        return ir.Load(tensor.buffer, indices)
+
+    return VectorValue(lanes, at, binding)
+
+
+def _vector_index(
+    tensor: TensorValue, items: tuple[Any, ...]
+) -> tuple[int, list[Lane], Binding | None]:
+    """How many elements are named, the index of each lane along each dimension, and on what they
+    depend.
+
+    Raises `TileTypeError` for several vectors and `TileValueError` for a slice of unknown extent.
+    """
+    vectors = [item for item in items if isinstance(item, VectorValue | slice)]
+    if len(vectors) != 1:
+        raise TileTypeError(
+            f"'{tensor.name}' is indexed with {len(vectors)} vectors or slices at once; one is "
+            "possible"
+        )
+    binding, places, lanes = tensor.binding, list[Lane](), 0
+    for dim, item in enumerate(items):
+        if isinstance(item, VectorValue):
+            lanes, depends = item.lanes, item.binding
+            places.append(item.at)
+        elif isinstance(item, slice):
+            low, extent, depends = _slice(tensor, dim, item)
+            lanes = build.const_int(extent) or 0
+            if not lanes:
+                raise TileValueError(
+                    f"a slice of '{tensor.name}' that is assigned a vector needs a constant extent"
+                )
+            places.append(partial(build.add, low))
+        else:
+            index, depends = index_expr(item, f"an index of '{tensor.name}'")
+            places.append(partial(_same, _wrapped(tensor, dim, index)))
+        binding = deeper(binding, depends)
+    return lanes, places, binding
+
+
+def _same(index: Expr, lane: Expr) -> Expr:
+    return index
+
+
+def store_vector(tensor: TensorValue, index: Any, value: VectorValue) -> None:
+    """Emit the stores of the lanes of `value` as a loop.
+
+    Raises `TileValueError` for another number of elements and `UnsupportedError` for a value that
+    is read from the tensor it is stored in.
+    """
+    builder = in_kernel("a store")
+    tensor.use()
+    if not has_vector_index(index):
+        value.refuse()
+    lanes, places, _ = _vector_index(tensor, _split(tensor, index))
+    if lanes != value.lanes:
+        raise TileValueError(
+            f"a vector of {value.lanes} lanes is stored in {lanes} elements of '{tensor.name}'"
+        )
+    if value.binding is not None:
+        value.binding.check()
+    lane = builder.fresh_var("lane", "int32")
+    indices = tuple(place(lane) for place in places)
+    check_access(tensor.buffer, indices)
+    stored = build.cast(value.at(lane), tensor.buffer.dtype)
+    if any(isinstance(n, ir.Load) and n.buffer is tensor.buffer for n in walk(stored)):
+        raise UnsupportedError(
+            f"a vector that is read from '{tensor.name}' cannot be stored in it yet",
+            hint="keep it in another tensor in between",
+        )
+    body = Store(tensor.buffer, indices, stored, site=builder.site)
+    fragments = _fragment_accesses(body)
+    if fragments and builder.enclosing("parallel") is None:
+        raise TileValueError(
+            f"outside T.Parallel the fragment '{fragments[0][0].name}' has no vectors",
+            hint="use T.copy or T.fill",
+        )
+    zero, one, count = build.int_const(0), build.int_const(1), build.int_const(lanes)
+    builder.emit(For(lane, zero, count, one, LoopKind.VECTORIZED, body))
+
+
+def evaluate_vector(builder: Builder, name: str, value: VectorValue) -> VectorValue:
+    """`value` as it is now: in an array of the thread's own when it reads memory."""
+    first = value.at(build.int_const(0))
+    if not any(isinstance(node, ir.Load) for node in walk(first)):
+        return value
+    own = Buffer(builder.fresh(name), first.dtype, (build.int_const(value.lanes),), "local")
+    builder.emit(Alloc(own))
+    kept = TensorValue(own, builder.bind(own.name, allocated=True))
+    store_vector(kept, slice(None), value)
+    return VectorValue(value.lanes, lambda lane: ir.Load(own, (lane,)), kept.binding)
+
+
+def has_vector_index(index: Any) -> bool:
+    """Whether an index names several elements."""
+    items = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(item, VectorValue | slice) for item in items)
 
 
 def _split(tensor: TensorValue, index: Any) -> tuple[Any, ...]:
@@ -352,6 +466,9 @@ def check_target(tensor: TensorValue, index: Any) -> tuple[Expr, ...]:
 
 def store(tensor: TensorValue, index: Any, value: Any) -> None:
     """Emit `tensor[index] = value`, cast to the tensor's dtype."""
+    if isinstance(value, VectorValue):
+        store_vector(tensor, index, value)
+        return
     buffer, indices = tensor.buffer, check_target(tensor, index)
     if isinstance(value, NotScalar):
         value.refuse()
