@@ -75,3 +75,20 @@ def test_quantised_product(name):
     scale = saturated(saturated(top * top, dtype).astype(np.float32) + top, dtype)
     arguments = {"A": a, "B": b.astype(dtype)}
     check_everywhere(kernel, arguments, equals(C=a @ b, S=scale))
+
+
+def test_tfloat32_is_kept_as_float32():
+    a = np.random.default_rng(4).integers(-9, 9, (32, 32)).astype(np.float32)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((32, 32), "float32")):
+        C = T.empty((32, 32), "float32")
+        with T.Kernel(1, threads=128) as bx:
+            X = T.alloc_shared((32, 32), "tfloat32")
+            acc = T.alloc_fragment((32, 32), "float32")
+            T.copy(A, X)
+            T.gemm(X, X, acc, clear_accum=True)
+            T.copy(acc, C)
+        return C
+
+    check_everywhere(kernel, {"A": a}, equals(C=a @ a))

@@ -16,6 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from tileworkbench.compiler.frontend.errors import placed_outside
+from tileworkbench.language import asynchronous as _asynchronous
 from tileworkbench.language import atomics as _atomics
 from tileworkbench.language import convolution as _convolution
 from tileworkbench.language import dtypes as _dtypes
@@ -193,6 +194,9 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
     ),
     "printing": ("print",),
     "vectors": ("Broadcast", "Ramp"),
+    "asynchronous": (
+        *("async_copy", "ptx_commit_group", "ptx_wait_group", "wait_wgmma", "wgmma_gemm"),
+    ),
     "dtypes": ("dtype", *_dtypes.SCALARS, *_dtypes.ALIASES),
 }
 _MODULES = {
@@ -202,6 +206,7 @@ _MODULES = {
     "predicates": _predicates,
     "printing": _printing,
     "vectors": _vectors,
+    "asynchronous": _asynchronous,
     "reducers": _reducers,
     "convolution": _convolution,
     "layouts": _layouts,

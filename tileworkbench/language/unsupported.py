@@ -28,7 +28,6 @@ _MEMORY = {
     "sblock": "A block of the underlying IR.",
 }
 _MOVEMENT = {
-    "async_copy": "A copy that is complete after a wait.",
     "copy_cluster": "A copy to several blocks of a cluster.",
     "tma_copy": "A copy by the tensor memory accelerator, in two phases.",
 }
@@ -36,8 +35,6 @@ _COMPUTE = {
     "dp4a": "The dot product of four 8-bit integers, added to a 32-bit one.",
     "gemm_sp": "A matrix product with a 2:4 sparse operand.",
     "mma_gemm_blockscaled": "A matrix product with scales per block.",
-    "wait_wgmma": "A wait for asynchronous matrix products.",
-    "wgmma_gemm": "An asynchronous matrix product of a warp group.",
     **{
         f"warp_reduce_{kind}": "A reduction over the lanes of a warp."
         for kind in ("sum", "max", "min", "bitand", "bitor")
