@@ -79,7 +79,7 @@ RULES: Mapping[str, Rule] = {
     "viz.magics": Rule(
         (
             *(*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets", "viz.display"),
-            *("api", "kernel", "validation"),
+            *("api", "kernel", "tuning", "validation"),
         ),
         eager=("numpy", *_JUPYTER),
         lazy=("matplotlib", "torch"),

@@ -403,3 +403,26 @@ def test_loading_is_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     )
     assert set(done.stdout.split()) <= {"IPython", "tileworkbench"}
+
+
+TUNED = """
+@tw.autotune(configs=[{"block": 16}, {"block": 32}])
+@tw.jit
+def tuned(A: T.Tensor((64,), "float32"), block: int = 8):
+    B = T.empty((64,), "float32")
+    with T.Kernel(64 // block, threads=32) as b:
+        for i in T.Parallel(block):
+            B[b * block + i] = A[b * block + i] * 2.0
+    return B
+"""
+
+
+def test_a_tuned_kernel_waits_for_its_call(notebook: Notebook) -> None:
+    done = notebook.run(f"%%tile{TUNED}")
+    assert done.error is None
+    assert done.text == "tuned: compiled when it is called, for the shapes it gets"
+    notebook.run("import torch")
+    assert notebook.value("tuned(torch.ones(64))").eq(2).all()
+    assert notebook.run("%tile show tuned").error is None
+    refused = notebook.run(f"%%tile --check torch.abs{TUNED}")
+    assert str(refused.error) == "'tuned' is tuned when it is called: call it with --run"

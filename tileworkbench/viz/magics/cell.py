@@ -15,6 +15,7 @@ from tileworkbench.api import compile as compile_function
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.frontend.function import PrimFunc
 from tileworkbench.kernel import Kernel
+from tileworkbench.tuning.autotune import Autotuned
 from tileworkbench.validation import make_inputs
 from tileworkbench.viz.magics.errors import shown_from
 from tileworkbench.viz.magics.grammar import CellOptions, near
@@ -74,7 +75,7 @@ class _Cell:
         found = [
             name
             for name in bound_names(source.tree)
-            if isinstance(self._namespace.get(name), Jit | PrimFunc | Kernel)
+            if isinstance(self._namespace.get(name), Jit | Autotuned | PrimFunc | Kernel)
         ]
         wanted = self._options.name
         if wanted is None and not found:
@@ -93,6 +94,10 @@ class _Cell:
         start = time.perf_counter()
         if isinstance(subject, PrimFunc):
             kernel = compile_function(subject, target=target)
+        elif isinstance(subject, Autotuned):
+            if (self._options.check or self._options.measures) and not self._options.run:
+                raise UsageError(f"'{name}' is tuned when it is called: call it with --run")
+            return subject.kernel
         elif isinstance(subject, Jit):
             if target is not None:
                 subject = self._namespace[name] = subject.with_target(target)

@@ -11,6 +11,7 @@ from tileworkbench.api import Jit, targets
 from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.compiler.runtime.cache import default_cache
 from tileworkbench.kernel import Kernel
+from tileworkbench.tuning.autotune import Autotuned
 from tileworkbench.validation import make_inputs
 from tileworkbench.viz.magics.grammar import cell_help, command_help, near
 
@@ -34,10 +35,13 @@ def matmul(A: T.Tensor((512, 512), "float32"), B: T.Tensor((512, 512), "float32"
 """
 
 
+_KERNELS = (Jit, Autotuned, Kernel)
+
+
 def kernel_names(namespace: dict[str, Any]) -> list[str]:
     """The names of the user's kernels, without the notebook's own (`_`, `_3`, ...)."""
     items = list(namespace.items())
-    return [name for name, value in items if isinstance(value, Jit | Kernel) and name[0] != "_"]
+    return [name for name, value in items if isinstance(value, _KERNELS) and name[0] != "_"]
 
 
 def run_command(shell: InteractiveShell, command: str, words: list[str]) -> Any:
@@ -104,6 +108,8 @@ class _Commands:
             raise UsageError(f"which kernel?{_known(known)}")
         name = words[0]
         found = self._namespace.get(name)
+        if isinstance(found, Autotuned):
+            found = found.kernel or found.jit
         if isinstance(found, Jit):
             missing = found.constants({})[1]
             found = found.kernel or (None if missing else found.compile())
