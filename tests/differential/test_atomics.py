@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, random_array, storage
+from tests.differential.harness import (
+    check_everywhere,
+    equals,
+    random_array,
+    run_native,
+    storage,
+)
 
 A1000 = random_array((1000,), "int32")
 
@@ -163,3 +169,23 @@ def test_dynamic_extents():
 
     arguments = {"A": a, "C": np.zeros(12, np.int64)}
     check_everywhere(kernel, arguments, equals(C=a.sum(axis=0)))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "float16"])
+def test_blocks_that_run_at_once_lose_no_update(dtype):
+    back = -1 if dtype == "float16" else 1  # float16 counts to 2048 only: up and down
+
+    @T.prim_func
+    def kernel(C: T.Tensor((1,), dtype), D: T.Tensor((512,), "int32")):
+        with T.Kernel(512, threads=32) as bx:
+            for k in T.serial(2000):
+                for _ in T.Parallel(4):
+                    T.atomic_add(C[0], T.if_then_else(k % 2 == 0, 1, back))
+            for _ in T.Parallel(1):
+                for k in T.serial(2000):
+                    T.atomic_max(D[k % 512], bx)
+
+    arguments = {"C": np.zeros(1, storage(dtype)), "D": np.zeros(512, np.int32)}
+    found = run_native(kernel.program, arguments, "cpu")
+    assert float(found["C"][0]) == 512 * 4 * 1000 * (1 + back)
+    assert (found["D"] == 511).all()
