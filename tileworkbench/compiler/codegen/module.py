@@ -1,0 +1,45 @@
+"""What the functions of one LLVM module share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.analysis.streaming import streamed_buffers
+from tileworkbench.compiler.codegen.isa import Isa
+from tileworkbench.compiler.codegen.text import EmittedFunction
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Program
+
+
+@dataclass(slots=True)
+class ModuleState:
+    """Helper functions, string constants and assertions so far, and facts about the program."""
+
+    program: Program
+    isa: Isa
+    ranges: Ranges
+    streamed: frozenset[Buffer]
+    functions: dict[str, EmittedFunction] = field(default_factory=dict)
+    assertions: list[tuple[str, int]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, program: Program, isa: Isa) -> ModuleState:
+        """The state before anything is written."""
+        return cls(program, isa, Ranges(program), frozenset(streamed_buffers(program)))
+
+    def text_constant(self, text: str) -> str:
+        """The name of a constant with the bytes of `text` and a final zero."""
+        data = text.encode() + b"\0"
+        escaped = "".join(f"\\{byte:02X}" for byte in data)
+        name = f"@text_{len(self.texts)}"
+        self.texts.append(f'{name} = private constant [{len(data)} x i8] c"{escaped}"')
+        return name
+
+    def shared_function(self, key: str, emit: Callable[[str], EmittedFunction]) -> str:
+        """The name of a function that equal specifications share within the module."""
+        if key not in self.functions:
+            self.functions[key] = emit(f"{key.split('(')[0].lower()}_{len(self.functions)}")
+        return self.functions[key].name
