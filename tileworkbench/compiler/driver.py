@@ -17,6 +17,7 @@ from typing import Any
 
 from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.effects import written_below
+from tileworkbench.compiler.analysis.elementwise import is_elementwise
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.codegen.llvm import Module, generate
@@ -306,7 +307,13 @@ def _binder(program: Program, options: Options) -> ArgumentBinder:
     written = written_below(program.body)
     specs = [_parameter(param.value, param.output, written) for param in program.params]
     names = [symbol.name for symbol in program.symbols]
-    return ArgumentBinder(program.name, specs, names, allow_alias=options.allow_alias)
+    return ArgumentBinder(
+        program.name,
+        specs,
+        names,
+        allow_alias=options.allow_alias,
+        elementwise_alias_ok=is_elementwise(program),
+    )
 
 
 def _parameter(value: Buffer | Var, output: bool, written: set[Buffer]) -> ParameterSpec:
