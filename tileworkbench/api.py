@@ -108,9 +108,7 @@ def _build(
 ) -> Kernel:
     where = Source(source.text, source.file, source.first_line)
     return make(
-        compile_program(
-            program, target or "auto", source=where, options=options, trace_us=trace_us
-        )
+        compile_program(program, target or "auto", source=where, options=options, trace_us=trace_us)
     )
 
 
@@ -195,9 +193,7 @@ class Jit:
         if eager is None:
             self.kernel = self._compile_lazy(args, kwargs)
         else:
-            specialisation = (
-                eager.bind_shapes(args, kwargs) if args else eager.specialise(**kwargs)
-            )
+            specialisation = eager.bind_shapes(args, kwargs) if args else eager.specialise(**kwargs)
             self.kernel = self._compile_eager(eager, specialisation)
         return self.kernel
 

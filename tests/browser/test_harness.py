@@ -75,7 +75,9 @@ def test_widgets_render_and_reach_the_kernel(
 def test_errors_of_cells_and_requests_to_other_hosts_are_seen(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
-    outside = "from IPython.display import HTML\nHTML('<img src=\"https://outside.invalid/a.png\">')"
+    outside = (
+        "from IPython.display import HTML\nHTML('<img src=\"https://outside.invalid/a.png\">')"
+    )
     sources = ("import sys\nprint('no error', file=sys.stderr)", "1 / 0", outside)
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     cells[1].metadata["tags"] = ["raises-exception"]  # or the cells below would not run

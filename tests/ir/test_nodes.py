@@ -147,8 +147,9 @@ def test_folding_wraps_like_the_dtype(name: str, op: str, a: int, b: int) -> Non
     dtype = DType(name)
     left, right = build.const(a, dtype), build.const(b, dtype)
     folded = build.binary(op, left, right)
-    function = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum,
-                "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op]  # fmt: skip
+    names = {"sub": "subtract", "mul": "multiply", "min": "minimum", "max": "maximum"}
+    names |= {bit: f"bitwise_{bit}" for bit in ("and", "or", "xor")}
+    function = getattr(np, names.get(op, op))
     with np.errstate(over="ignore"):
         expected = function(np.array(left.value, name), np.array(right.value, name))
     assert isinstance(folded, Const) and folded.value == int(expected)

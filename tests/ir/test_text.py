@@ -19,7 +19,8 @@ from tileworkbench.compiler.ir.stmt import Let
 from tileworkbench.compiler.ir.types import DType
 
 EVERY_TILE_NODE = """\
-@T.program(stage="tile", symbols={"m": "int32"}, outputs=["C"], returns=["C"], safe_values={"A": -1.0})
+@T.program(stage="tile", symbols={"m": "int32"}, outputs=["C"], returns=["C"], \
+safe_values={"A": -1.0})
 def everything(
     A: T.Tensor((m, 1024), "float32"),
     S: T.StridedTensor((m, 8), (16, 1), "int8"),
