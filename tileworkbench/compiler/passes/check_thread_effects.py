@@ -65,8 +65,7 @@ def _check(
                 f"every thread of the block executes this update of '{buffer.name}', which target "
                 "'cpu' cannot do",
                 program.span(stmt.site),
-                hint="put it in T.Parallel to execute it once per element, "
-                "or use target='sim:sm_80'",
+                hint="put it in T.Parallel to execute it once per element",
             )
     elif not buffer.shape or buffer.scope == "local":
         sources.setdefault(buffer, set()).update(found)
@@ -78,7 +77,7 @@ def _check_atomic(stmt: Atomic, program: Program) -> None:
             f"every thread of the block executes this atomic update of '{stmt.buffer.name}', which "
             "target 'cpu' cannot do",
             program.span(stmt.site),
-            hint="put it in T.Parallel to execute it once per element, or use target='sim:sm_80'",
+            hint="put it in T.Parallel to execute it once per element",
         )
 
 
