@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import re
@@ -102,5 +103,7 @@ def open_notebook(extension: bool = True) -> Iterator[Notebook]:
             assert loaded.error is None and loaded.text == ""
         yield notebook
     finally:
+        # Every shell would collect garbage once more when the process ends: minutes, after a suite.
+        atexit.unregister(shell.atexit_operations)
         InteractiveShell.clear_instance()
         sys.modules["__main__"] = main
