@@ -55,3 +55,14 @@ def test_what_has_no_value() -> None:
         evaluate(Load(buffer, (const(0, INT32),)), {})
     with pytest.raises(ZeroDivisionError):
         evaluate(binary("floordiv", const(1, INT32), N), {"n": 0})
+
+
+def test_both_roundings_of_ties() -> None:
+    values = [-2.5, -1.5, -0.5, 0.49999999999999994, 0.5, 1.5, 2.5, 2.4]
+    dtype = DType("float64")
+    away, even = (
+        [evaluate(call(name, const(value, dtype)), {}) for value in values]
+        for name in ("round", "nearbyint")
+    )
+    assert away == [-3, -2, -1, 0, 1, 2, 3, 2]
+    assert even == [-2, -2, 0, 0, 0, 2, 2, 2]

@@ -7,51 +7,28 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tileworkbench.compiler.ir.build import const
+from tileworkbench.compiler.ir.build import FOLD, FOLD_UNARY, const
 from tileworkbench.compiler.ir.expr import Binary, Call, Cast, Const, Expr, Select, Unary, Var
 
 
-def _truncdiv(a: int, b: int) -> int:
-    quotient = abs(a) // abs(b)
-    return quotient if (a < 0) == (b < 0) else -quotient
+def _round_away(value: float) -> float:
+    """The nearest integer, ties away from zero."""
+    whole = math.trunc(value)
+    return whole + math.copysign(1, value) if abs(value - whole) >= 0.5 else whole
 
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
+    **FOLD,
     "div": operator.truediv,
-    "floordiv": operator.floordiv,
-    "floormod": operator.mod,
-    "truncdiv": _truncdiv,
-    "truncmod": lambda a, b: a - b * _truncdiv(a, b),
     "fmod": math.fmod,
     "pow": operator.pow,
-    "min": min,
-    "max": max,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-    "shl": operator.lshift,
-    "shr": operator.rshift,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
 }
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": operator.neg,
-    "not": operator.not_,
-    "bitnot": operator.invert,
-    "abs": abs,
-}
+_UNARY: dict[str, Callable[[Any], Any]] = {**FOLD_UNARY, "not": operator.not_}
 _CALLS: dict[str, Callable[..., Any]] = {
     "floor": math.floor,
     "ceil": math.ceil,
     "trunc": math.trunc,
-    "round": round,
+    "round": _round_away,
     "nearbyint": round,
     "sqrt": math.sqrt,
     "exp": math.exp,

@@ -95,22 +95,18 @@ def cast(value: Expr, dtype: DType | str) -> Expr:
     return ir.Cast(value, dtype)
 
 
-def _floordiv(a: Any, b: Any) -> Any:
-    return a // b
-
-
 def _truncdiv(a: int, b: int) -> int:
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
-_FOLD: dict[str, Callable[[Any, Any], Any]] = {
+FOLD: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
     "min": min,
     "max": max,
-    "floordiv": _floordiv,
+    "floordiv": operator.floordiv,
     "floormod": operator.mod,
     "truncdiv": _truncdiv,
     "truncmod": lambda a, b: a - b * _truncdiv(a, b),
@@ -126,7 +122,7 @@ _FOLD: dict[str, Callable[[Any, Any], Any]] = {
     "gt": operator.gt,
     "ge": operator.ge,
 }
-_FOLD_UNARY: dict[str, Callable[[Any], Any]] = {
+FOLD_UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": operator.neg,
     "bitnot": operator.invert,
     "abs": abs,
@@ -176,13 +172,13 @@ def _operand_dtype(op: str, a: Expr, b: Expr) -> DType:
 
 
 def _fold(op: str, a: Expr, b: Expr, dtype: DType, result: DType) -> Expr | None:
-    if isinstance(a, Const) and isinstance(b, Const) and op in _FOLD:
+    if isinstance(a, Const) and isinstance(b, Const) and op in FOLD:
         if op in _ZERO_DIVISOR and b.value == 0:
             raise ZeroDivisionError("division by zero")
         if op in ("shl", "shr") and not 0 <= b.value < dtype.bits:
             raise ValueError(f"shift by {b.value} is out of range for '{dtype}'")
         if not (dtype.is_float and op in ("min", "max")):  # NaN order is the run time's business
-            return const(_FOLD[op](a.value, b.value), result)
+            return const(FOLD[op](a.value, b.value), result)
     if dtype.is_float:
         return None
     zero_b = isinstance(b, Const) and b.value == 0
@@ -254,7 +250,7 @@ def unary(op: str, a: Expr) -> Expr:
     if op == "neg" and a.dtype.is_bool:
         a = cast(a, INT32)
     if isinstance(a, Const):
-        return const(_FOLD_UNARY[op](a.value), a.dtype)
+        return const(FOLD_UNARY[op](a.value), a.dtype)
     return Unary(op, a, a.dtype)
 
 
