@@ -390,3 +390,26 @@ def test_an_index_bound_by_a_let_stays_contiguous() -> None:
     body = "for v in T.vectorized(16):\n    at = block * 16 + v\n    Y[at] = X[at + 1]\n"
     text = generate(parse(kernel(X_Y, body)), isa_from_features({})).text
     assert "gather" not in text and "scatter" not in text
+
+
+@LEVELS
+def test_a_single_column_is_packed_row_by_row(level: str) -> None:
+    """Both strides are 1, and only one of them says how the rows lie."""
+    params = '    A: T.Tensor((3,), "float16"),\n    C: T.Tensor((3,), "float32"),'
+    body = (
+        "T.pack_a(T.address_of(A[0]), T.address_of(C[0]), rows=3, cols=1, row_stride=1, "
+        "col_stride=1, valid_rows=3, valid_cols=1, width=1, group=1)\n"
+    )
+    a = np.array([1, 2, 3], np.float16)
+    out = agree(kernel(params, body), level, A=a, C=np.zeros(3, np.float32))
+    assert out["C"].tolist() == [1, 2, 3]
+
+
+def test_rows_of_columns_have_no_packing() -> None:
+    params = '    A: T.Tensor((15,), "float32"),\n    C: T.Tensor((15,), "float32"),'
+    body = (
+        "T.pack_a(T.address_of(A[0]), T.address_of(C[0]), rows=3, cols=5, row_stride=1, "
+        "col_stride=3, valid_rows=3, valid_cols=5, width=1, group=1)\n"
+    )
+    with pytest.raises(TypeError, match="a compact copy of rows needs columns of unit stride"):
+        generate(parse(kernel(params, body)), isa_from_features({}))

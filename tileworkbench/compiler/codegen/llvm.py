@@ -244,7 +244,10 @@ class _KernelWriter(ControlFlow):
         along_rows = const_int(stmt.row_stride) == 1
         if not along_rows and const_int(stmt.col_stride) != 1:
             raise TypeError("a packed matrix has no unit stride")
-        # A width of 1 is the packing routine's row-major form.
+        if stmt.width == 1:  # the packing routine's row-major form
+            if const_int(stmt.col_stride) != 1:
+                raise TypeError("a compact copy of rows needs columns of unit stride")
+            along_rows = False
         rows = (const_int(stmt.valid_rows), const_int(stmt.valid_cols))
         whole = rows[0] is not None and rows[1] is not None
         spec = PackSpec(
