@@ -1,0 +1,317 @@
+"""Which messages of the package no test holds as text.
+
+`sites` reads the package's source and lists every place that builds an error of ours, or one of
+Python's own kinds that the front end turns into ours, with the patterns its message can have: the
+literal parts in order, anything in between. `texts` reads what tests expect: golden files and the
+strings of test modules. A message is covered when a whole line of some text fits its pattern and,
+where the error has a hint, a line with the hint follows. Places that share one pattern need as many
+different texts.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "tileworkbench"
+TESTS = ROOT / "tests"
+
+# Python's own kinds, where the front end gives them a place and a kind of ours.
+_BUILTIN = {"TypeError", "ValueError", "IndexError", "ZeroDivisionError", "OverflowError"}
+_PLACED = ("compiler/ir/build.py", "compiler/ir/types.py", "compiler/frontend/", "language/")
+_ANY = ".*"
+_LEAST_LETTERS = 8
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What one place's message looks like, as regular expressions."""
+
+    message: str
+    hint: str | None = None
+
+    @property
+    def opaque(self) -> bool:
+        """Whether hardly any of the message stands in this place."""
+        literal = self.message.replace(_ANY, "")
+        return sum(letter.isalpha() for letter in literal) < _LEAST_LETTERS
+
+    def regex(self) -> re.Pattern[str]:
+        text = rf"^(?:.*: )?{self.message}$"
+        if self.hint is not None:
+            text += rf"(?s:.*?)^hint: {self.hint}$"
+        return re.compile(text, re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place that builds an error."""
+
+    path: str
+    line: int
+    function: str
+    kind: str
+    patterns: tuple[Pattern, ...]
+
+    @property
+    def key(self) -> str:
+        """What a list of exceptions calls it: lines move, names stay."""
+        return f"{self.path}:{self.function}"
+
+
+@dataclass(frozen=True)
+class _Builder:
+    """A call that makes an error: where its message and hint are among the arguments."""
+
+    kind: str
+    message: int
+    message_name: str
+    hint: int | None = None
+    hint_name: str = "hint"
+
+
+class _Module:
+    """One source file: its functions and what names are assigned to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.relative_to(PACKAGE).as_posix()
+        self.tree = ast.parse(path.read_text(encoding="utf-8"))
+        self.parents: dict[ast.AST, ast.AST] = {
+            child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
+        }
+
+    def function_of(self, node: ast.AST) -> ast.FunctionDef | None:
+        while not isinstance(node, ast.FunctionDef | ast.Module):
+            node = self.parents[node]
+        return node if isinstance(node, ast.FunctionDef) else None
+
+    def assigned(self, name: str, node: ast.AST) -> list[ast.expr]:
+        """The values that `name` may have been given in the function around `node`, or in the
+        module.
+        """
+        scopes: list[ast.AST] = [self.tree]
+        function = self.function_of(node)
+        if function is not None:
+            scopes.insert(0, function)
+        for scope in scopes:
+            found = [
+                statement.value
+                for statement in ast.walk(scope)
+                if isinstance(statement, ast.Assign | ast.AnnAssign)
+                and statement.value is not None
+                and name in _names(statement)
+            ]
+            if found:
+                return found
+        return []
+
+    def alternatives(self, node: ast.expr, depth: int = 0) -> list[str]:
+        """Regular expressions for the texts that an expression may have."""
+        match node:
+            case ast.Constant(value=str(text)):
+                return [re.escape(text)]
+            case ast.Constant(value=None):
+                return []
+            case ast.JoinedStr(values=values):
+                return _concatenate([self.alternatives(value, depth) for value in values])
+            case ast.FormattedValue(value=ast.Name() | ast.IfExp() as inner, format_spec=None):
+                found = self.alternatives(inner, depth)
+                return found if len(found) <= 3 else [_ANY]
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return _concatenate(
+                    [self.alternatives(left, depth), self.alternatives(right, depth)]
+                )
+            case ast.IfExp(body=body, orelse=orelse):
+                return self.alternatives(body, depth) + self.alternatives(orelse, depth)
+            case ast.Name(id=name) if depth < 3:
+                values = self.assigned(name, node)
+                if values and all(_is_text(value) for value in values):
+                    return [
+                        text for value in values for text in self.alternatives(value, depth + 1)
+                    ]
+        return [_ANY]
+
+
+def _names(statement: ast.Assign | ast.AnnAssign) -> set[str]:
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _is_text(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=str() | None) | ast.JoinedStr():
+            return True
+        case ast.IfExp(body=body, orelse=orelse):
+            return _is_text(body) and _is_text(orelse)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _is_text(left) or _is_text(right)
+    return False
+
+
+def _concatenate(parts: list[list[str]]) -> list[str]:
+    found = [""]
+    for part in parts:
+        found = [head + tail for head in found for tail in (part or [""])]
+    return [re.sub(r"(?:\.\*)+", _ANY, text) for text in dict.fromkeys(found)]
+
+
+def _modules() -> list[_Module]:
+    return [_Module(path) for path in sorted(PACKAGE.rglob("*.py"))]
+
+
+def _error_classes(modules: Iterable[_Module]) -> dict[str, _Builder]:
+    """The classes of errors that users may meet, by name."""
+    bases = {
+        node.name: [ast.unparse(base) for base in node.bases]
+        for module in modules
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef)
+    }
+
+    def below(name: str, root: str) -> bool:
+        return name == root or any(below(base, root) for base in bases.get(name, ()))
+
+    found = {}
+    for name in bases:
+        if below(name, "CompileError"):
+            found[name] = _Builder(name, 0, "message", 2)
+        elif below(name, "TileError") or name in ("LineError", "DemoError"):
+            found[name] = _Builder(name, 0, "message", 1)
+    found.pop("VerifyError")
+    found["UsageError"] = _Builder("UsageError", 0, "message")
+    return found
+
+
+def _called(node: ast.Call) -> str | None:
+    match node.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return None
+
+
+def _argument(node: ast.Call, position: int | None, name: str) -> ast.expr | None:
+    for keyword in node.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    if position is not None and position < len(node.args):
+        return node.args[position]
+    return None
+
+
+def _patterns(module: _Module, node: ast.Call, builder: _Builder) -> tuple[Pattern, ...]:
+    message = _argument(node, builder.message, builder.message_name)
+    hint = _argument(node, builder.hint, builder.hint_name)
+    if message is None:
+        return ()
+    messages = module.alternatives(message)
+    hints: list[str | None] = [*module.alternatives(hint)] if hint is not None else []
+    hints = hints or [None]
+    if len(messages) == len(hints):
+        return tuple(Pattern(text, tip) for text, tip in zip(messages, hints, strict=True))
+    return tuple(Pattern(text, tip) for text in messages for tip in hints)
+
+
+def _forwarded(module: _Module, node: ast.Call, builder: _Builder) -> tuple[str, _Builder] | None:
+    """The function around `node` as a builder, where the message is one of its parameters."""
+    function = module.function_of(node)
+    message = _argument(node, builder.message, builder.message_name)
+    if function is None or not isinstance(message, ast.Name):
+        return None
+    parameters = [argument.arg for argument in function.args.args]
+    keywords = [argument.arg for argument in function.args.kwonlyargs]
+    if message.id not in parameters + keywords:
+        return None
+    offset = 1 if parameters[:1] in (["self"], ["cls"]) else 0
+    position = parameters.index(message.id) - offset if message.id in parameters else 99
+    hint = parameters.index("hint") - offset if "hint" in parameters else None
+    return function.name, _Builder(builder.kind, position, message.id, hint)
+
+
+def sites() -> list[Site]:
+    """Every place of the package that builds an error whose text a user may read."""
+    modules = _modules()
+    builders = _error_classes(modules)
+    builtin = {kind: _Builder(kind, 0, "message") for kind in _BUILTIN}
+    forwarding: dict[str, dict[str, _Builder]] = defaultdict(dict)
+    found: dict[tuple[str, int], Site] = {}
+    grown = True
+    while grown:
+        grown = False
+        for module in modules:
+            placed = builtin if module.path.startswith(_PLACED) else {}
+            known = {**builders, **placed, **forwarding[module.path]}
+            for node in ast.walk(module.tree):
+                builder = known.get(_called(node) or "") if isinstance(node, ast.Call) else None
+                if builder is None:
+                    continue
+                patterns = _patterns(module, node, builder)
+                function = module.function_of(node)
+                name = function.name if function else "<module>"
+                if patterns and all(pattern.opaque for pattern in patterns):
+                    outer = _forwarded(module, node, builder)
+                    if outer is not None:
+                        if outer[0] not in known:
+                            forwarding[module.path][outer[0]] = outer[1]
+                            grown = True
+                        continue
+                place = (module.path, node.lineno)
+                found[place] = Site(module.path, node.lineno, name, builder.kind, patterns)
+    return [found[place] for place in sorted(found)]
+
+
+def texts() -> list[str]:
+    """What the tests expect, as text."""
+    found: list[str] = []
+    for path in sorted(TESTS.rglob("*.txt")):
+        found += (case.partition("---\n")[2] for case in path.read_text().split("=== "))
+    for path in sorted(TESTS.rglob("*.tile")):
+        found.append(path.read_text().partition("\n---\n")[2])
+    for path in sorted(TESTS.rglob("*.py")):
+        if path.parent.name != "architecture":
+            found += _strings(ast.parse(path.read_text(encoding="utf-8")))
+    return list(dict.fromkeys(found))
+
+
+def _strings(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            parts = (v.value if isinstance(v, ast.Constant) else "…" for v in node.values)
+            yield "".join(str(part) for part in parts)
+
+
+def uncovered() -> list[tuple[Site, Pattern]]:
+    """The places whose message stands in no test."""
+    expected = texts()
+    joined = "\n".join(expected)
+    uses: dict[Pattern, list[Site]] = defaultdict(list)
+    for site in sites():
+        for pattern in site.patterns:
+            uses[pattern].append(site)
+    missing = []
+    for pattern, places in uses.items():
+        count = 0
+        if not pattern.opaque and pattern.regex().search(joined):
+            count = sum(1 for text in expected if pattern.regex().search(text))
+        missing += [(site, pattern) for site in places[count:]]
+    return sorted(missing, key=lambda pair: (pair[0].path, pair[0].line))
+
+
+def describe(site: Site, pattern: Pattern) -> str:
+    """A line of the list of what no test holds."""
+    message = re.sub(r"\\(.)", r"\1", pattern.message.replace(_ANY, "…"))
+    hint = ""
+    if pattern.hint is not None:
+        hint = "  [hint: " + re.sub(r"\\(.)", r"\1", pattern.hint.replace(_ANY, "…")) + "]"
+    return f"{site.path}:{site.line} {site.function}: {site.kind}: {message}{hint}"
+
+
+if __name__ == "__main__":
+    for place, shape in uncovered():
+        print(describe(place, shape))
