@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tests.ir.test_text import EVERY_CPU_NODE, EVERY_TILE_NODE
+from tests.ir.test_text import EVERY_CPU_NODE, EVERY_NODE, EVERY_TILE_NODE
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Const, Load, Var
 from tileworkbench.compiler.ir.parser import parse
@@ -37,7 +37,7 @@ def test_constants_are_kept_apart_by_dtype_and_bits() -> None:
     assert build.const(float("nan"), F32) is build.const(float("nan"), F32)
 
 
-@pytest.mark.parametrize("text", [EVERY_TILE_NODE, EVERY_CPU_NODE], ids=["tile", "cpu"])
+@pytest.mark.parametrize("text", EVERY_NODE, ids=["tile", "simt", "cpu"])
 def test_programs_pickle_and_stay_interned(text: str) -> None:
     program = parse(text)
     again = pickle.loads(pickle.dumps(program))
@@ -46,7 +46,7 @@ def test_programs_pickle_and_stay_interned(text: str) -> None:
     assert all(a is b for a, b in zip(first, second, strict=True))
 
 
-@pytest.mark.parametrize("text", [EVERY_TILE_NODE, EVERY_CPU_NODE], ids=["tile", "cpu"])
+@pytest.mark.parametrize("text", EVERY_NODE, ids=["tile", "simt", "cpu"])
 def test_a_rewrite_that_changes_nothing_returns_its_argument(text: str) -> None:
     body = parse(text).body
     assert Rewriter(lambda found: found, lambda found: found)(body) is body

@@ -18,6 +18,42 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.stmt import Let
 from tileworkbench.compiler.ir.types import DType
 
+EVERY_SIMT_NODE = """\
+@T.program(stage="simt", target="cuda:sm_80", scratch_bytes=24576)
+def warp_code(
+    A: T.Tensor((4096,), "float16"),
+):
+    with T.Kernel(8, threads=128, thread_vars=["tx"]) as bx:
+        bars = T.alloc_barrier((2,), "uint64", offset=0)
+        A_shared = T.alloc_shared((4096,), "float16", offset=16)
+        a = T.alloc_local((8,), "float16")
+        b = T.alloc_local((4,), "float16")
+        c = T.alloc_local((4,), "float32")
+        T.barrier_init(T.address_of(bars[0]), 1)
+        T.sync_threads()
+        T.async_copy(T.address_of(A_shared[tx * 8]), T.address_of(A[bx * 1024 + tx * 8]), \
+elements=8, predicate=tx < 64)
+        T.commit_group()
+        T.wait_group(pending=0)
+        T.sync_threads(id=1, count=64, wait=False)
+        T.load_matrix(T.address_of(a[0]), T.address_of(A_shared[tx % 32 * 8]), \
+count=4, transpose=False)
+        T.mma(T.address_of(a[0]), T.address_of(b[0]), T.address_of(c[0]), \
+m=16, n=8, k=16)
+        with T.threads(0, 64):
+            T.barrier_arrive(T.address_of(bars[0]))
+            T.barrier_expect(T.address_of(bars[0]), 1024)
+        T.barrier_wait(T.address_of(bars[0]), 0)
+        x = T.shfl_xor(c[0], 1)
+        y = T.shfl_down(c[0], 1, width=8, mask=T.uint32(255))
+        n = T.activemask()
+        T.sync_warp(T.uint32(255))
+        T.sync_grid()
+        T.fence(kind='block')
+        T.store_matrix(T.address_of(A_shared[0]), T.address_of(a[0]), \
+count=1, transpose=True)
+"""
+
 EVERY_TILE_NODE = """\
 @T.program(stage="tile", symbols={"m": "int32"}, outputs=["C"], returns=["C"], \
 safe_values={"A": -1.0})
@@ -81,7 +117,10 @@ columns=False, ldc=4, m=4, n=4, k=8, mr=4, nr=4, group=1, clear=block == 0, isa=
 """
 
 
-@pytest.mark.parametrize("text", [EVERY_TILE_NODE, EVERY_CPU_NODE], ids=["tile", "cpu"])
+EVERY_NODE = [EVERY_TILE_NODE, EVERY_SIMT_NODE, EVERY_CPU_NODE]
+
+
+@pytest.mark.parametrize("text", EVERY_NODE, ids=["tile", "simt", "cpu"])
 def test_text_survives_a_round_trip(text: str) -> None:
     program = parse(text)
     assert print_program(program) == text

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.ir.test_text import EVERY_CPU_NODE, EVERY_TILE_NODE
+from tests.ir.test_text import EVERY_NODE
 from tileworkbench.compiler.diagnostics import VerifyError
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
@@ -41,7 +41,7 @@ def program(*stmts: st.Stmt, stage: Stage = Stage.TILE) -> Program:
     return Program("f", (Param(A), Param(X), Param(Y)), (), st.seq(list(stmts)), stage)
 
 
-@pytest.mark.parametrize("text", [EVERY_TILE_NODE, EVERY_CPU_NODE], ids=["tile", "cpu"])
+@pytest.mark.parametrize("text", EVERY_NODE, ids=["tile", "simt", "cpu"])
 def test_well_formed_programs_pass(text: str) -> None:
     verify(parse(text))
 

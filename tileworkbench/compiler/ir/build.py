@@ -20,8 +20,11 @@ from tileworkbench.compiler.ir.types import BOOL, FLOAT32, INT32, INT64, DType, 
 
 def round_to(value: float, dtype: DType) -> float:
     """`value` rounded to the nearest value of a float dtype (ties to even), infinite when it
-    overflows."""
+    overflows; floats of 8 bits and less saturate, and those without a NaN give their largest value
+    for it."""
     name = str(dtype.scalar)
+    if dtype.bits <= 8:
+        return _round_to_small(value, dtype)
     if name == "float64" or math.isnan(value) or math.isinf(value):
         return float(value)
     if name in ("float32", "tfloat32"):
@@ -31,8 +34,29 @@ def round_to(value: float, dtype: DType) -> float:
     import ml_dtypes
     import numpy as np
 
-    storage = {"float8_e8m0fnu": "float8_e8m0fnu", "float4_e2m1fn": "float4_e2m1fn"}.get(name, name)
-    return float(np.float64(value).astype(getattr(ml_dtypes, storage)))
+    return float(np.float64(value).astype(getattr(ml_dtypes, name)))
+
+
+def _round_to_small(value: float, dtype: DType) -> float:
+    import ml_dtypes
+    import numpy as np
+
+    limit = float(dtype.max_value)
+    if math.isnan(value):
+        return limit if dtype.bits < 8 else value
+    value = min(max(value, -limit), limit)
+    if dtype.scalar == "float8_e8m0fnu":
+        return _round_to_scale(value)
+    return float(np.float64(value).astype(getattr(ml_dtypes, str(dtype.scalar))))
+
+
+def _round_to_scale(value: float) -> float:
+    """The power of two nearest to the magnitude of `value`, ties upwards, from 2 ** -127 to
+    2 ** 127: what a scale factor can be.
+    """
+    fraction, exponent = math.frexp(abs(value))
+    nearest = exponent if fraction >= 0.75 else exponent - 1
+    return 2.0 ** min(max(nearest, -127), 127) if value else 2.0**-127
 
 
 def _pack_round(value: float, code: str) -> float:

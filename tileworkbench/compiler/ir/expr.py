@@ -71,6 +71,7 @@ INTRINSICS: dict[str, int] = {
         1,
     ),
     "fma": 3,
+    "dp4a": 3,  # of int32: the four products of the bytes of a and b, added to c
     "max_nan": 2,  # maximum and minimum that return NaN when either side is NaN
     "min_nan": 2,
     # From a vector to its scalar, lanes combined in an unspecified order.
@@ -89,7 +90,7 @@ INTRINSICS: dict[str, int] = {
     ),
 }
 
-SCOPES = ("global", "shared", "local.fragment", "local", "local.var")
+SCOPES = ("global", "shared", "shared.barrier", "local.fragment", "local", "local.var")
 
 
 class Expr(InternedNode):

@@ -7,13 +7,14 @@ for anything else.
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tileworkbench.compiler.diagnostics import Span, TileSyntaxError
 from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import FALSE, const, int_const
 from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Region, Var
 from tileworkbench.compiler.ir.printer import INFIX
@@ -38,6 +39,7 @@ _UNARY: dict[type[ast.unaryop], str] = {ast.Not: "not", ast.USub: "neg", ast.Inv
 _CALLED_BINARY = tuple(op for op in (*ir.ARITHMETIC, *ir.BITWISE) if op not in INFIX)
 _ALLOC = {
     "alloc_shared": "shared",
+    "alloc_barrier": "shared.barrier",
     "alloc_fragment": "local.fragment",
     "alloc_local": "local",
     "alloc_global": "global",
@@ -338,6 +340,9 @@ class _Parser:
             case ast.If(test=test, body=then, orelse=other):
                 cond = self.expr(test)
                 return st.If(cond, self.body(then), self.body(other) if other else None)
+            case ast.With(items=[item], body=body) if self.called(item.context_expr) == "threads":
+                start, extent = map(self.literal, item.context_expr.args)  # type: ignore[attr-defined]
+                return simt.Role(start, extent, self.body(body))
             case ast.With(items=[item], body=body):
                 return self.kernel(item, body)
             case ast.Break():
@@ -359,6 +364,8 @@ class _Parser:
             return self.alias(target.id, value)  # type: ignore[arg-type]
         if kind.startswith("atomic_"):
             return self.atomic(kind, value, target.id)  # type: ignore[arg-type]
+        if kind in simt.EXCHANGES:
+            return self.exchange(target.id, kind, value)  # type: ignore[arg-type]
         bound = self.expr(value)
         var = Var(target.id, bound.dtype)
         self.names[target.id] = var
@@ -438,7 +445,33 @@ class _Parser:
         threads = self.literal(options["threads"])
         swizzle = self.literal(options["swizzle"]) if "swizzle" in options else None
         threads = threads if isinstance(threads, tuple) else (threads,)
-        return st.Kernel(names, grid, threads, self.body(body), swizzle)
+        indices = self.literal(options["thread_vars"]) if "thread_vars" in options else []
+        thread_vars = tuple(Var(name, INT32) for name in indices)
+        self.names.update({var.name: var for var in thread_vars})
+        return st.Kernel(names, grid, threads, self.body(body), swizzle, thread_vars)
+
+    def exchange(self, name: str, kind: str, call: ast.Call) -> st.Stmt:
+        options = self.keywords(call)
+        args = tuple(map(self.expr, call.args))
+        var = Var(name, simt.exchange_dtype(kind, args))
+        self.names[name] = var
+        width = self.literal(options["width"]) if "width" in options else 32
+        mask = self.expr(options["mask"]) if "mask" in options else None
+        return simt.Exchange(var, kind, args, width, mask)
+
+    def thread_statement(self, name: str, call: ast.Call) -> st.Stmt:
+        kind = simt.NAMES[name]
+        children = set(kind.child_fields)
+        order = [field.name for field in dataclasses.fields(kind) if field.name in children]  # type: ignore[arg-type]
+        values: dict[str, Any] = {
+            field: self.operand(value) for field, value in zip(order, call.args, strict=False)
+        }
+        for field, value in self.keywords(call).items():
+            values[field] = self.operand(value) if field in children else self.literal(value)
+        return kind(**values)
+
+    def operand(self, node: ast.expr) -> Expr | Address:
+        return self.address(node) if self.called(node) == "address_of" else self.expr(node)
 
     def operator(self, name: str, call: ast.Call) -> st.Stmt:
         make: Callable[[ast.Call], st.Stmt] | None = {
@@ -455,6 +488,8 @@ class _Parser:
         }.get(name)
         if make is not None:
             return make(call)
+        if name in simt.NAMES:
+            return self.thread_statement(name, call)
         if name.startswith("atomic_"):
             return self.atomic(name, call)
         if name.startswith("reduce_"):

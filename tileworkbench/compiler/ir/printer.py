@@ -6,12 +6,13 @@ the source.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
 from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr
 from tileworkbench.compiler.ir.node import Node
@@ -39,10 +40,12 @@ INFIX = {
 _TERNARY, _NOT, _NEGATE, _ATOM = 0, 3, 11, 12
 _ALLOC = {
     "shared": "alloc_shared",
+    "shared.barrier": "alloc_barrier",
     "local.fragment": "alloc_fragment",
     "local": "alloc_local",
     "global": "alloc_global",
 }
+_THREAD_STATEMENTS = {kind: name for name, kind in simt.NAMES.items()}
 _INDENT = "    "
 
 
@@ -308,6 +311,8 @@ def _head(stmt: st.Stmt) -> str | None:
             )
         case st.While(cond):
             return f"while {print_expr(cond)}"
+        case simt.Role(start, extent):
+            return f"with T.threads({start}, {extent})"
     return None
 
 
@@ -316,6 +321,8 @@ def _kernel(stmt: st.Kernel) -> str:
     parts = [*map(print_expr, stmt.grid), f"threads={threads}"]
     if stmt.swizzle is not None:
         parts.append(f'swizzle=({stmt.swizzle[0]}, "{stmt.swizzle[1]}")')
+    if stmt.thread_vars:
+        parts.append(f"thread_vars={_names([var.name for var in stmt.thread_vars])}")
     names = ", ".join(var.name for var in stmt.vars)
     bound = f" as ({names})" if len(stmt.vars) > 1 else f" as {names}" if names else ""
     return f"with T.Kernel({', '.join(parts)}){bound}"
@@ -354,7 +361,26 @@ def _simple(stmt: st.Stmt) -> str:
             return f"T.assume({print_expr(cond)})"
         case st.DeviceAssert(cond, message):
             return f"T.device_assert({print_expr(cond)}, {message!r})"
-    return _tile_operator(stmt)
+        case simt.Exchange(var, kind, args):
+            options = _options(width=None if stmt.width == 32 else stmt.width, mask=stmt.mask)
+            return f"{var.name} = T.{kind}({', '.join([*map(print_expr, args), *options])})"
+    name = _THREAD_STATEMENTS.get(type(stmt))
+    return _tile_operator(stmt) if name is None else _thread_statement(name, stmt)
+
+
+def _thread_statement(name: str, stmt: st.Stmt) -> str:
+    """Nodes in order, then what is not at its default by name."""
+    parts: list[str] = []
+    for field in dataclasses.fields(stmt):  # type: ignore[arg-type]
+        value = getattr(stmt, field.name)
+        if field.name == "site" or (
+            field.default is not dataclasses.MISSING and value == field.default
+        ):
+            continue
+        text = print_node(value) if isinstance(value, Node) else repr(value)
+        optional = field.default is not dataclasses.MISSING
+        parts.append(f"{field.name}={text}" if optional or not isinstance(value, Node) else text)
+    return f"T.{name}({', '.join(parts)})"
 
 
 def _atomic(stmt: st.Atomic) -> str:

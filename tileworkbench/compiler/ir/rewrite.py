@@ -113,7 +113,8 @@ def variables(root: Node) -> list[Var]:
 def bound_by(node: Node) -> tuple[Var, ...]:
     """The variables that `node` itself binds."""
     single = (getattr(node, "var", None), getattr(node, "previous", None))
-    return (*getattr(node, "vars", ()), *(var for var in single if var is not None))
+    many = (*getattr(node, "vars", ()), *getattr(node, "thread_vars", ()))
+    return (*many, *(var for var in single if var is not None))
 
 
 def buffers_of(root: Node) -> list[Buffer]:

@@ -203,6 +203,7 @@ class Kernel(Stmt):
     """One launch: `vars[d]` runs over `grid[d]`, x first, blocks unordered; `threads` are the
     block's extents x, y, z.
 
+    `thread_vars` are the thread's indices x, y, z in a kernel that names them, else empty.
     `swizzle` is the rasterisation hint `(panel size, order)` of `T.use_swizzle`, which permutes the
     blocks.
     """
@@ -212,6 +213,7 @@ class Kernel(Stmt):
     threads: tuple[int, ...]
     body: Stmt
     swizzle: tuple[int, str] | None = None
+    thread_vars: tuple[Var, ...] = ()
     site: int = field(default=0, compare=False)
 
 

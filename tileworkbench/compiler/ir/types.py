@@ -2,8 +2,8 @@
 
 A `DType` is a `str`, so `dtype == "float16"` and `dtype.startswith("float")` hold. The names are
 those of the language: `bool`, `int8` ... `int64`, `uint8` ..., `float16/32/64`, `bfloat16`,
-`tfloat32`, the 8-bit floats, packed `int4`, `uint4`, `float4_e2m1fn`, `handle` (an address), and
-vectors of them with an `x<lanes>` suffix.
+`tfloat32`, the 8- and 6-bit floats, packed `int4`, `uint4`, `float4_e2m1fn`, `handle` (an address),
+and vectors of them with an `x<lanes>` suffix.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ _SCALARS: dict[str, tuple[str, int]] = {
     "int4": ("int", 4),
     "uint4": ("uint", 4),
     "float4_e2m1fn": ("float", 4),
+    "float6_e2m3fn": ("float", 6),
+    "float6_e3m2fn": ("float", 6),
     "float16": ("float", 16),
     "bfloat16": ("float", 16),
     "float32": ("float", 32),
@@ -40,6 +42,9 @@ _ALIASES = {
     "double": "float64",
     "float8_e4m3": "float8_e4m3fn",
     "float4_e2m1": "float4_e2m1fn",
+    "float6_e2m3": "float6_e2m3fn",
+    "float6_e3m2": "float6_e3m2fn",
+    "float8_e8m0": "float8_e8m0fnu",
     "boolean": "bool",
 }
 _VECTOR = re.compile(r"^(.*?)x(\d+)$")
@@ -92,6 +97,11 @@ class DType(str):
         return self.bytes
 
     @property
+    def is_packed(self) -> bool:
+        """Whether global memory holds two elements per byte, the even one in the low half."""
+        return self.bits == 4
+
+    @property
     def is_float(self) -> bool:
         """Any floating type, 16-bit and smaller ones included."""
         return self.kind == "float"
@@ -140,11 +150,14 @@ _FLOAT_MAX = {
     "float8_e5m2fnuz": 57344.0,
     "float8_e8m0fnu": 2.0**127,
     "float4_e2m1fn": 6.0,
+    "float6_e2m3fn": 7.5,
+    "float6_e3m2fn": 28.0,
 }
 
 BOOL = DType("bool")
 INT32 = DType("int32")
 INT64 = DType("int64")
+UINT64 = DType("uint64")
 FLOAT32 = DType("float32")
 FLOAT64 = DType("float64")
 HANDLE = DType("handle")

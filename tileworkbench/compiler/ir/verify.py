@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from tileworkbench.compiler.diagnostics import VerifyError
 from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Region, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.printer import print_expr, print_stmt
 from tileworkbench.compiler.ir.program import Program, Stage
+from tileworkbench.compiler.ir.rewrite import bound_by
 from tileworkbench.compiler.ir.types import BOOL
 
 _SCALAR = (
@@ -44,11 +45,12 @@ _TILE = (
     tile.Fill,
     tile.Reduce,
     tile.Scan,
+    *simt.THREAD_LEVEL,
 )
 LEGAL: dict[Stage, tuple[type[st.Stmt], ...]] = {
     Stage.TILE: _TILE,
-    Stage.PLANNED: (*_TILE, tile.Pack, tile.MicroGemm),
-    Stage.SIMT: (*_SCALAR, st.Kernel),
+    Stage.PLANNED: (*_TILE, *simt.LOWERED, tile.Pack, tile.MicroGemm),
+    Stage.SIMT: (*_SCALAR, st.Kernel, *simt.THREAD_LEVEL, *simt.LOWERED),
     Stage.CPU: (*_SCALAR, tile.Pack, tile.MicroGemm),
 }
 _VECTOR_BODY = (st.Seq, st.Let, st.Store)
@@ -134,6 +136,8 @@ class _Verifier:
         self.nested(stmt)
         if isinstance(stmt, st.Atomic) and stmt.previous is not None:
             self.declare(stmt.previous, stmt)
+        if isinstance(stmt, simt.Exchange):
+            self.declare(stmt.var, stmt)
 
     def vector_body(self, stmt: st.Stmt) -> None:
         if not isinstance(stmt, _VECTOR_BODY):
@@ -198,6 +202,8 @@ class _Verifier:
                     self.fail("a vector loop runs from 0 to a power of two up to 64", stmt)
             case st.For(kind=st.LoopKind.BLOCKS) if self.program.stage is not Stage.CPU:
                 self.fail("a block loop", stmt)
+            case simt.Exchange():
+                self.exchange(stmt)
             case tile.Reduce(src=src, dim=dim) if not 0 <= dim < len(src.shape):
                 self.fail(f"dimension {dim} of '{src.name}'", stmt)
 
@@ -210,13 +216,18 @@ class _Verifier:
                 self.fail(f"a '{value.dtype}' beside an element of '{stmt.buffer.dtype}'", stmt)
         self.condition(stmt.predicate, stmt)
 
+    def exchange(self, stmt: simt.Exchange) -> None:
+        if simt.EXCHANGES.get(stmt.kind) != len(stmt.args):
+            self.fail(f"'{stmt.kind}' of {len(stmt.args)} operands", stmt)
+        if stmt.var.dtype != simt.exchange_dtype(stmt.kind, stmt.args):
+            self.fail(f"'{stmt.var.name}' has dtype '{stmt.var.dtype}'", stmt)
+
     def nested(self, stmt: st.Stmt) -> None:
         bodies = [child for child in stmt.children() if isinstance(child, st.Stmt)]
         if not bodies:
             return
         outer, loops = set(self.scope), self.loops
-        bound = getattr(stmt, "vars", None) or ((stmt.var,) if hasattr(stmt, "var") else ())
-        for var in bound:
+        for var in bound_by(stmt):
             self.declare(var, stmt)
         if isinstance(stmt, st.For | st.While | tile.Pipelined):
             self.loops += 1

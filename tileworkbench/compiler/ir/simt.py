@@ -1,0 +1,251 @@
+"""What threads of a block do together or on their own: barriers, exchanges within a warp, memory
+barriers (mbarriers), asynchronous copies and matrix instructions.
+
+`Barrier`, `WarpBarrier`, `GridBarrier`, `Exchange`, `Role` and the mbarrier statements are what
+kernels may write themselves, so they are legal from stage TILE on. The others come from lowering:
+they are legal from stage PLANNED on, where threads still run in lock step and asynchronous work is
+done at once, and have their hardware meaning in stage SIMT. Semantics: PTX ISA, "Parallel
+Synchronization and Communication Instructions" and "Warp Level Matrix Instructions".
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from tileworkbench.compiler.ir.expr import Address, Expr, Var
+from tileworkbench.compiler.ir.node import node
+from tileworkbench.compiler.ir.stmt import Stmt
+from tileworkbench.compiler.ir.types import INT32, UINT64, DType
+
+# What `Exchange` can do, with the number of operands. Threads of a warp whose number differs in
+# the lowest log2(width) bits only form a segment.
+EXCHANGES: dict[str, int] = {
+    # value, lane | mask | distance: the value of another lane of the segment (one's own outside)
+    **dict.fromkeys(("shfl", "shfl_xor", "shfl_up", "shfl_down"), 2),
+    # condition: over the warp, int32 0 or 1; `ballot` gives one bit for each lane, uint64
+    **dict.fromkeys(("any_sync", "all_sync", "ballot"), 1),
+    # no operand: the lanes that run together, uint64
+    "activemask": 0,
+    # value: the lanes with an equal value, uint64 (for `match_all` 0 unless all are equal)
+    **dict.fromkeys(("match_any", "match_all"), 1),
+    # value: combined over the warp, the same in all lanes
+    **dict.fromkeys(
+        ("warp_sum", "warp_max", "warp_min", "warp_and", "warp_or", "warp_xor"),
+        1,
+    ),
+    # condition: a barrier of the block that also counts or combines, int32
+    **dict.fromkeys(("block_count", "block_all", "block_any"), 1),
+}
+_VALUE_KINDS = ("shfl", "shfl_xor", "shfl_up", "shfl_down")
+
+
+def exchange_dtype(kind: str, args: tuple[Expr, ...]) -> DType:
+    """The dtype of the result of an `Exchange`."""
+    if kind in _VALUE_KINDS or kind.startswith("warp_"):
+        return args[0].dtype
+    return INT32 if kind.startswith("block_") or kind in ("any_sync", "all_sync") else UINT64
+
+
+@node
+class Barrier(Stmt):
+    """`count` threads (all of the block for 0) meet at barrier `id`; those with `wait` false arrive
+    and go on. Memory accesses before it happen before those after it.
+    """
+
+    id: int = 0
+    count: int = 0
+    wait: bool = True
+    site: int = field(default=0, compare=False)
+
+
+@node
+class WarpBarrier(Stmt):
+    """The lanes of a warp named by the bits of `mask` meet."""
+
+    mask: Expr
+    site: int = field(default=0, compare=False)
+
+
+@node
+class GridBarrier(Stmt):
+    """All threads of all blocks meet (a cooperative launch)."""
+
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Exchange(Stmt):
+    """`var = kind(args)`: a value that depends on other threads, see EXCHANGES. It names the result
+    for the rest of the enclosing sequence.
+
+    All lanes of `mask` (of the warp when None) must execute it together.
+    """
+
+    var: Var
+    kind: str
+    args: tuple[Expr, ...]
+    width: int = 32
+    mask: Expr | None = None
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Role(Stmt):
+    """Only the threads `start .. start + extent - 1` of the block execute `body`; its tile
+    operators are theirs alone. Threads that do not take part go on.
+    """
+
+    start: int
+    extent: int
+    body: Stmt
+    site: int = field(default=0, compare=False)
+
+
+@node
+class BarrierInit(Stmt):
+    """The mbarrier expects `count` arrivals in each phase; phase 0 is open."""
+
+    barrier: Address
+    count: Expr
+    site: int = field(default=0, compare=False)
+
+
+@node
+class BarrierArrive(Stmt):
+    """One arrival at the mbarrier; the phase completes when no arrivals and no bytes are left."""
+
+    barrier: Address
+    site: int = field(default=0, compare=False)
+
+
+@node
+class BarrierExpect(Stmt):
+    """The current phase of the mbarrier also waits for `bytes_` bytes of asynchronous copies."""
+
+    barrier: Address
+    bytes_: Expr
+    site: int = field(default=0, compare=False)
+
+
+@node
+class BarrierWait(Stmt):
+    """Wait until the phase of that parity has completed (parity 1 has, on a fresh mbarrier)."""
+
+    barrier: Address
+    parity: Expr
+    site: int = field(default=0, compare=False)
+
+
+@node
+class AsyncCopy(Stmt):
+    """cp.async: `elements` contiguous elements (4, 8 or 16 bytes) from global `src` to shared
+    `dst`, zeros where `predicate` is false. The data are there for the issuing thread after a wait
+    on its group, for others after a barrier behind that.
+    """
+
+    dst: Address
+    src: Address
+    elements: int
+    predicate: Expr | None = None
+    site: int = field(default=0, compare=False)
+
+
+@node
+class CommitGroup(Stmt):
+    """The asynchronous copies this thread has issued since the last commit are one group."""
+
+    site: int = field(default=0, compare=False)
+
+
+@node
+class WaitGroup(Stmt):
+    """Wait until at most `pending` of this thread's latest groups are unfinished."""
+
+    pending: int
+    site: int = field(default=0, compare=False)
+
+
+@node
+class LoadMatrix(Stmt):
+    """ldmatrix: `count` (1, 2, 4) matrices of 8 rows of 16 bytes from shared memory.
+
+    Lane 8i + r gives in `src` the address of row r of matrix i. Lane t gets in 32-bit register i of
+    `dst` the 32 bits at columns 4(t % 4) .. of row t // 4 of matrix i; when `transpose`, the 16-bit
+    elements of rows 2(t % 4), 2(t % 4) + 1 of column t // 4.
+    """
+
+    dst: Address
+    src: Address
+    count: int
+    transpose: bool
+    site: int = field(default=0, compare=False)
+
+
+@node
+class StoreMatrix(Stmt):
+    """stmatrix: the inverse of `LoadMatrix`; the lanes' addresses are in `dst`."""
+
+    dst: Address
+    src: Address
+    count: int
+    transpose: bool
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Mma(Stmt):
+    """mma.sync.m`m`n`n`k`k`: `c += a @ b` by a warp, on consecutive registers of each lane in the
+    instruction's order. The dtypes are the buffers'; "tfloat32" operands are float32 bits.
+    """
+
+    a: Address
+    b: Address
+    c: Address
+    m: int
+    n: int
+    k: int
+    site: int = field(default=0, compare=False)
+
+
+@node
+class Fence(Stmt):
+    """Order this thread's memory accesses: "block", "grid", or "async" (before the copy engine and
+    wgmma read what threads wrote to shared memory).
+    """
+
+    kind: str
+    site: int = field(default=0, compare=False)
+
+
+THREAD_LEVEL = (
+    Barrier,
+    WarpBarrier,
+    GridBarrier,
+    Exchange,
+    Role,
+    BarrierInit,
+    BarrierArrive,
+    BarrierExpect,
+    BarrierWait,
+    Fence,
+)
+LOWERED = (AsyncCopy, CommitGroup, WaitGroup, LoadMatrix, StoreMatrix, Mma)
+
+
+# How the plain statements (without a body or a result) are called in the text of the IR.
+NAMES: dict[str, type[Stmt]] = {
+    "sync_threads": Barrier,
+    "sync_warp": WarpBarrier,
+    "sync_grid": GridBarrier,
+    "barrier_init": BarrierInit,
+    "barrier_arrive": BarrierArrive,
+    "barrier_expect": BarrierExpect,
+    "barrier_wait": BarrierWait,
+    "async_copy": AsyncCopy,
+    "commit_group": CommitGroup,
+    "wait_group": WaitGroup,
+    "load_matrix": LoadMatrix,
+    "store_matrix": StoreMatrix,
+    "mma": Mma,
+    "fence": Fence,
+}
