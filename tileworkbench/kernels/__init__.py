@@ -22,7 +22,9 @@ from __future__ import annotations
 from tileworkbench.kernels.block_sparse_attention import block_sparse_attention
 from tileworkbench.kernels.convolution import convolution
 from tileworkbench.kernels.cross_entropy import cross_entropy
+from tileworkbench.kernels.dequant_gemv import dequant_gemv
 from tileworkbench.kernels.dequant_matmul import dequant_matmul, integer_dequant_matmul
+from tileworkbench.kernels.elementwise import add, gelu
 from tileworkbench.kernels.flash_attention import flash_attention
 from tileworkbench.kernels.flash_attention_backward import flash_attention_backward
 from tileworkbench.kernels.flash_attention_varlen import flash_attention_varlen
@@ -40,6 +42,7 @@ from tileworkbench.kernels.split_k_matmul import split_k_matmul
 from tileworkbench.kernels.topk import topk
 
 __all__ = [
+    "add",
     "add_layernorm",
     "add_rmsnorm",
     "block_sparse_attention",
@@ -47,11 +50,13 @@ __all__ = [
     "chunk_state",
     "convolution",
     "cross_entropy",
+    "dequant_gemv",
     "dequant_matmul",
     "flash_attention",
     "flash_attention_backward",
     "flash_attention_varlen",
     "flash_decoding",
+    "gelu",
     "gemv",
     "histogram",
     "integer_dequant_matmul",

@@ -26,12 +26,16 @@ float32 = TileDType("float32")
 tfloat32 = TileDType("tfloat32")
 float64 = TileDType("float64")
 float4_e2m1fn = TileDType("float4_e2m1fn")
+float6_e2m3fn = TileDType("float6_e2m3fn")
+float6_e3m2fn = TileDType("float6_e3m2fn")
 float8_e4m3 = TileDType("float8_e4m3")
 float8_e4m3fn = TileDType("float8_e4m3fn")
 float8_e4m3fnuz = TileDType("float8_e4m3fnuz")
 float8_e5m2 = TileDType("float8_e5m2")
 float8_e5m2fnuz = TileDType("float8_e5m2fnuz")
 float8_e8m0fnu = TileDType("float8_e8m0fnu")
+float4_e2m1 = float4_e2m1fn
+float8_e8m0 = float8_e8m0fnu
 ptr = TileDType("handle")
 handle = ptr
 
@@ -57,7 +61,8 @@ SCALARS = (
         "uint32",
         "uint64",
     ),
-    *("float16", "bfloat16", "float32", "tfloat32", "float64", "float4_e2m1fn"),
+    *("float16", "bfloat16", "float32", "tfloat32", "float64"),
+    *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"),
     *(
         "float8_e4m3",
         "float8_e4m3fn",
@@ -67,7 +72,10 @@ SCALARS = (
         "float8_e8m0fnu",
     ),
 )
-ALIASES = ("ptr", "handle", "short", "int", "uint", "long", "half", "float", "double")
+ALIASES = (
+    *("ptr", "handle", "short", "int", "uint", "long", "half", "float", "double"),
+    *("float4_e2m1", "float8_e8m0"),
+)
 VECTOR_LANES = (2, 4, 8, 16, 32, 64)
 VECTORS = {
     f"{name}x{lanes}": TileDType(name).with_lanes(lanes)

@@ -94,7 +94,8 @@ class Arithmetic:
         kind, signed = a.type, a.dtype.kind == "int"
         if op in _INT_OPS:
             text = self.out.let(f"{_INT_OPS[op]} {kind} {a.text}, {b.text}")
-        elif op in ("min", "max"):
+            return self._wrapped(Value(text, a.dtype, a.lanes))
+        if op in ("min", "max"):
             callee = f"llvm.{'s' if signed else 'u'}{op}.{kind.mangled}"
             text = self.out.call(kind, callee, (kind, a.text), (kind, b.text))
         elif op in ("shl", "shr"):
@@ -103,7 +104,19 @@ class Arithmetic:
             text = self.out.let(f"{name} {kind} {a.text}, {b.text}")
         else:
             text = self._divide(op, a, b, divisor)
-        return Value(text, a.dtype, a.lanes)
+        return self._wrapped(Value(text, a.dtype, a.lanes))
+
+    def _wrapped(self, value: Value) -> Value:
+        """The result of a 4-bit integer operation, computed in a byte, as its dtype holds it."""
+        if not (value.dtype.is_int and value.dtype.is_packed):
+            return value
+        kind, let = value.type, self.out.let
+        if value.dtype.kind == "uint":
+            text = let(f"and {kind} {value.text}, {kind.constant(15)}")
+        else:
+            high = let(f"shl {kind} {value.text}, {kind.constant(4)}")
+            text = let(f"ashr {kind} {high}, {kind.constant(4)}")
+        return Value(text, value.dtype, value.lanes)
 
     def _divide(self, op: str, a: Value, b: Value, divisor: int | None) -> str:
         """Division that never traps: a zero divisor, or the one quotient that overflows, divides
@@ -149,7 +162,7 @@ class Arithmetic:
         if op in ("not", "bitnot"):
             ones = "true" if a.dtype.is_bool else "-1"
             ones = ones if a.lanes == 1 else f"splat ({kind.element} {ones})"
-            return Value(let(f"xor {kind} {a.text}, {ones}"), a.dtype, a.lanes)
+            return self._wrapped(Value(let(f"xor {kind} {a.text}, {ones}"), a.dtype, a.lanes))
         if a.dtype.is_float:
             if op == "neg":
                 return Value(let(f"fneg {kind} {a.text}"), a.dtype, a.lanes)
@@ -160,8 +173,9 @@ class Arithmetic:
         if op == "abs":
             callee = f"llvm.abs.{kind.mangled}"
             text = self.out.call(kind, callee, (kind, a.text), ("i1", "false"))
-            return Value(text, a.dtype, a.lanes)
-        return Value(let(f"sub {kind} {self._splat(0, a)}, {a.text}"), a.dtype, a.lanes)
+            return self._wrapped(Value(text, a.dtype, a.lanes))
+        text = let(f"sub {kind} {self._splat(0, a)}, {a.text}")
+        return self._wrapped(Value(text, a.dtype, a.lanes))
 
     def _rounded(self, value: Value) -> Value:
         """The float32 result of a 16-bit float operation, rounded to its dtype."""
@@ -195,19 +209,27 @@ class Arithmetic:
             sign = "si" if dtype.kind == "int" else "ui"
             callee = f"llvm.fpto{sign}.sat.{want.mangled}.{have.mangled}"
             text = self.out.call(want, callee, (have, value.text))
+            if dtype.is_packed:
+                text = self._limited(Value(text, dtype, value.lanes)).text
         elif dtype.is_float:
             name = "sitofp" if source.kind == "int" else "uitofp"
             text = let(f"{name} {have} {value.text} to {want}")
             if str(dtype) in _NARROW:
                 return self._rounded(Value(text, dtype, value.lanes))
-        elif source.bits == dtype.bits:
+        elif have == want:
             text = value.text
         elif source.bits > dtype.bits:
             text = let(f"trunc {have} {value.text} to {want}")
         else:
             name = "sext" if source.kind == "int" else "zext"
             text = let(f"{name} {have} {value.text} to {want}")
-        return Value(text, dtype, value.lanes)
+        return self._wrapped(Value(text, dtype, value.lanes))
+
+    def _limited(self, value: Value) -> Value:
+        """A byte brought into the range of the 4-bit integers."""
+        low = Value(self._splat(int(value.dtype.min_value), value), value.dtype, value.lanes)
+        high = Value(self._splat(int(value.dtype.max_value), value), value.dtype, value.lanes)
+        return self.combine("min", self.combine("max", value, low), high)
 
     def _float_to_float(self, value: Value, dtype: DType) -> Value:
         held = "float32" if value.type.element == "float" else "float64"
@@ -227,7 +249,7 @@ class Arithmetic:
         have, want = memory_type(value.dtype, value.lanes), memory_type(dtype, value.lanes)
         if have != want:
             stored = self.out.let(f"bitcast {have} {stored} to {want}")
-        return self.from_memory(stored, dtype, value.lanes)
+        return self._wrapped(self.from_memory(stored, dtype, value.lanes))
 
     def to_memory(self, value: Value) -> str:
         """`value` in the form in which its dtype is stored."""

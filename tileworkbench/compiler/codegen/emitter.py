@@ -22,7 +22,7 @@ from tileworkbench.compiler.ir.types import DType
 _REGISTER = {"bool": "i1", "float16": "float", "bfloat16": "float", "float32": "float"}
 _REGISTER |= {"tfloat32": "float", "float64": "double", "handle": "i64"}
 _REGISTER |= {f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-_REGISTER |= dict.fromkeys(FORMATS, "float")
+_REGISTER |= {"int4": "i8", "uint4": "i8", **dict.fromkeys(FORMATS, "float")}
 _MEMORY = {**_REGISTER, "bool": "i8", "float16": "i16", "bfloat16": "i16"}
 _MEMORY |= dict.fromkeys(FORMATS, "i8")
 
@@ -31,7 +31,7 @@ _MEMORY |= dict.fromkeys(FORMATS, "i8")
 class Value:
     """A value in registers: its text, scalar dtype and number of lanes.
 
-    Narrower floats are held as float32 that their dtype can represent.
+    Narrower floats are held as float32 that their dtype can represent, 4-bit integers as bytes.
     """
 
     text: str
@@ -49,7 +49,10 @@ def register_type(dtype: DType, lanes: int = 1) -> VectorType:
 
 
 def memory_type(dtype: DType, lanes: int = 1) -> VectorType:
-    """The LLVM type of an element in memory: bool is a byte, 16-bit floats are i16."""
+    """The LLVM type of an element in memory: bool is a byte, 16-bit floats are i16.
+
+    A 4-bit element has a byte in the memory of a worker; global memory is `packed.py`'s.
+    """
     return VectorType(_lookup(_MEMORY, dtype), lanes)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial, reduce
 
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.codegen import packed
 from tileworkbench.compiler.codegen.arithmetic import Arithmetic
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
 from tileworkbench.compiler.codegen.text import EmittedFunction, VectorType
@@ -20,8 +22,11 @@ ZEROS = "@zeros"
 class Expressions(Arithmetic):
     """Evaluates expressions in an emitter's current place."""
 
-    def __init__(self, emitter: Emitter, functions: dict[str, EmittedFunction]) -> None:
+    def __init__(
+        self, emitter: Emitter, functions: dict[str, EmittedFunction], ranges: Ranges
+    ) -> None:
         super().__init__(emitter, functions)
+        self.ranges = ranges
         # Lets of the current vector loop: an index may be written in them.
         self.definitions: dict[Var, Expr] = {}
 
@@ -177,12 +182,56 @@ class Expressions(Arithmetic):
         found = None if index is None else self.contiguous(index)
         lanes = 1 if index is None else self.evaluate(index).lanes if found is None else found[1]
         safe = self._safe(load, lanes)
+        if packed.is_packed(buffer) and index is not None:
+            return self._load_packed(load, found, max(lanes, _lanes(predicate)), predicate)
         if predicate is not None and predicate.lanes > lanes:
             lanes, safe = predicate.lanes, self._safe(load, predicate.lanes)
         elif found is not None or lanes == 1:
             address = self.pointer(buffer, index if found is None else found[0])
             return self._load_at(address, dtype, lanes, predicate, safe)
         return self._load_masked(load, found, lanes, predicate, safe)
+
+    def _load_packed(
+        self, load: ir.Load, found: tuple[Expr, int] | None, lanes: int, predicate: Value | None
+    ) -> Value:
+        """Elements of which two share a byte: whole bytes where the first element is an even one,
+        else each element's own byte.
+        """
+        index, safe = load.indices[0], self._safe(load, lanes)
+        base, byte = self.out.pointers[load.buffer], DType("uint8")
+        if found is not None and _lanes(predicate) == 1 and self.has_whole_bytes(found):
+            address = self.packed_bytes(load.buffer, found[0])
+            zero = Value(VectorType("i8", lanes // 2).constant(0), byte, lanes // 2)
+            stored = self._load_at(address, byte, lanes // 2, predicate, zero)
+            half = packed.interleave(self.out, stored.text, lanes)
+        else:
+            place = self.evaluate_in(index, lanes)
+            number, shift = packed.byte_of(self.out, place)
+            addresses = self.out.let(f"getelementptr i8, ptr {base}, {place.type} {number}")
+            zero = Value(VectorType("i8", lanes).constant(0), byte, lanes)
+            if lanes == 1:
+                stored = self._load_at(addresses, byte, 1, predicate, zero)
+            else:
+                stored = self._gather(addresses, byte, lanes, predicate, zero)
+            half = packed.half_of(self.out, stored.text, shift, lanes)
+        value = self._wrapped(self.from_memory(half, load.buffer.dtype, lanes))
+        if predicate is not None and not self._is_zero(safe):
+            condition = predicate if predicate.lanes == 1 else self.spread(predicate, lanes)
+            kind = value.type
+            chosen = f"select {condition.type} {condition.text}, {kind} {value.text}, {kind} "
+            value = Value(self.out.let(chosen + safe.text), value.dtype, lanes)
+        return value
+
+    def packed_bytes(self, buffer: Buffer, first: Expr) -> str:
+        """The address of the byte that begins with the 4-bit element `first`."""
+        index, base = self.evaluate(first), self.out.pointers[buffer]
+        number = self.out.let(f"ashr {index.type} {index.text}, 1")
+        return self.out.let(f"getelementptr i8, ptr {base}, {index.type} {number}")
+
+    def has_whole_bytes(self, found: tuple[Expr, int]) -> bool:
+        """Whether consecutive 4-bit elements (first index, lanes) fill bytes."""
+        first, lanes = found
+        return lanes % 2 == 0 and self.ranges.divides(2, first)
 
     def _safe(self, load: ir.Load, lanes: int) -> Value:
         if load.safe is None:
@@ -238,6 +287,11 @@ class Expressions(Arithmetic):
             first = self.out.let(f"insertelement <{lanes} x ptr> poison, ptr {addresses}, i32 0")
             shuffle = f"<{lanes} x ptr> {first}, <{lanes} x ptr> poison"
             addresses = self.out.let(f"shufflevector {shuffle}, <{lanes} x i32> zeroinitializer")
+        return self._gather(addresses, dtype, lanes, predicate, safe)
+
+    def _gather(
+        self, addresses: str, dtype: DType, lanes: int, predicate: Value | None, safe: Value
+    ) -> Value:
         kind, mask = memory_type(dtype, lanes), VectorType("i1", lanes)
         active = "splat (i1 true)" if predicate is None else self.spread(predicate, lanes).text
         passed = kind.constant(0) if self._is_zero(safe) else self.to_memory(safe)
@@ -246,6 +300,10 @@ class Expressions(Arithmetic):
         arguments = ((pointers, addresses), ("i32", str(dtype.bytes)), (mask, active))
         text = self.out.call(kind, callee, *arguments, (kind, passed))
         return self.from_memory(text, dtype, lanes)
+
+
+def _lanes(value: Value | None) -> int:
+    return 1 if value is None else value.lanes
 
 
 def without(index: Expr, var: Var) -> Expr | None:

@@ -1,8 +1,11 @@
-"""Conversions between float32 and the 8-bit floats by integer arithmetic, exact in every bit.
+"""Conversions between float32 and floats of a byte or less by integer arithmetic, exact in every
+bit.
 
 Rounding is to nearest even with denormals; what is too large becomes the largest finite value, as
-GPUs convert, and NaN stays NaN. Formats: OCP 8-bit floating point specification (e4m3fn, e5m2); the
-fnuz kinds have one NaN, the code of negative zero.
+GPUs convert, and NaN stays NaN, or becomes the largest value where there is none. Formats: OCP 8-bit
+floating point specification (e4m3fn, e5m2) and OCP microscaling formats specification (e2m1, e2m3,
+e3m2, and the scale e8m0, which is an exponent alone); the fnuz kinds have one NaN, the code of
+negative zero. A format of fewer than 8 bits has the low bits of its byte.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from .text import FunctionWriter, VectorType
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Bits of mantissa, bias of the exponent, largest finite value and the code of NaN.
+    """Bits of mantissa, bias of the exponent, largest finite value and the code of NaN (or of what
+    stands for it).
 
     Magnitudes above `special` are NaN; `infinity` is the code of infinity where there is one.
     """
@@ -26,24 +30,38 @@ class Format:
     special: int
     infinity: int | None = None
     signed_zero: bool = True
+    bits: int = 8
+
+    @property
+    def sign(self) -> int:
+        """The bit that says whether a value is negative."""
+        return 1 << (self.bits - 1)
 
 
+SCALE = "float8_e8m0fnu"
 FORMATS = {
     "float8_e4m3fn": Format(3, 7, 448.0, 0x7F, 0x7E),
     "float8_e5m2": Format(2, 15, 57344.0, 0x7E, 0x7C, infinity=0x7C),
     "float8_e4m3fnuz": Format(3, 8, 240.0, 0x80, 0x7F, signed_zero=False),
     "float8_e5m2fnuz": Format(2, 16, 57344.0, 0x80, 0x7F, signed_zero=False),
+    "float4_e2m1fn": Format(1, 1, 6.0, 0x7, 0x7, bits=4),
+    "float6_e2m3fn": Format(3, 1, 7.5, 0x1F, 0x1F, bits=6),
+    "float6_e3m2fn": Format(2, 3, 28.0, 0x1F, 0x1F, bits=6),
+    SCALE: Format(0, 127, 2.0**127, 0xFF, 0xFE, signed_zero=False),
 }
 
 
 def widen_float8(writer: FunctionWriter, value: str, dtype: str, lanes: int) -> str:
-    """Write the conversion of 8-bit floats, held as i8, to float32 and return the result."""
+    """Write the conversion of small floats, held as i8, to float32 and return the result."""
+    if dtype == SCALE:
+        return _widen_scale(writer, value, lanes)
     form, let = FORMATS[dtype], writer.let
     word, single = VectorType("i32", lanes), VectorType("float", lanes)
     number, flag = word.constant, word.of("i1")
     wide = let(f"zext {word.of('i8')} {value} to {word}")
-    magnitude = let(f"and {word} {wide}, {number(0x7F)}")
-    sign = let(f"shl {word} {let(f'and {word} {wide}, {number(0x80)}')}, {number(24)}")
+    magnitude = let(f"and {word} {wide}, {number(form.sign - 1)}")
+    signed = let(f"and {word} {wide}, {number(form.sign)}")
+    sign = let(f"shl {word} {signed}, {number(32 - form.bits)}")
     # The exponent field lands on float32's lowest bits; a power of two moves the bias.
     shifted = let(f"shl {word} {magnitude}, {number(23 - form.mantissa)}")
     scale = single.constant(2.0 ** (127 - form.bias))
@@ -52,6 +70,8 @@ def widen_float8(writer: FunctionWriter, value: str, dtype: str, lanes: int) -> 
     if form.infinity is not None:
         infinite = let(f"icmp eq {word} {magnitude}, {number(form.infinity)}")
         bits = let(f"select {flag} {infinite}, {word} {number(0x7F800000)}, {word} {bits}")
+    if form.bits < 8:
+        return let(f"bitcast {word} {let(f'or {word} {bits}, {sign}')} to {single}")
     if form.signed_zero:
         nan = let(f"icmp ugt {word} {magnitude}, {number(form.special)}")
     else:
@@ -61,13 +81,16 @@ def widen_float8(writer: FunctionWriter, value: str, dtype: str, lanes: int) -> 
 
 
 def narrow_float8(writer: FunctionWriter, value: str, dtype: str, lanes: int) -> str:
-    """Write the rounding of float32 to 8-bit floats, held as i8, and return the result."""
+    """Write the rounding of float32 to small floats, held as i8, and return the result."""
+    if dtype == SCALE:
+        return _narrow_scale(writer, value, lanes)
     form, let = FORMATS[dtype], writer.let
     word, single = VectorType("i32", lanes), VectorType("float", lanes)
     number, flag, shift = word.constant, word.of("i1"), 23 - form.mantissa
     nan = let(f"fcmp uno {single} {value}, {value}")
     bits = let(f"bitcast {single} {value} to {word}")
-    sign = let(f"lshr {word} {let(f'and {word} {bits}, {number(0x80000000)}')}, {number(24)}")
+    negative = let(f"and {word} {bits}, {number(0x80000000)}")
+    sign = let(f"lshr {word} {negative}, {number(32 - form.bits)}")
     magnitude = let(f"and {word} {bits}, {number(0x7FFFFFFF)}")
     absolute = let(f"bitcast {word} {magnitude} to {single}")
     limit = single.constant(form.largest)
@@ -92,3 +115,31 @@ def narrow_float8(writer: FunctionWriter, value: str, dtype: str, lanes: int) ->
         signed = let(f"select {flag} {zero}, {word} {number(0)}, {word} {signed}")
     signed = let(f"select {flag} {nan}, {word} {number(form.nan)}, {word} {signed}")
     return let(f"trunc {word} {signed} to {word.of('i8')}")
+
+
+def _widen_scale(writer: FunctionWriter, value: str, lanes: int) -> str:
+    """An exponent is a float32's, but for the least, 2 ** -127, and the greatest, which is NaN."""
+    let, word, single = writer.let, VectorType("i32", lanes), VectorType("float", lanes)
+    number, flag = word.constant, word.of("i1")
+    wide = let(f"zext {word.of('i8')} {value} to {word}")
+    bits = let(f"shl {word} {wide}, {number(23)}")
+    least = let(f"icmp eq {word} {wide}, {number(0)}")
+    bits = let(f"select {flag} {least}, {word} {number(1 << 22)}, {word} {bits}")
+    nan = let(f"icmp eq {word} {wide}, {number(0xFF)}")
+    bits = let(f"select {flag} {nan}, {word} {number(0x7FC00000)}, {word} {bits}")
+    return let(f"bitcast {word} {bits} to {single}")
+
+
+def _narrow_scale(writer: FunctionWriter, value: str, lanes: int) -> str:
+    """The nearest power of two to the magnitude, ties upwards, at most 2 ** 127."""
+    let, word, single = writer.let, VectorType("i32", lanes), VectorType("float", lanes)
+    number, flag = word.constant, word.of("i1")
+    bits = let(f"bitcast {single} {value} to {word}")
+    magnitude = let(f"and {word} {bits}, {number(0x7FFFFFFF)}")
+    rounded = let(f"add {word} {magnitude}, {number(1 << 22)}")
+    code = let(f"lshr {word} {rounded}, {number(23)}")
+    large = let(f"icmp ugt {word} {code}, {number(0xFE)}")
+    code = let(f"select {flag} {large}, {word} {number(0xFE)}, {word} {code}")
+    nan = let(f"icmp ugt {word} {magnitude}, {number(0x7F800000)}")
+    code = let(f"select {flag} {nan}, {word} {number(0xFF)}, {word} {code}")
+    return let(f"trunc {word} {code} to {word.of('i8')}")

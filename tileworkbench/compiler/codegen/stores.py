@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tileworkbench.compiler.codegen import packed
 from tileworkbench.compiler.codegen.atomics import AtomicWriter
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type
 from tileworkbench.compiler.codegen.expressions import Expressions
@@ -22,7 +23,7 @@ class Stores:
     def __init__(self, module: ModuleState, emitter: Emitter) -> None:
         self.module, self.program, self.isa = module, module.program, module.isa
         self.out = emitter
-        self.exprs = Expressions(emitter, module.functions)
+        self.exprs = Expressions(emitter, module.functions, module.ranges)
         # Whether the stores being written may pass the caches by; None where it does not matter.
         self.streams: bool | None = None
 
@@ -61,6 +62,9 @@ class Stores:
             return
         value = self.exprs.spread(value, lanes)
         masked = predicate is not None and predicate.lanes > 1
+        if packed.is_packed(buffer):
+            self.store_packed(buffer, index, value, predicate)
+            return
         if found is not None or lanes == 1:
             first = index if found is None else found[0]
 
@@ -79,6 +83,36 @@ class Stores:
             None if masked else predicate,
             lambda: self.scatter(buffer, index, value, predicate if masked else None),
         )
+
+    def store_packed(
+        self, buffer: Buffer, index: Expr, value: Value, predicate: Value | None
+    ) -> None:
+        """Elements of which two share a byte: whole bytes where they are written together, else
+        each element apart.
+        """
+        lanes, base = value.lanes, self.out.pointers[buffer]
+        found = self.exprs.contiguous(index)
+        halves = packed.low_bits(self.out, self.exprs.to_memory(value), lanes)
+        masked = predicate is not None and predicate.lanes > 1
+        if found is not None and not masked and self.exprs.has_whole_bytes(found):
+            first, kind = found[0], VectorType("i8", lanes // 2)
+
+            def write() -> None:
+                address = self.exprs.packed_bytes(buffer, first)
+                stored = packed.deinterleave(self.out, halves, lanes)
+                self.out.do(f"store {kind} {stored}, ptr {address}, align 1")
+
+        else:
+            place = self.exprs.evaluate_in(index, lanes)
+
+            def write() -> None:
+                if lanes == 1:
+                    packed.replace_element(self.out, base, place, halves)
+                else:
+                    mask = predicate.text if masked and predicate is not None else None
+                    packed.replace_elements(self.out, base, place, halves, mask)
+
+        self.guarded(None if masked else predicate, write)
 
     def write_past_caches(self, address: str, value: Value, dtype: DType) -> None:
         kind = memory_type(dtype, value.lanes)

@@ -13,6 +13,7 @@ DTYPE_BYTES = {
     "float16": 2,
     "bfloat16": 2,
     **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"), 1),
     "int8": 1,
     "uint8": 1,
     "int16": 2,

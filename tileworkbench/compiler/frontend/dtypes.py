@@ -15,6 +15,8 @@ _TORCH_NAMES = {
     "int4": "int8",
     "uint4": "uint8",
     "float4_e2m1fn": "float4_e2m1fn_x2",
+    "float6_e2m3fn": "uint8",
+    "float6_e3m2fn": "uint8",
 }
 _NUMPY_NAMES = {"tfloat32": "float32", "handle": "uint64"}
 

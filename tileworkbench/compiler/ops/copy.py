@@ -54,6 +54,8 @@ def _obstacle_to_packing(op: Copy, context: Context) -> str | None:
         or len(wide_dims(src)) != 2
     ):
         return "is filled in parts"
+    if src.buffer.dtype.is_packed:
+        return f"is unpacked from '{src.buffer.dtype}' when it is filled"
     if src.buffer.dtype != dst.buffer.dtype:
         return f"is converted from '{src.buffer.dtype}' when it is filled"
     strides = row_major_strides(src.buffer)

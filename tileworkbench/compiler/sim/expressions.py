@@ -278,7 +278,13 @@ def _reinterpret(operand: Evaluate, inner: Expr, dtype: DType) -> Evaluate:
 
     def reinterpret(frame: Frame) -> Value:
         array = to_array(operand(frame), source)
-        return from_storage(np.ascontiguousarray(array).view(target).reshape(array.shape), dtype)
+        shape = array.shape
+        array = np.ascontiguousarray(array)
+        if source.bits < 8:  # such an element has a byte, whose upper bits say nothing
+            array = array.view(np.uint8) & ((1 << source.bits) - 1)
+            if dtype.kind == "int":
+                array = (array ^ 8) - 8
+        return from_storage(array.view(target).reshape(shape), dtype)
 
     return reinterpret
 

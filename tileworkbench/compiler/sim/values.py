@@ -36,6 +36,8 @@ _STORAGE = {
             "float8_e5m2fnuz",
             "float8_e8m0fnu",
             "float4_e2m1fn",
+            "float6_e2m3fn",
+            "float6_e3m2fn",
         )
     },
 }
@@ -45,6 +47,11 @@ _LARGEST = {
     np.dtype(_STORAGE[name]): float(DType(name).max_value)
     for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 }
+_WITHOUT_NAN = {
+    np.dtype(_STORAGE[name]): float(DType(name).max_value)
+    for name in ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")
+}
+_SCALE = np.dtype(_STORAGE["float8_e8m0fnu"])
 
 
 @cache
@@ -69,7 +76,7 @@ def poison(dtype: DType) -> Value:
     if dtype.is_bool:
         return np.bool_(True)
     storage = storage_dtype(dtype)
-    if not dtype.is_float or dtype.scalar in ("float4_e2m1fn",):
+    if not dtype.is_float or dtype.bits < 8:
         return np.frombuffer(b"\xcd" * storage.itemsize, storage)[0]
     return np.float32("nan").astype(storage)
 
@@ -107,7 +114,7 @@ def from_storage(value: Any, dtype: DType) -> Value:
 def python_value(number: bool | int | float, dtype: DType) -> Value:
     """A Python number, already in the range of `dtype`, as a value."""
     if dtype.is_float:
-        return np.float64(number).astype(storage_dtype(dtype))
+        return narrowed(np.float64(number), storage_dtype(dtype))
     return bool(number) if dtype.is_bool else int(number)
 
 
@@ -117,13 +124,25 @@ def to_array(value: Value, dtype: DType) -> np.ndarray[Any, Any]:
 
 
 def narrowed(array: Any, storage: np.dtype[Any]) -> Any:
-    """`array` (or a numpy scalar) rounded to the numpy type `storage`; what is too large for an
-    8-bit float becomes its largest value.
+    """`array` (or a numpy scalar) rounded to the numpy type `storage`; what is too large for a
+    float of 8 bits or less becomes its largest value, as does NaN where there is none.
     """
     limit = _LARGEST.get(storage)
     if limit is not None:
         array = np.clip(array.astype(np.float32), -limit, limit)
+    elif storage in _WITHOUT_NAN:
+        array = np.nan_to_num(array.astype(np.float32), nan=_WITHOUT_NAN[storage])
+    elif storage == _SCALE and array.dtype != _SCALE:
+        return _to_scale(array.astype(np.float32))
     return array.astype(storage)
+
+
+def _to_scale(array: Any) -> Any:
+    """The nearest powers of two to the magnitudes, ties upwards, zero as the least one."""
+    bits = np.asarray(array).view(np.uint32) & 0x7FFFFFFF
+    codes = np.minimum((bits + 0x400000) >> 23, 254)
+    codes = np.where(bits > 0x7F800000, 255, codes).astype(np.uint8)
+    return codes.view(_SCALE)[()]
 
 
 def convert_array(
@@ -140,6 +159,8 @@ def convert_array(
         return np.asarray(array != np.zeros((), array.dtype))
     if source.is_float and target.is_int and source.bits < 32:
         array = array.astype(np.float32)
+    if source.is_float and target.is_int and target.bits < 8:
+        array = np.clip(np.nan_to_num(array), target.min_value, target.max_value)
     made: np.ndarray[Any, Any] = narrowed(array, storage_dtype(target))
     if target.bits == 4 and target.is_int:
         made = (((made + 8) & 15) - 8 if target.kind == "int" else made & 15).astype(made.dtype)

@@ -46,6 +46,8 @@ class ThreadContext:
     safe_values: Mapping[str, Expr]
     sites: tuple[Span | None, ...]
     prologue: KernelPrologue
+    pipelined: bool = False
+    """Whether the operator is in the body of a pipelined loop, which owns commits and waits."""
 
     @classmethod
     def of(cls, program: Program, kernel: Kernel, target: Target) -> ThreadContext:
