@@ -46,6 +46,8 @@ class ThreadContext:
     safe_values: Mapping[str, Expr]
     sites: tuple[Span | None, ...]
     prologue: KernelPrologue
+    start: int = 0
+    """The first thread of the block that takes part."""
     pipelined: bool = False
     """Whether the operator is in the body of a pipelined loop, which owns commits and waits."""
 
@@ -66,7 +68,7 @@ class ThreadContext:
     def restricted(self, start: int, extent: int) -> ThreadContext:
         """The context of a role: only the threads `start .. start + extent - 1` take part."""
         thread = sub(self.thread, int_const(start)) if start else self.thread
-        return replace(self, thread=thread, threads=extent)
+        return replace(self, thread=thread, threads=extent, start=start)
 
     @property
     def warp(self) -> Expr:
