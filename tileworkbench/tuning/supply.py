@@ -80,6 +80,11 @@ def _tensor(
         low = 0 if dtype.kind == "uint" else -128
         packed = [*shape[:-1], shape[-1] // 2]
         return torch.randint(low, low + 256, packed, generator=generator).to(storage)
+    if dtype.bits == 6:  # a byte each
+        return torch.randint(0, 64, shape, generator=generator).to(torch.uint8)
+    if dtype == "float8_e8m0fnu":  # powers of two about 1
+        codes = torch.randint(124, 131, shape, generator=generator).to(torch.uint8)
+        return codes.view(torch.float8_e8m0fnu)
     stored = getattr(torch, "float32" if dtype == "tfloat32" else str(dtype))
     if kind is TensorSupplyType.Zero:
         return torch.zeros(shape, dtype=stored)

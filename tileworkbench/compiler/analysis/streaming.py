@@ -30,7 +30,9 @@ def streamed_buffers(program: Program) -> frozenset[Buffer]:
     return frozenset(
         buffer
         for buffer in stored - others
-        if buffer.scope == "global" and _bytes(buffer) >= STREAMED_BYTES
+        if buffer.scope == "global"
+        and not buffer.dtype.is_packed
+        and _bytes(buffer) >= STREAMED_BYTES
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tileworkbench.compiler.codegen.convert import convert
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
 from tileworkbench.compiler.codegen.float8 import FORMATS
@@ -227,9 +229,10 @@ class Arithmetic:
 
     def _limited(self, value: Value) -> Value:
         """A byte brought into the range of the 4-bit integers."""
-        low = Value(self._splat(int(value.dtype.min_value), value), value.dtype, value.lanes)
-        high = Value(self._splat(int(value.dtype.max_value), value), value.dtype, value.lanes)
-        return self.combine("min", self.combine("max", value, low), high)
+        byte = DType("int8" if value.dtype.kind == "int" else "uint8")
+        limits = (value.dtype.min_value, value.dtype.max_value)
+        low, high = (Value(self._splat(int(n), value), byte, value.lanes) for n in limits)
+        return self.combine("min", self.combine("max", replace(value, dtype=byte), low), high)
 
     def _float_to_float(self, value: Value, dtype: DType) -> Value:
         held = "float32" if value.type.element == "float" else "float64"

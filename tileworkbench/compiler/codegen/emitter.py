@@ -15,7 +15,6 @@ from typing import Any
 from tileworkbench.compiler.codegen.float8 import FORMATS
 from tileworkbench.compiler.codegen.isa import Isa
 from tileworkbench.compiler.codegen.text import EmittedFunction, FunctionWriter, VectorType
-from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.types import DType
 
@@ -44,7 +43,7 @@ class Value:
 
 
 def register_type(dtype: DType, lanes: int = 1) -> VectorType:
-    """The LLVM type that holds a value. Raises `UnsupportedError` where there is none."""
+    """The LLVM type that holds a value."""
     return VectorType(_lookup(_REGISTER, dtype), lanes)
 
 
@@ -57,10 +56,7 @@ def memory_type(dtype: DType, lanes: int = 1) -> VectorType:
 
 
 def _lookup(table: dict[str, str], dtype: DType) -> str:
-    found = table.get(str(dtype.scalar))
-    if found is None:
-        raise UnsupportedError(f"the cpu target has no native code for dtype '{dtype.scalar}' yet")
-    return found
+    return table[str(dtype.scalar)]
 
 
 @dataclass(slots=True)

@@ -2,10 +2,10 @@
 bit.
 
 Rounding is to nearest even with denormals; what is too large becomes the largest finite value, as
-GPUs convert, and NaN stays NaN, or becomes the largest value where there is none. Formats: OCP 8-bit
-floating point specification (e4m3fn, e5m2) and OCP microscaling formats specification (e2m1, e2m3,
-e3m2, and the scale e8m0, which is an exponent alone); the fnuz kinds have one NaN, the code of
-negative zero. A format of fewer than 8 bits has the low bits of its byte.
+GPUs convert, and NaN stays NaN, or becomes the largest value where there is none. Formats: OCP
+8-bit floating point specification (e4m3fn, e5m2) and OCP microscaling formats specification (e2m1,
+e2m3, e3m2, and the scale e8m0, which is an exponent alone); the fnuz kinds have one NaN, the code
+of negative zero. A format of fewer than 8 bits has the low bits of its byte.
 """
 
 from __future__ import annotations
@@ -136,7 +136,10 @@ def _narrow_scale(writer: FunctionWriter, value: str, lanes: int) -> str:
     number, flag = word.constant, word.of("i1")
     bits = let(f"bitcast {single} {value} to {word}")
     magnitude = let(f"and {word} {bits}, {number(0x7FFFFFFF)}")
-    rounded = let(f"add {word} {magnitude}, {number(1 << 22)}")
+    # A denormal has no leading one: there the middle of two powers is elsewhere.
+    tiny = let(f"icmp ult {word} {magnitude}, {number(1 << 23)}")
+    half = let(f"select {flag} {tiny}, {word} {number(1 << 21)}, {word} {number(1 << 22)}")
+    rounded = let(f"add {word} {magnitude}, {half}")
     code = let(f"lshr {word} {rounded}, {number(23)}")
     large = let(f"icmp ugt {word} {code}, {number(0xFE)}")
     code = let(f"select {flag} {large}, {word} {number(0xFE)}, {word} {code}")

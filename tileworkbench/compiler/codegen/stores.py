@@ -91,7 +91,7 @@ class Stores:
         each element apart.
         """
         lanes, base = value.lanes, self.out.pointers[buffer]
-        found = self.exprs.contiguous(index)
+        found = self.exprs.contiguous(index) if lanes > 1 else None
         halves = packed.low_bits(self.out, self.exprs.to_memory(value), lanes)
         masked = predicate is not None and predicate.lanes > 1
         if found is not None and not masked and self.exprs.has_whole_bytes(found):
@@ -139,6 +139,9 @@ class Stores:
                 "a vector loop stores different values in one element",
                 self.program.span(stmt.site),
             )
+        if packed.is_packed(stmt.buffer):
+            self.store_packed(stmt.buffer, stmt.indices[0], value, predicate)
+            return
         address = self.exprs.pointer
         self.guarded(
             predicate,

@@ -21,6 +21,7 @@ from tileworkbench.compiler.frontend.errors import placed_outside
 from tileworkbench.compiler.frontend.refusals import NotScalar
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.values import Operators, Value, describe, extent_expr
+from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.rewrite import variables
 from tileworkbench.compiler.ir.types import DType
@@ -185,6 +186,13 @@ def make_buffer(builder: Builder, name: str, spec: TensorSpec) -> Buffer:
     Raises `TileValueError` for an illegal extent.
     """
     shape = tuple(_extent(builder, e, f"extent {d} of '{name}'") for d, e in enumerate(spec.shape))
+    last = build.const_int(shape[-1]) if shape else None
+    if spec.dtype.is_packed and (last or 0) % 2:
+        raise TileValueError(
+            f"the last extent of '{name}' is {last}, and two elements of '{spec.dtype}' share "
+            "a byte",
+            hint="make it even",
+        )
     strides: tuple[Expr, ...] = ()
     if spec.strides is not None:
         strides = tuple(

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.runtime.arrays import (
+    PACKED,
     ArrayView,
+    element_view,
     empty_like_kind,
-    storage_dtype,
+    storage_dtypes,
     view_array,
 )
 from tileworkbench.compiler.runtime.dlpack import contiguous_strides
@@ -187,8 +189,9 @@ class ArgumentBinder:
             if argument.encode is None:
                 views[argument.slot] = view = self._view(argument.spec, value)
                 self._check_fixed(argument.spec, view)
-        symbols = self._solve(views, slots)
-        for slot, view in views.items():
+        elements = {s: element_view(v, self.parameters[s].dtype) for s, v in views.items()}
+        symbols = self._solve(elements, slots)
+        for slot, view in elements.items():
             self._check_extents(slot, view, symbols)
             self._check_strides(self.parameters[slot], view, symbols)
         plan = _Plan(
@@ -219,8 +222,9 @@ class ArgumentBinder:
 
     def _check_fixed(self, spec: ParameterSpec, view: ArrayView) -> None:
         """What the declaration alone decides: dtype, rank, writability."""
-        where, expected = self._where(spec), storage_dtype(spec.dtype)
-        if view.dtype != expected:
+        where, accepted = self._where(spec), storage_dtypes(spec.dtype)
+        if view.dtype not in accepted:
+            expected = _expected(accepted, view.kind)
             convert = f".to(torch.{expected})" if view.kind == "torch" else f".astype('{expected}')"
             raise ArgumentError(
                 f"{where} has dtype '{view.dtype}', expected '{expected}'",
@@ -310,11 +314,18 @@ class ArgumentBinder:
     def _output_forms(
         self, symbols: dict[str, int]
     ) -> tuple[tuple[int, tuple[int, ...], str], ...]:
-        return tuple(
+        forms = tuple(
             (slot, tuple(dim.evaluate(symbols) for dim in spec.dims), spec.dtype)
             for slot, spec in enumerate(self.parameters)
             if spec.is_output
         )
+        for slot, shape, dtype in forms:
+            if dtype in PACKED and shape[-1] % 2:
+                raise ArgumentError(
+                    f"{self._where(self.parameters[slot])} would have {shape[-1]} elements of "
+                    f"'{dtype}' in a row, and two of them share a byte"
+                )
+        return forms
 
     # Errors
 
@@ -339,6 +350,13 @@ class ArgumentBinder:
             f"{self._where(self.parameters[a])} is written and overlaps '{other}' in memory",
             hint="pass tensors of their own, or compile with allow_alias=True",
         )
+
+
+def _expected(accepted: tuple[str, ...], kind: str) -> str:
+    """The one of the accepted dtypes that arrays of this kind can have."""
+    if kind == "torch":
+        return next(name for name in accepted if not name.startswith("float6_"))
+    return next(name for name in accepted if not name.endswith("_x2"))
 
 
 def _loaded_type(module: str, name: str) -> Any:

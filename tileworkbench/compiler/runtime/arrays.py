@@ -4,14 +4,24 @@ producers."""
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.runtime import dlpack
 
-# Element types whose storage has another name in the array libraries.
-_STORAGE = {"tfloat32": "float32", "handle": "int64"}
+# Element types whose storage has another name in the array libraries; outputs get the first.
+_STORAGE: dict[str, tuple[str, ...]] = {
+    "tfloat32": ("float32",),
+    "handle": ("int64",),
+    "int4": ("int8", "uint8"),
+    "uint4": ("uint8", "int8"),
+    "float4_e2m1fn": ("float4_e2m1fn_x2", "uint8", "int8"),
+    "float6_e2m3fn": ("float6_e2m3fn", "uint8"),
+    "float6_e3m2fn": ("float6_e3m2fn", "uint8"),
+}
+PACKED = ("int4", "uint4", "float4_e2m1fn")
+"""Element types of which an array's element holds two, along the last dimension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +56,18 @@ def byte_range(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) 
     return low * itemsize, (high + 1) * itemsize
 
 
-def storage_dtype(dtype: str) -> str:
-    """The dtype that an array must have to be passed for elements of type `dtype`."""
-    return _STORAGE.get(dtype, str(dtype))
+def storage_dtypes(dtype: str) -> tuple[str, ...]:
+    """The dtypes that an array may have to be passed for elements of type `dtype`."""
+    return _STORAGE.get(dtype, (str(dtype),))
+
+
+def element_view(view: ArrayView, dtype: str) -> ArrayView:
+    """`view` with extents and strides that count elements of `dtype`, where two share a byte."""
+    if dtype not in PACKED or not view.shape:
+        return view
+    shape = (*view.shape[:-1], 2 * view.shape[-1])
+    strides = (*(2 * stride for stride in view.strides[:-1]), view.strides[-1])
+    return replace(view, shape=shape, strides=strides)
 
 
 def view_array(value: Any) -> ArrayView | None:
@@ -131,15 +150,20 @@ def dtype_bytes(dtype: str) -> int:
 def empty_like_kind(kind: str, shape: tuple[int, ...], dtype: str) -> Any:
     """A new uninitialised array on the CPU: a torch tensor for kind ``torch``, else a numpy array.
 
-    numpy has no bfloat16 and no 8-bit floats: those come from ml_dtypes.
+    numpy has no bfloat16 and no floats of a byte or less: those come from ml_dtypes. Two elements
+    of 4 bits share one of the array's, along the last dimension.
     """
-    name = storage_dtype(dtype)
+    names = storage_dtypes(dtype)
+    if dtype in PACKED:
+        shape = (*shape[:-1], shape[-1] // 2)
     if kind == "torch":
         import torch
 
+        name = next(name for name in names if hasattr(torch, name))
         return torch.empty(shape, dtype=getattr(torch, name))
     import numpy
 
+    name = next(name for name in names if not name.endswith("_x2"))
     return numpy.empty(shape, dtype=numpy_dtype(name))
 
 
@@ -147,7 +171,7 @@ def numpy_dtype(dtype: str) -> Any:
     """numpy's dtype object for one of our dtype names, from ml_dtypes where numpy has none."""
     import numpy
 
-    if dtype == "bfloat16" or dtype.startswith("float8"):
+    if dtype == "bfloat16" or dtype.startswith(("float8_", "float6_")):
         import ml_dtypes
 
         return numpy.dtype(getattr(ml_dtypes, dtype))

@@ -134,7 +134,8 @@ def as_numpy(value: Any, dtype: DType) -> Array:
         if storage.kind == "V":  # numpy has no such type: hand the bits over
             bits = {1: "uint8", 2: "uint16"}[storage.itemsize]
             torch = sys.modules["torch"]  # loaded already: the tensor is one of its
-            return np.asarray(value.detach().view(getattr(torch, bits)).numpy()).view(storage)
+            array = np.asarray(value.detach().view(getattr(torch, bits)).numpy())
+            return array if dtype.is_packed else array.view(storage)
         return np.asarray(value.detach().numpy())
     return np.asarray(value)
 
@@ -143,15 +144,16 @@ def _given_array(name: str, dtype: DType, arguments: Mapping[str, Any]) -> Array
     if name not in arguments:
         raise ArgumentError(f"the argument '{name}' is missing")
     array = as_numpy(arguments[name], dtype)
-    packed = dtype.bits == 4 and array.dtype in (np.int8, np.uint8)
-    if array.dtype != storage_dtype(dtype) and not packed:
+    if dtype.bits == 6 and array.dtype == np.uint8:
+        array = array.view(storage_dtype(dtype))
+    if array.dtype != storage_dtype(dtype) and not _is_packed(array, dtype):
         raise ArgumentError(f"'{name}' has dtype '{array.dtype}', expected '{dtype}'")
     return array
 
 
 def _is_packed(array: Array, dtype: DType) -> bool:
     """Whether an array holds two 4-bit elements per byte."""
-    return dtype.bits == 4 and array.dtype in (np.int8, np.uint8)
+    return dtype.is_packed and array.dtype in (np.int8, np.uint8)
 
 
 def argument_array(

@@ -138,10 +138,15 @@ def _integer(op: str, dtype: DType) -> Callable[[Value, Value], Value]:
             return wrap(int(scalar(a, b)))
         made = lanes(a, b)
         if narrow:
-            made = ((made + 8) & 15) - 8 if dtype.kind == "int" else made & 15
+            made = _wrap_four_bits(made, dtype)
         return made if made.dtype == storage else made.astype(storage)
 
     return run
+
+
+def _wrap_four_bits(values: Any, dtype: DType) -> Any:
+    """Results of 4-bit operations, computed in bytes, in the range of `dtype`."""
+    return ((values + 8) & 15) - 8 if dtype.kind == "int" else values & 15
 
 
 def rounded(
@@ -173,8 +178,15 @@ def unary_function(op: str, dtype: DType) -> Callable[[Value], Value]:
     function = functions[op]
     if dtype.is_float:
         return function
-    wrap = wrapper(dtype)
-    return lambda a: function(a) if type(a) is np.ndarray else wrap(int(function(a)))
+    wrap, narrow = wrapper(dtype), dtype.is_packed
+
+    def run(a: Value) -> Value:
+        if type(a) is not np.ndarray:
+            return wrap(int(function(a)))
+        made = function(a)
+        return _wrap_four_bits(made, dtype) if narrow else made
+
+    return run
 
 
 def _round_away(a: Any) -> Any:

@@ -140,7 +140,8 @@ def narrowed(array: Any, storage: np.dtype[Any]) -> Any:
 def _to_scale(array: Any) -> Any:
     """The nearest powers of two to the magnitudes, ties upwards, zero as the least one."""
     bits = np.asarray(array).view(np.uint32) & 0x7FFFFFFF
-    codes = np.minimum((bits + 0x400000) >> 23, 254)
+    half = np.where(bits < 0x800000, 0x200000, 0x400000)  # a denormal has no leading one
+    codes = np.minimum((bits + half) >> 23, 254)
     codes = np.where(bits > 0x7F800000, 255, codes).astype(np.uint8)
     return codes.view(_SCALE)[()]
 
