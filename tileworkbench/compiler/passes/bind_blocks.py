@@ -40,18 +40,26 @@ def bind_blocks(program: Program) -> Program:
 
 
 def _bind(stmt: Kernel, names: Names) -> Stmt:
+    block, total = launch_size(stmt, names)
+    body = seq([*block_indices(stmt, block, names), stmt.body])
+    zero, one = const(0, block.dtype), const(1, block.dtype)
+    return For(block, zero, total, one, LoopKind.BLOCKS, body, site=stmt.site)
+
+
+def launch_size(stmt: Kernel, names: Names) -> tuple[Var, Expr]:
+    """A variable for the number of a block, and how many blocks there are."""
     dtype = stmt.vars[0].dtype if stmt.vars else const(0, "int32").dtype
     for var in stmt.vars:
         dtype = var.dtype if var.dtype.bits > dtype.bits else dtype
-    block = names.var("block", dtype)
     total: Expr = const(1, dtype)
     for extent in stmt.grid:
         total = mul(total, cast(extent, dtype))
-    lets = _swizzled(stmt, block, names) if _is_swizzled(stmt) else _plain(stmt, block)
-    body = seq([*lets, stmt.body])
-    return For(
-        block, const(0, dtype), total, const(1, dtype), LoopKind.BLOCKS, body, site=stmt.site
-    )
+    return names.var("block", dtype), total
+
+
+def block_indices(stmt: Kernel, block: Var, names: Names) -> list[Stmt]:
+    """The launch's block indices, computed from the number of the block."""
+    return _swizzled(stmt, block, names) if is_swizzled(stmt) else _plain(stmt, block)
 
 
 def _plain(stmt: Kernel, block: Var) -> list[Stmt]:
@@ -68,7 +76,8 @@ def _plain(stmt: Kernel, block: Var) -> list[Stmt]:
     return lets
 
 
-def _is_swizzled(stmt: Kernel) -> bool:
+def is_swizzled(stmt: Kernel) -> bool:
+    """Whether the blocks are visited in panels."""
     return stmt.swizzle is not None and stmt.swizzle[0] > 1 and len(stmt.vars) >= 2
 
 

@@ -1,0 +1,373 @@
+"""Pipelined loops become ordinary ones: buffers in several versions, a prologue that fills them,
+and waits for exactly the copies that are needed.
+
+A statement of stage s works `last stage - s` iterations ahead of the loop variable, while there are
+iterations left; nothing is peeled off at the end, so each operator is emitted once. Asynchronous
+copies are committed in groups, one per run of copies in the schedule and empty ones too, so that
+every wait count is a constant.
+
+Before::
+
+    for k in T.Pipelined(n, num_stages=3, order=(0, 1), stage=(0, 2)):
+        T.async_copy(T.address_of(A_shared[tx, 0]), T.address_of(A[k, tx, 0]), elements=8)
+        C_local[0] = C_local[0] + A_shared[tx, 3]
+
+After::
+
+    (the copies of iterations 0 and 1, each followed by a commit)
+    for k in T.serial(n):
+        version = k % 3
+        version_1 = (k + 2) % 3
+        T.wait_group(pending=1)
+        if k + 2 < n:
+            T.async_copy(T.address_of(A_shared[version_1, tx, 0]), ...A[k + 2, tx, 0]...)
+        T.commit_group()
+        C_local[0] = C_local[0] + A_shared[version, tx, 3]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tileworkbench.compiler.analysis.dataflow import Effects, effects_of
+from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.diagnostics import TileValueError
+from tileworkbench.compiler.ir.build import add, binary, const, int_const, sub
+from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, Var
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import (
+    Rewriter,
+    bound_by,
+    statements,
+    substitute,
+    variables,
+    with_body,
+)
+from tileworkbench.compiler.ir.simt import AsyncCopy, CommitGroup, Exchange, WaitGroup
+from tileworkbench.compiler.ir.stmt import (
+    Alloc,
+    Atomic,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Stmt,
+    Store,
+    seq,
+)
+from tileworkbench.compiler.ir.tile import Pipelined
+from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.passes.plan_pipelines import items
+
+
+def expand_pipelines(program: Program) -> Program:
+    """Turn every pipelined loop into a prologue and a serial loop."""
+    names, ranges = Names(program), Ranges(program)
+    versions: dict[Buffer, int] = {}
+
+    def count(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Pipelined):
+            for buffer, number in _versions(stmt, program).items():
+                versions[buffer] = max(number, versions.get(buffer, 1))
+        return stmt
+
+    Rewriter(rewrite_stmt=count)(program.body)
+    expanded = {buffer: _versioned(buffer, number) for buffer, number in versions.items()}
+
+    def expand(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Pipelined):
+            return _Expansion(stmt, expanded, names, ranges).run()
+        if isinstance(stmt, Alloc) and stmt.buffer in expanded:
+            return replace(stmt, buffer=expanded[stmt.buffer])
+        return stmt
+
+    return with_body(program, Rewriter(rewrite_stmt=expand)(program.body))
+
+
+def _versioned(buffer: Buffer, number: int) -> Buffer:
+    layout = buffer.layout
+    if layout is not None:
+        if not isinstance(layout, Layout):
+            raise TypeError(f"'{buffer.name}' is not in shared memory")
+        layout = layout.expand((number,))
+    return replace(buffer, shape=(int_const(number), *buffer.shape), layout=layout)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One scheduled statement."""
+
+    stmt: Stmt
+    order: int
+    stage: int
+    effects: Effects
+    asynchronous: bool
+
+
+def _schedule(loop: Pipelined) -> list[_Item]:
+    """The scheduled statements in the order of execution."""
+    found = [stmt for stmt in items(loop.body) if not isinstance(stmt, Let | Alloc)]
+    made = [
+        _Item(stmt, order, stage, effects_of(stmt), _is_asynchronous(stmt))
+        for stmt, order, stage in zip(found, loop.order, loop.stage, strict=True)
+    ]
+    return sorted(made, key=lambda item: item.order)
+
+
+def _is_asynchronous(stmt: Stmt) -> bool:
+    return any(isinstance(found, AsyncCopy) for found in statements(stmt))
+
+
+def _versions(loop: Pipelined, program: Program) -> dict[Buffer, int]:
+    """How many iterations' worth of each shared buffer is alive at once, where it is more than one.
+
+    Raises `TileValueError` when a register would have to be kept for several iterations.
+    """
+    schedule = _schedule(loop)
+    found: dict[Buffer, int] = {}
+    for buffer in {buffer for item in schedule for buffer in item.effects.writes}:
+        writers = [item for item in schedule if buffer in item.effects.writes]
+        users = [item for item in schedule if buffer in item.effects.reads | item.effects.writes]
+        first, last = min(item.stage for item in writers), max(item.stage for item in users)
+        if last == first or buffer.scope == "global":
+            continue
+        if buffer.scope != "shared":
+            raise TileValueError(
+                f"the schedule keeps '{buffer.name}' for {last - first + 1} iterations, which only "
+                "a shared buffer can be",
+                program.span(loop.site),
+                hint="give the statements that write and read it the same stage",
+            )
+        early = all(
+            reader.order < writer.order
+            for writer in writers
+            for reader in users
+            if writer.stage == first and reader.stage == last
+        )
+        found[buffer] = last - first + (0 if early else 1)
+    return {buffer: number for buffer, number in found.items() if number > 1}
+
+
+class _Expansion:
+    def __init__(
+        self, loop: Pipelined, versioned: Mapping[Buffer, Buffer], names: Names, ranges: Ranges
+    ) -> None:
+        self.loop = loop
+        self.versioned = versioned
+        self.names = names
+        self.ranges = ranges
+        self.schedule = _schedule(loop)
+        self.depth = max(item.stage for item in self.schedule)
+        self.groups = self.group_items()
+        self.lets = [stmt for stmt in items(loop.body) if isinstance(stmt, Let)]
+        self.bound: set[Var] = set()  # scalars of the loop's own iteration that are there already
+        self.allocs = [stmt for stmt in items(loop.body) if isinstance(stmt, Alloc)]
+
+    def group_items(self) -> dict[int, int]:
+        """The number of the commit group of each asynchronous item, by position in the schedule."""
+        found: dict[int, int] = {}
+        number = -1
+        before: _Item | None = None
+        for at, item in enumerate(self.schedule):
+            if item.asynchronous:
+                if before is None or not before.asynchronous or before.stage != item.stage:
+                    number += 1
+                found[at] = number
+            before = item
+        return found
+
+    @property
+    def group_count(self) -> int:
+        return max(self.groups.values(), default=-1) + 1
+
+    def run(self) -> Stmt:
+        loop, var = self.loop, self.loop.var
+        one = const(1, var.dtype)
+        body: list[Stmt] = []
+        shifts = self.version_lets(var, body)
+        body += self.step(None, shifts)
+        site = loop.site
+        prologue: list[Stmt] = []
+        for step in range(self.depth):
+            prologue += self.step(step, {})
+        serial = For(var, loop.start, loop.stop, one, LoopKind.SERIAL, seq(body), site=site)
+        tail: list[Stmt] = [] if self.all_consumed() else [WaitGroup(0, site=site)]
+        return seq([*self.allocs, *prologue, serial, *tail])
+
+    def version_lets(self, var: Var, body: list[Stmt]) -> dict[tuple[int, int], Expr]:
+        """Names for the version index of each (distance ahead, number of versions) in the loop."""
+        found: dict[tuple[int, int], Expr] = {}
+        for item in self.schedule:
+            ahead = self.depth - item.stage
+            for buffer in item.effects.reads | item.effects.writes:
+                if buffer in self.versioned:
+                    number = self.number(buffer)
+                    if (ahead, number) not in found:
+                        value = self.version(add(var, const(ahead, var.dtype)), number)
+                        name = self.names.var("version", value.dtype)
+                        body.append(Let(name, value, site=self.loop.site))
+                        found[ahead, number] = name
+        return dict(sorted(found.items(), key=lambda entry: entry[0]))
+
+    def number(self, buffer: Buffer) -> int:
+        extent = self.versioned[buffer].shape[0]
+        return int(extent.value) if isinstance(extent, Const) else 1
+
+    def version(self, iteration: Expr, number: int) -> Expr:
+        distance = sub(iteration, self.loop.start)
+        return binary("floormod", distance, const(number, distance.dtype))
+
+    # One step: every statement once, each on its own iteration
+
+    def step(self, number: int | None, versions: dict[tuple[int, int], Expr]) -> list[Stmt]:
+        """The statements of step `number` of the prologue, or of the loop for None."""
+        found: list[Stmt] = []
+        self.bound = set()
+        guaranteed = -self.group_count * (self.depth + 1)  # groups of this step count from 0
+        pending = self.waits()
+        top = self.top_wait(pending)
+        if top is not None and number is None:
+            found.append(WaitGroup(top, site=self.loop.site))
+            guaranteed = -1 - top
+        for at, item in enumerate(self.schedule):
+            needed = pending.get(at)
+            committed = self.committed_before(at)
+            if needed is not None and needed > guaranteed and self.runs(item, number):
+                found.append(WaitGroup(committed - 1 - needed, site=item.stmt.site))
+                guaranteed = needed
+            if self.runs(item, number):
+                self.append(found, self.instance(item, number, versions))
+            group = self.groups.get(at)
+            if group is not None and self.groups.get(at + 1) != group:
+                found.append(CommitGroup(site=item.stmt.site))
+        return found
+
+    @staticmethod
+    def runs(item: _Item, number: int | None) -> bool:
+        """Whether the statement has an iteration to work on in that step of the prologue."""
+        return number is None or item.stage <= number
+
+    def waits(self) -> dict[int, int]:
+        """The latest group each statement needs, counted from the first group of its own step."""
+        needed: dict[int, int] = {}
+        for at, item in enumerate(self.schedule):
+            for position, group in self.groups.items():
+                writer = self.schedule[position]
+                distance = item.stage - writer.stage
+                if writer.effects.writes & item.effects.reads and (
+                    distance > 0 or (distance == 0 and position < at)
+                ):
+                    wanted = group - distance * self.group_count
+                    needed[at] = max(needed.get(at, wanted), wanted)
+        return needed
+
+    def top_wait(self, needed: dict[int, int]) -> int | None:
+        """How many groups may be pending at the start of a step, for its first statement that
+        waits: waiting before the step's own copies are issued lets one barrier serve both.
+        """
+        first = next((needed[at] for at in sorted(needed) if needed[at] < 0), None)
+        return None if first is None else -1 - first
+
+    def committed_before(self, at: int) -> int:
+        """The groups of a step that are committed when its statement `at` runs."""
+        return len({group for position, group in self.groups.items() if position < at})
+
+    def all_consumed(self) -> bool:
+        """Whether some statement waits for every group."""
+        for position in self.groups:
+            writes = self.schedule[position].effects.writes
+            if not any(writes & item.effects.reads for item in self.schedule):
+                return False
+        return True
+
+    @staticmethod
+    def append(found: list[Stmt], made: list[Stmt]) -> None:
+        """Add statements; one under the same condition as the last joins it."""
+        last = found[-1] if found else None
+        for stmt in made:
+            if isinstance(stmt, If) and isinstance(last, If) and stmt.cond is last.cond:
+                last = found[-1] = replace(last, then=seq([last.then, stmt.then]))
+            else:
+                found.append(stmt)
+                last = stmt
+
+    def instance(
+        self, item: _Item, number: int | None, versions: dict[tuple[int, int], Expr]
+    ) -> list[Stmt]:
+        """The statement on its iteration, under the condition that there is one."""
+        loop = self.loop
+        ahead = self.depth - item.stage if number is None else number - item.stage
+        base = loop.var if number is None else loop.start
+        iteration = add(base, const(ahead, base.dtype))
+        current = number is None and not ahead
+        lets = [let for let in self.replayed(item.stmt) if let.var not in self.bound]
+        if current:
+            self.bound.update(let.var for let in lets)
+        body = substitute(seq([*lets, item.stmt]), {loop.var: iteration})
+        if not current:
+            body = self.renamed(body)
+        body = self.in_version(body, iteration, ahead, versions if number is None else {})
+        if current:
+            return list(items(body))
+        inside = binary("lt", iteration, loop.stop)
+        if self.ranges.proves(inside) and number is not None:
+            return list(items(body))
+        return [If(inside, body, site=item.stmt.site)]
+
+    def replayed(self, stmt: Stmt) -> list[Stmt]:
+        """The scalars of the body that the statement needs, in order."""
+        wanted = set(variables(stmt))
+        found: list[Stmt] = []
+        for let in reversed(self.lets):
+            if let.var in wanted:
+                wanted.update(variables(let.value))
+                found.append(let)
+        return found[::-1]
+
+    def renamed(self, body: Stmt) -> Stmt:
+        """`body` with fresh names for everything it binds: it occurs a second time."""
+        changes: dict[Var, Var] = {}
+        for stmt in statements(body):
+            for var in bound_by(stmt):
+                changes[var] = self.names.var(var.name, var.dtype)
+
+        def rebind(stmt: Stmt) -> Stmt:
+            if isinstance(stmt, Let | For | Exchange) and stmt.var in changes:
+                return replace(stmt, var=changes[stmt.var])
+            if isinstance(stmt, Atomic) and stmt.previous in changes:
+                return replace(stmt, previous=changes[stmt.previous])
+            return stmt
+
+        rename = Rewriter(
+            lambda found: changes.get(found, found) if isinstance(found, Var) else found, rebind
+        )
+        return rename(body)  # type: ignore[no-any-return]
+
+    def in_version(
+        self, body: Stmt, iteration: Expr, ahead: int, versions: dict[tuple[int, int], Expr]
+    ) -> Stmt:
+        """`body` with the version of its iteration as the first index of versioned buffers."""
+
+        def index(buffer: Buffer) -> Expr:
+            number = self.number(buffer)
+            found = versions.get((ahead, number))
+            return self.version(iteration, number) if found is None else found
+
+        def change(found: object) -> object:
+            if isinstance(found, Load | Address) and found.buffer in self.versioned:
+                indices = (index(found.buffer), *found.indices)
+                buffer = self.versioned[found.buffer]
+                if isinstance(found, Address):
+                    return Address(buffer, indices)
+                return Load(buffer, indices, found.predicate, found.safe)
+            return found
+
+        def change_stmt(stmt: Stmt) -> Stmt:
+            if isinstance(stmt, Store | Atomic) and stmt.buffer in self.versioned:
+                indices = (index(stmt.buffer), *stmt.indices)
+                return replace(stmt, buffer=self.versioned[stmt.buffer], indices=indices)
+            return stmt
+
+        return Rewriter(change, change_stmt)(body)  # type: ignore[no-any-return]

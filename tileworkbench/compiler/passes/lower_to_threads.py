@@ -1,0 +1,108 @@
+"""Tile operators become the code of one thread: register arrays, vector accesses, matrix
+instructions.
+
+Each operator is lowered once, before pipelines are expanded; the statements it becomes keep its
+place in the schedule. Threads still run in lock step here: barriers come later, from what the
+statements access.
+
+Before::
+
+    C_local = T.alloc_fragment((128, 128), "float32", layout=Fragment(...))
+    T.fill(C_local, 0.0)
+
+After::
+
+    C_local = T.alloc_local((128,), "float32")
+    for i in T.unroll(128):
+        C_local[i] = 0.0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
+from tileworkbench.compiler.ir.simt import Role
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Let, Seq, Stmt, seq
+from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Pipelined, Reduce, Scan
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.table import lower
+from tileworkbench.compiler.passes.plan_pipelines import items
+from tileworkbench.compiler.target import Target
+
+_OPERATORS = (Copy, Gemm, Fill, Reduce, Scan, Parallel)
+
+
+@dataclass(frozen=True, slots=True)
+class LowerToThreads:
+    """Lower every tile operator for the layouts that were chosen."""
+
+    target: Target
+
+    def __call__(self, program: Program) -> Program:
+        def change(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Kernel):
+                return stmt
+            context = ThreadContext.of(program, stmt, self.target)
+            body = _lower(stmt.body, context)
+            return replace(stmt, body=seq([*context.prologue.stmts, body]))
+
+        return with_body(program, Rewriter(rewrite_stmt=change)(program.body))
+
+
+def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
+    """`stmt` as what `context.thread` executes."""
+    match stmt:
+        case Role(start, extent, body):
+            return replace(stmt, body=_lower(body, context.restricted(start, extent)))
+        case Pipelined():
+            return _lower_pipeline(stmt, replace(context, pipelined=True))
+        case Alloc(buffer) if isinstance(buffer.layout, Fragment):
+            registers = context.registers(buffer)
+            context.prologue.allocs.append(Alloc(registers, site=stmt.site))
+            return Seq(())
+        case Alias():
+            return lower(stmt, context)
+    if isinstance(stmt, _OPERATORS):
+        return lower(stmt, context)
+    if isinstance(stmt, Seq):
+        return seq([_lower(child, context) for child in stmt.stmts])
+    return stmt.map_children(
+        lambda child: (
+            _lower(child, context) if isinstance(child, Stmt) else _read_registers(child, context)
+        )
+    )
+
+
+def _read_registers(node: Expr | Buffer | Region, context: ThreadContext) -> Expr | Buffer | Region:
+    """A scalar expression outside tile operators: fragments it reads are held by every thread."""
+
+    def change(found: object) -> object:
+        if isinstance(found, Load) and isinstance(found.buffer.layout, Fragment):
+            slot = found.buffer.layout.evaluate(*found.indices, context.thread)[1]
+            return Load(context.registers(found.buffer), (slot,))
+        return found
+
+    return Rewriter(change)(node)  # type: ignore[no-any-return]
+
+
+def _lower_pipeline(loop: Pipelined, context: ThreadContext) -> Stmt:
+    """The loop with the statements of each operator at the operator's place in the schedule."""
+    found: list[Stmt] = []
+    places: list[tuple[int, int]] = []  # order and stage of each scheduled statement
+    schedule = iter(zip(loop.order, loop.stage, strict=True))
+    for item in items(loop.body):
+        lowered = items(_lower(item, context))
+        found += lowered
+        if not isinstance(item, Let | Alloc):
+            place = next(schedule)
+            places += [place for stmt in lowered if not isinstance(stmt, Let | Alloc)]
+    ranked = sorted(range(len(places)), key=lambda at: (places[at][0], at))
+    order = [0] * len(places)
+    for position, at in enumerate(ranked):
+        order[at] = position
+    stage = tuple(stage for _, stage in places)
+    return replace(loop, body=seq(found), order=tuple(order), stage=stage)

@@ -1,0 +1,235 @@
+"""Choose which iteration each statement of a pipelined loop works on.
+
+Copies from global to shared memory that nothing in the loop feeds go first, `num_stages - 1`
+iterations ahead of the rest. With all copies in front of the iteration, one wait and one barrier at
+its start order both "the data have come" and "the buffer is free again". The user's own `order` and
+`stage` are checked against the dependences and kept. A loop with fewer than two stages, or with
+nothing to copy ahead, becomes a serial loop, and a note says why.
+
+Before::
+
+    for k in T.Pipelined(32, num_stages=3):
+        T.copy(A[0:128, k * 32:k * 32 + 32], A_shared)
+        T.gemm(A_shared, B_shared, C_local)
+
+After::
+
+    for k in T.Pipelined(32, num_stages=3, order=(0, 1), stage=(0, 2)):
+        T.copy(A[0:128, k * 32:k * 32 + 32], A_shared)
+        T.gemm(A_shared, B_shared, C_local)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tileworkbench.compiler.analysis.dataflow import (
+    Effects,
+    effects_of,
+    leaves_early,
+    regions_overlap,
+)
+from tileworkbench.compiler.diagnostics import TileValueError
+from tileworkbench.compiler.ir.build import const, const_int
+from tileworkbench.compiler.ir.expr import Buffer, Load, Region
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import buffers_of, walk
+from tileworkbench.compiler.ir.stmt import Alloc, For, Let, LoopKind, Seq, Stmt
+from tileworkbench.compiler.ir.tile import Copy, Pipelined
+
+
+def plan_pipelines(program: Program) -> Program:
+    """Give every pipelined loop an order and a stage per statement."""
+    notes: list[str] = []
+
+    def change(stmt: Stmt, outside: set[Buffer]) -> Stmt:
+        """`outside`: the buffers used by what surrounds `stmt`."""
+        if isinstance(stmt, Pipelined):
+            stmt = replace(stmt, body=below(stmt.body, outside))
+            return _plan(stmt, outside, program, notes)
+        return stmt.map_children(
+            lambda child: below(child, outside) if isinstance(child, Stmt) else child
+        )
+
+    def below(stmt: Stmt, outside: set[Buffer]) -> Stmt:
+        if not isinstance(stmt, Seq):
+            return change(stmt, outside)
+        used = [_used(child) for child in stmt.stmts]
+        children = []
+        for at, child in enumerate(stmt.stmts):
+            others = {b for i, found in enumerate(used) if i != at for b in found}
+            children.append(change(child, outside | others))
+        if all(new is old for new, old in zip(children, stmt.stmts, strict=True)):
+            return stmt
+        return Seq(tuple(children), site=stmt.site)
+
+    body = below(program.body, set())
+    if body is program.body:
+        return program
+    return replace(program, body=body, notes=(*program.notes, *notes))
+
+
+def _used(stmt: Stmt) -> set[Buffer]:
+    """The buffers some statement below `stmt` reads or writes; allocating one is no use."""
+    return set() if isinstance(stmt, Alloc) else set(buffers_of(stmt))
+
+
+def scheduled(body: Stmt) -> list[Stmt]:
+    """The statements of a pipelined body that have a place in the schedule: all but lets and
+    allocs.
+    """
+    return [stmt for stmt in items(body) if not isinstance(stmt, Let | Alloc)]
+
+
+def items(body: Stmt) -> tuple[Stmt, ...]:
+    """The statements of a loop body, one after another."""
+    return body.stmts if isinstance(body, Seq) else (body,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    stmt: Stmt
+    effects: Effects
+
+
+def _plan(loop: Pipelined, outside: set[Buffer], program: Program, notes: list[str]) -> Stmt:
+    found = [_Item(stmt, effects_of(stmt)) for stmt in scheduled(loop.body)]
+    if loop.order or loop.stage:
+        return _checked(loop, found, program)
+    reason = _obstacle(loop, found)
+    ahead = [reason is None and _is_ahead(item, found, loop, outside) for item in found]
+    if reason is None and not any(ahead):
+        reason = "no copy from global to shared memory can run ahead"
+    if reason is not None:
+        notes.append(f"loop '{loop.var.name}' is not pipelined: {reason}")
+        return serial(loop)
+    _check_overlap([item for item, first in zip(found, ahead, strict=True) if first], program)
+    last = loop.num_stages - 1
+    order = [0] * len(found)
+    ranked = sorted(range(len(found)), key=lambda at: (not ahead[at], at))
+    for place, at in enumerate(ranked):
+        order[at] = place
+    stage = tuple(0 if first else last for first in ahead)
+    return replace(loop, order=tuple(order), stage=stage)
+
+
+def serial(loop: Pipelined) -> Stmt:
+    """The loop without overlap between its iterations."""
+    one = const(1, loop.var.dtype)
+    return For(loop.var, loop.start, loop.stop, one, LoopKind.SERIAL, loop.body, site=loop.site)
+
+
+def _obstacle(loop: Pipelined, found: list[_Item]) -> str | None:
+    if loop.num_stages < 2:
+        return "it has fewer than two stages"
+    written = {buffer for item in found for buffer in item.effects.writes}
+    for stmt in items(loop.body):
+        if isinstance(stmt, Let):
+            read = next((b for b in _loads(stmt) if b in written or not b.shape), None)
+            if read is not None:
+                return f"'{stmt.var.name}' is read from '{read.name}', which the loop writes"
+    if leaves_early(loop.body):
+        return "it is left early"
+    return None
+
+
+def _loads(stmt: Stmt) -> list[Buffer]:
+    return [node.buffer for node in walk(stmt) if isinstance(node, Load)]
+
+
+def _is_ahead(item: _Item, found: list[_Item], loop: Pipelined, outside: set[Buffer]) -> bool:
+    """Whether the copy may run iterations ahead of the rest of the loop."""
+    stmt = item.stmt
+    if not isinstance(stmt, Copy):
+        return False
+    src, dst = stmt.src.buffer, stmt.dst.buffer
+    if src.scope != "global" or dst.scope != "shared" or dst in outside:
+        return False
+    written = {buffer for other in found if other is not item for buffer in other.effects.writes}
+    read = set(item.effects.reads) - {dst}
+    if read & (written - {dst}) or dst in item.effects.reads:
+        return False
+    position = found.index(item)
+    first_use = next(
+        (at for at, other in enumerate(found) if dst in other.effects.reads), len(found)
+    )
+    whole = _covered(dst, [other.stmt for other in found[:first_use]])
+    return position < first_use and whole
+
+
+def _covered(dst: Buffer, before: list[Stmt]) -> bool:
+    """Whether the copies before the first use of `dst` write all of it in every iteration."""
+    total = _volume(Region(dst, dst.shape, dst.shape))
+    filled = 0
+    for stmt in before:
+        if isinstance(stmt, Copy) and stmt.dst.buffer is dst:
+            volume = _volume(stmt.dst)
+            if volume is None:
+                return False
+            filled += volume
+    return total is not None and filled >= total
+
+
+def _volume(region: Region) -> int | None:
+    volume = 1
+    for extent in region.extents:
+        number = const_int(extent)
+        if number is None:
+            return None
+        volume *= number
+    return volume
+
+
+def _check_overlap(copies: list[_Item], program: Program) -> None:
+    """Asynchronous copies land in no order: two of one iteration must not write one element."""
+    for at, first in enumerate(copies):
+        for second in copies[at + 1 :]:
+            a, b = first.stmt, second.stmt
+            if isinstance(a, Copy) and isinstance(b, Copy) and regions_overlap(a.dst, b.dst):
+                raise TileValueError(
+                    f"two copies of one iteration write the same elements of '{a.dst.buffer.name}'",
+                    program.span(b.site),
+                    hint="give them disjoint regions, or use T.serial for this loop",
+                )
+
+
+def _checked(loop: Pipelined, found: list[_Item], program: Program) -> Pipelined:
+    """The user's schedule, when it has one entry per statement and keeps every dependence."""
+    span = program.span(loop.site)
+    order = loop.order or tuple(range(len(found)))
+    stage = loop.stage or (0,) * len(found)
+    for name, values in (("order", order), ("stage", stage)):
+        if len(values) != len(found):
+            raise TileValueError(
+                f"'{name}' has {len(values)} entries for {len(found)} statements of the loop",
+                span,
+                hint="assignments of scalars and allocations take no entry",
+            )
+    if len(set(order)) != len(order):
+        raise TileValueError(f"'order' has an entry twice: {order}", span)
+    if min(stage) < 0:
+        raise TileValueError(f"'stage' has a negative entry: {stage}", span)
+    for at, first in enumerate(found):
+        for later, second in enumerate(found[at + 1 :], at + 1):
+            shared = first.effects.conflicts(second.effects)
+            kept = stage[at] < stage[later] or (
+                stage[at] == stage[later] and order[at] < order[later]
+            )
+            if shared is not None and not kept:
+                lines = _lines(program, first.stmt, second.stmt)
+                raise TileValueError(
+                    f"the schedule runs statement {later} before statement {at}, which it depends "
+                    f"on through '{shared.name}'{lines}",
+                    span,
+                    hint="a statement needs a later stage than what it reads, or the same stage "
+                    "and a later order",
+                )
+    base = min(stage)
+    return replace(loop, order=tuple(order), stage=tuple(value - base for value in stage))
+
+
+def _lines(program: Program, *stmts: Stmt) -> str:
+    spans = [program.span(stmt.site) for stmt in stmts]
+    if any(span is None for span in spans):
+        return ""
+    return f" (lines {', '.join(str(span.line) for span in spans if span is not None)})"
