@@ -33,7 +33,7 @@ def _level(features: dict[str, bool]) -> Level:
 
 
 def host_levels() -> list[Level]:
-    """Return every level this processor can run, with and without byte dot products."""
+    """Return every level this processor can run, with and without dot products."""
     host = dict(llvm.get_host_cpu_features())
     levels = []
     for name in LEVELS:
@@ -45,17 +45,9 @@ def host_levels() -> list[Level]:
         if name == "avx2" and host.get("avxvnni"):
             levels.append(_level(features | {"avxvnni": True}))
         if levels[-1].isa.name == "avx512_vnni":
-            plain = replace(levels[-1].isa, name="avx512", dot_int8=False)
+            plain = replace(levels[-1].isa, name="avx512", dot_int8=False, dot_bfloat16=False)
             levels.append(replace(levels[-1], isa=plain))
     return levels
-
-
-def bfloat16_levels() -> list[Level]:
-    """Return the host's level with bfloat16 dot products, if it has them."""
-    features = dict(llvm.get_host_cpu_features())
-    level = _level(features)
-    isa = isa_from_features(features, keep_denormals=False)
-    return [replace(level, isa=replace(isa, name="avx512_bf16"))] if isa.dot_bfloat16 else []
 
 
 class Jit:

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.codegen.jit import Jit, Level, bfloat16_levels, export, host_levels
+from tests.codegen.jit import Jit, Level, export, host_levels
 from tests.codegen.tiles import NUMPY, GuardedTile, gemm_bound, poison, random_tile
 from tileworkbench.compiler.analysis.micro_tile import choose_micro_tile
 from tileworkbench.compiler.codegen.isa import GENERIC, Isa
@@ -24,7 +24,7 @@ from tileworkbench.compiler.target import Target
 POINTER, INT, BOOL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool
 PACK = (POINTER, INT, POINTER, INT, INT)
 MULTIPLY = (POINTER, INT, POINTER, INT, POINTER, INT, BOOL)
-LEVELS = [*host_levels(), *bfloat16_levels()]
+LEVELS = host_levels()
 DTYPES = [
     ("float64", "float64"),
     ("float32", "float32"),
@@ -51,7 +51,13 @@ EVERY_LEVEL = pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.i
 
 def register_block(m: int, n: int, k: int, in_dtype: str, acc: str, isa: Isa) -> tuple[int, int]:
     """The block that the passes would choose."""
-    target = Target("cpu", isa.level, vector_bits=isa.vector_bits, dot_int8=isa.dot_int8)
+    target = Target(
+        "cpu",
+        isa.level,
+        vector_bits=isa.vector_bits,
+        dot_int8=isa.dot_int8,
+        dot_bfloat16=isa.dot_bfloat16,
+    )
     tile = choose_micro_tile(m, n, k, DType(in_dtype), DType(acc), target)
     assert tile is not None
     return tile.mr, tile.nr
@@ -206,3 +212,42 @@ def test_unsupported_specs_are_refused() -> None:
     spec = MicroGemmSpec(4, 4, 4, "float32", "float32", GENERIC, 4, 4)
     with pytest.raises(ValueError, match="layout 'rows' does not suit a transposed A"):
         emit_pack_a(spec, "pack", transposed=True, ragged=False)
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.isa.name)
+@pytest.mark.parametrize("a_transposed", [False, True])
+def test_bfloat16_products_keep_denormals(level: Level, a_transposed: bool) -> None:
+    """Operands on both sides of what dot product instructions compute exactly, and a C that is
+    denormal: sums of powers of two are exact in any order."""
+    tile = (5, 20, 34, a_transposed, False)
+    spec = make_spec(tile, ("bfloat16", "float32"), level)
+    packs = (
+        export(emit_pack_a(spec, "pack_a", transposed=a_transposed, ragged=False)),
+        export(emit_pack_b(spec, "pack_b", transposed=False, ragged=False)),
+    )
+    jit = Jit([export(emit_micro_gemm(spec, "multiply")), *packs], level)
+    rng = np.random.default_rng(11)
+    for least_a, least_b in ((-133, 0), (0, -130), (-60, -60), (-56, -56), (-56, -57), (-75, -74)):
+        exponents = rng.integers(0, 8, (5, 34)), rng.integers(0, 8, (34, 20))
+        a, b = (
+            (sign * 2.0 ** (found + least)).astype(NUMPY["bfloat16"])
+            for sign, found, least in (
+                (rng.integers(-1, 2, (5, 34)), exponents[0], least_a),
+                (rng.integers(-1, 2, (34, 20)), exponents[1], least_b),
+            )
+        )
+        stored = np.ascontiguousarray(a.T if a_transposed else a)
+        packed_a = poison((spec.a_elements,), spec.panel_dtype)
+        packed_b = poison((spec.b_elements,), spec.panel_dtype)
+        ld = stored.shape[1]
+        jit.function("pack_a", *PACK)(stored.ctypes.data, ld, packed_a.ctypes.data, 0, 0)
+        jit.function("pack_b", *PACK)(b.ctypes.data, 20, packed_b.ctypes.data, 0, 0)
+        start = (rng.integers(-4, 5, (5, 20)) * 2.0**-149).astype(np.float32)
+        c = start.copy()
+        multiply = jit.function("multiply", *MULTIPLY)
+        operands = (packed_a.ctypes.data, spec.a_stride, packed_b.ctypes.data, 0)
+        multiply(*operands, c.ctypes.data, 20, True)
+        exact = start.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64)
+        scale = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64) + np.abs(start)
+        bound = 2.0**-20 * scale + 34 * 2.0**-150  # denormals have a spacing of 2^-149
+        assert (np.abs(c - exact) <= bound).all(), (least_a, least_b)

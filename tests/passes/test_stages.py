@@ -29,7 +29,7 @@ from tileworkbench.compiler.target import Target
 
 KERNELS = sorted((Path(__file__).parent / "kernels").glob("*.tile"))
 TARGETS = {
-    "avx512": Target("cpu", "avx512", vector_bits=512, dot_int8=True),
+    "avx512": Target("cpu", "avx512", vector_bits=512, dot_int8=True, dot_bfloat16=True),
     "avx2": Target("cpu", "avx2", vector_bits=256),
     "generic": Target("cpu", "generic", vector_bits=128),
 }

@@ -17,7 +17,7 @@ from tileworkbench.compiler.sim import SimOptions, SimResult, simulate
 from tileworkbench.compiler.target import Target
 
 TARGETS = [
-    Target("cpu", "avx512", vector_bits=512, dot_int8=True),
+    Target("cpu", "avx512", vector_bits=512, dot_int8=True, dot_bfloat16=True),
     Target("cpu", "avx2", vector_bits=256),
     Target("cpu", "generic", vector_bits=128),
 ]

@@ -121,7 +121,13 @@ def resolve_target(text: str) -> Target:
     if target.kind != "cpu":
         return target
     isa = _isa(native_target(target.arch))
-    return replace(target, arch=isa.level, vector_bits=isa.vector_bits, dot_int8=isa.dot_int8)
+    return replace(
+        target,
+        arch=isa.level,
+        vector_bits=isa.vector_bits,
+        dot_int8=isa.dot_int8,
+        dot_bfloat16=isa.dot_bfloat16,
+    )
 
 
 def _isa(native: NativeTarget) -> Isa:

@@ -13,7 +13,8 @@ from tileworkbench.compiler.diagnostics import TileValueError
 class Target:
     """One machine to compile for.
 
-    `dot_int8` says that a CPU multiplies and adds four bytes at once (VNNI).
+    `dot_int8` says that a CPU multiplies and adds four bytes at once (VNNI), `dot_bfloat16` that it
+    does so with pairs of bfloat16.
 
     `kind` is "cpu", "cuda" or "hip"; `arch` the GPU architecture or, on a CPU, the instruction-set
     level ("native" until the driver has asked the host). `execution` says what runs the code:
@@ -27,6 +28,7 @@ class Target:
     shared_bytes: int = 0
     vector_bits: int = 128
     dot_int8: bool = False
+    dot_bfloat16: bool = False
 
     def __str__(self) -> str:
         if self.kind == "cpu":

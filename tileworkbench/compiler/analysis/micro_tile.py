@@ -54,7 +54,8 @@ def choose_micro_tile(
     """The register block for c[m, n] += a[m, k] @ b[k, n], or None without a micro-kernel.
 
     The widest block the registers allow is best; columns that do not fill such blocks are divided
-    evenly. Bytes are multiplied four at a time where the target can, else as pairs of int16.
+    evenly. Bytes are multiplied four at a time where the target can, else as pairs of int16;
+    bfloat16 as pairs where it can, else as float32.
     """
     compute = compute_dtype(in_dtype, acc_dtype)
     if compute is None:
@@ -66,12 +67,16 @@ def choose_micro_tile(
     panel_dtype = compute
     if compute == "int32":
         panel_dtype = DType("int8" if in_dtype == "int8" and target.dot_int8 else "int16")
+    elif compute == "float32" and in_dtype == "bfloat16" and target.dot_bfloat16:
+        panel_dtype = in_dtype
     return MicroTile(min(m, rows[width]), width * lanes, panel_dtype, panel_group(panel_dtype))
 
 
 def panel_group(panel_dtype: DType) -> int:
-    """How many consecutive k of a packed operand lie together: 4 bytes, 2 int16, else 1."""
-    return {"int8": 4, "int16": 2}.get(str(panel_dtype), 1)
+    """How many consecutive k of a packed operand lie together: 4 bytes, 2 int16 or bfloat16,
+    else 1.
+    """
+    return {"int8": 4, "int16": 2, "bfloat16": 2}.get(str(panel_dtype), 1)
 
 
 def panel_elements(operand: str, rows: int, cols: int, width: int, dtype: DType) -> int:

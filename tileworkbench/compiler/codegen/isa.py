@@ -35,8 +35,8 @@ class Isa:
             per lane.
         native_half: conversions between float16 and float32 exist in hardware.
         dot_int8: unsigned by signed byte dot products (VPDPBUSD) exist at `vector_bits`.
-        dot_bfloat16: bfloat16 dot products (VDPBF16PS) exist at `vector_bits` and may be used,
-            although they take denormals for zero.
+        dot_bfloat16: bfloat16 dot products (VDPBF16PS) exist at `vector_bits`. They take denormals
+            for zero; see `bfloat16_guard`.
         scalef: the AVX-512 power-of-two scaling instruction exists.
     """
 
@@ -63,7 +63,7 @@ GENERIC = Isa("generic", 128, 16, False, False, False, False, False)
 """128-bit vectors and nothing else: baseline x86-64 and any processor not known here."""
 
 
-def isa_from_features(features: Mapping[str, bool], *, keep_denormals: bool = True) -> Isa:
+def isa_from_features(features: Mapping[str, bool]) -> Isa:
     """Return the strongest `Isa` that a feature set allows.
 
     Args:
@@ -75,7 +75,7 @@ def isa_from_features(features: Mapping[str, bool], *, keep_denormals: bool = Tr
         return all(features.get(name, False) for name in names)
 
     if has(*_AVX512_REQUIRED):
-        vnni, bfloat16 = has("avx512vnni"), has("avx512bf16") and not keep_denormals
+        vnni, bfloat16 = has("avx512vnni"), has("avx512bf16")
         return Isa("avx512_vnni" if vnni else "avx512", 512, 32, True, True, vnni, bfloat16, True)
     if has(*_AVX2_REQUIRED):
         vnni = has("avxvnni")

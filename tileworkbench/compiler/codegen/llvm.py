@@ -29,8 +29,8 @@ from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.types import DType
 
 _INT64 = DType("int64")
-# The micro-kernel's name for the operands that a panel dtype stands for.
-_PANEL_INPUT = {"float32": "float32", "float64": "float64", "int16": "uint8", "int8": "int8"}
+# What the micro-kernel calls the operands of a panel dtype, where that is not its own name.
+_PANEL_INPUT = {"int16": "uint8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +270,12 @@ class _KernelWriter(ControlFlow):
         self.out.do(f"call void @{name}(ptr {src}, i64 {stride}, ptr {dst}, {valid})")
 
     def micro_gemm(self, stmt: tile.MicroGemm) -> None:
+        panel = str(stmt.a.buffer.dtype)
         spec = MicroGemmSpec(
             m=stmt.m,
             n=stmt.n,
             k=stmt.k,
-            in_dtype=_PANEL_INPUT[str(stmt.a.buffer.dtype)],
+            in_dtype=_PANEL_INPUT.get(panel, panel),
             acc_dtype=str(stmt.c.buffer.dtype),
             isa=self.isa,
             mr=stmt.mr,

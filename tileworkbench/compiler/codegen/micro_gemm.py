@@ -15,6 +15,7 @@ from functools import partial
 from tileworkbench.compiler.analysis.micro_tile import compute_dtype
 from tileworkbench.compiler.ir.types import DType
 
+from .bfloat16_guard import Lines, write_guard
 from .convert import convert
 from .isa import Isa
 from .text import DTYPE_BYTES, EmittedFunction, FunctionWriter, VectorType, storage_type
@@ -132,8 +133,26 @@ def emit_micro_gemm(spec: MicroGemmSpec, name: str) -> EmittedFunction:
     operands = "ptr noalias readonly %A, i64 %lda, ptr noalias readonly %B, i64 %ldb"
     parameters = f"{operands}, ptr noalias %C, i64 %ldc, i1 %accumulate"
     writer = FunctionWriter(name, "void", parameters)
-    _TileWriter(spec, writer).write_tile()
+    if spec.dot != "bfloat16":
+        _TileWriter(spec, writer).write_tile()
+        return writer.finish()
+    labels = [writer.fresh_label(hint) for hint in ("dot", "widened", "multiplied")]
+    b = Lines("%B", 1, spec.b_elements, "0")
+    safe = write_guard(writer, spec.isa, _lines_of_a(spec, writer), b)
+    writer.branch(safe, *labels[:2])
+    for label, form in zip(labels, (_TileWriter, _WideningTileWriter), strict=False):
+        writer.place(label)
+        form(spec, writer).write_tile()
+        writer.jump(labels[2])
+    writer.place(labels[2])
     return writer.finish()
+
+
+def _lines_of_a(spec: MicroGemmSpec, writer: FunctionWriter) -> Lines:
+    if spec.a_layout == "rows":
+        return Lines("%A", spec.m, spec.k, "%lda")
+    groups, width = spec.k_padded // spec.group, spec.m * spec.group
+    return Lines("%A", groups, width, writer.times("%lda", spec.group))
 
 
 def split_evenly(extent: int, block: int) -> list[tuple[int, int]]:
@@ -200,11 +219,15 @@ class _TileWriter:
         """Write one register block: load C, run over k, store C."""
         writer, lanes = self.writer, self.spec.lanes
         widths = [min(lanes, columns - j) for j in range(0, columns, lanes)]
-        zeros = self.initial(panel, len(widths))
         c_rows = [
             self.writer.address(self.memory, c, self.writer.times("%ldc", i)) if i else c
             for i in range(rows)
         ]
+        if self.spec.dot == "bfloat16":
+            zeros = [self.accumulator.constant(0)] * (rows * len(widths))
+            self.finish_late(c_rows, widths, self.run_over_k(a, panel, rows, widths, zeros))
+            return
+        zeros = self.initial(panel, len(widths))
         entry, load, start = writer.block, writer.fresh_label("load"), writer.fresh_label("start")
         writer.branch("%accumulate", load, start)
         writer.place(load)
@@ -229,6 +252,28 @@ class _TileWriter:
         for i in range(rows):
             for j, width in enumerate(widths):
                 self.store_c(c_rows[i], j, width, sums[i * len(widths) + j])
+
+    def finish_late(self, c_rows: list[str], widths: list[int], sums: list[str]) -> None:
+        """Add what C held to the finished sums, and store: a dot product that started from C would
+        lose what is denormal there."""
+        writer, kind = self.writer, self.accumulator
+        entry, load, store = writer.block, writer.fresh_label("load"), writer.fresh_label("store")
+        places = [(row, j, width) for row in c_rows for j, width in enumerate(widths)]
+        writer.branch("%accumulate", load, store)
+        writer.place(load)
+        added = [
+            writer.let(f"fadd {kind} {self.load_c(*place)}, {total}")
+            for place, total in zip(places, sums, strict=True)
+        ]
+        loaded_at = writer.block
+        writer.jump(store)
+        writer.place(store)
+        values = [
+            writer.let(f"phi {kind} [ {total}, %{entry} ], [ {value}, %{loaded_at} ]")
+            for total, value in zip(sums, added, strict=True)
+        ]
+        for place, value in zip(places, values, strict=True):
+            self.store_c(*place, value)
 
     def prefetch(self, a: str, rows: int) -> None:
         """Fetch the lines of these rows `prefetch_a` further on, be it past the end of A."""
@@ -372,9 +417,12 @@ class _TileWriter:
         return total if element == "i32" else writer.let(f"bitcast i32 {total} to {element}")
 
     def multiply_add(self, a: str, b: str, total: str) -> str:
-        writer, kind = self.writer, self.accumulator
         if self.spec.dot:
             return self.dot_product(a, b, total)
+        return self.multiply_floats(a, b, total)
+
+    def multiply_floats(self, a: str, b: str, total: str) -> str:
+        writer, kind = self.writer, self.accumulator
         if self.spec.isa.fma:
             return writer.call(
                 kind, f"llvm.fma.{kind.mangled}", (kind, a), (kind, b), (kind, total)
@@ -415,3 +463,30 @@ class _TileWriter:
             )
         pair_sum = writer.let(f"add {kind} {halves[0]}, {halves[1]}")
         return writer.let(f"add {kind} {total}, {pair_sum}")
+
+
+class _WideningTileWriter(_TileWriter):
+    """The product of panels of bfloat16 pairs in float32 arithmetic."""
+
+    def __init__(self, spec: MicroGemmSpec, writer: FunctionWriter) -> None:
+        super().__init__(spec, writer)
+        self.halves: dict[str, tuple[str, str]] = {}
+
+    def dot_product(self, a: str, b: str, total: str) -> str:
+        """Add the product of the elements of even k, then that of odd k."""
+        for left, right in zip(self.widen(a), self.widen(b), strict=True):
+            total = self.multiply_floats(left, right, total)
+        return total
+
+    def widen(self, pairs: str) -> tuple[str, str]:
+        """The first and the second of each pair as float32: a bfloat16 is the upper half of one."""
+        if pairs not in self.halves:
+            kind, let = self.accumulator.of("i32"), self.writer.let
+            words = let(f"bitcast {self.accumulator} {pairs} to {kind}")
+            first = let(f"shl {kind} {words}, {kind.constant(16)}")
+            second = let(f"and {kind} {words}, {kind.constant(-0x10000)}")
+            self.halves[pairs] = (
+                let(f"bitcast {kind} {first} to {self.accumulator}"),
+                let(f"bitcast {kind} {second} to {self.accumulator}"),
+            )
+        return self.halves[pairs]

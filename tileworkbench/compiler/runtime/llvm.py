@@ -18,7 +18,9 @@ which executes the grid's blocks with linear ids `begin` <= id < `end`:
   failed.
 
 The text may call what the C library of the process exports (libm included), and the conversions
-between floating types that LLVM leaves to a support library; those are in `support_ir`. LLVM kills
+between floating types that LLVM leaves to a support library; those are in `support_ir`. It must not
+truncate to `bfloat`: with the feature avx512bf16 LLVM takes an instruction for that which flushes
+denormals to zero. LLVM kills
 the process, by design, when it meets an intrinsic that the target's features lack ("Cannot
 select"): code generation must ask `NativeTarget.has` first.
 """
@@ -39,7 +41,7 @@ from tileworkbench.compiler.runtime import host
 from tileworkbench.compiler.runtime.support_ir import SUPPORT_IR
 
 # Part of every cached object's key: increase it when the same text comes to mean different code.
-COMPILER_VERSION = 1
+COMPILER_VERSION = 2
 
 LEVELS = ("native", "avx512", "avx2", "generic")
 
@@ -56,9 +58,8 @@ _X86_LEVELS: dict[str, tuple[str, tuple[str, ...]]] = {
     "generic": ("x86-64", ()),
 }
 
-# Their conversion from float to bfloat16 flushes denormals to zero; without them LLVM rounds
-# exactly.
-_INEXACT_FEATURES = ("avx512bf16", "avxneconvert")
+# Its conversion from float to bfloat16 flushes denormals to zero; without it LLVM rounds exactly.
+_INEXACT_FEATURES = ("avxneconvert",)
 
 # A pass by its name in LLVM's `opt`, and the llvmlite method that adds it.
 _PASSES = {
