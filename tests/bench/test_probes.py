@@ -25,7 +25,8 @@ from tileworkbench.compiler.runtime.llvm import (
 )
 from tileworkbench.compiler.runtime.threads import set_num_threads
 
-DTYPES = {"float32": np.float32, "float64": np.float64, "int8": np.int32, "uint8": np.int32}
+DTYPES = {"float32": np.float32, "float64": np.float64, "bfloat16": np.float32}
+DTYPES |= {"int8": np.int32, "uint8": np.int32}
 
 
 @pytest.fixture(params=LEVELS)
@@ -68,6 +69,7 @@ def test_operations_are_two_for_each_product(target: NativeTarget, kind: str) ->
     [
         ("float32", "avx512f", "vfmadd"),
         ("float64", "avx512f", "vfmadd"),
+        ("bfloat16", "avx512bf16", "vdpbf16ps"),
         ("int8", "avx512vnni", "vpdpbusd"),
         # LLVM joins PMADDWD and the addition where it can.
         ("uint8", "avx512vnni", "vpdpwssd"),

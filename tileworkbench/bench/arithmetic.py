@@ -15,6 +15,7 @@ from tileworkbench.compiler.codegen.text import FunctionWriter, VectorType
 _FACTORS: dict[str, bytes] = {
     "float32": np.float32(1).tobytes(),
     "float64": np.float64(1).tobytes(),
+    "bfloat16": np.float32(1).tobytes()[2:] * 2,
     "int8": bytes((1, 1, 1, 1)),
     "uint8": np.int16(1).tobytes() * 2,
 }
@@ -25,14 +26,15 @@ ARITHMETIC = tuple(_FACTORS)
 def arithmetic_probe(kind: str, isa: Isa) -> Probe:
     """A loop of nothing but the multiply-adds of T.gemm with operands of `kind`.
 
-    ``float32`` and ``float64`` are fused where `isa` has FMA, else a product and a sum; ``int8``
+    ``float32`` and ``float64`` are fused where `isa` has FMA, else a product and a sum;
+    ``bfloat16`` sums two products at once where it has VDPBF16PS, else it is float32; ``int8``
     sums four products at once where it has VPDPBUSD; otherwise, and for ``uint8``, PMADDWD sums
     two. A product and its sum count as two operations. With factors of one (`write_factors`) a
     sum grows by the products it takes at once per repetition.
     """
     writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
     arithmetic = _Arithmetic(writer, kind, isa)
-    fused = isa.fma if kind.startswith("float") else arithmetic.group == 4
+    fused = isa.fma if arithmetic.vector.element != "i32" else arithmetic.group == 4
     step = arithmetic.fused_step if fused else arithmetic.separate_step
     arithmetic.write(step)
     operations = 2 * arithmetic.group * arithmetic.count * arithmetic.vector.lanes
@@ -43,7 +45,9 @@ def products_at_once(kind: str, isa: Isa) -> int:
     """Products that one lane of a sum takes in one step."""
     if kind == "int8" and isa.dot_int8:
         return 4
-    return 1 if kind.startswith("float") else 2
+    if kind == "bfloat16" and isa.dot_bfloat16:
+        return 2
+    return 2 if kind.endswith("int8") else 1
 
 
 def sums(kind: str, isa: Isa) -> int:
@@ -57,7 +61,11 @@ def write_factors(area: NDArray[np.uint8], kind: str, isa: Isa) -> None:
 
     For int8 the pairs of PMADDWD are 16-bit, as in ``uint8``.
     """
-    unit = _FACTORS["uint8" if kind == "int8" and not isa.dot_int8 else kind]
+    if kind == "int8" and not isa.dot_int8:
+        kind = "uint8"
+    elif kind == "bfloat16" and not isa.dot_bfloat16:
+        kind = "float32"
+    unit = _FACTORS[kind]
     first = sums(kind, isa) * (8 if kind == "float64" else 4)
     area[:first] = 0
     area[first:AREA_BYTES] = np.tile(
@@ -77,7 +85,7 @@ class _Arithmetic:
         self.writer, self.isa = writer, isa
         self.count = _sum_vectors(isa)
         self.group = products_at_once(kind, isa)
-        element = {"float32": "float", "float64": "double"}.get(kind, "i32")
+        element = "double" if kind == "float64" else "i32" if kind.endswith("int8") else "float"
         self.vector = VectorType(element, isa.lanes(8 if kind == "float64" else 4))
         # Separate products are arranged as in a register block of a matrix product.
         self.rows = 6
@@ -105,6 +113,11 @@ class _Arithmetic:
 
     def fused_step(self, number: int, counter: str, value: str) -> str:
         writer, vector, factor = self.writer, self.vector, self.right[0]
+        if vector.element == "float" and self.group == 2:
+            pairs = VectorType("bfloat", 2 * vector.lanes)
+            operand = writer.let(f"bitcast {vector} {factor} to {pairs}")
+            callee = f"llvm.x86.avx512bf16.dpbf16ps.{self.isa.vector_bits}"
+            return writer.call(vector, callee, (vector, value), (pairs, operand), (pairs, operand))
         if vector.element != "i32":
             operands = [(vector, factor), (vector, factor), (vector, value)]
             return writer.call(vector, f"llvm.fma.{vector.mangled}", *operands)

@@ -10,8 +10,8 @@ measurement is not kept for other processes. Bytes are those that the loop asks 
 copied, 3 N for the triad.
 
 The peak of an element type is that of T.gemm with such operands: fused multiply-adds of float32
-and float64; float16 and bfloat16 are computed in float32, so its peak is theirs; int8 and uint8
-with the products that the processor sums in groups. A product and its sum are two operations.
+and float64; float16 is computed in float32, so its peak is that; bfloat16, int8 and uint8 with the
+products that the processor sums in groups, where it does. A product and its sum are two operations.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tileworkbench.compiler.runtime.threads import get_num_threads
 from tileworkbench.viz.model.roofline import Ceiling, Machine
 
 # Raised when the same measurement comes to mean something else.
-_SCHEMA = 1
+_SCHEMA = 2
 # A run is long enough to hide the launch. Runs go on until `_ROUNDS` in a row were no faster than
 # the best before and `_ROUNDS` had all their cores, or for `_PATIENCE_NS`.
 _RUN_NS = 4_000_000
@@ -54,8 +54,8 @@ TYPES = ("float64", "float32", "float16", "bfloat16", "int8", "uint8")
 
 # Levels that all threads draw on together.
 _SHARED = ("L3", "DRAM")
-# 16-bit floats are multiplied as this.
-_WIDENED = {"float16": "float32", "bfloat16": "float32"}
+# Multiplied as this.
+_WIDENED = {"float16": "float32"}
 
 _lock = threading.Lock()
 _known: dict[str, Machine] = {}
@@ -151,7 +151,7 @@ def _measure_machine() -> tuple[Machine, bool]:
     )
     note = (
         "best run of read, copy and triad per level and of multiply-adds per type; "
-        f"float16 and bfloat16 are computed in float32; {busy}"
+        f"float16 is computed in float32; {busy}"
         f"clock {max(clock, sample_clock()):.1f} GHz; measured in {seconds:.1f} s"
     )
     ceilings = [
