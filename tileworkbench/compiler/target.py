@@ -10,6 +10,21 @@ from tileworkbench.compiler.diagnostics import TileValueError
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixInstruction:
+    """`mma.sync.m{m}n{n}k{k}` of operand dtypes `a` and `b`, accumulated in `c`.
+
+    float32 operands are read as tf32.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: str
+    b: str
+    c: str
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One machine to compile for.
 
@@ -30,6 +45,22 @@ class Target:
     dot_int8: bool = False
     dot_bfloat16: bool = False
 
+    @property
+    def compute_capability(self) -> int:
+        """75, 80, ... of a CUDA architecture, 0 elsewhere."""
+        return int(self.arch.removeprefix("sm_").rstrip("a")) if self.kind == "cuda" else 0
+
+    @property
+    def matrix_instructions(self) -> tuple[MatrixInstruction, ...]:
+        """What the tensor cores multiply in one step, the best first for each dtype."""
+        capability = self.compute_capability
+        return tuple(found for least, found in _MATRIX_INSTRUCTIONS if capability >= least)
+
+    @property
+    def has_dot_product(self) -> bool:
+        """Whether a thread of a GPU multiplies and adds four signed bytes at once (dp4a)."""
+        return self.compute_capability >= 61
+
     def __str__(self) -> str:
         if self.kind == "cpu":
             return "cpu" if self.arch == "native" else f"cpu:{self.arch}"
@@ -37,6 +68,34 @@ class Target:
             return f"{self.kind}:{self.arch}"
         return f"{self.execution}:{self.arch}"
 
+
+def _matrix_instructions() -> tuple[tuple[int, MatrixInstruction], ...]:
+    """Compute capability that has it -> instruction (PTX ISA, "mma", target ISA notes)."""
+    found: list[tuple[int, MatrixInstruction]] = []
+
+    def add(least: int, shape: tuple[int, int, int], a: str, b: str, c: str) -> None:
+        found.append((least, MatrixInstruction(*shape, a, b, c)))
+
+    for c in ("float32", "float16"):
+        add(80, (16, 8, 16), "float16", "float16", c)
+        add(75, (16, 8, 8), "float16", "float16", c)
+    for k, least in ((16, 80), (8, 80)):
+        add(least, (16, 8, k), "bfloat16", "bfloat16", "float32")
+    for dtype in ("float32", "tfloat32"):
+        for k in (8, 4):
+            add(80, (16, 8, k), dtype, dtype, "float32")
+    for dtype in ("int8", "uint8"):
+        add(80, (16, 8, 32), dtype, dtype, "int32")
+        add(80, (16, 8, 16), dtype, dtype, "int32")
+        add(75, (8, 8, 16), dtype, dtype, "int32")
+    for a in ("float8_e4m3fn", "float8_e5m2"):
+        for b in ("float8_e4m3fn", "float8_e5m2"):
+            add(89, (16, 8, 32), a, b, "float32")
+    add(80, (8, 8, 4), "float64", "float64", "float64")
+    return tuple(found)
+
+
+_MATRIX_INSTRUCTIONS = _matrix_instructions()
 
 CPU_LEVELS = ("native", "avx512", "avx2", "generic")
 

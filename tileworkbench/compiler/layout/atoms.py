@@ -18,11 +18,14 @@ from .fragment import Fragment
 from .layout import Layout
 
 
-def _operand_atom(rows: int, bits: int) -> Fragment:
-    """`rows` x K of one mma operand, K = 256 bits: 8 rows of 4 lanes, 32-bit registers along K."""
-    if bits not in (4, 8, 16, 32):
+def mma_operand(rows: int, depth: int, bits: int) -> Fragment:
+    """`rows` x `depth` of one mma operand: 8 rows of 4 lanes, registers of 32 bits along K.
+
+    Registers count along the rows first. Elements of 64 bits take a register each.
+    """
+    if bits not in (4, 8, 16, 32, 64):
         raise LayoutError(f"mma takes operands of 4, 8, 16, 32 or 64 bits, not {bits}.")
-    per_register = 32 // bits
+    per_register = max(1, 32 // bits)
     half = 4 * per_register
     registers = rows // 8
 
@@ -31,19 +34,17 @@ def _operand_atom(rows: int, bits: int) -> Fragment:
         register = k // half * registers + i // 8
         return lane, register * per_register + k % per_register
 
-    return Fragment((rows, 2 * half), place)
+    return Fragment((rows, depth), place)
 
 
 def mma_a(bits: int) -> Fragment:
     """A of mma.m16n8k(256/bits): 16 x K; of m8n8k4 for 64 bits: 8 x 4."""
-    if bits == 64:
-        return Fragment((8, 4), lambda i, k: (4 * i + k, 0))
-    return _operand_atom(16, bits)
+    return mma_operand(8, 4, 64) if bits == 64 else mma_operand(16, 256 // bits, bits)
 
 
 def mma_b(bits: int) -> Fragment:
     """B, as ``[n, k]``, of mma.m16n8k(256/bits): 8 x K; of m8n8k4 for 64 bits: 8 x 4."""
-    return mma_a(64) if bits == 64 else _operand_atom(8, bits)
+    return mma_operand(8, 4 if bits == 64 else 256 // bits, bits)
 
 
 def mma_c(bits: int = 32) -> Fragment:
@@ -64,18 +65,22 @@ def mma_c16() -> Fragment:
 
 @dataclass(frozen=True, slots=True)
 class WarpGrid:
-    """`rows` x `columns` of C over `warps_m` x `warps_n` warps, which count along M first."""
+    """`rows` x `columns` of C over `warps_m` x `warps_n` warps, which count along M first.
+
+    `atom_rows` is M of the instruction, 16 or 8; its N is 8.
+    """
 
     rows: int
     columns: int
     warps_m: int
     warps_n: int
+    atom_rows: int = 16
 
     def __post_init__(self) -> None:
-        if self.rows % (16 * self.warps_m) or self.columns % (8 * self.warps_n):
+        if self.rows % (self.atom_rows * self.warps_m) or self.columns % (8 * self.warps_n):
             raise LayoutError(
                 f"A block of {self.rows} x {self.columns} does not split over {self.warps_m} x "
-                f"{self.warps_n} warps in tiles of a multiple of 16 x 8."
+                f"{self.warps_n} warps in tiles of a multiple of {self.atom_rows} x 8."
             )
 
     @property
@@ -95,29 +100,33 @@ def transposed(fragment: Fragment) -> Fragment:
 
 @lru_cache(maxsize=1024)
 def mma_block_c(grid: WarpGrid) -> Fragment:
-    """The accumulator of a block on the mma path."""
-    wide = grid.warp_columns % 16 == 0
-    atom = mma_c16() if wide else mma_c()
-    warp = atom.repeat((grid.warp_rows // 16, grid.warp_columns // (16 if wide else 8)))
+    """The accumulator of a block on the mma path: atom after atom along the rows of a warp."""
+    atom = mma_c(64 if grid.atom_rows == 8 else 32)
+    warp = atom.repeat((grid.warp_rows // grid.atom_rows, grid.warp_columns // 8))
     return warp.repeat_on_thread((grid.warps_m, grid.warps_n), lower_dim_first=False)
 
 
 @lru_cache(maxsize=1024)
-def mma_block_a(grid: WarpGrid, depth: int, bits: int) -> Fragment:
+def mma_block_a(
+    grid: WarpGrid, depth: int, bits: int, atom_depth: int | None = None
+) -> Fragment:
     """A in registers, ``[rows, depth]``: each row of warps holds its rows, copied over the columns.
 
-    This is the derivation of Figure 6: atom, repeat in a warp, repeat over warps, replicate.
+    This is the derivation of Figure 6: atom, repeat in a warp, repeat over warps, replicate. K of
+    the instruction is `atom_depth`, by default that of `mma_a`.
     """
-    atom = mma_a(bits)
-    warp = atom.repeat((grid.warp_rows // 16, depth // atom.shape[1]), lower_dim_first=False)
+    atom = mma_a(bits) if atom_depth is None else mma_operand(grid.atom_rows, atom_depth, bits)
+    repeats = (grid.warp_rows // atom.shape[0], depth // atom.shape[1])
+    warp = atom.repeat(repeats, lower_dim_first=False)
     return warp.repeat_on_thread((grid.warps_m, 1)).replicated(grid.warps_n)
 
 
 @lru_cache(maxsize=1024)
-def mma_block_b(grid: WarpGrid, depth: int, bits: int) -> Fragment:
+def mma_block_b(
+    grid: WarpGrid, depth: int, bits: int, atom_depth: int | None = None
+) -> Fragment:
     """B in registers, ``[columns, depth]``: every column of warps holds its own columns."""
-    wide = grid.warp_columns % 16 == 0
-    atom = mma_b16(bits) if wide else mma_b(bits)
+    atom = mma_b(bits) if atom_depth is None else mma_operand(8, atom_depth, bits)
     repeats = (grid.warp_columns // atom.shape[0], depth // atom.shape[1])
     warp = atom.repeat(repeats, lower_dim_first=False)
     return warp.replicated(grid.warps_m).repeat_on_thread((grid.warps_n, 1))
