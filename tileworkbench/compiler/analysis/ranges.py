@@ -58,6 +58,9 @@ class Ranges:
             case tile.Parallel(variables, extents) | st.Kernel(variables, extents):
                 for var, extent in zip(variables, extents, strict=True):
                     self.enter(var, int_const(0), extent, 1)
+                if isinstance(stmt, st.Kernel):
+                    for var, count in zip(stmt.thread_vars, stmt.threads, strict=False):
+                        self.enter(var, int_const(0), int_const(count), 1)
             case st.Assume(cond) if always:
                 self._assume(cond)
         for child in stmt.children():

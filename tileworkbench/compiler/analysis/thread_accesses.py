@@ -1,0 +1,309 @@
+"""Which thread touches which element of shared and global memory in a statement.
+
+An index is split into what is the same for all threads of the block and stays symbolic, and what
+varies with the thread and with loops of constant bounds inside the statement, which is enumerated.
+Two accesses with equal symbolic parts are compared element by element; others are apart only when
+their versions provably differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.analysis.extremes import to_expr
+from tileworkbench.compiler.analysis.linear import Linear, combine
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.analysis.uniformity import Uniformity
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp, Var
+from tileworkbench.compiler.ir.node import Node
+from tileworkbench.compiler.ir.rewrite import substitute, walk
+from tileworkbench.compiler.ir.types import BOOL, INT32, INT64
+
+Array = np.ndarray[Any, Any]
+_POINTS = 1 << 20  # most points that are enumerated
+_NOBODY, _EVERYBODY = -1, np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """The lowest and the highest thread that touch each element of a buffer (or of one version of
+    it), `first` int32 (elements,) with -1 for none.
+    """
+
+    first: Array
+    last: Array
+
+    def meet(self, other: Owners) -> bool:
+        """Whether an element is touched by one thread here and by another one there."""
+        size = min(len(self.first), len(other.first))
+        both = (self.first[:size] >= 0) & (other.first[:size] >= 0)
+        if not both.any():
+            return False
+        lowest = np.minimum(self.first[:size], other.first[:size])
+        highest = np.maximum(self.last[:size], other.last[:size])
+        return bool((both & (lowest != highest)).any())
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadAccess:
+    """One access of a statement. `base` are the symbolic parts of its indices; `owners` is None
+    when nothing is known about the elements.
+    """
+
+    buffer: Buffer
+    write: bool
+    atomic: bool
+    asynchronous: bool
+    base: tuple[Expr, ...]
+    owners: Owners | None
+    site: int
+
+    def shifted(self, values: Mapping[Var, Expr]) -> ThreadAccess:
+        """The access with other values for the loop variables in its symbolic parts."""
+        return replace(self, base=tuple(substitute(part, values) for part in self.base))
+
+
+class ThreadAccesses:
+    """Finds the accesses of statements of one kernel."""
+
+    def __init__(self, kernel: st.Kernel, ranges: Ranges, buffers: frozenset[Buffer]) -> None:
+        self.uniformity = Uniformity(kernel)
+        self.ranges = ranges
+        self.buffers = buffers
+        self.thread = kernel.thread_vars[0]
+        self.threads = (0, prod(kernel.threads))
+        self.definitions = {
+            found.var: found.value for found in walk(kernel) if isinstance(found, st.Let)
+        }
+
+    def of(self, stmt: st.Stmt) -> tuple[ThreadAccess, ...]:
+        """The accesses of `stmt` and everything below it."""
+        return tuple(self._below(stmt, {}))
+
+    def _below(self, stmt: st.Stmt, loops: dict[Var, range]) -> Iterator[ThreadAccess]:
+        if isinstance(stmt, st.For):
+            bounds = [const_int(value) for value in (stmt.start, stmt.stop, stmt.step)]
+            if None not in bounds and bounds[2]:
+                loops = {**loops, stmt.var: range(*bounds)}  # type: ignore[arg-type]
+        yield from self._own(stmt, loops)
+        for child in stmt.children():
+            if isinstance(child, st.Stmt):
+                yield from self._below(child, loops)
+
+    def _own(self, stmt: st.Stmt, loops: dict[Var, range]) -> Iterator[ThreadAccess]:
+        for child in stmt.children():
+            if not isinstance(child, st.Stmt):
+                for found in walk(child):
+                    if isinstance(found, Load) and found.buffer in self.buffers:
+                        yield self._access(found.buffer, found.indices, False, stmt, loops)
+        match stmt:
+            case st.Store(buffer, indices) | st.Atomic(buffer=buffer, indices=indices):
+                if buffer in self.buffers:
+                    yield self._access(buffer, indices, True, stmt, loops)
+            case simt.AsyncCopy(dst, src, elements):
+                for address, write in ((src, False), (dst, True)):
+                    if address.buffer in self.buffers:
+                        yield self._block(address, elements, write, stmt, loops)
+            case simt.LoadMatrix(src=address) if address.buffer in self.buffers:
+                yield self._warp_wide(address, False, stmt, loops)
+            case simt.StoreMatrix(dst=address) if address.buffer in self.buffers:
+                yield self._warp_wide(address, True, stmt, loops)
+
+    def _block(
+        self, address: Address, elements: int, write: bool, stmt: st.Stmt, loops: dict[Var, range]
+    ) -> ThreadAccess:
+        """`elements` contiguous elements from `address` on."""
+        last = address.indices[-1]
+        one = ir.Const(1, last.dtype)
+        indices = (*address.indices[:-1], Ramp(last, one, elements))
+        return self._access(address.buffer, indices, write, stmt, loops)
+
+    def _warp_wide(
+        self, address: Address, write: bool, stmt: st.Stmt, loops: dict[Var, range]
+    ) -> ThreadAccess:
+        """Rows of 16 bytes that a lane points at and other lanes read or write."""
+        found = self._block(address, 128 // address.buffer.dtype.bits, write, stmt, loops)
+        owners = found.owners
+        if owners is not None:
+            touched = owners.first >= 0
+            owners = Owners(
+                np.where(touched, 0, _NOBODY).astype(np.int32),
+                np.where(touched, _EVERYBODY, _NOBODY).astype(np.int32),
+            )
+        return replace(found, owners=owners)
+
+    def _access(
+        self,
+        buffer: Buffer,
+        indices: tuple[Expr, ...],
+        write: bool,
+        stmt: st.Stmt,
+        loops: dict[Var, range],
+    ) -> ThreadAccess:
+        atomic = isinstance(stmt, st.Atomic)
+        asynchronous = write and isinstance(stmt, simt.AsyncCopy)
+        base: list[Expr] = []
+        varying: list[Linear] = []
+        for index in indices:
+            scalar = index.base if isinstance(index, Ramp) else index
+            uniform, rest = self._split(self.ranges.linear(scalar), loops)
+            base.append(uniform)
+            varying.append(rest)
+        ramp = indices[-1] if isinstance(indices[-1], Ramp) else None
+        owners = self._owners(buffer, varying, ramp, loops)
+        return ThreadAccess(buffer, write, atomic, asynchronous, tuple(base), owners, stmt.site)
+
+    def _split(self, linear: Linear, loops: dict[Var, range]) -> tuple[Expr, Linear]:
+        """The symbolic part of an index, and the part that is enumerated."""
+        uniform: list[tuple[Expr, int]] = []
+        rest: list[tuple[Expr, int]] = []
+        for atom, factor in linear.terms:
+            own = any(found in loops for found in walk(atom) if isinstance(found, Var))
+            target = rest if own or self.uniformity.varies(atom) else uniform
+            target.append((atom, factor))
+        wide = any(atom.dtype.bits > 32 for atom, _ in uniform)
+        symbolic = to_expr(Linear(tuple(uniform), 0), INT64 if wide else INT32)
+        return symbolic, Linear(tuple(rest), linear.constant)
+
+    def _owners(
+        self, buffer: Buffer, indices: list[Linear], ramp: Ramp | None, loops: dict[Var, range]
+    ) -> Owners | None:
+        extents = [const_int(extent) for extent in buffer.shape]
+        if buffer.scope == "global":
+            extents[0] = extents[0] or 1
+        if any(extent is None for extent in extents):
+            return None
+        used = [
+            var
+            for var in loops
+            if any(var in set(walk(atom)) for index in indices for atom, _ in index.terms)
+        ]
+        lanes = 1 if ramp is None else ramp.lanes
+        start, count = self.threads
+        if count * lanes * prod(len(loops[var]) for var in used) > _POINTS:
+            return None
+        axes = 2 + len(used)
+        env: dict[Var, Array] = {
+            self.thread: _axis(np.arange(start, start + count), 0, axes),
+            **{var: _axis(np.array(loops[var]), 1 + at, axes) for at, var in enumerate(used)},
+        }
+        try:
+            position = self._position(indices, [e or 0 for e in extents], env)
+        except (KeyError, NotImplementedError):
+            return None
+        if ramp is not None:
+            stride = const_int(ramp.stride) or 0
+            position = position + _axis(np.arange(lanes) * stride, axes - 1, axes)
+        position, threads = np.broadcast_arrays(position, env[self.thread])
+        return _collect(position.ravel(), threads.ravel())
+
+    def _position(
+        self, indices: list[Linear], extents: list[int], env: Mapping[Var, Array]
+    ) -> Array:
+        """Row-major position of the enumerated part."""
+        total: Array = np.zeros((1,) * len(next(iter(env.values())).shape), np.int64)
+        memo: dict[Node, Array] = {}
+        for index, extent in zip(indices, extents, strict=True):
+            value: Array = np.asarray(index.constant, np.int64)
+            for atom, factor in index.terms:
+                value = value + factor * self._value(atom, env, memo)
+            total = total * extent + value
+        return total
+
+    def _value(self, value: Expr, env: Mapping[Var, Array], memo: dict[Node, Array]) -> Array:
+        """`value` over the enumerated points. Raises `KeyError` for what is not enumerated and
+        `NotImplementedError` for what is no integer arithmetic.
+        """
+        found = memo.get(value)
+        if found is None:
+            found = memo[value] = self._evaluate(value, env, memo)
+        return found
+
+    def _evaluate(self, value: Expr, env: Mapping[Var, Array], memo: dict[Node, Array]) -> Array:
+        match value:
+            case ir.Const():
+                return np.asarray(value.value)
+            case Var():
+                if value in env:
+                    return env[value]
+                return self._value(self.definitions[value], env, memo)
+            case ir.Binary(op, a, b) if op in _NUMPY:
+                return _NUMPY[op](self._value(a, env, memo), self._value(b, env, memo))  # type: ignore[no-any-return]
+            case ir.Select(cond, then, other):
+                parts = (self._value(part, env, memo) for part in (cond, then, other))
+                return np.where(*parts)
+            case ir.Cast(inner, dtype) if dtype.is_int and inner.dtype.is_int:
+                return self._value(inner, env, memo)
+        raise NotImplementedError
+
+
+_NUMPY: dict[str, Any] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "floordiv": np.floor_divide,
+    "floormod": np.mod,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+}
+
+
+def _axis(values: Array, at: int, axes: int) -> Array:
+    shape = [1] * axes
+    shape[at] = len(values)
+    return values.astype(np.int64).reshape(shape)
+
+
+def _collect(position: Array, threads: Array) -> Owners | None:
+    if position.size == 0 or position.min() < 0:
+        return None
+    size = int(position.max()) + 1
+    if size > _POINTS:
+        return None
+    first = np.full(size, _EVERYBODY, np.int32)
+    last = np.full(size, _NOBODY, np.int32)
+    np.minimum.at(first, position, threads.astype(np.int32))
+    np.maximum.at(last, position, threads.astype(np.int32))
+    first[last == _NOBODY] = _NOBODY
+    return Owners(first, last)
+
+
+def same_version(a: Expr, b: Expr, ranges: Ranges) -> bool | None:
+    """Whether two version indices are equal: True, False, or None where it is not known."""
+    first, second = _modular(a), _modular(b)
+    if first is None or second is None or first[1] != second[1]:
+        return ranges.proves(ir.Binary("eq", a, b, BOOL)) if a.dtype == b.dtype else None
+    difference = combine([(ranges.linear(first[0]), 1), (ranges.linear(second[0]), -1)])
+    if difference.terms:
+        return None
+    return difference.constant % first[1] == 0
+
+
+def _modular(value: Expr) -> tuple[Expr, int] | None:
+    if isinstance(value, ir.Binary) and value.op == "floormod":
+        modulus = const_int(value.b)
+        if modulus:
+            return value.a, modulus
+    return None

@@ -1,0 +1,263 @@
+"""Put a barrier wherever one thread must not go on before others have written or read.
+
+A walk in program order keeps the accesses that no barrier separates from here. A statement that
+conflicts with one of them (the same element, different threads, at least one write) needs a barrier
+in front; loops are walked again with the accesses of the iteration before. What an asynchronous copy writes becomes visible to its own thread at a wait, so that it counts from there.
+From here on threads run on their own: the program enters the SIMT stage.
+
+Before::
+
+    T.wait_group(pending=0)
+    T.load_matrix(T.address_of(a[0]), T.address_of(A_shared[...]), count=4, transpose=False)
+
+After::
+
+    T.wait_group(pending=0)
+    T.sync_threads()
+    T.load_matrix(T.address_of(a[0]), T.address_of(A_shared[...]), count=4, transpose=False)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tileworkbench.compiler.analysis.dataflow import effects_of
+from tileworkbench.compiler.analysis.effects import owners
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.analysis.thread_accesses import (
+    ThreadAccess,
+    ThreadAccesses,
+    same_version,
+)
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir.build import sub
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Program, Stage
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements
+from tileworkbench.compiler.ir.simt import (
+    Barrier,
+    BarrierWait,
+    Exchange,
+    GridBarrier,
+    Role,
+    WaitGroup,
+)
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Seq, Stmt, While, seq
+from tileworkbench.compiler.passes.plan_shared_memory import shared_bytes
+
+
+def insert_barriers(program: Program) -> Program:
+    """Place the barriers of every launch; the program is in the SIMT stage from here on."""
+    ranges = Ranges(program)
+
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Kernel):
+            return stmt
+        return replace(stmt, body=_Placement(stmt, program, ranges).run())
+
+    return replace(program, body=Rewriter(rewrite_stmt=change)(program.body), stage=Stage.SIMT)
+
+
+@dataclass(slots=True)
+class _State:
+    """Accesses not yet behind a barrier, and asynchronous writes, which count from a wait on."""
+
+    pending: list[ThreadAccess] = field(default_factory=list)
+    copying: list[ThreadAccess] = field(default_factory=list)
+
+    def copy(self) -> _State:
+        return _State(list(self.pending), list(self.copying))
+
+    def join(self, other: _State) -> _State:
+        return _State(_union(self.pending, other.pending), _union(self.copying, other.copying))
+
+
+def _union(a: list[ThreadAccess], b: list[ThreadAccess]) -> list[ThreadAccess]:
+    known = set(map(id, a))
+    return [*a, *(access for access in b if id(access) not in known)]
+
+
+class _Placement:
+    def __init__(self, kernel: Kernel, program: Program, ranges: Ranges) -> None:
+        self.kernel = kernel
+        self.program = program
+        self.ranges = ranges
+        self.places = self.arena()
+        self.accesses = ThreadAccesses(kernel, ranges, frozenset(self.places))
+        self.found: dict[int, tuple[ThreadAccess, ...]] = {}
+        self.needed: set[int] = set()
+        self.role: Role | None = None
+
+    def arena(self) -> dict[Buffer, tuple[str, int, int]]:
+        """Where each buffer is that threads exchange data through: memory, first byte and end."""
+        found: dict[Buffer, tuple[str, int, int]] = {}
+        body = self.kernel.body
+        for stmt in statements(body):
+            if isinstance(stmt, Alloc) and stmt.buffer.scope == "shared":
+                start = stmt.offset or 0
+                found[stmt.buffer] = ("shared", start, start + shared_bytes(stmt.buffer))
+        sources = owners(body)
+        effects = effects_of(body)
+        for buffer in sorted(effects.writes & effects.reads, key=lambda buffer: buffer.name):
+            if buffer.scope == "global":
+                found[buffer] = (buffer.name, 0, 1)
+        for stmt in statements(body):
+            if isinstance(stmt, Alias) and sources[stmt.buffer] in found:
+                found[stmt.buffer] = found[sources[stmt.buffer]]
+        return found
+
+    def run(self) -> Stmt:
+        if self.places:
+            self.walk(self.kernel.body, _State())
+        return self.rebuild(self.kernel.body, None)
+
+    # Finding where barriers are needed
+
+    def walk(self, stmt: Stmt, state: _State) -> _State:
+        """Mark the statements below `stmt` that need a barrier; the state after it."""
+        match stmt:
+            case Seq(stmts):
+                for child in stmts:
+                    state = self.walk(child, state)
+                return state
+            case Barrier() | GridBarrier() | BarrierWait():
+                return _State([], state.copying)
+            case Exchange(kind=kind) if kind.startswith("block_"):
+                return _State([], state.copying)
+            case WaitGroup():
+                return _State(_union(state.pending, state.copying), state.copying)
+            case Role(body=body):
+                return self.walk_role(stmt, body, state)
+        accesses = self.of(stmt)
+        if not accesses:
+            return self.walk_waits(stmt, state)
+        state = self.enter(stmt, accesses, state)
+        match stmt:
+            case If(cond, then, orelse) if self.exchanges(stmt, accesses):
+                if self.accesses.uniformity.varies(cond):
+                    self.refuse(stmt)
+                first = self.walk(then, state.copy())
+                second = state if orelse is None else self.walk(orelse, state.copy())
+                return first.join(second)
+            case For() | While() if self.exchanges(stmt, accesses):
+                return self.walk_loop(stmt, state)
+        added = [access for access in accesses if not access.asynchronous]
+        copied = [access for access in accesses if access.asynchronous]
+        return _State(_union(state.pending, added), _union(state.copying, copied))
+
+    def enter(self, stmt: Stmt, accesses: tuple[ThreadAccess, ...], state: _State) -> _State:
+        """The state in front of `stmt`, behind a barrier where one is needed."""
+        if id(stmt) not in self.needed and not self.conflict(state.pending, accesses):
+            return state
+        self.needed.add(id(stmt))
+        return _State([], state.copying)
+
+    def walk_waits(self, stmt: Stmt, state: _State) -> _State:
+        """A statement without accesses may still contain waits and barriers."""
+        for child in stmt.children():
+            if isinstance(child, Stmt):
+                state = self.walk(child, state)
+        return state
+
+    def walk_loop(self, loop: For | While, state: _State) -> _State:
+        """Until nothing is added, with what the iteration before leaves; the first walk only finds
+        that out, so that one barrier can serve both the data that came and the room that is free.
+        """
+        needed = set(self.needed)
+        after = self.walk(loop.body, state.copy())
+        self.needed = needed
+        while True:
+            known = len(self.needed)
+            after = self.walk(loop.body, self.carried(loop, after).join(state))
+            if len(self.needed) == known:
+                return after.join(state)
+
+    @staticmethod
+    def carried(loop: For | While, state: _State) -> _State:
+        """The state at the end of an iteration as the next one sees it."""
+        if not isinstance(loop, For):
+            return state
+        back = {loop.var: sub(loop.var, loop.step)}
+        return _State(
+            [access.shifted(back) for access in state.pending],
+            [access.shifted(back) for access in state.copying],
+        )
+
+    def walk_role(self, role: Role, body: Stmt, state: _State) -> _State:
+        """Roles run at once: what orders them are the kernel's own mbarriers."""
+        outer, threads = self.role, self.accesses.threads
+        self.role, self.accesses.threads = role, (role.start, role.extent)
+        inside = self.walk(body, _State([], list(state.copying)))
+        self.role, self.accesses.threads = outer, threads
+        return state.join(inside)
+
+    def exchanges(self, stmt: Stmt, accesses: tuple[ThreadAccess, ...]) -> bool:
+        """Whether threads may pass data on to one another within `stmt`."""
+        if any(isinstance(found, WaitGroup | Barrier) for found in statements(stmt)):
+            return True
+        return self.conflict(list(accesses), accesses)
+
+    def of(self, stmt: Stmt) -> tuple[ThreadAccess, ...]:
+        found = self.found.get(id(stmt))
+        if found is None:
+            found = self.found[id(stmt)] = self.accesses.of(stmt)
+        return found
+
+    def conflict(self, pending: list[ThreadAccess], accesses: tuple[ThreadAccess, ...]) -> bool:
+        return any(self.conflicts(before, access) for access in accesses for before in pending)
+
+    def conflicts(self, a: ThreadAccess, b: ThreadAccess) -> bool:
+        """Whether different threads may touch one byte, one of them writing."""
+        if not (a.write or b.write) or (a.atomic and b.atomic):
+            return False
+        if a.asynchronous and b.asynchronous:
+            return False
+        memory, start, end = self.places[a.buffer]
+        other, other_start, other_end = self.places[b.buffer]
+        if memory != other or start >= other_end or other_start >= end:
+            return False
+        if a.buffer is not b.buffer:
+            return True
+        if len(a.base) > 1 and same_version(a.base[0], b.base[0], self.ranges) is False:
+            return False
+        same = all(
+            x is y or same_version(x, y, self.ranges) for x, y in zip(a.base, b.base, strict=True)
+        )
+        if not same or a.owners is None or b.owners is None:
+            return True
+        return a.owners.meet(b.owners)
+
+    def refuse(self, stmt: Stmt) -> None:
+        raise UnsupportedError(
+            "threads exchange data through memory under a condition that is not the same for all "
+            "of them, where no barrier can be",
+            self.program.span(stmt.site),
+            hint="end the `if` before the data are read, or make the condition the same for the "
+            "block",
+        )
+
+    # Writing them down
+
+    def rebuild(self, stmt: Stmt, role: Role | None) -> Stmt:
+        if isinstance(stmt, Role):
+            role = stmt
+        if isinstance(stmt, Seq):
+            made = seq([self.rebuild(child, role) for child in stmt.stmts])
+        else:
+            made = stmt.map_children(
+                lambda child: self.rebuild(child, role) if isinstance(child, Stmt) else child
+            )
+        if id(stmt) not in self.needed:
+            return made
+        return seq([self.barrier(stmt, role), made])
+
+    def barrier(self, stmt: Stmt, role: Role | None) -> Stmt:
+        """All threads of the block, or of the role under a number of its own."""
+        if role is None:
+            return Barrier(site=stmt.site)
+        return Barrier(_ROLE_BARRIERS + role.start // role.extent, role.extent, site=stmt.site)
+
+
+# Barrier 0 is the block's; kernels number their own from 1 on, of the 16 that hardware has (PTX
+# ISA, bar).
+_ROLE_BARRIERS = 8
