@@ -6,6 +6,7 @@ elements lie in global or shared memory, and accesses outside a global tensor ar
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
@@ -132,7 +133,7 @@ def _atomic(kind: AtomicKind, dst: Any, value: Any, order: str | None, return_pr
         if not return_prev:
             _emit(kind, place.buffer, place.mins, expr)
             return None
-        if builder.enclosing("parallel") is None:
+        if builder.enclosing("parallel") is None and prod(builder.threads) > 1:
             raise UnsupportedError(
                 f"'return_prev' of {construct} outside T.Parallel is not supported yet",
                 hint="there every thread gets a value of its own; put it in "

@@ -22,6 +22,7 @@ from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.language.memory import tensor_view
 
 Tensor = TensorFactory(tensor_view)
+Buffer = Tensor
 StridedTensor = StridedTensorFactory()
 FragmentBuffer = TileFactory("local.fragment")
 SharedBuffer = TileFactory("shared")
@@ -44,6 +45,18 @@ def macro(func: Callable[..., Any]) -> Macro:
     by value, or by reference to a parameter annotated `T.Ref` or `T.Var`.
     """
     return Macro(func)
+
+
+inline = macro
+
+
+def meta_class(cls: type) -> type:
+    """Decorator of a class whose objects live while a kernel is traced.
+
+    Its methods run then, as any Python function does; a method with statements of the kernel is
+    decorated with `T.inline`. Attributes that hold variables of `T.alloc_var` may be assigned to.
+    """
+    return cls
 
 
 class Ref(Reference):

@@ -8,7 +8,13 @@ from typing import Any
 from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import current, in_kernel
 from tileworkbench.compiler.frontend.tensors import TensorValue
-from tileworkbench.compiler.frontend.values import Operators, condition, describe, fitting
+from tileworkbench.compiler.frontend.values import (
+    Operators,
+    condition,
+    describe,
+    fitting,
+    to_value,
+)
 from tileworkbench.compiler.ir.stmt import Assume, DeviceAssert
 
 
@@ -96,6 +102,38 @@ def annotate_restrict_buffers(*tensors: Any) -> None:
             raise TileTypeError(
                 f"T.annotate_restrict_buffers takes tensors, not {describe(tensor)}"
             )
+
+
+def annotate_pass_configs(options: Mapping[str, Any] | None = None, **named: Any) -> None:
+    """Options for compiler passes, by name. They change no result, and passes here take none.
+
+    Raises `TileTypeError` for anything but a dictionary.
+    """
+    current("T.annotate_pass_configs")
+    if options is not None and not isinstance(options, Mapping):
+        raise TileTypeError(
+            f"T.annotate_pass_configs takes a dictionary of options, not {describe(options)}"
+        )
+
+
+def annotate_compile_flags(flags: Any) -> None:
+    """Flags for a target's compiler, as text or a list of texts; targets without one ignore them.
+
+    Raises `TileTypeError` for anything else.
+    """
+    current("T.annotate_compile_flags")
+    texts = [flags] if isinstance(flags, str) else flags
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise TileTypeError(
+            f"T.annotate_compile_flags takes text or a list of texts, not {describe(flags)}"
+        )
+
+
+def evaluate(value: Any) -> None:
+    """A statement that computes `value` and drops it: no effect, since expressions have none."""
+    in_kernel("T.evaluate")
+    if isinstance(value, Operators):
+        to_value(value)
 
 
 def disable_warp_group_reg_alloc() -> None:

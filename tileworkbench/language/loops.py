@@ -72,8 +72,8 @@ def Parallel(
 
     The body works on single elements; tile operators and T.Pipelined are not allowed in it, and
     another T.Parallel only directly. `coalesced_width` (elements per access), `prefer_async` and
-    `annotations` are hints. Raises `TileValueError` for these misuses and for an extent that is not
-    positive.
+    `annotations` are hints. Raises `TileValueError` for these misuses and for an extent that is
+    negative.
     """
     if loop_layout is not None:
         raise UnsupportedError("'loop_layout' of T.Parallel is not supported yet")

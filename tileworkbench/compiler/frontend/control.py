@@ -35,6 +35,7 @@ from tileworkbench.compiler.frontend.tensors import (
     parallel_variables,
     store,
 )
+from tileworkbench.compiler.frontend.threads import is_barrier
 from tileworkbench.compiler.frontend.values import (
     Operators,
     Value,
@@ -62,17 +63,19 @@ from tileworkbench.compiler.ir.stmt import (
 
 
 def let(builder: Builder, name: str, value: Value) -> Value:
-    """`value` computed here, once, under a fresh name; constants and variables stay themselves."""
+    """`value` computed here, once, under a fresh name; constants, variables and memory barriers
+    stay themselves.
+    """
     expr = to_value(value).expr
-    if isinstance(expr, Const | ir.Var):
+    if isinstance(expr, Const | ir.Var) or is_barrier(expr):
         return value
-    if builder.enclosing("kernel") is None and any(
-        isinstance(node, ir.Load) for node in walk(expr)
-    ):
-        raise TileValueError(
-            "an element of a tensor is read outside 'with T.Kernel(...)'",
-            hint="move it into the kernel's block",
-        )
+    if builder.enclosing("kernel") is None:
+        if any(isinstance(node, ir.Load) for node in walk(expr)):
+            raise TileValueError(
+                "an element of a tensor is read outside 'with T.Kernel(...)'",
+                hint="move it into the kernel's block",
+            )
+        return value  # a formula in the arguments: a grid and the shape of an output may use it
     var = builder.fresh_var(name, expr.dtype)
     builder.emit(Let(var, expr))
     builder.parallel[var] = frozenset(parallel_variables(builder, expr))
@@ -98,6 +101,10 @@ class Element:
         elif isinstance(owner, Operators):
             raise TileTypeError("an element of a run-time scalar cannot be assigned")
 
+    def load(self) -> Any:
+        """What it holds."""
+        return self.owner[self.index]
+
     def store(self, value: Any) -> None:
         """Assign to it."""
         if isinstance(self.owner, TensorValue):
@@ -106,6 +113,30 @@ class Element:
             _store_variable(self.owner, value)
         else:
             self.owner[self.index] = value
+
+
+class Member:
+    """An attribute that is assigned to: one that holds a variable of T.alloc_var."""
+
+    __slots__ = ("cell",)
+
+    def __init__(self, owner: Any, name: str) -> None:
+        cell = getattr(owner, name, None)
+        if not isinstance(cell, VarCell):
+            raise TileSyntaxError(
+                "an attribute cannot be assigned in a kernel",
+                hint="keep the value in a name, or make the attribute a variable: T.alloc_var(...)",
+            )
+        cell.binding.check()
+        self.cell = cell
+
+    def load(self) -> Any:
+        """What the variable holds."""
+        return self.cell.load()
+
+    def store(self, value: Any) -> None:
+        """Assign to the variable."""
+        _store_variable(self.cell, value)
 
 
 def _store_variable(cell: VarCell, value: Any) -> None:
@@ -201,9 +232,13 @@ class Control:
         """The target `owner[index]`, checked."""
         return Element(owner, index)
 
-    def augment_at(self, target: Element, operation: str, value: Any) -> None:
-        """`owner[index] op= value`."""
-        old = target.owner[target.index]
+    def member(self, owner: Any, name: str) -> Member:
+        """The target `owner.name`, checked."""
+        return Member(owner, name)
+
+    def augment_at(self, target: Element | Member, operation: str, value: Any) -> None:
+        """`owner[index] op= value`, `owner.name op= value`."""
+        old = target.load()
         if isinstance(old, NotScalar):
             old.refuse()
         if isinstance(old, Operators) or isinstance(value, Operators):
@@ -211,8 +246,8 @@ class Control:
         else:
             target.store(getattr(operator, f"i{operation.rstrip('_')}")(old, value))
 
-    def store(self, target: Element, value: Any) -> None:
-        """`owner[index] = value`."""
+    def store(self, target: Element | Member, value: Any) -> None:
+        """`owner[index] = value`, `owner.name = value`."""
         target.store(value)
 
     def evaluate(self, names: tuple[str, ...], value: Any) -> Any:

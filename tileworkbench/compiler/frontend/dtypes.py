@@ -49,6 +49,14 @@ class TileDType(DType):
 
         return make_typed(self, values)
 
+    def __getattr__(self, name: str) -> bool:
+        """`is_float8`, `is_float4_e2m1fn` and their like: whether the name begins so."""
+        wanted = name.removeprefix("is_")
+        if wanted == name or not wanted.startswith(("float", "bfloat", "int", "uint", "handle")):
+            raise AttributeError(f"a dtype has no attribute '{name}'")
+        scalar = str(self.scalar)
+        return scalar == wanted or scalar.startswith(f"{wanted}_")
+
     def as_torch(self) -> Any:
         """The torch dtype that stores this type. Raises `TypeError` when torch has none."""
         torch = import_module("torch")

@@ -58,6 +58,17 @@ class PrimFunc:
         """Its text."""
         return source_of(self.fn)
 
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """What is known of it beside its body: its name, and whether it launches anything."""
+        return {"global_symbol": self.name, "tir.is_global_func": True}
+
+    @property
+    def buffer_map(self) -> dict[str, Buffer]:
+        """The tensors among its parameters, by name."""
+        values = (param.value for param in self.params)
+        return {value.name: value for value in values if isinstance(value, Buffer)}
+
     def script(self) -> str:
         """The traced program as text."""
         return print_program(self.program)

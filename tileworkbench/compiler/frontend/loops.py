@@ -165,13 +165,14 @@ class ParallelLoop(LoopSpec):
                     builder.dynamic_parallel.add(var)
             values = tuple(Value(var, builder.bind(var.name)) for var in names)
             yield values[0] if len(values) == 1 else values
-        builder.emit(self._merged(builder, names, extents, loop))
+        if not any(build.const_int(extent) == 0 for extent in extents):
+            builder.emit(self._merged(builder, names, extents, loop))
 
     def _extent(self, builder: Builder, value: Any, nested: bool) -> Expr:
         extent = index_expr(value, "an extent of T.Parallel")[0]
         number = build.const_int(extent)
-        if number is not None and number <= 0:
-            raise TileValueError(f"an extent of T.Parallel must be positive, not {number}")
+        if number is not None and number < 0:
+            raise TileValueError(f"an extent of T.Parallel must not be negative, not {number}")
         if nested and parallel_variables(builder, extent):
             raise TileValueError(
                 "the extent of a nested T.Parallel depends on the outer one's variable",

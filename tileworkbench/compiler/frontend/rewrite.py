@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from tileworkbench.compiler.diagnostics import Span, TileSyntaxError
 from tileworkbench.compiler.frontend.source import Located
@@ -225,13 +225,15 @@ class FunctionRewriter(ast.NodeTransformer):
                 target, "element", self._expr(target.value), self._expr(target.slice)
             )
             return [self._statement(self._call(place, "store", element, value))]
+        if isinstance(target, ast.Attribute):
+            member = self._call(
+                target, "member", self._expr(target.value), ast.Constant(target.attr)
+            )
+            return [self._statement(self._call(place, "store", member, value))]
         if isinstance(target, ast.Tuple | ast.List):
             return self._unpack(target, value, place)
-        if isinstance(target, ast.Starred):
-            return self._store(target.value, value, place, read)
-        self._refuse(
-            target, "an attribute cannot be assigned in a kernel", "keep the value in a name"
-        )
+        starred = cast(ast.Starred, target)  # Python's grammar has no other targets
+        return self._store(starred.value, value, place, read)
 
     def _unpack(
         self, target: ast.Tuple | ast.List, value: ast.expr, place: ast.stmt
@@ -266,9 +268,9 @@ class FunctionRewriter(ast.NodeTransformer):
                 target, "element", self._expr(target.value), self._expr(target.slice)
             )
             return [at, self._statement(self._call(node, "augment_at", element, operator, value))]
-        self._refuse(
-            node.target, "an attribute cannot be assigned in a kernel", "keep the value in a name"
-        )
+        owner, attribute = self._expr(node.target.value), ast.Constant(node.target.attr)
+        member = self._call(node.target, "member", owner, attribute)
+        return [at, self._statement(self._call(node, "augment_at", member, operator, value))]
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
         if node.value is not None:

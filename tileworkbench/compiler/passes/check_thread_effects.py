@@ -3,7 +3,7 @@ of a block.
 
 A worker of the CPU runs a block once. That is the same as running it once per thread, except for an
 update of shared or global memory that reads what it writes: each thread would add again, in an
-order that is not defined.
+order that is not defined. A block of one thread has no such updates.
 
 Accepted, and left as it is::
 
@@ -16,13 +16,15 @@ Refused::
 
 from __future__ import annotations
 
+from math import prod
+
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.expr import Buffer, Load, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
-from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, Let, Stmt, Store
+from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, Kernel, Let, Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
 
 _SHARED_SCOPES = ("global", "shared")
@@ -37,7 +39,7 @@ def check_thread_effects(program: Program) -> Program:
     stack: list[Node] = [program.body]
     while stack:
         stmt = stack.pop()
-        if isinstance(stmt, Parallel):
+        if isinstance(stmt, Parallel) or (isinstance(stmt, Kernel) and prod(stmt.threads) == 1):
             continue
         if isinstance(stmt, Let):
             sources[stmt.var] = _sources(stmt.value, sources)
