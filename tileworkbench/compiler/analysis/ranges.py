@@ -152,7 +152,7 @@ class Ranges:
         ):
             linear = self.linear(value)
             if linear.terms != ((value, 1),):
-                return self._linear_bounds(linear)
+                return self.linear_bounds(linear)
             if isinstance(value, Binary) and value.op == "mul":
                 return _product(self.bounds(value.a), self.bounds(value.b))
             return _dtype_interval(value.dtype)
@@ -198,7 +198,8 @@ class Ranges:
                 return Interval(0, (1 << top.bit_length()) - 1)
         return _dtype_interval(value.dtype)
 
-    def _linear_bounds(self, linear: Linear) -> Interval:
+    def linear_bounds(self, linear: Linear) -> Interval:
+        """The interval of a sum, each atom taken on its own."""
         total = Interval(linear.constant, linear.constant)
         for atom, factor in linear.terms:
             total = total + self.bounds(atom).scale(factor)
@@ -248,7 +249,7 @@ class Ranges:
             case Binary("ge", a, b) if a.dtype.is_int:
                 return self._below_zero(combine([(self.linear(b), 1), (self.linear(a), -1)], -1))
             case Binary("eq" | "ne" as op, a, b) if a.dtype.is_int:
-                found = self._linear_bounds(combine([(self.linear(a), 1), (self.linear(b), -1)]))
+                found = self.linear_bounds(combine([(self.linear(a), 1), (self.linear(b), -1)]))
                 if found.low == 0 == found.high:
                     return op == "eq"
                 if (found.low is not None and found.low > 0) or (
@@ -263,13 +264,13 @@ class Ranges:
         return None
 
     def _below_zero(self, linear: Linear) -> bool | None:
-        found = self._linear_bounds(linear)
+        found = self.linear_bounds(linear)
         if found.high is not None and found.high < 0:
             return True
         if found.low is not None and found.low >= 0:
             return False
         raised = self._raise_to_maxima(linear)
-        high = self._linear_bounds(raised).high
+        high = self.linear_bounds(raised).high
         return True if high is not None and high < 0 else None
 
     def _raise_to_maxima(self, linear: Linear) -> Linear:

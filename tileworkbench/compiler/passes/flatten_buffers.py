@@ -17,16 +17,20 @@ After::
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.linear import Linear, combine
+from tileworkbench.compiler.analysis.physical import physical_index
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import add, cast, const, const_int, int_const, mul, sub
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp, Var
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Atomic, For, LoopKind, Stmt, Store
 from tileworkbench.compiler.ir.types import INT32, INT64, DType
+from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.panels import const_shape, row_major_strides
 
 
@@ -94,6 +98,8 @@ class _Flattening:
         dtype = _offset_dtype(buffer)
         vector = indices[-1] if indices and isinstance(indices[-1], Ramp) else None
         scalars = indices if vector is None else (*indices[:-1], vector.base)
+        if _is_rearranged(buffer):
+            return self.rearranged(buffer, scalars, vector, dtype)
         parts: list[tuple[Linear, int]] = []
         rest: Expr = const(0, dtype)
         for index, stride in zip(scalars, row_major_strides(buffer), strict=True):
@@ -106,6 +112,21 @@ class _Flattening:
         if vector is None:
             return base
         return Ramp(base, cast(vector.stride, dtype), vector.lanes)
+
+    def rearranged(
+        self, buffer: Buffer, scalars: tuple[Expr, ...], vector: Ramp | None, dtype: DType
+    ) -> Expr:
+        """The position under a layout that is not row-major; vectors lie within its runs."""
+        layout = buffer.layout
+        index = None
+        if isinstance(layout, Layout):
+            index = physical_index(layout, scalars, self.ranges, dtype)
+        if index is None:
+            raise UnsupportedError(
+                f"the layout of '{buffer.name}' has no formula that code could compute",
+                hint="write it with +, *, //, % and ^ of the indices and constants",
+            )
+        return index if vector is None else Ramp(index, cast(vector.stride, dtype), vector.lanes)
 
     def lane_last(self, linear: Linear, rest: Expr, dtype: DType) -> Expr:
         scalar = tuple(term for term in linear.terms if term[0] not in self.lanes)
@@ -129,8 +150,15 @@ def _offset_dtype(buffer: Buffer) -> DType:
     return INT32 if count is not None and count < 1 << 31 else INT64
 
 
+def _is_rearranged(buffer: Buffer) -> bool:
+    layout = buffer.layout
+    return isinstance(layout, Layout) and layout != Layout.row_major(layout.shape)
+
+
 def _elements(buffer: Buffer) -> Expr:
     """Elements of storage: up to the last one that can be addressed."""
+    if _is_rearranged(buffer) and isinstance(buffer.layout, Layout):
+        return int_const(prod(buffer.layout.output_shape))
     if buffer.strides:
         total: Expr = const(1, INT64)
         for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
