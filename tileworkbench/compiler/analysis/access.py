@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tileworkbench.compiler.analysis.linear import Linear
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.stmt import Atomic, Let, Stmt, Store
@@ -19,7 +20,13 @@ class Motion(StrEnum):
 
     UNIFORM = "uniform"  # the same element
     CONTIGUOUS = "contiguous"  # the next element in memory
+    REPEATED = "repeated"  # the same element a few times, then the next: x[j // 2]
+    STRIDED = "strided"  # every second or fourth element
     SCATTERED = "scattered"  # anything else
+
+
+STRIDES = (2, 4)
+"""Steps in elements at which a vector is worth reading whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +48,55 @@ def accesses(root: Stmt) -> Iterator[Access]:
 
 
 def motion(
-    access: Access, var: Var, ranges: Ranges, varying: frozenset[Var] = frozenset()
+    access: Access,
+    var: Var,
+    ranges: Ranges,
+    varying: frozenset[Var] = frozenset(),
+    lanes: int = 1,
 ) -> Motion:
-    """How `access` moves with `var`; `varying` are further variables whose value depends on it."""
-    step = 0
+    """How `access` moves with `var`; `varying` are further variables whose value depends on it.
+
+    With `lanes`, only within vectors of so many steps that begin at a multiple of it.
+    """
+    step, repeats = 0, 0
     last = len(access.indices) - 1
     for d, index in enumerate(access.indices):
         linear = ranges.linear(index)
         for atom, factor in linear.terms:
             if atom is var:
-                step += (
-                    factor if d == last else 2
-                )  # a step along an outer dimension is never contiguous
+                # A step along an outer dimension is never contiguous.
+                step += factor if d == last else max(STRIDES) + 1
             elif depends_on(atom, varying | {var}):
-                return Motion.SCATTERED
-    if step == 0:
+                count = _repetitions(atom, var, ranges, varying, lanes)
+                if count == 0 or (count < lanes and (d != last or factor != 1)):
+                    return Motion.SCATTERED
+                repeats += count < lanes
+    if step == 0 and not repeats:
         return Motion.UNIFORM
     dense = not access.buffer.strides or const_int(access.buffer.strides[-1]) == 1
-    return Motion.CONTIGUOUS if step == 1 and dense else Motion.SCATTERED
+    if not dense or (step and repeats) or repeats > 1:
+        return Motion.SCATTERED
+    if repeats:
+        return Motion.REPEATED
+    if step in STRIDES and lanes > step:
+        return Motion.STRIDED
+    return Motion.CONTIGUOUS if step == 1 else Motion.SCATTERED
+
+
+def _repetitions(atom: Expr, var: Var, ranges: Ranges, varying: frozenset[Var], lanes: int) -> int:
+    """How many lanes in a row have the same value of `atom`, at least: `lanes` where all have; 0
+    where it is not `(a + var) // c` with an `a` that keeps vectors and repetitions in step.
+    """
+    if not isinstance(atom, Binary) or atom.op != "floordiv":
+        return 0
+    count = const_int(atom.b) or 0
+    linear = ranges.linear(atom.a)
+    rest = Linear(tuple(term for term in linear.terms if term[0] is not var), linear.constant)
+    if linear.coefficient(var) != 1 or count < 2 or count & (count - 1):
+        return 0
+    if any(depends_on(other, varying | {var}) for other, _ in rest.terms):
+        return 0
+    return min(count, lanes) if ranges.linear_divides(min(count, lanes), rest) else 0
 
 
 def depends_on(root: Node, variables: frozenset[Var]) -> bool:

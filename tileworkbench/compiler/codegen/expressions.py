@@ -8,9 +8,16 @@ from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.codegen import packed
 from tileworkbench.compiler.codegen.arithmetic import Arithmetic
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
+from tileworkbench.compiler.codegen.lane_access import (
+    LanePattern,
+    gather_strided,
+    lane_pattern,
+    repeat_lanes,
+    strided_starts,
+)
 from tileworkbench.compiler.codegen.text import EmittedFunction, VectorType
 from tileworkbench.compiler.ir import expr as ir
-from tileworkbench.compiler.ir.build import add, const, const_int, sub
+from tileworkbench.compiler.ir.build import add, const, const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.types import BOOL, HANDLE, DType
@@ -166,11 +173,16 @@ class Expressions(Arithmetic):
         """(first index, lanes) when the lanes of `index` are consecutive elements."""
         if isinstance(index, ir.Ramp):
             return (index.base, index.lanes) if const_int(index.stride) == 1 else None
+        found = self.pattern(index)
+        alone = found is not None and found.repeat == found.stride == 1
+        return (found.base, self.out.lanes) if found is not None and alone else None
+
+    def pattern(self, index: Expr) -> LanePattern | None:
+        """How an index moves with the lane of the current vector loop."""
         var = self.out.lane_var
         if var is None:
             return None
-        base = without(substitute(index, self.definitions), var)
-        return None if base is None else (base, self.out.lanes)
+        return lane_pattern(substitute(index, self.definitions), var, self.out.lanes)
 
     def _load(self, load: ir.Load) -> Value:
         buffer, dtype = load.buffer, load.buffer.dtype
@@ -189,7 +201,39 @@ class Expressions(Arithmetic):
         elif found is not None or lanes == 1:
             address = self.pointer(buffer, index if found is None else found[0])
             return self._load_at(address, dtype, lanes, predicate, safe)
+        elif lanes == self.out.lanes and _lanes(predicate) == 1:
+            moves = self.pattern(index) if index is not None else None
+            if moves is not None and moves.repeat > 1:
+                return self._load_repeated(load, moves, lanes, predicate)
+            if moves is not None:
+                return self._load_strided(load, moves, lanes, predicate)
         return self._load_masked(load, found, lanes, predicate, safe)
+
+    def _load_repeated(
+        self, load: ir.Load, moves: LanePattern, lanes: int, predicate: Value | None
+    ) -> Value:
+        """Neighbours, each of them in several lanes."""
+        buffer, count = load.buffer, lanes // moves.repeat
+        address = self.pointer(buffer, moves.base)
+        value = self._load_at(address, buffer.dtype, count, predicate, self._safe(load, count))
+        text = repeat_lanes(self.out, value.text, value.type, moves.repeat)
+        return Value(text, buffer.dtype, lanes)
+
+    def _load_strided(
+        self, load: ir.Load, moves: LanePattern, lanes: int, predicate: Value | None
+    ) -> Value:
+        """Every second or fourth element: whole vectors, of which the others are dropped."""
+        buffer, safe = load.buffer, self._safe(load, lanes)
+        parts = [
+            self._load_at(
+                self.pointer(buffer, add(moves.base, const(start, moves.base.dtype))),
+                *(buffer.dtype, lanes, predicate, safe),
+            )
+            for start in strided_starts(lanes, moves.stride)
+        ]
+        texts = [part.text for part in parts]
+        kind = register_type(buffer.dtype, lanes)
+        return Value(gather_strided(self.out, texts, kind, moves.stride), buffer.dtype, lanes)
 
     def _load_packed(
         self, load: ir.Load, found: tuple[Expr, int] | None, lanes: int, predicate: Value | None
@@ -304,29 +348,3 @@ class Expressions(Arithmetic):
 
 def _lanes(value: Value | None) -> int:
     return 1 if value is None else value.lanes
-
-
-def without(index: Expr, var: Var) -> Expr | None:
-    """`index - var` when `index` is `var` plus something that does not depend on it, else None."""
-    if index is var:
-        return const(0, index.dtype)
-    if isinstance(index, ir.Cast) and index.dtype.is_int:
-        inner = without(index.value, var)
-        return None if inner is None else ir.Cast(inner, index.dtype)
-    if isinstance(index, ir.Binary) and index.op in ("add", "sub"):
-        in_a, in_b = mentions(index.a, var), mentions(index.b, var)
-        if in_a and not in_b:
-            rest = without(index.a, var)
-            combine = partial(add if index.op == "add" else sub)
-            return None if rest is None else combine(rest, index.b)
-        if in_b and not in_a and index.op == "add":
-            rest = without(index.b, var)
-            return None if rest is None else add(index.a, rest)
-    return None
-
-
-def mentions(expr: Expr, var: Var) -> bool:
-    """Whether `var` is read anywhere in `expr`."""
-    return expr is var or any(
-        mentions(child, var) for child in expr.children() if isinstance(child, Expr)
-    )

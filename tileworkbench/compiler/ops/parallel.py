@@ -6,17 +6,19 @@ step for a vector of iterations, and a serial loop in the body may go outside th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.access import (
     Motion,
     accesses,
+    depends_on,
     motion,
     varying_lets,
 )
+from tileworkbench.compiler.analysis.division import divide
 from tileworkbench.compiler.ir.build import add, binary, const_int, int_const, mul
-from tileworkbench.compiler.ir.expr import Expr, Var
-from tileworkbench.compiler.ir.rewrite import statements, substitute
+from tileworkbench.compiler.ir.expr import Binary, Expr, Var
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements, substitute
 from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, seq
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ops.context import Context, Vote
@@ -29,6 +31,9 @@ _SCORES = {
     (Motion.SCATTERED, True): -6,
     (Motion.SCATTERED, False): -3,
     (Motion.UNIFORM, False): 0,
+    (Motion.REPEATED, False): 1,
+    (Motion.STRIDED, False): 1,
+    (Motion.STRIDED, True): -6,
 }
 
 
@@ -95,7 +100,7 @@ def _choose(op: Parallel, context: Context) -> _Plan | None:
             continue
         varying = varying_lets(op.body, op.vars[at])
         moves = [
-            (motion(access, op.vars[at], context.ranges, varying), access.is_store)
+            (motion(access, op.vars[at], context.ranges, varying, lanes), access.is_store)
             for access in found
         ]
         score = sum(_SCORES.get(move, -1000) for move in moves)
@@ -136,6 +141,7 @@ def _main_loop(var: Var, count: Expr, lanes: int, body: Stmt, site: int, context
     if const_int(count) == 1:
         return _chunk(var, int_const(0), lanes, body, site, context)
     outer = context.names.var(f"{var.name}_outer", var.dtype)
+    context.ranges.enter(outer, int_const(0), count, 1)
     return _serial(
         outer,
         int_const(0),
@@ -150,7 +156,25 @@ def _chunk(var: Var, start: Expr, lanes: int, body: Stmt, site: int, context: Co
     if lanes == 1:
         return substitute(body, {var: start})  # type: ignore[no-any-return]
     lane = context.names.var(f"{var.name}_lane", var.dtype)
-    return run_in_lanes(substitute(body, {var: add(start, lane)}), lane, lanes, site, context)
+    context.ranges.enter(lane, int_const(0), int_const(lanes), 1)
+    moved = _with_digits(substitute(body, {var: add(start, lane)}), var, context)
+    return run_in_lanes(moved, lane, lanes, site, context)
+
+
+def _with_digits(body: Stmt, var: Var, context: Context) -> Stmt:
+    """`body` with quotients and remainders of the lane alone, where vectors and divisors are in
+    step: a vector then knows which lanes share an element.
+    """
+
+    def change(found: object) -> object:
+        if isinstance(found, Binary) and found.op in ("floordiv", "floormod"):
+            made = divide(found, context.ranges)
+            # What is known of lets still mentions the variable that the lane stands for.
+            if made is not None and not depends_on(made, frozenset({var})):
+                return made
+        return found
+
+    return Rewriter(change)(body)  # type: ignore[no-any-return]
 
 
 def serial_inside(body: Stmt) -> Stmt:
@@ -161,9 +185,6 @@ def serial_inside(body: Stmt) -> Stmt:
         isinstance(found, For) and found.kind is LoopKind.VECTORIZED for found in statements(body)
     ):
         return body
-    from dataclasses import replace
-
-    from tileworkbench.compiler.ir.rewrite import Rewriter
 
     def change(stmt: Stmt) -> Stmt:
         if isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED:

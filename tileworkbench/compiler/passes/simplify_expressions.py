@@ -17,11 +17,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tileworkbench.compiler.analysis.extremes import to_expr
-from tileworkbench.compiler.analysis.linear import Linear
+from tileworkbench.compiler.analysis.division import divide
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir import build
-from tileworkbench.compiler.ir.build import add, const, const_int
+from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import (
     COMPARISONS,
     Binary,
@@ -56,7 +55,7 @@ class _Simplifier:
             case Binary("floordiv" | "floormod", a, b) if (
                 a.dtype.is_int and (const_int(b) or 0) > 0
             ):
-                return self.divide(found)
+                return divide(found, self.ranges) or self.rebuild(found)
             case Binary("min" | "max" as op, a, b) if a.dtype.is_int:
                 order = self.ranges.proves(Binary("le", a, b, BOOL))
                 if order is None:
@@ -92,40 +91,6 @@ class _Simplifier:
         except (TypeError, ValueError, ZeroDivisionError):
             return found  # an error of the user's that happens only if this is executed
         return made if made.dtype == found.dtype else found
-
-    def divide(self, found: Binary) -> Expr:
-        """`(a * c + b) // c` as `a + b // c` and `% c` as `b % c`; `b` where 0 <= b < c."""
-        divisor = const_int(found.b) or 1
-        linear = self.ranges.linear(found.a)
-        whole = Linear(
-            tuple(term for term in linear.terms if term[1] % divisor == 0),
-            linear.constant // divisor * divisor,
-        )
-        rest = Linear(
-            tuple(term for term in linear.terms if term[1] % divisor), linear.constant % divisor
-        )
-        bounds = self.ranges.bounds(to_expr(rest, found.dtype))
-        inside = (
-            bounds.low is not None
-            and bounds.high is not None
-            and bounds.low >= 0
-            and bounds.high < divisor
-        )
-        if not inside and not whole.terms:
-            return self.rebuild(found)
-        if found.op == "floormod":
-            left = to_expr(rest, found.dtype)
-            return left if inside else build.binary("floormod", left, found.b)
-        scaled = Linear(
-            tuple((atom, factor // divisor) for atom, factor in whole.terms),
-            whole.constant // divisor,
-        )
-        quotient = to_expr(scaled, found.dtype)
-        return (
-            quotient
-            if inside
-            else add(quotient, build.binary("floordiv", to_expr(rest, found.dtype), found.b))
-        )
 
     def stmt(self, stmt: Stmt) -> Stmt:
         match stmt:
