@@ -2,7 +2,8 @@
 
 A kernel is an ordinary Python function whose body is traced. Its parts are here: what parameters
 are declared with and how launches are written (`functions`), memory (`memory`), atomic accesses
-(`atomics`), operators on tiles (`tile`, `convolution`, `predicates`, `reducers`), loops (`loops`),
+(`atomics`), threads and what they exchange (`threads`, `exchanges`, `barriers`, `allreduce`),
+operators on tiles (`tile`, `convolution`, `predicates`, `reducers`), loops (`loops`),
 scalar arithmetic (`math`), dtypes (`dtypes`), layouts (`layouts`), hints and checks (`hints`),
 printing (`printing`). Constructs that are not supported yet exist too and say so when they are
 used.
@@ -16,10 +17,13 @@ from types import FunctionType
 from typing import Any
 
 from tileworkbench.compiler.frontend.errors import placed_outside
+from tileworkbench.language import allreduce as _allreduce
 from tileworkbench.language import asynchronous as _asynchronous
 from tileworkbench.language import atomics as _atomics
+from tileworkbench.language import barriers as _barriers
 from tileworkbench.language import convolution as _convolution
 from tileworkbench.language import dtypes as _dtypes
+from tileworkbench.language import exchanges as _exchanges
 from tileworkbench.language import functions as _functions
 from tileworkbench.language import hints as _hints
 from tileworkbench.language import layouts as _layouts
@@ -28,7 +32,9 @@ from tileworkbench.language import math as _math
 from tileworkbench.language import memory as _memory
 from tileworkbench.language import predicates as _predicates
 from tileworkbench.language import printing as _printing
+from tileworkbench.language import random as _random
 from tileworkbench.language import reducers as _reducers
+from tileworkbench.language import threads as _threads
 from tileworkbench.language import tile as _tile
 from tileworkbench.language import vectors as _vectors
 from tileworkbench.language.unsupported import PREFIXES, UNSUPPORTED, unsupported
@@ -36,6 +42,7 @@ from tileworkbench.language.unsupported import PREFIXES, UNSUPPORTED, unsupporte
 _SUPPORTED: dict[str, tuple[str, ...]] = {
     "functions": (
         *(
+            "Buffer",
             "FragmentBuffer",
             "Kernel",
             "LocalBuffer",
@@ -44,7 +51,8 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
             "StridedTensor",
             "Tensor",
         ),
-        *("Var", "const", "dynamic", "empty", "macro", "prim_func", "symbolic"),
+        *("Var", "const", "dynamic", "empty", "inline", "macro", "meta_class", "prim_func"),
+        "symbolic",
     ),
     "memory": (
         *("alloc_fragment", "alloc_global", "alloc_local", "alloc_shared", "alloc_var", "reshape"),
@@ -176,7 +184,8 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         *("tanh", "trunc", "truncdiv", "truncmod"),
     ),
     "hints": (
-        *("annotate_consumer_reg_alloc", "annotate_l2_hit_ratio", "annotate_min_blocks_per_sm"),
+        *("annotate_compile_flags", "annotate_consumer_reg_alloc", "annotate_l2_hit_ratio"),
+        *("annotate_min_blocks_per_sm", "annotate_pass_configs", "evaluate"),
         *(
             "annotate_producer_reg_dealloc",
             "annotate_restrict_buffers",
@@ -193,18 +202,43 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         *("no_set_max_nreg", "pdl_sync", "pdl_trigger", "set_max_nreg", "use_swizzle"),
     ),
     "printing": ("print",),
+    "random": ("rng_init", "rng_rand", "rng_rand_float"),
     "vectors": ("Broadcast", "Ramp"),
     "asynchronous": (
         *("async_copy", "ptx_commit_group", "ptx_wait_group", "wait_wgmma", "wgmma_gemm"),
     ),
+    "threads": (
+        *("get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents"),
+        *("get_lane_idx", "get_thread_binding", "get_thread_bindings", "get_thread_extent"),
+        *("get_thread_extents", "get_warp_group_idx", "get_warp_idx", "get_warp_idx_sync"),
+        *("shuffle_elect", "thread_binding", "ws"),
+    ),
+    "exchanges": (
+        *("activemask", "all_sync", "any_sync", "ballot", "ballot_sync", "match_all_sync"),
+        *("match_any_sync", "shfl_down", "shfl_sync", "shfl_up", "shfl_xor"),
+        *("syncthreads_and", "syncthreads_count", "syncthreads_or", "warp_reduce_bitand"),
+        *("warp_reduce_bitor", "warp_reduce_max", "warp_reduce_min", "warp_reduce_sum"),
+    ),
+    "barriers": (
+        *("alloc_barrier", "barrier_arrive", "barrier_wait", "mbarrier_arrive"),
+        *("mbarrier_arrive_expect_tx", "mbarrier_expect_tx", "mbarrier_wait_parity"),
+        *("named_barrier_arrive", "sync_grid", "sync_threads", "sync_warp", "tma_copy"),
+        *("tma_store_arrive", "tma_store_wait", "tvm_storage_sync"),
+    ),
+    "allreduce": ("attr", "comm_reducer", "tvm_thread_allreduce"),
     "dtypes": ("dtype", *_dtypes.SCALARS, *_dtypes.ALIASES),
 }
 _MODULES = {
+    "allreduce": _allreduce,
+    "barriers": _barriers,
+    "exchanges": _exchanges,
+    "threads": _threads,
     "functions": _functions,
     "memory": _memory,
     "atomics": _atomics,
     "predicates": _predicates,
     "printing": _printing,
+    "random": _random,
     "vectors": _vectors,
     "asynchronous": _asynchronous,
     "reducers": _reducers,

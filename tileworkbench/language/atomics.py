@@ -6,7 +6,6 @@ elements lie in global or shared memory, and accesses outside a global tensor ar
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
@@ -45,7 +44,7 @@ def atomic_add(
 
     `dst` is an element `C[i, j]`, a slice or a tensor in global or shared memory. A tensor or slice
     as `value` is added element by element to the box of `dst` that it covers, a scalar to every
-    element. With `return_prev`, which needs an element, a scalar and T.Parallel, the result is what
+    element. With `return_prev`, which needs an element and a scalar, the result is what
     the element held before. `memory_order` is "relaxed" to "seq_cst"; all are executed as
     "seq_cst". Raises `TileTypeError`, `TileValueError` or `ShapeError` for operands that do not
     fit.
@@ -123,7 +122,7 @@ def atomic_store(dst: Any, value: Any, memory_order: str = "seq_cst") -> None:
 
 def _atomic(kind: AtomicKind, dst: Any, value: Any, order: str | None, return_prev: bool) -> Any:
     construct = f"T.atomic_{kind}"
-    builder = in_kernel(construct)
+    in_kernel(construct)
     if order is not None:
         _check_order(construct, order, ())
     place = to_operand(dst, construct, "destination")
@@ -133,12 +132,6 @@ def _atomic(kind: AtomicKind, dst: Any, value: Any, order: str | None, return_pr
         if not return_prev:
             _emit(kind, place.buffer, place.mins, expr)
             return None
-        if builder.enclosing("parallel") is None and prod(builder.threads) > 1:
-            raise UnsupportedError(
-                f"'return_prev' of {construct} outside T.Parallel is not supported yet",
-                hint="there every thread gets a value of its own; put it in "
-                "'for i in T.Parallel(1)' to do it once",
-            )
         return _access(kind, place.buffer, place.mins, expr, "previous")
     if return_prev:
         raise UnsupportedError(

@@ -34,7 +34,7 @@ class Frame:
 
     Values bound in it must not be used once it is closed.
 
-    `kind` is "function", "kernel", "parallel", "pipelined", "then", "else", "while" or a
+    `kind` is "function", "kernel", "role", "parallel", "pipelined", "then", "else", "while" or a
     `LoopKind`.
     """
 
@@ -50,6 +50,7 @@ class Frame:
     def described(self) -> str:
         """What a message calls this scope."""
         names = {"then": "branch", "else": "branch", "kernel": "kernel", "function": "function"}
+        names |= {"role": "T.ws block"}
         return names.get(self.kind, "loop")
 
 
@@ -131,9 +132,14 @@ class Builder:
         self.outputs: list[Buffer] = []
         self.workspaces: list[Buffer] = []
         self.safe_values: dict[str, Expr] = {}
+        self.nest: list[tuple[Var, Expr]] = []  # variables and extents of the open T.Parallel
+        self.random: Any = None  # the generator of random numbers (`random.Generator`)
         self.swizzle: tuple[int, str] | None = None
         self.grid: tuple[Expr, ...] = ()  # of the launch that is being traced
         self.blocks: tuple[Var, ...] = ()  # and its block indices
+        self.threads: tuple[int, ...] = ()  # the extents of its blocks
+        self.thread_vars: tuple[Var, ...] = ()  # and the thread's indices, once they are named
+        self.reducer: Any = None  # of the innermost T.attr "reduce_scope"
         self.constants: dict[str, int] | None = (
             None  # values of T.const; None outside an eager kernel
         )
@@ -249,9 +255,10 @@ class Builder:
                 return name in scope.names and name not in scope.rebound
         return False
 
-    def bind(self, name: str, allocated: bool = False) -> Binding:
-        """A binding of `name` in the innermost frame, here."""
-        return Binding(name, self.frame, self.span, allocated)
+    def bind(self, name: str, allocated: bool = False, kind: str = "") -> Binding:
+        """A binding of `name`, here, in the innermost frame (of that kind, if one is given)."""
+        frame = (self.enclosing(kind) if kind else None) or self.frame
+        return Binding(name, frame, self.span, allocated)
 
 
 def _stack() -> list[Builder]:

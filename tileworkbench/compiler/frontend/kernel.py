@@ -73,6 +73,7 @@ class KernelBlock:
         self.grid = grid
         self.vars = tuple(builder.fresh_var(n, e.dtype) for n, e in zip(names, grid, strict=True))
         builder.grid, builder.blocks = grid, self.vars
+        builder.threads, builder.thread_vars = self.threads, ()
         self.frame = builder.push("kernel")
         for var, extent in zip(self.vars, grid, strict=True):
             set_range(builder, var, build.int_const(0), extent)
@@ -84,5 +85,7 @@ class KernelBlock:
             return
         builder = current("T.Kernel")
         frame, swizzle, builder.swizzle = self.frame, builder.swizzle, None
-        body = builder.pop(frame)
-        builder.emit(Kernel(self.vars, self.grid, self.threads, body, swizzle, site=frame.site))
+        body, threads = builder.pop(frame), builder.thread_vars
+        builder.emit(
+            Kernel(self.vars, self.grid, self.threads, body, swizzle, threads, site=frame.site)
+        )

@@ -43,6 +43,16 @@ def to_operand(value: Any, construct: str, role: str) -> Operand:
 
     Raises `TileTypeError` for anything but a tensor, a slice or an element.
     """
+    made = _operand(value, construct, role)
+    if made.buffer.scope == "shared.barrier" and role != "barrier":
+        raise TileTypeError(
+            f"{construct} cannot use '{made.buffer.name}', which holds memory barriers, as its "
+            f"{role}"
+        )
+    return made
+
+
+def _operand(value: Any, construct: str, role: str) -> Operand:
     if isinstance(value, TensorValue):
         region = whole(value.use())
         return Operand(region.buffer, region.mins, region.extents, is_whole=True)

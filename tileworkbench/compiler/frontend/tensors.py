@@ -454,6 +454,11 @@ def check_target(tensor: TensorValue, index: Any) -> tuple[Expr, ...]:
     Raises for a slice and for indices that are not legal.
     """
     buffer, items = tensor.use(), _split(tensor, index)
+    if buffer.scope == "shared.barrier":
+        raise TileTypeError(
+            f"'{tensor.name}' holds memory barriers, which cannot be assigned to",
+            hint="pass one to T.mbarrier_arrive or T.mbarrier_wait_parity",
+        )
     if any(isinstance(item, slice) for item in items):
         raise TileTypeError(
             f"a slice of '{tensor.name}' cannot be assigned to",

@@ -23,11 +23,12 @@ from tileworkbench.compiler.frontend.errors import placed
 from tileworkbench.compiler.frontend.rewritten import resolve_annotation
 from tileworkbench.compiler.frontend.source import locate
 from tileworkbench.compiler.frontend.tensors import TensorValue
+from tileworkbench.compiler.frontend.threads import check_barrier_uses
 from tileworkbench.compiler.frontend.values import Value
 from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import bound_by, variables, walk
-from tileworkbench.compiler.ir.stmt import Alias, Kernel, Stmt
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Stmt
 
 
 def annotation_of(fn: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> Any:
@@ -121,7 +122,9 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
     symbols = tuple(var for var in _symbols(params) if var not in scalars)
     _check_bound(body, {*symbols, *scalars}, where)
     for node in walk(body):
-        if isinstance(node, Alias) and node.buffer.dtype == node.source.dtype:
+        if isinstance(node, Alloc) and node.buffer.scope == "shared.barrier":
+            check_barrier_uses(body, builder.sites)
+        elif isinstance(node, Alias) and node.buffer.dtype == node.source.dtype:
             value = builder.safe_values.get(node.source.name)
             if value is not None:
                 builder.safe_values.setdefault(node.buffer.name, value)

@@ -1,0 +1,280 @@
+"""What kernels say about single threads: their indices, roles, exchanges and barriers.
+
+A kernel that names its threads has thread variables, one for each extent of its blocks; they are
+made when they are first asked for. Statements outside T.Parallel are executed by every thread, each
+with values of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import (
+    Span,
+    TileTypeError,
+    TileValueError,
+    UnsupportedError,
+)
+from tileworkbench.compiler.frontend.builder import Builder, Frame, in_kernel
+from tileworkbench.compiler.frontend.errors import placed_outside
+from tileworkbench.compiler.frontend.loops import LoopSpec, set_range
+from tileworkbench.compiler.frontend.regions import to_operand
+from tileworkbench.compiler.frontend.values import Value, describe, to_value
+from tileworkbench.compiler.ir import build
+from tileworkbench.compiler.ir.expr import Address, Const, Expr, Load, Var, is_bool
+from tileworkbench.compiler.ir.rewrite import statements, walk
+from tileworkbench.compiler.ir.simt import Exchange, Role, exchange_dtype
+from tileworkbench.compiler.ir.stmt import Stmt
+from tileworkbench.compiler.ir.types import BOOL, INT32, UINT32
+
+WARP = 32
+WARP_GROUP = 128
+_NAMES = ("tx", "ty", "tz")
+_FULL_MASK = build.const(0xFFFFFFFF, UINT32)
+
+
+def at_thread_level(construct: str) -> Builder:
+    """The builder, outside T.Parallel. Raises `TileValueError` inside it, where iterations are not
+    threads.
+    """
+    builder = in_kernel(construct)
+    if builder.enclosing("parallel") is not None:
+        raise TileValueError(
+            f"'{construct}' is executed by threads and cannot be used inside T.Parallel, whose "
+            "iterations are spread over them",
+            hint="move it out of the loop, or write the loop over T.get_thread_binding()",
+        )
+    return builder
+
+
+# Indices
+
+
+def thread_variables(builder: Builder) -> tuple[Var, ...]:
+    """The thread's indices, x first, of the launch that is being traced."""
+    if not builder.thread_vars:
+        builder.thread_vars = tuple(
+            builder.fresh_var(name, INT32) for name, _ in zip(_NAMES, builder.threads, strict=False)
+        )
+        for var, extent in zip(builder.thread_vars, builder.threads, strict=True):
+            set_range(builder, var, build.int_const(0), build.int_const(extent))
+    return builder.thread_vars
+
+
+def kernel_value(builder: Builder, var: Var) -> Value:
+    """A variable that lives as long as the launch."""
+    return Value(var, builder.bind(var.name, kind="kernel"))
+
+
+def check_dimension(construct: str, dim: Any, count: int) -> int:
+    """A dimension of the block or grid. Raises `TileTypeError` or `TileValueError`."""
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise TileTypeError(f"the dimension of {construct} must be an integer, not {describe(dim)}")
+    if not 0 <= dim < count:
+        raise TileValueError(
+            f"{construct} has the dimensions 0 to {count - 1}, and {dim} is none of them"
+        )
+    return dim
+
+
+def thread_index(builder: Builder, dim: int) -> Value:
+    """The thread's index along `dim`; 0 along one that the block does not have."""
+    if dim >= len(builder.threads):
+        return Value(build.int_const(0))
+    return kernel_value(builder, thread_variables(builder)[dim])
+
+
+def linear_index(builder: Builder) -> Expr:
+    """The thread's number in the block, x fastest."""
+    index: Expr = build.int_const(0)
+    variables = thread_variables(builder)
+    for var, extent in zip(reversed(variables), reversed(builder.threads), strict=True):
+        index = build.add(build.mul(index, build.int_const(extent)), var)
+    return index
+
+
+def thread_count(builder: Builder) -> int:
+    """How many threads a block has."""
+    count = 1
+    for extent in builder.threads:
+        count *= extent
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadLoop(LoopSpec):
+    """A loop whose iterations are the threads or blocks of the launch along one dimension."""
+
+    start: int
+    stop: int
+    index: str
+
+    def run(self, builder: Builder) -> Iterator[Value]:
+        in_kernel("T.thread_binding")
+        dim = "xyz".index(self.index[-1])
+        threads = self.index.startswith("threadIdx")
+        extents = builder.threads if threads else tuple(map(build.const_int, builder.grid))
+        extent = extents[dim] if dim < len(extents) else 1
+        if self.start != 0 or self.stop != extent:
+            raise TileValueError(
+                f"the launch has {extent or 'any number of'} values of '{self.index}', and "
+                f"T.thread_binding runs from {self.start} to {self.stop}",
+                hint="T.Kernel(threads=...) gives the number of threads",
+            )
+        if dim >= len(extents):
+            yield Value(build.int_const(0))
+        else:
+            variables = thread_variables(builder) if threads else builder.blocks
+            yield kernel_value(builder, variables[dim])
+
+
+# Roles
+
+
+class RoleBlock:
+    """The context manager that `T.ws` returns: the statements inside are for the threads `start ..
+    start + extent - 1`.
+    """
+
+    def __init__(self, start: int, extent: int) -> None:
+        self.start = start
+        self.extent = extent
+        self.frame: Frame | None = None
+
+    @placed_outside
+    def __enter__(self) -> None:
+        builder = at_thread_level("T.ws")
+        if builder.enclosing("role") is not None:
+            raise TileValueError("a T.ws block cannot stand inside another one")
+        self.frame = builder.push("role")
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if kind is not None or self.frame is None:
+            return
+        builder = in_kernel("T.ws")
+        frame = self.frame
+        builder.emit(Role(self.start, self.extent, builder.pop(frame), site=frame.site))
+
+
+def role_of_groups(groups: tuple[Any, ...]) -> RoleBlock:
+    """The role of the given groups of 128 threads.
+
+    Raises `TileTypeError` or `TileValueError` for groups that the block does not have, and
+    `UnsupportedError` for groups that are not neighbours.
+    """
+    builder = at_thread_level("T.ws")
+    for group in groups:
+        if isinstance(group, bool) or not isinstance(group, int):
+            raise TileTypeError(f"a warp group of T.ws must be an integer, not {describe(group)}")
+    if not groups:
+        raise TileValueError("T.ws needs at least one warp group")
+    chosen, threads = sorted(set(groups)), thread_count(builder)
+    last = (threads - 1) // WARP_GROUP
+    for group in chosen:
+        if not 0 <= group <= last:
+            raise TileValueError(
+                f"the block has no warp group {group}: its {threads} threads are the groups 0 to "
+                f"{last}, of {WARP_GROUP} threads each",
+                hint="ask for more threads in T.Kernel(threads=...)",
+            )
+    if chosen != list(range(chosen[0], chosen[-1] + 1)):
+        raise UnsupportedError(
+            f"T.ws of warp groups that are not neighbours, {', '.join(map(str, chosen))}, is not "
+            "supported"
+        )
+    start = chosen[0] * WARP_GROUP
+    return RoleBlock(start, min(threads, (chosen[-1] + 1) * WARP_GROUP) - start)
+
+
+# Exchanges and barriers
+
+
+def emit_exchange(
+    construct: str, kind: str, args: tuple[Expr, ...], width: Any = WARP, mask: Any = None
+) -> Value:
+    """Emit `kind(args)` here and return its result, which each thread has for itself."""
+    builder = at_thread_level(construct)
+    if isinstance(width, bool) or not isinstance(width, int) or width not in (1, 2, 4, 8, 16, 32):
+        shown = describe(width) if not isinstance(width, int) else str(width)
+        raise TileValueError(
+            f"'width' of {construct} must be a power of two from 1 to {WARP}, not {shown}"
+        )
+    var = builder.fresh_var(builder.hint(0, kind.removesuffix("_sync")), exchange_dtype(kind, args))
+    builder.emit(Exchange(var, kind, args, width, to_mask(construct, mask)))
+    builder.parallel[var] = frozenset()
+    return Value(var, builder.bind(var.name))
+
+
+def to_mask(construct: str, mask: Any) -> Expr | None:
+    """The lanes that take part, one bit for each; None for all of them.
+
+    Raises `TileTypeError` for anything but an integer.
+    """
+    if mask is None:
+        return None
+    if isinstance(mask, int) and not isinstance(mask, bool):
+        if not 0 <= mask <= 0xFFFFFFFF:
+            raise TileValueError(f"the mask {mask} of {construct} does not fit into 32 bits")
+        made: Expr = build.const(mask, UINT32)
+    else:
+        value = to_value(mask).expr
+        if not value.dtype.is_int:
+            raise TileTypeError(f"the mask of {construct} must be an integer, not '{value.dtype}'")
+        made = build.cast(value, UINT32)
+    return None if made is _FULL_MASK else made
+
+
+def to_predicate(construct: str, value: Any) -> Expr:
+    """A condition, or an integer that is not zero where it holds.
+
+    Raises `TileTypeError` for a float.
+    """
+    made = to_value(value).expr
+    if is_bool(made):
+        return made
+    if not made.dtype.is_int:
+        raise TileTypeError(
+            f"the predicate of {construct} must be a bool or an integer, not '{made.dtype}'",
+            hint="compare the value, as in 'x != 0'",
+        )
+    if isinstance(made, Const):
+        return build.const(bool(made.value), BOOL)
+    return build.binary("ne", made, build.const(0, made.dtype))
+
+
+def barrier_address(construct: str, value: Any) -> Address:
+    """The memory barrier that `value` names: an element of T.alloc_barrier, or all of it for the
+    first one.
+
+    Raises `TileTypeError` for anything else.
+    """
+    place = to_operand(value, construct, "barrier")
+    whole = place.is_whole and len(place.mins) == 1
+    if place.buffer.scope != "shared.barrier" or (place.extents is not None and not whole):
+        raise TileTypeError(
+            f"{construct} needs a barrier made by T.alloc_barrier, not '{place.buffer.name}'"
+            if place.buffer.scope != "shared.barrier"
+            else f"{construct} needs one barrier, not a slice of '{place.buffer.name}'",
+            hint="write barriers[k] for one of T.alloc_barrier([...])",
+        )
+    return Address(place.buffer, place.mins)
+
+
+def is_barrier(value: Expr) -> bool:
+    """Whether `value` stands for a memory barrier, which has no value of its own."""
+    return isinstance(value, Load) and value.buffer.scope == "shared.barrier"
+
+
+def check_barrier_uses(body: Stmt, spans: list[Span | None]) -> None:
+    """Raise `TileTypeError` where a memory barrier is used as a number."""
+    for stmt in statements(body):
+        values = [child for child in stmt.children() if not isinstance(child, Stmt)]
+        for found in (node for value in values for node in walk(value)):
+            if isinstance(found, Load) and is_barrier(found):
+                raise TileTypeError(
+                    f"'{found.buffer.name}' holds memory barriers, which have no value",
+                    spans[stmt.site],
+                    hint="pass one to T.mbarrier_arrive or T.mbarrier_wait_parity",
+                )

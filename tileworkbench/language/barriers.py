@@ -1,0 +1,244 @@
+"""Where threads wait for each other: barriers of the block, the warp and the grid, and memory
+barriers (mbarriers).
+
+A memory barrier counts arrivals. When as many have come as it was made for, its phase completes and
+the next one begins; phases have the parities 0, 1, 0, ... Waiting for parity p returns once the
+latest phase of that parity has completed; parity 1 has on a fresh barrier.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
+from tileworkbench.compiler.frontend.builder import in_kernel
+from tileworkbench.compiler.frontend.regions import to_operand
+from tileworkbench.compiler.frontend.tensors import TensorValue
+from tileworkbench.compiler.frontend.threads import at_thread_level, barrier_address, to_mask
+from tileworkbench.compiler.frontend.values import describe, to_value
+from tileworkbench.compiler.ir import build
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr
+from tileworkbench.compiler.ir.simt import (
+    Barrier,
+    BarrierArrive,
+    BarrierExpect,
+    BarrierInit,
+    BarrierWait,
+    GridBarrier,
+    WarpBarrier,
+)
+from tileworkbench.compiler.ir.stmt import Alloc
+from tileworkbench.compiler.ir.types import INT32, UINT32, UINT64
+from tileworkbench.language.tile import copy
+
+_NAMED_BARRIERS = 16
+_ALL_LANES = build.const(0xFFFFFFFF, UINT32)
+
+
+# Barriers
+
+
+def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None) -> None:
+    """All threads of the block wait for each other; with `barrier_id` (0 to 15) at that barrier,
+    and with `arrive_count` (a multiple of 32) that many threads of it.
+
+    Raises `TileTypeError` or `TileValueError` for another number.
+    """
+    _block_barrier("T.sync_threads", barrier_id, arrive_count, wait=True)
+
+
+def named_barrier_arrive(barrier_id: int, thread_count: int) -> None:
+    """Arrive at a barrier of `thread_count` threads without waiting for the others."""
+    _block_barrier("T.named_barrier_arrive", barrier_id, thread_count, wait=False)
+
+
+def _block_barrier(construct: str, number: Any, count: Any, wait: bool) -> None:
+    builder = at_thread_level(construct)
+    chosen = _constant(construct, "barrier", number, 0)
+    if not 0 <= chosen < _NAMED_BARRIERS:
+        raise TileValueError(
+            f"{construct} has the barriers 0 to {_NAMED_BARRIERS - 1}, and {chosen} is none of them"
+        )
+    threads = _constant(construct, "number of threads", count, 0)
+    if threads < 0 or threads % 32 or (threads == 0 and count is not None):
+        raise TileValueError(
+            f"the number of threads of {construct} must be a positive multiple of 32, not {threads}"
+        )
+    builder.emit(Barrier(chosen, threads, wait))
+
+
+def _constant(construct: str, what: str, value: Any, default: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TileTypeError(f"the {what} of {construct} must be an integer, not {describe(value)}")
+    return int(value.__index__())
+
+
+def sync_warp(mask: Any = None) -> None:
+    """The lanes of the warp named by `mask`, all by default, wait for each other."""
+    builder = at_thread_level("T.sync_warp")
+    builder.emit(WarpBarrier(to_mask("T.sync_warp", mask) or _ALL_LANES))
+
+
+def sync_grid() -> None:
+    """All threads of all blocks wait for each other (a cooperative launch)."""
+    at_thread_level("T.sync_grid").emit(GridBarrier())
+
+
+def tvm_storage_sync(scope: str) -> None:
+    """A barrier for memory of `scope`: "shared" (or "shared.dyn") for the block, "warp" for the
+    warp.
+
+    Raises `TileValueError` for another scope.
+    """
+    if scope in ("shared", "shared.dyn"):
+        at_thread_level("T.tvm_storage_sync").emit(Barrier())
+    elif scope == "warp":
+        at_thread_level("T.tvm_storage_sync").emit(WarpBarrier(_ALL_LANES))
+    else:
+        raise TileValueError(
+            f"T.tvm_storage_sync takes 'shared' or 'warp', not {describe(scope)}",
+            hint="T.sync_grid() is a barrier of all blocks",
+        )
+
+
+# Memory barriers
+
+
+def alloc_barrier(arrive_count: int | list[int]) -> TensorValue:
+    """Memory barriers with their numbers of arrivals, one number or a list of them; `bars[k]` is
+    one of them.
+
+    Raises `TileTypeError` or `TileValueError` for a number that is not positive, and
+    `TileValueError` inside a loop, branch or T.ws block.
+    """
+    builder = in_kernel("T.alloc_barrier")
+    counts = list(arrive_count) if isinstance(arrive_count, list | tuple) else [arrive_count]
+    numbers = [_constant("T.alloc_barrier", "arrival count", count, 0) for count in counts]
+    if not numbers or min(numbers) <= 0:
+        raise TileValueError(
+            f"the arrival counts of T.alloc_barrier must be positive, not {arrive_count}"
+        )
+    if builder.frame.kind != "kernel":
+        raise TileValueError(
+            "T.alloc_barrier stands inside a loop, branch or T.ws block",
+            hint="allocate barriers at the start of the kernel: all threads share them",
+        )
+    name = builder.fresh(builder.hint(0, "barriers"))
+    buffer = Buffer(name, UINT64, (build.int_const(len(numbers)),), "shared.barrier")
+    builder.emit(Alloc(buffer))
+    for at, number in enumerate(numbers):
+        place = Address(buffer, (build.int_const(at),))
+        builder.emit(BarrierInit(place, build.int_const(number)))
+    return TensorValue(buffer, builder.bind(name, allocated=True))
+
+
+def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> None:
+    """Wait until the phase of that parity (0 or 1) of a memory barrier has completed."""
+    _wait("T.mbarrier_wait_parity", mbarrier, parity)
+
+
+def barrier_wait(mbarrier: Any, parity: Any) -> None:
+    """The same as `mbarrier_wait_parity`."""
+    _wait("T.barrier_wait", mbarrier, parity)
+
+
+def _wait(construct: str, mbarrier: Any, parity: Any) -> None:
+    builder = at_thread_level(construct)
+    place = barrier_address(construct, mbarrier)
+    builder.emit(BarrierWait(place, _integer(construct, "parity", parity)))
+
+
+def _integer(construct: str, what: str, value: Any) -> Expr:
+    made = to_value(value).expr
+    if not (made.dtype.is_int or made.dtype.is_bool):
+        raise TileTypeError(f"the {what} of {construct} must be an integer, not '{made.dtype}'")
+    return build.cast(made, INT32)
+
+
+def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
+    """Arrive at a memory barrier without waiting; every thread that executes it is an arrival."""
+    if cta_id is not None:
+        raise UnsupportedError("'cta_id' of T.mbarrier_arrive needs a cluster of blocks")
+    _arrive("T.mbarrier_arrive", mbarrier)
+
+
+def barrier_arrive(mbarrier: Any) -> None:
+    """The same as `mbarrier_arrive`."""
+    _arrive("T.barrier_arrive", mbarrier)
+
+
+def _arrive(construct: str, mbarrier: Any) -> None:
+    at_thread_level(construct).emit(BarrierArrive(barrier_address(construct, mbarrier)))
+
+
+def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> None:
+    """The current phase also waits for `tx` bytes of copies."""
+    construct = "T.mbarrier_expect_tx"
+    place = barrier_address(construct, mbarrier)
+    at_thread_level(construct).emit(
+        BarrierExpect(place, _integer(construct, "number of bytes", tx))
+    )
+
+
+def mbarrier_arrive_expect_tx(mbarrier: Any, tx: Any) -> None:
+    """`mbarrier_expect_tx`, then `mbarrier_arrive`."""
+    mbarrier_expect_tx(mbarrier, tx)
+    mbarrier_arrive(mbarrier)
+
+
+# Copies that announce their bytes at a memory barrier
+
+
+def tma_copy(
+    src: Any,
+    dst: Any,
+    *,
+    barrier: Any = None,
+    cluster_mask: Any = None,
+    leader_scope_threads: int | None = None,
+    eviction_policy: Any = None,
+    annotations: Any = None,
+) -> None:
+    """`T.copy` between global and shared memory by the copy engine.
+
+    A copy into shared memory expects its bytes at `barrier` and delivers them before the next
+    statement, so the phase waits for arrivals only, which stay the user's. A copy into global
+    memory takes no barrier. The other options are hints. Raises `TileValueError` for a barrier that
+    is missing or superfluous, and as `T.copy`.
+    """
+    at_thread_level("T.tma_copy")
+    if cluster_mask is not None:
+        raise UnsupportedError("'cluster_mask' of T.tma_copy needs a cluster of blocks")
+    source = to_operand(src, "T.tma_copy", "source").buffer.scope
+    target = to_operand(dst, "T.tma_copy", "destination").buffer.scope
+    if {source, target} != {"global", "shared"}:
+        raise TileValueError(
+            f"T.tma_copy moves between global and shared memory, not from {source} to {target}",
+            hint="use T.copy",
+        )
+    if target == "shared" and barrier is None:
+        raise TileValueError(
+            "T.tma_copy into shared memory needs the memory barrier that says when it has arrived",
+            hint="barrier=bars[k], of bars = T.alloc_barrier(...)",
+        )
+    if barrier is not None:
+        barrier_address("T.tma_copy", barrier)
+        if target == "global":
+            raise TileValueError("T.tma_copy into global memory takes no barrier")
+    copy(src, dst)
+
+
+def tma_store_arrive() -> None:
+    """End a group of copies into global memory: no effect, they are done at once."""
+    in_kernel("T.tma_store_arrive")
+
+
+def tma_store_wait(count: int = 0, read: bool = True) -> None:
+    """Wait until at most `count` groups of copies into global memory are left: no effect."""
+    in_kernel("T.tma_store_wait")
+    if _constant("T.tma_store_wait", "number of groups", count, 0) < 0:
+        raise TileValueError(
+            f"the number of groups of T.tma_store_wait must not be negative, not {count}"
+        )
