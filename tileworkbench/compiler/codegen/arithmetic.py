@@ -7,6 +7,7 @@ from dataclasses import replace
 from tileworkbench.compiler.codegen.convert import convert
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
 from tileworkbench.compiler.codegen.float8 import FORMATS
+from tileworkbench.compiler.codegen.philox import emit_philox
 from tileworkbench.compiler.codegen.text import EmittedFunction, VectorType
 from tileworkbench.compiler.codegen.vector_math import emit_vector_math
 from tileworkbench.compiler.ir.types import BOOL, DType
@@ -290,6 +291,11 @@ class Arithmetic:
             text = self.out.call(kind, callee, *((kind, arg.text) for arg in args))
         elif name == "fma":
             text = self.out.call(kind, f"llvm.fma.{kind.mangled}", *((kind, a.text) for a in args))
+        elif name == "philox":
+            function = emit_philox(lanes)
+            self.functions[function.name] = function
+            passed = ", ".join(f"{kind} {arg.text}" for arg in args)
+            text = self.out.let(f"call {kind} @{function.name}({passed})")
         elif name == "popcount":
             text = self.out.call(kind, f"llvm.ctpop.{kind.mangled}", (kind, first.text))
         elif name in _DIRECT:

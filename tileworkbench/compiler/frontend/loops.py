@@ -16,6 +16,7 @@ from tileworkbench.compiler.diagnostics import (
 from tileworkbench.compiler.frontend.bounds import bounds
 from tileworkbench.compiler.frontend.builder import Builder, Frame, current, in_kernel
 from tileworkbench.compiler.frontend.errors import placed_outside
+from tileworkbench.compiler.frontend.random import leave_parallel
 from tileworkbench.compiler.frontend.tensors import parallel_variables
 from tileworkbench.compiler.frontend.values import Value, index_expr
 from tileworkbench.compiler.ir import build
@@ -158,6 +159,7 @@ class ParallelLoop(LoopSpec):
         extents = tuple(self._extent(builder, value, outer is not None) for value in self.extents)
         names = tuple(loop_var(builder, position, e.dtype) for position, e in enumerate(extents))
         with open_loop(builder, "parallel") as loop:
+            builder.nest += zip(names, extents, strict=True)
             for var, extent in zip(names, extents, strict=True):
                 builder.parallel[var] = frozenset((var,))
                 set_range(builder, var, build.const(0, extent.dtype), extent)
@@ -165,8 +167,14 @@ class ParallelLoop(LoopSpec):
                     builder.dynamic_parallel.add(var)
             values = tuple(Value(var, builder.bind(var.name)) for var in names)
             yield values[0] if len(values) == 1 else values
-        if not any(build.const_int(extent) == 0 for extent in extents):
-            builder.emit(self._merged(builder, names, extents, loop))
+        del builder.nest[-len(names) :]
+        if any(build.const_int(extent) == 0 for extent in extents):
+            return
+        made = self._merged(builder, names, extents, loop)
+        if outer is None:
+            leave_parallel(builder, made)
+        else:
+            builder.emit(made)
 
     def _extent(self, builder: Builder, value: Any, nested: bool) -> Expr:
         extent = index_expr(value, "an extent of T.Parallel")[0]

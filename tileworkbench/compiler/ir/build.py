@@ -297,7 +297,7 @@ def call(name: str, *args: Expr) -> Expr:
     dtype = args[0].dtype
     for arg in args[1:]:
         dtype = promote(dtype, arg.dtype)
-    if not dtype.is_float and name != "popcount":
+    if not dtype.is_float and name not in ("popcount", "philox"):
         dtype = FLOAT32.with_lanes(dtype.lanes)
     cast_args = tuple(cast(arg, dtype) for arg in args)
     if name.startswith("lanes_"):

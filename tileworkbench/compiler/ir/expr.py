@@ -71,6 +71,7 @@ INTRINSICS: dict[str, int] = {
         1,
     ),
     "fma": 3,
+    "philox": 7,  # counter (four words), key (two), which of the four results: all uint32
     "dp4a": 3,  # of int32: the four products of the bytes of a and b, added to c
     "max_nan": 2,  # maximum and minimum that return NaN when either side is NaN
     "min_nan": 2,

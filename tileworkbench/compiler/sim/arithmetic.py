@@ -20,6 +20,7 @@ import numpy as np
 
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.sim.philox import philox
 from tileworkbench.compiler.sim.values import (
     Value,
     from_storage,
@@ -250,6 +251,8 @@ def intrinsic_function(name: str, dtype: DType) -> Callable[..., Value]:
         return lambda a: from_storage(test(a.astype(np.float64)), DType("bool"))
     if name == "popcount":
         return _popcount(dtype)
+    if name == "philox":
+        return philox
     if not dtype.is_float:
         return _integer(name.removesuffix("_nan"), dtype)
     return rounded(_INTRINSICS[name], dtype, np.dtype(np.float64))
