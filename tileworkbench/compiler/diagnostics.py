@@ -170,7 +170,12 @@ class ShapeError(CompileError, AssertionError, ValueError):
 
 
 class LayoutError(CompileError, ValueError):
-    """A layout that is not injective, not representable, or in conflict with another."""
+    """A layout that is not injective, not representable, or in conflict with another.
+
+    `explanation` is how a conflict came about, as data for views.
+    """
+
+    explanation: object = None
 
 
 class ResourceError(CompileError):

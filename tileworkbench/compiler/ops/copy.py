@@ -26,6 +26,7 @@ from tileworkbench.compiler.ops.panels import (
     panel_storage,
     row_major_strides,
 )
+from tileworkbench.compiler.ops.simt.context import ThreadContext
 
 _LEVEL = {"global": 0, "shared": 1}
 
@@ -92,7 +93,7 @@ def lower(op: Copy, context: Context) -> Stmt:
     return nest(context, extents, op.site, assign)
 
 
-def match_dims(op: Copy, context: Context) -> list[tuple[int, int]]:
+def match_dims(op: Copy, context: Context | ThreadContext) -> list[tuple[int, int]]:
     """Pairs (source dimension, destination dimension) of the non-unit dimensions, in order."""
     from_dims, to_dims = wide_dims(op.src), wide_dims(op.dst)
     if len(from_dims) != len(to_dims):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import TYPE_CHECKING
 
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
@@ -16,6 +17,9 @@ from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Let, Stmt
 from tileworkbench.compiler.ir.types import INT32, DType
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.target import Target
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.ops.simt.nests import Nest
 
 
 @dataclass(slots=True)
@@ -50,15 +54,19 @@ class ThreadContext:
     """The first thread of the block that takes part."""
     pipelined: bool = False
     """Whether the operator is in the body of a pipelined loop, which owns commits and waits."""
+    nests: dict[int, tuple[Stmt, Nest]] = field(default_factory=dict)
+    """Operators, by identity, as element-wise nests: they are asked for again and again."""
 
     @classmethod
     def of(cls, program: Program, kernel: Kernel, target: Target) -> ThreadContext:
         """The context for lowering operators of `kernel`, whose threads have one linear index."""
+        ranges = Ranges(program)
+        ranges.enter(kernel.thread_vars[0], int_const(0), int_const(prod(kernel.threads)), 1)
         return cls(
             target,
             kernel.thread_vars[0],
             prod(kernel.threads),
-            Ranges(program),
+            ranges,
             Names(program),
             dict(program.safe_values),
             program.sites,

@@ -5,8 +5,13 @@ from __future__ import annotations
 
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.ops.simt import gemm
+from tileworkbench.compiler.ops.simt.binding import infer_nest
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import NOTHING, LayoutMap, LayoutUpdate, Level
+from tileworkbench.compiler.ops.simt.nests import nest_of
+from tileworkbench.compiler.ops.simt.traffic import global_traffic
 
 
 def infer_layout(
@@ -17,9 +22,19 @@ def infer_layout(
     Raises `LayoutConflict` when it cannot work with what is known.
     """
     match op:
-        case tile.Gemm() | tile.Reduce() | tile.Scan():
-            return NOTHING
+        case tile.Parallel() | tile.Copy() | tile.Fill():
+            return infer_nest(nest_of(op, context), layouts, level, context)
+        case tile.Gemm():
+            return gemm.infer_layout(op, layouts, level, context)
     return NOTHING
+
+
+def traffic(op: st.Stmt, loop: Fragment, context: ThreadContext) -> int:
+    """Bytes that an operator costs in global memory when its iterations run as `loop` says."""
+    match op:
+        case tile.Parallel() | tile.Copy() | tile.Fill():
+            return global_traffic(nest_of(op, context), loop, context.threads)
+    return 0
 
 
 def lower(op: st.Stmt, context: ThreadContext) -> st.Stmt:

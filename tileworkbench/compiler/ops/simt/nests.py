@@ -1,0 +1,174 @@
+"""Element-wise nests: what their bodies touch, as maps from the loop variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.rewrite import substitute, variables, walk
+from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel
+from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.ops.simt import copy, fill
+from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.traces import UntraceableError, index_map, reads_memory
+
+MEMORY = ("global", "shared")
+_OTHERS_LIMIT = 4096  # values of a variable from outside the nest that an index is traced over
+
+
+class AccessKind(StrEnum):
+    """What an access does to its element."""
+
+    LOAD = "load"
+    STORE = "store"
+    UPDATE = "update"
+    """A contribution to a reducer, from which each thread's copy may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentAccess:
+    """An access to a fragment: `map` takes the loop variables and then `others`, variables from
+    outside the nest or of serial loops inside it. It is None where the index depends on memory.
+    """
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    kind: AccessKind
+    map: Layout | None
+    others: tuple[Var, ...] = ()
+    rank: int = 0
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is always the same element."""
+        return all(const_int(index) is not None for index in self.indices)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAccess:
+    """An access to global or shared memory, with lets of the body inlined."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    kind: AccessKind
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A `T.Parallel` nest, or another operator written as one; `shape` is None where some extent is
+    symbolic.
+    """
+
+    op: Parallel
+    shape: tuple[int, ...] | None
+    fragments: tuple[FragmentAccess, ...]
+    memory: tuple[MemoryAccess, ...]
+
+    @property
+    def stores_memory(self) -> bool:
+        """Whether other threads or blocks can see what it does."""
+        return any(access.kind is not AccessKind.LOAD for access in self.memory)
+
+    @property
+    def writes_fragment(self) -> bool:
+        return any(access.kind is not AccessKind.LOAD for access in self.fragments)
+
+
+def nest_of(op: Parallel | Copy | Fill, context: ThreadContext) -> Nest:
+    """An operator as an element-wise nest, the same one each time."""
+    found = context.nests.get(id(op))
+    if found is None:
+        match op:
+            case Copy():
+                nest = copy.as_nest(op, context)
+            case Fill():
+                nest = fill.as_nest(op, context)
+            case _:
+                nest = op
+        found = context.nests[id(op)] = (op, analyse(nest, context.ranges))
+    return found[1]
+
+
+def analyse(op: Parallel, ranges: Ranges) -> Nest:
+    """The accesses of a nest, each place once."""
+    sizes = [const_int(extent) for extent in op.extents]
+    constant = tuple(size for size in sizes if size is not None)
+    shape = constant if len(constant) == len(sizes) else None
+    lets = pure_lets(op.body)
+    fragments: dict[tuple[object, ...], FragmentAccess] = {}
+    memory: dict[tuple[object, ...], MemoryAccess] = {}
+    for buffer, indices, kind in accesses(op.body):
+        inlined = tuple(substitute(index, lets) for index in indices) if lets else indices
+        key = (buffer, inlined, kind)
+        if buffer.scope == "local.fragment" and key not in fragments:
+            fragments[key] = _fragment_access(op, shape, buffer, inlined, kind, ranges)
+        elif buffer.scope in MEMORY and key not in memory:
+            memory[key] = MemoryAccess(buffer, inlined, kind)
+    return Nest(op, shape, tuple(fragments.values()), tuple(memory.values()))
+
+
+def accesses(body: st.Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...], AccessKind]]:
+    """Every access below `body`."""
+    for found in walk(body):
+        match found:
+            case st.Store(buffer, indices):
+                yield buffer, indices, AccessKind.STORE
+            case st.Atomic(kind, buffer, indices):
+                is_load = kind is st.AtomicKind.LOAD
+                yield buffer, indices, AccessKind.LOAD if is_load else AccessKind.UPDATE
+            case Load(buffer, indices):
+                yield buffer, indices, AccessKind.LOAD
+
+
+def pure_lets(body: st.Stmt) -> dict[Var, Expr]:
+    """The values of lets in `body` that read no memory, in terms of other variables."""
+    found: dict[Var, Expr] = {}
+    for stmt in walk(body):
+        if isinstance(stmt, st.Let) and stmt.var.dtype.is_int and not reads_memory(stmt.value):
+            found[stmt.var] = substitute(stmt.value, found)
+    return found
+
+
+def _fragment_access(
+    op: Parallel,
+    shape: tuple[int, ...] | None,
+    buffer: Buffer,
+    indices: tuple[Expr, ...],
+    kind: AccessKind,
+    ranges: Ranges,
+) -> FragmentAccess:
+    if shape is None:
+        return FragmentAccess(buffer, indices, kind, None)
+    try:
+        traced, others = trace_access(indices, op.vars, shape, ranges)
+    except (UntraceableError, LayoutError):
+        return FragmentAccess(buffer, indices, kind, None)
+    return FragmentAccess(buffer, indices, kind, traced, others, len(shape))
+
+
+def trace_access(
+    indices: tuple[Expr, ...], loop: Sequence[Var], shape: Sequence[int], ranges: Ranges
+) -> tuple[Layout, tuple[Var, ...]]:
+    """The map of `indices` over the loop variables and the other ones they use.
+
+    Raises `UntraceableError` or `LayoutError` where there is none.
+    """
+    others: dict[Var, None] = {}
+    for index in indices:
+        for var in variables(index):
+            if var not in loop:
+                others[var] = None
+    lows, extents = [0] * len(loop), list(shape)
+    for var in others:
+        bounds = ranges.bounds(var)
+        if bounds.low is None or bounds.high is None or bounds.high - bounds.low >= _OTHERS_LIMIT:
+            raise UntraceableError
+        lows.append(bounds.low)
+        extents.append(bounds.high - bounds.low + 1)
+    return index_map(indices, (*loop, *others), extents, lows), tuple(others)

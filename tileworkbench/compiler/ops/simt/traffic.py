@@ -1,0 +1,104 @@
+"""What the threads of a loop cost in global memory: the score by which free choices are compared.
+
+One access of a warp moves whole segments of 128 bytes, and takes an issue slot however little it
+moves, so a step costs the larger of the two. Vectors of up to 128 bits count as one step.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Var
+from tileworkbench.compiler.ir.rewrite import variables
+from tileworkbench.compiler.layout.digits import DigitSum, NotDigitsError
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.ops.panels import row_major_strides
+from tileworkbench.compiler.ops.simt.nests import MemoryAccess, Nest
+from tileworkbench.compiler.ops.simt.partition import partition
+from tileworkbench.compiler.ops.simt.traces import UntraceableError, trace
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.layout.digits import Table
+
+_SEGMENT_BYTES = 128
+_VECTOR_BYTES = 16
+_SYMBOLIC_STRIDE = 4099  # elements; prime, so that rows lie in different segments
+_SLOTS = 64  # slots that are looked at; the pattern repeats
+
+
+def global_traffic(nest: Nest, loop: Fragment, threads: int) -> int:
+    """Bytes that the accesses of `nest` to global memory cost with the threads of `loop`."""
+    found = [access for access in nest.memory if access.buffer.scope == "global"]
+    if not found or nest.shape is None:
+        return 0
+    try:
+        index = _positions(loop, threads)
+    except LayoutError:
+        return sum(_worst(access, nest) for access in found)
+    return sum(_cost(access, nest, index, threads) for access in found)
+
+
+def _positions(loop: Fragment, threads: int) -> list[Table]:
+    """The loop's index for each slot and lane of the first warp: arrays ``(slots, 32)``."""
+    import numpy as np
+
+    shared = partition(loop, threads)
+    steps = shared.box[:-1]
+    slots = np.arange(min(prod(steps), _SLOTS))
+    values: list[Any] = [s[:, None] for s in np.unravel_index(slots, steps)] if steps else []
+    values.append(np.arange(min(threads, 32))[None, :])
+    return [_evaluate(total, values) for total in shared.sums[:-1]]
+
+
+def _evaluate(total: DigitSum, values: list[Any]) -> Any:
+    result: Any = total.constant
+    for term in total.terms:
+        factor: Any = 0
+        for digit in term.digits:
+            factor = factor ^ (values[digit.dim] // digit.divisor % digit.extent)
+        result = result + factor * term.stride
+    return result + values[-1] * 0
+
+
+def _cost(access: MemoryAccess, nest: Nest, index: list[Table], threads: int) -> int:
+    import numpy as np
+
+    values: dict[Var, Any] = dict(zip(nest.op.vars, index, strict=True))
+    for found in access.indices:
+        for var in variables(found):
+            values.setdefault(var, 0)
+    address: Any = 0
+    try:
+        for found, stride in zip(access.indices, row_major_strides(access.buffer), strict=True):
+            factor = const_int(stride)
+            address = address + trace(found, values) * (factor or _SYMBOLIC_STRIDE)
+    except (UntraceableError, NotDigitsError, ArithmeticError):
+        return _worst(access, nest)
+    size = max(access.buffer.dtype.bits // 8, 1)
+    slots = index[0].shape[0] if index else 1
+    places = np.broadcast_to(np.asarray(address), (slots, index[0].shape[1]))
+    width = 1
+    while (
+        slots % (width * 2) == 0
+        and size * width * 2 <= _VECTOR_BYTES
+        and _runs(places, width * 2)
+    ):
+        width *= 2
+    total = 0
+    for step in places[::width]:
+        segments = np.unique(step * size // _SEGMENT_BYTES).size
+        total += max(segments * _SEGMENT_BYTES, size * width * places.shape[1])
+    return int(total) * max(1, threads // 32)
+
+
+def _runs(places: Table, width: int) -> bool:
+    """Whether every `width` neighbouring slots are neighbours in memory."""
+    grouped = places.reshape(-1, width, places.shape[1])
+    return bool((grouped[:, 1:] - grouped[:, :-1] == 1).all())
+
+
+def _worst(access: MemoryAccess, nest: Nest) -> int:
+    return prod(nest.shape or ()) * _SEGMENT_BYTES

@@ -1,0 +1,148 @@
+"""How wide an access to memory may be when a thread takes neighbouring iterations together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tileworkbench.compiler.analysis.linear import Linear, combine
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.rewrite import variables
+from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError, Term, make_sum
+from tileworkbench.compiler.layout.index import Index
+from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.ops.panels import row_major_strides
+from tileworkbench.compiler.ops.simt.inference import Place
+from tileworkbench.compiler.ops.simt.traces import UntraceableError, trace
+
+VECTOR_BITS = 128
+"""What one instruction loads or stores at most."""
+SYMBOLIC = 1 << 30
+"""Stands for the extent of a loop that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Motion:
+    """One index: `outer` does not move with the loop, `loop` is a sum of the loop's digits."""
+
+    outer: Linear
+    loop: DigitSum
+
+
+def motions(
+    indices: Sequence[Expr], loop: Sequence[Var], shape: Sequence[int], ranges: Ranges
+) -> tuple[Motion, ...] | None:
+    """How the indices move with the loop; None where digits do not tell."""
+    values = dict(zip(loop, Index.variables(tuple(shape)), strict=True))
+    found = []
+    for index in indices:
+        outer: list[tuple[Linear, int]] = []
+        moving: Any = values[loop[0]] * 0
+        linear = ranges.linear(index)
+        for atom, factor in linear.terms:
+            used = set(variables(atom))
+            if not used & values.keys():
+                outer.append((Linear(((atom, 1),), 0), factor))
+                continue
+            try:
+                moving = moving + trace(atom, values) * factor
+            except (UntraceableError, NotDigitsError, TypeError):
+                return None
+        found.append(Motion(combine(outer, linear.constant), moving.sum))
+    return tuple(found)
+
+
+def is_invariant(moved: Sequence[Motion], dim: int, lanes: int) -> bool:
+    """Whether aligned groups of `lanes` iterations along `dim` access one element."""
+    return not any(_moves(motion.loop, dim, lanes) for motion in moved)
+
+
+def _moves(total: DigitSum, dim: int, lanes: int) -> bool:
+    return any(
+        digit.dim == dim and digit.divisor < lanes for term in total.terms for digit in term.digits
+    )
+
+
+def is_contiguous(moved: Sequence[Motion], dim: int, lanes: int, ranges: Ranges) -> bool:
+    """Whether aligned groups of `lanes` iterations along `dim` access neighbours of the last index,
+    from a multiple of `lanes` on.
+    """
+    last = moved[-1]
+    if any(_moves(motion.loop, dim, lanes) for motion in moved[:-1]):
+        return False
+    unit = False
+    for term in last.loop.terms:
+        low = [d for d in term.digits if d.dim == dim and d.divisor < lanes]
+        if not low:
+            if term.stride % lanes:
+                return False
+        elif (
+            term.stride == 1
+            and term.digits == (Digit(dim, 1, term.extent),)
+            and term.extent % lanes == 0
+        ):
+            unit = True
+        else:
+            return False
+    return (
+        unit
+        and last.loop.constant % lanes == 0
+        and ranges.linear_divides(lanes, last.outer)
+    )
+
+
+def vector_width(
+    buffer: Buffer,
+    place: Place | None,
+    indices: Sequence[Expr],
+    moved: Sequence[Motion] | None,
+    dim: int,
+    limit: int,
+    ranges: Ranges,
+) -> int:
+    """How many iterations along `dim` one access can serve, a power of two up to `limit`: in
+    memory they are neighbours, aligned, and all in range or none.
+    """
+    if moved is None or not indices:
+        return 1
+    width = min(limit, VECTOR_BITS // max(buffer.dtype.bits, 1))
+    while width > 1 and not _is_legal(buffer, place, indices, moved, dim, width, ranges):
+        width //= 2
+    return width
+
+
+def _is_legal(
+    buffer: Buffer,
+    place: Place | None,
+    indices: Sequence[Expr],
+    moved: Sequence[Motion],
+    dim: int,
+    width: int,
+    ranges: Ranges,
+) -> bool:
+    if not is_contiguous(moved, dim, width, ranges):
+        return False
+    if isinstance(place, Layout):
+        if place.vector_width(width) < width:
+            return False
+    else:
+        strides = row_major_strides(buffer)
+        if const_int(strides[-1]) != 1:
+            return False
+        for index, stride in zip(indices[:-1], strides[:-1], strict=True):
+            if const_int(index) != 0 and not ranges.divides(width, stride):
+                return False
+    if buffer.scope != "global" or all(ranges.in_range(indices[-1], buffer.shape[-1])):
+        return True
+    return ranges.divides(width, buffer.shape[-1])
+
+
+def step_box(shape: Sequence[int | None]) -> tuple[int, ...]:
+    """A shape for tracing, symbolic extents included."""
+    return tuple(SYMBOLIC if extent is None else extent for extent in shape)
+
+
+__all__ = ["Motion", "Term", "is_contiguous", "is_invariant", "make_sum", "motions", "vector_width"]

@@ -1,0 +1,163 @@
+"""Every tile gets the layout its operators agree on: which thread holds which elements of a
+fragment, where the elements of a shared tile lie, and which thread executes which iterations.
+
+Tensor cores dictate; what is combined with their operands and results follows; the rest is chosen
+so that memory is accessed in wide, contiguous pieces.
+
+Before::
+
+    C_local = T.alloc_fragment((4, 4), "float32", layout=Fragment((4, 4), ...))
+    D_local = T.alloc_fragment((4,), "float32")
+    for i, j in T.Parallel(4, 4):
+        C_local[i, j] = C_local[i, j] + D_local[i]
+
+After::
+
+    D_local = T.alloc_fragment((4,), "float32", layout=Fragment(
+        (4,), lambda i, rep: (2*i + rep, 0), replicate=2))
+    for i, j in T.Parallel(4, 4, loop_layout=Fragment(
+            (4, 4), lambda i, j: (2*i + j//2, j%2))):
+        C_local[i, j] = C_local[i, j] + D_local[i]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tileworkbench.compiler.analysis.effects import owners
+from tileworkbench.compiler.ir.expr import Buffer, Expr
+from tileworkbench.compiler.ir.program import Program, Stage
+from tileworkbench.compiler.ir.rewrite import buffers_of, replace_buffers, statements, with_body
+from tileworkbench.compiler.ir.simt import Role
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Stmt
+from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.ops.panels import const_shape
+from tileworkbench.compiler.ops.simt.conflicts import describe_failure, operator_name
+from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.inference import Proposal
+from tileworkbench.compiler.ops.simt.solver import Failure, Operator, Solver
+from tileworkbench.compiler.ops.simt.table import infer_layout, traffic
+from tileworkbench.compiler.target import Target
+
+_OPERATORS = (Copy, Gemm, Fill, Reduce, Scan, Parallel)
+_TILES = ("shared", "local.fragment")
+
+
+@dataclass(frozen=True, slots=True)
+class InferThreadLayouts:
+    """Choose layouts for the threads of each block; the reasons go to the program's notes."""
+
+    target: Target
+
+    def __call__(self, program: Program) -> Program:
+        notes: list[str] = []
+        layouts: dict[Buffer, Buffer] = {}
+        loops: dict[int, Fragment] = {}
+        for kernel in statements(program.body):
+            if isinstance(kernel, Kernel):
+                solver = solve(program, kernel, self.target)
+                notes += _notes(solver, program)
+                layouts |= {b: replace(b, layout=found) for b, found in solver.known.items()}
+                loops |= {id(solver.operators[at].stmt): f for at, f in solver.loops.items()}
+        planned = replace_buffers(with_body(program, _with_loops(program.body, loops)), layouts)
+        return replace(
+            planned,
+            stage=Stage.PLANNED,
+            target=str(self.target),  # from here on the program is for one target
+            notes=(*program.notes, *notes),
+        )
+
+
+def solve(program: Program, kernel: Kernel, target: Target) -> Solver:
+    """The layouts of one kernel.
+
+    Raises `LayoutError` where its operators do not agree.
+    """
+    context = ThreadContext.of(program, kernel, target)
+    operators = list(_operators(kernel.body, context))
+    tiles = [
+        stmt.buffer
+        for stmt in statements(kernel.body)
+        if isinstance(stmt, Alloc | Alias) and stmt.buffer.scope in _TILES
+    ]
+    solver = Solver(operators, infer_layout, traffic, _views(kernel.body, tiles))
+    try:
+        solver.solve(_given(kernel.body, tiles, context), tiles)
+    except Failure as failure:
+        raise describe_failure(failure, solver) from failure
+    return solver
+
+
+def _operators(stmt: Stmt, context: ThreadContext) -> Iterator[Operator]:
+    """The tile operators below `stmt` in program order, each with the threads that execute it."""
+    if isinstance(stmt, _OPERATORS):
+        used = tuple(b for b in buffers_of(stmt) if b.scope in _TILES)
+        yield Operator(stmt, used, context)
+        return
+    if isinstance(stmt, Role):
+        context = context.restricted(stmt.start, stmt.extent)
+    for child in stmt.children():
+        if isinstance(child, Stmt):
+            yield from _operators(child, context)
+
+
+def _given(
+    body: Stmt, tiles: list[Buffer], context: ThreadContext
+) -> Iterator[tuple[Proposal, bool]]:
+    """What is fixed before operators are asked: the user's layouts, and fragments that code outside
+    operators reads, which every thread must hold.
+    """
+    for buffer in tiles:
+        if buffer.layout is not None:
+            yield Proposal(buffer, buffer.layout, "is annotated by the user"), True
+    for buffer in dict.fromkeys(_read_outside(body)):
+        shape = const_shape(buffer)
+        if shape is not None and buffer.layout is None:
+            layout = Fragment.fully_replicated(shape, context.threads)
+            yield Proposal(buffer, layout, "is read by every thread, outside operators"), True
+
+
+def _read_outside(stmt: Stmt) -> Iterator[Buffer]:
+    if isinstance(stmt, (*_OPERATORS, Alloc, Alias)):
+        return
+    for child in stmt.children():
+        if isinstance(child, Stmt):
+            yield from _read_outside(child)
+        elif isinstance(child, Expr):
+            yield from (b for b in buffers_of(child) if b.scope == "local.fragment")
+
+
+def _views(body: Stmt, tiles: list[Buffer]) -> dict[Buffer, tuple[Buffer, ...]]:
+    """The other tiles that share the memory of each tile."""
+    owner = owners(body)
+    groups: dict[Buffer, list[Buffer]] = {}
+    for buffer in tiles:
+        groups.setdefault(owner.get(buffer, buffer), []).append(buffer)
+    return {
+        buffer: tuple(other for other in group if other is not buffer)
+        for group in groups.values()
+        for buffer in group
+        if len(group) > 1
+    }
+
+
+def _with_loops(stmt: Stmt, loops: dict[int, Fragment]) -> Stmt:
+    if isinstance(stmt, Parallel):
+        found = loops.get(id(stmt))
+        return stmt if found is None else replace(stmt, loop_layout=found)
+    return stmt.map_children(
+        lambda child: _with_loops(child, loops) if isinstance(child, Stmt) else child
+    )
+
+
+def _notes(solver: Solver, program: Program) -> Iterator[str]:
+    for buffer, layout in solver.known.items():
+        origin = solver.origins[buffer]
+        text = f"{buffer.name}: {layout}, it {origin.reason}"
+        if origin.operator >= 0:
+            stmt = solver.operators[origin.operator].stmt
+            span = program.span(stmt.site)
+            text += f" ({operator_name(stmt)}{f', line {span.line}' if span else ''})"
+        yield text
