@@ -1,0 +1,377 @@
+"""`T.gemm` by the warps of a block: matrix instructions where the target has one for the dtypes and
+the shape, else dot products or plain multiply-adds of threads (`scalar_gemm`).
+
+On tensor cores, for each step along K: the operands' atoms of the next step go to registers, then
+the grid of atoms of this step is multiplied, rows in turn from left and from right so that
+neighbours share an operand.
+
+Before::
+
+    T.gemm(A_shared, B_shared, C_local)
+
+After::
+
+    T.load_matrix(T.address_of(A_registers[0]), ...)
+    for k in T.unroll(1):
+        ...
+    for i in T.unroll(4):
+        for j in T.unroll(8):
+            T.mma(T.address_of(A_registers[...]), ..., m=16, n=8, k=16)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tileworkbench.compiler.diagnostics import TileValueError, UnsupportedError
+from tileworkbench.compiler.ir.build import add, binary, cast, const, const_int, int_const, mul, sub
+from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, Ramp, Region
+from tileworkbench.compiler.ir.simt import Mma
+from tileworkbench.compiler.ir.stmt import If, Stmt, Store, seq
+from tileworkbench.compiler.ir.tile import Gemm
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.ops.simt import scalar_gemm
+from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.inference import (
+    NOTHING,
+    LayoutConflict,
+    LayoutMap,
+    LayoutUpdate,
+    Level,
+    Proposal,
+)
+from tileworkbench.compiler.ops.simt.mma import (
+    MatrixPlan,
+    Product,
+    partition_warps,
+    select_instruction,
+)
+from tileworkbench.compiler.ops.simt.operand import (
+    Loader,
+    Operand,
+    is_contiguous,
+    load_all,
+    make_loader,
+    scale,
+    shift,
+    unrolled,
+)
+from tileworkbench.compiler.ops.simt.shared_layouts import Reader, operand_layout
+
+_REASONS = {
+    "a": "is operand A of a matrix product",
+    "b": "is operand B of a matrix product",
+    "c": "holds the result of a matrix product",
+}
+
+
+def product_of(op: Gemm) -> Product:
+    """The extents and dtypes of `op`."""
+    m, n = (const_int(extent) or 0 for extent in op.c.extents[-2:])
+    k = const_int(op.a.extents[-2 if op.transpose_a else -1]) or 0
+    return Product(m, n, k, op.a.buffer.dtype, op.b.buffer.dtype, op.c.buffer.dtype)
+
+
+def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
+    """The matrix instruction and the grid of warps, None where the threads multiply themselves.
+
+    Raises `TileValueError` when the warps cannot share the result.
+    """
+    product, warp = product_of(op), context.target.warp_size
+    instruction = select_instruction(context.target, product)
+    if instruction is None:
+        return None
+    span = context.span(op.site)
+    if context.threads % warp:
+        raise TileValueError(
+            f"T.gemm on tensor cores takes whole warps of {warp} threads, not {context.threads} "
+            "threads",
+            span,
+            hint=f"use threads={-(-context.threads // warp) * warp}",
+        )
+    try:
+        grid = partition_warps(
+            op.policy, product.m, product.n, context.threads // warp, instruction
+        )
+    except TileValueError as error:
+        raise TileValueError(error.message, span, hint=error.hint) from None
+    return MatrixPlan(instruction, grid, product.k)
+
+
+# Layouts
+
+
+def infer_layout(
+    op: Gemm, layouts: LayoutMap, level: Level, context: ThreadContext
+) -> LayoutUpdate:
+    """The fragments that the instruction dictates, and swizzles for operands in shared memory."""
+    _check_operands(op, context)
+    plan = plan_of(op, context)
+    wanted = _fragments(op, plan, context)
+    if level is Level.STRICT:
+        proposals = [
+            Proposal(region.buffer, fragment, _REASONS[name]) for name, region, fragment in wanted
+        ]
+        return LayoutUpdate((*proposals, *_shared(op, plan)))
+    for name, region, fragment in wanted:
+        known = layouts.fragment(region.buffer)
+        if known is not None and known != fragment:
+            raise LayoutConflict(
+                f"'{region.buffer.name}' {_REASONS[name]} in another layout",
+                region.buffer,
+                fragment,
+                hint=f"copy '{region.buffer.name}' into a tile of its own for this T.gemm",
+            )
+    return NOTHING
+
+
+def _check_operands(op: Gemm, context: ThreadContext) -> None:
+    """Operands that threads can share, fragments as a whole."""
+    for name, region in (("A", op.a), ("B", op.b), ("C", op.c)):
+        buffer = region.buffer
+        if buffer.scope not in ("shared", "local.fragment"):
+            raise UnsupportedError(
+                f"operand {name} of T.gemm, '{buffer.name}', is private to each thread",
+                context.span(op.site),
+                hint="allocate it with T.alloc_shared or T.alloc_fragment",
+            )
+        if buffer.scope == "local.fragment" and region.extents != buffer.shape:
+            raise UnsupportedError(
+                f"operand {name} of T.gemm is a part of the fragment '{buffer.name}'",
+                context.span(op.site),
+                hint="give the part a fragment of its own, or keep it in shared memory",
+            )
+
+
+def _fragments(
+    op: Gemm, plan: MatrixPlan | None, context: ThreadContext
+) -> list[tuple[str, Region, Fragment]]:
+    """The operands in registers with the fragment each must have."""
+    if plan is None:
+        found = scalar_gemm.fragments(op, product_of(op), context.threads)
+    else:
+        found = {
+            "a": plan.fragment_a(op.transpose_a),
+            "b": plan.fragment_b(op.transpose_b),
+            "c": plan.fragment_c(),
+        }
+    return [
+        (name, region, _for_buffer(found[name], region.buffer, context))
+        for name, region in (("c", op.c), ("a", op.a), ("b", op.b))
+        if region.buffer.scope == "local.fragment"
+    ]
+
+
+def _for_buffer(fragment: Fragment, buffer: Buffer, context: ThreadContext) -> Fragment:
+    """`fragment` with the buffer's leading dimensions of extent 1, on the operator's threads."""
+    lead = len(buffer.shape) - 2
+    if lead:
+        fragment = fragment @ Layout((1,) * lead + fragment.shape, lambda *x: x[-2:])
+    if context.start:
+        return fragment.bind_thread_range(context.start, context.threads)
+    return fragment
+
+
+def _shared(op: Gemm, plan: MatrixPlan | None) -> list[Proposal]:
+    """Swizzles for the operands in shared memory; any layout that is known is as good."""
+    found = []
+    for name, region, k_last in (("a", op.a, not op.transpose_a), ("b", op.b, op.transpose_b)):
+        shape = [const_int(extent) for extent in region.buffer.shape]
+        constant = [extent for extent in shape if extent is not None]
+        if region.buffer.scope == "shared" and len(constant) == len(shape):
+            dtype = region.buffer.dtype
+            layout = operand_layout(constant, dtype.bits, _reader(dtype, k_last, plan is None))
+            found.append(Proposal(region.buffer, layout, _REASONS[name], soft=True))
+    return found
+
+
+def _reader(dtype: DType, k_last: bool, scalar: bool) -> Reader:
+    """How the operand is read."""
+    if dtype.bits == 64 or (dtype.bits == 32 and (scalar or not k_last)):
+        return Reader.ELEMENTS
+    return Reader.BYTES if dtype.bits == 8 and not k_last else Reader.MATRIX
+
+
+# Lowering
+
+
+def lower(op: Gemm, context: ThreadContext) -> Stmt:
+    """The code of one thread, which belongs to a warp of the plan."""
+    plan = plan_of(op, context)
+    if plan is None:
+        return scalar_gemm.lower(op, product_of(op), context)
+    accumulator = Accumulator(op, plan, context)
+    loaders = _loaders(op, plan, context)
+    stmts = accumulator.begin()
+    if all(loader.operand.in_place for loader in loaders):
+        stmts.append(
+            unrolled(
+                context,
+                "k",
+                plan.steps,
+                lambda step: _multiply(loaders, accumulator, step),
+                op.site,
+            )
+        )
+    else:
+        stmts += _overlapped(loaders, accumulator)
+    return seq([*stmts, *accumulator.end()])
+
+
+def _overlapped(loaders: tuple[Loader, Loader], accumulator: Accumulator) -> list[Stmt]:
+    """Steps along K, each behind the loads of the next one."""
+    op, context, last = accumulator.op, accumulator.context, accumulator.plan.steps - 1
+
+    def advance(step: Expr) -> Stmt:
+        ahead = load_all(loaders, add(step, int_const(1)))
+        return seq([*ahead, _multiply(loaders, accumulator, step)])
+
+    stmts = load_all(loaders, int_const(0))
+    if last:
+        stmts.append(unrolled(context, "k", last, advance, op.site))
+    return [*stmts, _multiply(loaders, accumulator, int_const(last))]
+
+
+def _warp_origin(plan: MatrixPlan, context: ThreadContext) -> tuple[Expr, Expr]:
+    """The first row and the first column of the warp's part of C."""
+    grid, zero = plan.grid, int_const(0)
+    along_m: Expr = zero if grid.warps_m == 1 else context.warp
+    along_n: Expr = zero if grid.warps_n == 1 else context.warp
+    if grid.warps_m > 1 < grid.warps_n:
+        along_m = binary("floormod", along_m, int_const(grid.warps_m))
+        along_n = binary("floordiv", along_n, int_const(grid.warps_m))
+    return scale(along_m, grid.warp_rows), scale(along_n, grid.warp_columns)
+
+
+def _loaders(op: Gemm, plan: MatrixPlan, context: ThreadContext) -> tuple[Loader, Loader]:
+    shape = plan.instruction
+    row, column = _warp_origin(plan, context)
+    a = Operand(
+        op.a, not op.transpose_a, shape.m, shape.k, plan.atoms_m, plan.steps, DType(shape.a), row,
+        op.site,
+    )  # fmt: skip
+    b = Operand(
+        op.b, op.transpose_b, shape.n, shape.k, plan.atoms_n, plan.steps, DType(shape.b), column,
+        op.site,
+    )  # fmt: skip
+    return make_loader(a, context), make_loader(b, context)
+
+
+def _multiply(loaders: tuple[Loader, Loader], accumulator: Accumulator, step: Expr) -> Stmt:
+    """The grid of atoms of one step, every other row backwards."""
+    plan, context, site = accumulator.plan, accumulator.context, accumulator.op.site
+    a, b = loaders
+    shape = plan.instruction
+    last = int_const(plan.atoms_n - 1)
+
+    def row(i: Expr) -> Stmt:
+        odd = binary("floormod", i, int_const(2))
+
+        def column(j: Expr) -> Stmt:
+            at: Expr = j
+            if plan.atoms_m > 1:
+                at = add(j, mul(odd, sub(last, scale(j, 2))))
+            return Mma(
+                a.atom(step, i), b.atom(step, at), accumulator.atom(i, at),
+                shape.m, shape.n, shape.k, site=site,
+            )  # fmt: skip
+
+        return unrolled(context, "j", plan.atoms_n, column, site)
+
+    return unrolled(context, "i", plan.atoms_m, row, site)
+
+
+class Accumulator:
+    """The registers that the products are added to: those of C itself, or some of their own when C
+    lies in shared memory or has another dtype.
+    """
+
+    def __init__(self, op: Gemm, plan: MatrixPlan, context: ThreadContext) -> None:
+        self.op, self.plan, self.context = op, plan, context
+        self.dtype = DType(plan.instruction.c)
+        self.count = plan.atoms_m * plan.atoms_n * plan.c_elements
+        buffer = op.c.buffer
+        self.in_place = buffer.scope == "local.fragment" and buffer.dtype == self.dtype
+        if self.in_place:
+            self.registers = context.registers(buffer)
+        else:
+            name = f"{buffer.name}_sum"
+            self.registers = context.temporary(name, self.dtype, self.count)
+
+    def atom(self, i: Expr, j: Expr) -> Address:
+        """Where the registers of an atom start."""
+        number = add(scale(i, self.plan.atoms_n), j)
+        return Address(self.registers, (scale(number, self.plan.c_elements),))
+
+    def begin(self) -> list[Stmt]:
+        """Zeros where the product replaces C, else its elements."""
+        clear, site = self.op.clear, self.op.site
+        zero = self._each(lambda e: Store(self.registers, (e,), const(0, self.dtype), site=site))
+        load = None if self.in_place else self._transfer(load=True)
+        if isinstance(clear, Const):
+            chosen = zero if clear.value else load
+            return [] if chosen is None else [chosen]
+        return [If(clear, zero, load, site=site)]
+
+    def end(self) -> list[Stmt]:
+        """The elements of C, where they are not in place."""
+        return [] if self.in_place else [self._transfer(load=False)]
+
+    def _each(self, body: Callable[[Expr], Stmt]) -> Stmt:
+        return unrolled(self.context, "e", self.count, body, self.op.site)
+
+    def _transfer(self, load: bool) -> Stmt:
+        """C to the registers, or back."""
+        if self.op.c.buffer.scope == "local.fragment":
+            other = self.context.registers(self.op.c.buffer)
+            return self._each(lambda e: self._move((e,), other, (e,), load))
+        return self._transfer_shared(load)
+
+    def _transfer_shared(self, load: bool) -> Stmt:
+        """A lane holds two neighbours in every eighth row of an atom."""
+        op, plan, context = self.op, self.plan, self.context
+        first_row, first_column = _warp_origin(plan, context)
+        four = int_const(4)
+        row = context.named("C_row", add(first_row, binary("floordiv", context.lane, four)))
+        pair = scale(binary("floormod", context.lane, four), 2)
+        column = context.named("C_column", add(first_column, pair))
+        vector = is_contiguous(op.c, 2, context)
+
+        def block(i: Expr, j: Expr, b: Expr) -> Stmt:
+            shape = plan.instruction
+            y = add(add(row, scale(i, shape.m)), scale(b, 8))
+            x = add(column, scale(j, shape.n))
+            start = add(self.atom(i, j).indices[0], scale(b, 2))
+            if vector:
+                into = Ramp(start, int_const(1), 2)
+                return self._move((into,), op.c.buffer, self._at(y, Ramp(x, int_const(1), 2)), load)
+            return unrolled(
+                context, "e", 2,
+                lambda e: self._move((add(start, e),), op.c.buffer, self._at(y, add(x, e)), load),
+                op.site,
+            )  # fmt: skip
+
+        def column_of(i: Expr, j: Expr) -> Stmt:
+            blocks = plan.instruction.m // 8
+            return unrolled(context, "b", blocks, lambda b: block(i, j, b), op.site)
+
+        def row_of(i: Expr) -> Stmt:
+            return unrolled(context, "j", plan.atoms_n, lambda j: column_of(i, j), op.site)
+
+        return unrolled(context, "i", plan.atoms_m, row_of, op.site)
+
+    def _at(self, row: Expr, column: Expr) -> tuple[Expr, ...]:
+        mins = self.op.c.mins
+        return (*mins[:-2], shift(mins[-2], row), shift(mins[-1], column))
+
+    def _move(
+        self, at: tuple[Expr, ...], buffer: Buffer, indices: tuple[Expr, ...], load: bool
+    ) -> Stmt:
+        """One element, or a vector of them, between the registers and C."""
+        if load:
+            value = cast(Load(buffer, indices), self.dtype)
+            return Store(self.registers, at, value, site=self.op.site)
+        value = cast(Load(self.registers, at), buffer.dtype)
+        return Store(buffer, indices, value, site=self.op.site)

@@ -1,0 +1,164 @@
+"""How the warps of a block share a matrix product: the instruction, the grid of warps, and the
+fragments of the operands that follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from tileworkbench.compiler.diagnostics import TileValueError
+from tileworkbench.compiler.ir.tile import WarpPolicy
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.layout.atoms import (
+    WarpGrid,
+    mma_block_a,
+    mma_block_b,
+    mma_block_c,
+    transposed,
+)
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.target import MatrixInstruction, Target
+
+# Dtypes without an instruction of their own on some targets, and the next one that has all their
+# values.
+_WIDER = {
+    "float8_e4m3fn": "float16",
+    "float8_e5m2": "float16",
+    "float6_e2m3fn": "float16",
+    "float6_e3m2fn": "float16",
+    "float4_e2m1fn": "float16",
+    "int4": "int8",
+    "uint4": "uint8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixPlan:
+    """`instruction` by the warps of `grid` over a product of depth `depth`.
+
+    Atoms are the parts of the operands that one instruction takes. The registers of a lane hold the
+    atoms of a warp one after the other: those of A along M, those of B along N, then along K; those
+    of C row after row.
+    """
+
+    instruction: MatrixInstruction
+    grid: WarpGrid
+    depth: int
+
+    @property
+    def atoms_m(self) -> int:
+        """Atoms of a warp along M."""
+        return self.grid.warp_rows // self.instruction.m
+
+    @property
+    def atoms_n(self) -> int:
+        """Atoms of a warp along N."""
+        return self.grid.warp_columns // self.instruction.n
+
+    @property
+    def steps(self) -> int:
+        """Atoms along K."""
+        return self.depth // self.instruction.k
+
+    @property
+    def c_elements(self) -> int:
+        """Elements of a lane in an atom of C."""
+        return self.instruction.m * self.instruction.n // 32
+
+    def fragment_c(self) -> Fragment:
+        """The accumulator, M x N."""
+        return mma_block_c(self.grid)
+
+    def fragment_a(self, transpose: bool) -> Fragment:
+        """A in registers, M x K, or K x M when `transpose`."""
+        step, bits = self.instruction.k, DType(self.instruction.a).bits
+        found = mma_block_a(self.grid, self.depth, bits, step)
+        return transposed(found) if transpose else found
+
+    def fragment_b(self, transpose: bool) -> Fragment:
+        """B in registers, K x N, or N x K when `transpose`."""
+        step, bits = self.instruction.k, DType(self.instruction.b).bits
+        found = mma_block_b(self.grid, self.depth, bits, step)
+        return found if transpose else transposed(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The extents and dtypes of a matrix product."""
+
+    m: int
+    n: int
+    k: int
+    a: DType
+    b: DType
+    c: DType
+
+
+def select_instruction(target: Target, product: Product) -> MatrixInstruction | None:
+    """The target's best instruction whose shape divides the product, None where there is none.
+
+    Operands may be widened to a dtype that has all their values, and sums of 16 bits formed in
+    float32.
+    """
+    narrow = product.c.is_float and product.c.bits == 16
+    results = [str(product.c), *(["float32"] if narrow else [])]
+    for a, b in (
+        (str(product.a), str(product.b)),
+        (_WIDER.get(product.a, product.a), _WIDER.get(product.b, product.b)),
+    ):
+        for c in results:
+            for found in target.matrix_instructions:
+                fits = not (product.m % found.m or product.n % found.n or product.k % found.k)
+                if fits and (found.a, found.b, found.c) == (a, b, c):
+                    return found
+    return None
+
+
+@lru_cache(maxsize=256)
+def partition_warps(
+    policy: WarpPolicy, m: int, n: int, warps: int, instruction: MatrixInstruction
+) -> WarpGrid:
+    """The grid of warps over an `m` x `n` result that `policy` asks for.
+
+    FULL_ROW takes the most warps along M, FULL_COL the most along N. SQUARE wants the warps of both
+    directions to have equally many atoms, and the fewer along M on a tie.
+
+    Raises `TileValueError` when no grid of all warps covers the result exactly.
+    """
+    rows, columns = instruction.m, instruction.n
+    grids = [
+        WarpGrid(m, n, count, warps // count, rows)
+        for count in range(1, warps + 1)
+        if warps % count == 0 and m % (rows * count) == 0 and n % (columns * (warps // count)) == 0
+    ]
+    if not grids:
+        raise TileValueError(
+            f"No valid warp partition: {warps} warp{'s' if warps > 1 else ''} cannot share a "
+            f"result of {m} x {n} in whole tiles of {rows} x {columns}",
+            hint=_partition_hint(m, n, warps, instruction),
+        )
+    if policy is WarpPolicy.FULL_ROW:
+        return grids[-1]
+    if policy is WarpPolicy.FULL_COL:
+        return grids[0]
+    return min(grids, key=lambda grid: _imbalance(grid, instruction))
+
+
+def _imbalance(grid: WarpGrid, instruction: MatrixInstruction) -> Fraction:
+    """How far the grid is from as many atoms per warp along M as along N."""
+    ratio = Fraction(instruction.n * grid.warps_n, instruction.m * grid.warps_m)
+    return abs(ratio - 1)
+
+
+def _partition_hint(m: int, n: int, warps: int, instruction: MatrixInstruction) -> str:
+    """The largest number of threads that works, below the one that does not."""
+    tiles_m, tiles_n = m // instruction.m, n // instruction.n
+    for count in range(warps - 1, 0, -1):
+        if any(
+            count % along_m == 0 and tiles_m % along_m == 0 and tiles_n % (count // along_m) == 0
+            for along_m in range(1, count + 1)
+        ):
+            return f"use threads={count * 32}, or a larger tile"
+    return "use a larger tile"
