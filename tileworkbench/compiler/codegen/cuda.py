@@ -1,0 +1,135 @@
+"""CUDA C++ text of a program in the SIMT stage.
+
+The text is meant to be read: one function per launch, the user's line above what it became, and
+only the device functions that are called, without headers or templates.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tileworkbench.compiler.analysis.dataflow import effects_of
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.codegen.cuda_expressions import CudaExpressions
+from tileworkbench.compiler.codegen.cuda_helpers import resolve
+from tileworkbench.compiler.codegen.cuda_statements import KernelWriter
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import statements, substitute
+from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Let, Seq, Stmt
+from tileworkbench.compiler.target import Target
+
+_AXES = "xyz"
+
+
+@dataclass(frozen=True, slots=True)
+class CudaLaunch:
+    """One `__global__` function and how it is launched.
+
+    `grid` are its extents x, y, z in the program's scalars and symbols; `shared_bytes` the dynamic
+    shared memory of a block. Arguments are the module's `arguments`, in order.
+    """
+
+    entry: str
+    grid: tuple[Expr, ...]
+    threads: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CudaModule:
+    """The text of a translation unit, its launches in order, and what each is given: the tensor and
+    scalar parameters, the symbols, then workspaces that live as long as one call.
+    """
+
+    text: str
+    launches: tuple[CudaLaunch, ...]
+    arguments: tuple[Buffer | Var, ...]
+    workspaces: tuple[Buffer, ...]
+
+
+def generate_cuda(program: Program, target: Target, source: tuple[str, ...] = ()) -> CudaModule:
+    """The module of `program`; `source` are the lines of the file that its sites point into.
+
+    Raises `UnsupportedError` for what the target or this back end cannot express.
+    """
+    match = re.match(r"sm_(\d+)", target.arch)
+    if target.kind != "cuda" or match is None:
+        raise UnsupportedError(f"target '{target}' is not a CUDA target")
+    arch = int(match.group(1))
+    allocated = [s.buffer for s in statements(program.body) if isinstance(s, Alloc)]
+    workspaces = tuple(buffer for buffer in allocated if buffer.scope == "global")
+    arguments = (*(param.value for param in program.params), *program.symbols, *workspaces)
+    ranges = Ranges(program)
+    texts: list[str] = []
+    launches: list[CudaLaunch] = []
+    expressions = CudaExpressions(ranges, arch)
+    for kernel in _kernels(program.body, {}):
+        entry = program.name if not launches else f"{program.name}_{len(launches)}"
+        shared = program.scratch_bytes if _uses_shared(kernel) else 0
+        writer = KernelWriter(expressions, program, source)
+        texts.append(_function(entry, kernel, arguments, writer, shared))
+        launches.append(CudaLaunch(entry, kernel.grid or (), kernel.threads[0], shared))
+    head = f"// {program.name} for {target.arch}"
+    parts = [head, *resolve(expressions.helpers), *texts]
+    return CudaModule("\n\n".join(parts) + "\n", tuple(launches), arguments, workspaces)
+
+
+def _kernels(body: Stmt, lets: dict[Var, Expr]) -> list[Kernel]:
+    """The launches of a program, in order; scalars computed on the host are put in their place."""
+    if isinstance(body, Kernel):
+        return [substitute(body, lets) if lets else body]
+    if isinstance(body, Seq):
+        found: list[Kernel] = []
+        known = dict(lets)
+        for stmt in body.stmts:
+            if isinstance(stmt, Let):
+                known[stmt.var] = substitute(stmt.value, known)
+            elif not isinstance(stmt, Alloc):
+                found += _kernels(stmt, known)
+        return found
+    raise UnsupportedError(
+        f"'{type(body).__name__}' around a launch is not possible on a GPU",
+        hint="launch the kernel from Python for each case",
+    )
+
+
+def _uses_shared(kernel: Kernel) -> bool:
+    return any(
+        isinstance(stmt, Alloc) and stmt.buffer.scope in ("shared", "shared.barrier")
+        for stmt in statements(kernel.body)
+    )
+
+
+def _function(
+    entry: str,
+    kernel: Kernel,
+    arguments: tuple[Buffer | Var, ...],
+    writer: KernelWriter,
+    shared: int,
+) -> str:
+    written = effects_of(kernel.body).writes
+    params = []
+    for value in arguments:
+        if isinstance(value, Buffer):
+            const = "" if value in written else "const "
+            params.append(f"{const}{writer.memory_type(value.dtype)}* __restrict__ {value.name}")
+        else:
+            params.append(f"{writer.expressions.c_type(value.dtype)} {value.name}")
+    threads = kernel.threads[0]
+    lines = [
+        f'extern "C" __global__ void __launch_bounds__({threads})',
+        f"{entry}({', '.join(params)})",
+        "{",
+    ]
+    if shared:
+        lines.append("  extern __shared__ __align__(1024) unsigned char shared_memory[];")
+    lines.append(f"  const int {kernel.thread_vars[0].name} = threadIdx.x;")
+    for var, axis in zip(kernel.vars, _AXES, strict=False):
+        lines.append(
+            f"  const {writer.expressions.c_type(var.dtype)} {var.name} = blockIdx.{axis};"
+        )
+    writer.write(kernel.body, 1)
+    return "\n".join([*lines, *writer.lines, "}"])

@@ -1,0 +1,343 @@
+"""Expressions as CUDA C++ text.
+
+16-bit floats are carried as bits and computed in float32, rounded after every operation, as
+everywhere in this compiler. Vectors are written lane by lane: `lane(value, "v")` is the text of one
+lane of a vector expression whose loads were put into word arrays before.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.codegen.cuda_helpers import HELPERS, Helper
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Load
+from tileworkbench.compiler.ir.types import DType
+
+C_TYPES = {
+    "bool": "bool",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "int16": "short",
+    "uint16": "unsigned short",
+    "int32": "int",
+    "uint32": "unsigned",
+    "int64": "long long",
+    "uint64": "unsigned long long",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "float",
+    "tfloat32": "float",
+    "float64": "double",
+    "handle": "unsigned long long",
+}
+HALVES = {"float16": "f16", "bfloat16": "bf16"}
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "truncdiv": "/",
+    "truncmod": "%",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "shl": "<<",
+    "shr": ">>",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "logical_and": "&&",
+    "logical_or": "||",
+}
+_MATH = {
+    **{name: name for name in ("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt")},
+    **{name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "atan", "erf")},
+    **{name: name for name in ("rsqrt", "floor", "ceil", "trunc", "round")},
+    "nearbyint": "rint",
+    "fma": "fma",
+}
+
+
+class CudaExpressions:
+    """Writes the expressions of one kernel and notes which helpers they call."""
+
+    def __init__(self, ranges: Ranges, arch: int) -> None:
+        self.ranges = ranges
+        self.arch = arch
+        self.helpers: dict[str, Helper] = {}
+        self.packed: set[Buffer] = set()  # register arrays kept in 32-bit words
+        self.vectors: dict[Load, str] = {}  # the word array that holds a vector load
+
+    def use(self, name: str, helper: Helper | None = None) -> str:
+        """The name of a helper, which is emitted from now on."""
+        found = helper or HELPERS[name]
+        if found.arch > self.arch:
+            raise UnsupportedError(
+                f"'{name}' needs sm_{found.arch}, the target is sm_{self.arch}",
+                hint=f"compile for 'cuda:sm_{found.arch}' or later",
+            )
+        self.helpers[name] = found
+        return name
+
+    def c_type(self, dtype: DType) -> str:
+        """The C++ type of a scalar. Raises `UnsupportedError` for one that has none here."""
+        found = C_TYPES.get(str(dtype.scalar))
+        if found is None:
+            raise UnsupportedError(f"CUDA emission does not know the dtype '{dtype}' yet")
+        if found in HALVES.values():
+            self.use(found)
+        return found
+
+    def __call__(self, value: Expr) -> str:
+        """A scalar expression."""
+        return self.text(value, None)
+
+    def text(self, value: Expr, lane: str | None) -> str:
+        """`value`, or its lane `lane` when it is a vector; as an operand of anything."""
+        match value:
+            case Const():
+                return self.constant(value)
+            case ir.Var(name):
+                return name
+            case ir.Broadcast(inner):
+                return self.text(inner, None)
+            case ir.Ramp(base, stride):
+                step = self.text(stride, None)
+                return f"({self.text(base, None)} + {step} * {lane})"
+            case ir.Binary():
+                return self.binary(value, lane)
+            case ir.Unary(op, a):
+                return self.unary(op, a, lane)
+            case ir.Select(cond, then, other):
+                parts = [self.text(part, lane) for part in (cond, then, other)]
+                return f"({parts[0]} ? {parts[1]} : {parts[2]})"
+            case ir.Cast(inner, dtype):
+                return self.cast(self.text(inner, lane), inner.dtype.scalar, dtype.scalar)
+            case ir.Reinterpret(inner, dtype):
+                return self.reinterpret(self.text(inner, lane), inner.dtype, dtype)
+            case ir.Call(name, args):
+                return self.call(name, [self.text(arg, lane) for arg in args], value.dtype, args)
+            case Load():
+                return self.load(value, lane)
+        raise UnsupportedError(f"CUDA emission does not know '{type(value).__name__}'")
+
+    # Leaves
+
+    def constant(self, value: Const) -> str:
+        dtype, number = value.dtype, value.value
+        if dtype.is_bool:
+            return "true" if number else "false"
+        if dtype.is_float:
+            return self.float_constant(float(number), dtype)
+        suffix = {"int64": "ll", "uint64": "ull", "uint32": "u"}.get(str(dtype), "")
+        if dtype == "int64" and int(number) == -(1 << 63):
+            return "(-9223372036854775807ll - 1)"
+        if dtype == "int32" and int(number) == -(1 << 31):
+            return "(-2147483647 - 1)"
+        text = f"{int(number)}{suffix}"
+        return f"({text})" if number < 0 else text
+
+    def float_constant(self, number: float, dtype: DType) -> str:
+        if str(dtype) in HALVES:
+            if dtype == "float16":
+                bits = (
+                    struct.unpack("H", struct.pack("e", number))[0] if math.isfinite(number) else 0
+                )
+            else:
+                bits = struct.unpack("I", struct.pack("f", number))[0] >> 16
+            self.use(HALVES[str(dtype)])
+            return f"({HALVES[str(dtype)]})0x{bits:04x}"
+        if dtype == "float64":
+            if math.isfinite(number):
+                return f"({number!r})" if number < 0 else repr(number)
+            bits = struct.unpack("Q", struct.pack("d", number))[0]
+            return f"__longlong_as_double(0x{bits:016x}ll)"
+        if not math.isfinite(number):
+            bits = struct.unpack("I", struct.pack("f", number))[0]
+            return f"__int_as_float(0x{bits:08x})"
+        text = f"{_float32_text(number)}f"
+        return f"({text})" if text.startswith("-") else text
+
+    # Operators
+
+    def binary(self, value: ir.Binary, lane: str | None) -> str:
+        op, dtype = value.op, value.a.dtype.scalar
+        a, b = self.text(value.a, lane), self.text(value.b, lane)
+        if str(dtype) in HALVES:
+            name = HALVES[str(dtype)]
+            wide = [f"{self.use(f'{name}_to_f32')}({part})" for part in (a, b)]
+            text = self.arithmetic(op, wide[0], wide[1], DType("float32"), value)
+            compared = op in ir.COMPARISONS or op in ir.LOGICAL
+            return text if compared else f"{self.use(f'{name}_from_f32')}({text})"
+        return self.arithmetic(op, a, b, dtype, value)
+
+    def arithmetic(self, op: str, a: str, b: str, dtype: DType, value: ir.Binary) -> str:
+        if op in ("min", "max"):
+            if dtype.is_float:
+                return f"f{op}{'f' if dtype.bits == 32 else ''}({a}, {b})"
+            sign = "<" if op == "min" else ">"
+            return f"({a} {sign} {b} ? {a} : {b})"
+        if op == "pow":
+            return f"pow{'f' if dtype.bits == 32 else ''}({a}, {b})"
+        if op == "fmod":
+            return f"fmod{'f' if dtype.bits == 32 else ''}({a}, {b})"
+        if op in ("floordiv", "floormod"):
+            return self.floor(op, a, b, dtype, value)
+        if op in ("add", "sub", "mul", "shl") and dtype.is_int and dtype.bits < 32:
+            return f"({self.c_type(dtype)})({a} {_INFIX[op]} {b})"
+        return f"({a} {_INFIX[op]} {b})"
+
+    def floor(self, op: str, a: str, b: str, dtype: DType, value: ir.Binary) -> str:
+        """Python's division: a shift or a mask where the operands allow it."""
+        divisor = const_int(value.b)
+        if divisor and divisor > 0 and divisor & (divisor - 1) == 0:
+            if op == "floordiv":
+                return f"({a} >> {divisor.bit_length() - 1})"
+            return f"({a} & {divisor - 1})"
+        low = self.ranges.bounds(value.a).low if value.a.dtype.lanes == 1 else None
+        low_b = self.ranges.bounds(value.b).low if value.b.dtype.lanes == 1 else None
+        unsigned = dtype.kind == "uint"
+        if unsigned or (low is not None and low >= 0 and low_b is not None and low_b > 0):
+            return f"({a} {'/' if op == 'floordiv' else '%'} {b})"
+        name = op if dtype.bits <= 32 else f"{op}_i64"
+        return f"{self.use(name)}({a}, {b})"
+
+    def unary(self, op: str, a: Expr, lane: str | None) -> str:
+        dtype, text = a.dtype.scalar, self.text(a, lane)
+        if op == "not":
+            return f"(!{text})"
+        if op == "bitnot":
+            return f"(~{text})"
+        if str(dtype) in HALVES:
+            mask = {"neg": "^ 0x8000", "abs": "& 0x7fff"}[op]
+            return f"({HALVES[str(dtype)]})({text} {mask})"
+        if op == "neg":
+            return f"(-{text})"
+        if dtype.is_float:
+            return f"fabs{'f' if dtype.bits == 32 else ''}({text})"
+        return f"({text} < 0 ? -{text} : {text})"
+
+    def cast(self, text: str, source: DType, target: DType) -> str:
+        if source == target or {str(source), str(target)} == {"float32", "tfloat32"}:
+            return text
+        if str(source) in HALVES:
+            text = f"{self.use(f'{HALVES[str(source)]}_to_f32')}({text})"
+        if str(target) in HALVES:
+            wide = text if source.is_float else f"(float){text}"
+            if source == "float64":
+                wide = f"(float){text}"
+            return f"{self.use(f'{HALVES[str(target)]}_from_f32')}({wide})"
+        if target == "float32" and str(source) in HALVES:
+            return text
+        if target.is_bool:
+            return f"({text} != 0)"
+        return f"({self.c_type(target)}){text}"
+
+    def reinterpret(self, text: str, source: DType, target: DType) -> str:
+        pair = (str(source), str(target))
+        if source.lanes > 1 or target.lanes > 1:
+            raise UnsupportedError(f"CUDA emission cannot reinterpret '{source}' as '{target}' yet")
+        found = {
+            ("float32", "int32"): "__float_as_int",
+            ("float32", "uint32"): "__float_as_uint",
+            ("int32", "float32"): "__int_as_float",
+            ("uint32", "float32"): "__uint_as_float",
+            ("float64", "int64"): "__double_as_longlong",
+            ("int64", "float64"): "__longlong_as_double",
+        }.get(pair)
+        return f"{found}({text})" if found else f"({self.c_type(target)}){text}"
+
+    def call(self, name: str, args: list[str], dtype: DType, operands: tuple[Expr, ...]) -> str:
+        source = operands[0].dtype.scalar
+        half = HALVES.get(str(source))
+        if half:
+            args = [f"{self.use(f'{half}_to_f32')}({arg})" for arg in args]
+        text = self.intrinsic(name, args, DType("float32") if half else source)
+        if half and name not in ("isnan", "isinf"):
+            return f"{self.use(f'{half}_from_f32')}({text})"
+        return text
+
+    def intrinsic(self, name: str, args: list[str], dtype: DType) -> str:
+        suffix = "f" if dtype.bits == 32 else ""
+        match name:
+            case "isnan":
+                return f"({args[0]} != {args[0]})"
+            case "isinf":
+                return f"(fabs{suffix}({args[0]}) == {_infinity(dtype)})"
+            case "sigmoid":
+                one = "1.0f" if suffix else "1.0"
+                return f"({one} / ({one} + exp{suffix}(-{args[0]})))"
+            case "popcount":
+                return f"__popc{'ll' if dtype.bits == 64 else ''}({args[0]})"
+            case "dp4a":
+                return f"__dp4a({', '.join(args)})"
+            case "max_nan" | "min_nan" if suffix:
+                return f"{self.use(name)}({', '.join(args)})"
+        if name in _MATH and dtype.is_float:
+            return f"{_MATH[name]}{suffix}({', '.join(args)})"
+        raise UnsupportedError(f"CUDA emission does not know 'T.{name}' of '{dtype}'")
+
+    # Memory
+
+    def load(self, value: Load, lane: str | None) -> str:
+        buffer = value.buffer
+        if value.dtype.lanes > 1 and lane is not None:
+            return self.element(buffer, self.vectors[value], lane)
+        if buffer.scope == "local.var":
+            return buffer.name
+        index = self.text(value.indices[0], lane)
+        text = self.read(buffer, index)
+        if value.predicate is None:
+            return text
+        safe = "0" if value.safe is None else self(value.safe)
+        return f"({self(value.predicate)} ? {text} : {safe})"
+
+    def read(self, buffer: Buffer, index: str) -> str:
+        """Element `index` of a buffer."""
+        if buffer in self.packed:
+            return self.element(buffer, buffer.name, index)
+        return f"{buffer.name}[{bare(index)}]"
+
+    def element(self, buffer: Buffer, words: str, index: str) -> str:
+        """Element `index` of an array of 32-bit words that holds elements of the buffer's dtype."""
+        dtype = buffer.dtype.scalar
+        if dtype.bits >= 32:
+            return f"{words}[{bare(index)}]"
+        found = f"{self.use(f'get{dtype.bits}')}({words}, {bare(index)})"
+        c_type = self.c_type(dtype)
+        return found if c_type in ("f16", "bf16") else f"({c_type}){found}"
+
+
+def bare(text: str) -> str:
+    """`text` without parentheses that enclose all of it."""
+    if not text.startswith("(") or not text.endswith(")"):
+        return text
+    depth = 0
+    for at, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return text[1:-1] if at == len(text) - 1 else text
+    return text
+
+
+def _infinity(dtype: DType) -> str:
+    if dtype.bits == 32:
+        return "__int_as_float(0x7f800000)"
+    return "__longlong_as_double(0x7ff0000000000000ll)"
+
+
+def _float32_text(number: float) -> str:
+    """The shortest decimal that rounds to this float32, with a point."""
+    for digits in range(6, 10):
+        text = f"{number:.{digits}g}"
+        if struct.pack("f", float(text)) == struct.pack("f", number):
+            break
+    return text if any(letter in text for letter in ".en") else f"{text}.0"

@@ -1,0 +1,523 @@
+"""Statements as lines of CUDA C++."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tileworkbench.compiler.codegen.cuda_expressions import HALVES, CudaExpressions, bare
+from tileworkbench.compiler.codegen.cuda_helpers import mma_helper, wait_helper
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.types import DType
+
+_WORDS = {128: "uint4", 64: "uint2", 32: "unsigned", 16: "unsigned short", 8: "unsigned char"}
+_ZERO = {"uint4": "make_uint4(0, 0, 0, 0)", "uint2": "make_uint2(0, 0)"}
+_SHUFFLES = {
+    "shfl": "__shfl_sync",
+    "shfl_xor": "__shfl_xor_sync",
+    "shfl_up": "__shfl_up_sync",
+    "shfl_down": "__shfl_down_sync",
+}
+_VOTES = {"any_sync": "__any_sync", "all_sync": "__all_sync", "ballot": "__ballot_sync"}
+_BLOCK = {
+    "block_count": "__syncthreads_count",
+    "block_all": "__syncthreads_and",
+    "block_any": "__syncthreads_or",
+}
+_WARP_TYPES = {"int": "i32", "unsigned": "u32", "float": "f32", "double": "f64"}
+
+
+class KernelWriter:
+    """Writes the body of one kernel into `lines`."""
+
+    def __init__(
+        self, expressions: CudaExpressions, program: Program, source: tuple[str, ...]
+    ) -> None:
+        self.expressions = expressions
+        self.program = program
+        self.source = source
+        self.lines: list[str] = []
+        self.site = 0
+        self.fresh = 0
+
+    def memory_type(self, dtype: DType) -> str:
+        """The C++ type of an element in memory."""
+        if dtype.bits < 8:
+            return "unsigned char"
+        return self.expressions.c_type(dtype)
+
+    def line(self, depth: int, text: str) -> None:
+        self.lines.append("  " * depth + text)
+
+    def write(self, stmt: st.Stmt, depth: int) -> None:
+        """Append the lines of `stmt`."""
+        if isinstance(stmt, st.Seq):
+            for child in stmt.stmts:
+                self.write(child, depth)
+            return
+        self.comment(stmt, depth)
+        match stmt:
+            case st.Let(var, value):
+                text = self.expressions(value)
+                self.line(depth, f"const {self.expressions.c_type(var.dtype)} {var.name} = {text};")
+            case st.Alloc():
+                self.alloc(stmt, depth)
+            case st.Alias(buffer, source):
+                c_type = self.memory_type(buffer.dtype)
+                self.line(depth, f"{c_type}* const {buffer.name} = ({c_type}*){source.name};")
+            case st.Store():
+                self.store(stmt, depth)
+            case st.Atomic():
+                self.atomic(stmt, depth)
+            case st.For():
+                self.loop(stmt, depth)
+            case st.While(cond, body):
+                self.block(depth, f"while ({self.expressions(cond)})", body)
+            case st.If(cond, then, orelse):
+                self.block(depth, f"if ({bare(self.expressions(cond))})", then)
+                if orelse is not None:
+                    self.lines[-1] += " else {"
+                    self.write(orelse, depth + 1)
+                    self.line(depth, "}")
+            case st.Break():
+                self.line(depth, "break;")
+            case st.Continue():
+                self.line(depth, "continue;")
+            case st.Assume(cond):
+                self.line(depth, f"__builtin_assume({self.expressions(cond)});")
+            case st.DeviceAssert(cond, message):
+                failed = _quoted(f"device assert failed: {message}\n")
+                test = self.expressions(cond)
+                self.line(depth, f"if (!{test}) {{ printf({failed}); __trap(); }}")
+            case st.Print():
+                self.print_line(stmt, depth)
+            case simt.Role(start, extent, body):
+                tests = [f"threadIdx.x >= {start}"] if start else []
+                tests.append(f"threadIdx.x < {start + extent}")
+                self.block(depth, f"if ({' && '.join(tests)})", body)
+            case simt.Exchange():
+                self.exchange(stmt, depth)
+            case _:
+                self.line(depth, self.instruction(stmt))
+
+    def comment(self, stmt: st.Stmt, depth: int) -> None:
+        """The user's line, where it changes."""
+        span = self.program.span(stmt.site)
+        if span is None or stmt.site == self.site or isinstance(stmt, st.Let | st.Alloc):
+            return
+        self.site = stmt.site
+        if 0 < span.line <= len(self.source):
+            text = self.source[span.line - 1].strip()
+            shown = f"// line {span.line}: {text}"
+            if text and shown not in self.lines[-1:]:
+                self.line(depth, shown)
+
+    def block(self, depth: int, head: str, body: st.Stmt) -> None:
+        self.line(depth, f"{head} {{")
+        self.write(body, depth + 1)
+        self.line(depth, "}")
+
+    def loop(self, stmt: st.For, depth: int) -> None:
+        unrolled = stmt.kind in (st.LoopKind.UNROLLED, st.LoopKind.VECTORIZED)
+        self.line(depth, "#pragma unroll" if unrolled else "#pragma unroll 1")
+        start, stop, step = map(self.expressions, (stmt.start, stmt.stop, stmt.step))
+        name, number = stmt.var.name, const_int(stmt.step)
+        compare = ">" if number is not None and number < 0 else "<"
+        advance = f"++{name}" if number == 1 else f"{name} += {step}"
+        head = f"{self.expressions.c_type(stmt.var.dtype)} {name} = {start}"
+        self.block(depth, f"for ({head}; {name} {compare} {stop}; {advance})", stmt.body)
+
+    # Memory
+
+    def alloc(self, stmt: st.Alloc, depth: int) -> None:
+        buffer = stmt.buffer
+        match buffer.scope:
+            case "local.var":
+                init = "" if stmt.init is None else f" = {self.expressions(stmt.init)}"
+                c_type = self.expressions.c_type(buffer.dtype)
+                self.line(depth, f"{c_type} {buffer.name}{init};")
+            case "shared" | "shared.barrier":
+                c_type = self.memory_type(buffer.dtype)
+                place = f"shared_memory + {stmt.offset}" if stmt.offset else "shared_memory"
+                text = f"{c_type}* const {buffer.name} = ({c_type}*)({place});"
+                self.line(depth, text.replace("(shared_memory)", "shared_memory"))
+            case "local":
+                self.registers(buffer, depth)
+
+    def registers(self, buffer: Buffer, depth: int) -> None:
+        """A thread's own array; elements below 32 bits are kept in words, as instructions take
+        them.
+        """
+        elements, bits = const_int(buffer.shape[0]) or 0, buffer.dtype.bits
+        if bits < 32 and not buffer.dtype.is_bool:
+            self.expressions.packed.add(buffer)
+            self.line(depth, f"unsigned {buffer.name}[{max(1, -(-elements * bits // 32))}];")
+        else:
+            c_type = self.expressions.c_type(buffer.dtype)
+            self.line(depth, f"{c_type} {buffer.name}[{max(1, elements)}];")
+
+    def address(self, address: Address) -> str:
+        """A pointer to the element: into the words of a packed register array."""
+        buffer, index = address.buffer, self.expressions(address.indices[0])
+        if buffer in self.expressions.packed:
+            per = 32 // buffer.dtype.bits
+            number = const_int(address.indices[0])
+            index = str(number // per) if number is not None else f"{index} / {per}"
+        elif buffer.dtype.bits < 8:
+            index = f"{index} / {8 // buffer.dtype.bits}"
+        index = bare(index)
+        return buffer.name if index == "0" else f"&{buffer.name}[{index}]"
+
+    def shared_address(self, address: Address) -> str:
+        return f"{self.expressions.use('smem_address')}({self.address(address)})"
+
+    def store(self, stmt: st.Store, depth: int) -> None:
+        if stmt.indices and isinstance(stmt.indices[-1], Ramp):
+            self.vector_store(stmt, stmt.indices[-1], depth)
+            return
+        buffer, value = stmt.buffer, bare(self.expressions(stmt.value))
+        if buffer.scope == "local.var":
+            text = f"{buffer.name} = {value};"
+        else:
+            text = self.assignment(buffer, self.expressions(stmt.indices[0]), value)
+        if stmt.predicate is not None:
+            text = f"if ({bare(self.expressions(stmt.predicate))}) {text}"
+        self.line(depth, text)
+
+    def assignment(self, buffer: Buffer, index: str, value: str) -> str:
+        if buffer in self.expressions.packed:
+            name = self.expressions.use(f"set{buffer.dtype.bits}")
+            return f"{name}({buffer.name}, {bare(index)}, {value});"
+        if buffer.dtype.bits < 8:
+            raise UnsupportedError(
+                f"an element of '{buffer.dtype}' is less than a byte and cannot be stored alone"
+            )
+        return f"{buffer.name}[{bare(index)}] = {value};"
+
+    # Vectors
+
+    def vector_store(self, stmt: st.Store, ramp: Ramp, depth: int) -> None:
+        buffer, lanes = stmt.buffer, ramp.lanes
+        bits = lanes * buffer.dtype.bits
+        simple = self.plain_copy(stmt, ramp, bits)
+        if simple is not None:
+            self.line(depth, simple)
+            return
+        self.line(depth, "{")
+        self.load_vectors(stmt.value, depth + 1)
+        predicate = "" if stmt.predicate is None else f"if ({self.expressions(stmt.predicate)}) "
+        if buffer.scope == "local":
+            self.fill_registers(stmt, ramp, depth + 1, predicate)
+        else:
+            words = self.name("out")
+            self.pack(stmt.value, buffer.dtype, lanes, words, depth + 1)
+            self.store_words(buffer, ramp.base, words, bits, predicate, depth + 1)
+        self.line(depth, "}")
+        self.expressions.vectors.clear()
+
+    def plain_copy(self, stmt: st.Store, ramp: Ramp, bits: int) -> str | None:
+        """One wide access on each side, when the value is nothing but a load from memory."""
+        value = stmt.value
+        if not isinstance(value, Load) or bits not in _WORDS or stmt.buffer.scope == "local":
+            return None
+        source = value.indices[-1]
+        if (
+            value.buffer.scope == "local"
+            or not isinstance(source, Ramp)
+            or const_int(source.stride) != 1
+        ):
+            return None
+        word = _WORDS[bits]
+        place = self.address(Address(value.buffer, (source.base,)))
+        text = f"*(const {word}*)({place})"
+        if value.predicate is not None:
+            if value.safe is not None and not _is_zero(value.safe):
+                return None
+            zero = _ZERO.get(word, "0")
+            text = f"{self.expressions(value.predicate)} ? {text} : {zero}"
+        into = self.address(Address(stmt.buffer, (ramp.base,)))
+        test = "" if stmt.predicate is None else f"if ({self.expressions(stmt.predicate)}) "
+        return f"{test}*({word}*)({into}) = {text};"
+
+    def load_vectors(self, value: Expr, depth: int) -> None:
+        """Put every vector load of `value` into an array of words."""
+        for found in walk(value):
+            if not isinstance(found, Load) or found.dtype.lanes == 1:
+                continue
+            if found not in self.expressions.vectors:
+                self.expressions.vectors[found] = self.load_words(found, depth)
+
+    def load_words(self, load: Load, depth: int) -> str:
+        buffer, ramp = load.buffer, load.indices[-1]
+        if not isinstance(ramp, Ramp) or const_int(ramp.stride) != 1:
+            raise UnsupportedError(f"a vector of '{buffer.name}' is not contiguous")
+        if buffer.scope == "local":
+            return f"({self.address(Address(buffer, (ramp.base,)))})"
+        name, bits = self.name("v"), ramp.lanes * buffer.dtype.bits
+        self.line(depth, self.words(buffer.dtype, ramp.lanes, name))
+        place = self.address(Address(buffer, (ramp.base,)))
+        if load.predicate is not None:
+            safe = "0" if load.safe is None else self.expressions(load.safe)
+            self.spread(buffer.dtype, ramp.lanes, name, lambda lane: safe, depth)
+            self.line(depth, f"if ({bare(self.expressions(load.predicate))}) {{")
+            self.wide(name, place, bits, depth + 1, False)
+            self.line(depth, "}")
+        else:
+            self.wide(name, place, bits, depth, False)
+        return name
+
+    def wide(self, words: str, place: str, bits: int, depth: int, out: bool) -> None:
+        """Move `bits` between words and memory in accesses of at most 16 bytes."""
+        step = min(bits, 128)
+        word = _WORDS.get(step)
+        if word is None or bits % step:
+            raise UnsupportedError(f"a vector of {bits} bits has no access of its own")
+        for at in range(bits // step):
+            mine, other = f"(({word}*){words})[{at}]", f"((const {word}*)({place}))[{at}]"
+            if out:
+                self.line(depth, f"(({word}*)({place}))[{at}] = {mine};")
+            else:
+                self.line(depth, f"{mine} = {other};")
+
+    def words(self, dtype: DType, lanes: int, name: str) -> str:
+        """The declaration of an array that holds a vector."""
+        if dtype.bits >= 32:
+            return f"__align__(16) {self.expressions.c_type(dtype)} {name}[{lanes}];"
+        return f"__align__(16) unsigned {name}[{max(1, -(-lanes * dtype.bits // 32))}];"
+
+    def pack(self, value: Expr, dtype: DType, lanes: int, name: str, depth: int) -> None:
+        self.line(depth, self.words(dtype, lanes, name))
+        self.spread(
+            dtype, lanes, name, lambda lane: self.expressions.text(value, lane), depth, value
+        )
+
+    def spread(
+        self,
+        dtype: DType,
+        lanes: int,
+        name: str,
+        text: Callable[[str], str],
+        depth: int,
+        value: Expr | None = None,
+    ) -> None:
+        """Fill words with the lanes that `text` gives."""
+        per = max(1, 32 // dtype.bits)
+        count = max(1, lanes // per)
+        index = self.name("l")
+        self.line(depth, "#pragma unroll")
+        self.line(depth, f"for (int {index} = 0; {index} < {count}; ++{index}) {{")
+        if per == 1:
+            body = text(index)
+        else:
+            used = min(per, lanes)
+            at = [
+                f"{per} * {index} + {part}" if part else f"{per} * {index}" for part in range(used)
+            ]
+            body = self.combined(dtype, [text(f"({place})") for place in at], value, at)
+        self.line(depth + 1, f"{name}[{index}] = {bare(body)};")
+        self.line(depth, "}")
+
+    def combined(self, dtype: DType, parts: list[str], value: Expr | None, at: list[str]) -> str:
+        """Elements side by side in one word; two conversions to 16 bits are one instruction."""
+        half = HALVES.get(str(dtype))
+        narrowed = value.value if isinstance(value, ir.Cast) else None
+        if half and narrowed is not None and narrowed.dtype.scalar == "float32" and len(at) == 2:
+            low, high = (self.expressions.text(narrowed, f"({place})") for place in at)
+            if self.expressions.arch >= 80:
+                return f"{self.expressions.use(f'{half}_pair')}({low}, {high})"
+        mask = (1 << dtype.bits) - 1
+        shown = [f"((unsigned){part} & {mask:#x})" for part in parts]
+        shifted = [f"{part} << {number * dtype.bits}" for number, part in enumerate(shown)]
+        return " | ".join([shown[0], *shifted[1:]])
+
+    def fill_registers(self, stmt: st.Store, ramp: Ramp, depth: int, predicate: str) -> None:
+        buffer, lanes = stmt.buffer, ramp.lanes
+        into = self.address(Address(buffer, (ramp.base,)))
+        if predicate:
+            self.line(depth, f"{predicate}{{")
+        self.spread(
+            buffer.dtype,
+            lanes,
+            f"({into})",
+            lambda lane: self.expressions.text(stmt.value, lane),
+            depth + bool(predicate),
+            stmt.value,
+        )
+        if predicate:
+            self.line(depth, "}")
+
+    def store_words(
+        self, buffer: Buffer, base: Expr, words: str, bits: int, predicate: str, depth: int
+    ) -> None:
+        place = self.address(Address(buffer, (base,)))
+        if predicate:
+            self.line(depth, f"{predicate}{{")
+        self.wide(words, place, bits, depth + bool(predicate), True)
+        if predicate:
+            self.line(depth, "}")
+
+    def name(self, base: str) -> str:
+        self.fresh += 1
+        return f"{base}{self.fresh}_"
+
+    # Atomics, exchanges, output
+
+    def atomic(self, stmt: st.Atomic, depth: int) -> None:
+        buffer, dtype = stmt.buffer, stmt.buffer.dtype
+        c_type = self.expressions.c_type(dtype)
+        place = self.address(Address(buffer, (stmt.indices[0],)))
+        value = self.expressions(stmt.value)
+        call = self.atomic_call(stmt.kind, dtype, place, value)
+        if stmt.previous is not None:
+            safe = "0" if stmt.safe is None else self.expressions(stmt.safe)
+            if stmt.predicate is not None:
+                call = f"{self.expressions(stmt.predicate)} ? {call} : {safe}"
+            self.line(depth, f"const {c_type} {stmt.previous.name} = {call};")
+            return
+        test = "" if stmt.predicate is None else f"if ({self.expressions(stmt.predicate)}) "
+        self.line(depth, f"{test}{call};")
+
+    def atomic_call(self, kind: st.AtomicKind, dtype: DType, place: str, value: str) -> str:
+        if kind is st.AtomicKind.LOAD:
+            return f"*(volatile {self.expressions.c_type(dtype)}*)({place})"
+        if kind is st.AtomicKind.STORE:
+            return f"*(volatile {self.expressions.c_type(dtype)}*)({place}) = {value}"
+        half = HALVES.get(str(dtype))
+        if half and kind.value in ("add", "max", "min"):
+            return f"{self.expressions.use(f'atomic_{kind}_{half}')}({place}, {value})"
+        if dtype == "float32" and kind.value in ("max", "min"):
+            return f"{self.expressions.use(f'atomic_{kind}_f32')}({place}, {value})"
+        wide = dtype.bits in (32, 64) and (kind.value == "add" or dtype.is_int)
+        if not wide:
+            raise UnsupportedError(f"CUDA has no atomic '{kind}' of '{dtype}'")
+        if dtype == "int64" and kind.value == "add":
+            pointer = f"(unsigned long long*)({place})"
+            return f"(long long)atomicAdd({pointer}, (unsigned long long){value})"
+        return f"atomic{kind.capitalize()}({place}, {value})"
+
+    def exchange(self, stmt: simt.Exchange, depth: int) -> None:
+        args = [self.expressions(arg) for arg in stmt.args]
+        c_type = self.expressions.c_type(stmt.var.dtype)
+        mask = "0xffffffffu" if stmt.mask is None else f"(unsigned){self.expressions(stmt.mask)}"
+        kind = stmt.kind
+        if kind in _SHUFFLES:
+            tail = f", {stmt.width}" if stmt.width != 32 else ""
+            text = f"{_SHUFFLES[kind]}({mask}, {args[0]}, {args[1]}{tail})"
+            if stmt.var.dtype.bits < 32:
+                text = f"({c_type}){_SHUFFLES[kind]}({mask}, (int){args[0]}, {args[1]}{tail})"
+        elif kind in _VOTES:
+            text = f"{_VOTES[kind]}({mask}, {args[0]})"
+        elif kind == "activemask":
+            text = "__activemask()"
+        elif kind == "match_any":
+            text = f"__match_any_sync({mask}, {args[0]})"
+        elif kind == "match_all":
+            flag = self.name("all")
+            self.line(depth, f"int {flag};")
+            text = f"__match_all_sync({mask}, {args[0]}, &{flag})"
+        elif kind in _BLOCK:
+            text = f"{_BLOCK[kind]}({args[0]})"
+        else:
+            suffix = _WARP_TYPES.get(c_type)
+            if suffix is None:
+                raise UnsupportedError(f"'{kind}' of '{stmt.var.dtype}' is not there on CUDA")
+            text = f"{self.expressions.use(f'{kind}_{suffix}')}({args[0]})"
+        self.line(depth, f"const {c_type} {stmt.var.name} = {text};")
+
+    def print_line(self, stmt: st.Print, depth: int) -> None:
+        pieces: list[str] = [stmt.parts[0].replace("%", "%%")]
+        values: list[str] = []
+        for value, part in zip(stmt.values, stmt.parts[1:], strict=True):
+            text = self.expressions(value)
+            if value.dtype.is_float:
+                pieces.append("%g")
+                text = self.expressions.cast(text, value.dtype, DType("float64"))
+            else:
+                pieces.append("%lld")
+                text = f"(long long){text}"
+            values.append(text)
+            pieces.append(part.replace("%", "%%"))
+        self.line(depth, f"printf({', '.join([_quoted(''.join(pieces) + chr(10)), *values])});")
+
+    # One instruction each
+
+    def instruction(self, stmt: st.Stmt) -> str:
+        use = self.expressions.use
+        match stmt:
+            case simt.Barrier(0, 0, True):
+                return "__syncthreads();"
+            case simt.Barrier(number, count, wait):
+                name = "sync" if wait else "arrive"
+                return f'asm volatile("barrier.{name} {number}, {count};" ::: "memory");'
+            case simt.WarpBarrier(mask):
+                return f"__syncwarp((unsigned){self.expressions(mask)});"
+            case simt.CommitGroup():
+                return f"{use('cp_async_commit')}();"
+            case simt.WaitGroup(pending):
+                return f"{use(*wait_helper(pending))}();"
+            case simt.AsyncCopy():
+                return self.async_copy(stmt)
+            case simt.LoadMatrix(dst, src, count, transpose):
+                name = use(f"ldmatrix_x{count}{'_trans' if transpose else ''}")
+                return f"{name}({self.address(dst)}, {self.shared_address(src)});"
+            case simt.StoreMatrix(dst, src, count, transpose):
+                name = use(f"stmatrix_x{count}{'_trans' if transpose else ''}")
+                return f"{name}({self.shared_address(dst)}, {self.address(src)});"
+            case simt.Mma():
+                return self.mma(stmt)
+            case simt.BarrierInit(barrier, count):
+                value = self.expressions(count)
+                return f"{use('mbarrier_init')}({self.shared_address(barrier)}, {value});"
+            case simt.BarrierArrive(barrier):
+                return f"{use('mbarrier_arrive')}({self.shared_address(barrier)});"
+            case simt.BarrierExpect(barrier, bytes_):
+                value = self.expressions(bytes_)
+                return f"{use('mbarrier_expect')}({self.shared_address(barrier)}, {value});"
+            case simt.BarrierWait(barrier, parity):
+                value = self.expressions(parity)
+                return f"{use('mbarrier_wait')}({self.shared_address(barrier)}, {value});"
+            case simt.Fence("async"):
+                return f"{use('fence_async')}();"
+            case simt.Fence(kind):
+                return "__threadfence_block();" if kind == "block" else "__threadfence();"
+        raise UnsupportedError(
+            f"CUDA emission does not know '{type(stmt).__name__}' yet",
+            self.program.span(stmt.site),
+        )
+
+    def async_copy(self, stmt: simt.AsyncCopy) -> str:
+        size = stmt.elements * stmt.dst.buffer.dtype.bits // 8
+        into, source = self.shared_address(stmt.dst), self.address(stmt.src)
+        if stmt.predicate is None:
+            return f"{self.expressions.use(f'cp_async_{size}')}({into}, {source});"
+        name = self.expressions.use(f"cp_async_{size}_or_zero")
+        # An address outside the tensor is never formed: PTX reads nothing for size 0.
+        return f"{name}({into}, {source}, {bare(self.expressions(stmt.predicate))});"
+
+    def mma(self, stmt: simt.Mma) -> str:
+        dtypes = [str(address.buffer.dtype) for address in (stmt.a, stmt.b, stmt.c)]
+        try:
+            name, helper = mma_helper(stmt.m, stmt.n, stmt.k, *dtypes)
+        except KeyError:
+            raise UnsupportedError(f"mma has no form for {', '.join(dtypes)}") from None
+        self.expressions.use(name, helper)
+        operands = [self.address(address) for address in (stmt.c, stmt.a, stmt.b)]
+        for at, address in ((1, stmt.a), (2, stmt.b)):
+            if address.buffer.dtype.bits == 32:
+                operands[at] = f"(const unsigned*)({operands[at]})"
+        return f"{name}({', '.join(operands)});"
+
+
+def _is_zero(value: Expr) -> bool:
+    return isinstance(value, ir.Const) and not value.value
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
