@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.diagnostics import ArgumentError, Note
 from tileworkbench.compiler.driver import CompiledKernel
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
@@ -234,6 +234,13 @@ class Kernel:
         record = self._compiled.record
         scratch = self._compiled.module.scratch_bytes
         return Stats(work.flops, work.bytes_, shared, scratch, record.timings)
+
+    @property
+    def warnings(self) -> tuple[Note, ...]:
+        """What is certainly wrong although it compiles, each with its place: tiles read before they
+        are written, indices out of range, writes that conflict. `simulate` finds the rest.
+        """
+        return self._compiled.record.warnings
 
     # Tests
 

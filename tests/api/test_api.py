@@ -171,6 +171,7 @@ def test_facts() -> None:
     assert kernel.stats.shared_bytes == 2 * 16 * 16 * 4 and kernel.stats.scratch_bytes > 0
     assert [timing.step for timing in kernel.stats.timings] == [
         "trace",
+        "analysis",
         "passes",
         "codegen",
         "native",

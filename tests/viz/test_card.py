@@ -46,7 +46,7 @@ from tileworkbench.viz.model.view import BufferLayout, CheckResult
 def test_plain_line() -> None:
     assert plain_line(kernel_view()) == (
         "<TileKernel mm[BK=32,BM=64] cpu grid=4x4 threads=128 smem=16.0KiB | 5 passes, 3 changed"
-        " | AI 42.7 F/B | check ok | 1 warning>"
+        " | AI 42.7 F/B | check ok | 1 warning (line 13)>"
     )
 
 

@@ -54,6 +54,11 @@ class Note:
     message: str
     span: Span | None = None
 
+    def render(self, label: str = "note") -> str:
+        """The remark with its source line."""
+        lines = [f"{label}: {self.message}"]
+        return "\n".join(lines if self.span is None else [*lines, *render_span(self.span)])
+
 
 def display_name(file: str) -> str:
     """The name a user knows `file` by: IPython's ``Cell In[n]`` for a cell, else the file's own
@@ -133,10 +138,7 @@ class CompileError(TileError):
         lines = [f"{type(self).__name__}: {self.message}"]
         if self.span is not None:
             lines += render_span(self.span)
-        for note in self.notes:
-            lines.append(f"note: {note.message}")
-            if note.span is not None:
-                lines += render_span(note.span)
+        lines += [note.render() for note in self.notes]
         if self.hint:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)

@@ -19,6 +19,7 @@ from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.analysis.elementwise import is_elementwise
 from tileworkbench.compiler.analysis.evaluate import evaluate
+from tileworkbench.compiler.analysis.hazards import find_hazards
 from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.codegen.llvm import Module, generate
 from tileworkbench.compiler.diagnostics import (
@@ -236,6 +237,8 @@ def _compile(
     host = native_target()
     native = host if target.arch == _isa(host).level else native_target(target.arch)
     _check_grids(program)
+    with clock.step("analysis"):
+        warnings = find_hazards(program)
     with clock.step("passes"):
         snapshots = lower_program(program, target)
     lowered = snapshots[-1].program if snapshots else program
@@ -272,6 +275,7 @@ def _compile(
         entry=entries[0] if entries else "",
         constants=options.constants,
         timings=tuple(clock.timings),
+        warnings=warnings,
         cached="disk" if built.from_cache else "",
     )
     outputs = [i for i, param in enumerate(program.params) if param.output]

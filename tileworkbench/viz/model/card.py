@@ -20,6 +20,7 @@ from tileworkbench.viz.model.text import (
     passes_changed,
     plain_line,
     title,
+    warnings_of,
 )
 from tileworkbench.viz.model.view import KernelView
 
@@ -138,14 +139,6 @@ def bench_summary(run: RunRecord) -> dict[str, Any]:
         "note": run.clock_note,
         "extra": [[name, f"{value:.3g}"] for name, value in run.extra],
     }
-
-
-def warnings_of(record: CompileRecord) -> list[tuple[Any, int]]:
-    """The warnings with their line in the user's source, 0 where they have none."""
-    return [
-        (note, note.span.line if note.span and note.span.file == record.source_file else 0)
-        for note in record.warnings
-    ]
 
 
 def code_text(record: CompileRecord) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tileworkbench.compiler.diagnostics import Note
     from tileworkbench.compiler.record import CompileRecord
     from tileworkbench.viz.model.view import CheckResult, KernelView
 
@@ -72,6 +73,22 @@ def check_text(check: CheckResult) -> str:
     return f"check FAILED (max err {format_error(check.max_error)})"
 
 
+def warnings_of(record: CompileRecord) -> list[tuple[Note, int]]:
+    """The warnings with their line in the user's source, 0 where they have none."""
+    return [
+        (note, note.span.line if note.span and note.span.file == record.source_file else 0)
+        for note in record.warnings
+    ]
+
+
+def warnings_text(record: CompileRecord) -> str:
+    """``2 warnings (lines 4, 7)``."""
+    count = len(record.warnings)
+    lines = sorted({line for _, line in warnings_of(record) if line})
+    where = f" (line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))})" if lines else ""
+    return f"{count} warning{'s' if count > 1 else ''}{where}"
+
+
 def plain_line(view: KernelView) -> str:
     """One line without timings, addresses, paths or anything that depends on the host."""
     record = view.record
@@ -85,6 +102,5 @@ def plain_line(view: KernelView) -> str:
     if view.check is not None:
         parts.append(check_text(view.check))
     if record.warnings:
-        count = len(record.warnings)
-        parts.append(f"{count} warning{'s' if count > 1 else ''}")
+        parts.append(warnings_text(record))
     return " ".join(f"<TileKernel {' | '.join(parts)}>".split())

@@ -1,0 +1,48 @@
+"""What is certainly wrong with a kernel, although it compiles: the warnings of its card.
+
+Each is proven from the program alone. What depends on the values or sizes of a call is found by the
+simulator.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tileworkbench.compiler.analysis.conflicts import conflicts
+from tileworkbench.compiler.analysis.overruns import overruns
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.analysis.uninitialised import uninitialised_reads
+from tileworkbench.compiler.diagnostics import Note
+from tileworkbench.compiler.ir.expr import Buffer, Var
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import bound_by, statements, walk
+from tileworkbench.compiler.ir.stmt import Kernel
+
+_NAME = re.compile(r"\w+")
+_NUMBER = re.compile(r"_\d+$")
+
+
+def find_hazards(program: Program) -> tuple[Note, ...]:
+    """Uninitialised reads, accesses out of range and conflicting writes of a program at stage TILE,
+    in program order, each sentence once.
+    """
+    ranges = Ranges(program)
+    found: dict[tuple[int, str], None] = {}
+    for kernel in statements(program.body):
+        if isinstance(kernel, Kernel):
+            found |= dict.fromkeys(uninitialised_reads(kernel))
+            found |= dict.fromkeys(overruns(kernel, ranges))
+            found |= dict.fromkeys(conflicts(kernel, ranges))
+    plain = _plain_names(program) if found else {}
+    return tuple(
+        Note(_NAME.sub(lambda name: plain.get(name[0], name[0]), sentence), program.span(site))
+        for site, sentence in sorted(found)
+    )
+
+
+def _plain_names(program: Program) -> dict[str, str]:
+    """What the user calls a name that was numbered because another one has it too."""
+    names = {found.name for found in walk(program.body) if isinstance(found, Var | Buffer)}
+    names |= {var.name for stmt in statements(program.body) for var in bound_by(stmt)}
+    numbered = {name: _NUMBER.sub("", name) for name in names}
+    return {name: plain for name, plain in numbered.items() if plain != name and plain in names}

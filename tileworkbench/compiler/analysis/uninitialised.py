@@ -1,0 +1,107 @@
+"""Reads of tiles that nothing can have written yet.
+
+One walk in program order with the set of buffers that may have been written. A loop is judged by
+its first iteration. What is under a condition is judged by everything that the loops around it may
+have written in earlier iterations, so a read that some run finds initialised is never reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tileworkbench.compiler.analysis.effects import owners, written, written_below
+from tileworkbench.compiler.analysis.uses import Use, is_plain, may_leave, touched, uses
+from tileworkbench.compiler.ir import simt, tile
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.rewrite import statements
+
+_TILES = ("shared", "local.fragment", "local")
+
+
+def uninitialised_reads(kernel: st.Kernel) -> Iterator[tuple[int, str]]:
+    """The site and the sentence of each buffer's first read that comes before every write."""
+    flow = _Flow(owners(kernel.body))
+    before: set[Buffer] = set()
+    if any(isinstance(found, simt.THREAD_LEVEL) for found in statements(kernel.body)):
+        # Threads in different roles are not in program order.
+        before = {found for found in _written_below(kernel.body) if found.scope == "shared"}
+    flow.visit(kernel.body, before, set())
+    yield from flow.found
+
+
+def _written_below(root: st.Stmt) -> set[Buffer]:
+    """What `root` may write, by whatever statement."""
+    found = written_below(root)
+    for stmt in statements(root):
+        if not is_plain(stmt):
+            found |= touched(stmt)
+    return found
+
+
+@dataclass(slots=True)
+class _Flow:
+    owner: dict[Buffer, Buffer]
+    found: list[tuple[int, str]] = field(default_factory=list)
+
+    def visit(self, stmt: st.Stmt, before: set[Buffer], around: set[Buffer]) -> None:
+        """Check `stmt`; `before` may have been written before it and grows, `around` by earlier
+        iterations of the loops around it.
+        """
+        if not is_plain(stmt):
+            before |= {self.owner.get(buffer, buffer) for buffer in touched(stmt)}
+            return
+        match stmt:
+            case st.If(_, then, orelse):
+                self.check(stmt, before, around)
+                for branch in (then, orelse):
+                    if branch is not None:
+                        self.visit_later(branch, before, around)
+            case simt.Role(body=body):
+                self.visit_later(body, before, around)
+            case (
+                st.For(body=body)
+                | st.While(body=body)
+                | tile.Pipelined(body=body)
+                | tile.Parallel(body=body)
+            ):
+                self.check(stmt, before, around)
+                around = around | _written_below(body)
+                if may_leave(body):
+                    self.visit_later(body, before, around)
+                else:
+                    self.visit(body, before, around)
+            case st.Seq(stmts):
+                for part in stmts:
+                    self.visit(part, before, around)
+            case _:
+                self.check(stmt, before, around)
+                before |= {self.owner.get(buffer, buffer) for buffer in written(stmt)}
+
+    def visit_later(self, body: st.Stmt, before: set[Buffer], around: set[Buffer]) -> None:
+        """Check a body that iterations may leave out, the first ones too."""
+        self.visit(body, before | around, around)
+        before |= _written_below(body)
+
+    def check(self, stmt: st.Stmt, before: set[Buffer], around: set[Buffer]) -> None:
+        for use in uses(stmt):
+            buffer = self.owner.get(use.buffer, use.buffer)
+            seen = buffer in before or (not use.certain and buffer in around)
+            if use.is_write or seen or buffer.scope not in _TILES:
+                continue
+            self.found.append((stmt.site, _sentence(stmt, use, buffer in around)))
+            before.add(buffer)
+
+
+def _sentence(stmt: st.Stmt, use: Use, later: bool) -> str:
+    name = use.buffer.name
+    if isinstance(stmt, tile.Gemm) and use.region is stmt.c:
+        return f"T.gemm adds to '{name}', which holds nothing yet: clear it first with T.clear"
+    if isinstance(stmt, tile.Reduce) and use.buffer is stmt.dst:
+        return f"clear=False keeps what is in '{name}', which holds nothing yet"
+    if isinstance(stmt, st.Atomic) and use.buffer is stmt.buffer:
+        return f"this atomic update starts from '{name}', which holds nothing yet"
+    if later:
+        return f"'{name}' is read before it is written, in the first iteration"
+    return f"'{name}' is read before anything is written to it"
