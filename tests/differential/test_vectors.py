@@ -61,3 +61,116 @@ def test_lanes_outside_a_tensor_are_masked():
 
     expected = np.append(a[4:], np.zeros(4, np.int32))
     check_everywhere(kernel, {"A": a, "B": np.ones(10, np.int32)}, equals(B=expected))
+
+
+def test_vectors_from_scalars():
+    a, b = random_array((32,), "float16"), random_array((32,), "float16", seed=1)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((32,), "float16"), B: T.Tensor((32,), "float16")):
+        C = T.empty((7, 32), "float16")
+        D = T.empty((32,), "int32")
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(16):
+                x, y = T.float16x2(A[2 * i], A[2 * i + 1]), B[T.Ramp(2 * i, 1, 2)]
+                C[0, 2 * i : 2 * i + 2] = T.add2(x, y)
+                C[1, 2 * i : 2 * i + 2] = T.sub2(x, y)
+                C[2, 2 * i : 2 * i + 2] = T.mul2(x, y)
+                C[3, 2 * i : 2 * i + 2] = T.fma2(x, y, T.float16x2(1.5))
+                C[4, 2 * i : 2 * i + 2] = T.max2(x, y)
+                C[5, 2 * i : 2 * i + 2] = T.min2(T.abs2(x), T.abs2(y))
+                C[6, 2 * i : 2 * i + 2] = T.Shuffle([x, -y], [3, 0])
+                D[2 * i : 2 * i + 2] = T.int32x2(x * 10 + y[1])
+        return C, D
+
+    def halves(values):
+        return np.asarray(values, np.float32).astype(np.float16)
+
+    x, y = a.astype(np.float32), b.astype(np.float32)
+    swapped = np.stack([-b[1::2], a[0::2]], -1).reshape(-1)
+    exact = a.astype(np.float64) * b.astype(np.float64) + 1.5
+    c = [halves(x + y), halves(x - y), halves(x * y), exact.astype(np.float16)]
+    c += [np.maximum(a, b), np.minimum(abs(a), abs(b)), swapped]
+    d = halves(halves(x * 10).astype(np.float32) + np.repeat(y[1::2], 2)).astype(np.int32)
+    check_everywhere(kernel, {"A": a, "B": b}, equals(C=np.array(c), D=d))
+
+
+def test_accesses_of_several_bytes():
+    a, h = random_array((64,), "float32"), random_array((64,), "float16")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), H: T.Tensor((64,), "float16"), n: T.int32):
+        B = T.empty((64,), "float32")
+        U = T.empty((32,), "uint32")
+        with T.Kernel(4, threads=32) as bx:
+            S = T.alloc_shared((16,), "float16")
+            for i in T.Parallel(4):
+                B[bx * 16 + i * 4] = 0.0
+                T.stg128(B[bx * 16 + i * 4], T.ldg128(A[bx * 16 + i * 4]))
+            for i in T.Parallel(8):
+                word = T.ldg32(H[bx * 16 + 2 * i], i != 3)
+                T.sts32(S[2 * i], word)
+                U[bx * 8 + i] = word
+            for i in T.Parallel(2):
+                T.stg64(H[bx * 16 + 4 * i], T.lds64(S[4 * i]), i < n)
+                pair = T.reinterpret(T.lds128(S[8 * i]), "float16x8")
+                T.stg256(B[bx * 16 + 8 * i], T.float32x8(pair) + T.ldg32(A[i]))
+        return B, U
+
+    u = h.view(np.uint32).copy()
+    u[3::8] = 0
+    s = u.view(np.float16)
+    out = h.reshape(4, 4, 4).copy()
+    out[:, 0] = s.reshape(4, 4, 4)[:, 0]
+    first = a[:2].view(np.uint32).astype(np.float32)
+    b = (s.astype(np.float32).reshape(4, 2, 8) + first[:, None]).reshape(-1)
+    arguments = {"A": a, "H": h, "n": 1}
+    check_everywhere(kernel, arguments, equals(H=out.reshape(-1), U=u, B=b))
+
+
+def test_negative_indices_count_from_the_end():
+    a = random_array((8,), "int32")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "int32"), B: T.Tensor((3, 4), "int32"), n: T.int32):
+        with T.Kernel(1, threads=32):
+            B[0, 0:4] = A[T.Ramp(-1, -2, 4)]
+            B[1, 0:4] = A[T.Ramp(n, 1, 4)]
+            B[2, T.Ramp(-4, 1, 4)] = A[T.Ramp(n + 2, 2, 4)]
+
+    b = np.array([a[[7, 5, 3, 1]], a[[6, 7, 0, 1]], a[[0, 2, 4, 6]]])
+    arguments = {"A": a, "B": np.zeros((3, 4), np.int32), "n": -2}
+    check_everywhere(kernel, arguments, equals(B=b))
+
+
+def test_a_vector_is_read_before_it_is_written():
+    a = random_array((16,), "float32")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((16,), "float32")):
+        with T.Kernel(1, threads=1):
+            A[0:15] = A[T.Ramp(1, 1, 15)]
+
+    expected = np.append(a[1:], a[15])
+    check_everywhere(kernel, {"A": a}, equals(A=expected))
+
+
+def test_dot_products_of_four_bytes():
+    a, b = random_array((8, 4), "int8"), random_array((8, 4), "int8", seed=1)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8, 4), "int8"), B: T.Tensor((8, 4), "int8")):
+        C = T.empty((8,), "int32")
+        E = T.empty((8,), "float32")
+        with T.Kernel(1, threads=32):
+            total = T.alloc_fragment((8,), "int32")
+            for i in T.Parallel(8):
+                total[i] = i
+                T.dp4a(A[i, 0], B[i, 0], total[i])
+                C[i] = total[i]
+                E[i] = T.call_intrin("float32", "tir.floor", A[i, 0] / 4.0)
+        return C, E
+
+    c = np.arange(8) + (a.astype(np.int32) * b).sum(1)
+    e = np.floor(a[:, 0] / np.float32(4)).astype(np.float32)
+    check_everywhere(kernel, {"A": a, "B": b}, equals(C=c.astype(np.int32), E=e))

@@ -203,7 +203,10 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
     ),
     "printing": ("print",),
     "random": ("rng_init", "rng_rand", "rng_rand_float"),
-    "vectors": ("Broadcast", "Ramp"),
+    "vectors": (
+        *("Broadcast", "Ramp", "Shuffle", "abs2", "add2", "call_intrin", "dp4a", "fma2", "max2"),
+        *("min2", "mul2", "sub2"),
+    ),
     "asynchronous": (
         *("async_copy", "ptx_commit_group", "ptx_wait_group", "wait_wgmma", "wgmma_gemm"),
     ),
@@ -265,6 +268,7 @@ _names: dict[str, Any] = {
     },
     **_dtypes.VECTORS,
     **_math.FAST_FUNCTIONS,
+    **{name: _public(function) for name, function in _vectors.ACCESSES.items()},
     **{name: unsupported(name, what) for name, what in UNSUPPORTED.items()},
 }
 globals().update(_names)

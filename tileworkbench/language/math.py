@@ -26,6 +26,7 @@ from tileworkbench.compiler.frontend.values import (
     to_value,
     unary,
 )
+from tileworkbench.compiler.frontend.vectors import VectorValue, lanewise, regroup
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir import expr as ir
 
@@ -34,14 +35,22 @@ def _numbers(*values: Any) -> bool:
     return all(isinstance(value, int | float) for value in values)
 
 
+def _has_vector(*operands: Any) -> bool:
+    return any(isinstance(operand, VectorValue) for operand in operands)
+
+
 def _binary(op: str, a: Any, b: Any) -> Any:
+    if _has_vector(a, b):
+        return lanewise(lambda x, y: to_value(_binary(op, x, y)).expr, a, b)
     if is_number(a) and is_number(b):
         return arithmetic(op, to_value(a), b)
     return arithmetic(op, a, b)
 
 
-def _call(name: str, *operands: Any) -> Value:
-    """A math function of one operand, or of several brought to one type."""
+def _call(name: str, *operands: Any) -> Any:
+    """A math function of one operand, or of several brought to one type; lane by lane."""
+    if _has_vector(*operands):
+        return lanewise(lambda *lanes: _call(name, *lanes).expr, *operands)
     values = [to_value(operand) for operand in operands]
     partner = next(
         (v.expr.dtype for v, o in zip(values, operands, strict=True) if not is_number(o)), None
@@ -118,14 +127,14 @@ def max(a: Any, b: Any) -> Any:
     """The larger operand; of a NaN and a number, the number."""
     if _numbers(a, b):
         return a if a >= b else b
-    return arithmetic("max", a, b)
+    return _binary("max", a, b)
 
 
 def min(a: Any, b: Any) -> Any:
     """The smaller operand; of a NaN and a number, the number."""
     if _numbers(a, b):
         return a if a <= b else b
-    return arithmetic("min", a, b)
+    return _binary("min", a, b)
 
 
 def clamp(value: Any, low: Any, high: Any) -> Any:
@@ -143,6 +152,8 @@ def clamp(value: Any, low: Any, high: Any) -> Any:
 
 def abs(value: Any) -> Any:
     """The absolute value."""
+    if _has_vector(value):
+        return lanewise(lambda lane: abs(lane).expr, value)
     return (value if value >= 0 else -value) if _numbers(value) else unary("abs", value)
 
 
@@ -155,8 +166,8 @@ def likely(cond: Any) -> Any:
 # -------------------
 
 
-def _function(name: str, what: str) -> Callable[[Any], Value]:
-    def function(value: Any) -> Value:
+def _function(name: str, what: str) -> Callable[[Any], Any]:
+    def function(value: Any) -> Any:
         return _call(name, value)
 
     function.__name__ = function.__qualname__ = name
@@ -198,7 +209,7 @@ def isfinite(value: Any) -> Value:
     return Value(build.logical("logical_and", *finite), made.binding)
 
 
-def round(value: Any, mode: str = "ties_even") -> Value:
+def round(value: Any, mode: str = "ties_even") -> Any:
     """The nearest integer as a float: ties to even, or away from zero with `mode="ties_away"`.
 
     Raises `TileValueError` for another mode.
@@ -225,12 +236,12 @@ def fmod(a: Any, b: Any) -> Any:
     return made
 
 
-def fma(a: Any, b: Any, c: Any) -> Value:
+def fma(a: Any, b: Any, c: Any) -> Any:
     """`a * b + c`, rounded once."""
     return _call("fma", a, b, c)
 
 
-def popcount(value: Any) -> Value:
+def popcount(value: Any) -> Any:
     """The number of set bits of an integer."""
     return _call("popcount", value)
 
@@ -341,13 +352,15 @@ def Cast(dtype: Any, value: Any) -> Value:
     return cast(value, dtype)
 
 
-def reinterpret(value: Any, dtype: Any) -> Value:
-    """The bits of `value` as a `dtype` of the same width.
+def reinterpret(value: Any, dtype: Any) -> Any:
+    """The bits of `value`, a scalar or a vector, as a `dtype` of the same width.
 
     Raises `TileTypeError` when the widths differ.
     """
     if is_dtype(value) and not is_dtype(dtype):
         value, dtype = dtype, value  # an older order of the arguments
+    if _has_vector(value) or to_dtype(dtype).lanes > 1:
+        return regroup(value if _has_vector(value) else to_value(value), to_dtype(dtype))
     made, target = to_value(value), to_dtype(dtype)
     source = made.expr.dtype
     if source.bits * source.lanes != target.bits * target.lanes or target.is_bool or source.is_bool:
@@ -401,13 +414,13 @@ def _rounding(name: str, mode: str) -> None:
         raise UnsupportedError(f"the rounding mode '{mode}' of T.{name} is not supported; 'rn' is")
 
 
-def ieee_fmaf(a: Any, b: Any, c: Any, rounding_mode: str = "rn") -> Value:
+def ieee_fmaf(a: Any, b: Any, c: Any, rounding_mode: str = "rn") -> Any:
     """`a * b + c` rounded once, to nearest."""
     _rounding("ieee_fmaf", rounding_mode)
     return fma(a, b, c)
 
 
-def ieee_fsqrt(value: Any, rounding_mode: str = "rn") -> Value:
+def ieee_fsqrt(value: Any, rounding_mode: str = "rn") -> Any:
     """The square root, rounded to nearest."""
     _rounding("ieee_fsqrt", rounding_mode)
     return sqrt(value)
@@ -450,7 +463,7 @@ def ieee_mul(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
     return _unfused("mul", a, b)
 
 
-def _unfused(op: str, a: Any, b: Any) -> Value:
+def _unfused(op: str, a: Any, b: Any) -> Any:
     """`a op b` as a fused multiply-add with a neutral part, which no compiler may contract further.
 
     `a * 1 + b` and `a * b + (-0)` are exact up to the one rounding (IEEE 754-2019, section 5.4.1).

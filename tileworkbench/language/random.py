@@ -75,14 +75,16 @@ def _uniform32(word: Value, scale: float = 1.0) -> Value:
     """`(word + 1/2) / 2 ** 32 * scale`, rounded as a sum of two products."""
     step = Value(build.const(2.0**-32 * scale, "float32"))
     half = Value(build.const(2.0**-33 * scale, "float32"))
-    return math.fma(word.astype("float32"), step, half)
+    made: Value = math.fma(word.astype("float32"), step, half)
+    return made
 
 
 def _uniform64(low: Value, high: Value) -> Value:
     """53 bits of two words, of which the high one is shifted by 21."""
     bits = low.astype("uint64") ^ (high.astype("uint64") << 21)
     step = Value(build.const(2.0**-53, "float64"))
-    return math.fma(bits.astype("float64"), step, Value(build.const(2.0**-54, "float64")))
+    made: Value = math.fma(bits.astype("float64"), step, Value(build.const(2.0**-54, "float64")))
+    return made
 
 
 def _normal(bit: int) -> Value:

@@ -29,7 +29,6 @@ _MOVEMENT = {
     "copy_cluster": "A copy to several blocks of a cluster.",
 }
 _COMPUTE = {
-    "dp4a": "The dot product of four 8-bit integers, added to a 32-bit one.",
     "gemm_sp": "A matrix product with a 2:4 sparse operand.",
     "mma_gemm_blockscaled": "A matrix product with scales per block.",
 }
@@ -37,17 +36,9 @@ _ANNOTATIONS = {
     "annotate_ws_schedule": "A schedule of warp-specialised code.",
     "ws_op": "An operator of a warp-specialised schedule.",
 }
-_VECTORS = {
-    "Shuffle": "A vector of chosen lanes.",
-    **{
-        f"{name}2": "Arithmetic on a vector of two."
-        for name in ("add", "sub", "mul", "fma", "max", "min", "abs")
-    },
-}
 _DEBUGGING = {
     "CUDASourceCodeKernel": "A launch of CUDA source.",
     "call_extern": "A call of an external function.",
-    "call_intrin": "A call of an intrinsic of the underlying IR.",
     "import_source": "Source text put in front of the kernel.",
 }
 _THREADS = {
@@ -63,12 +54,11 @@ UNSUPPORTED: dict[str, str] = {
     **_MOVEMENT,
     **_COMPUTE,
     **_ANNOTATIONS,
-    **_VECTORS,
     **_DEBUGGING,
     **_THREADS,
 }
 # Families of names that belong to single instructions of GPUs.
-PREFIXES = ("WS", "ldg", "lds", "mma_", "ptx_", "stg", "sts", "tcgen05_", "tma_", "wgmma_")
+PREFIXES = ("WS", "mma_", "ptx_", "tcgen05_", "tma_", "wgmma_")
 
 
 def unsupported(name: str, what: str) -> Callable[..., NoReturn]:

@@ -42,8 +42,8 @@ class TileDType(DType):
     def __call__(self, *values: Any) -> Any:
         """A constant, a cast or (without an argument) a fresh symbolic variable of this type.
 
-        Raises `TypeError` for an operand without a conversion and `ValueError` for a number without
-        a value here.
+        A vector type takes a scalar per lane, one for all lanes, or a vector. Raises `TypeError`
+        for an operand without a conversion and `ValueError` for a number without a value here.
         """
         from tileworkbench.compiler.frontend.values import make_typed
 

@@ -15,7 +15,6 @@ from tileworkbench.compiler.diagnostics import (
     TileIndexError,
     TileTypeError,
     TileValueError,
-    UnsupportedError,
 )
 from tileworkbench.compiler.frontend.bounds import bounds
 from tileworkbench.compiler.frontend.builder import Binding, Builder, active_builder, in_kernel
@@ -200,7 +199,7 @@ def _vector_index(
     for dim, item in enumerate(items):
         if isinstance(item, VectorValue):
             lanes, depends = item.lanes, item.binding
-            places.append(item.at)
+            places.append(_vector_place(tensor, dim, item))
         elif isinstance(item, slice):
             low, extent, depends = _slice(tensor, dim, item)
             lanes = build.const_int(extent) or 0
@@ -216,6 +215,27 @@ def _vector_index(
     return lanes, places, binding
 
 
+def _vector_place(tensor: TensorValue, dim: int, index: VectorValue) -> Lane:
+    """The index of each lane, a negative one counted from the end; of a lane whose sign is not
+    known, that is found at run time.
+    """
+    builder = active_builder()
+    ranges = builder.ranges if builder is not None else {}
+    ends = [bounds(index.at(build.int_const(lane)), ranges) for lane in (0, index.lanes - 1)]
+    extent = tensor.buffer.shape[dim]
+    if all(low is not None and low >= 0 for low, _ in ends):
+        return index.at
+    if all(high is not None and high < 0 for _, high in ends):
+        return lambda lane: build.add(index.at(lane), extent)
+
+    def place(lane: Expr) -> Expr:
+        at = index.at(lane)
+        negative = build.binary("lt", at, build.const(0, at.dtype))
+        return build.select(negative, build.add(at, extent), at)
+
+    return place
+
+
 def _same(index: Expr, lane: Expr) -> Expr:
     return index
 
@@ -223,8 +243,7 @@ def _same(index: Expr, lane: Expr) -> Expr:
 def store_vector(tensor: TensorValue, index: Any, value: VectorValue) -> None:
     """Emit the stores of the lanes of `value` as a loop.
 
-    Raises `TileValueError` for another number of elements and `UnsupportedError` for a value that
-    is read from the tensor it is stored in.
+    Raises `TileValueError` for another number of elements.
     """
     builder = in_kernel("a store")
     tensor.use()
@@ -242,10 +261,8 @@ def store_vector(tensor: TensorValue, index: Any, value: VectorValue) -> None:
     check_access(tensor.buffer, indices)
     stored = build.cast(value.at(lane), tensor.buffer.dtype)
     if any(isinstance(n, ir.Load) and n.buffer is tensor.buffer for n in walk(stored)):
-        raise UnsupportedError(
-            f"a vector that is read from '{tensor.name}' cannot be stored in it yet",
-            hint="keep it in another tensor in between",
-        )
+        kept = evaluate_vector(builder, "vector", value)  # all is read before anything is written
+        stored = build.cast(kept.at(lane), tensor.buffer.dtype)
     body = Store(tensor.buffer, indices, stored, site=builder.site)
     fragments = _fragment_accesses(body)
     if fragments and builder.enclosing("parallel") is None:

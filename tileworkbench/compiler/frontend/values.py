@@ -338,16 +338,20 @@ def fitting(value: Any, dtype: DType) -> tuple[Expr, Binding | None]:
     return build.cast(made.expr, dtype), made.binding
 
 
-def make_typed(dtype: TileDType, values: tuple[Any, ...]) -> Value:
-    """`T.<dtype>(...)`: a constant, a cast, or a fresh variable. See `TileDType.__call__`."""
+def make_typed(dtype: TileDType, values: tuple[Any, ...]) -> Any:
+    """`T.<dtype>(...)`: a constant, a cast, a vector, or a fresh variable. See
+    `TileDType.__call__`.
+    """
     if not values:
         builder = active_builder()
         name = "v" if builder is None else builder.fresh("v")
         return Value(Var(name, DType(dtype)))
-    if len(values) > 1 or dtype.lanes > 1:
-        from tileworkbench.compiler.diagnostics import UnsupportedError
+    if dtype.lanes > 1:
+        from tileworkbench.compiler.frontend.vectors import gather
 
-        raise UnsupportedError(f"vectors such as 'T.{dtype!s}' are not supported yet as values")
+        return gather(DType(dtype), values)
+    if len(values) > 1:
+        raise TileTypeError(f"'T.{dtype!s}' takes one value, not {len(values)}")
     expr, binding = fitting(_parsed(values[0]), DType(dtype))
     return Value(expr, binding)
 
