@@ -373,7 +373,7 @@ def plan_vector(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> tuple
     for dim in reversed(range(len(box))):
         score = 0
         for access, motion in zip(nest.memory, moved, strict=True):
-            if motion is not None and motion[-1:] and box[dim] > 1:
+            if motion and box[dim] > 1:
                 unit = any(
                     t.stride == 1 and t.digits[0].dim == dim and t.digits[0].divisor == 1
                     for t in motion[-1].loop.terms
@@ -384,19 +384,10 @@ def plan_vector(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> tuple
     width = _lane_limit(nest, box[best])
     for access, motion in zip(nest.memory, moved, strict=True):
         place = layouts.get(access.buffer) or access.buffer.layout
-        if motion is not None and _still(motion, best):
+        if not any(part.moves(best, box[best] + 1) for part in motion):
             continue
         width = vector_width(access.buffer, place, access.indices, motion, best, width, ranges)
     return best, width
-
-
-def _still(motion: object, dim: int) -> bool:
-    return not any(
-        digit.dim == dim
-        for part in motion  # type: ignore[attr-defined]
-        for term in part.loop.terms
-        for digit in term.digits
-    )
 
 
 def _lane_limit(nest: Nest, extent: int) -> int:

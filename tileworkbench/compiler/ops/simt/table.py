@@ -6,7 +6,7 @@ from __future__ import annotations
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.ops.simt import gemm
+from tileworkbench.compiler.ops.simt import gemm, parallel
 from tileworkbench.compiler.ops.simt.binding import infer_nest
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import NOTHING, LayoutMap, LayoutUpdate, Level
@@ -39,4 +39,7 @@ def traffic(op: st.Stmt, loop: Fragment, context: ThreadContext) -> int:
 
 def lower(op: st.Stmt, context: ThreadContext) -> st.Stmt:
     """`op` as code of one thread; a statement that is no tile operator is returned as it is."""
+    match op:
+        case tile.Parallel() | tile.Copy() | tile.Fill():
+            return parallel.lower(op, context)
     return op

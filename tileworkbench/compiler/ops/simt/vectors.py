@@ -11,7 +11,7 @@ from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.rewrite import variables
-from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError, Term, make_sum
+from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError
 from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.panels import row_major_strides
@@ -26,21 +26,33 @@ SYMBOLIC = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Motion:
-    """One index: `outer` does not move with the loop, `loop` is a sum of the loop's digits."""
+    """One index: `loop` is a sum of the loop's digits, `outer` the rest, which moves along the
+    dimensions `opaque` in ways that are not known.
+    """
 
     outer: Linear
     loop: DigitSum
+    opaque: frozenset[int] = frozenset()
+
+    def moves(self, dim: int, lanes: int) -> bool:
+        """Whether it differs within an aligned group of `lanes` iterations along `dim`."""
+        return dim in self.opaque or any(
+            digit.dim == dim and digit.divisor < lanes
+            for term in self.loop.terms
+            for digit in term.digits
+        )
 
 
 def motions(
     indices: Sequence[Expr], loop: Sequence[Var], shape: Sequence[int], ranges: Ranges
-) -> tuple[Motion, ...] | None:
-    """How the indices move with the loop; None where digits do not tell."""
+) -> tuple[Motion, ...]:
+    """How the indices move with the loop."""
     values = dict(zip(loop, Index.variables(tuple(shape)), strict=True))
     found = []
     for index in indices:
         outer: list[tuple[Linear, int]] = []
         moving: Any = values[loop[0]] * 0
+        opaque: set[int] = set()
         linear = ranges.linear(index)
         for atom, factor in linear.terms:
             used = set(variables(atom))
@@ -50,20 +62,10 @@ def motions(
             try:
                 moving = moving + trace(atom, values) * factor
             except (UntraceableError, NotDigitsError, TypeError):
-                return None
-        found.append(Motion(combine(outer, linear.constant), moving.sum))
+                outer.append((Linear(((atom, 1),), 0), factor))
+                opaque.update(dim for dim, var in enumerate(loop) if var in used)
+        found.append(Motion(combine(outer, linear.constant), moving.sum, frozenset(opaque)))
     return tuple(found)
-
-
-def is_invariant(moved: Sequence[Motion], dim: int, lanes: int) -> bool:
-    """Whether aligned groups of `lanes` iterations along `dim` access one element."""
-    return not any(_moves(motion.loop, dim, lanes) for motion in moved)
-
-
-def _moves(total: DigitSum, dim: int, lanes: int) -> bool:
-    return any(
-        digit.dim == dim and digit.divisor < lanes for term in total.terms for digit in term.digits
-    )
 
 
 def is_contiguous(moved: Sequence[Motion], dim: int, lanes: int, ranges: Ranges) -> bool:
@@ -71,7 +73,7 @@ def is_contiguous(moved: Sequence[Motion], dim: int, lanes: int, ranges: Ranges)
     from a multiple of `lanes` on.
     """
     last = moved[-1]
-    if any(_moves(motion.loop, dim, lanes) for motion in moved[:-1]):
+    if dim in last.opaque or any(motion.moves(dim, lanes) for motion in moved[:-1]):
         return False
     unit = False
     for term in last.loop.terms:
@@ -98,7 +100,7 @@ def vector_width(
     buffer: Buffer,
     place: Place | None,
     indices: Sequence[Expr],
-    moved: Sequence[Motion] | None,
+    moved: Sequence[Motion],
     dim: int,
     limit: int,
     ranges: Ranges,
@@ -106,7 +108,7 @@ def vector_width(
     """How many iterations along `dim` one access can serve, a power of two up to `limit`: in
     memory they are neighbours, aligned, and all in range or none.
     """
-    if moved is None or not indices:
+    if not indices:
         return 1
     width = min(limit, VECTOR_BITS // max(buffer.dtype.bits, 1))
     while width > 1 and not _is_legal(buffer, place, indices, moved, dim, width, ranges):
@@ -144,5 +146,3 @@ def step_box(shape: Sequence[int | None]) -> tuple[int, ...]:
     """A shape for tracing, symbolic extents included."""
     return tuple(SYMBOLIC if extent is None else extent for extent in shape)
 
-
-__all__ = ["Motion", "Term", "is_contiguous", "is_invariant", "make_sum", "motions", "vector_width"]

@@ -1,0 +1,199 @@
+"""The iterations of one thread as expressions: loops over steps, guards, indices and registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tileworkbench.compiler.analysis.access import conjuncts
+from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.ir.build import add, binary, conjunction, const, int_const, mul, sub
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.rewrite import substitute
+from tileworkbench.compiler.layout.digits import DigitSum, NotDigitsError
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.layout.index import Index
+from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.nests import FragmentAccess, Nest
+from tileworkbench.compiler.ops.simt.partition import Partition
+from tileworkbench.compiler.ops.simt.traces import map_exprs, sum_expr
+
+
+@dataclass(frozen=True, slots=True)
+class Iterations:
+    """A nest whose threads share it as `shared` says.
+
+    `values` are the expressions of the steps, of which number `lane_step` (None for none) is taken
+    in groups of `lanes`: its value there is that of the group times `lanes`.
+    """
+
+    nest: Nest
+    shared: Partition
+    values: tuple[Expr, ...]
+    lane_step: int | None
+    lanes: int
+    context: ThreadContext
+    accesses: Mapping[tuple[Buffer, tuple[Expr, ...]], FragmentAccess]
+    _slots: dict[object, tuple[tuple[int, ...], DigitSum] | None] = field(default_factory=dict)
+
+    @property
+    def thread(self) -> Expr:
+        """The thread's number, counted from the first one that has iterations."""
+        base = self.shared.base
+        return sub(self.context.thread, int_const(base)) if base else self.context.thread
+
+    def point(self, lane: Expr) -> list[Expr]:
+        """The values of the steps and the thread, for one lane of the group."""
+        found = list(self.values)
+        if self.lane_step is not None:
+            found[self.lane_step] = add(found[self.lane_step], lane)
+        return [*found, self.thread]
+
+    def index(self, lane: Expr) -> dict[Var, Expr]:
+        """The loop variables, for one lane of the group."""
+        point = self.point(lane)
+        return {
+            var: sum_expr(self.shared.box, total, point)
+            for var, total in zip(self.nest.op.vars, self.shared.sums, strict=False)
+        }
+
+    def replica(self) -> Expr | None:
+        """The condition that this is the first of several copies of an iteration; None where there
+        are no copies.
+        """
+        total = self.shared.sums[-1]
+        if not total.terms:
+            return None
+        replica = sum_expr(self.shared.box, total, self.point(int_const(0)))
+        return binary("eq", replica, int_const(0))
+
+    def thread_guard(self) -> Expr | None:
+        """The condition that the thread has iterations at all."""
+        found: list[Expr] = []
+        if self.shared.base:
+            found.append(binary("ge", self.context.thread, int_const(self.shared.base)))
+        for guard in self.shared.guards:
+            digit = binary("floordiv", self.thread, int_const(guard.divisor))
+            if guard.capacity:
+                digit = binary("floormod", digit, int_const(guard.capacity))
+            if guard.extent == 1:
+                found.append(binary("eq", digit, int_const(0)))
+            else:
+                found.append(binary("lt", digit, int_const(guard.extent)))
+        return conjunction([cond for cond in found if not self.context.ranges.proves(cond)])
+
+    def bound_guard(self, lane: Expr) -> Expr | None:
+        """The condition that the iteration is inside the nest."""
+        shape = self.nest.shape or ()
+        index = list(self.index(lane).values())
+        return conjunction(
+            [
+                binary("lt", index[d], int_const(shape[d]))
+                for d in self.shared.bounded
+                if d < len(shape)
+            ]
+        )
+
+    def slot_digits(self, access: FragmentAccess) -> tuple[tuple[int, ...], DigitSum] | None:
+        """The slot of an access as digits of the steps, the thread and other variables, with the
+        extents of these; None where digits do not express it.
+        """
+        key = (access.buffer, access.indices)
+        if key not in self._slots:
+            self._slots[key] = self._find_slot(access)
+        return self._slots[key]
+
+    def _find_slot(self, access: FragmentAccess) -> tuple[tuple[int, ...], DigitSum] | None:
+        fragment = access.buffer.layout
+        if access.map is None or not isinstance(fragment, Fragment):
+            return None
+        others = access.map.shape[access.rank :]
+        box = (*self.shared.box, *others)
+        inputs = [Index(box, total) for total in self.shared.sums[:-1]]
+        inputs += Index.variables(box)[len(self.shared.box) :]
+        try:
+            slot = fragment.evaluate(*access.map.evaluate(*inputs), 0)[1]
+        except (NotDigitsError, LayoutError, ValueError):
+            return None
+        return (box, slot.sum) if isinstance(slot, Index) else (box, DigitSum(slot, (), slot, slot))
+
+    def slot(self, buffer: Buffer, indices: tuple[Expr, ...], lane: Expr) -> Expr:
+        """The register of a fragment's element; `indices` are in terms of the loop variables."""
+        access = self.accesses.get((buffer, indices))
+        found = None if access is None else self.slot_digits(access)
+        if access is None or found is None:
+            moved = tuple(substitute(index, self.index(lane)) for index in indices)
+            return register_of(buffer, moved)
+        box, total = found
+        point = self.point(lane)
+        for var in access.others:
+            low = self.context.ranges.bounds(var).low or 0
+            point.append(sub(var, int_const(low)) if low else var)
+        return sum_expr(box, total, point)
+
+    def lane_stride(self, access: FragmentAccess) -> bool:
+        """Whether the lanes of a group are neighbouring registers, from a multiple of `lanes`."""
+        found = self.slot_digits(access)
+        if found is None or self.lane_step is None:
+            return False
+        unit = False
+        for term in found[1].terms:
+            low = [
+                d for d in term.digits if d.dim == self.lane_step and d.divisor < self.lanes
+            ]
+            if not low:
+                if term.stride % self.lanes:
+                    return False
+            elif (
+                term.stride == 1 and low[0].divisor == 1 and term.extent % self.lanes == 0
+                and len(term.digits) == 1
+            ):
+                unit = True
+            else:
+                return False
+        return unit and found[1].constant % self.lanes == 0
+
+
+def register_of(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+    """The slot of an element at any index, by the formula of the fragment.
+
+    Raises `LayoutError` where the fragment has none.
+    """
+    fragment = buffer.layout
+    if not isinstance(fragment, Fragment):
+        raise LayoutError(f"'{buffer.name}' has no threads yet.")
+    return map_exprs(fragment.mapping, (*indices, int_const(0)))[1]
+
+
+def guarded(load: Load, context: ThreadContext) -> Load:
+    """A load that reads the safe value outside its global buffer."""
+    missing = missing_guards(load.buffer, load.indices, load.predicate, context)
+    if not missing:
+        return load
+    predicate = conjunction([*conjuncts(load.predicate), *missing])
+    safe = load.safe if load.safe is not None else context.safe_values.get(load.buffer.name)
+    return Load(load.buffer, load.indices, predicate, safe)
+
+
+def missing_guards(
+    buffer: Buffer, indices: tuple[Expr, ...], predicate: Expr | None, context: ThreadContext
+) -> list[Expr]:
+    """The conditions under which an element of a global buffer is in range, without those known to
+    hold.
+    """
+    if buffer.scope != "global":
+        return []
+    present = conjuncts(predicate)
+    found: dict[Expr, None] = {}
+    for index, extent in zip(indices, buffer.shape, strict=True):
+        at_least, below = context.ranges.in_range(index, extent)
+        if not at_least:
+            found[binary("ge", index, const(0, index.dtype))] = None
+        if not below:
+            found[binary("lt", index, extent)] = None
+    return [cond for cond in found if cond not in present]
+
+
+def scaled(value: Expr, factor: int) -> Expr:
+    """`value * factor`."""
+    return mul(value, int_const(factor))
