@@ -42,4 +42,6 @@ def lower(op: st.Stmt, context: ThreadContext) -> st.Stmt:
     match op:
         case tile.Parallel() | tile.Copy() | tile.Fill():
             return parallel.lower(op, context)
+        case tile.Gemm():
+            return gemm.lower(op, context)
     return op
