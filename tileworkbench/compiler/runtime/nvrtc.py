@@ -1,0 +1,264 @@
+"""CUDA C++ to PTX and cubin in this process, without a driver: ctypes on the NVRTC C API.
+
+The library comes from the wheel `nvidia-cuda-nvrtc` (the extra `cuda`), from a CUDA toolkit or from
+the loader's path. Every name used here exists since CUDA 11.2.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import CompileError, Note, UnsupportedError
+
+_INSTALL = "install it with 'pip install tileworkbench[cuda]'"
+
+
+class CudaCompileError(CompileError):
+    """NVRTC refused a CUDA source; `log` is all it said."""
+
+    def __init__(self, message: str, log: str) -> None:
+        super().__init__(message, notes=tuple(Note(line) for line in log.splitlines() if line))
+        self.log = log
+
+
+@dataclass(frozen=True, slots=True)
+class KernelResources:
+    """What ptxas gave one kernel: registers and stack per thread, static shared memory and
+    barriers per block, and the bytes of register spills per thread."""
+
+    name: str
+    registers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    shared_bytes: int
+    barriers: int
+
+
+@dataclass(frozen=True, slots=True)
+class CudaBuild:
+    """One compiled translation unit: the same code as PTX text and as an ELF image for `arch`.
+
+    `warnings` holds what the front end and ptxas warned about, each once; `log` everything said.
+    """
+
+    arch: str
+    ptx: str
+    cubin: bytes
+    log: str
+    kernels: tuple[KernelResources, ...]
+    warnings: tuple[str, ...]
+
+    def resources(self, kernel: str) -> KernelResources:
+        """The resources of the kernel of this (mangled) name. Raises `KeyError`."""
+        for found in self.kernels:
+            if found.name == kernel:
+                return found
+        raise KeyError(kernel)
+
+
+def nvrtc_version() -> tuple[int, int]:
+    """Major and minor version of the NVRTC library. Raises `UnsupportedError` without one."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    library = _library()
+    _check(library, library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    return major.value, minor.value
+
+
+def missing_nvrtc() -> str | None:
+    """One sentence saying that NVRTC cannot be used here, or None where it can."""
+    try:
+        _library()
+    except UnsupportedError as error:
+        return error.message
+    return None
+
+
+def header_options() -> tuple[str, ...]:
+    """Options with which a source may include ``cuda_fp16.h``, ``cuda_fp8.h`` and their like.
+
+    The headers are those of `nvidia-cuda-runtime` or of a toolkit, else those that NVRTC 13.3 and
+    later carry. Raises `UnsupportedError` where there are none.
+    """
+    for directory in (*_wheel_directories("include"), *_toolkit_directories("include")):
+        if (directory / "cuda_fp16.h").is_file():
+            return (f"-I{directory}",)
+    if nvrtc_version() < (13, 3):
+        raise UnsupportedError(
+            "the CUDA headers are not installed",
+            hint="install 'nvidia-cuda-runtime', or 'nvidia-cuda-nvrtc' 13.3 or later",
+        )
+    import platformdirs
+
+    major, minor = nvrtc_version()
+    cache = Path(platformdirs.user_cache_dir("tileworkbench")) / f"cuda-headers-{major}.{minor}"
+    return (f"--use-bundled-headers={cache}",)
+
+
+def compile_cuda(
+    source: str, arch: str, *, name: str = "kernel.cu", options: Iterable[str] = ()
+) -> CudaBuild:
+    """Compile CUDA C++ for one real architecture such as ``sm_80`` or ``sm_90a``.
+
+    `name` is the file name that messages use; `options` are further NVRTC options, one each
+    (``-Xptxas=-O1``; several ptxas options need several). Line information is always generated,
+    which changes no instruction. Raises `CudaCompileError` with the log and the offending line,
+    `UnsupportedError` where NVRTC is missing or does not know `arch`.
+    """
+    library = _library()
+    if not re.fullmatch(r"sm_\d+[af]?", arch):
+        raise UnsupportedError(f"'{arch}' is not a CUDA architecture", hint="write e.g. 'sm_80'")
+    given = (f"-arch={arch}", "--std=c++17", "-Xptxas=-v", "--generate-line-info", *options)
+    program = ctypes.c_void_p()
+    created = library.nvrtcCreateProgram(
+        ctypes.byref(program), source.encode(), name.encode(), 0, None, None
+    )
+    _check(library, created)
+    try:
+        texts = (ctypes.c_char_p * len(given))(*(option.encode() for option in given))
+        status = library.nvrtcCompileProgram(program, len(given), texts)
+        log = _fetch(library, "ProgramLog", program).decode(errors="replace").strip("\0\n")
+        if status:
+            raise _compile_error(library, status, source, arch, name, log)
+        ptx = _fetch(library, "PTX", program).decode().rstrip("\0")
+        cubin = _fetch(library, "CUBIN", program)
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+    return CudaBuild(arch, ptx, cubin, log, _read_resources(log), _read_warnings(log))
+
+
+def _compile_error(
+    library: ctypes.CDLL, status: int, source: str, arch: str, name: str, log: str
+) -> CompileError:
+    """The error for a failed compilation: the first complaint with the line it is about."""
+    if "invalid value for --gpu-architecture" in log:
+        major, minor = nvrtc_version()
+        return UnsupportedError(f"NVRTC {major}.{minor} does not know the architecture '{arch}'")
+    found = re.search(rf"^{re.escape(name)}\((\d+)\): (?:catastrophic )?error: (.*)$", log, re.M)
+    if found is None:
+        lines = [line for line in log.splitlines() if "error" in line.lower()]
+        said = lines[0] if lines else library.nvrtcGetErrorString(status).decode()
+        return CudaCompileError(f"NVRTC cannot compile '{name}': {said}", log)
+    number, said = int(found[1]), found[2]
+    lines = source.splitlines()
+    quoted = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    return CudaCompileError(f"'{name}', line {number}: {said} in '{quoted}'", log)
+
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers(.*)")
+
+
+def _read_resources(log: str) -> tuple[KernelResources, ...]:
+    """The report of ``ptxas -v`` in a log, one record a kernel."""
+    found: list[KernelResources] = []
+    kernel, frame = "", (0, 0, 0)
+    for line in log.splitlines():
+        if match := _ENTRY.search(line):
+            kernel, frame = match[1], (0, 0, 0)
+        elif match := _FRAME.search(line):
+            frame = (int(match[1]), int(match[2]), int(match[3]))
+        elif (match := _USED.search(line)) and kernel:
+            shared = re.search(r"(\d+) bytes smem", match[2])
+            barriers = re.search(r"used (\d+) barriers", match[2])
+            sizes = (int(size[1]) if size else 0 for size in (shared, barriers))
+            found.append(KernelResources(kernel, int(match[1]), *frame, *sizes))
+            kernel = ""
+    return tuple(found)
+
+
+def _read_warnings(log: str) -> tuple[str, ...]:
+    """The lines of a log that warn, e.g. ``C7510`` of a serialised wgmma, each once."""
+    lines = (line.strip() for line in log.splitlines())
+    found = (line for line in lines if re.search(r"\bwarning\b|\bC75\d\d\b", line))
+    return tuple(dict.fromkeys(found))
+
+
+def _fetch(library: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    _check(library, getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(library, getattr(library, f"nvrtcGet{what}")(program, buffer))
+    return buffer.raw
+
+
+def _check(library: ctypes.CDLL, status: int) -> None:
+    if status:
+        raise CompileError(f"NVRTC failed: {library.nvrtcGetErrorString(status).decode()}")
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """The loaded library. Raises `UnsupportedError` where there is none."""
+    for candidate in _candidates():
+        try:
+            library = _load(candidate)
+        except OSError:
+            continue
+        _declare(library)
+        return library
+    raise UnsupportedError("the CUDA compiler library NVRTC is not installed", hint=_INSTALL)
+
+
+def _load(candidate: str) -> ctypes.CDLL:
+    # NVRTC looks for its builtins by bare name, which is on no search path when the library was
+    # loaded by its full path: whoever is loaded first is found.
+    directory = Path(candidate).parent
+    if directory != Path("."):
+        for sibling in sorted(directory.glob(_patterns()[1])):
+            ctypes.CDLL(str(sibling))
+    return ctypes.CDLL(candidate)
+
+
+def _patterns() -> tuple[str, str]:
+    """File name patterns of the library and of its builtins."""
+    if sys.platform == "win32":
+        return "nvrtc64_*_0.dll", "nvrtc-builtins64_*.dll"
+    return "libnvrtc.so.1[0-9]", "libnvrtc-builtins.so.1[0-9]*"
+
+
+def _candidates() -> Iterator[str]:
+    pattern = _patterns()[0]
+    folders = (*_wheel_directories("lib"), *_wheel_directories("bin"))
+    for directory in (*folders, *_toolkit_directories("lib64"), *_toolkit_directories("bin")):
+        yield from (str(path) for path in sorted(directory.glob(pattern), reverse=True))
+    if sys.platform != "win32":
+        yield from ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+
+
+def _wheel_directories(kind: str) -> list[Path]:
+    """The folders `kind` of NVIDIA's wheels, newest layout first."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = list(spec.submodule_search_locations or ()) if spec is not None else []
+    packages = ("cu13", "cu14", "cuda_nvrtc", "cuda_runtime")
+    return [Path(root) / package / kind for root in roots for package in packages]
+
+
+def _toolkit_directories(kind: str) -> list[Path]:
+    named = (os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda")
+    return [Path(root) / kind for root in named if root]
+
+
+def _declare(library: Any) -> None:
+    """Argument types: a handle passed as a plain integer would be cut to 32 bits."""
+    handle, size = ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
+    texts = ctypes.POINTER(ctypes.c_char_p)
+    library.nvrtcGetErrorString.restype = ctypes.c_char_p
+    library.nvrtcCreateProgram.argtypes = [
+        *(ctypes.POINTER(handle), ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, texts, texts)
+    ]
+    library.nvrtcCompileProgram.argtypes = [handle, ctypes.c_int, texts]
+    library.nvrtcDestroyProgram.argtypes = [ctypes.POINTER(handle)]
+    for what in ("ProgramLog", "PTX", "CUBIN"):
+        getattr(library, f"nvrtcGet{what}Size").argtypes = [handle, size]
+        getattr(library, f"nvrtcGet{what}").argtypes = [handle, ctypes.c_char_p]

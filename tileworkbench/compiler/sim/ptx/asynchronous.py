@@ -1,0 +1,233 @@
+"""Copies that finish later: ``cp.async`` with its groups, and barriers in shared memory.
+
+In the mode "lazy" a copy lands when somebody executes the wait that requires it, which is as late
+as is legal; its source is read then too. In the mode "eager" it lands at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.sim.ptx.access import locate_bytes, note_access
+from tileworkbench.compiler.sim.ptx.errors import locate
+from tileworkbench.compiler.sim.ptx.memory import GLOBAL_BASE
+from tileworkbench.compiler.sim.ptx.numeric import Array
+from tileworkbench.compiler.sim.ptx.state import State
+
+
+@dataclass(slots=True)
+class Copy:
+    """One executed ``cp.async``: for each lane where from, where to and in which group.
+
+    `present` bytes come from the source, the rest of `size` is filled with zeros.
+    """
+
+    pc: int
+    lanes: Array
+    targets: Array
+    sources: Array
+    present: Array
+    groups: Array
+    size: int
+
+
+@dataclass(slots=True)
+class MemoryBarrier:
+    """An mbarrier object: `phase` counts the completed phases."""
+
+    expected: int
+    pending: int
+    transaction_bytes: int = 0
+    phase: int = 0
+    known: Array | None = None  # what those who arrived in this phase knew
+    completed: Array | None = None  # what those who arrived in the last one knew
+
+
+@dataclass(slots=True)
+class Asynchronous:
+    """All asynchronous work of a batch."""
+
+    state: State
+    lazy: bool
+    copies: list[Copy] = field(default_factory=list)
+    barriers: dict[tuple[int, int], MemoryBarrier] = field(default_factory=dict)
+    queues: dict[tuple[int, int], list[Callable[[], None]]] = field(default_factory=dict)
+    committed: Array = field(init=False)
+    version: int = 0  # counts the changes that may end somebody's wait
+
+    def __post_init__(self) -> None:
+        self.committed = np.zeros(self.state.lanes, dtype=np.int64)
+
+    # -- cp.async and its groups
+
+    def issue(self, targets: Array, sources: Array, present: Array, size: int) -> None:
+        """Start copies for the active lanes; every argument has one item for each of them."""
+        state, lanes = self.state, self.state.index
+        locate_bytes(state, "shared", lanes, targets, size, "copies into")
+        note_access(state, "shared", lanes, targets, size)
+        for count in np.unique(present):
+            mine = present == count
+            if count:
+                # The source must be aligned as if it were copied whole.
+                locate_bytes(state, "global", lanes[mine], sources[mine], int(count), "copies")
+        real = present > 0
+        note_access(state, "global", lanes[real], sources[real], size)
+        copy = Copy(state.pc, lanes, targets, sources, present, self.committed[lanes], size)
+        if not self.lazy:
+            self._land(copy, np.ones(len(lanes), dtype=bool), False)
+            return
+        if state.shadow is not None:
+            state.shadow.start_copy(lanes, targets, size)
+        self.copies.append(copy)
+
+    def commit(self) -> None:
+        self.committed[self.state.mask] += 1
+
+    def wait_group(self, allowed: int) -> None:
+        """Finish all but the latest `allowed` groups of each active lane."""
+        limit = np.where(self.state.mask, self.committed - allowed, -1)
+        self._finish(lambda copy: copy.groups < limit[copy.lanes], False)
+
+    def wait_all(self) -> None:
+        """Finish all copies of the active lanes, in a group or not."""
+        mask = self.state.mask
+        self._finish(lambda copy: mask[copy.lanes], False)
+
+    def _finish(self, chosen: Callable[[Copy], Array], tracked: bool) -> None:
+        remaining = []
+        for copy in self.copies:
+            now = chosen(copy)
+            if now.all():
+                self._land(copy, now, tracked)
+                continue
+            remaining.append(copy)
+            if now.any():
+                self._land(copy, now, tracked)
+                for name in ("lanes", "targets", "sources", "present", "groups"):
+                    setattr(copy, name, getattr(copy, name)[~now])
+        self.copies = remaining
+
+    def _land(self, copy: Copy, chosen: Array, tracked: bool) -> None:
+        """Move the bytes. `tracked` says that a memory barrier tells who may look at them."""
+        state = self.state
+        lanes, targets = copy.lanes[chosen], copy.targets[chosen]
+        sources, present = copy.sources[chosen], copy.present[chosen]
+        rows = np.zeros((len(lanes), copy.size), dtype=np.uint8)
+        view = state.memory.view("global", 8)
+        for count in np.unique(present):
+            if count:
+                mine = present == count
+                first = sources[mine] - GLOBAL_BASE
+                rows[mine, :count] = view[first[:, None] + np.arange(count)]
+        base = state.geometry.block_index[lanes] * state.memory.shared_stride
+        first = (base + targets) // 4
+        words = state.memory.view("shared", 32)
+        words[first[:, None] + np.arange(copy.size // 4)] = rows.view(np.uint32)
+        if state.shadow is not None:
+            finish = state.shadow.finish_bulk_copy if tracked else state.shadow.finish_copy
+            finish(lanes, targets, copy.size, copy.pc)
+
+    # -- barriers in memory
+
+    def each(self, addresses: Array, verb: str) -> Iterator[tuple[int, int, Array]]:
+        """Block, address and lanes for every barrier that the active lanes name. `addresses` is a
+        vector over all lanes."""
+        state = self.state
+        lanes = state.index
+        mine = addresses[lanes]
+        locate_bytes(state, "shared", lanes, mine, 8, verb)
+        if state.shadow is not None and verb != "initialises":
+            state.shadow.read(lanes, mine, 8, atomic=True)
+        keys = (state.geometry.block_index[lanes].astype(np.int64) << 32) | mine
+        for key in np.unique(keys):
+            yield int(key >> 32), int(key & 0xFFFFFFFF), lanes[keys == key]
+
+    def initialise(self, block: int, address: int, lanes: Array, count: int) -> None:
+        """``mbarrier.init``: a new object, in its first phase."""
+        state = self.state
+        self.barriers[block, address] = MemoryBarrier(count, count)
+        place = np.array([address])
+        if state.shadow is not None:
+            state.shadow.write(lanes[:1], place, 8)
+        start = block * state.memory.shared_stride + address
+        state.memory.shared[start : start + 8] = 0
+
+    def barrier(self, block: int, address: int) -> MemoryBarrier:
+        found = self.barriers.get((block, address))
+        if found is None:
+            raise RunError(
+                f"there is no initialised barrier at byte {address} of shared memory: "
+                f"{locate(self.state.instruction)}"
+            )
+        return found
+
+    def arrive(self, block: int, address: int, lanes: Array, count: int) -> None:
+        """Let `count` arrivals of these lanes (none for asynchronous work) happen."""
+        barrier = self.barrier(block, address)
+        barrier.pending -= count
+        if barrier.pending < 0:
+            raise RunError(
+                f"the barrier at byte {address} of shared memory has {-barrier.pending} more "
+                f"arrivals in a phase than the {barrier.expected} it expects: "
+                f"{locate(self.state.instruction)}"
+            )
+        shadow = self.state.shadow
+        if shadow is not None:
+            if len(lanes):
+                known = shadow.release(block, np.unique(self.state.geometry.warp[lanes]))
+            else:
+                known = shadow.release_copies(block)
+            barrier.known = known if barrier.known is None else np.maximum(barrier.known, known)
+        self.settle(barrier)
+
+    def settle(self, barrier: MemoryBarrier) -> None:
+        """Complete the phase when everybody and everything expected has arrived."""
+        if barrier.pending == 0 and barrier.transaction_bytes == 0:
+            barrier.phase += 1
+            barrier.pending = barrier.expected
+            barrier.completed, barrier.known = barrier.known, None
+            self.version += 1
+
+    def queue(self, block: int, address: int, work: Callable[[], None]) -> None:
+        """Do `work`, which ends by arriving, at once or when somebody waits for the barrier."""
+        if self.lazy:
+            self.queues.setdefault((block, address), []).append(work)
+            self.version += 1
+        else:
+            work()
+
+    def drain(self, block: int, address: int) -> None:
+        """Do what is queued for a barrier, for somebody waits for it."""
+        for work in self.queues.pop((block, address), ()):
+            work()
+
+    def land(self, issued: list[Copy], lanes: Array) -> None:
+        """Finish those of the `issued` copies that belong to these lanes and are still under way;
+        a barrier in memory tells who may look at them."""
+        mine = np.zeros(self.state.lanes, dtype=bool)
+        mine[lanes] = True
+        early = {id(copy) for copy in issued}
+
+        def chosen(copy: Copy) -> Array:
+            return mine[copy.lanes] & (id(copy) in early)
+
+        self._finish(chosen, True)
+
+    def is_complete(
+        self, block: int, address: int, lanes: Array, *, parity: int | None, token: int
+    ) -> bool:
+        """Whether the phase that a wait names is over; if so the lanes learn what was released."""
+        barrier = self.barrier(block, address)
+        done = (barrier.phase & 1) != parity if parity is not None else barrier.phase > token
+        if not done:
+            self.drain(block, address)
+            done = (barrier.phase & 1) != parity if parity is not None else barrier.phase > token
+        shadow = self.state.shadow
+        if done and shadow is not None and barrier.completed is not None:
+            warps = np.unique(self.state.geometry.warp[lanes])
+            shadow.acquire(block, warps, barrier.completed)
+        return done

@@ -1,0 +1,83 @@
+"""Where each lane of a batch of blocks is.
+
+All threads of all blocks of a batch are the lanes of numpy vectors: lane = block * lanes per block
++ thread, where a block's lanes are its threads rounded up to whole warps.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from tileworkbench.compiler.sim.ptx.numeric import Array
+
+WARP = 32
+Triple = tuple[int, int, int]
+
+
+class Geometry:
+    """Where each lane of a batch is: its thread, warp and block.
+
+    `blocks` holds the linear numbers of the batch's blocks in the grid.
+    """
+
+    def __init__(self, grid: Triple, block: Triple, blocks: range) -> None:
+        self.grid, self.block, self.blocks = grid, block, blocks
+        self.threads = block[0] * block[1] * block[2]
+        self.warps = -(-self.threads // WARP)
+        self.block_lanes = self.warps * WARP
+        self.lanes = self.block_lanes * len(blocks)
+        number = np.arange(self.lanes)
+        self.block_index = number // self.block_lanes  # within the batch
+        self.thread = number % self.block_lanes
+        self.warp = self.thread // WARP
+        self.lane_in_warp = number % WARP
+        self.exists = self.thread < self.threads
+
+    def thread_name(self, lane: int) -> str:
+        """``thread (3, 0, 0) of block (1, 0, 0)``."""
+        thread = _unflatten(int(self.thread[lane]), self.block)
+        block = _unflatten(self.blocks[int(self.block_index[lane])], self.grid)
+        return f"thread {thread} of block {block}"
+
+    @cached_property
+    def special(self) -> dict[str, Array]:
+        """The special registers that never change, one vector each."""
+        found: dict[str, Array] = {}
+        block_number = np.array(self.blocks)[self.block_index]
+        for name, number, shape in (
+            ("tid", self.thread, self.block),
+            ("ctaid", block_number, self.grid),
+        ):
+            x, y, _ = shape
+            parts = (number % x, number // x % y, number // (x * y))
+            for axis, part, size in zip("xyz", parts, shape, strict=True):
+                found[f"%{name}.{axis}"] = part.astype(np.uint32)
+                found[f"%n{name}.{axis}"] = self._full(size)
+        lane = self.lane_in_warp.astype(np.uint32)
+        bit = np.uint32(1) << lane
+        below = bit - np.uint32(1)
+        found["%laneid"], found["%warpid"] = lane, self.warp.astype(np.uint32)
+        found["%nwarpid"] = self._full(self.warps)
+        found["%lanemask_eq"], found["%lanemask_lt"] = bit, below
+        found["%lanemask_le"], found["%lanemask_gt"] = below | bit, ~(below | bit)
+        found["%lanemask_ge"] = ~below
+        for axis in "xyz":
+            found[f"%cluster_ctaid.{axis}"] = self._full(0)
+            found[f"%cluster_nctaid.{axis}"] = self._full(1)
+            found[f"%clusterid.{axis}"] = found[f"%ctaid.{axis}"]
+            found[f"%nclusterid.{axis}"] = found[f"%nctaid.{axis}"]
+        for name in ("%cluster_ctarank", "%smid", "%gridid"):
+            found[name] = self._full(0)
+        found["%cluster_nctarank"] = found["%nsmid"] = self._full(1)
+        found["%is_explicit_cluster"] = np.zeros(self.lanes, dtype=bool)
+        return found
+
+    def _full(self, value: int) -> Array:
+        return np.full(self.lanes, value, dtype=np.uint32)
+
+
+def _unflatten(number: int, shape: Triple) -> Triple:
+    x, y, _ = shape
+    return number % x, number // x % y, number // (x * y)

@@ -1,0 +1,336 @@
+"""The public face of the interpreter: parse a module once, launch its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import ArgumentError, TileValueError
+from tileworkbench.compiler.sim.ptx.asynchronous import Asynchronous
+from tileworkbench.compiler.sim.ptx.control import Call
+from tileworkbench.compiler.sim.ptx.decode import decode
+from tileworkbench.compiler.sim.ptx.execute import Control, Executor, Release
+from tileworkbench.compiler.sim.ptx.geometry import WARP, Geometry, Triple
+from tileworkbench.compiler.sim.ptx.memory import GlobalMemory, Memory
+from tileworkbench.compiler.sim.ptx.module import Function, Module, Variable
+from tileworkbench.compiler.sim.ptx.operands import Decoder, Frame
+from tileworkbench.compiler.sim.ptx.parser import parse
+from tileworkbench.compiler.sim.ptx.state import State, Step
+from tileworkbench.compiler.sim.ptx.statistics import Statistics, Traffic
+
+# Blocks run side by side up to this many lanes and this much shared memory.
+_BATCH_LANES = 4096
+_BATCH_SHARED_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class AccessReport:
+    """The traffic of one memory instruction over a launch.
+
+    `space` is "shared" (units are wavefronts) or "global" (sectors of 32 bytes); `opcode` the
+    instruction, `line` its line in the PTX text and `source_line` in the CUDA source (0: unknown).
+    `requests` counts warps, `ideal` is the least number of units for as many bytes.
+    """
+
+    opcode: str
+    line: int
+    source_line: int
+    space: str
+    requests: int
+    units: int
+    ideal: int
+
+    @property
+    def ratio(self) -> float:
+        """Units over ideal: 1.0 is perfect."""
+        return self.units / self.ideal if self.ideal else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PtxRun:
+    """What a launch did: instructions by opcode, executed by warps, and the traffic of memory."""
+
+    instructions: dict[str, int]
+    accesses: tuple[AccessReport, ...]
+    barriers: int
+    divergent_branches: int
+    printed: str
+
+    @property
+    def warp_instructions(self) -> int:
+        """All instructions that warps executed."""
+        return sum(self.instructions.values())
+
+    def shared_ratio(self) -> float:
+        """Wavefronts of all shared accesses over the least number possible."""
+        shared = [access for access in self.accesses if access.space == "shared"]
+        ideal = sum(access.ideal for access in shared)
+        return sum(access.units for access in shared) / ideal if ideal else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One decoded kernel."""
+
+    function: Function
+    frame: Frame
+    steps: list[Step | None]
+    controls: dict[int, Control]
+    releases: dict[int, Release]
+
+
+class PtxProgram:
+    """A parsed PTX module whose kernels run in numpy.
+
+    The interpreter follows the PTX ISA and shares nothing with the compiler that wrote the text, so
+    that agreement with it means something.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self._entries: dict[str, _Entry] = {}
+
+    @classmethod
+    def parse(cls, text: str) -> PtxProgram:
+        """Parse PTX as NVRTC writes it. Raises `PtxSyntaxError` with the line."""
+        return cls(parse(text))
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The names of the kernels."""
+        return tuple(each.name for each in self.module.functions.values() if each.is_entry)
+
+    def launch(
+        self,
+        entry: str,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[object],
+        shared_bytes: int = 0,
+        *,
+        mode: str = "lazy",
+        detectors: bool = True,
+        instruction_limit: int = 20_000_000,
+    ) -> PtxRun:
+        """Run a kernel.
+
+        `args` are contiguous numpy arrays, written in place, and scalars (also `bytes` for a
+        structure), in the order of the parameters; `shared_bytes` is the dynamic shared memory of a
+        block. In the mode "lazy" asynchronous copies land as late as is legal, in "eager" at once.
+        With `detectors` reads of unwritten shared memory, races and unawaited copies are errors;
+        accesses out of bounds or misaligned always are. A batch of blocks that executes more than
+        `instruction_limit` instructions is stopped.
+
+        Raises classes of `RunError` naming the thread and the PTX and source lines,
+        `UnsupportedError` for an instruction that is not modelled.
+        """
+        if mode not in ("lazy", "eager"):
+            raise TileValueError(f"'{mode}' is not a mode", hint="use 'lazy' or 'eager'")
+        prepared = self._prepare(entry)
+        shape, threads = _triple(grid), _triple(block)
+        memory = GlobalMemory()
+        _place_variables(memory, self.module)
+        parameters = _marshal(prepared.function, args, memory)
+        memory.copy_in()
+        statistics = Statistics([0] * len(self.module.code))
+        printed: list[str] = []
+        try:
+            for blocks in _batches(shape, threads, prepared.frame.dynamic_start + shared_bytes):
+                state = State(
+                    Geometry(shape, threads, blocks),
+                    self.module.register_bits,
+                    self.module.code,
+                    Memory(
+                        memory,
+                        blocks=len(blocks),
+                        lanes=_lanes(threads) * len(blocks),
+                        shared_bytes=prepared.frame.shared_total(shared_bytes),
+                        dynamic_bytes=shared_bytes,
+                        local_bytes=prepared.frame.local_bytes,
+                        parameters=parameters,
+                    ),
+                    statistics,
+                    detectors,
+                )
+                state.asynchronous = Asynchronous(state, mode == "lazy")
+                executor = Executor(
+                    *(state, prepared.steps, prepared.controls, prepared.releases),
+                    instruction_limit,
+                )
+                try:
+                    executor.run(prepared.function.start)
+                finally:
+                    printed += state.printed
+        finally:
+            memory.copy_out()
+        return _report(self.module, statistics, "".join(printed))
+
+    def _prepare(self, name: str) -> _Entry:
+        """Decode a kernel and the functions it may call, once."""
+        found = self._entries.get(name)
+        if found is not None:
+            return found
+        function = self.module.functions.get(name)
+        if function is None or not function.is_entry:
+            raise TileValueError(
+                f"the PTX module has no kernel '{name}'", hint=f"it has {', '.join(self.entries)}"
+            )
+        frame = _lay_out(self.module, function)
+        decoder = Decoder(self.module, frame)
+        steps: list[Step | None] = [None] * len(self.module.code)
+        controls: dict[int, Control] = {}
+        releases: dict[int, Release] = {}
+        calls: dict[int, Call] = {}
+        for each in self.module.functions.values():
+            if each.is_entry and each is not function:
+                continue
+            for place in range(each.start, each.end):
+                step, control, release = decode(self.module.code[place], decoder, calls, place)
+                steps[place] = step
+                if control is not None:
+                    controls[place] = control
+                if release is not None:
+                    releases[place] = release
+        entry = _Entry(function, frame, steps, controls, releases)
+        self._entries[name] = entry
+        return entry
+
+
+def _triple(shape: Sequence[int]) -> Triple:
+    x, y, z = (*shape, 1, 1)[:3]
+    return int(x), int(y), int(z)
+
+
+def _lanes(block: Triple) -> int:
+    """The threads of a block, rounded up to whole warps."""
+    return -(-block[0] * block[1] * block[2] // WARP) * WARP
+
+
+def _batches(grid: Triple, block: Triple, shared_bytes: int) -> list[range]:
+    """The blocks of a grid in the groups that run side by side."""
+    total = grid[0] * grid[1] * grid[2]
+    lanes = _lanes(block)
+    together = max(1, min(_BATCH_LANES // lanes, _BATCH_SHARED_BYTES // max(shared_bytes, 1)))
+    return [range(start, min(start + together, total)) for start in range(0, total, together)]
+
+
+def _align(size: int, alignment: int) -> int:
+    return -(-size // max(alignment, 1)) * max(alignment, 1)
+
+
+def _lay_out(module: Module, entry: Function) -> Frame:
+    """Addresses for all variables that the entry or a device function can name."""
+    places: dict[str, tuple[str, int]] = {}
+    functions = [each for each in module.functions.values() if each is entry or not each.is_entry]
+    others = {
+        variable.name
+        for each in module.functions.values()
+        if each not in functions
+        for variable in each.variables
+    }
+    offset = 0
+    for parameter in entry.parameters:
+        offset = _align(offset, parameter.align)
+        places[parameter.name] = ("param", offset)
+        offset += parameter.size
+    local, shared, dynamic = 0, 0, 16
+    mine = [each for name, each in module.variables.items() if name not in others]
+    for each in functions:
+        if each is not entry:
+            mine += (*each.parameters, *each.results)
+    for variable in mine:
+        if variable.space in ("local", "param"):
+            local = _align(local, variable.align)
+            places[variable.name] = ("local", local)
+            local += variable.size
+        elif variable.space == "shared" and not variable.is_external:
+            shared = _align(shared, variable.align)
+            places[variable.name] = ("shared", shared)
+            shared += variable.size
+        elif variable.space == "shared":
+            dynamic = max(dynamic, variable.align)
+    start = _align(shared, dynamic)
+    for variable in mine:
+        if variable.space == "shared" and variable.is_external:
+            places[variable.name] = ("shared", start)
+    _place_variables(GlobalMemory(), module, places)
+    return Frame(places, shared, start, local)
+
+
+def _place_variables(
+    memory: GlobalMemory, module: Module, places: dict[str, tuple[str, int]] | None = None
+) -> None:
+    """Make room for the module's own variables, first of all so that their addresses are fixed."""
+    for variable in module.variables.values():
+        if variable.space not in ("global", "const"):
+            continue
+        size = max(variable.size, 1)
+        address = memory.reserve(f"'{variable.name}'", size, variable.space == "global")
+        memory.place(address, variable.initial.ljust(size, b"\0"))
+        if places is not None:
+            places[variable.name] = ("global", address)
+
+
+def _marshal(function: Function, args: Sequence[object], memory: GlobalMemory) -> bytes:
+    """The parameter memory of a launch; arrays become addresses."""
+    if len(args) != len(function.parameters):
+        raise ArgumentError(
+            f"'{function.name}' takes {len(function.parameters)} arguments, not {len(args)}"
+        )
+    arrays = [
+        (f"argument {number}", value)
+        for number, value in enumerate(args)
+        if isinstance(value, np.ndarray)
+    ]
+    addresses = iter(memory.add_arrays(arrays))
+    data = b""
+    for number, (value, parameter) in enumerate(zip(args, function.parameters, strict=True)):
+        data = data.ljust(_align(len(data), parameter.align), b"\0")
+        data += _encode(value, parameter, number, addresses)
+    return data
+
+
+def _encode(value: object, parameter: Variable, number: int, addresses: Iterator[int]) -> bytes:
+    if isinstance(value, np.ndarray):
+        encoded = next(addresses).to_bytes(8, "little")
+    elif isinstance(value, bytes | bytearray):
+        encoded = bytes(value)
+    elif isinstance(value, np.generic):
+        encoded = value.tobytes()
+    elif isinstance(value, bool | int):
+        mask = (1 << 8 * parameter.size) - 1
+        encoded = (int(value) & mask).to_bytes(parameter.size, "little")
+    elif isinstance(value, float):
+        kind = {4: np.float32, 8: np.float64, 2: np.float16}[parameter.size]
+        encoded = np.asarray(value, dtype=kind).tobytes()
+    else:
+        kind_name = type(value).__name__
+        raise ArgumentError(f"argument {number} is a '{kind_name}', not an array or a number")
+    if len(encoded) != parameter.size:
+        raise ArgumentError(
+            f"argument {number} has {len(encoded)} bytes where the kernel takes {parameter.size}"
+        )
+    return encoded
+
+
+def _report(module: Module, statistics: Statistics, printed: str) -> PtxRun:
+    counts: dict[str, int] = {}
+    for instruction, count in zip(module.code, statistics.warp_instructions, strict=True):
+        if count:
+            counts[instruction.name] = counts.get(instruction.name, 0) + count
+    accesses = []
+    for place, traffic in sorted(statistics.traffic.items()):
+        accesses.append(_access(module, place, traffic))
+    return PtxRun(
+        counts, tuple(accesses), statistics.barriers, statistics.divergent_branches, printed
+    )
+
+
+def _access(module: Module, key: tuple[int, str], traffic: Traffic) -> AccessReport:
+    instruction = module.code[key[0]]
+    return AccessReport(
+        *(instruction.name, instruction.line, instruction.source_line, traffic.space),
+        *(traffic.requests, traffic.units, traffic.ideal),
+    )

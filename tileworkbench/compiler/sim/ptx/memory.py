@@ -1,0 +1,195 @@
+"""The state spaces: global, shared, local and parameter memory of a batch of blocks.
+
+Generic addresses are 64-bit numbers in windows, one a space; shared, local and parameter addresses
+count from 0 in their own space. Every access is checked against the allocation it falls into and
+for its alignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.sim.ptx.numeric import UNSIGNED, Array
+
+GLOBAL_BASE = 0x7F00_0000_0000
+SHARED_WINDOW = 0x7E00_0000_0000
+LOCAL_WINDOW = 0x7D00_0000_0000
+PARAM_WINDOW = 0x7C00_0000_0000
+WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
+_WINDOW_BITS = 40
+
+POISON = 0xFF  # NaN in every floating-point format
+_ALIGNMENT = 256
+_GAP = 4096  # between allocations, so that a small overrun meets nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One buffer of global memory: `start` is its address, `size` in bytes."""
+
+    name: str
+    start: int
+    size: int
+    is_writable: bool = True
+
+
+class GlobalMemory:
+    """All allocations of a launch in one byte array.
+
+    Arrays that overlap in the caller's memory, the same one passed twice for example, overlap here
+    too.
+    """
+
+    def __init__(self) -> None:
+        self.allocations: list[Allocation] = []
+        self._end = GLOBAL_BASE
+        self._arrays: list[tuple[int, Array]] = []
+        self._initial: list[tuple[int, bytes]] = []
+        self.bytes_ = np.zeros(0, dtype=np.uint8)
+        self._starts = np.zeros(0, dtype=np.int64)
+        self._ends = np.zeros(0, dtype=np.int64)
+
+    def reserve(self, name: str, size: int, is_writable: bool = True) -> int:
+        """Make room for `size` bytes and return the address."""
+        start = self._end
+        self.allocations.append(Allocation(name, start, size, is_writable))
+        self._end = -(-(start + size + _GAP) // _ALIGNMENT) * _ALIGNMENT
+        return start
+
+    def place(self, address: int, data: bytes) -> None:
+        """Let memory at `address` start with these bytes."""
+        self._initial.append((address, data))
+
+    def add_arrays(self, named: Sequence[tuple[str, Array]]) -> list[int]:
+        """Copy arrays in and return their addresses in the order given."""
+        addresses = [0] * len(named)
+        order = sorted(range(len(named)), key=lambda i: _bounds(named[i][1]))
+        group: list[int] = []
+        end = 0
+        for number in (*order, None):
+            low, high = _bounds(named[number][1]) if number is not None else (0, 0)
+            if group and (number is None or low >= end):
+                self._add_group([(each, *named[each]) for each in group], addresses)
+                group = []
+            if number is not None:
+                group.append(number)
+                end = max(end, high) if len(group) > 1 else high
+        return addresses
+
+    def _add_group(self, group: list[tuple[int, str, Array]], addresses: list[int]) -> None:
+        """One allocation for arrays whose memory overlaps."""
+        low = min(_bounds(array)[0] for _, _, array in group)
+        high = max(_bounds(array)[1] for _, _, array in group)
+        name = " and ".join(name for _, name, _ in group)
+        is_writable = any(array.flags.writeable for _, _, array in group)
+        start = self.reserve(name, high - low, is_writable)
+        for number, _, array in group:
+            addresses[number] = start + _bounds(array)[0] - low
+            self._arrays.append((addresses[number], array))
+
+    def copy_in(self) -> None:
+        """Take the memory itself, with the contents of arrays and variables."""
+        self.bytes_ = np.full(-(-(self._end - GLOBAL_BASE) // 16) * 16, POISON, dtype=np.uint8)
+        self._starts = np.array([each.start for each in self.allocations], dtype=np.int64)
+        self._ends = np.array([each.start + each.size for each in self.allocations], np.int64)
+        for address, data in self._initial:
+            self._slice(address, len(data))[:] = np.frombuffer(data, dtype=np.uint8)
+        for address, array in self._arrays:
+            self._slice(address, array.nbytes)[:] = array.reshape(-1).view(np.uint8)
+
+    def copy_out(self) -> None:
+        """Write the contents back into the caller's arrays."""
+        for address, array in self._arrays:
+            if array.flags.writeable:
+                array.reshape(-1).view(np.uint8)[:] = self._slice(address, array.nbytes)
+
+    def _slice(self, address: int, size: int) -> Array:
+        start = address - GLOBAL_BASE
+        return self.bytes_[start : start + size]
+
+    def find(self, addresses: Array, size: int) -> Array:
+        """For each access the index of its allocation, -1 for one that is in none."""
+        found = np.searchsorted(self._starts, addresses, side="right") - 1
+        inside = (found >= 0) & (addresses + size <= self._ends[found])
+        return np.where(inside, found, -1)
+
+    def describe(self, address: int, size: int) -> str:
+        """Where an access lies that is in no allocation, or out of it."""
+        nearest = None
+        for each in self.allocations:
+            if each.start <= address + size and (nearest is None or each.start > nearest.start):
+                nearest = each
+        if nearest is None or address > nearest.start + nearest.size + (1 << 32):
+            return f"address {address:#x}, which is in no buffer"
+        offset = address - nearest.start
+        return f"byte {offset} of {nearest.name}, which has {nearest.size} bytes"
+
+    def read_text(self, address: int) -> bytes:
+        """The zero-terminated bytes at an address."""
+        start = address - GLOBAL_BASE
+        end = start
+        while self.bytes_[end]:
+            end += 1
+        return self.bytes_[start:end].tobytes()
+
+
+def _bounds(array: Array) -> tuple[int, int]:
+    if not array.flags.c_contiguous:
+        raise ArgumentError("an array of a launch must be contiguous")
+    start = int(array.__array_interface__["data"][0])
+    return start, start + max(array.nbytes, 1)
+
+
+class Memory:
+    """Everything a batch can address. The second half of each array is what lanes see: shared
+    memory a row per block, local memory a row per lane."""
+
+    def __init__(
+        self,
+        global_memory: GlobalMemory,
+        *,
+        blocks: int,
+        lanes: int,
+        shared_bytes: int,
+        dynamic_bytes: int,
+        local_bytes: int,
+        parameters: bytes,
+    ) -> None:
+        self.global_memory = global_memory
+        self.shared_bytes, self.dynamic_bytes = shared_bytes, dynamic_bytes
+        self.local_bytes = local_bytes
+        self.shared_stride = max(-(-shared_bytes // 128) * 128, 128)
+        self.local_stride = max(-(-local_bytes // 16) * 16, 16)
+        self.shared = np.full(blocks * self.shared_stride, POISON, dtype=np.uint8)
+        self.local = np.full(lanes * self.local_stride, POISON, dtype=np.uint8)
+        self.parameter_bytes = len(parameters)
+        padded = parameters + bytes(-len(parameters) % 16 + 16)
+        self.parameters = np.frombuffer(padded, dtype=np.uint8).copy()
+        self._views: dict[tuple[str, int], Array] = {}
+
+    def view(self, space: str, bits: int) -> Array:
+        """The bytes of a space as unsigned numbers of this many bits."""
+        found = self._views.get((space, bits))
+        if found is None:
+            found = self._views[space, bits] = self._bytes(space).view(UNSIGNED[bits])
+        return found
+
+    def _bytes(self, space: str) -> Array:
+        if space == "global":
+            return self.global_memory.bytes_
+        if space == "shared":
+            return self.shared
+        return self.local if space == "local" else self.parameters
+
+
+def space_of(addresses: Array) -> Array:
+    """The window of each generic address: its number is the window's base shifted down."""
+    return addresses.astype(np.int64) >> _WINDOW_BITS
+
+
+def window_number(space: str) -> int:
+    return WINDOWS.get(space, GLOBAL_BASE) >> _WINDOW_BITS

@@ -1,0 +1,297 @@
+"""Who wrote and who read each byte of shared memory, and whether that was ordered.
+
+Order is happens-before with vector clocks, one per warp of a block and one for the asynchronous
+copies that a barrier in memory completes. Barriers join clocks. Between threads of one warp only a
+synchronisation of that warp orders anything.
+
+Bytes are tracked in granules: sixteen bytes at first, halved whenever an access is smaller.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import RaceError
+from tileworkbench.compiler.sim.ptx.errors import UninitializedReadError, locate
+from tileworkbench.compiler.sim.ptx.geometry import WARP, Geometry
+from tileworkbench.compiler.sim.ptx.module import Instruction
+from tileworkbench.compiler.sim.ptx.numeric import Array
+
+NOBODY, SEVERAL, WHOLE_WARP, ASYNCHRONOUS = -1, -2, -3, -4
+
+
+class Shadow:
+    """Detectors of uninitialised reads, races and unawaited copies for a batch of blocks."""
+
+    def __init__(self, geometry: Geometry, stride: int, code: tuple[Instruction, ...]) -> None:
+        blocks, warps = len(geometry.blocks), geometry.warps
+        self.geometry, self.code = geometry, code
+        self.warps = warps
+        self.stride = stride
+        self.pc = 0  # the instruction being executed
+        self.granule = 16
+        count = blocks * self.stride // self.granule
+        self.valid = np.zeros(count, dtype=bool)
+        self.atomic = np.zeros(count, dtype=bool)
+        self.writer = np.full(count, NOBODY, dtype=np.int32)
+        self.writer_warp = np.zeros(count, dtype=np.int32)
+        self.write_clock = np.zeros(count, dtype=np.int32)
+        self.write_pc = np.zeros(count, dtype=np.int32)
+        self.pending = np.full(count, -1, dtype=np.int32)  # the pc of a copy on its way
+        self.reader = np.full((count, warps), NOBODY, dtype=np.int32)
+        self.read_clock = np.zeros((count, warps), dtype=np.int32)
+        self.read_pc = np.zeros((count, warps), dtype=np.int32)
+        # The clock of agent w as agent v knows it; the last agent is the asynchronous copies.
+        self.clocks = np.zeros((blocks, warps + 1, warps + 1), dtype=np.int32)
+        own = np.arange(warps + 1)
+        self.clocks[:, own, own] = 1
+        # Accesses of a warp with an earlier clock are ordered between its threads.
+        self.warp_sync = np.zeros((blocks, warps), dtype=np.int32)
+
+    # -- order
+
+    def synchronise_block(self, block: int, warps: Array) -> None:
+        """A barrier of these warps of a block: all before it is ordered before all after it."""
+        clocks = self.clocks[block]
+        clocks[warps] = clocks[warps].max(axis=0)
+        self._advance(block, warps)
+        self.warp_sync[block, warps] = clocks[warps, warps]
+
+    def synchronise_warps(self, blocks: Array, warps: Array) -> None:
+        """A barrier of the threads of each of these warps."""
+        self.clocks[blocks, warps, warps] += 1
+        self.warp_sync[blocks, warps] = self.clocks[blocks, warps, warps]
+
+    def release(self, block: int, warps: Array) -> Array:
+        """The knowledge of these warps, for somebody who acquires it later."""
+        known = np.asarray(self.clocks[block][warps].max(axis=0))
+        self._advance(block, warps)
+        return known
+
+    def acquire(self, block: int, warps: Array, known: Array) -> None:
+        """What was released is ordered before all that these warps do from here on."""
+        clocks = self.clocks[block]
+        clocks[warps] = np.maximum(clocks[warps], known)
+        self.warp_sync[block, warps] = np.maximum(self.warp_sync[block, warps], known[warps] + 1)
+
+    def _advance(self, block: int, warps: Array) -> None:
+        self.clocks[block, warps, warps] += 1
+
+    # -- granules
+
+    def _cover(self, lanes: Array, offsets: Array, size: int) -> tuple[Array, Array]:
+        """The granules of an access of `size` bytes at byte `offsets` of each lane's block, and
+        for each the lane."""
+        while self.granule > size:
+            self._refine()
+        base = self.geometry.block_index[lanes] * self.stride + offsets
+        while (base & (self.granule - 1)).any():
+            self._refine()
+        first = base // self.granule
+        if size == self.granule:
+            return first, lanes
+        count = size // self.granule
+        return (first[:, None] + np.arange(count)).ravel(), np.repeat(lanes, count)
+
+    def _refine(self) -> None:
+        self.granule //= 2
+        for name in (
+            *("valid", "atomic", "writer", "writer_warp", "write_clock", "write_pc", "pending"),
+            *("reader", "read_clock", "read_pc"),
+        ):
+            setattr(self, name, np.repeat(getattr(self, name), 2, axis=0))
+
+    # -- accesses
+
+    def read(
+        self, lanes: Array, offsets: Array, size: int, *, atomic: bool = False, whole: bool = False
+    ) -> None:
+        """Check and note a read; `whole` says that a warp reads together (ldmatrix)."""
+        granules, lanes = self._cover(lanes, offsets, size)
+        self._check_pending(granules, lanes, "reads")
+        if not (valid := self.valid[granules]).all():
+            at = int(np.argmin(valid))
+            raise UninitializedReadError(
+                f"{self._name(lanes[at])} reads {self._place(granules[at])} before anything is "
+                f"written there, in {locate(self.code[self.pc])}"
+            )
+        block, thread, warp = self._agents(lanes)
+        if not atomic:
+            self._check_writer(granules, lanes, "reads", whole)
+        elif (wrong := ~self.atomic[granules]).any():
+            self._check_writer(granules[wrong], lanes[wrong], "reads", whole)
+        if atomic:
+            return
+        clock = self.clocks[block, warp, warp]
+        reader = np.full(len(lanes), WHOLE_WARP, dtype=np.int32) if whole else thread
+        old, old_clock = self.reader[granules, warp], self.read_clock[granules, warp]
+        unordered = (old != NOBODY) & (old != reader) & (old_clock >= self.warp_sync[block, warp])
+        new = np.where(unordered, np.int32(SEVERAL), reader)
+        self.reader[granules, warp] = new
+        mixed = self.reader[granules, warp] != new
+        if mixed.any():
+            self.reader[granules[mixed], warp[mixed]] = SEVERAL
+        self.read_clock[granules, warp] = clock
+        self.read_pc[granules, warp] = self.pc
+
+    def write(
+        self,
+        lanes: Array,
+        offsets: Array,
+        size: int,
+        *,
+        changed: Array | None = None,
+        lost: Array | None = None,
+        atomic: bool = False,
+        whole: bool = False,
+    ) -> None:
+        """Check and note a write. `changed` says for each byte of each lane whether it gets
+        another value: writing what is there already disturbs nobody. `lost` says for each
+        lane whether another one wrote something else there in the same instruction."""
+        if lost is not None and lost.any():
+            at = int(np.argmax(lost))
+            raise RaceError(
+                f"{self._name(lanes[at])} and another thread write different values to byte "
+                f"{int(offsets[at])} of shared memory at once: {locate(self.code[self.pc])}"
+            )
+        granules, lanes = self._cover(lanes, offsets, size)
+        self._check_pending(granules, lanes, "writes")
+        block, thread, warp = self._agents(lanes)
+        checked: Array = np.ones(len(lanes), dtype=bool)
+        if changed is not None:
+            checked = np.asarray(changed.reshape(len(lanes), self.granule).any(axis=1))
+        if checked.any():
+            others = checked & ~self.atomic[granules] if atomic else checked
+            self._check_writer(granules[others], lanes[others], "writes", whole)
+            self._check_readers(granules[checked], lanes[checked], whole)
+        self._note_write(granules, thread, warp, self.clocks[block, warp, warp])
+        self.atomic[granules] = atomic
+        if whole:
+            self.writer[granules] = WHOLE_WARP
+
+    def _note_write(self, granules: Array, thread: Array, warp: Array, clock: Array) -> None:
+        self.valid[granules] = True
+        self.writer[granules] = thread
+        self.writer_warp[granules] = warp
+        self.write_clock[granules] = clock
+        self.write_pc[granules] = self.pc
+        self.reader[granules] = NOBODY
+
+    # -- asynchronous copies
+
+    def start_copy(self, lanes: Array, offsets: Array, size: int) -> None:
+        """A copy into these bytes may land from now on."""
+        granules, lanes = self._cover(lanes, offsets, size)
+        self._check_pending(granules, lanes, "copies into")
+        self._check_writer(granules, lanes, "copies into", False)
+        self._check_readers(granules, lanes, False)
+        self.reader[granules] = NOBODY
+        self.pending[granules] = self.pc
+
+    def finish_copy(self, lanes: Array, offsets: Array, size: int, pc: int) -> None:
+        """A copy has landed, seen by the threads that waited for it."""
+        granules, lanes = self._cover(lanes, offsets, size)
+        block, thread, warp = self._agents(lanes)
+        self._note_write(granules, thread, warp, self.clocks[block, warp, warp])
+        self.write_pc[granules] = pc
+        self.pending[granules] = -1
+        self.atomic[granules] = False
+
+    def finish_bulk_copy(self, lanes: Array, offsets: Array, size: int, pc: int) -> None:
+        """A copy has landed that a barrier in memory tracks: whoever waits for that sees it."""
+        granules, lanes = self._cover(lanes, offsets, size)
+        block = self.geometry.block_index[lanes]
+        agent = np.full(len(lanes), self.warps, dtype=np.int32)
+        asynchronous = np.full(len(lanes), ASYNCHRONOUS, dtype=np.int32)
+        self._note_write(granules, asynchronous, agent, self.clocks[block, agent, agent])
+        self.write_pc[granules] = pc
+        self.pending[granules] = -1
+        self.atomic[granules] = False
+
+    def release_copies(self, block: int) -> Array:
+        """The knowledge of the asynchronous copies that have landed in a block."""
+        return self.release(block, np.array([self.warps]))
+
+    # -- checks
+
+    def _agents(self, lanes: Array) -> tuple[Array, Array, Array]:
+        geometry = self.geometry
+        thread = geometry.thread[lanes].astype(np.int32)
+        return geometry.block_index[lanes], thread, thread // WARP
+
+    def _check_pending(self, granules: Array, lanes: Array, verb: str) -> None:
+        pending = self.pending[granules]
+        if (pending >= 0).any():
+            at = int(np.argmax(pending >= 0))
+            copy = self.code[pending[at]]
+            raise RaceError(
+                f"{self._name(lanes[at])} {verb} {self._place(granules[at])} while the "
+                f"asynchronous copy {locate(copy)} may still write there: "
+                f"{locate(self.code[self.pc])}",
+                hint="wait for the copy, then synchronise the threads that use it",
+            )
+
+    def _check_writer(self, granules: Array, lanes: Array, verb: str, whole: bool) -> None:
+        block, thread, warp = self._agents(lanes)
+        writer, writer_warp = self.writer[granules], self.writer_warp[granules]
+        clock = self.write_clock[granules]
+        same_warp = (writer_warp == warp) & (writer != ASYNCHRONOUS)
+        within = (writer == thread) | (writer == WHOLE_WARP) | (clock < self.warp_sync[block, warp])
+        ordered = np.where(same_warp, within, clock <= self.clocks[block, warp, writer_warp])
+        ordered = np.asarray(ordered | (writer == NOBODY))
+        if not ordered.all():
+            at = int(np.argmin(ordered))
+            raise self._race(
+                granules[at],
+                lanes[at],
+                verb,
+                int(writer[at]),
+                int(writer_warp[at]),
+                "wrote",
+                int(self.write_pc[granules[at]]),
+            )
+
+    def _check_readers(self, granules: Array, lanes: Array, whole: bool) -> None:
+        block, thread, warp = self._agents(lanes)
+        readers, clocks = self.reader[granules], self.read_clock[granules]
+        others = np.arange(self.warps)
+        known = self.clocks[block, warp][:, : self.warps]
+        within = (
+            (readers == thread[:, None])
+            | (readers == WHOLE_WARP)
+            | (clocks < self.warp_sync[block, warp][:, None])
+        )
+        ordered = np.where(others == warp[:, None], within, clocks <= known)
+        ordered = np.asarray(ordered | (readers == NOBODY))
+        if not ordered.all():
+            at, by = (int(each) for each in np.unravel_index(np.argmin(ordered), ordered.shape))
+            raise self._race(
+                granules[at],
+                lanes[at],
+                "writes",
+                int(readers[at, by]),
+                by,
+                "read",
+                int(self.read_pc[granules[at], by]),
+            )
+
+    def _race(
+        self, granule: int, lane: int, verb: str, other: int, warp: int, did: str, pc: int
+    ) -> RaceError:
+        names: dict[int, str] = {
+            SEVERAL: f"threads of warp {warp}",
+            WHOLE_WARP: f"warp {warp}",
+            ASYNCHRONOUS: "an asynchronous copy",
+        }
+        who = names.get(other, f"thread {other}")
+        return RaceError(
+            f"{self._name(lane)} {verb} {self._place(granule)}, which {who} {did} with no "
+            f"synchronisation between: {locate(self.code[self.pc])} after "
+            f"{locate(self.code[pc])}"
+        )
+
+    def _name(self, lane: int) -> str:
+        return self.geometry.thread_name(int(lane))
+
+    def _place(self, granule: int) -> str:
+        return f"byte {int(granule) * self.granule % self.stride} of shared memory"
