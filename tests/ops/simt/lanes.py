@@ -25,6 +25,7 @@ _BINARY = {
     "and": operator.and_, "or": operator.or_, "min": np.minimum, "max": np.maximum,
     "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
     "eq": operator.eq, "ne": operator.ne, "shr": operator.rshift, "shl": operator.lshift,
+    "truncdiv": lambda a, b: np.trunc(np.divide(a, b)).astype(np.int64), "truncmod": np.fmod,
     "logical_and": np.logical_and, "logical_or": np.logical_or,
 }  # fmt: skip
 _ATOMIC = {"add": np.add, "max": np.maximum, "min": np.minimum}
@@ -58,10 +59,13 @@ class Lanes:
             case st.Alloc(buffer):
                 self.alloc(buffer)
             case st.For(var, start, stop, step, _, body):
-                bounds = [int(np.max(self.value(e))) for e in (start, stop, step)]
-                for value in range(*bounds):
+                low, high, by = (np.asarray(self.value(e)) for e in (start, stop, step))
+                before = self.mask
+                for value in range(int(low.min()), int(high[..., None].max()), int(by)):
                     self.env[var.name] = value
+                    self.mask = before & np.broadcast_to(value < high, (self.threads,))
                     self.stmt(body)
+                self.mask = before
             case tile.Pipelined(var, start, stop, _, body):
                 for value in range(int(np.max(self.value(start))), int(np.max(self.value(stop)))):
                     self.env[var.name] = value

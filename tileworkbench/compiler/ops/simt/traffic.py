@@ -50,7 +50,8 @@ def _positions(loop: Fragment, threads: int) -> list[Table]:
     slots = np.arange(min(prod(steps), _SLOTS))
     values: list[Any] = [s[:, None] for s in np.unravel_index(slots, steps)] if steps else []
     values.append(np.arange(min(threads, 32))[None, :])
-    return [_evaluate(total, values) for total in shared.sums[:-1]]
+    shape = (slots.size, values[-1].size)
+    return [np.broadcast_to(_evaluate(total, values), shape) for total in shared.sums[:-1]]
 
 
 def _evaluate(total: DigitSum, values: list[Any]) -> Any:
@@ -60,7 +61,7 @@ def _evaluate(total: DigitSum, values: list[Any]) -> Any:
         for digit in term.digits:
             factor = factor ^ (values[digit.dim] // digit.divisor % digit.extent)
         result = result + factor * term.stride
-    return result + values[-1] * 0
+    return result
 
 
 def _cost(access: MemoryAccess, nest: Nest, index: list[Table], threads: int) -> int:
@@ -78,8 +79,8 @@ def _cost(access: MemoryAccess, nest: Nest, index: list[Table], threads: int) ->
     except (UntraceableError, NotDigitsError, ArithmeticError):
         return _worst(access, nest)
     size = max(access.buffer.dtype.bits // 8, 1)
-    slots = index[0].shape[0] if index else 1
-    places = np.broadcast_to(np.asarray(address), (slots, index[0].shape[1]))
+    slots = index[0].shape[0]
+    places = np.broadcast_to(np.asarray(address), index[0].shape)
     width = 1
     while (
         slots % (width * 2) == 0
