@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError, Note
 from tileworkbench.compiler.driver import CompiledKernel
+from tileworkbench.compiler.gpu import GpuKernel
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.printer import print_expr, print_program
@@ -123,7 +124,7 @@ class Kernel:
     that of the reference, in milliseconds; None where nothing was tuned.
     """
 
-    def __init__(self, compiled: CompiledKernel) -> None:
+    def __init__(self, compiled: CompiledKernel | GpuKernel) -> None:
         self.config: Mapping[str, Any] | None = None
         self.latency: float | None = None
         self.ref_latency: float | None = None
@@ -232,7 +233,7 @@ class Kernel:
         work = count_work(self.program)
         shared = sum(_bytes(b) for b in _allocated(self.program) if b.scope == "shared")
         record = self._compiled.record
-        scratch = self._compiled.module.scratch_bytes
+        scratch = self._compiled.scratch_bytes
         return Stats(work.flops, work.bytes_, shared, scratch, record.timings)
 
     @property

@@ -30,7 +30,7 @@ _MIDDLE = (
     *("compiler.frontend", "compiler.codegen"),
 )
 _EXECUTION = ("compiler.record", "compiler.sim", "compiler.runtime")
-_PROGRAMMING = ("compiler.driver", "language", "kernels")
+_PROGRAMMING = ("compiler.driver", "compiler.gpu", "language", "kernels")
 _BELOW_VIEWS = (*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_PROGRAMMING)
 _JUPYTER = ("IPython", "anywidget", "ipywidgets", "traitlets")
 
@@ -61,7 +61,10 @@ RULES: Mapping[str, Rule] = {
         lazy=("llvmlite", "platformdirs", "torch"),
     ),
     # 3: the whole compiler wired together, and what users write kernels in
-    "compiler.driver": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION), eager=("numpy",)),
+    "compiler.driver": Rule(
+        (*_FOUNDATION, *_MIDDLE, *_EXECUTION, "compiler.gpu"), eager=("numpy",)
+    ),
+    "compiler.gpu": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION), lazy=("numpy",)),
     "language": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, "compiler.driver")),
     "kernels": Rule(_BELOW_VIEWS, lazy=("torch",)),  # references of tests
     # 4: measuring, and records turned into what views show

@@ -20,14 +20,16 @@ from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.analysis.elementwise import is_elementwise
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.hazards import find_hazards
+from tileworkbench.compiler.codegen.cuda import generate_cuda
 from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.codegen.llvm import Module, generate
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     CompileError,
-    UnsupportedError,
+    Note,
     VerifyError,
 )
+from tileworkbench.compiler.gpu import GpuKernel, build_cuda, can_build
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
@@ -41,6 +43,7 @@ from tileworkbench.compiler.runtime.arguments import ArgumentBinder
 from tileworkbench.compiler.runtime.launch import Launcher
 from tileworkbench.compiler.runtime.llvm import NativeTarget, compile_assembly, native_target
 from tileworkbench.compiler.runtime.native import build_native
+from tileworkbench.compiler.runtime.nvrtc import CudaBuild
 from tileworkbench.compiler.runtime.parameters import DerivedDim, DimSpec, ParameterSpec
 from tileworkbench.compiler.target import Target, parse_target
 
@@ -101,6 +104,11 @@ class CompiledKernel:
             launch.launcher(bound.slots, blocks, self.estimated_ns)
         outputs = [bound.outputs[i] for i in self._outputs]
         return outputs if len(outputs) > 1 else outputs[0] if outputs else None
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of a worker's arena."""
+        return self.module.scratch_bytes
 
     def _scalars(self, slots: list[int]) -> dict[str, int]:
         """The integer scalar arguments by name: a grid may depend on them."""
@@ -173,7 +181,7 @@ def _verify_after(program: Program, name: str) -> None:
         ) from None
 
 
-_memory: OrderedDict[tuple[Any, ...], CompiledKernel] = OrderedDict()
+_memory: OrderedDict[tuple[Any, ...], CompiledKernel | GpuKernel] = OrderedDict()
 _memory_lock = Lock()
 
 
@@ -190,7 +198,7 @@ def compile_program(
     source: Source | None = None,
     options: Options | None = None,
     trace_us: float = 0.0,
-) -> CompiledKernel:
+) -> CompiledKernel | GpuKernel:
     """Compile a TILE program for `target` and link it into this process.
 
     An equal program from equal source compiled before is returned as it is, with
@@ -199,17 +207,14 @@ def compile_program(
     """
     source, options = source or Source(), options or Options()
     resolved = resolve_target(target)
-    if resolved.kind != "cpu":
-        raise UnsupportedError(
-            f"target '{resolved}' cannot be compiled yet", hint="use target='cpu'"
-        )
     key = (program, resolved, source.text, source.first_line, source.file, options)
     with _memory_lock:
         found = _memory.get(key)
         if found is not None:
             _memory.move_to_end(key)
             return replace(found, record=replace(found.record, cached="memory"))
-    made = _compile(program, resolved, source, options, trace_us)
+    compile_for = _compile if resolved.kind == "cpu" else _compile_gpu
+    made = compile_for(program, resolved, source, options, trace_us)
     with _memory_lock:
         _memory[key] = made
         while len(_memory) > _MEMORY_CACHE_SIZE:
@@ -278,10 +283,68 @@ def _compile(
         warnings=warnings,
         cached="disk" if built.from_cache else "",
     )
-    outputs = [i for i, param in enumerate(program.params) if param.output]
-    order = tuple(outputs.index(i) for i in program.returns)
     estimate = _estimate_ns(program)
+    order = _return_order(program)
     return CompiledKernel(record, target, module, binder, launches, native, estimate, order)
+
+
+def _return_order(program: Program) -> tuple[int, ...]:
+    """The places of the returned tensors among the outputs."""
+    outputs = [i for i, param in enumerate(program.params) if param.output]
+    return tuple(outputs.index(i) for i in program.returns)
+
+
+def _compile_gpu(
+    program: Program, target: Target, source: Source, options: Options, trace_us: float
+) -> GpuKernel:
+    clock = _Clock(trace_us)
+    _check_grids(program)
+    with clock.step("analysis"):
+        warnings = find_hazards(program)
+    with clock.step("passes"):
+        snapshots = lower_program(program, target)
+    lowered = snapshots[-1].program
+    with clock.step("codegen"):
+        lines = ("",) * (source.first_line - 1) + tuple(source.text.splitlines())
+        module = generate_cuda(lowered, target, lines)
+    build = None
+    if target.execution == "ptx" or (target.execution == "native" and can_build()):
+        with clock.step("nvrtc"):
+            build = build_cuda(module, program.name, target)
+    record = CompileRecord(
+        name=program.name,
+        target=str(target),
+        level=target.arch,
+        source=source.text,
+        source_file=source.file,
+        first_line=source.first_line,
+        program=program,
+        snapshots=snapshots,
+        code=module.text,
+        entry=module.launches[0].entry if module.launches else "",
+        constants=options.constants,
+        timings=tuple(clock.timings),
+        warnings=(*warnings, *_build_warnings(build)),
+    )
+    device = "cuda" if target.execution == "native" else "cpu"
+    binder = _binder(program, options, device)
+    return GpuKernel(record, target, module, lowered, binder, build, _return_order(program))
+
+
+def _build_warnings(build: CudaBuild | None) -> list[Note]:
+    """What ptxas says that costs speed: spills, and what it serialised or ignored (C75xx)."""
+    if build is None:
+        return []
+    notes = [Note(text) for text in build.warnings if "C75" in text]
+    for kernel in build.kernels:
+        if kernel.spill_store_bytes or kernel.spill_load_bytes:
+            notes.append(
+                Note(
+                    f"'{kernel.name}' needs more than its {kernel.registers} registers: "
+                    f"{kernel.spill_store_bytes} bytes are spilled to memory"
+                )
+            )
+    return notes
 
 
 def _estimate_ns(program: Program) -> float | None:
@@ -313,7 +376,7 @@ def _check_grids(program: Program) -> None:
                     )
 
 
-def _binder(program: Program, options: Options) -> ArgumentBinder:
+def _binder(program: Program, options: Options, device: str = "cpu") -> ArgumentBinder:
     written = written_below(program.body)
     specs = [_parameter(param.value, param.output, written) for param in program.params]
     names = [symbol.name for symbol in program.symbols]
@@ -323,6 +386,7 @@ def _binder(program: Program, options: Options) -> ArgumentBinder:
         names,
         allow_alias=options.allow_alias,
         elementwise_alias_ok=is_elementwise(program),
+        device=device,
     )
 
 

@@ -66,6 +66,47 @@ _MATH = {
 }
 
 
+# How tightly C++ operators bind; shifts and bit operators take parentheses around any operator.
+_LEVELS = {
+    **dict.fromkeys(("mul", "div", "truncdiv", "truncmod"), (13, 13, 14)),
+    **dict.fromkeys(("add", "sub"), (12, 12, 13)),
+    **dict.fromkeys(("shl", "shr"), (11, 15, 15)),
+    **dict.fromkeys(("lt", "le", "gt", "ge"), (9, 12, 12)),
+    **dict.fromkeys(("eq", "ne"), (8, 12, 12)),
+    **dict.fromkeys(("and", "or", "xor"), (6, 15, 15)),
+    "logical_and": (5, 8, 8),
+    "logical_or": (4, 5, 5),
+}
+_CONDITIONAL = 2
+
+
+class Text(str):
+    """C++ text that is no atom: `level` says how tightly its outermost operator binds."""
+
+    __slots__ = ("level",)
+    level: int
+
+    def __new__(cls, text: str, level: int) -> Text:
+        made = super().__new__(cls, text)
+        made.level = level
+        return made
+
+
+def wrapped(text: str, level: int = 15) -> str:
+    """`text` in parentheses when it binds more loosely than `level`."""
+    return f"({text})" if isinstance(text, Text) and text.level < level else text
+
+
+def _joined(op: str, a: str, b: str) -> str:
+    level, left, right = _LEVELS[op]
+    return Text(f"{wrapped(a, left)} {_INFIX[op]} {wrapped(b, right)}", level)
+
+
+def _chosen(cond: str, then: str, other: str) -> str:
+    parts = (wrapped(cond, 3), wrapped(then, 3), wrapped(other, 3))
+    return Text(f"{parts[0]} ? {parts[1]} : {parts[2]}", _CONDITIONAL)
+
+
 class CudaExpressions:
     """Writes the expressions of one kernel and notes which helpers they call."""
 
@@ -111,14 +152,14 @@ class CudaExpressions:
                 return self.text(inner, None)
             case ir.Ramp(base, stride):
                 step = self.text(stride, None)
-                return f"({self.text(base, None)} + {step} * {lane})"
+                return _joined("add", self.text(base, None), _joined("mul", step, str(lane)))
             case ir.Binary():
                 return self.binary(value, lane)
             case ir.Unary(op, a):
                 return self.unary(op, a, lane)
             case ir.Select(cond, then, other):
                 parts = [self.text(part, lane) for part in (cond, then, other)]
-                return f"({parts[0]} ? {parts[1]} : {parts[2]})"
+                return _chosen(*parts)
             case ir.Cast(inner, dtype):
                 return self.cast(self.text(inner, lane), inner.dtype.scalar, dtype.scalar)
             case ir.Reinterpret(inner, dtype):
@@ -184,7 +225,8 @@ class CudaExpressions:
             if dtype.is_float:
                 return f"f{op}{'f' if dtype.bits == 32 else ''}({a}, {b})"
             sign = "<" if op == "min" else ">"
-            return f"({a} {sign} {b} ? {a} : {b})"
+            test = f"{wrapped(a, 12)} {sign} {wrapped(b, 12)}"
+            return _chosen(Text(test, 9), a, b)
         if op == "pow":
             return f"pow{'f' if dtype.bits == 32 else ''}({a}, {b})"
         if op == "fmod":
@@ -192,38 +234,38 @@ class CudaExpressions:
         if op in ("floordiv", "floormod"):
             return self.floor(op, a, b, dtype, value)
         if op in ("add", "sub", "mul", "shl") and dtype.is_int and dtype.bits < 32:
-            return f"({self.c_type(dtype)})({a} {_INFIX[op]} {b})"
-        return f"({a} {_INFIX[op]} {b})"
+            return Text(f"({self.c_type(dtype)})({_joined(op, a, b)})", 14)
+        return _joined(op, a, b)
 
     def floor(self, op: str, a: str, b: str, dtype: DType, value: ir.Binary) -> str:
         """Python's division: a shift or a mask where the operands allow it."""
         divisor = const_int(value.b)
         if divisor and divisor > 0 and divisor & (divisor - 1) == 0:
             if op == "floordiv":
-                return f"({a} >> {divisor.bit_length() - 1})"
-            return f"({a} & {divisor - 1})"
+                return _joined("shr", a, str(divisor.bit_length() - 1)) if divisor > 1 else a
+            return _joined("and", a, str(divisor - 1))
         low = self.ranges.bounds(value.a).low if value.a.dtype.lanes == 1 else None
         low_b = self.ranges.bounds(value.b).low if value.b.dtype.lanes == 1 else None
         unsigned = dtype.kind == "uint"
         if unsigned or (low is not None and low >= 0 and low_b is not None and low_b > 0):
-            return f"({a} {'/' if op == 'floordiv' else '%'} {b})"
+            return _joined("truncdiv" if op == "floordiv" else "truncmod", a, b)
         name = op if dtype.bits <= 32 else f"{op}_i64"
         return f"{self.use(name)}({a}, {b})"
 
     def unary(self, op: str, a: Expr, lane: str | None) -> str:
         dtype, text = a.dtype.scalar, self.text(a, lane)
         if op == "not":
-            return f"(!{text})"
+            return f"!{wrapped(text)}"
         if op == "bitnot":
-            return f"(~{text})"
+            return Text(f"~{wrapped(text)}", 14)
         if str(dtype) in HALVES:
             mask = {"neg": "^ 0x8000", "abs": "& 0x7fff"}[op]
-            return f"({HALVES[str(dtype)]})({text} {mask})"
+            return Text(f"({HALVES[str(dtype)]})({wrapped(text)} {mask})", 14)
         if op == "neg":
-            return f"(-{text})"
+            return f"(-{wrapped(text)})"
         if dtype.is_float:
             return f"fabs{'f' if dtype.bits == 32 else ''}({text})"
-        return f"({text} < 0 ? -{text} : {text})"
+        return f"({wrapped(text)} < 0 ? -{wrapped(text)} : {wrapped(text)})"
 
     def cast(self, text: str, source: DType, target: DType) -> str:
         if source == target or {str(source), str(target)} == {"float32", "tfloat32"}:
@@ -231,15 +273,14 @@ class CudaExpressions:
         if str(source) in HALVES:
             text = f"{self.use(f'{HALVES[str(source)]}_to_f32')}({text})"
         if str(target) in HALVES:
-            wide = text if source.is_float else f"(float){text}"
-            if source == "float64":
-                wide = f"(float){text}"
+            exact = source.is_float and source.bits <= 32
+            wide = text if exact else f"(float){wrapped(text)}"
             return f"{self.use(f'{HALVES[str(target)]}_from_f32')}({wide})"
         if target == "float32" and str(source) in HALVES:
             return text
         if target.is_bool:
-            return f"({text} != 0)"
-        return f"({self.c_type(target)}){text}"
+            return _joined("ne", text, "0")
+        return Text(f"({self.c_type(target)}){wrapped(text)}", 14)
 
     def reinterpret(self, text: str, source: DType, target: DType) -> str:
         pair = (str(source), str(target))
@@ -253,7 +294,9 @@ class CudaExpressions:
             ("float64", "int64"): "__double_as_longlong",
             ("int64", "float64"): "__longlong_as_double",
         }.get(pair)
-        return f"{found}({text})" if found else f"({self.c_type(target)}){text}"
+        if found:
+            return f"{found}({text})"
+        return Text(f"({self.c_type(target)}){wrapped(text)}", 14)
 
     def call(self, name: str, args: list[str], dtype: DType, operands: tuple[Expr, ...]) -> str:
         source = operands[0].dtype.scalar
@@ -269,12 +312,12 @@ class CudaExpressions:
         suffix = "f" if dtype.bits == 32 else ""
         match name:
             case "isnan":
-                return f"({args[0]} != {args[0]})"
+                return _joined("ne", args[0], args[0])
             case "isinf":
                 return f"(fabs{suffix}({args[0]}) == {_infinity(dtype)})"
             case "sigmoid":
                 one = "1.0f" if suffix else "1.0"
-                return f"({one} / ({one} + exp{suffix}(-{args[0]})))"
+                return f"({one} / ({one} + exp{suffix}(-{wrapped(args[0])})))"
             case "popcount":
                 return f"__popc{'ll' if dtype.bits == 64 else ''}({args[0]})"
             case "dp4a":
@@ -298,7 +341,7 @@ class CudaExpressions:
         if value.predicate is None:
             return text
         safe = "0" if value.safe is None else self(value.safe)
-        return f"({self(value.predicate)} ? {text} : {safe})"
+        return _chosen(self(value.predicate), text, safe)
 
     def read(self, buffer: Buffer, index: str) -> str:
         """Element `index` of a buffer."""
@@ -313,7 +356,7 @@ class CudaExpressions:
             return f"{words}[{bare(index)}]"
         found = f"{self.use(f'get{dtype.bits}')}({words}, {bare(index)})"
         c_type = self.c_type(dtype)
-        return found if c_type in ("f16", "bf16") else f"({c_type}){found}"
+        return found if c_type in ("f16", "bf16") else Text(f"({c_type}){found}", 14)
 
 
 def bare(text: str) -> str:

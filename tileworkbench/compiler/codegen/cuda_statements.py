@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tileworkbench.compiler.codegen.cuda_expressions import HALVES, CudaExpressions, bare
+from tileworkbench.compiler.codegen.cuda_expressions import HALVES, CudaExpressions, bare, wrapped
 from tileworkbench.compiler.codegen.cuda_helpers import mma_helper, wait_helper
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import expr as ir
@@ -94,7 +94,7 @@ class KernelWriter:
             case st.DeviceAssert(cond, message):
                 failed = _quoted(f"device assert failed: {message}\n")
                 test = self.expressions(cond)
-                self.line(depth, f"if (!{test}) {{ printf({failed}); __trap(); }}")
+                self.line(depth, f"if (!{wrapped(test)}) {{ printf({failed}); __trap(); }}")
             case st.Print():
                 self.print_line(stmt, depth)
             case simt.Role(start, extent, body):
@@ -168,9 +168,9 @@ class KernelWriter:
         if buffer in self.expressions.packed:
             per = 32 // buffer.dtype.bits
             number = const_int(address.indices[0])
-            index = str(number // per) if number is not None else f"{index} / {per}"
+            index = str(number // per) if number is not None else f"{wrapped(index)} / {per}"
         elif buffer.dtype.bits < 8:
-            index = f"{index} / {8 // buffer.dtype.bits}"
+            index = f"{wrapped(index)} / {8 // buffer.dtype.bits}"
         index = bare(index)
         return buffer.name if index == "0" else f"&{buffer.name}[{index}]"
 
@@ -240,7 +240,7 @@ class KernelWriter:
             if value.safe is not None and not _is_zero(value.safe):
                 return None
             zero = _ZERO.get(word, "0")
-            text = f"{self.expressions(value.predicate)} ? {text} : {zero}"
+            text = f"{wrapped(self.expressions(value.predicate), 3)} ? {text} : {zero}"
         into = self.address(Address(stmt.buffer, (ramp.base,)))
         test = "" if stmt.predicate is None else f"if ({self.expressions(stmt.predicate)}) "
         return f"{test}*({word}*)({into}) = {text};"
@@ -332,7 +332,7 @@ class KernelWriter:
             if self.expressions.arch >= 80:
                 return f"{self.expressions.use(f'{half}_pair')}({low}, {high})"
         mask = (1 << dtype.bits) - 1
-        shown = [f"((unsigned){part} & {mask:#x})" for part in parts]
+        shown = [f"((unsigned){wrapped(part)} & {mask:#x})" for part in parts]
         shifted = [f"{part} << {number * dtype.bits}" for number, part in enumerate(shown)]
         return " | ".join([shown[0], *shifted[1:]])
 
@@ -377,7 +377,7 @@ class KernelWriter:
         if stmt.previous is not None:
             safe = "0" if stmt.safe is None else self.expressions(stmt.safe)
             if stmt.predicate is not None:
-                call = f"{self.expressions(stmt.predicate)} ? {call} : {safe}"
+                call = f"{wrapped(self.expressions(stmt.predicate), 3)} ? {call} : {safe}"
             self.line(depth, f"const {c_type} {stmt.previous.name} = {call};")
             return
         test = "" if stmt.predicate is None else f"if ({self.expressions(stmt.predicate)}) "
@@ -404,13 +404,19 @@ class KernelWriter:
     def exchange(self, stmt: simt.Exchange, depth: int) -> None:
         args = [self.expressions(arg) for arg in stmt.args]
         c_type = self.expressions.c_type(stmt.var.dtype)
-        mask = "0xffffffffu" if stmt.mask is None else f"(unsigned){self.expressions(stmt.mask)}"
+        mask = (
+            "0xffffffffu"
+            if stmt.mask is None
+            else f"(unsigned){wrapped(self.expressions(stmt.mask))}"
+        )
         kind = stmt.kind
         if kind in _SHUFFLES:
             tail = f", {stmt.width}" if stmt.width != 32 else ""
             text = f"{_SHUFFLES[kind]}({mask}, {args[0]}, {args[1]}{tail})"
             if stmt.var.dtype.bits < 32:
-                text = f"({c_type}){_SHUFFLES[kind]}({mask}, (int){args[0]}, {args[1]}{tail})"
+                text = (
+                    f"({c_type}){_SHUFFLES[kind]}({mask}, (int){wrapped(args[0])}, {args[1]}{tail})"
+                )
         elif kind in _VOTES:
             text = f"{_VOTES[kind]}({mask}, {args[0]})"
         elif kind == "activemask":
@@ -440,7 +446,7 @@ class KernelWriter:
                 text = self.expressions.cast(text, value.dtype, DType("float64"))
             else:
                 pieces.append("%lld")
-                text = f"(long long){text}"
+                text = f"(long long){wrapped(text)}"
             values.append(text)
             pieces.append(part.replace("%", "%%"))
         self.line(depth, f"printf({', '.join([_quoted(''.join(pieces) + chr(10)), *values])});")
@@ -456,7 +462,7 @@ class KernelWriter:
                 name = "sync" if wait else "arrive"
                 return f'asm volatile("barrier.{name} {number}, {count};" ::: "memory");'
             case simt.WarpBarrier(mask):
-                return f"__syncwarp((unsigned){self.expressions(mask)});"
+                return f"__syncwarp((unsigned){wrapped(self.expressions(mask))});"
             case simt.CommitGroup():
                 return f"{use('cp_async_commit')}();"
             case simt.WaitGroup(pending):

@@ -7,16 +7,25 @@ from collections.abc import Callable
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.passes.bind_blocks import bind_blocks
+from tileworkbench.compiler.passes.bind_threads import bind_threads
 from tileworkbench.compiler.passes.check_accesses import check_accesses
 from tileworkbench.compiler.passes.check_thread_effects import check_thread_effects
+from tileworkbench.compiler.passes.drop_unused_lets import drop_unused_lets
+from tileworkbench.compiler.passes.expand_pipelines import expand_pipelines
 from tileworkbench.compiler.passes.flatten_buffers import flatten_buffers
 from tileworkbench.compiler.passes.guard_accesses import guard_accesses
 from tileworkbench.compiler.passes.infer_layouts import InferLayouts
+from tileworkbench.compiler.passes.infer_thread_layouts import InferThreadLayouts
+from tileworkbench.compiler.passes.insert_barriers import insert_barriers
 from tileworkbench.compiler.passes.lower_tile_operators import LowerTileOperators
+from tileworkbench.compiler.passes.lower_to_threads import LowerToThreads
 from tileworkbench.compiler.passes.merge_k_steps import merge_k_steps
+from tileworkbench.compiler.passes.plan_pipelines import plan_pipelines
 from tileworkbench.compiler.passes.plan_scratch import plan_scratch
+from tileworkbench.compiler.passes.plan_shared_memory import PlanSharedMemory
 from tileworkbench.compiler.passes.serialize_pipelines import serialize_pipelines
 from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
+from tileworkbench.compiler.passes.tabulate_codes import TabulateCodes
 from tileworkbench.compiler.passes.vectorize_loops import VectorizeLoops
 from tileworkbench.compiler.passes.widen_blocks import widen_blocks
 from tileworkbench.compiler.target import Target
@@ -31,6 +40,8 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
     """
     if target.kind == "cpu":
         return cpu_pipeline(target)
+    if target.kind == "cuda":
+        return cuda_pipeline(target)
     raise UnsupportedError(f"target '{target}' has no passes yet", hint="use target='cpu'")
 
 
@@ -53,12 +64,37 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
         # know the predicates.
         guard_accesses,
         VectorizeLoops(target),
+        # What is worth a table is known once vectors are.
+        TabulateCodes(target),
         # Flattening needs the loops in their final shape to put the vector variable last in each
         # index.
         flatten_buffers,
         # Only flat programs are in the CPU stage, which `bind_blocks` enters.
         bind_blocks,
         plan_scratch,
+    )
+
+
+def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
+    """A block of threads: fragments in registers, tiles in shared memory, copies ahead of use."""
+    return (
+        simplify_expressions,
+        check_accesses,
+        # One thread index, which layouts are functions of.
+        bind_threads,
+        # The schedule is chosen for tile operators, so that each is laid out and lowered once.
+        plan_pipelines,
+        InferThreadLayouts(target),
+        LowerToThreads(target),
+        # Versions of a buffer are a further dimension: a layout passes through unchanged.
+        expand_pipelines,
+        # Buffers in one place are one hazard: places before barriers.
+        PlanSharedMemory(target),
+        # Barriers by the elements that threads touch, while indices are still those of the tile.
+        insert_barriers,
+        flatten_buffers,
+        simplify_expressions,
+        drop_unused_lets,
     )
 
 

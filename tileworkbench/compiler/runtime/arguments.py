@@ -77,7 +77,8 @@ class _Argument:
 class ArgumentBinder:
     """Binds calls of one compiled kernel.
 
-    `symbols` are the kernel's run-time symbols in slot order. `allow_alias` drops the check that
+    `device` is where tensors must be: "cpu" or "cuda". `symbols` are the kernel's run-time symbols
+    in slot order. `allow_alias` drops the check that
     written tensors overlap no other; `elementwise_alias_ok` lets one whole tensor be passed for
     several parameters: set it where the kernel provably reads and writes each element in one
     statement. Raises `UnsupportedError` for a symbol that no argument determines.
@@ -91,12 +92,14 @@ class ArgumentBinder:
         *,
         allow_alias: bool = False,
         elementwise_alias_ok: bool = False,
+        device: str = "cpu",
     ) -> None:
         self.kernel_name = kernel_name
         self.parameters = tuple(parameters)
         self.symbols = tuple(symbols)
         self._allow_alias = allow_alias
         self._same_tensor_ok = elementwise_alias_ok
+        self._device = device
         self._sources = find_sources(kernel_name, self.parameters, self.symbols)
         self._arguments = tuple(
             self._argument(slot, spec)
@@ -119,6 +122,7 @@ class ArgumentBinder:
         if len(args) != len(self._arguments):
             raise self._wrong_count(len(args))
         tensor, ndarray = _loaded_type("torch", "Tensor"), _loaded_type("numpy", "ndarray")
+        on_cpu = self._device == "cpu"
         slots = self._slot_template.copy()
         owners: list[Any] = []
         key: list[Any] = []
@@ -128,7 +132,7 @@ class ArgumentBinder:
                 if argument.is_in_key:
                     key.append(encoded)
             # The common cases without a view; each attribute costs about 50 ns.
-            elif type(value) is tensor and value.is_cpu and not value.is_neg():
+            elif type(value) is tensor and value.is_cpu and on_cpu and not value.is_neg():
                 try:
                     slots[argument.slot] = value.data_ptr()
                     key.append((value.dtype, value.shape, value.stride()))
@@ -175,8 +179,9 @@ class ArgumentBinder:
     def _allocate(self, plan: _Plan, slots: list[int]) -> tuple[Any, ...]:
         outputs = []
         for slot, shape, dtype in plan.outputs:
-            array = empty_like_kind(plan.output_kind, shape, dtype)
-            is_torch = plan.output_kind == "torch"
+            kind, _, device = plan.output_kind.partition(":")
+            array = empty_like_kind(kind, shape, dtype, device or "cpu")
+            is_torch = kind == "torch"
             slots[slot] = array.data_ptr() if is_torch else array.__array_interface__["data"][0]
             outputs.append(array)
         return tuple(outputs)
@@ -196,15 +201,19 @@ class ArgumentBinder:
             self._check_strides(self.parameters[slot], view, symbols)
         plan = _Plan(
             symbols=tuple(symbols.values()),
-            masks=tuple((s, v.itemsize - 1) for s, v in views.items() if v.itemsize > 1),
+            masks=tuple((s, m) for s, v in views.items() if (m := self._alignment(v) - 1)),
             pairs=self._pairs(views),
             outputs=self._output_forms(symbols),
-            output_kind=_output_kind(views),
+            output_kind=_output_kind(views, self._device),
         )
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
         self._plans[form] = plan
         return plan
+
+    def _alignment(self, view: ArrayView) -> int:
+        """What a tensor's address must be a multiple of: a GPU reads 16 bytes at once."""
+        return view.itemsize if self._device == "cpu" else 16
 
     def _view(self, spec: ParameterSpec, value: Any) -> ArrayView:
         try:
@@ -216,8 +225,10 @@ class ArgumentBinder:
                 f"{self._where(spec)} must be a tensor, not '{type(value).__name__}'",
                 hint="a torch tensor, a numpy array, or anything with DLPack",
             )
-        if view.device != "cpu":
-            raise ArgumentError(f"{self._where(spec)} is on device '{view.device}', expected 'cpu'")
+        if view.device.partition(":")[0] != self._device:
+            raise ArgumentError(
+                f"{self._where(spec)} is on device '{view.device}', expected '{self._device}'"
+            )
         return view
 
     def _check_fixed(self, spec: ParameterSpec, view: ArrayView) -> None:
@@ -371,9 +382,11 @@ def _value_at(source: Source, views: dict[int, ArrayView], slots: list[int]) -> 
     return (view.strides if source.is_stride else view.shape)[source.axis]
 
 
-def _output_kind(views: dict[int, ArrayView]) -> str:
+def _output_kind(views: dict[int, ArrayView], device: str) -> str:
     """torch if any input is a torch tensor; without tensor inputs, if the process uses torch; else
-    numpy."""
+    numpy. On a GPU always torch, on the device of the inputs: "torch:cuda:0"."""
+    if device != "cpu":
+        return f"torch:{next((view.device for view in views.values()), device)}"
     kinds = {view.kind for view in views.values()}
     if not kinds:
         return "torch" if "torch" in sys.modules else "numpy"

@@ -98,7 +98,7 @@ def _view_torch(torch: Any, value: Any) -> ArrayView:
     device = value.device
     on_cpu = device.type == "cpu"
     return ArrayView(
-        pointer=value.data_ptr() if on_cpu else 0,
+        pointer=value.data_ptr(),
         shape=tuple(value.shape),
         strides=tuple(value.stride()),
         dtype=str(value.dtype).removeprefix("torch."),
@@ -147,8 +147,8 @@ def dtype_bytes(dtype: str) -> int:
     return max(1, int(digits) // 8) if digits else 1
 
 
-def empty_like_kind(kind: str, shape: tuple[int, ...], dtype: str) -> Any:
-    """A new uninitialised array on the CPU: a torch tensor for kind ``torch``, else a numpy array.
+def empty_like_kind(kind: str, shape: tuple[int, ...], dtype: str, device: str = "cpu") -> Any:
+    """A new uninitialised array: on `device` a torch tensor for kind ``torch``, else a numpy array.
 
     numpy has no bfloat16 and no floats of a byte or less: those come from ml_dtypes. Two elements
     of 4 bits share one of the array's, along the last dimension.
@@ -160,7 +160,7 @@ def empty_like_kind(kind: str, shape: tuple[int, ...], dtype: str) -> Any:
         import torch
 
         name = next(name for name in names if hasattr(torch, name))
-        return torch.empty(shape, dtype=getattr(torch, name))
+        return torch.empty(shape, dtype=getattr(torch, name), device=device)
     import numpy
 
     name = next(name for name in names if not name.endswith("_x2"))

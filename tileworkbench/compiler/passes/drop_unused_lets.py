@@ -1,0 +1,38 @@
+"""Scalars that nothing reads are not computed.
+
+Index arithmetic that was taken apart into sums leaves the names it saw through behind.
+
+Before::
+
+    offset = k * 32
+    C[k * 32 + tx] = 0.0
+
+After::
+
+    C[k * 32 + tx] = 0.0
+"""
+
+from __future__ import annotations
+
+from tileworkbench.compiler.ir.expr import Var
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import Rewriter, variables, with_body
+from tileworkbench.compiler.ir.stmt import Let, Seq, Stmt, seq
+
+
+def drop_unused_lets(program: Program) -> Program:
+    """Remove every `Let` whose variable is not read, until none is left."""
+    body = program.body
+    while True:
+        used: set[Var] = set(variables(body))
+
+        def drop(stmt: Stmt, used: set[Var] = used) -> Stmt:
+            if not isinstance(stmt, Seq):
+                return Seq(()) if isinstance(stmt, Let) and stmt.var not in used else stmt
+            kept = [s for s in stmt.stmts if s != Seq(())]
+            return stmt if len(kept) == len(stmt.stmts) else seq(kept)
+
+        found = Rewriter(rewrite_stmt=drop)(body)
+        if found is body:
+            return with_body(program, body)
+        body = found
