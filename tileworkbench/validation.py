@@ -72,7 +72,8 @@ def _simulate(origin: Program, program: Program, args: Sequence[Any]) -> SimResu
 
     passed = [param for param in origin.params if not param.output]
     if len(args) != len(passed):
-        raise ArgumentError(f"'{origin.name}' takes {len(passed)} arguments, got {len(args)}")
+        arguments = "1 argument" if len(passed) == 1 else f"{len(passed)} arguments"
+        raise ArgumentError(f"'{origin.name}' takes {arguments}, got {len(args)}")
     named = {param.name: value for param, value in zip(passed, args, strict=True)}
     return simulate(program, named, signature=origin)
 

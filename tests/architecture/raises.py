@@ -25,6 +25,7 @@ TESTS = ROOT / "tests"
 _BUILTIN = {"TypeError", "ValueError", "IndexError", "ZeroDivisionError", "OverflowError"}
 _PLACED = ("compiler/ir/build.py", "compiler/ir/types.py", "compiler/frontend/", "language/")
 _ANY = ".*"
+_HOLE = "…"  # what a test computes
 _LEAST_LETTERS = 8
 
 
@@ -42,9 +43,11 @@ class Pattern:
         return sum(letter.isalpha() for letter in literal) < _LEAST_LETTERS
 
     def regex(self) -> re.Pattern[str]:
-        text = rf"^(?:.*: )?{self.message}$"
+        # A test may hold the message without what is put in front of it for every case.
+        body = self.message.removeprefix(_ANY + r"\ ")
+        text = rf"^(?:.*[:' ] ?)?{body}$"
         if self.hint is not None:
-            text += rf"(?s:.*?)^hint: {self.hint}$"
+            text += rf"(?s:.*?)^hint: (?:{self.hint}|.*{_HOLE}.*)$"
         return re.compile(text, re.MULTILINE)
 
 
@@ -91,24 +94,17 @@ class _Module:
         return node if isinstance(node, ast.FunctionDef) else None
 
     def assigned(self, name: str, node: ast.AST) -> list[ast.expr]:
-        """The values that `name` may have been given in the function around `node`, or in the
-        module.
+        """The values that `name` may have been given in the function around `node`, or else in the
+        module; nothing for a parameter.
         """
-        scopes: list[ast.AST] = [self.tree]
         function = self.function_of(node)
         if function is not None:
-            scopes.insert(0, function)
-        for scope in scopes:
-            found = [
-                statement.value
-                for statement in ast.walk(scope)
-                if isinstance(statement, ast.Assign | ast.AnnAssign)
-                and statement.value is not None
-                and name in _names(statement)
-            ]
+            if name in {argument.arg for argument in _parameters(function)}:
+                return []
+            found = _values(ast.walk(function), name)
             if found:
                 return found
-        return []
+        return _values(self.tree.body, name)
 
     def alternatives(self, node: ast.expr, depth: int = 0) -> list[str]:
         """Regular expressions for the texts that an expression may have."""
@@ -121,7 +117,8 @@ class _Module:
                 return _concatenate([self.alternatives(value, depth) for value in values])
             case ast.FormattedValue(value=ast.Name() | ast.IfExp() as inner, format_spec=None):
                 found = self.alternatives(inner, depth)
-                return found if len(found) <= 3 else [_ANY]
+                words = all(text.isalpha() or not text for text in found)  # plurals and the like
+                return [_ANY] if words or len(found) > 3 else found
             case ast.BinOp(left=left, op=ast.Add(), right=right):
                 return _concatenate(
                     [self.alternatives(left, depth), self.alternatives(right, depth)]
@@ -137,6 +134,21 @@ class _Module:
         return [_ANY]
 
 
+def _parameters(function: ast.FunctionDef) -> list[ast.arg]:
+    named = function.args
+    return [*named.posonlyargs, *named.args, *named.kwonlyargs]
+
+
+def _values(nodes: Iterable[ast.AST], name: str) -> list[ast.expr]:
+    return [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        and node.value is not None
+        and name in _names(node)
+    ]
+
+
 def _names(statement: ast.Assign | ast.AnnAssign) -> set[str]:
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     return {target.id for target in targets if isinstance(target, ast.Name)}
@@ -144,7 +156,9 @@ def _names(statement: ast.Assign | ast.AnnAssign) -> set[str]:
 
 def _is_text(node: ast.expr) -> bool:
     match node:
-        case ast.Constant(value=str() | None) | ast.JoinedStr():
+        case ast.Constant(value=str(text)):
+            return bool(text)
+        case ast.Constant(value=None) | ast.JoinedStr():
             return True
         case ast.IfExp(body=body, orelse=orelse):
             return _is_text(body) and _is_text(orelse)
@@ -184,6 +198,7 @@ def _error_classes(modules: Iterable[_Module]) -> dict[str, _Builder]:
             found[name] = _Builder(name, 0, "message", 1)
     found.pop("VerifyError")
     found["UsageError"] = _Builder("UsageError", 0, "message")
+    found["located"] = _Builder("RunError", 1, "message", 3)
     return found
 
 
@@ -282,7 +297,7 @@ def _strings(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
         elif isinstance(node, ast.JoinedStr):
-            parts = (v.value if isinstance(v, ast.Constant) else "…" for v in node.values)
+            parts = (v.value if isinstance(v, ast.Constant) else _HOLE for v in node.values)
             yield "".join(str(part) for part in parts)
 
 

@@ -54,7 +54,7 @@ def make_swizzled_layout(buffer: Any) -> _Layout:
     widest swizzle that its rows allow, row-major order where they allow none.
     """
     tile = _tile("T.make_swizzled_layout", buffer)
-    shape, bits = _constant_shape("T.make_swizzled_layout", tile), tile.dtype.bits
+    shape, bits = _constant_shape(tile), tile.dtype.bits
     for width in (128, 64, 32):
         if len(shape) >= 2 and bits in (4, 8, 16, 32, 64) and shape[-1] * bits % (8 * width) == 0:
             return _Layout.swizzled(shape, bits, width)
@@ -76,7 +76,7 @@ def annotate_layout(layouts: Mapping[Any, Any]) -> None:
         )
     for key, layout in layouts.items():
         buffer = _tile(construct, key)
-        shape = _constant_shape(construct, buffer)
+        shape = _constant_shape(buffer)
         if callable(layout) and not isinstance(layout, _Layout | _Fragment):
             layout = _Layout.from_function(shape, layout)
         wanted = _Fragment if buffer.scope == "local.fragment" else _Layout
@@ -112,9 +112,6 @@ def _extents(shape: Any) -> tuple[int, ...]:
     return tuple(extent.__index__() for extent in as_shape(shape))
 
 
-def _constant_shape(construct: str, buffer: Buffer) -> tuple[int, ...]:
-    sizes = [build.const_int(extent) for extent in buffer.shape]
-    found = tuple(size for size in sizes if size is not None)
-    if len(found) != len(sizes):
-        raise TileTypeError(f"{construct} needs '{buffer.name}' to have constant extents")
-    return found
+def _constant_shape(buffer: Buffer) -> tuple[int, ...]:
+    """The extents of a tile, which are constants."""
+    return tuple(build.const_int(extent) or 0 for extent in buffer.shape)

@@ -74,6 +74,8 @@ def const(value: bool | int | float, dtype: DType | str) -> Const:
         return Const(round_to(float(value), dtype), dtype)
     if dtype.is_bool:
         return Const(bool(value), dtype)
+    if dtype.kind == "handle":
+        return Const(int(value) & 0xFFFFFFFFFFFFFFFF, dtype)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} has no value in '{dtype}'")
     return Const(_wrap(int(value), dtype), dtype)
@@ -230,11 +232,15 @@ def _fold(op: str, a: Expr, b: Expr, dtype: DType, result: DType) -> Expr | None
     return None
 
 
+def _require_condition(value: Expr) -> None:
+    if not ir.is_bool(value):
+        raise TypeError(f"a condition must be 'bool', got '{value.dtype}'; compare it with 0")
+
+
 def logical(op: str, a: Expr, b: Expr) -> Expr:
     """Lazy `logical_and` or `logical_or` of two conditions."""
     for side in (a, b):
-        if not ir.is_bool(side):
-            raise TypeError(f"a condition must be 'bool', got '{side.dtype}'; compare it with 0")
+        _require_condition(side)
     absorbing = op == "logical_or"
     for side, other in ((a, b), (b, a)):
         if isinstance(side, Const):
@@ -258,8 +264,7 @@ def conjunction(conditions: list[Expr]) -> Expr | None:
 def unary(op: str, a: Expr) -> Expr:
     """`neg`, `not`, `bitnot` or `abs` of `a`. Raises `TypeError` for a dtype it does not have."""
     if op == "not":
-        if not ir.is_bool(a):
-            raise TypeError(f"a condition must be 'bool', got '{a.dtype}'; compare it with 0")
+        _require_condition(a)
         if isinstance(a, Const):
             return const(not a.value, BOOL)
         if isinstance(a, Unary) and a.op == "not":
@@ -280,8 +285,7 @@ def unary(op: str, a: Expr) -> Expr:
 
 def select(cond: Expr, then: Expr, other: Expr, lazy: bool = True) -> Expr:
     """`then if cond else other`, branches promoted; a constant condition chooses at once."""
-    if not ir.is_bool(cond):
-        raise TypeError(f"a condition must be 'bool', got '{cond.dtype}'; compare it with 0")
+    _require_condition(cond)
     dtype = promote(then.dtype, other.dtype)
     then, other = cast(then, dtype), cast(other, dtype)
     if isinstance(cond, Const):

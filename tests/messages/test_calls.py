@@ -1,0 +1,248 @@
+"""The whole text of errors that calls of the public interface raise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tileworkbench.bench.timing import do_bench
+from tileworkbench.compat import kernels as compat_kernels
+from tileworkbench.compat.kernels import JITKernel
+from tileworkbench.compat.names import lower
+from tileworkbench.compiler.driver import compile_program
+from tileworkbench.compiler.ir.parser import parse
+from tileworkbench.compiler.ir.printer import print_program
+from tileworkbench.demo import DemoError, report
+from tileworkbench.tuning.autotune import autotune
+from tileworkbench.tuning.supply import supply_tensors
+
+
+def rendered(call: Callable[[], Any], kind: type[tw.TileError] = tw.ArgumentError) -> str:
+    """The text of the error that `call` raises."""
+    with pytest.raises(kind) as caught:
+        call()
+    return caught.value.render()
+
+
+def make(extent: Any = 8, grid: Any = 1) -> Any:
+    """A function of one tensor that gives another."""
+
+    @T.prim_func
+    def double(A: T.Tensor((extent,), "float32"), B: T.Tensor((extent,), "float32")):
+        with T.Kernel(grid, threads=32) as bx:
+            for i in T.Parallel(8):
+                B[i] = A[i] * 2.0
+
+    return double
+
+
+@tw.jit
+def eager(A, block: int = 8):
+    N = T.const("N")
+    A: T.Tensor[[N], T.float32]
+    B = T.empty((N,), T.float32)
+    with T.Kernel(1, threads=32) as bx:
+        for i in T.Parallel(N):
+            B[i] = A[i]
+    return B
+
+
+@tw.jit(out_idx=[1])
+def lazy(extent: int = 8) -> Any:
+    return make(extent)
+
+
+def test_out_idx_of_an_eager_function() -> None:
+    assert rendered(lambda: tw.jit(eager.fn, out_idx=[0])) == (
+        "ArgumentError: 'eager': out_idx belongs to functions that return a T.prim_func\n"
+        "hint: declare outputs with T.empty and return them"
+    )
+
+
+def test_arguments_that_python_would_refuse() -> None:
+    assert rendered(lambda: lazy(1, 2)) == "ArgumentError: 'lazy': too many positional arguments"
+    assert rendered(lambda: eager()) == "ArgumentError: 'eager': missing a required argument: 'A'"
+    tuned = autotune([{"extent": 8}])(lazy)
+    assert rendered(lambda: tuned(8, 8, 8)) == (
+        "ArgumentError: 'lazy': too many positional arguments"
+    )
+
+
+def test_an_empty_grid_of_a_program_read_from_text() -> None:
+    text = print_program(make().program).replace("T.Kernel(1,", "T.Kernel(0,")
+    assert rendered(lambda: compile_program(parse(text), "cpu")) == (
+        "ArgumentError: 'double': the grid has an extent of 0\n"
+        "hint: every extent of T.Kernel must be at least 1"
+    )
+
+
+def test_an_extent_that_no_argument_gives() -> None:
+    m, n = T.dynamic("m, n")
+    assert rendered(lambda: tw.compile(make(m * n), target="cpu"), tw.CompileError) == (
+        "CompileError: an extent must be a constant or linear in one symbol\n"
+        "hint: pass the extent as a T.dynamic symbol of its own"
+    )
+
+
+def test_outputs_declared_twice() -> None:
+    @T.prim_func
+    def returning(A: T.Tensor((8,), "float32")):
+        B = T.empty((8,), "float32")
+        with T.Kernel(1, threads=32) as bx:
+            for i in T.Parallel(8):
+                B[i] = A[i]
+        return B
+
+    assert rendered(lambda: tw.compile(returning, out_idx=[0]), tw.CompileError) == (
+        "TileValueError: Out index conflict: 'returning' returns tensors made by T.empty and "
+        "out_idx is given too\n"
+        "hint: use one of the two"
+    )
+
+
+def test_an_unknown_return_mode() -> None:
+    assert rendered(lambda: do_bench(lambda: None, return_mode="mode")) == (  # type: ignore[arg-type]
+        "ArgumentError: 'mode' is not a return mode\nhint: one of median, mean, min, max, all"
+    )
+
+
+def test_an_unknown_pass() -> None:
+    passes = lazy().passes
+    near = rendered(lambda: passes["guard_acces"])
+    assert near == (
+        "ArgumentError: there is no pass 'guard_acces'\nhint: did you mean 'guard_accesses'?"
+    )
+    names = ", ".join(snapshot.name for snapshot in passes)
+    assert rendered(lambda: passes["xyz"]) == (
+        f"ArgumentError: there is no pass 'xyz'\nhint: one of {names}"
+    )
+
+
+def test_an_export_onto_a_file(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    assert rendered(lambda: lazy().export(taken)) == (
+        f"ArgumentError: '{taken}' is a file\nhint: k.export writes a folder"
+    )
+
+
+def test_a_wrong_number_of_simulated_arguments() -> None:
+    assert rendered(lambda: lazy().simulate()) == "ArgumentError: 'double' takes 1 argument, got 0"
+
+
+def test_a_simulated_argument_of_another_shape() -> None:
+    assert rendered(lambda: lazy().simulate(np.zeros((2, 2), np.float32))) == (
+        "ArgumentError: 'A' has shape (2, 2), expected (8,)"
+    )
+
+
+def test_a_result_that_differs() -> None:
+    def almost(a: torch.Tensor) -> torch.Tensor:
+        out = a * 2
+        out[3] += 1
+        out[5] -= 4
+        return out
+
+    assert rendered(lambda: lazy().check(almost, torch.ones(8)), tw.CheckError) == (
+        "CheckError: 'double' disagrees with the reference in 2 of 8 elements of 'B': first at "
+        "[3], where it is 2 instead of 3; largest error 4 at [5]; all of them lie in [3:6]\n"
+        "hint: k.validate(*args) tells whether a pass broke it, k.simulate(*args) what is wrong"
+    )
+
+
+def test_views_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tileworkbench.viz import display
+
+    kernel = lazy()
+    names = ", ".join(snapshot.name for snapshot in kernel.passes)
+    assert rendered(lambda: kernel.show("passes:nothing")) == (
+        f"ArgumentError: 'nothing' is not a pass; the passes are {names}"
+    )
+
+    def missing(*_: Any) -> Any:
+        raise ModuleNotFoundError("no module", name="anywidget")
+
+    monkeypatch.setattr(display, "_make", missing)
+    assert rendered(lambda: kernel.show("card"), tw.UnsupportedError) == (
+        "UnsupportedError: the view 'card' needs 'anywidget', which is not installed\n"
+        "hint: pip install anywidget"
+    )
+
+
+# Tuning
+
+
+def test_an_argument_without_a_hash() -> None:
+    tuned = autotune([{"block": 8}])(eager)
+    assert rendered(lambda: tuned({1: {2}})) == (
+        "ArgumentError: 'eager': an argument has no hash: unhashable type: 'dict'"
+    )
+
+
+def test_a_reference_with_more_outputs() -> None:
+    kernel = JITKernel(lazy()._compiled)
+    profiler = kernel.get_profiler()
+    assert rendered(lambda: profiler.assert_allclose(lambda a: (a, a))) == (
+        "ArgumentError: 'double' has 1 output, the reference 2"
+    )
+
+
+def test_inputs_that_cannot_be_made_up() -> None:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def scaled(s: T.float32, A: T.Tensor((n,), "float32")):
+        with T.Kernel(1, threads=32) as bx:
+            for i in T.Parallel(8):
+                A[i] = s
+
+    assert rendered(lambda: supply_tensors(scaled.program)) == (
+        "ArgumentError: no value can be made up for the scalar 's' of 'scaled'\n"
+        "hint: pass the inputs yourself"
+    )
+    assert rendered(lambda: supply_tensors(make(n).program)) == (
+        "ArgumentError: the extent 'n' of 'A' of 'double' has no value\n"
+        "hint: pass the inputs yourself, or give the symbol a value"
+    )
+
+
+# What stands in for TileLang
+
+
+def test_what_belongs_to_tvm() -> None:
+    assert rendered(lower, tw.UnsupportedError) == (
+        "UnsupportedError: tilelang.lower gives objects of TVM, which tileworkbench is not built "
+        "on\n"
+        "hint: tilelang.compile(...) gives a kernel whose .passes and .source show the lowering"
+    )
+    kernel = compat_kernels.compile(make(), out_idx=[1])
+    assert rendered(kernel.export_library, tw.UnsupportedError) == (
+        "UnsupportedError: 'double' cannot be written as a library\n"
+        "hint: k.export(folder) writes what it is made of"
+    )
+
+
+def test_results_that_change_from_call_to_call() -> None:
+    kernel = compat_kernels.compile(make(), out_idx=[1])
+    profiler = kernel.get_profiler()
+    profiler.assert_consistent(2)
+    calls = iter(range(10))
+    profiler.func = lambda *_: torch.full((8,), float(next(calls)))  # type: ignore[assignment]
+    profiler.func.name = "double"
+    profiler.func.program = kernel.program
+    assert rendered(profiler.assert_consistent, tw.CheckError) == (
+        "CheckError: 'double' gives different results on equal inputs"
+    )
+
+
+def test_a_demonstration_without_a_comparison() -> None:
+    with pytest.raises(DemoError) as caught:
+        report(lazy(), None, 1.0, "page.html")  # type: ignore[arg-type]
+    assert str(caught.value) == "'double' was not compared with torch"
