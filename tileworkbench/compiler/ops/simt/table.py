@@ -6,7 +6,7 @@ from __future__ import annotations
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.ops.simt import gemm, parallel
+from tileworkbench.compiler.ops.simt import gemm, parallel, reduce, scan, views
 from tileworkbench.compiler.ops.simt.binding import infer_nest
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import NOTHING, LayoutMap, LayoutUpdate, Level
@@ -26,6 +26,10 @@ def infer_layout(
             return infer_nest(nest_of(op, context), layouts, level, context)
         case tile.Gemm():
             return gemm.infer_layout(op, layouts, level, context)
+        case tile.Reduce():
+            return reduce.infer_layout(op, layouts, level, context)
+        case tile.Scan():
+            return scan.infer_layout(op, layouts, level, context)
     return NOTHING
 
 
@@ -44,4 +48,10 @@ def lower(op: st.Stmt, context: ThreadContext) -> st.Stmt:
             return parallel.lower(op, context)
         case tile.Gemm():
             return gemm.lower(op, context)
+        case tile.Reduce():
+            return reduce.lower(op, context)
+        case tile.Scan():
+            return scan.lower(op, context)
+        case st.Alias():
+            return views.lower(op, context)
     return op

@@ -1,0 +1,131 @@
+"""What a thread holds of a fragment: its slots, and the elements in them, as loops and formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tileworkbench.compiler.ir.build import add, binary, conjunction, int_const, sub
+from tileworkbench.compiler.ir.expr import Expr
+from tileworkbench.compiler.ir.stmt import If, Stmt
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.layout.maps import DigitMap, evaluate_sum
+from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.operand import scale, unrolled
+from tileworkbench.compiler.ops.simt.partition import Partition, partition
+from tileworkbench.compiler.ops.simt.traces import sum_expr
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A thread's part of `fragment`: one loop per step of `partition`, `strides` slots apart,
+    from slot `first` on.
+    """
+
+    fragment: Fragment
+    partition: Partition
+    first: int
+    strides: tuple[int, ...]
+
+    def slot(self, steps: Sequence[Expr]) -> Expr:
+        """The slot at the given values of the steps."""
+        total: Expr = int_const(self.first)
+        for value, stride in zip(steps, self.strides, strict=True):
+            total = add(total, scale(value, stride))
+        return total
+
+    def indices(self, steps: Sequence[Expr], context: ThreadContext) -> tuple[Expr, ...]:
+        """The index of the element at the given values of the steps, and the replica."""
+        found = self.partition
+        thread = sub(context.thread, int_const(found.base)) if found.base else context.thread
+        return tuple(sum_expr(found.box, total, (*steps, thread)) for total in found.sums)
+
+    def point(self, steps: Sequence[int]) -> tuple[int, ...]:
+        """The same in numbers, for the first thread."""
+        box = self.partition.box
+        return tuple(evaluate_sum(box, total, (*steps, 0)) for total in self.partition.sums)
+
+    def thread_guards(self, context: ThreadContext) -> list[Expr]:
+        """Conditions for a thread to hold anything."""
+        conditions = []
+        base = self.partition.base
+        thread = sub(context.thread, int_const(base)) if base else context.thread
+        if base:
+            conditions.append(binary("ge", thread, int_const(0)))
+        for guard in self.partition.guards:
+            place = binary("floordiv", thread, int_const(guard.divisor))
+            if guard.capacity:
+                place = binary("floormod", place, int_const(guard.capacity))
+            conditions.append(binary("lt", place, int_const(guard.extent)))
+        return conditions
+
+    def bounds(self, indices: Sequence[Expr]) -> list[Expr]:
+        """Conditions for an index to be one of the fragment's."""
+        extents = self.fragment.mapping.shape
+        return [
+            binary("lt", indices[dim], int_const(extents[dim])) for dim in self.partition.bounded
+        ]
+
+
+@lru_cache(maxsize=1024)
+def hold(fragment: Fragment, threads: int) -> Holding:
+    """What each of `threads` threads holds of `fragment`.
+
+    Raises `LayoutError` for a fragment without a formula.
+    """
+    found = partition(fragment, threads)
+    mapping = fragment.mapping
+    assert isinstance(mapping, DigitMap)  # `partition` refuses tables
+    zero = [0] * (len(found.steps) + 1)
+
+    def slot(point: list[int]) -> int:
+        index = [evaluate_sum(found.box, total, point) for total in found.sums]
+        return int(evaluate_sum(mapping.shape, mapping.sums[1], index))
+
+    first = slot(zero)
+    strides = []
+    for number in range(len(found.steps)):
+        point = list(zero)
+        point[number] = 1
+        strides.append(slot(point) - first)
+    return Holding(fragment, found, first, tuple(strides))
+
+
+def each_element(
+    context: ThreadContext,
+    fragment: Fragment,
+    body: Callable[[Expr, tuple[Expr, ...]], Stmt],
+    site: int,
+    once: bool = False,
+) -> Stmt:
+    """`body(slot, index)` for every element that the thread holds; with `once` only for the first
+    replica of each.
+    """
+    held = hold(fragment, context.threads)
+
+    def inner(steps: tuple[Expr, ...]) -> Stmt:
+        if len(steps) < len(held.strides):
+            extent = held.partition.steps[len(steps)].extent
+            return unrolled(context, "s", extent, lambda s: inner((*steps, s)), site)
+        found = held.indices(steps, context)
+        conditions = held.bounds(found)
+        if once and fragment.replicate > 1:
+            conditions.append(binary("eq", found[-1], int_const(0)))
+        return guarded(conditions, body(held.slot(steps), found[:-1]), site)
+
+    return guarded(held.thread_guards(context), inner(()), site)
+
+
+def guarded(conditions: list[Expr], body: Stmt, site: int) -> Stmt:
+    """`body` where all conditions hold."""
+    condition = conjunction(conditions)
+    return body if condition is None else If(condition, body, site=site)
+
+
+def flat_index(shape: Sequence[int], indices: Sequence[Expr]) -> Expr:
+    """The row-major position of an element."""
+    total: Expr = int_const(0)
+    for extent, index in zip(shape, indices, strict=True):
+        total = add(scale(total, extent), index)
+    return total

@@ -1,0 +1,433 @@
+"""`T.reduce_*` by the threads of a block: over the slots of a thread, over lanes by shuffles, over
+warps through shared memory.
+
+The result's fragment follows from the source's: digits of the reduced dimension that are spread
+over threads become replicas, so every thread that held a part holds the result. Values are combined
+in the destination's dtype, 16-bit floats in float32 and narrow integers in 32 bits, and rounded
+once.
+
+Before::
+
+    T.reduce_max(S, m, dim=1)
+
+After::
+
+    for s in T.unroll(2):
+        m[s] = -inf
+    for s in T.unroll(2):
+        for s_1 in T.unroll(16):
+            m[s] = max(m[s], S[...])
+    for s in T.unroll(2):
+        other = T.shfl_xor(m[s], 1)
+        m[s] = max(m[s], other)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir.build import binary, cast, const_int, int_const, unary
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
+from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store, seq
+from tileworkbench.compiler.ir.tile import Reduce, ReduceKind
+from tileworkbench.compiler.ir.types import FLOAT32, INT32, DType
+from tileworkbench.compiler.layout.contain import contains
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.layout.maps import DigitMap, evaluate_sum
+from tileworkbench.compiler.ops.reduce import combine, identity
+from tileworkbench.compiler.ops.simt.collective import combine_across, route, thread_places
+from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.holding import (
+    Holding,
+    each_element,
+    flat_index,
+    guarded,
+    hold,
+)
+from tileworkbench.compiler.ops.simt.inference import (
+    NOTHING,
+    LayoutMap,
+    LayoutUpdate,
+    Level,
+    Proposal,
+)
+from tileworkbench.compiler.ops.simt.operand import scale, unrolled
+from tileworkbench.compiler.ops.simt.plan import plan_loop
+
+_UINT32 = DType("uint32")
+_REASON = "is held by every thread that has a part of its reduction"
+_UNROLLED = 16  # values of shared memory that a thread combines without a loop
+
+
+# Layouts
+
+
+def infer_layout(
+    op: Reduce, layouts: LayoutMap, level: Level, context: ThreadContext
+) -> LayoutUpdate:
+    """The result's fragment, from the source's; any other one is reached through shared memory."""
+    if level is Level.STRICT or op.dst.scope != "local.fragment":
+        return NOTHING
+    if layouts.fragment(op.dst) is not None:
+        return NOTHING
+    source = layouts.fragment(op.src)
+    if op.src.scope == "shared" and level is Level.FREE:
+        source = plan_source(_shape(op.src), op.dim, context.threads)
+    if source is None:
+        return NOTHING
+    found = reduced_fragment(source, op.dim, len(op.dst.shape) == len(op.src.shape))
+    return LayoutUpdate((Proposal(op.dst, found, _REASON),))
+
+
+def _shape(buffer: Buffer) -> tuple[int, ...]:
+    return tuple(const_int(extent) or 1 for extent in buffer.shape)
+
+
+@lru_cache(maxsize=1024)
+def reduced_fragment(source: Fragment, dim: int, keep: bool) -> Fragment:
+    """The fragment of a reduction of `source` along `dim`, which stays with extent 1 to `keep` it
+    (or when it is the only one).
+    """
+    extent, copies = source.shape[dim], source.replicate
+    keep = keep or source.rank == 1
+    kept = [1 if d == dim else e for d, e in enumerate(source.shape) if keep or d != dim]
+
+    def threads(*x: Any) -> Any:
+        index, rep = list(x[:-1]), x[-1]
+        index[dim : dim + keep] = [rep % extent]
+        return source.mapping.evaluate((*index, rep // extent))[0]
+
+    replicate = extent * copies
+    function = threads if replicate > 1 else lambda *x: threads(*x, 0)
+    found = Fragment.from_function(kept, function, replicate=replicate).condense()
+    return Fragment.from_map(found.mapping, source.thread_range)
+
+
+@lru_cache(maxsize=1024)
+def plan_source(shape: tuple[int, ...], dim: int, threads: int) -> Fragment:
+    """Which thread combines which element of a tile in shared memory.
+
+    Neighbouring lanes read neighbouring elements: along the last dimension when it is reduced, a
+    warp or less per row; otherwise along the kept ones.
+    """
+    kept = tuple(extent for d, extent in enumerate(shape) if d != dim)
+    extent, count = shape[dim], prod(kept)
+    along_last = dim == len(shape) - 1
+    lanes = 1
+    while lanes < extent and lanes * 2 <= threads:
+        if not (along_last and lanes < 32) and count * lanes * 2 > threads:
+            break
+        lanes *= 2
+    groups = threads // lanes
+    rows = plan_loop(kept, 1, groups, False) if kept else None
+    slots = -(-extent // lanes)
+
+    def place(*x: Any) -> tuple[Any, Any]:
+        row: tuple[Any, Any] = (0, 0)
+        if rows is not None:
+            row = rows.evaluate(*(value for d, value in enumerate(x) if d != dim), 0)
+        part = x[dim] % lanes
+        thread = part + row[0] * lanes if along_last else row[0] + part * groups
+        return thread, row[1] * slots + x[dim] // lanes
+
+    return Fragment(shape, place)
+
+
+# Lowering
+
+
+def lower(op: Reduce, context: ThreadContext) -> Stmt:
+    """The part of one thread."""
+    if op.src.scope == "local":
+        return _lower_private(op, context)
+    if op.dst.scope not in ("shared", "local.fragment"):
+        raise UnsupportedError(
+            f"T.reduce_{op.kind} of '{op.src.name}' gives the tile '{op.dst.name}', which is "
+            "private to each thread",
+            context.span(op.site),
+            hint="allocate it with T.alloc_fragment or T.alloc_shared",
+        )
+    return seq(_Reduction(op, context).run())
+
+
+def working_dtype(dtype: DType) -> DType:
+    """What values are combined in."""
+    if dtype.is_float:
+        return FLOAT32 if dtype.bits < 32 else dtype
+    if dtype.bits >= 32:
+        return dtype
+    return _UINT32 if dtype.kind == "uint" else INT32
+
+
+class _Values:
+    """How values of one reduction are converted and combined."""
+
+    def __init__(self, op: Reduce) -> None:
+        self.op = op
+        self.dtype = working_dtype(op.dst.dtype)
+        self.identity = identity(op.kind, self.dtype)
+
+    def prepare(self, value: Expr) -> Expr:
+        """An element of the source, ready to combine."""
+        value = cast(value, self.op.dst.dtype)
+        if self.op.kind in (ReduceKind.ABSMAX, ReduceKind.ABSSUM) and value.dtype.is_signed:
+            value = unary("abs", value)
+        return cast(value, self.dtype)
+
+    def combine(self, a: Expr, b: Expr) -> Expr:
+        return combine(self.op.kind, a, b, self.op.nan_propagate)
+
+    def finish(self, old: Expr, total: Expr) -> Expr:
+        """What the destination becomes, which held `old`."""
+        if not self.op.clear:
+            total = self.combine(cast(old, self.dtype), total)
+        return cast(total, self.op.dst.dtype)
+
+
+class _Reduction:
+    def __init__(self, op: Reduce, context: ThreadContext) -> None:
+        self.op, self.context = op, context
+        self.values = _Values(op)
+        self.shape = _shape(op.src)
+        self.keep = len(op.dst.shape) == len(op.src.shape)
+        self.stmts: list[Stmt] = []
+
+    def run(self) -> list[Stmt]:
+        op, context = self.op, self.context
+        source = op.src.layout
+        if isinstance(source, Fragment):
+            registers = context.registers(op.src)
+            places = thread_places(source, op.dim, context.threads)
+            held = hold(source, context.threads)
+            if places is not None and self._is_plain(held):
+                self._reduce(held, lambda slot, index: Load(registers, (slot,)))
+                return self.stmts
+            read = self._to_shared(source, registers)
+        else:
+            read = lambda slot, index: Load(op.src, index)  # noqa: E731
+        plan = plan_source(self.shape, op.dim, context.threads)
+        self._reduce(hold(plan, context.threads), read)
+        return self.stmts
+
+    def _is_plain(self, held: Holding) -> bool:
+        """Whether each loop over a thread's slots moves along one dimension."""
+        rank = len(self.shape)
+        return all(step.dim is not None and step.dim < rank for step in held.partition.steps)
+
+    def _to_shared(
+        self, source: Fragment, registers: Buffer
+    ) -> Callable[[Expr, tuple[Expr, ...]], Expr]:
+        """Put the source in shared memory, from where any thread can read it."""
+        op, context = self.op, self.context
+        name = f"{op.src.name}_workspace"
+        workspace = context.temporary(name, op.src.dtype, prod(self.shape), "shared")
+
+        def write(slot: Expr, index: tuple[Expr, ...]) -> Stmt:
+            at = flat_index(self.shape, index)
+            return Store(workspace, (at,), Load(registers, (slot,)), site=op.site)
+
+        self.stmts.append(each_element(context, source, write, op.site, once=True))
+        return lambda slot, index: Load(workspace, (flat_index(self.shape, index),))
+
+    def _reduce(self, held: Holding, read: Callable[[Expr, tuple[Expr, ...]], Expr]) -> None:
+        op, context = self.op, self.context
+        produced = reduced_fragment(held.fragment, op.dim, self.keep)
+        kept = [n for n, step in enumerate(held.partition.steps) if step.dim != op.dim]
+        totals = self._totals(produced)
+        self.stmts.append(
+            unrolled(
+                context,
+                "s",
+                produced.slots,
+                lambda s: Store(totals, (s,), self.values.identity, site=op.site),
+                op.site,
+            )
+        )
+        strides = [self._kept_stride(held, produced, n) for n in kept]
+        self.stmts.append(self._combine_own(held, kept, strides, totals, read))
+        places = thread_places(held.fragment, op.dim, context.threads) or ()
+        self.stmts += combine_across(
+            totals,
+            produced.slots,
+            route(places, context),
+            self.values.combine,
+            context,
+            op.site,
+        )
+        self._deliver(produced, totals)
+
+    def _totals(self, produced: Fragment) -> Buffer:
+        """Registers for the results: the destination's own where they fit."""
+        op = self.op
+        if op.clear and op.dst.dtype == self.values.dtype and self._fits(produced):
+            return self.context.registers(op.dst)
+        name = f"{op.dst.name}_total"
+        return self.context.temporary(name, self.values.dtype, produced.slots)
+
+    def _fits(self, produced: Fragment) -> bool:
+        """Whether the threads that hold the destination have its elements, at the same slots."""
+        known = self.op.dst.layout
+        return isinstance(known, Fragment) and (
+            known == produced
+            or (known.slots == produced.slots and contains(known, produced, same_slot=True))
+        )
+
+    def _kept_stride(self, held: Holding, produced: Fragment, step: int) -> int:
+        """How far apart the results of neighbouring values of a step are."""
+        mapping = produced.mapping
+        assert isinstance(mapping, DigitMap)  # the source has digits
+
+        def slot(value: int) -> int:
+            point = [value if n == step else 0 for n in range(len(held.strides))]
+            index = list(held.point(point)[:-1])
+            index[self.op.dim : self.op.dim + 1] = [0] * (produced.rank == len(self.shape))
+            return int(evaluate_sum(mapping.shape, mapping.sums[1], (*index, 0)))
+
+        return slot(1) - slot(0)
+
+    def _combine_own(
+        self,
+        held: Holding,
+        kept: list[int],
+        strides: list[int],
+        totals: Buffer,
+        read: Callable[[Expr, tuple[Expr, ...]], Expr],
+    ) -> Stmt:
+        """Combine the thread's own elements: loops over kept steps around loops over reduced
+        ones.
+        """
+        context, site = self.context, self.op.site
+        steps = held.partition.steps
+        order = [*kept, *(n for n in range(len(steps)) if n not in kept)]
+
+        def inner(found: dict[int, Expr]) -> Stmt:
+            if len(found) < len(order):
+                number = order[len(found)]
+                extent = steps[number].extent
+                in_memory = self.op.src.layout is None or self.op.src.scope == "shared"
+                if number not in kept and extent > _UNROLLED and in_memory:
+                    return self._serial(extent, lambda s: inner({**found, number: s}))
+                return unrolled(context, "s", extent, lambda s: inner({**found, number: s}), site)
+            values = [found[n] for n in range(len(order))]
+            index = held.indices(values, context)
+            total = _sum_of([scale(found[n], s) for n, s in zip(kept, strides, strict=True)])
+            value = self.values.prepare(read(held.slot(values), index[:-1]))
+            update = Store(
+                totals, (total,), self.values.combine(Load(totals, (total,)), value), site=site
+            )
+            return guarded(held.bounds(index), update, site)
+
+        return guarded(held.thread_guards(context), inner({}), site)
+
+    def _serial(self, extent: int, body: Callable[[Expr], Stmt]) -> Stmt:
+        var = self.context.loop_var("s")
+        return For(
+            var, int_const(0), int_const(extent), int_const(1), LoopKind.SERIAL, body(var),
+            site=self.op.site,
+        )  # fmt: skip
+
+    # The result
+
+    def _deliver(self, produced: Fragment, totals: Buffer) -> None:
+        """Bring the results to the destination."""
+        op, context = self.op, self.context
+        dst = op.dst
+        if dst.scope == "shared":
+            self.stmts.append(self._store(produced, totals, dst, lambda index: index, True))
+        elif self._fits(produced):
+            into = context.registers(dst)
+            if totals is not into:
+                self.stmts.append(
+                    unrolled(
+                        context,
+                        "s",
+                        produced.slots,
+                        lambda s: self._finish(into, (s,), Load(totals, (s,))),
+                        op.site,
+                    )
+                )
+        else:
+            self._deliver_through_shared(produced, totals)
+
+    def _finish(self, buffer: Buffer, at: tuple[Expr, ...], total: Expr) -> Stmt:
+        value = self.values.finish(Load(buffer, at), total)
+        return Store(buffer, at, value, site=self.op.site)
+
+    def _store(
+        self,
+        produced: Fragment,
+        totals: Buffer,
+        into: Buffer,
+        place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]],
+        finish: bool,
+    ) -> Stmt:
+        """One thread for each result writes it to shared memory."""
+        site = self.op.site
+
+        def write(slot: Expr, index: tuple[Expr, ...]) -> Stmt:
+            value, at = Load(totals, (slot,)), place(index)
+            return self._finish(into, at, value) if finish else Store(into, at, value, site=site)
+
+        return each_element(self.context, produced, write, site, once=True)
+
+    def _deliver_through_shared(self, produced: Fragment, totals: Buffer) -> None:
+        """The destination is held by other threads."""
+        op, context = self.op, self.context
+        layout, shape = op.dst.layout, _shape(op.dst)
+        assert isinstance(layout, Fragment)  # inference gives every fragment one
+        name = f"{op.dst.name}_workspace"
+        workspace = context.temporary(name, self.values.dtype, prod(shape), "shared")
+        self.stmts.append(
+            self._store(
+                produced, totals, workspace, lambda index: (flat_index(shape, index),), False
+            )
+        )
+        into = context.registers(op.dst)
+
+        def read(slot: Expr, index: tuple[Expr, ...]) -> Stmt:
+            return self._finish(into, (slot,), Load(workspace, (flat_index(shape, index),)))
+
+        self.stmts.append(each_element(context, layout, read, op.site))
+
+
+def _sum_of(values: list[Expr]) -> Expr:
+    total: Expr = int_const(0)
+    for value in values:
+        total = binary("add", total, value)
+    return total
+
+
+def _lower_private(op: Reduce, context: ThreadContext) -> Stmt:
+    """Each thread reduces its own array."""
+    values = _Values(op)
+    total = context.temporary(f"{op.dst.name}_total", values.dtype, 1)
+    zero, one = (int_const(0),), int_const(1)
+    kept = [d for d in range(len(op.src.shape)) if d != op.dim]
+    loops = {d: context.loop_var("s") for d in range(len(op.src.shape))}
+    index = tuple(loops[d] for d in range(len(op.src.shape)))
+    into: list[Expr] = [loops[d] for d in kept]
+    if len(op.dst.shape) > len(kept):
+        into.insert(op.dim, int_const(0))
+    element = values.prepare(Load(op.src, index))
+    update = Store(total, zero, values.combine(Load(total, zero), element), site=op.site)
+
+    def loop(d: int, body: Stmt) -> Stmt:
+        return For(
+            loops[d], int_const(0), op.src.shape[d], one, LoopKind.SERIAL, body, site=op.site
+        )
+
+    finish = values.finish(Load(op.dst, tuple(into)), Load(total, zero))
+    body = seq(
+        [
+            Store(total, zero, values.identity, site=op.site),
+            loop(op.dim, update),
+            Store(op.dst, tuple(into), finish, site=op.site),
+        ]
+    )
+    for d in reversed(kept):
+        body = loop(d, body)
+    return body
