@@ -34,7 +34,7 @@ from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.rewrite import buffers_of, statements
 from tileworkbench.compiler.ir.stmt import Kernel
 from tileworkbench.compiler.ir.verify import verify
 from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
@@ -378,7 +378,11 @@ def _check_grids(program: Program) -> None:
 
 def _binder(program: Program, options: Options, device: str = "cpu") -> ArgumentBinder:
     written = written_below(program.body)
-    specs = [_parameter(param.value, param.output, written) for param in program.params]
+    used = set(buffers_of(program.body))
+    specs = [
+        replace(_parameter(param.value, param.output, written), is_used=param.value in used)
+        for param in program.params
+    ]
     names = [symbol.name for symbol in program.symbols]
     return ArgumentBinder(
         program.name,

@@ -55,8 +55,8 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         "symbolic",
     ),
     "memory": (
-        *("alloc_fragment", "alloc_global", "alloc_local", "alloc_shared", "alloc_var", "reshape"),
-        "view",
+        *("access_ptr", "address_of", "alloc_fragment", "alloc_global", "alloc_local"),
+        *("alloc_shared", "alloc_var", "make_tensor", "reshape", "view"),
     ),
     "predicates": ("all_of", "any_of"),
     "reducers": ("alloc_reducer", "finalize_reducer", "reducer_init", "reducer_update"),

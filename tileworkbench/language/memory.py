@@ -16,12 +16,21 @@ from tileworkbench.compiler.frontend.annotations import as_shape, workspace
 from tileworkbench.compiler.frontend.builder import current, in_kernel
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
-from tileworkbench.compiler.frontend.regions import show_shape, to_buffer
+from tileworkbench.compiler.frontend.regions import show_shape, to_buffer, to_operand
 from tileworkbench.compiler.frontend.tensors import TensorValue, difference
-from tileworkbench.compiler.frontend.values import VarCell, extent_expr, fitting, is_number
+from tileworkbench.compiler.frontend.values import (
+    Value,
+    VarCell,
+    deeper,
+    extent_expr,
+    fitting,
+    index_expr,
+    is_number,
+    to_value,
+)
 from tileworkbench.compiler.ir import build
-from tileworkbench.compiler.ir.expr import Buffer, Const, Expr
-from tileworkbench.compiler.ir.stmt import Alias, Alloc
+from tileworkbench.compiler.ir.expr import AddressOf, Buffer, Const, Expr, Var
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, Let, Pointer
 from tileworkbench.compiler.ir.types import DType
 
 _SCOPES = {
@@ -170,6 +179,94 @@ def _rescaled(construct: str, source: Buffer, element: DType) -> Expr:
             f"{show_shape(source.shape)}, into elements of '{element}'"
         )
     return build.int_const(count * have // want)
+
+
+def make_tensor(
+    ptr: Any, shape: Any, dtype: Any = "float32", strides: Any = None
+) -> TensorValue:
+    """The tensor that begins at the address `ptr`: a parameter of type `T.ptr`, an element of a
+    table of addresses (`T.Tensor((G,), T.ptr)`), or an `int64`.
+
+    `strides` are in elements, row-major by default. Accesses outside `shape` follow the rule of
+    global memory; that the memory exists is the caller's promise. Raises `TileTypeError` for an
+    address or dtype that is none.
+    """
+    builder = in_kernel("T.make_tensor")
+    refuse_in_parallel(builder, "T.make_tensor")
+    address = _address("T.make_tensor", ptr)
+    element = _element("T.make_tensor", dtype)
+    if element.bits < 8:
+        raise UnsupportedError("T.make_tensor of elements smaller than a byte is not supported yet")
+    extents = tuple(_named(e, "extent", "an extent") for e in as_shape(shape))
+    steps = tuple(_named(s, "stride", "a stride") for s in as_shape(strides or ()))
+    if steps and len(steps) != len(extents):
+        raise TileValueError(
+            f"a tensor with {len(extents)} extents needs as many strides, not {len(steps)}"
+        )
+    name = builder.fresh(builder.hint(0, "tensor"))
+    buffer = Buffer(name, element, extents, "global", steps)
+    builder.emit(Pointer(buffer, address))
+    return TensorValue(buffer, builder.bind(name, allocated=True))
+
+
+def _address(construct: str, value: Any) -> Expr:
+    made = to_value(value).expr
+    if made.dtype.kind == "handle":
+        return made
+    if made.dtype not in ("int64", "uint64") and not isinstance(made, Const):
+        raise TileTypeError(
+            f"the address of {construct} must be a 'T.ptr' or an 'int64', not '{made.dtype}'"
+        )
+    return build.cast(made, "handle")
+
+
+def _named(value: Any, name: str, what: str) -> Expr:
+    """An extent or stride that is evaluated now, not where the tensor is used."""
+    builder = in_kernel("T.make_tensor")
+    expr = extent_expr(value, f"{what} of T.make_tensor")
+    if isinstance(expr, Const | Var):
+        return expr
+    var = builder.fresh_var(name, expr.dtype)
+    builder.emit(Let(var, expr))
+    return var
+
+
+def address_of(element: Any) -> Value:
+    """The address of an element, for external functions: a value of type `T.ptr`.
+
+    Raises `TileTypeError` for anything but an element of a tensor.
+    """
+    in_kernel("T.address_of")
+    return _pointer_to("T.address_of", element)
+
+
+def access_ptr(
+    tensor: Any, access: str = "rw", *extents: Any, offset: Any = 0, **hints: Any
+) -> Value:
+    """The address of a tensor's (or slice's) first element, or of one `offset` elements further on.
+
+    `access` is "r", "w" or "rw"; it, `extents` and further keywords are hints. Raises
+    `TileValueError` for another access.
+    """
+    in_kernel("T.access_ptr")
+    if access not in ("r", "w", "rw"):
+        raise TileValueError(f"{access!r} is not an access; use 'r', 'w' or 'rw'")
+    return _pointer_to("T.access_ptr", tensor, offset)
+
+
+def _pointer_to(construct: str, value: Any, offset: Any = 0) -> Value:
+    place = to_operand(value, construct, "operand")
+    if place.buffer.scope in ("local.fragment", "local.var"):
+        raise TileTypeError(
+            f"{construct} needs memory, and '{place.buffer.name}' is in registers",
+            hint="copy it into shared memory or a local array first",
+        )
+    if place.buffer.dtype.bits < 8 or place.buffer.dtype.is_bool:
+        raise TileTypeError(f"{construct} of '{place.buffer.dtype}' is not possible")
+    moved, binding = index_expr(offset, f"the offset of {construct}")
+    mins = (*place.mins[:-1], build.add(place.mins[-1], moved))
+    own = getattr(value, "binding", None)
+    return Value(AddressOf(place.buffer, mins), deeper(own, binding))
 
 
 def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str = "local.var") -> VarCell:

@@ -11,8 +11,6 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 
 # Name -> what it does, by theme.
 _MEMORY = {
-    "access_ptr": "A typed pointer to a tensor, for external calls.",
-    "address_of": "The address of an element.",
     "alloc_buffer": "A buffer of the underlying IR.",
     "alloc_cluster_barrier": "Memory barriers shared by a cluster of blocks.",
     "alloc_descriptor": "A descriptor of a matrix operand.",
@@ -21,7 +19,6 @@ _MEMORY = {
     "alloc_tmem": "A tile in tensor memory.",
     "alloc_wgmma_desc": "A descriptor of a warp-group matrix operand.",
     "decl_buffer": "A buffer of the underlying IR.",
-    "make_tensor": "A tensor over a raw address.",
     "match_buffer": "A buffer of the underlying IR.",
     "sblock": "A block of the underlying IR.",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 
 
@@ -33,6 +34,16 @@ def owners(root: st.Stmt) -> dict[Buffer, Buffer]:
         if isinstance(stmt, st.Alias):
             found[stmt.buffer] = found.get(stmt.source, stmt.source)
     return found
+
+
+def constant_buffers(program: Program) -> frozenset[Buffer]:
+    """The tensors that the program only reads; none where raw addresses could reach any."""
+    if any(isinstance(stmt, st.Pointer | st.ExternCall) for stmt in statements(program.body)):
+        return frozenset()
+    values = (param.value for param in program.params)
+    tensors = frozenset(value for value in values if isinstance(value, Buffer))
+    aliased = {buffer for pair in owners(program.body).items() for buffer in pair}
+    return tensors - written_below(program.body) - aliased
 
 
 def written_below(root: st.Stmt) -> set[Buffer]:

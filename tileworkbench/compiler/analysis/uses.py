@@ -17,6 +17,7 @@ _PLAIN = (
     st.Let,
     st.Alloc,
     st.Alias,
+    st.Pointer,
     st.Store,
     st.Atomic,
     st.For,

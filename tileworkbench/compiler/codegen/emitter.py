@@ -2,7 +2,8 @@
 
 Expressions are interned, so a value is computed once per scope, and as far out as its variables
 allow: a pure expression that does not depend on a loop is written in front of that loop. Loads
-stay where they are, since memory changes.
+stay where they are, since memory changes, but for those of tensors that are only read: they leave
+the loops that are known to reach them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from tileworkbench.compiler.codegen.float8 import FORMATS
 from tileworkbench.compiler.codegen.isa import Isa
 from tileworkbench.compiler.codegen.text import EmittedFunction, FunctionWriter, VectorType
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.expr import AddressOf, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.types import DType
 
 _REGISTER = {"bool": "i1", "float16": "float", "bfloat16": "float", "float32": "float"}
@@ -61,21 +62,28 @@ def _lookup(table: dict[str, str], dtype: DType) -> str:
 
 @dataclass(slots=True)
 class Scope:
-    """One level of nesting. `preheader` is where values go that its loop does not change."""
+    """One level of nesting. `preheader` is where values go that its loop does not change; what a
+    `certain` one contains is executed whenever what is around it is.
+    """
 
     preheader: list[Any] | None = None
+    certain: bool = False
     memo: dict[tuple[Expr, str], Value] = field(default_factory=dict)
 
 
 class Emitter(FunctionWriter):
     """A function writer that knows the kernel's variables and buffers."""
 
-    def __init__(self, name: str, parameters: str, isa: Isa) -> None:
+    def __init__(
+        self, name: str, parameters: str, isa: Isa, constant: frozenset[Buffer] = frozenset()
+    ) -> None:
         super().__init__(name, "i32", parameters)
         self.isa = isa
+        self.constant = constant
         self.scopes = [Scope()]
         self.values: dict[Var, Value] = {}
         self.pointers: dict[Buffer, str] = {}
+        self.bound_inside: set[Buffer] = set()  # whose pointers may belong to a loop
         self.lanes = 1
         self.lane_var: Var | None = None
         self.guard: Value | None = None
@@ -88,13 +96,26 @@ class Emitter(FunctionWriter):
     # Where things go
 
     @contextmanager
-    def scope(self, preheader: list[Any] | None = None) -> Iterator[None]:
+    def scope(self, preheader: list[Any] | None = None, *, certain: bool = False) -> Iterator[None]:
         """Nest one level deeper."""
-        self.scopes.append(Scope(preheader))
+        self.scopes.append(Scope(preheader, certain))
+        self._forget_levels(certain)
         try:
             yield
         finally:
             self.scopes.pop()
+            self._forget_levels(certain)
+
+    def set_guard(self, guard: Value | None) -> None:
+        """From here on loads are made only where `guard` holds."""
+        if guard is not self.guard:
+            self.guard = guard
+            self._forget_levels(False)
+
+    def _forget_levels(self, certain: bool) -> None:
+        """How far out a load may go depends on the conditions around it."""
+        if not certain and self.constant:
+            self._levels.clear()
 
     def open_preheader(self) -> list[Any]:
         """A list in front of what is written next, for values hoisted out of it."""
@@ -139,13 +160,28 @@ class Emitter(FunctionWriter):
         if found is None:
             if isinstance(expr, Var):
                 found = self._var_levels[expr]
-            elif isinstance(expr, Load):
+            elif isinstance(expr, AddressOf) or (
+                isinstance(expr, Load) and not self._is_constant(expr)
+            ):
                 found = -1
             else:
                 levels = [self.level(child) for child in expr.children() if isinstance(child, Expr)]
+                if isinstance(expr, Load):
+                    levels.append(self._certain_level())
                 found = -1 if -1 in levels else max(levels, default=0)
             self._levels[expr] = found
         return found
+
+    def _is_constant(self, load: Load) -> bool:
+        """Whether a load has the same value whenever and wherever it is made."""
+        return load.buffer in self.constant and load.predicate is None and self.guard is None
+
+    def _certain_level(self) -> int:
+        """The outermost scope that is not left without coming here."""
+        depth = len(self.scopes) - 1
+        while depth > 0 and self.scopes[depth].certain:
+            depth -= 1
+        return depth
 
     def placed(self, expr: Expr, form: str, compute: Callable[[], Value]) -> Value:
         """The value `compute()` writes for `expr`, written once and as far out as possible."""
@@ -161,10 +197,11 @@ class Emitter(FunctionWriter):
             preheader = self.scopes[depth].preheader
             if preheader is not None:
                 # Nothing hoisted may depend on a guard of the place it came from.
-                outer, self.guard = self.guard, None
+                outer = self.guard
+                self.set_guard(None)
                 with self.writing_to(preheader):
                     value = compute()
-                self.guard = outer
+                self.set_guard(outer)
                 self.scopes[depth - 1].memo[key] = value
                 return value
         value = compute()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial, reduce
 
+from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.codegen import packed
 from tileworkbench.compiler.codegen.arithmetic import Arithmetic
@@ -15,6 +16,7 @@ from tileworkbench.compiler.codegen.lane_access import (
     repeat_lanes,
     strided_starts,
 )
+from tileworkbench.compiler.codegen.lookup import lookup
 from tileworkbench.compiler.codegen.text import EmittedFunction, VectorType
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import add, const, const_int
@@ -67,8 +69,14 @@ class Expressions(Arithmetic):
                 return self.cast(self.evaluate(value), dtype.scalar)
             case ir.Reinterpret(value, dtype):
                 return self._reinterpret(self.evaluate(value), dtype.scalar)
+            case ir.Call("lookup", (code, *table), dtype):
+                entries = [entry.value for entry in table if isinstance(entry, Const)]
+                return self._lookup(code, entries, dtype.scalar)
             case ir.Call(name, args):
                 return self._call(name, [self.evaluate(arg) for arg in args])
+            case ir.AddressOf(buffer, indices):
+                place = self.pointer(buffer, indices[0] if indices else None)
+                return Value(self.out.let(f"ptrtoint ptr {place} to i64"), HANDLE)
             case ir.Load():
                 return self._load(expr)
             case ir.Ramp(base, stride, lanes):
@@ -112,13 +120,20 @@ class Expressions(Arithmetic):
 
     def _guarded(self, expr: Expr, condition: Value) -> Value:
         """`expr`, with loads only where `condition` holds."""
-        if self.out.level(expr) >= 0:
+        if not has_loads(expr):
             return self.evaluate(expr)
         outer = self.out.guard
-        self.out.guard = condition if outer is None else self.both(outer, condition)
+        self.out.set_guard(condition if outer is None else self.both(outer, condition))
         value = self.evaluate(expr)
-        self.out.guard = outer
+        self.out.set_guard(outer)
         return value
+
+    def _lookup(self, code: Expr, table: list[float], dtype: DType) -> Value:
+        if isinstance(code, ir.Binary) and code.op == "and" and const_int(code.b) == len(table) - 1:
+            code = code.a  # the instruction takes no more than these bits
+        found = self.evaluate(code)
+        text = lookup(self.out, self.out.isa, found.text, found.lanes, table, dtype)
+        return Value(text, dtype, found.lanes)
 
     # Memory
 
@@ -128,6 +143,8 @@ class Expressions(Arithmetic):
         if index is None:
             return place
         kind, form = memory_type(buffer.dtype), f"address in {buffer.name}"
+        if buffer in self.out.bound_inside:
+            return self._step(kind, place, index).text
         whole: Expr | None = None
         for part in self._from_outside(index):
             whole = part if whole is None else add(whole, part)

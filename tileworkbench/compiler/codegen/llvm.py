@@ -92,7 +92,8 @@ class _KernelWriter(ControlFlow):
             for kind, _, register in self.formal
         ]
         parameters += ["i32 %block", "ptr %flag", "ptr noalias %scratch"]
-        super().__init__(module, Emitter(f"{name}_block", ", ".join(parameters), module.isa))
+        emitter = Emitter(f"{name}_block", ", ".join(parameters), module.isa, module.constant)
+        super().__init__(module, emitter)
 
     def block(self, prelude: list[st.Stmt]) -> EmittedFunction:
         """The function of one block: the host's scalars in `prelude`, then the loop's body."""
@@ -185,6 +186,12 @@ class _KernelWriter(ControlFlow):
                 self.alloc(stmt)
             case st.Alias(buffer, source):
                 self.out.pointers[buffer] = self.out.pointers[source]
+                if source in self.out.bound_inside:
+                    self.out.bound_inside.add(buffer)
+            case st.Pointer(buffer, address):
+                place = self.exprs.evaluate(address).text
+                self.out.pointers[buffer] = self.out.let(f"inttoptr i64 {place} to ptr")
+                self.out.bound_inside.add(buffer)
             case st.Store():
                 self.store(stmt)
             case st.Atomic():

@@ -51,7 +51,7 @@ def _parameter_value(builder: Builder, name: str, annotation: Any) -> Buffer | V
     if isinstance(annotation, TensorSpec):
         return make_buffer(builder, name, annotation)
     dtype = to_dtype(annotation)
-    if dtype.kind == "handle" or dtype.lanes > 1:
+    if dtype.lanes > 1:
         from tileworkbench.compiler.diagnostics import UnsupportedError
 
         raise UnsupportedError(f"the parameter '{name}' of type '{dtype}' is not supported yet")

@@ -75,6 +75,7 @@ INTRINSICS: dict[str, int] = {
     "dp4a": 3,  # of int32: the four products of the bytes of a and b, added to c
     "max_nan": 2,  # maximum and minimum that return NaN when either side is NaN
     "min_nan": 2,
+    "lookup": 17,  # of the constants after the first argument, the one that its low four bits name
     # From a vector to its scalar, lanes combined in an unspecified order.
     **dict.fromkeys(
         (
@@ -246,6 +247,18 @@ class Load(Expr):
     def dtype(self) -> DType:  # type: ignore[override]
         lanes = max((index.dtype.lanes for index in self.indices), default=1)
         return self.buffer.dtype if lanes == 1 else self.buffer.dtype.with_lanes(lanes)
+
+
+@interned
+class AddressOf(Expr):
+    """Where an element of `buffer` is in memory: what code of another language is given."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        return HANDLE
 
 
 @interned

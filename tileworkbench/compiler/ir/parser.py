@@ -97,6 +97,7 @@ class _Parser:
             tuple(order.index(name) for name in header.get("returns", [])),
             tuple(safe.items()),
             header.get("scratch_bytes", 0),
+            tuple(header.get("sources", ())),
         )
 
     def header(self, function: ast.FunctionDef) -> dict[str, Any]:
@@ -266,6 +267,8 @@ class _Parser:
                 return ir.Ramp(self.expr(args[0]), self.expr(args[1]), self.literal(args[2]))
             case "Broadcast":
                 return ir.Broadcast(self.expr(args[0]), self.literal(args[1]))
+            case "address_of":
+                return ir.AddressOf(*self.element(args[0]))
             case "load":
                 safe = self.expr(args[2]) if len(args) > 2 else None
                 return ir.Load(*self.element(args[0]), self.expr(args[1]), safe)
@@ -275,6 +278,8 @@ class _Parser:
         dtype = args[0].dtype
         if name.startswith("lanes_"):
             dtype = dtype.scalar
+        elif name == "lookup":
+            dtype = args[1].dtype.with_lanes(dtype.lanes)
         elif name in ("isnan", "isinf"):
             dtype = BOOL.with_lanes(dtype.lanes)
         return ir.Call(name, args, dtype)
@@ -362,6 +367,10 @@ class _Parser:
             return self.alloc(target.id, kind, value)  # type: ignore[arg-type]
         if kind == "view":
             return self.alias(target.id, value)  # type: ignore[arg-type]
+        if kind == "make_tensor":
+            return self.pointer(target.id, value)  # type: ignore[arg-type]
+        if kind == "call_extern":
+            return self.extern_call(value, target.id)  # type: ignore[arg-type]
         if kind.startswith("atomic_"):
             return self.atomic(kind, value, target.id)  # type: ignore[arg-type]
         if kind in simt.EXCHANGES:
@@ -391,6 +400,21 @@ class _Parser:
         buffer = Buffer(name, dtype, shape, source.scope, (), self.layout(call))
         self.names[name] = buffer
         return st.Alias(buffer, source)
+
+    def pointer(self, name: str, call: ast.Call) -> st.Stmt:
+        address, shape = self.expr(call.args[0]), self.exprs(call.args[1])
+        strides = self.keywords(call).get("strides")
+        steps = () if strides is None else self.exprs(strides)
+        buffer = Buffer(name, DType(self.literal(call.args[2])), shape, "global", steps)
+        self.names[name] = buffer
+        return st.Pointer(buffer, address)
+
+    def extern_call(self, call: ast.Call, name: str | None = None) -> st.Stmt:
+        args = tuple(map(self.expr, call.args[2:]))
+        var = None
+        if name is not None:
+            var = self.names[name] = Var(name, DType(self.literal(call.args[0])))
+        return st.ExternCall(self.literal(call.args[1]), args, var)
 
     def loop(self, node: ast.For) -> st.Stmt:
         kind = self.called(node.iter)
@@ -476,6 +500,7 @@ class _Parser:
     def operator(self, name: str, call: ast.Call) -> st.Stmt:
         make: Callable[[ast.Call], st.Stmt] | None = {
             "copy": self.copy,
+            "call_extern": self.extern_call,
             "gemm": self.gemm,
             "fill": self.fill,
             "store": self.store,

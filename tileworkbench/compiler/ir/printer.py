@@ -120,6 +120,8 @@ def _header(program: Program) -> str:
         )
     if program.scratch_bytes:
         parts.append(f"scratch_bytes={program.scratch_bytes}")
+    if program.sources:
+        parts.append(f"sources={list(program.sources)!r}")
     return ", ".join(parts)
 
 
@@ -198,6 +200,8 @@ def _render(value: Expr) -> tuple[str, int]:
             return f"T.Ramp({print_expr(base)}, {print_expr(stride)}, {lanes})", _ATOM
         case ir.Broadcast(inner, lanes):
             return f"T.Broadcast({print_expr(inner)}, {lanes})", _ATOM
+        case ir.AddressOf(buffer, indices):
+            return f"T.address_of({_element(buffer, indices)})", _ATOM
         case ir.Load(buffer, indices, None):
             return _element(buffer, indices), _ATOM
         case ir.Load(buffer, indices, ir.Expr() as predicate, safe):
@@ -346,6 +350,14 @@ def _simple(stmt: st.Stmt) -> str:
         case st.Alias(buffer, source):
             shape = f'{_shape(buffer.shape)}, "{buffer.dtype}"{_layout(buffer)}'
             return f"{buffer.name} = T.view({source.name}, {shape})"
+        case st.Pointer(buffer, address):
+            shape = f'{_shape(buffer.shape)}, "{buffer.dtype}"'
+            strides = f", strides={_shape(buffer.strides)}" if buffer.strides else ""
+            return f"{buffer.name} = T.make_tensor({print_expr(address)}, {shape}{strides})"
+        case st.ExternCall(name, args, var):
+            result = ("", "void") if var is None else (f"{var.name} = ", str(var.dtype))
+            texts = [f'"{result[1]}"', f'"{name}"', *map(print_expr, args)]
+            return f"{result[0]}T.call_extern({', '.join(texts)})"
         case st.Atomic():
             return _atomic(stmt)
         case st.Print(parts, values):

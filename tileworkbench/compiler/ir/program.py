@@ -42,6 +42,7 @@ class Program(Node):
 
     `returns` holds the indices of the output parameters in the order they are returned.
     `safe_values` are the values read outside a global buffer where it is not zero, by buffer name.
+    `sources` are texts in C, or in the target's own dialect of it, that external calls refer to.
     `sites[i]` is the Span of operation i (index 0 is unused) and `notes` says why choices were
     made, for views; neither takes part in equality.
     """
@@ -55,6 +56,7 @@ class Program(Node):
     returns: tuple[int, ...] = ()
     safe_values: tuple[tuple[str, Expr], ...] = ()
     scratch_bytes: int = 0
+    sources: tuple[str, ...] = ()
     sites: tuple[Span | None, ...] = field(default=(None,), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 

@@ -89,6 +89,33 @@ class Alias(Stmt):
 
 
 @node
+class Pointer(Stmt):
+    """Make `buffer`, in global memory, name the elements from `address` on (a number of bytes, of
+    type `handle`), for the rest of the enclosing sequence.
+
+    The caller of the kernel promises that the memory exists; other buffers may overlap it.
+    """
+
+    buffer: Buffer
+    address: Expr
+    site: int = field(default=0, compare=False)
+
+
+@node
+class ExternCall(Stmt):
+    """Call the function `name` of the program's sources, or else of the C library.
+
+    `var` names its result, of the variable's type, for the rest of the enclosing sequence; None
+    when it has none. What a pointer among the operands points to may be read and written.
+    """
+
+    name: str
+    args: tuple[Expr, ...]
+    var: Var | None = None
+    site: int = field(default=0, compare=False)
+
+
+@node
 class Store(Stmt):
     """`buffer[indices] = value` where `predicate` holds. The value has the buffer's dtype (or its
     vector).

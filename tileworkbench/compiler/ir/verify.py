@@ -17,13 +17,15 @@ from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.printer import print_expr, print_stmt
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import bound_by
-from tileworkbench.compiler.ir.types import BOOL
+from tileworkbench.compiler.ir.types import BOOL, HANDLE
 
 _SCALAR = (
     st.Seq,
     st.Let,
     st.Alloc,
     st.Alias,
+    st.Pointer,
+    st.ExternCall,
     st.Store,
     st.Atomic,
     st.For,
@@ -131,12 +133,21 @@ class _Verifier:
                     self.fail(f"'{buffer.name}' cannot share the memory of '{source.name}'", stmt)
                 self.declare(buffer, stmt)
                 return
+            case st.Pointer(buffer, address):
+                for value in (address, *buffer.shape, *buffer.strides):
+                    self.value(value, stmt)
+                if address.dtype != HANDLE or buffer.scope != "global":
+                    self.fail(f"'{buffer.name}' cannot be at '{print_expr(address)}'", stmt)
+                self.declare(buffer, stmt)
+                return
         self.operands(stmt)
         self.special(stmt)
         self.nested(stmt)
         if isinstance(stmt, st.Atomic) and stmt.previous is not None:
             self.declare(stmt.previous, stmt)
         if isinstance(stmt, simt.Exchange):
+            self.declare(stmt.var, stmt)
+        if isinstance(stmt, st.ExternCall) and stmt.var is not None:
             self.declare(stmt.var, stmt)
 
     def vector_body(self, stmt: st.Stmt) -> None:
@@ -280,9 +291,9 @@ class _Verifier:
                 if found not in self.scope:
                     self.fail(f"variable '{found.name}' is not in scope", stmt)
                 continue
-            if isinstance(found, ir.Load):
+            if isinstance(found, ir.Load | ir.AddressOf):
                 self.element(found.buffer, found.indices, stmt)
-                self.condition(found.predicate, stmt)
+                self.condition(getattr(found, "predicate", None), stmt)
                 stack.extend(child for child in found.children() if isinstance(child, Expr))
                 continue
             if found not in self.checked:
@@ -313,8 +324,11 @@ class _Verifier:
                 ):
                     self.fail(f"select of '{cond.dtype}', '{then.dtype}' and '{other.dtype}'", stmt)
             case ir.Call(name, args):
+                alike = args[1:] if name == "lookup" else args
+                if alike is not args and not all(isinstance(arg, ir.Const) for arg in alike):
+                    self.fail("a table of 'lookup' that is not constant", stmt)
                 if ir.INTRINSICS.get(name) != len(args) or any(
-                    arg.dtype != args[0].dtype for arg in args
+                    arg.dtype != alike[0].dtype for arg in alike
                 ):
                     self.fail(f"call of '{name}' with {[str(arg.dtype) for arg in args]}", stmt)
             case ir.Reinterpret(inner, dtype):

@@ -25,10 +25,19 @@ from tileworkbench.compiler.analysis.physical import physical_index
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import add, cast, const, const_int, int_const, mul, sub
-from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp, Var
+from tileworkbench.compiler.ir.expr import Address, AddressOf, Buffer, Expr, Load, Ramp, Var
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, Atomic, For, LoopKind, Stmt, Store
+from tileworkbench.compiler.ir.stmt import (
+    Alias,
+    Alloc,
+    Atomic,
+    For,
+    LoopKind,
+    Pointer,
+    Stmt,
+    Store,
+)
 from tileworkbench.compiler.ir.types import INT32, INT64, DType
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.panels import const_shape, row_major_strides
@@ -68,8 +77,8 @@ class _Flattening:
         if isinstance(found, Load) and found.buffer.scope != "local.var":
             index = self.offset(found.buffer, found.indices)
             return Load(self.flat(found.buffer), (index,), found.predicate, found.safe)
-        if isinstance(found, Address):
-            return Address(self.flat(found.buffer), (self.offset(found.buffer, found.indices),))
+        if isinstance(found, Address | AddressOf) and found.buffer.scope != "local.var":
+            return type(found)(self.flat(found.buffer), (self.offset(found.buffer, found.indices),))
         return found
 
     def change_stmt(self, stmt: Stmt) -> Stmt:
@@ -77,6 +86,8 @@ class _Flattening:
             buffer, indices = self.flat(stmt.buffer), (self.offset(stmt.buffer, stmt.indices),)
             if buffer is not stmt.buffer or indices != stmt.indices:
                 return replace(stmt, buffer=buffer, indices=indices)
+        elif isinstance(stmt, Pointer):
+            return replace(stmt, buffer=self.flat(stmt.buffer))
         elif isinstance(stmt, Alias):
             return replace(stmt, buffer=self.flat(stmt.buffer), source=self.flat(stmt.source))
         elif isinstance(stmt, Alloc) and self.flat(stmt.buffer) is not stmt.buffer:

@@ -142,6 +142,8 @@ class ArgumentBinder:
             elif type(value) is ndarray:
                 slots[argument.slot] = value.__array_interface__["data"][0]
                 key.append((value.dtype, value.shape, value.strides, value.flags.writeable))
+            elif value is None and not argument.spec.is_used:
+                key.append(None)
             else:
                 view = self._view(argument.spec, value)
                 slots[argument.slot] = view.pointer
@@ -191,7 +193,7 @@ class ArgumentBinder:
     def _check(self, args: Sequence[Any], slots: list[int], form: tuple[Any, ...]) -> _Plan:
         views: dict[int, ArrayView] = {}
         for argument, value in zip(self._arguments, args, strict=True):
-            if argument.encode is None:
+            if argument.encode is None and not (value is None and not argument.spec.is_used):
                 views[argument.slot] = view = self._view(argument.spec, value)
                 self._check_fixed(argument.spec, view)
         elements = {s: element_view(v, self.parameters[s].dtype) for s, v in views.items()}
@@ -253,6 +255,12 @@ class ArgumentBinder:
     def _solve(self, views: dict[int, ArrayView], slots: list[int]) -> dict[str, int]:
         symbols: dict[str, int] = {}
         for source in self._sources:
+            if source.axis >= 0 and source.position not in views:
+                missing = self.parameters[source.position]
+                raise ArgumentError(
+                    f"{self._where(missing)} is None, and the kernel reads "
+                    f"'{source.symbol}' from its shape"
+                )
             value = _value_at(source, views, slots)
             solution = source.dim.solve(value)
             if solution is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.runtime.arrays import view_array
 
 _FLOAT_FORMATS = {"float16": ("<e", "<H"), "float32": ("<f", "<I"), "float64": ("<d", "<q")}
 
@@ -26,9 +27,9 @@ def scalar_encoder(where: str, dtype: str) -> Encoder:
     element = DType(dtype)
     if element.is_float:
         return _float_encoder(where, element)
-    low, high = (0, 1) if element.is_bool else (int(element.min_value), int(element.max_value))
     if element.kind == "handle":
-        low, high = 0, (1 << 64) - 1
+        return _address_encoder(where)
+    low, high = (0, 1) if element.is_bool else (int(element.min_value), int(element.max_value))
 
     def encode(value: Any) -> int:
         integer = _as_integer(value)
@@ -37,6 +38,25 @@ def scalar_encoder(where: str, dtype: str) -> Encoder:
         if not low <= integer <= high:
             raise _out_of_range(where, element, value)
         return integer if integer < 1 << 63 else integer - (1 << 64)
+
+    return encode
+
+
+def _address_encoder(where: str) -> Encoder:
+    """An address: an integer, or a tensor on the CPU, which stands for where it begins."""
+
+    def encode(value: Any) -> int:
+        integer = _as_integer(value)
+        if integer is not None and 0 <= integer < 1 << 64:
+            return integer if integer < 1 << 63 else integer - (1 << 64)
+        view = view_array(value)
+        if view is None or view.device != "cpu":
+            raise ArgumentError(
+                f"{where} must be a tensor on the CPU or an address, not {value!r}"
+                if integer is not None or view is None
+                else f"{where} is on device '{view.device}', expected 'cpu'"
+            )
+        return view.pointer
 
     return encode
 

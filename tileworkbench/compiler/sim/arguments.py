@@ -122,7 +122,10 @@ def scalar_value(var: Var, arguments: Mapping[str, Any]) -> Value:
     """The scalar argument `var`, in its dtype."""
     if var.name not in arguments:
         raise ArgumentError(f"the argument '{var.name}' is missing")
-    return python_value(const(arguments[var.name], var.dtype).value, var.dtype)
+    value = arguments[var.name]
+    if var.dtype.kind == "handle" and not isinstance(value, int | np.integer):
+        value = as_numpy(value, DType("uint8")).ctypes.data  # a tensor stands for its address
+    return python_value(const(value, var.dtype).value, var.dtype)
 
 
 def as_numpy(value: Any, dtype: DType) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from math import prod
 from typing import Any
 
@@ -100,8 +101,7 @@ class Storage:
         place = (*self.prefix, *inside) if self.prefix else inside
         if self.written is not None and frame.options.uninitialised:
             self.check_written(frame, index, mask_without(reading, self.written[place]), lanes)
-        if frame.options.races:
-            self._note_read(frame, place, reading, lanes)
+        self._note_read(frame, place, reading, lanes)
         value = from_storage(self.data[place], self.dtype)
         return (
             value
@@ -132,7 +132,8 @@ class Storage:
             self._note_write(frame, place, chosen, lanes)
 
     def _note_read(self, frame: Frame, place: Index, reading: Mask, lanes: tuple[int, ...]) -> None:
-        self.log.read(frame, place, reading, lanes)
+        if frame.options.races:
+            self.log.read(frame, place, reading, lanes)
 
     def _note_write(
         self,
@@ -167,7 +168,14 @@ class Storage:
             else:
                 where = first_index(index, bad, lanes)
                 frame.recorder.out_of_bounds(
-                    access, self.name, self.shape, where, frame.block, frame.site, count
+                    access,
+                    self.name,
+                    self.shape,
+                    where,
+                    frame.block,
+                    frame.site,
+                    count,
+                    frame.thread_of(bad, lanes),
                 )
         return tuple(inside), valid
 
@@ -177,13 +185,35 @@ class Storage:
         """Record the lanes of `missing` as reads of elements that were never written."""
         if missing is not False:
             where, count = first_index(index, missing, lanes), count_lanes(missing, lanes)
-            self.found(frame, FindingKind.UNINITIALISED, NEVER_WRITTEN, where, count)
+            thread = frame.thread_of(missing, lanes)
+            self.found(frame, FindingKind.UNINITIALISED, NEVER_WRITTEN, where, count, thread)
+
+    def place(self, index: Index) -> Index:
+        """Where the element at `index` is in `data`."""
+        return index
+
+    def note_atomic(self, frame: Frame, index: Index, active: Mask, reads: bool) -> None:
+        """The lanes of `active` access the elements at `index` atomically."""
+        if self.written is None:
+            return
+        if reads and frame.options.uninitialised:
+            missing = mask_without(active, self.written[index])
+            self.check_written(frame, index, missing, frame.lanes)
+        chosen = np.broadcast_to(np.asarray(active), frame.lanes)
+        place = tuple(np.broadcast_to(np.asarray(at), frame.lanes)[chosen] for at in index)
+        self.written[place] = True
 
     def found(
-        self, frame: Frame, kind: FindingKind, detail: str, index: tuple[int, ...], count: int
+        self,
+        frame: Frame,
+        kind: FindingKind,
+        detail: str,
+        index: tuple[int, ...],
+        count: int,
+        thread: int | None = None,
     ) -> None:
         """Record a violation of the current statement."""
-        frame.recorder.found(kind, detail, self.name, index, frame.block, frame.site, count)
+        frame.recorder.found(kind, detail, self.name, index, frame.block, frame.site, count, thread)
 
 
 class PrivateStorage(Storage):
@@ -265,6 +295,21 @@ def first_index(index: Index, chosen: Mask, lanes: tuple[int, ...]) -> tuple[int
     """The element that the first lane of `chosen` names."""
     lane = tuple(np.argwhere(np.broadcast_to(np.asarray(chosen), lanes))[0])
     return tuple(int(np.broadcast_to(position, lanes)[lane]) for position in index)
+
+
+def memory_at(
+    address: int, buffer: Buffer, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    """The process's own memory from `address` on, as the elements of `buffer`."""
+    storage = storage_dtype(buffer.dtype)
+    if 0 in shape:
+        return np.empty(shape, storage)
+    steps = strides or tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
+    span = 1 + sum((extent - 1) * step for extent, step in zip(shape, steps, strict=True))
+    memory: Any = (ctypes.c_char * (span * storage.itemsize)).from_address(address)
+    flat = np.frombuffer(memory, storage)
+    byte_steps = tuple(step * storage.itemsize for step in steps)
+    return np.lib.stride_tricks.as_strided(flat, shape, byte_steps)
 
 
 def allocate(

@@ -24,7 +24,7 @@ from tileworkbench.compiler.sim.expressions import (
     vector_indices,
 )
 from tileworkbench.compiler.sim.frame import Frame
-from tileworkbench.compiler.sim.memory import PrivateStorage, allocate
+from tileworkbench.compiler.sim.memory import PrivateStorage, Storage, allocate, memory_at
 from tileworkbench.compiler.sim.privacy import private_buffers, stores_of
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.values import (
@@ -43,9 +43,9 @@ Execute = Callable[[Frame], None]
 class StatementTranslator:
     """Turns statements into closures that advance a frame."""
 
-    def __init__(self) -> None:
-        self.slots = Slots()
-        self.expr = ExpressionTranslator(self.slots)
+    def __init__(self, expr: ExpressionTranslator | None = None) -> None:
+        self.expr = ExpressionTranslator(Slots()) if expr is None else expr
+        self.slots = self.expr.slots
 
     def __call__(self, stmt: st.Stmt) -> Execute:
         if isinstance(stmt, st.Seq):
@@ -62,6 +62,8 @@ class StatementTranslator:
                 return self._alloc(stmt)
             case st.Alias():
                 return self._alias(stmt)
+            case st.Pointer():
+                return self._pointer(stmt)
             case st.Atomic():
                 return atomics.translate(stmt, self.expr)
             case st.If(cond, then, orelse):
@@ -112,13 +114,17 @@ class StatementTranslator:
         width = max((index.dtype.lanes for index in stmt.indices), default=1)
         predicate = None if stmt.predicate is None else self.expr(stmt.predicate)
         widen = width > 1 and stmt.value.dtype.lanes == 1
+        each = width > 1 and stmt.predicate is not None and stmt.predicate.dtype.lanes == 1
 
         def store(frame: Frame) -> None:
             active: Mask = frame.mask
             if width > 1 and type(active) is np.ndarray:
                 active = active[..., None]
             if predicate is not None:
-                active = mask_and(active, predicate(frame))
+                chosen = predicate(frame)
+                if each and type(chosen) is np.ndarray:
+                    chosen = chosen[..., None]
+                active = mask_and(active, chosen)
                 if active is False:
                     return
             stored = value(frame)
@@ -157,6 +163,19 @@ class StatementTranslator:
             frame.storages[slot] = frame.storages[source].view(stmt.buffer, extents)
 
         return alias
+
+    def _pointer(self, stmt: st.Pointer) -> Execute:
+        buffer, address = stmt.buffer, self.expr(stmt.address)
+        slot, shape = self.slots.buffer(buffer), self.expr.all(buffer.shape)
+        strides = self.expr.all(buffer.strides)
+
+        def pointer(frame: Frame) -> None:
+            extents = tuple([extent(frame) for extent in shape])
+            steps = tuple([step(frame) for step in strides])
+            data = memory_at(int(address(frame)), buffer, extents, steps)
+            frame.storages[slot] = Storage(buffer, data, guarded=not frame.strict)
+
+        return pointer
 
     def _print(self, stmt: st.Print) -> Execute:
         values = self.expr.all(stmt.values)
