@@ -126,16 +126,15 @@ def test_only_flat_buffers_reach_the_cpu_stage() -> None:
         verify(made)
 
 
-def test_layouts_belong_to_later_stages() -> None:
-    tiled = replace_layout(S)
-    made = program(st.Alloc(tiled), st.Store(tiled, (ZERO,), Y))
-    with pytest.raises(VerifyError, match="buffer 'S' has a layout"):
+def test_only_tiles_have_layouts_in_the_first_stage() -> None:
+    layout = Layout.row_major((8,))
+    tiled = replace(S, layout=layout)
+    verify(program(st.Alloc(tiled), st.Store(tiled, (ZERO,), Y)))
+    local = Buffer("R", S.dtype, S.shape, "local", (), layout)
+    made = program(st.Alloc(local), st.Store(local, (ZERO,), Y))
+    with pytest.raises(VerifyError, match="buffer 'R' has a layout"):
         verify(made)
     verify(replace(made, stage=Stage.PLANNED))
-
-
-def replace_layout(buffer: Buffer) -> Buffer:
-    return Buffer(buffer.name, buffer.dtype, buffer.shape, buffer.scope, (), Layout.row_major((8,)))
 
 
 def test_parameters_are_global_and_returns_are_outputs() -> None:

@@ -1,6 +1,7 @@
 """Layouts chosen by hand: which place, or which thread and register, holds each element of a tile.
 
-They change no result. A CPU keeps layouts of its own, so there they are checked and not used.
+They change no result. The threads of a GPU keep them; a CPU has layouts of its own, so there they
+are checked and not used.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def annotate_layout(layouts: Mapping[Any, Any]) -> None:
     or one that puts two elements of shared memory in one place.
     """
     construct = "T.annotate_layout"
-    in_kernel(construct)
+    builder = in_kernel(construct)
     if not isinstance(layouts, Mapping):
         raise TileTypeError(
             f"{construct} takes a dictionary from tiles to layouts, not {describe(layouts)}"
@@ -94,6 +95,7 @@ def annotate_layout(layouts: Mapping[Any, Any]) -> None:
                 f"the layout of '{buffer.name}' must be injective, and it puts two elements in one "
                 "place"
             )
+        builder.layouts[buffer] = layout
 
 
 def _tile(construct: str, value: Any) -> Buffer:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tileworkbench.compiler.diagnostics import (
     CompileError,
@@ -23,6 +23,9 @@ from tileworkbench.compiler.diagnostics import (
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.stmt import Stmt, seq
 from tileworkbench.compiler.ir.types import DType
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.layout import Fragment, Layout
 
 _RESERVED = frozenset({"T"})  # the printer's name for the language
 _state = threading.local()
@@ -132,6 +135,7 @@ class Builder:
         self.outputs: list[Buffer] = []
         self.workspaces: list[Buffer] = []
         self.safe_values: dict[str, Expr] = {}
+        self.layouts: dict[Buffer, Layout | Fragment] = {}  # chosen by the user
         self.nest: list[tuple[Var, Expr]] = []  # variables and extents of the open T.Parallel
         self.random: Any = None  # the generator of random numbers (`random.Generator`)
         self.swizzle: tuple[int, str] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
@@ -27,7 +28,7 @@ from tileworkbench.compiler.frontend.threads import check_barrier_uses
 from tileworkbench.compiler.frontend.values import Value
 from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.program import Param, Program
-from tileworkbench.compiler.ir.rewrite import bound_by, variables, walk
+from tileworkbench.compiler.ir.rewrite import bound_by, replace_buffers, variables, walk
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Stmt
 
 
@@ -129,7 +130,10 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
             if value is not None:
                 builder.safe_values.setdefault(node.buffer.name, value)
     safe_values = tuple(builder.safe_values.items())
-    return Program(
+    annotated = {
+        buffer: replace(buffer, layout=layout) for buffer, layout in builder.layouts.items()
+    }
+    program = Program(
         builder.name,
         tuple(params),
         symbols,
@@ -138,6 +142,7 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
         safe_values=safe_values,
         sites=tuple(builder.sites),
     )
+    return replace_buffers(program, annotated)
 
 
 def _check_returned(builder: Builder, result: Any, where: Span) -> None:

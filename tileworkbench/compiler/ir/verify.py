@@ -263,7 +263,8 @@ class _Verifier:
     def buffer(self, buffer: Buffer, stmt: st.Stmt) -> None:
         if buffer not in self.scope:
             self.fail(f"buffer '{buffer.name}' is not in scope", stmt)
-        if buffer.layout is not None and self.program.stage is Stage.TILE:
+        chosen = buffer.scope in ("shared", "local.fragment")  # the user may have annotated it
+        if buffer.layout is not None and not chosen and self.program.stage is Stage.TILE:
             self.fail(f"buffer '{buffer.name}' has a layout", stmt)
 
     def element(self, buffer: Buffer, indices: tuple[Expr, ...], stmt: st.Stmt) -> None:
