@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.stmt import Alias, Seq, Stmt
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.layout.maps import build_map, flatten, unflatten
 from tileworkbench.compiler.ops.panels import const_shape
+from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import LayoutConflict, Place
 
 
@@ -28,6 +30,17 @@ def seen_as(place: Place, source: Buffer, view: Buffer) -> Place:
     if isinstance(place, Layout):
         return _memory(place, shape, old, new)
     return _registers(place, shape, old, new, source, view)
+
+
+def lower(op: Alias, context: ThreadContext) -> Stmt:
+    """A view of a fragment shares its registers; one of memory stays as it is."""
+    if not isinstance(op.buffer.layout, Fragment):
+        return op
+    source = context.registers(op.source)
+    if op.buffer.dtype == op.source.dtype:
+        context.prologue.registers[op.buffer] = source
+        return Seq(())
+    return Alias(context.registers(op.buffer), source, site=op.site)
 
 
 def _memory(place: Layout, shape: tuple[int, ...], old: int, new: int) -> Layout:
