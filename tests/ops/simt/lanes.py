@@ -107,7 +107,7 @@ class Lanes:
         if buffer.scope != "shared":
             shape = (self.threads, *shape)
         made = np.empty(shape, numpy_dtype(buffer.dtype))
-        made.fill(np.nan if made.dtype.kind == "f" else -77)
+        made.fill(np.nan if made.dtype.kind == "f" else 77)
         self.memory[buffer.name] = made
 
     def where(
@@ -169,7 +169,8 @@ class Lanes:
         data = np.broadcast_to(np.asarray(self.value(stmt.value)).reshape(-1, 1), at[0].shape)
         live = tuple(part[holds] for part in at)
         _ATOMIC[str(stmt.kind)].at(self.memory[stmt.buffer.name], live, data[holds])
-        np.add.at(self.counts[stmt.buffer.name], live, 1)
+        if stmt.buffer.scope == "global":
+            np.add.at(self.counts[stmt.buffer.name], live, 1)
 
     # Expressions
 

@@ -29,6 +29,7 @@ from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Let, Seq, Stmt,
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Pipelined, Reduce, Scan
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.iterations import register_of
 from tileworkbench.compiler.ops.simt.table import lower
 from tileworkbench.compiler.passes.plan_pipelines import items
 from tileworkbench.compiler.target import Target
@@ -82,7 +83,7 @@ def _read_registers(node: Expr | Buffer | Region, context: ThreadContext) -> Exp
 
     def change(found: object) -> object:
         if isinstance(found, Load) and isinstance(found.buffer.layout, Fragment):
-            slot = found.buffer.layout.evaluate(*found.indices, context.thread)[1]
+            slot = register_of(found.buffer, found.indices)
             return Load(context.registers(found.buffer), (slot,))
         return found
 

@@ -183,6 +183,8 @@ def _complete(
     wanted: dict[Buffer, Proposal] = {}
     for access in nest.fragments:
         known = layouts.fragment(access.buffer)
+        if access.kind is AccessKind.STORE and not _is_local(access, loop):
+            raise _scattered(access)
         if known is not None and _agrees(access, loop, known, context):
             continue
         needed = _needed(access, loop, context)
@@ -195,6 +197,28 @@ def _complete(
             needed = _wider(before.layout, needed, access, context)
         wanted[access.buffer] = Proposal(access.buffer, needed, _REASONS[access.kind])
     return LayoutUpdate(tuple(wanted.values()), loop)
+
+
+def _is_local(access: FragmentAccess, loop: Fragment) -> bool:
+    """Whether all iterations that may write an element run in the same threads: a condition can
+    choose any one of them.
+    """
+    shape = const_shape(access.buffer)
+    if access.map is None or shape is None:
+        return access.map is None  # `_agrees` asks for every thread then
+    try:
+        return _project(loop, access.map, access.rank, shape).replicate == loop.condense().replicate
+    except LayoutError:
+        return True
+
+
+def _scattered(access: FragmentAccess) -> LayoutConflict:
+    name = access.buffer.name
+    return LayoutConflict(
+        f"iterations of different threads would write one element of '{name}'",
+        access.buffer,
+        hint=f"write '{name}' in a nest with one iteration per element, or keep it in shared memory",
+    )
 
 
 def _wider(
