@@ -15,6 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,7 @@ _BUILTIN = {"TypeError", "ValueError", "IndexError", "ZeroDivisionError", "Overf
 _PLACED = ("compiler/ir/build.py", "compiler/ir/types.py", "compiler/frontend/", "language/")
 _ANY = ".*"
 _HOLE = "…"  # what a test computes
-_LEAST_LETTERS = 8
+_LEAST_LETTERS = 6
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,7 @@ class Pattern:
     @property
     def opaque(self) -> bool:
         """Whether hardly any of the message stands in this place."""
-        literal = self.message.replace(_ANY, "")
-        return sum(letter.isalpha() for letter in literal) < _LEAST_LETTERS
+        return _is_opaque(self.message)
 
     def regex(self) -> re.Pattern[str]:
         # A test may hold the message without what is put in front of it for every case.
@@ -49,6 +49,10 @@ class Pattern:
         if self.hint is not None:
             text += rf"(?s:.*?)^hint: (?:{self.hint}|.*{_HOLE}.*)$"
         return re.compile(text, re.MULTILINE)
+
+
+def _is_opaque(message: str) -> bool:
+    return sum(letter.isalpha() for letter in message.replace(_ANY, "")) < _LEAST_LETTERS
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class _Module:
         self.parents: dict[ast.AST, ast.AST] = {
             child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
         }
+        self.calls = [node for node in self.parents if isinstance(node, ast.Call)]
 
     def function_of(self, node: ast.AST) -> ast.FunctionDef | None:
         while not isinstance(node, ast.FunctionDef | ast.Module):
@@ -107,30 +112,29 @@ class _Module:
         return _values(self.tree.body, name)
 
     def alternatives(self, node: ast.expr, depth: int = 0) -> list[str]:
-        """Regular expressions for the texts that an expression may have."""
+        """Regular expressions for the texts that an expression may have; `depth` is how often names
+        are followed to what was assigned to them.
+        """
         match node:
             case ast.Constant(value=str(text)):
                 return [re.escape(text)]
             case ast.Constant(value=None):
                 return []
             case ast.JoinedStr(values=values):
-                return _concatenate([self.alternatives(value, depth) for value in values])
-            case ast.FormattedValue(value=ast.Name() | ast.IfExp() as inner, format_spec=None):
+                return _concatenate([self.alternatives(value, depth - 1) for value in values])
+            case ast.FormattedValue(value=ast.Name() as inner, format_spec=None) if depth > 0:
                 found = self.alternatives(inner, depth)
-                words = all(text.isalpha() or not text for text in found)  # plurals and the like
-                return [_ANY] if words or len(found) > 3 else found
+                return found if len(found) <= 3 else [_ANY]
             case ast.BinOp(left=left, op=ast.Add(), right=right):
                 return _concatenate(
                     [self.alternatives(left, depth), self.alternatives(right, depth)]
                 )
             case ast.IfExp(body=body, orelse=orelse):
                 return self.alternatives(body, depth) + self.alternatives(orelse, depth)
-            case ast.Name(id=name) if depth < 3:
+            case ast.Name(id=name) if depth > 0:
                 values = self.assigned(name, node)
                 if values and all(_is_text(value) for value in values):
-                    return [
-                        text for value in values for text in self.alternatives(value, depth + 1)
-                    ]
+                    return [text for value in values for text in self.alternatives(value, depth)]
         return [_ANY]
 
 
@@ -223,8 +227,10 @@ def _patterns(module: _Module, node: ast.Call, builder: _Builder) -> tuple[Patte
     hint = _argument(node, builder.hint, builder.hint_name)
     if message is None:
         return ()
-    messages = module.alternatives(message)
-    hints: list[str | None] = [*module.alternatives(hint)] if hint is not None else []
+    messages = module.alternatives(message, 1)
+    if all(_is_opaque(text) for text in messages):
+        messages = module.alternatives(message, 3)
+    hints: list[str | None] = [*module.alternatives(hint, 1)] if hint is not None else []
     hints = hints or [None]
     if len(messages) == len(hints):
         return tuple(Pattern(text, tip) for text, tip in zip(messages, hints, strict=True))
@@ -247,7 +253,8 @@ def _forwarded(module: _Module, node: ast.Call, builder: _Builder) -> tuple[str,
     return function.name, _Builder(builder.kind, position, message.id, hint)
 
 
-def sites() -> list[Site]:
+@cache
+def sites() -> tuple[Site, ...]:
     """Every place of the package that builds an error whose text a user may read."""
     modules = _modules()
     builders = _error_classes(modules)
@@ -260,8 +267,8 @@ def sites() -> list[Site]:
         for module in modules:
             placed = builtin if module.path.startswith(_PLACED) else {}
             known = {**builders, **placed, **forwarding[module.path]}
-            for node in ast.walk(module.tree):
-                builder = known.get(_called(node) or "") if isinstance(node, ast.Call) else None
+            for node in module.calls:
+                builder = known.get(_called(node) or "")
                 if builder is None:
                     continue
                 patterns = _patterns(module, node, builder)
@@ -276,7 +283,7 @@ def sites() -> list[Site]:
                         continue
                 place = (module.path, node.lineno)
                 found[place] = Site(module.path, node.lineno, name, builder.kind, patterns)
-    return [found[place] for place in sorted(found)]
+    return tuple(found[place] for place in sorted(found))
 
 
 def texts() -> list[str]:
@@ -301,29 +308,37 @@ def _strings(tree: ast.AST) -> Iterator[str]:
             yield "".join(str(part) for part in parts)
 
 
-def uncovered() -> list[tuple[Site, Pattern]]:
-    """The places whose message stands in no test."""
+def uncovered(found: Iterable[Site] | None = None) -> list[tuple[Site, Pattern]]:
+    """The places (of `found`) whose message stands in no test."""
     expected = texts()
-    joined = "\n".join(expected)
     uses: dict[Pattern, list[Site]] = defaultdict(list)
-    for site in sites():
+    for site in sites() if found is None else found:
         for pattern in site.patterns:
             uses[pattern].append(site)
     missing = []
     for pattern, places in uses.items():
-        count = 0
-        if not pattern.opaque and pattern.regex().search(joined):
-            count = sum(1 for text in expected if pattern.regex().search(text))
+        count = 0 if pattern.opaque else sum(1 for _ in _holding(pattern, expected))
         missing += [(site, pattern) for site in places[count:]]
     return sorted(missing, key=lambda pair: (pair[0].path, pair[0].line))
 
 
+def _holding(pattern: Pattern, expected: list[str]) -> Iterator[str]:
+    """The texts that the message of `pattern` stands in."""
+    literal = max((_unescaped(part) for part in pattern.message.split(_ANY)), key=len)
+    regex = pattern.regex()
+    return (text for text in expected if literal in text and regex.search(text))
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
+
+
 def describe(site: Site, pattern: Pattern) -> str:
     """A line of the list of what no test holds."""
-    message = re.sub(r"\\(.)", r"\1", pattern.message.replace(_ANY, "…"))
+    message = _unescaped(pattern.message.replace(_ANY, "…"))
     hint = ""
     if pattern.hint is not None:
-        hint = "  [hint: " + re.sub(r"\\(.)", r"\1", pattern.hint.replace(_ANY, "…")) + "]"
+        hint = f"  [hint: {_unescaped(pattern.hint.replace(_ANY, '…'))}]"
     return f"{site.path}:{site.line} {site.function}: {site.kind}: {message}{hint}"
 
 
