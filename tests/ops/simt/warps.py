@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from lanes import Array, Lanes
+from tests.ops.simt.lanes import Array, Lanes
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
@@ -66,6 +66,14 @@ class Warps(Lanes):
                 self.env[var.name] = self.exchange(kind, *(self.value(arg) for arg in args))
             case _:
                 super().stmt(stmt)
+
+    def alloc(self, buffer: ir.Buffer) -> None:
+        if buffer.dtype.kind != "uint":
+            return super().alloc(buffer)
+        shape = tuple(int(extent.value) for extent in buffer.shape)  # type: ignore[attr-defined]
+        if buffer.scope != "shared":
+            shape = (self.threads, *shape)
+        self.memory[buffer.name] = np.full(shape, 77, array_dtype(str(buffer.dtype)))
 
     def count(self, name: str) -> None:
         live = self.mask.reshape(-1, 32)
