@@ -8,7 +8,7 @@ every iteration makes take part.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Select
@@ -23,15 +23,17 @@ from tileworkbench.compiler.ops.simt.vectors import VECTOR_BITS, motions, step_b
 @dataclass(frozen=True, slots=True)
 class LanePlan:
     """Step number `step` in groups of `lanes`; the loads and stores that are vectors, each with its
-    width.
+    width. Each element of a load in `shared` is for that many neighbouring lanes.
     """
 
     step: int | None
     lanes: int
     loads: dict[Load, int]
     stores: dict[st.Store, int]
+    shared: dict[Load, int] = field(default_factory=dict)
 
 
+_SHARED = (2, 4, 8)  # sub-byte codes in bytes and words
 SCALAR = LanePlan(None, 1, {}, {})
 
 
@@ -57,12 +59,13 @@ def plan_along(
     box, lets = step_box(nest.shape or (None,) * len(nest.op.vars)), pure_lets(nest.op.body)
     bound = {var for stmt in _flat(nest.op.body) for var in bound_by(stmt)}
 
-    def width(buffer: Buffer, indices: tuple[Expr, ...]) -> int:
+    def width(buffer: Buffer, indices: tuple[Expr, ...], shared: int = 1) -> int:
         inlined = tuple(substitute(index, lets) for index in indices)
         if any(var in bound for index in inlined for var in variables(index)):
             return 1  # known only in the middle of the group
         moved = motions(inlined, nest.op.vars, box, context.ranges)
-        return vector_width(buffer, buffer.layout, inlined, moved, dim, limit, context.ranges)
+        place, ranges = buffer.layout, context.ranges
+        return vector_width(buffer, place, inlined, moved, dim, limit, ranges, shared)
 
     allowed = _independent(nest.op.body)
     loads = {
@@ -75,7 +78,15 @@ def plan_along(
         for stmt in _flat(nest.op.body)
         if isinstance(stmt, st.Store) and stmt.buffer in allowed and stmt.predicate is None
     }
-    lanes = max((*loads.values(), *stores.values()), default=1)
+    shared: dict[Load, int] = {}
+    for load, found in loads.items():
+        for count in _SHARED if found == 1 and load.buffer.dtype.bits <= 32 else ():
+            loads[load] = width(load.buffer, load.indices, count)
+            if loads[load] > 1:
+                shared[load] = count
+                break
+    spans = [found * shared.get(load, 1) for load, found in loads.items() if found > 1]
+    lanes = max((*spans, *stores.values()), default=1)
     if lanes == 1:
         return SCALAR
     return LanePlan(
@@ -83,6 +94,7 @@ def plan_along(
         lanes,
         {load: found for load, found in loads.items() if found > 1},
         {stmt: found for stmt, found in stores.items() if found > 1},
+        shared,
     )
 
 

@@ -243,16 +243,18 @@ class _Lowering:
 
     def load_vector(self, load: Load, width: int) -> list[st.Stmt]:
         """Vector loads of a whole group into a register array."""
-        found = self.context.temporary(f"{load.buffer.name}_lanes", load.buffer.dtype, self.plan.lanes)
-        self.loaded[load] = found
+        shared = self.plan.shared.get(load, 1)
+        elements = self.plan.lanes // shared
+        name = f"{load.buffer.name}_lanes"
+        found = self.loaded[load] = self.context.temporary(name, load.buffer.dtype, elements)
         return [
             st.Store(
                 found,
                 (Ramp(int_const(start), int_const(1), width),),
-                self.vector(load, start, width),
+                self.vector(load, start * shared, width),
                 site=self.nest.op.site,
             )
-            for start in range(0, self.plan.lanes, width)
+            for start in range(0, elements, width)
         ]
 
     def vector(self, load: Load, start: int, width: int) -> Load:
@@ -281,6 +283,8 @@ class _Lowering:
         if not isinstance(value, Load) or value.predicate is not None:
             return None
         lanes = self.plan.lanes
+        if value in self.plan.shared:
+            return None
         read = self.plan.loads.get(value) or self.register_lanes(value.buffer, value.indices)
         write = self.plan.stores.get(body) or self.register_lanes(body.buffer, body.indices)
         if not read or not write:
@@ -417,7 +421,8 @@ class _Lowering:
         if not self.loaded:
             return root
         if isinstance(root, Load) and root in self.loaded:
-            return Load(self.loaded[root], (lane,))
+            shared = self.plan.shared.get(root, 1)
+            return Load(self.loaded[root], (binary("floordiv", lane, int_const(shared)),))
         return root.map_children(lambda child: self.with_vectors(child, lane))
 
     def store(self, stmt: st.Store, lane: Expr) -> st.Stmt:

@@ -68,10 +68,13 @@ def motions(
     return tuple(found)
 
 
-def is_contiguous(moved: Sequence[Motion], dim: int, lanes: int, ranges: Ranges) -> bool:
+def is_contiguous(
+    moved: Sequence[Motion], dim: int, lanes: int, ranges: Ranges, shared: int = 1
+) -> bool:
     """Whether aligned groups of `lanes` iterations along `dim` access neighbours of the last index,
-    from a multiple of `lanes` on.
+    from a multiple of their number on. Each is for `shared` iterations.
     """
+    width = lanes // shared
     last = moved[-1]
     if dim in last.opaque or any(motion.moves(dim, lanes) for motion in moved[:-1]):
         return False
@@ -79,20 +82,20 @@ def is_contiguous(moved: Sequence[Motion], dim: int, lanes: int, ranges: Ranges)
     for term in last.loop.terms:
         low = [d for d in term.digits if d.dim == dim and d.divisor < lanes]
         if not low:
-            if term.stride % lanes:
+            if term.stride % width:
                 return False
         elif (
             term.stride == 1
-            and term.digits == (Digit(dim, 1, term.extent),)
-            and term.extent % lanes == 0
+            and term.digits == (Digit(dim, shared, term.extent),)
+            and term.extent % width == 0
         ):
             unit = True
         else:
             return False
     return (
         unit
-        and last.loop.constant % lanes == 0
-        and ranges.linear_divides(lanes, last.outer)
+        and last.loop.constant % width == 0
+        and ranges.linear_divides(width, last.outer)
     )
 
 
@@ -104,14 +107,16 @@ def vector_width(
     dim: int,
     limit: int,
     ranges: Ranges,
+    shared: int = 1,
 ) -> int:
-    """How many iterations along `dim` one access can serve, a power of two up to `limit`: in
-    memory they are neighbours, aligned, and all in range or none.
+    """How many elements one access can take for the iterations along `dim`, a power of two of at
+    most `limit` iterations: in memory they are neighbours, aligned, and all in range or none.
+    Each element is for `shared` neighbouring iterations.
     """
     if not indices:
         return 1
-    width = min(limit, VECTOR_BITS // max(buffer.dtype.bits, 1))
-    while width > 1 and not _is_legal(buffer, place, indices, moved, dim, width, ranges):
+    width = max(min(limit // shared, VECTOR_BITS // max(buffer.dtype.bits, 1)), 1)
+    while width > 1 and not _is_legal(buffer, place, indices, moved, dim, width, ranges, shared):
         width //= 2
     return width
 
@@ -124,8 +129,9 @@ def _is_legal(
     dim: int,
     width: int,
     ranges: Ranges,
+    shared: int,
 ) -> bool:
-    if not is_contiguous(moved, dim, width, ranges):
+    if not is_contiguous(moved, dim, width * shared, ranges, shared):
         return False
     if isinstance(place, Layout):
         if place.vector_width(width) < width:
