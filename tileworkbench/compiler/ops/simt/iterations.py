@@ -4,33 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tileworkbench.compiler.analysis.access import conjuncts
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir.build import add, binary, conjunction, const, int_const, mul, sub
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
-from tileworkbench.compiler.ir.rewrite import substitute
-from tileworkbench.compiler.layout.digits import DigitSum, NotDigitsError
+from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.types import INT32
+from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError, Term
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.nests import FragmentAccess, Nest
 from tileworkbench.compiler.ops.simt.partition import Partition
-from tileworkbench.compiler.ops.simt.traces import map_exprs, sum_expr
+from tileworkbench.compiler.ops.simt.traces import UntraceableError, map_exprs, sum_expr, trace
+
+_DIGITS = ("add", "sub", "mul", "floordiv", "floormod", "xor", "and", "shl", "shr")
 
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
-    """A nest whose threads share it as `shared` says.
+    """The iterations of one thread: `sums` give ``(*index, replica)`` over the box `box` of its
+    steps and the thread.
 
-    `values` are the expressions of the steps, of which number `lane_step` (None for none) is taken
-    in groups of `lanes`: its value there is that of the group times `lanes`.
+    `values` are the expressions of the steps; the one at `lane_dim` (None where there is none) is
+    the lane of a group, which is given for each use.
     """
 
     nest: Nest
     shared: Partition
+    box: tuple[int, ...]
+    sums: tuple[DigitSum, ...]
     values: tuple[Expr, ...]
-    lane_step: int | None
+    lane_dim: int | None
     lanes: int
     context: ThreadContext
     accesses: Mapping[tuple[Buffer, tuple[Expr, ...]], FragmentAccess]
@@ -44,27 +50,56 @@ class Iterations:
 
     def point(self, lane: Expr) -> list[Expr]:
         """The values of the steps and the thread, for one lane of the group."""
-        found = list(self.values)
-        if self.lane_step is not None:
-            found[self.lane_step] = add(found[self.lane_step], lane)
+        found = [lane if at == self.lane_dim else value for at, value in enumerate(self.values)]
         return [*found, self.thread]
 
     def index(self, lane: Expr) -> dict[Var, Expr]:
         """The loop variables, for one lane of the group."""
         point = self.point(lane)
         return {
-            var: sum_expr(self.shared.box, total, point)
-            for var, total in zip(self.nest.op.vars, self.shared.sums, strict=False)
+            var: sum_expr(self.box, total, point)
+            for var, total in zip(self.nest.op.vars, self.sums, strict=False)
         }
+
+    def substitute(self, root: Any, lane: Expr) -> Any:
+        """`root` with the loop variables replaced, digits of them simplified."""
+        index = self.index(lane)
+        traced = {
+            var: Index(self.box, total)
+            for var, total in zip(self.nest.op.vars, self.sums, strict=False)
+        }
+        point = self.point(lane)
+        memo: dict[Expr, Expr] = {}
+
+        def visit(node: Any) -> Any:
+            if not isinstance(node, Expr):
+                return node.map_children(visit)
+            if node not in memo:
+                memo[node] = simplified(node)
+            return memo[node]
+
+        def simplified(node: Expr) -> Expr:
+            if isinstance(node, Var):
+                return index.get(node, node)
+            if isinstance(node, Binary) and node.op in _DIGITS and node.dtype == INT32:
+                try:
+                    found = trace(node, traced)
+                    if isinstance(found, Index):
+                        return sum_expr(self.box, found.sum, point)
+                except (UntraceableError, NotDigitsError, TypeError):
+                    pass
+            return node.map_children(visit)
+
+        return visit(root)
 
     def replica(self) -> Expr | None:
         """The condition that this is the first of several copies of an iteration; None where there
         are no copies.
         """
-        total = self.shared.sums[-1]
+        total = self.sums[-1]
         if not total.terms:
             return None
-        replica = sum_expr(self.shared.box, total, self.point(int_const(0)))
+        replica = sum_expr(self.box, total, self.point(int_const(0)))
         return binary("eq", replica, int_const(0))
 
     def thread_guard(self) -> Expr | None:
@@ -108,9 +143,9 @@ class Iterations:
         if access.map is None or not isinstance(fragment, Fragment):
             return None
         others = access.map.shape[access.rank :]
-        box = (*self.shared.box, *others)
-        inputs = [Index(box, total) for total in self.shared.sums[:-1]]
-        inputs += Index.variables(box)[len(self.shared.box) :]
+        box = (*self.box, *others)
+        inputs = [Index(box, total) for total in self.sums[:-1]]
+        inputs += Index.variables(box)[len(self.box) :]
         try:
             slot = fragment.evaluate(*access.map.evaluate(*inputs), 0)[1]
         except (NotDigitsError, LayoutError, ValueError):
@@ -122,7 +157,7 @@ class Iterations:
         access = self.accesses.get((buffer, indices))
         found = None if access is None else self.slot_digits(access)
         if access is None or found is None:
-            moved = tuple(substitute(index, self.index(lane)) for index in indices)
+            moved = tuple(self.substitute(index, lane) for index in indices)
             return register_of(buffer, moved)
         box, total = found
         point = self.point(lane)
@@ -134,24 +169,16 @@ class Iterations:
     def lane_stride(self, access: FragmentAccess) -> bool:
         """Whether the lanes of a group are neighbouring registers, from a multiple of `lanes`."""
         found = self.slot_digits(access)
-        if found is None or self.lane_step is None:
+        if found is None or self.lane_dim is None:
             return False
-        unit = False
-        for term in found[1].terms:
-            low = [
-                d for d in term.digits if d.dim == self.lane_step and d.divisor < self.lanes
-            ]
-            if not low:
-                if term.stride % self.lanes:
-                    return False
-            elif (
-                term.stride == 1 and low[0].divisor == 1 and term.extent % self.lanes == 0
-                and len(term.digits) == 1
-            ):
-                unit = True
-            else:
-                return False
-        return unit and found[1].constant % self.lanes == 0
+        unit = Term((Digit(self.lane_dim, 1, self.lanes),), 1)
+        rest = [term for term in found[1].terms if term != unit]
+        return (
+            len(rest) < len(found[1].terms)
+            and found[1].constant % self.lanes == 0
+            and not any(digit.dim == self.lane_dim for term in rest for digit in term.digits)
+            and all(term.stride % self.lanes == 0 for term in rest)
+        )
 
 
 def register_of(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:

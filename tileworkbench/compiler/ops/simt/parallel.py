@@ -23,6 +23,9 @@ from tileworkbench.compiler.ir.expr import Address, Buffer, Cast, Expr, Load, Ra
 from tileworkbench.compiler.ir.rewrite import Rewriter, substitute
 from tileworkbench.compiler.ir.simt import AsyncCopy
 from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel
+from tileworkbench.compiler.layout.digits import DigitSum, make_sum
+from tileworkbench.compiler.layout.index import Index
+from tileworkbench.compiler.layout.maps import DigitMap
 from tileworkbench.compiler.ops.simt.binding import infer_nest
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import LayoutMap, Level
@@ -134,10 +137,10 @@ class _Strided:
     lanes: int
     context: ThreadContext
 
-    def index(self, lane: Expr) -> dict[Var, Expr]:
+    def substitute(self, root: Any, lane: Expr) -> Any:
         found = dict(zip(self.nest.op.vars, self.values, strict=True))
         last = self.nest.op.vars[-1]
-        return {**found, last: add(found[last], lane)}
+        return substitute(root, {**found, last: add(found[last], lane)})
 
     def replica(self) -> Expr | None:
         return None
@@ -160,23 +163,31 @@ class _Lowering:
     ) -> _Lowering:
         values: list[Expr] = []
         loops: list[tuple[Var, int]] = []
+        extents: list[int] = []
+        lane_dim: int | None = None
         for number, step in enumerate(shared.steps):
-            trips = step.extent
-            if number == plan.step:
-                trips //= plan.lanes
+            trips = step.extent // plan.lanes if number == plan.step else step.extent
+            name = nest.op.vars[step.dim].name if step.dim is not None else "step"
+            extents.append(trips)
             if trips == 1:
                 values.append(_ZERO)
-                continue
-            name = nest.op.vars[step.dim].name if step.dim is not None else "step"
-            var = context.loop_var(name)
-            context.ranges.enter(var, _ZERO, int_const(trips), 1)
-            loops.append((var, trips))
-            values.append(scaled(var, plan.lanes) if number == plan.step else var)
+            else:
+                var = context.loop_var(name)
+                context.ranges.enter(var, _ZERO, int_const(trips), 1)
+                loops.append((var, trips))
+                values.append(var)
+            if number == plan.step:
+                lane_dim = len(values)
+                values.append(_ZERO)
+                extents.append(plan.lanes)
+        box = (*extents, shared.box[-1])
         found = Iterations(
             nest,
             shared,
+            box,
+            _split(shared, box, lane_dim),
             tuple(values),
-            plan.step,
+            lane_dim,
             plan.lanes,
             context,
             {(access.buffer, access.indices): access for access in nest.fragments},
@@ -402,7 +413,7 @@ class _Lowering:
         if isinstance(root, st.Stmt):
             root = self.with_vectors(self.with_targets(root, lane), lane)
         made = Rewriter(change, change_stmt)(root)
-        return substitute(made, self.iterations.index(lane))
+        return self.iterations.substitute(made, lane)
 
     def with_targets(self, root: st.Stmt, lane: Expr) -> st.Stmt:
         """Stores that are vectors go to the register array of their group."""
@@ -448,6 +459,21 @@ class _Lowering:
         if missing and safe is None and stmt.previous is not None:
             safe = self.context.safe_values.get(stmt.buffer.name)
         return replace(stmt, predicate=conjunction(found), safe=safe)
+
+
+def _split(
+    shared: Partition, box: tuple[int, ...], lane_dim: int | None
+) -> tuple[DigitSum, ...]:
+    """The index with the step before `lane_dim` cut in groups and lanes."""
+    if lane_dim is None:
+        return shared.sums
+    variables = list(Index.variables(box))
+    lane = variables.pop(lane_dim)
+    variables[lane_dim - 1] = variables[lane_dim - 1] * box[lane_dim] + lane
+    found = DigitMap(shared.box, shared.sums).evaluate(variables)
+    return tuple(
+        total.sum if isinstance(total, Index) else make_sum(box, total, ()) for total in found
+    )
 
 
 def _widened(indices: tuple[Expr, ...], width: int) -> tuple[Expr, ...]:
