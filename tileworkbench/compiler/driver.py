@@ -21,12 +21,15 @@ from tileworkbench.compiler.analysis.elementwise import is_elementwise
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.hazards import find_hazards
 from tileworkbench.compiler.codegen.cuda import generate_cuda
+from tileworkbench.compiler.codegen.c_sources import find_function, symbol_of
 from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.codegen.llvm import Module, generate
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     CompileError,
     Note,
+    Span,
+    UnsupportedError,
     VerifyError,
 )
 from tileworkbench.compiler.gpu import GpuKernel, build_cuda, can_build
@@ -35,7 +38,7 @@ from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import buffers_of, statements
-from tileworkbench.compiler.ir.stmt import Kernel
+from tileworkbench.compiler.ir.stmt import ExternCall, Kernel, SourceKernel
 from tileworkbench.compiler.ir.verify import verify
 from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
 from tileworkbench.compiler.record import CompileRecord, Snapshot, Timing
@@ -242,6 +245,7 @@ def _compile(
     host = native_target()
     native = host if target.arch == _isa(host).level else native_target(target.arch)
     _check_grids(program)
+    _check_sources(program)
     with clock.step("analysis"):
         warnings = find_hazards(program)
     with clock.step("passes"):
@@ -252,7 +256,7 @@ def _compile(
     with clock.step("native"):
         binder = _binder(program, options)
         entries = [launch.entry for launch in module.launches]
-        built = build_native(module.text, entries, native)
+        built = build_native(module.text, entries, native, imports=_imports(program))
     messages = [message for message, _ in module.assertions]
     launches = tuple(
         _Launch(
@@ -347,6 +351,27 @@ def _build_warnings(build: CudaBuild | None) -> list[Note]:
     return notes
 
 
+def _imports(program: Program) -> dict[str, int]:
+    """The addresses of the external functions that the program calls, by their names in code."""
+    found: dict[str, int] = {}
+    for stmt in statements(program.body):
+        if isinstance(stmt, ExternCall):
+            with placed_at(program.span(stmt.site)):
+                address = find_function(stmt.name, program.sources)
+            found[symbol_of(stmt.name, program.sources)] = address
+    return found
+
+
+@contextmanager
+def placed_at(span: Span | None) -> Iterator[None]:
+    """Give a compile error of the block its place."""
+    try:
+        yield
+    except CompileError as error:
+        error.span = error.span or span
+        raise
+
+
 def _estimate_ns(program: Program) -> float | None:
     """Roughly how long one core takes, None for symbolic shapes: small launches run serially."""
     work = count_work(program)
@@ -361,6 +386,16 @@ def _estimate_ns(program: Program) -> float | None:
 def _static_blocks(blocks: Expr) -> Expr | int:
     number = const_int(blocks)
     return blocks if number is None else number
+
+
+def _check_sources(program: Program) -> None:
+    for stmt in statements(program.body):
+        if isinstance(stmt, SourceKernel):
+            raise UnsupportedError(
+                "target 'cpu' cannot run CUDA source",
+                program.span(stmt.site),
+                hint="compile the kernel for a CUDA target",
+            )
 
 
 def _check_grids(program: Program) -> None:

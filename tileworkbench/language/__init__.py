@@ -24,6 +24,7 @@ from tileworkbench.language import barriers as _barriers
 from tileworkbench.language import convolution as _convolution
 from tileworkbench.language import dtypes as _dtypes
 from tileworkbench.language import exchanges as _exchanges
+from tileworkbench.language import extern as _extern
 from tileworkbench.language import functions as _functions
 from tileworkbench.language import hints as _hints
 from tileworkbench.language import layouts as _layouts
@@ -202,6 +203,7 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         *("no_set_max_nreg", "pdl_sync", "pdl_trigger", "set_max_nreg", "use_swizzle"),
     ),
     "printing": ("print",),
+    "extern": ("CUDASourceCodeKernel", "call_extern", "import_source"),
     "random": ("rng_init", "rng_rand", "rng_rand_float"),
     "vectors": (
         *("Broadcast", "Ramp", "Shuffle", "abs2", "add2", "call_intrin", "dp4a", "fma2", "max2"),
@@ -241,6 +243,7 @@ _MODULES = {
     "atomics": _atomics,
     "predicates": _predicates,
     "printing": _printing,
+    "extern": _extern,
     "random": _random,
     "vectors": _vectors,
     "asynchronous": _asynchronous,

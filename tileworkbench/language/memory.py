@@ -237,7 +237,7 @@ def address_of(element: Any) -> Value:
     Raises `TileTypeError` for anything but an element of a tensor.
     """
     in_kernel("T.address_of")
-    return _pointer_to("T.address_of", element)
+    return pointer_to("T.address_of", element)
 
 
 def access_ptr(
@@ -251,10 +251,14 @@ def access_ptr(
     in_kernel("T.access_ptr")
     if access not in ("r", "w", "rw"):
         raise TileValueError(f"{access!r} is not an access; use 'r', 'w' or 'rw'")
-    return _pointer_to("T.access_ptr", tensor, offset)
+    return pointer_to("T.access_ptr", tensor, offset)
 
 
-def _pointer_to(construct: str, value: Any, offset: Any = 0) -> Value:
+def pointer_to(construct: str, value: Any, offset: Any = 0) -> Value:
+    """The address of an operand's first element, or of one `offset` elements further on.
+
+    Raises `TileTypeError` for what has no address.
+    """
     place = to_operand(value, construct, "operand")
     if place.buffer.scope in ("local.fragment", "local.var"):
         raise TileTypeError(

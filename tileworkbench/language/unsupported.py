@@ -34,9 +34,6 @@ _ANNOTATIONS = {
     "ws_op": "An operator of a warp-specialised schedule.",
 }
 _DEBUGGING = {
-    "CUDASourceCodeKernel": "A launch of CUDA source.",
-    "call_extern": "A call of an external function.",
-    "import_source": "Source text put in front of the kernel.",
 }
 _THREADS = {
     "ClusterKernel": "A launch of clusters of blocks.",

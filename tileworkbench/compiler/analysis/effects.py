@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
-from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.expr import AddressOf, Buffer
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.rewrite import statements, walk
 
 
 def written(stmt: st.Stmt) -> tuple[Buffer, ...]:
@@ -24,7 +24,14 @@ def written(stmt: st.Stmt) -> tuple[Buffer, ...]:
             return (buffer,)
         case tile.Pack(dst=address) | tile.MicroGemm(c=address):
             return (address.buffer,)
+        case st.ExternCall() | st.Let() | st.Pointer():
+            return tuple(exposed(stmt))
     return ()
+
+
+def exposed(stmt: st.Stmt) -> list[Buffer]:
+    """The buffers whose address `stmt` takes: code that gets it may do anything to them."""
+    return [found.buffer for found in walk(stmt) if isinstance(found, AddressOf)]
 
 
 def owners(root: st.Stmt) -> dict[Buffer, Buffer]:

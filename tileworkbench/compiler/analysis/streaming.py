@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import Address, Buffer, Load
+from tileworkbench.compiler.ir.expr import Address, AddressOf, Buffer, Load
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
 
@@ -23,7 +23,7 @@ def streamed_buffers(program: Program) -> frozenset[Buffer]:
     for found in walk(program.body):
         if isinstance(found, st.Store):
             stored.add(found.buffer)
-        elif isinstance(found, Load | Address | st.Atomic):
+        elif isinstance(found, Load | Address | AddressOf | st.Atomic):
             others.add(found.buffer)
         elif isinstance(found, st.Alias):
             others |= {found.buffer, found.source}

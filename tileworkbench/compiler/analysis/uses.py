@@ -18,6 +18,7 @@ _PLAIN = (
     st.Alloc,
     st.Alias,
     st.Pointer,
+    st.ExternCall,
     st.Store,
     st.Atomic,
     st.For,

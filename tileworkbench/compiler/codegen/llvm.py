@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tileworkbench.compiler.codegen.c_sources import symbol_of
 from tileworkbench.compiler.codegen.control import ControlFlow
-from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type
+from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
 from tileworkbench.compiler.codegen.expressions import ZEROS
 from tileworkbench.compiler.codegen.isa import Isa
 from tileworkbench.compiler.codegen.micro_gemm import MicroGemmSpec, emit_micro_gemm
@@ -192,6 +193,8 @@ class _KernelWriter(ControlFlow):
                 place = self.exprs.evaluate(address).text
                 self.out.pointers[buffer] = self.out.let(f"inttoptr i64 {place} to ptr")
                 self.out.bound_inside.add(buffer)
+            case st.ExternCall():
+                self.extern_call(stmt)
             case st.Store():
                 self.store(stmt)
             case st.Atomic():
@@ -240,6 +243,27 @@ class _KernelWriter(ControlFlow):
         self.out.declare_variadic("i32", "printf", "ptr")
         self.out.do(f"call i32 (ptr, ...) @printf({', '.join([f'ptr {name}', *arguments])})")
         self.out.call("i32", "fflush", ("ptr", "null"))
+
+    def extern_call(self, stmt: st.ExternCall) -> None:
+        """Call a C function under the name that stands for the program's own sources."""
+        actual, formal = [], []
+        for arg in stmt.args:
+            value = self.exprs.evaluate(arg)
+            kind, text = str(value.type), value.text
+            if value.dtype.kind == "handle":
+                kind, text = "ptr", self.out.let(f"inttoptr i64 {text} to ptr")
+            elif value.dtype.bits < 32:  # as the C calling conventions extend them
+                kind += " signext" if value.dtype.kind == "int" else " zeroext"
+            formal.append(kind)
+            actual.append(f"{kind} {text}")
+        symbol = symbol_of(stmt.name, self.program.sources)
+        result = "void" if stmt.var is None else str(register_type(stmt.var.dtype))
+        self.out.declare(result, symbol, *formal)
+        call = f"call {result} @{symbol}({', '.join(actual)})"
+        if stmt.var is None:
+            self.out.do(call)
+        else:
+            self.out.bind(stmt.var, Value(self.out.let(call), stmt.var.dtype))
 
     def address(self, address: Address) -> str:
         return self.exprs.pointer(address.buffer, address.indices[0] if address.indices else None)

@@ -138,6 +138,7 @@ class Builder:
         self.layouts: dict[Buffer, Layout | Fragment] = {}  # chosen by the user
         self.nest: list[tuple[Var, Expr]] = []  # variables and extents of the open T.Parallel
         self.random: Any = None  # the generator of random numbers (`random.Generator`)
+        self.sources: list[str] = []  # of T.import_source
         self.swizzle: tuple[int, str] | None = None
         self.grid: tuple[Expr, ...] = ()  # of the launch that is being traced
         self.blocks: tuple[Var, ...] = ()  # and its block indices

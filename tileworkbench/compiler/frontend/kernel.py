@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
+from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import Frame, current
 from tileworkbench.compiler.frontend.errors import placed_outside
 from tileworkbench.compiler.frontend.loops import set_range
@@ -53,10 +53,9 @@ class KernelBlock:
     def __init__(self, blocks: tuple[Any, ...], threads: Any, prelude: Any) -> None:
         if len(blocks) > 3:
             raise TileValueError(f"a grid has at most 3 extents, not {len(blocks)}")
-        if prelude is not None:
-            raise UnsupportedError(
-                "'prelude' of T.Kernel is not supported: no target here takes C source"
-            )
+        if prelude is not None and not isinstance(prelude, str):
+            raise TileTypeError(f"'prelude' of T.Kernel must be text, not {describe(prelude)}")
+        self.prelude = prelude
         self.threads = check_threads(threads)
         self.grid: tuple[Expr, ...] = tuple(extent_expr(block, "a grid extent") for block in blocks)
         self.frame: Frame | None = None
@@ -68,6 +67,8 @@ class KernelBlock:
             raise Declared
         if builder.enclosing("kernel") is not None:
             raise TileValueError("a T.Kernel block cannot stand inside another one")
+        if self.prelude is not None and self.prelude not in builder.sources:
+            builder.sources.append(self.prelude)
         grid = self.grid or (build.int_const(1),)
         names = tuple(builder.hint(d, _BLOCK_NAMES[d]) for d in range(len(grid)))
         self.grid = grid

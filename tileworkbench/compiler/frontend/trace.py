@@ -29,7 +29,7 @@ from tileworkbench.compiler.frontend.values import Value
 from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import bound_by, replace_buffers, variables, walk
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Stmt
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, SourceKernel, Stmt
 
 
 def annotation_of(fn: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> Any:
@@ -108,7 +108,7 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
     _check_returned(builder, result, where)
     frame = builder.frames[0]
     body = builder.pop(frame)
-    if not any(isinstance(node, Kernel) for node in walk(body)):
+    if not any(isinstance(node, Kernel | SourceKernel) for node in walk(body)):
         raise TileValueError(
             f"'{builder.name}' contains no 'with T.Kernel(...)' block",
             where,
@@ -140,6 +140,7 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
         body,
         returns=returns,
         safe_values=safe_values,
+        sources=tuple(builder.sources),
         sites=tuple(builder.sites),
     )
     return replace_buffers(program, annotated)

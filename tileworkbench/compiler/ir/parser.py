@@ -409,6 +409,11 @@ class _Parser:
         self.names[name] = buffer
         return st.Pointer(buffer, address)
 
+    def source_kernel(self, call: ast.Call) -> st.Stmt:
+        options = {key: self.literal(value) for key, value in self.keywords(call).items()}
+        grid = tuple(map(self.expr, call.args))
+        return st.SourceKernel(grid, options["threads"], options["source"], options["entry"])
+
     def extern_call(self, call: ast.Call, name: str | None = None) -> st.Stmt:
         args = tuple(map(self.expr, call.args[2:]))
         var = None
@@ -501,6 +506,7 @@ class _Parser:
         make: Callable[[ast.Call], st.Stmt] | None = {
             "copy": self.copy,
             "call_extern": self.extern_call,
+            "source_kernel": self.source_kernel,
             "gemm": self.gemm,
             "fill": self.fill,
             "store": self.store,

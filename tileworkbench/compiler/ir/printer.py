@@ -354,9 +354,12 @@ def _simple(stmt: st.Stmt) -> str:
             shape = f'{_shape(buffer.shape)}, "{buffer.dtype}"'
             strides = f", strides={_shape(buffer.strides)}" if buffer.strides else ""
             return f"{buffer.name} = T.make_tensor({print_expr(address)}, {shape}{strides})"
-        case st.ExternCall(name, args, var):
+        case st.SourceKernel(grid, threads, source, entry):
+            texts = [*map(print_expr, grid), f"threads={threads!r}"]
+            return f"T.source_kernel({', '.join([*texts, f'entry={entry!r}'])}, source={source!r})"
+        case st.ExternCall(called, args, var):
             result = ("", "void") if var is None else (f"{var.name} = ", str(var.dtype))
-            texts = [f'"{result[1]}"', f'"{name}"', *map(print_expr, args)]
+            texts = [f'"{result[1]}"', f'"{called}"', *map(print_expr, args)]
             return f"{result[0]}T.call_extern({', '.join(texts)})"
         case st.Atomic():
             return _atomic(stmt)

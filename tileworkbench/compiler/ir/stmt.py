@@ -244,6 +244,19 @@ class Kernel(Stmt):
     site: int = field(default=0, compare=False)
 
 
+@node
+class SourceKernel(Stmt):
+    """A launch of the `__global__` function `entry` of CUDA source, with the program's parameters
+    in order; `grid` and `threads` are as in `Kernel`.
+    """
+
+    grid: tuple[Expr, ...]
+    threads: tuple[int, ...]
+    source: str
+    entry: str
+    site: int = field(default=0, compare=False)
+
+
 def seq(stmts: list[Stmt] | tuple[Stmt, ...]) -> Stmt:
     """`stmts` as one statement: nested sequences are flattened, a single statement stays itself."""
     flat: list[Stmt] = []

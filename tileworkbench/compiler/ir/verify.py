@@ -40,6 +40,7 @@ _SCALAR = (
 _TILE = (
     *_SCALAR,
     st.Kernel,
+    st.SourceKernel,
     tile.Parallel,
     tile.Pipelined,
     tile.Copy,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import accesses
+from tileworkbench.compiler.analysis.effects import exposed
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ops import copy, fill, gemm, parallel, reduce, scan
@@ -37,6 +38,8 @@ def infer_layout(stmt: st.Stmt, context: Context) -> tuple[Vote, ...]:
     found = {}
     for access in accesses(_shallow(stmt)):
         found[access.buffer] = Vote(access.buffer, "is used element by element")
+    for buffer in exposed(_shallow(stmt)):
+        found[buffer] = Vote(buffer, "is given to an external function")
     return tuple(found.values())
 
 

@@ -31,7 +31,7 @@ import functools
 import itertools
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -264,9 +264,14 @@ def _support_object() -> bytes:
 
 
 def load_object(
-    object_bytes: bytes, entries: Sequence[str], *, permanent: bool = False
+    object_bytes: bytes,
+    entries: Sequence[str],
+    *,
+    permanent: bool = False,
+    imports: Mapping[str, int] | None = None,
 ) -> dict[str, NativeFunction]:
-    """Link an object file into this process; its global symbols `entries` by name.
+    """Link an object file into this process; its global symbols `entries` by name. `imports` are
+    the addresses of functions that it calls.
 
     A `permanent` library outlives the returned objects: for code that other threads may be inside.
     Raises `NativeError` for an object that does not link.
@@ -278,6 +283,8 @@ def load_object(
         builder.add_object_img(_support_object())
     for name in entries:
         builder.export_symbol(name)
+    for name, address in (imports or {}).items():
+        builder.import_symbol(name, address)
     with _link_lock:
         library = f"tileworkbench.{next(_library_numbers)}"
         try:

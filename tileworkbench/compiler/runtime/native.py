@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tileworkbench.compiler.runtime.cache import DiskCache, default_cache, object_key
@@ -31,10 +31,12 @@ def build_native(
     target: NativeTarget | None = None,
     passes: tuple[str, ...] = DEFAULT_PASSES,
     cache: DiskCache | None = None,
+    imports: Mapping[str, int] | None = None,
 ) -> NativeBuild:
     """Compile LLVM IR for `target` (default: all of this machine) and link it into this process.
 
-    `entries` are the functions to call, `cache` defaults to the one of `default_cache`. Raises
+    `entries` are the functions to call, `imports` the addresses of those that the text calls,
+    `cache` defaults to the one of `default_cache`. Raises
     `UnsupportedError` without llvmlite, `NativeError` when LLVM rejects the text.
     """
     target = target or native_target()
@@ -42,8 +44,9 @@ def build_native(
     key = object_key(ir_text, target, passes)
     data = cache.get(key)
     if data is not None:
-        return NativeBuild(load_object(data, entries), len(data), from_cache=True)
+        functions = load_object(data, entries, imports=imports)
+        return NativeBuild(functions, len(data), from_cache=True)
     data = compile_object(ir_text, target, passes)
-    functions = load_object(data, entries)
+    functions = load_object(data, entries, imports=imports)
     cache.put(key, data)
     return NativeBuild(functions, len(data), from_cache=False)

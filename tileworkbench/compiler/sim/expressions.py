@@ -91,12 +91,17 @@ class ExpressionTranslator:
                 return lambda frame: convert(operand(frame))
             case ir.Reinterpret(inner, dtype):
                 return _reinterpret(self(inner), inner, dtype.scalar)
+            case ir.Call("lookup", (code, *table), dtype):
+                entries = [entry.value for entry in table if isinstance(entry, Const)]
+                return _lookup(self(code), entries, dtype.scalar)
             case ir.Call(name, args):
                 return _call(intrinsic_function(name, args[0].dtype.scalar), self.all(args))
             case ir.Ramp(base, stride, lanes):
                 return _ramp(self(base), self(stride), base.dtype, lanes)
             case ir.Broadcast(inner, lanes):
                 return _broadcast(self(inner), inner.dtype, lanes)
+            case ir.AddressOf(buffer, indices):
+                return _address(self.slots.buffer(buffer), self.all(indices))
             case ir.Load():
                 return self._load(value)
         raise TypeError(f"the simulator has no meaning for {type(value).__name__}")
@@ -173,9 +178,12 @@ class ExpressionTranslator:
         predicate = self(condition)
         safe_value = value.safe if value.safe is not None else Const(0, value.buffer.dtype)
         safe, dtype, width = self(safe_value), storage_dtype(value.dtype), value.dtype.lanes
+        widen = width > 1 and condition.dtype.lanes == 1
 
         def load(frame: Frame) -> Value:
             chosen = predicate(frame)
+            if widen and type(chosen) is np.ndarray:
+                chosen = chosen[..., None]
             active = mask_and(_for_lanes(frame.mask, value), chosen)
             if active is False:
                 return safe(frame)
@@ -289,11 +297,32 @@ def _reinterpret(operand: Evaluate, inner: Expr, dtype: DType) -> Evaluate:
     return reinterpret
 
 
+def _address(slot: int, indices: tuple[Evaluate, ...]) -> Evaluate:
+    """Where elements are in this process. What others write there counts as initialised."""
+
+    def address(frame: Frame) -> Value:
+        storage = frame.storages[slot]
+        if storage.written is not None:
+            storage.written[...] = True
+        place = (*storage.prefix, *[index(frame) for index in indices])
+        start: Value = storage.data.ctypes.data
+        for position, stride in zip(place, storage.data.strides, strict=True):
+            start = start + position * stride
+        return start
+
+    return address
+
+
 def _call(function: Callable[..., Value], args: tuple[Evaluate, ...]) -> Evaluate:
     if len(args) == 1:
         (only,) = args
         return lambda frame: function(only(frame))
     return lambda frame: function(*[arg(frame) for arg in args])
+
+
+def _lookup(code: Evaluate, table: list[Any], dtype: DType) -> Evaluate:
+    values = np.array(table, storage_dtype(dtype))
+    return lambda frame: from_storage(values[code(frame) & 15], dtype)
 
 
 def _ramp(base: Evaluate, stride: Evaluate, dtype: DType, lanes: int) -> Evaluate:

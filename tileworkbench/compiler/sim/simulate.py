@@ -1,14 +1,15 @@
 """Running a Program in the simulator, which is the definition of the language.
 
-`simulate` executes a Program of stage TILE, PLANNED or CPU on numpy arrays. Tile operators are
-whole-tile numpy operations, a parallel loop is one numpy operation per node of its body, blocks run
-one after another in any order.
+`simulate` executes a Program of any stage on numpy arrays. Tile operators are whole-tile numpy
+operations, a parallel loop is one numpy operation per node of its body, blocks run one after
+another in any order. Programs that say what each thread does (stage SIMT, and any that name threads
+or synchronise them) run thread by thread, see `sim/threads`.
 
 What it defines beyond the text of the IR's classes:
 
 - Loads outside a global tensor give its safe value (zero, or the program's `safe_values`) and
-  stores there are skipped; both are counted. At stage CPU these masks are explicit predicates, so
-  an access outside a global buffer is an error there as it always is for shared and thread-private
+  stores there are skipped; both are counted. At stages CPU and SIMT these masks are explicit, so an
+  access outside a global buffer is an error there as it always is for shared and thread-private
   memory.
 - Memory starts poisoned (NaN, or bytes 0xCD), and reads of elements that were never written are
   recorded.
@@ -27,7 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Param, Program, Stage
 from tileworkbench.compiler.sim.arguments import (
@@ -41,6 +41,8 @@ from tileworkbench.compiler.sim.frame import Frame, SimOptions
 from tileworkbench.compiler.sim.memory import Storage, allocate
 from tileworkbench.compiler.sim.report import Recorder, SimReport
 from tileworkbench.compiler.sim.statements import StatementTranslator
+from tileworkbench.compiler.sim.threads.frame import ThreadFrame
+from tileworkbench.compiler.sim.threads.statements import ThreadTranslator, runs_by_threads
 
 Array = np.ndarray[Any, Any]
 
@@ -74,10 +76,8 @@ def simulate(
     say nothing about shapes, so pass the same kernel's earlier stage as `signature`.
 
     Raises `ArgumentError` for arguments that do not fit, `OutOfBoundsError`, `DeviceAssertError`
-    and `RunError` for what happens in the run, `UnsupportedError` for stage SIMT.
+    `DeadlockError` and `RunError` for what happens in the run.
     """
-    if program.stage is Stage.SIMT:
-        raise UnsupportedError("the simulator does not execute per-thread programs")
     options = SimOptions() if options is None else options
     with np.errstate(all="ignore"):
         solved = solve_symbols(program if signature is None else signature, arguments, symbols)
@@ -100,7 +100,12 @@ class _Run:
 
     def __init__(self, program: Program, options: SimOptions) -> None:
         self._program, self._options = program, options
-        self._translate = StatementTranslator()
+        self._threads = runs_by_threads(program)
+        self._translate = (
+            ThreadTranslator(program)
+            if self._threads
+            else StatementTranslator(sources=program.sources)
+        )
         self._body = self._translate(program.body)
 
     def execute(self, arguments: Mapping[str, Any], symbols: Mapping[str, int]) -> SimResult:
@@ -124,6 +129,8 @@ class _Run:
                 storage = self._bind(param, extents, arguments)
                 if param.name in safe:
                     storage.safe = safe[param.name](frame)
+                if isinstance(self._translate, ThreadTranslator):
+                    storage = self._translate.bind(param.value, storage)
                 frame.storages[self._translate.slots.buffer(param.value)] = storage
         self._body(frame)
         return self._result(frame, arguments)
@@ -141,7 +148,8 @@ class _Run:
             else:
                 slots.variable(param.value)
         unset: list[Any] = [None] * len(slots.buffers)
-        return Frame(
+        kind = ThreadFrame if self._threads else Frame
+        return kind(
             values=[None] * len(slots.variables),
             storages=unset,
             recorder=Recorder(self._program, options.stop_at_out_of_bounds),
@@ -155,7 +163,7 @@ class _Run:
         buffer = param.value
         if not isinstance(buffer, Buffer):
             raise TypeError(f"'{param.name}' is not a tensor")
-        guarded = self._program.stage is not Stage.CPU
+        guarded = self._program.stage not in (Stage.CPU, Stage.SIMT)
         if param.output:
             storage = allocate(buffer, shape)
             storage.guarded = guarded
@@ -173,7 +181,12 @@ class _Run:
                     storage.data, param.value, arguments.get(param.name)
                 )
         names = [self._program.params[index].name for index in self._program.returns]
-        return SimResult(tuple(arrays[name] for name in names), arrays, frame.recorder.report())
+        recorder = frame.recorder
+        if isinstance(frame, ThreadFrame):
+            recorder.accesses = frame.counters.accesses(self._program)
+            recorder.instructions = frame.counters.instructions()
+            recorder.barriers = frame.counters.barriers
+        return SimResult(tuple(arrays[name] for name in names), arrays, recorder.report())
 
 
 __all__ = ["SimOptions", "SimReport", "SimResult", "simulate", "solve_symbols"]

@@ -11,12 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from tileworkbench.compiler.diagnostics import ArgumentError, DeviceAssertError, RunError
+from tileworkbench.compiler.diagnostics import (
+    ArgumentError,
+    RunError,
+    UnsupportedError,
+    failed_assertion,
+)
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.program import Stage
-from tileworkbench.compiler.sim import atomics, panels, tiles
+from tileworkbench.compiler.sim import atomics, externals, panels, tiles
 from tileworkbench.compiler.sim.expressions import (
     Evaluate,
     ExpressionTranslator,
@@ -43,7 +48,10 @@ Execute = Callable[[Frame], None]
 class StatementTranslator:
     """Turns statements into closures that advance a frame."""
 
-    def __init__(self, expr: ExpressionTranslator | None = None) -> None:
+    def __init__(
+        self, expr: ExpressionTranslator | None = None, sources: tuple[str, ...] = ()
+    ) -> None:
+        self.sources = sources
         self.expr = ExpressionTranslator(Slots()) if expr is None else expr
         self.slots = self.expr.slots
 
@@ -64,6 +72,10 @@ class StatementTranslator:
                 return self._alias(stmt)
             case st.Pointer():
                 return self._pointer(stmt)
+            case st.ExternCall():
+                return externals.translate(stmt, self.expr, self.sources)
+            case st.SourceKernel():
+                raise UnsupportedError("the simulator does not execute CUDA source")
             case st.Atomic():
                 return atomics.translate(stmt, self.expr)
             case st.If(cond, then, orelse):
@@ -94,8 +106,8 @@ class StatementTranslator:
                     "an assumption of the kernel (T.assume) does not hold",
                 )
             case st.DeviceAssert(cond, message):
-                text = f"device assert failed: {message}" if message else "device assert failed"
-                return _check(self.expr(cond), DeviceAssertError, text)
+                found = failed_assertion(message, "device assert failed")
+                return _check(self.expr(cond), type(found), found.message)
             case st.Print():
                 return self._print(stmt)
             case st.Kernel():

@@ -1,0 +1,39 @@
+"""Calls of external functions: each lane of a parallel loop makes its own, in row-major order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tileworkbench.compiler.codegen.c_sources import python_function
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.frame import Frame
+from tileworkbench.compiler.sim.values import from_storage, storage_dtype
+
+
+def translate(
+    stmt: st.ExternCall, expr: ExpressionTranslator, sources: tuple[str, ...]
+) -> Callable[[Frame], None]:
+    """The closure of an external call. Raises as `find_function` when it is made."""
+    args = expr.all(stmt.args)
+    dtypes = [arg.dtype for arg in stmt.args]
+    var = stmt.var
+    result = None if var is None else var.dtype
+    slot = None if var is None else expr.slots.variable(var)
+    function = python_function(stmt.name, sources, dtypes, result)
+
+    def call(frame: Frame) -> None:
+        values = [np.broadcast_to(np.asarray(arg(frame)), frame.lanes) for arg in args]
+        active = np.broadcast_to(np.asarray(frame.mask), frame.lanes)
+        found = None if result is None else np.zeros(frame.lanes, storage_dtype(result))
+        for lane in np.ndindex(*frame.lanes):
+            if active[lane]:
+                made = function(*[value[lane].item() for value in values])
+                if found is not None:
+                    found[lane] = made
+        if slot is not None and found is not None and result is not None:
+            frame.values[slot] = from_storage(found if frame.lanes else found[()], result)
+
+    return call
