@@ -14,14 +14,7 @@ from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.arithmetic import binary_function
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.frame import Frame
-from tileworkbench.compiler.sim.memory import Storage
-from tileworkbench.compiler.sim.values import (
-    Mask,
-    Value,
-    from_storage,
-    mask_and,
-    mask_without,
-)
+from tileworkbench.compiler.sim.values import Value, from_storage, mask_and
 
 Array = np.ndarray[Any, Any]
 # What numpy repeats for equal indices. Narrow floats round after each step: see `_steps`.
@@ -61,9 +54,11 @@ def translate(stmt: st.Atomic, expr: ExpressionTranslator) -> Callable[[Frame], 
             lanes, storage.safe if storage.guarded else fallback(frame), storage.data.dtype
         )
         if active is not False:
-            _check_written(frame, storage, index, active, kind)
+            storage.note_atomic(frame, index, active, kind is not AtomicKind.STORE)
             chosen = np.broadcast_to(np.asarray(active), lanes)
-            place = tuple(np.broadcast_to(np.asarray(at), lanes)[chosen] for at in index)
+            place = tuple(
+                np.broadcast_to(np.asarray(at), lanes)[chosen] for at in storage.place(index)
+            )
             values = np.broadcast_to(np.asarray(operand(frame), before.dtype), lanes)[chosen]
             for _ in range(1 if lanes or not repeats else frame.threads):
                 if target is None and kind in _AT_ONCE and (dtype.is_int or dtype.bits >= 32):
@@ -74,20 +69,6 @@ def translate(stmt: st.Atomic, expr: ExpressionTranslator) -> Callable[[Frame], 
             frame.values[target] = from_storage(before if lanes else before[()], dtype)
 
     return atomic
-
-
-def _check_written(
-    frame: Frame, storage: Storage, index: tuple[Value, ...], active: Mask, kind: AtomicKind
-) -> None:
-    if storage.written is None:
-        return
-    if kind is not AtomicKind.STORE and frame.options.uninitialised:
-        missing = mask_without(active, storage.written[index])
-        storage.check_written(frame, index, missing, frame.lanes)
-    chosen = np.broadcast_to(np.asarray(active), frame.lanes)
-    storage.written[tuple(np.broadcast_to(np.asarray(at), frame.lanes)[chosen] for at in index)] = (
-        True
-    )
 
 
 def _steps(

@@ -20,14 +20,18 @@ class SimOptions:
     """How to simulate.
 
     `seed` shuffles the order of the blocks; None runs them in order. `races` and `uninitialised`
-    switch those checks. With `stop_at_out_of_bounds` the first access outside a shared or
-    thread-private buffer raises; otherwise it is recorded, reads as poison and writes nothing.
+    switch those checks, and for programs that run thread by thread `misaligned` (addresses that are
+    no multiple of the access's size) and `divergence` (barriers that only some threads reach).
+    With `stop_at_out_of_bounds` the first access outside a shared or thread-private buffer raises;
+    otherwise it is recorded, reads as poison and writes nothing.
     `loop_limit` bounds the iterations of all `while` loops together.
     """
 
     seed: int | None = None
     races: bool = True
     uninitialised: bool = True
+    misaligned: bool = True
+    divergence: bool = True
     stop_at_out_of_bounds: bool = True
     loop_limit: int = 1_000_000
 
@@ -80,3 +84,7 @@ class Frame:
         self.iterations += total + 1
         ids = np.arange(first, first + total, dtype=np.int64).reshape(extents)
         return ParallelRun(first, ids, first + total, stored)
+
+    def thread_of(self, chosen: Mask, lanes: tuple[int, ...]) -> int | None:
+        """The first thread of the lanes `chosen`, where lanes are threads."""
+        return None

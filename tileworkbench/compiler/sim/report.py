@@ -15,6 +15,8 @@ class FindingKind(StrEnum):
     OUT_OF_BOUNDS = "out of bounds"
     UNINITIALISED = "uninitialised"
     RACE = "race"
+    MISALIGNED = "misaligned"
+    DIVERGENT = "divergent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,9 @@ class Finding:
     """One violation: the first element it was seen at, and how many accesses of elements had it
     there.
 
-    `block` holds the indices of the block (x first; `()` outside a launch).
+    `block` holds the indices of the block (x first; `()` outside a launch), `thread` is the linear
+    index of the thread (None where the statement is executed by a block as a whole). A race between
+    threads has also the `other` access, and the thread that made it where only one did.
     """
 
     kind: FindingKind
@@ -33,10 +37,18 @@ class Finding:
     site: int
     span: Span | None
     count: int
+    thread: int | None = None
+    other: Span | None = None
+    other_thread: int | None = None
 
     def __str__(self) -> str:
         where = f" in block {_tuple(self.block)}" if self.block else ""
+        if self.thread is not None:
+            both = f"s {self.thread} and {self.other_thread}"
+            where += f", thread{f' {self.thread}' if self.other_thread is None else both}"
         line = f" ({self.span})" if self.span is not None else ""
+        if self.other is not None and self.other != self.span:
+            line = f" ({self.span} and {self.other})"
         times = "" if self.count == 1 else f", {self.count} times"
         return f"'{element(self.buffer, self.index)}'{where}: {self.detail}{line}{times}"
 
@@ -55,11 +67,58 @@ class Masked:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessCount:
+    """How the warps of a launch went to memory in one statement.
+
+    A statement that a warp executes is a request: `count` is their number, `width` the bytes of one
+    thread. Shared memory serves a request in `wavefronts`, and could in `ideal`: summed over its
+    phases, the most distinct 4-byte words in one of 32 banks, and the distinct bytes over 128. A
+    phase is 32 threads of at most 4 bytes, 16 of 8, 8 of 16, or the 8 rows of a matrix. Global
+    memory moves `sectors` of 32 bytes, and could do with `ideal_sectors`.
+
+    `kind` is "load", "store", "atomic", "cp.async", "ldmatrix.x4", "ldmatrix.x4.trans" and so on.
+    """
+
+    site: int
+    span: Span | None
+    buffer: str
+    scope: str
+    kind: str
+    width: int
+    count: int
+    wavefronts: int = 0
+    ideal: int = 0
+    sectors: int = 0
+    ideal_sectors: int = 0
+
+    @property
+    def factor(self) -> float:
+        """What is used over what would do: 1.0 for an access without conflicts or waste."""
+        used, needed = (
+            (self.wavefronts, self.ideal)
+            if self.scope == "shared"
+            else (self.sectors, self.ideal_sectors)
+        )
+        return used / needed if needed else 1.0
+
+    def __str__(self) -> str:
+        kind = self.kind
+        if kind.startswith(("ldmatrix", "stmatrix")):
+            kind = f"{'load' if kind.startswith('ld') else 'store'} ({kind})"
+        elif kind == "cp.async":
+            kind = f"{'store' if self.scope == 'shared' else 'load'} ({kind})"
+        line = f" ({self.span})" if self.span is not None else ""
+        return f"{self.buffer}: {kind} {self.factor:.2f}x{line}"
+
+
+@dataclass(frozen=True, slots=True)
 class SimReport:
     """The findings of one run, in the order first met, and its counts.
 
     `executions[site]` is how often statement `site` was executed, each iteration of a parallel loop
-    counting one.
+    counting one and each thread. Programs that run thread by thread also have `accesses`,
+    `instructions` (how many of each class the warps executed) and `barriers`, those of whole
+    blocks that were passed.
     """
 
     out_of_bounds: tuple[Finding, ...]
@@ -68,16 +127,23 @@ class SimReport:
     masked: tuple[Masked, ...]
     executions: tuple[int, ...]
     blocks: int
+    misaligned: tuple[Finding, ...] = ()
+    divergent: tuple[Finding, ...] = ()
+    accesses: tuple[AccessCount, ...] = ()
+    instructions: tuple[tuple[str, int], ...] = ()
+    barriers: int = 0
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong. Masked accesses are legal."""
-        return not (self.out_of_bounds or self.uninitialised or self.races)
+        return not self.findings
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Everything that is wrong."""
-        return self.out_of_bounds + self.uninitialised + self.races
+        return (
+            self.out_of_bounds + self.uninitialised + self.races + self.misaligned + self.divergent
+        )
 
     def __str__(self) -> str:
         blocks = f"{self.blocks} block{'s' if self.blocks != 1 else ''}"
@@ -86,6 +152,8 @@ class SimReport:
             ("out of bounds", self.out_of_bounds),
             ("uninitialised reads", self.uninitialised),
             ("races", self.races),
+            ("misaligned", self.misaligned),
+            ("in divergent code", self.divergent),
         ):
             if found:
                 lines.append(f"{title}:")
@@ -119,6 +187,8 @@ class _Tally:
     index: tuple[int, ...]
     block: tuple[int, ...]
     count: int
+    thread: int | None
+    other_thread: int | None
 
 
 @dataclass(slots=True)
@@ -129,7 +199,10 @@ class Recorder:
     stop_at_out_of_bounds: bool = True
     blocks: int = 0
     executions: list[int] = field(default_factory=list)
-    _found: dict[tuple[FindingKind, str, str, int], _Tally] = field(default_factory=dict)
+    accesses: tuple[AccessCount, ...] = ()
+    instructions: tuple[tuple[str, int], ...] = ()
+    barriers: int = 0
+    _found: dict[tuple[FindingKind, str, str, int, int], _Tally] = field(default_factory=dict)
     _masked: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -155,9 +228,15 @@ class Recorder:
         block: tuple[int, ...],
         site: int,
         count: int,
+        thread: int | None = None,
+        other: int = 0,
+        other_thread: int | None = None,
     ) -> None:
-        """Record a violation, first seen at `index`, of `count` elements."""
-        tally = self._found.setdefault((kind, detail, buffer, site), _Tally(index, block, 0))
+        """Record a violation, first seen at `index`, of `count` elements; `other` is the site of
+        the access it is in conflict with.
+        """
+        key = (kind, detail, buffer, site, other)
+        tally = self._found.setdefault(key, _Tally(index, block, 0, thread, other_thread))
         tally.count += count
 
     def out_of_bounds(
@@ -169,15 +248,17 @@ class Recorder:
         block: tuple[int, ...],
         site: int,
         count: int,
+        thread: int | None = None,
     ) -> None:
         """An access outside a buffer that the language does not mask: raises `OutOfBoundsError`, or
         records it.
         """
         detail = f"this {access} is outside its shape {_tuple(shape)}"
         if not self.stop_at_out_of_bounds:
-            self.found(FindingKind.OUT_OF_BOUNDS, detail, buffer, index, block, site, count)
+            self.found(FindingKind.OUT_OF_BOUNDS, detail, buffer, index, block, site, count, thread)
             return
         where = f" in block {_tuple(block)}" if block else ""
+        where += f", thread {thread}" if thread is not None else ""
         raise located(
             OutOfBoundsError,
             f"'{element(buffer, index)}' is outside '{buffer}' of shape {_tuple(shape)}{where}",
@@ -188,10 +269,21 @@ class Recorder:
     def report(self) -> SimReport:
         """Everything recorded so far."""
         by_kind: dict[FindingKind, list[Finding]] = {kind: [] for kind in FindingKind}
-        for (kind, detail, buffer, site), tally in self._found.items():
-            span = self.program.span(site)
+        for (kind, detail, buffer, site, other), tally in self._found.items():
             by_kind[kind].append(
-                Finding(kind, detail, buffer, tally.index, tally.block, site, span, tally.count)
+                Finding(
+                    kind,
+                    detail,
+                    buffer,
+                    tally.index,
+                    tally.block,
+                    site,
+                    self.program.span(site),
+                    tally.count,
+                    tally.thread,
+                    self.program.span(other) if other else None,
+                    tally.other_thread,
+                )
             )
         masked: list[Masked] = [
             Masked(access, buffer, site, self.program.span(site), count)
@@ -204,4 +296,9 @@ class Recorder:
             tuple(masked),
             tuple(self.executions),
             self.blocks,
+            tuple(by_kind[FindingKind.MISALIGNED]),
+            tuple(by_kind[FindingKind.DIVERGENT]),
+            self.accesses,
+            self.instructions,
+            self.barriers,
         )

@@ -1,0 +1,165 @@
+"""Asynchronous copies: they land as late as is legal, at the wait that covers their group.
+
+While a copy is under way its destination is poisoned, reading it is an error, and so is writing it.
+Once it has landed the data are there for the thread that waited; others need a barrier behind that.
+Where threads run in lock step (before stage SIMT) a copy lands at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import VerifyError
+from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.report import FindingKind
+from tileworkbench.compiler.sim.threads.arena import WRITTEN, Arena, ArenaStorage, check_access
+from tileworkbench.compiler.sim.threads.findings import NOT_CONTIGUOUS, report_threads
+from tileworkbench.compiler.sim.threads.frame import ThreadFrame
+from tileworkbench.compiler.sim.threads.tensors import ThreadTensor
+from tileworkbench.compiler.sim.values import mask_and
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(slots=True)
+class _Flight:
+    """Copies that have been issued: bytes `data[i]` go to `addresses[i]` for thread `threads[i]`,
+    in that thread's group number `groups[i]`.
+    """
+
+    threads: Array
+    groups: Array
+    addresses: Array
+    data: Array
+    site: int
+
+    def part(self, chosen: Array) -> _Flight:
+        """Some of the copies."""
+        return _Flight(
+            self.threads[chosen],
+            self.groups[chosen],
+            self.addresses[chosen],
+            self.data[chosen],
+            self.site,
+        )
+
+
+class CopyQueue:
+    """The copies of a block that are under way."""
+
+    def __init__(self, arena: Arena, threads: int) -> None:
+        self._arena = arena
+        self._flights: list[_Flight] = []
+        self._committed = np.zeros(threads, np.int64)
+
+    def issue(self, threads: Array, addresses: Array, data: Array, site: int) -> None:
+        """`threads` begin to copy a row of `data` (bytes) each to `addresses`."""
+        groups = self._committed[threads]
+        self._flights.append(_Flight(threads, groups, addresses, data, site))
+
+    def commit(self, threads: Array) -> None:
+        """What `threads` have issued since the last commit is a group."""
+        self._committed[threads] += 1
+
+    def wait(self, frame: ThreadFrame, active: Array, pending: int) -> None:
+        """All but the latest `pending` groups of the active threads land."""
+        kept: list[_Flight] = []
+        for flight in self._flights:
+            done = self._committed[flight.threads] - pending > flight.groups
+            done &= active[flight.threads]
+            if done.any():
+                self._land(frame, flight.part(done))
+            if not done.all():
+                kept.append(flight.part(~done))
+        self._flights = kept
+
+    def _land(self, frame: ThreadFrame, flight: _Flight) -> None:
+        width = flight.data.shape[1]
+        self._arena.memory[flight.addresses[:, None] + np.arange(width)] = flight.data
+        granules = self._arena.granules(flight.addresses, width)
+        self._arena.state[granules] = WRITTEN
+        threads = np.repeat(flight.threads, granules.shape[1])
+        self._arena.marks.landed(frame.order, threads, granules.reshape(-1), flight.site)
+
+
+def translate_copy(stmt: simt.AsyncCopy, expr: ExpressionTranslator) -> Any:
+    """The closure of an asynchronous copy."""
+    target, source = expr.slots.buffer(stmt.dst.buffer), expr.slots.buffer(stmt.src.buffer)
+    to, origin = expr.all(stmt.dst.indices), expr.all(stmt.src.indices)
+    predicate = None if stmt.predicate is None else expr(stmt.predicate)
+    elements, bits = stmt.elements, stmt.src.buffer.dtype.bits
+    width = elements * bits // 8
+    if width not in (4, 8, 16) or stmt.dst.buffer.dtype != stmt.src.buffer.dtype:
+        raise VerifyError(f"an asynchronous copy of {width} bytes")
+
+    def copy(frame: ThreadFrame) -> None:
+        active = frame.active()
+        tensor, tile = frame.storages[source], frame.storages[target]
+        if not isinstance(tensor, ThreadTensor) or not isinstance(tile, ArenaStorage):
+            raise VerifyError(f"an asynchronous copy from '{tensor.name}' to '{tile.name}'")
+        reading = mask_and(active, True if predicate is None else predicate(frame))
+        rows = np.zeros((len(active), elements), tensor.data.dtype)
+        if reading is not False:
+            place = tuple([at(frame) for at in origin])
+            chosen = np.broadcast_to(np.asarray(reading), active.shape)
+            rows = tensor.read_vector(frame, place, chosen, elements, "cp.async")
+        index = tuple([at(frame) for at in to])
+        addresses = _destination(frame, tile, index, active, elements)
+        frame.counters.shared(frame.site, tile.name, "cp.async", addresses, active, width)
+        threads = np.flatnonzero(active)
+        data = _bytes_of(rows[threads], bits)
+        at = addresses[threads]
+        if frame.lock_step or frame.copies is None:
+            check_access(frame, tile, "store", addresses, active, width, index)
+            tile.arena.memory[at[:, None] + np.arange(width)] = data
+            return
+        check_access(frame, tile, "copy", addresses, active, width, index)
+        tile.arena.memory[at[:, None] + np.arange(width)] = 0xFF
+        frame.copies.issue(threads, at, data, frame.site)
+
+    return copy
+
+
+def _destination(
+    frame: ThreadFrame, tile: ArenaStorage, index: Any, active: Array, elements: int
+) -> Array:
+    """The byte address for each thread; `elements` elements must follow each other there."""
+    addresses = tile.addresses(frame, index, active)
+    last = (*index[:-1], index[-1] + (elements - 1))
+    gap = tile.addresses(frame, last, active) - addresses
+    wrong = active & (gap != (elements - 1) * tile.bits // 8)
+    report_threads(frame, FindingKind.MISALIGNED, NOT_CONTIGUOUS, tile.name, index, wrong)
+    return addresses
+
+
+def _bytes_of(rows: Array, bits: int) -> Array:
+    """Elements as the bytes they are in memory, a row for each thread."""
+    if bits == 4:
+        nibbles = np.ascontiguousarray(rows).view(np.uint8) & 15
+        return np.asarray(nibbles[:, ::2] | nibbles[:, 1::2] << 4)
+    return np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
+
+
+def translate_commit() -> Any:
+    """The closure of `commit_group`."""
+
+    def commit(frame: ThreadFrame) -> None:
+        if frame.copies is not None:
+            frame.copies.commit(frame.active_threads())
+
+    return commit
+
+
+def translate_wait(stmt: simt.WaitGroup) -> Any:
+    """The closure of `wait_group`."""
+
+    def wait(frame: ThreadFrame) -> None:
+        frame.counters.instruction("wait", frame.active())
+        if frame.copies is not None:
+            frame.copies.wait(frame, frame.active(), stmt.pending)
+
+    return wait

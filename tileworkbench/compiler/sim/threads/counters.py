@@ -1,0 +1,187 @@
+"""How warps use memory: wavefronts of shared memory, sectors of global memory, instructions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.sim.report import AccessCount
+
+Array = np.ndarray[Any, Any]
+BANKS = 32
+WORD = 4
+LINE = BANKS * WORD
+SECTOR = 32
+_NOBODY = np.iinfo(np.int64).max
+
+
+def phases_of(width: int) -> int:
+    """How many threads shared memory serves at once when each accesses `width` bytes."""
+    return 32 if width <= WORD else 16 if width <= 8 else 8
+
+
+def wavefronts(addresses: Array, active: Array, width: int, group: int) -> tuple[int, int]:
+    """(wavefronts, ideal) of accesses of `width` bytes at byte `addresses`, `group` of them in a
+    phase.
+
+    Each phase takes as many wavefronts as the busiest bank has distinct words, and could take the
+    number of its distinct bytes over 128.
+    """
+    missing = -len(addresses) % group
+    if missing:
+        addresses = np.concatenate([addresses, np.zeros(missing, np.int64)])
+        active = np.concatenate([active, np.zeros(missing, np.bool_)])
+    words = _units(addresses, active, width, WORD).reshape(len(addresses) // group, -1)
+    words.sort(axis=1)
+    new = words != _NOBODY
+    new[:, 1:] &= words[:, 1:] != words[:, :-1]
+    rows = np.nonzero(new)[0]
+    load = np.bincount(rows * BANKS + words[new] % BANKS, minlength=len(words) * BANKS)
+    used = int(load.reshape(-1, BANKS).max(axis=1).sum())
+    if width >= WORD:
+        counts = np.bincount(rows, minlength=len(words)) * WORD
+    else:
+        counts = np.array(
+            [
+                len(np.unique(row[chosen])) * width
+                for row, chosen in zip(
+                    addresses.reshape(-1, group), active.reshape(-1, group), strict=True
+                )
+            ]
+        )
+    return used, int((-(-counts // LINE)).sum())
+
+
+def sectors(addresses: Array, active: Array, width: int) -> tuple[int, int]:
+    """(sectors, ideal) of the requests of warps: accesses of `width` bytes at byte `addresses`."""
+    missing = -len(addresses) % 32
+    if missing:
+        addresses = np.concatenate([addresses, np.zeros(missing, np.int64)])
+        active = np.concatenate([active, np.zeros(missing, np.bool_)])
+    touched = _units(addresses, active, width, SECTOR).reshape(len(addresses) // 32, -1)
+    found = _distinct(touched)
+    starts = np.where(active, addresses, _NOBODY).reshape(-1, 32)
+    return int(found.sum()), int((-(-_distinct(starts) * width // SECTOR)).sum())
+
+
+def _units(addresses: Array, active: Array, width: int, unit: int) -> Array:
+    """The units of `unit` bytes that each access touches; `_NOBODY` where it is not active."""
+    first, last = addresses // unit, (addresses + width - 1) // unit
+    most = int((last - first).max(initial=0)) + 1
+    made = first[:, None] + np.arange(most)
+    return np.asarray(np.where(active[:, None] & (made <= last[:, None]), made, _NOBODY))
+
+
+def _distinct(rows: Array) -> Array:
+    """The number of distinct values of each row, without `_NOBODY`."""
+    rows = np.sort(rows, axis=1)
+    new = rows != _NOBODY
+    new[:, 1:] &= rows[:, 1:] != rows[:, :-1]
+    return np.asarray(new.sum(axis=1))
+
+
+@dataclass(slots=True)
+class _Total:
+    count: int = 0
+    wavefronts: int = 0
+    ideal: int = 0
+    sectors: int = 0
+    ideal_sectors: int = 0
+
+
+class Counters:
+    """The sums of a run."""
+
+    def __init__(self) -> None:
+        self._totals: dict[tuple[int, str, str, str, int], _Total] = {}
+        self._instructions: dict[str, int] = {}
+        self._known: dict[tuple[Any, ...], tuple[int, int]] = {}
+        self.barriers = 0
+
+    def instruction(self, name: str, active: Array) -> None:
+        """The warps of the active threads execute an instruction of the class `name`."""
+        self._instructions[name] = self._instructions.get(name, 0) + _warps(active)
+
+    def shared(
+        self,
+        site: int,
+        buffer: str,
+        kind: str,
+        addresses: Array,
+        active: Array,
+        width: int,
+        group: int | None = None,
+        requests: int | None = None,
+    ) -> None:
+        """The threads of a block access shared memory, `addresses[t]` for thread t.
+
+        `group` accesses form a phase, by default as many as their width allows; `requests` is how
+        many instructions of a warp that is, by default one for each 32 threads.
+        """
+        group = phases_of(width) if group is None else group
+        used, ideal = self._memo(wavefronts, LINE, addresses, active, width, group)
+        total = self._total(site, buffer, "shared", kind, width)
+        total.count += _warps(active) if requests is None else requests
+        total.wavefronts += used
+        total.ideal += ideal
+
+    def global_(
+        self, site: int, buffer: str, kind: str, addresses: Array, active: Array, width: int
+    ) -> None:
+        """The threads of a block access global memory."""
+        used, ideal = self._memo(sectors, SECTOR, addresses, active, width)
+        total = self._total(site, buffer, "global", kind, width)
+        total.count += _warps(active)
+        total.sectors += used
+        total.ideal_sectors += ideal
+
+    def _total(self, site: int, buffer: str, scope: str, kind: str, width: int) -> _Total:
+        return self._totals.setdefault((site, buffer, scope, kind, width), _Total())
+
+    def _memo(
+        self, function: Any, period: int, addresses: Array, active: Array, *options: int
+    ) -> tuple[int, int]:
+        """The same pattern at another place costs the same, where that is a multiple of `period`
+        bytes away.
+        """
+        base = int(addresses[0]) // period * period
+        relative = addresses - base if base else addresses
+        key = (function, relative.tobytes(), active.tobytes(), *options)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = function(relative, active, *options)
+        return found
+
+    def accesses(self, program: Program) -> tuple[AccessCount, ...]:
+        """All accesses, in the order first met."""
+        return tuple(
+            AccessCount(
+                site,
+                program.span(site),
+                buffer,
+                scope,
+                kind,
+                width,
+                total.count,
+                total.wavefronts,
+                total.ideal,
+                total.sectors,
+                total.ideal_sectors,
+            )
+            for (site, buffer, scope, kind, width), total in self._totals.items()
+        )
+
+    def instructions(self) -> tuple[tuple[str, int], ...]:
+        """(class, number that warps executed), in the order first met."""
+        return tuple(self._instructions.items())
+
+
+def _warps(active: Array) -> int:
+    """In how many warps some thread is active."""
+    missing = -len(active) % 32
+    if missing:
+        active = np.concatenate([active, np.zeros(missing, np.bool_)])
+    return int(active.reshape(-1, 32).any(axis=1).sum())

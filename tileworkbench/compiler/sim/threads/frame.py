@@ -1,0 +1,82 @@
+"""The state of one group of threads that run together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.sim.frame import Frame
+from tileworkbench.compiler.sim.report import located
+from tileworkbench.compiler.sim.threads.barriers import BlockBarriers
+from tileworkbench.compiler.sim.threads.counters import Counters
+from tileworkbench.compiler.sim.threads.order import Order
+from tileworkbench.compiler.sim.values import Mask
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.threads.arena import Arena
+    from tileworkbench.compiler.sim.threads.copies import CopyQueue
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(slots=True)
+class ThreadFrame(Frame):
+    """A frame whose lanes are the threads of a block: `lanes` is `(threads,)` in their code.
+
+    `owned` are the threads of this group, `mask` those of them that are active. `lock_step`: the
+    threads of a group synchronise after every statement, and asynchronous copies are done at once.
+    """
+
+    counters: Counters = field(default_factory=Counters)
+    order: Order = field(default_factory=lambda: Order(1, 0))
+    owned: Mask = True
+    lock_step: bool = True
+    partial: bool = False
+    shared: Arena | None = None
+    copies: CopyQueue | None = None
+    barriers: BlockBarriers = field(default_factory=lambda: BlockBarriers(1))
+    warp_meetings: dict[Any, Any] = field(default_factory=dict)
+
+    def active(self) -> Array:
+        """The active threads as an array of conditions."""
+        return np.broadcast_to(np.asarray(self.mask), self.lanes)
+
+    def active_threads(self) -> Array:
+        """The indices of the active threads."""
+        return np.flatnonzero(self.active())
+
+    def owned_threads(self) -> Array:
+        """The indices of this group's threads."""
+        return np.flatnonzero(np.broadcast_to(np.asarray(self.owned), (self.threads,)))
+
+    def thread_of(self, chosen: Mask, lanes: tuple[int, ...]) -> int | None:
+        if self.parallel is not None or not lanes:
+            return None
+        grid = np.broadcast_to(np.asarray(chosen), lanes).reshape(lanes[0], -1)
+        return int(np.argmax(grid.any(axis=1)))
+
+    def count_iteration(self) -> None:
+        """A `while` loop begins an iteration. Raises `RunError` when there were too many."""
+        self.while_iterations += 1
+        limit = self.options.loop_limit
+        if self.while_iterations > limit:
+            raise located(
+                RunError,
+                f"'while' loops ran more than {limit} iterations",
+                self.recorder.program.span(self.site),
+                "check that the loop ends, or raise SimOptions.loop_limit",
+            )
+
+    def synchronise(self) -> None:
+        """The threads of this group meet."""
+        if self.is_whole():
+            self.order.meet()
+        else:
+            self.order.gather(self.owned_threads())
+
+    def is_whole(self) -> bool:
+        """Whether this group is all of the block."""
+        return self.owned is True or bool(np.all(self.owned))

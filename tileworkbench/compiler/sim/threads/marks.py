@@ -1,0 +1,156 @@
+"""Who accessed each granule of a memory last, and which of those accesses are races."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.sim.threads.order import Order
+
+Array = np.ndarray[Any, Any]
+SEVERAL = -1
+EVERY = -2
+
+TWO_WRITERS = "two threads write this element, unordered by a barrier"
+READ_AND_WRITTEN = "one thread reads what another one writes, unordered by a barrier"
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Accesses that race with earlier ones: which, with whose (below zero: of several) at which
+    site.
+    """
+
+    detail: str
+    where: Array
+    others: Array
+    sites: Array
+
+
+class Marks:
+    """The last accesses of the granules of one memory by the threads of a block.
+
+    A granule is the smallest unit that any access touches. With `partial` synchronisation (of some
+    threads only) the times of all readers are kept, otherwise the last one and whether there were
+    others is enough.
+    """
+
+    __slots__ = (
+        "_atomic",
+        "_atomics",
+        "_read_site",
+        "_read_time",
+        "_reader",
+        "_reads",
+        "_write_site",
+        "_write_time",
+        "_writer",
+    )
+
+    def __init__(self, granules: int, threads: int, partial: bool) -> None:
+        self._write_time = np.zeros(granules, np.int64)
+        self._read_time = np.zeros(granules, np.int64)
+        self._writer = np.zeros(granules, np.int32)
+        self._reader = np.zeros(granules, np.int32)
+        self._write_site = np.zeros(granules, np.int32)
+        self._read_site = np.zeros(granules, np.int32)
+        self._atomic = np.zeros(granules, np.bool_)
+        # Pages that are never touched are never made.
+        self._reads = np.zeros((threads, granules), np.int64) if partial else None
+        self._atomics = np.zeros((threads, granules), np.int64) if partial else None
+
+    def read(self, order: Order, threads: Array, at: Array, site: int) -> Clash | None:
+        """`threads` read the granules `at`, one each."""
+        clash = self._against_writes(READ_AND_WRITTEN, order, threads, at)
+        times = self._read_time[at]
+        before = self._reader[at]
+        now = np.where((times > order.since) & (before != threads), SEVERAL, threads)
+        self._reader[at] = now
+        shared = self._reader[at] != now
+        if shared.any():
+            self._reader[at[shared]] = SEVERAL
+        self._read_time[at], self._read_site[at] = order.now, site
+        if self._reads is not None:
+            self._reads[threads, at] = order.now
+        return clash
+
+    def write(self, order: Order, threads: Array, at: Array, site: int) -> list[Clash]:
+        """`threads` write the granules `at`, one each; those of one call that meet write the same
+        value.
+        """
+        clashes = [
+            self._against_writes(TWO_WRITERS, order, threads, at),
+            self._against_reads(order, threads, at),
+        ]
+        self._writer[at] = threads
+        if (self._writer[at] != threads).any():
+            places, counts = np.unique(at, return_counts=True)
+            self._writer[places[counts > 1]] = SEVERAL
+            self._writer[places[counts >= order.threads]] = EVERY
+        self._write_time[at], self._write_site[at] = order.now, site
+        self._atomic[at] = False
+        return [clash for clash in clashes if clash is not None]
+
+    def update(self, order: Order, threads: Array, at: Array, site: int) -> list[Clash]:
+        """`threads` access the granules `at` atomically."""
+        plain = ~self._atomic[at]
+        clashes = [
+            self._against_writes(TWO_WRITERS, order, threads, at, plain),
+            self._against_reads(order, threads, at),
+        ]
+        times = self._write_time[at]
+        lone = (times <= order.since) | (self._writer[at] == threads)
+        self._writer[at] = now = np.where(lone, threads, SEVERAL)
+        shared = self._writer[at] != now
+        self._writer[at[shared]] = SEVERAL
+        self._write_time[at], self._write_site[at], self._atomic[at] = order.now, site, True
+        if self._atomics is not None:
+            self._atomics[threads, at] = order.now
+        return [clash for clash in clashes if clash is not None]
+
+    def landed(self, order: Order, threads: Array, at: Array, site: int) -> None:
+        """What `threads` wrote to the granules `at` asynchronously is there for them now."""
+        self._writer[at], self._write_time[at], self._write_site[at] = threads, order.now, site
+        self._atomic[at] = False
+
+    def _against_writes(
+        self, detail: str, order: Order, threads: Array, at: Array, chosen: Array | None = None
+    ) -> Clash | None:
+        times = self._write_time[at]
+        if not times.size or times.max() <= order.since:
+            return None
+        writers = self._writer[at]
+        bad = order.unordered(times, writers, threads)
+        if detail is READ_AND_WRITTEN:
+            bad &= writers != EVERY  # each thread has written this value itself
+        if chosen is not None:
+            bad &= chosen
+        elif self._atomics is not None and order.known is not None:
+            many = np.flatnonzero(bad & (writers == SEVERAL) & self._atomic[at])
+            bad[many] = _any_unordered(order, self._atomics, threads[many], at[many])
+        if not bad.any():
+            return None
+        return Clash(detail, bad, writers, self._write_site[at])
+
+    def _against_reads(self, order: Order, threads: Array, at: Array) -> Clash | None:
+        times = self._read_time[at]
+        if not times.size or times.max() <= order.since:
+            return None
+        readers = self._reader[at]
+        bad = (times > order.since) & (readers != threads)
+        if self._reads is not None and order.known is not None:
+            many = np.flatnonzero(bad)
+            bad[many] = _any_unordered(order, self._reads, threads[many], at[many])
+        return Clash(READ_AND_WRITTEN, bad, readers, self._read_site[at]) if bad.any() else None
+
+
+def _any_unordered(order: Order, times: Array, threads: Array, at: Array) -> Array:
+    """For each access, whether some other thread's at that granule did not happen before it."""
+    latest = times[:, at].T  # [access, thread]
+    found = np.greater(latest, order.since)
+    if order.known is not None:
+        found &= np.greater(latest, order.known[threads])
+    found[np.arange(len(threads)), threads] = False
+    return np.asarray(found.any(axis=1))

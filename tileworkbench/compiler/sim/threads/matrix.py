@@ -1,0 +1,260 @@
+"""Matrix instructions of warps: ldmatrix, stmatrix and mma.sync, on all warps of a block at once.
+
+The lane maps are those of the PTX ISA, "Matrix fragments for mma.m16n8k16" and its neighbours, from
+`layout.atoms`. Products of floats are summed in float32 (float64 for float64) and rounded to the
+accumulator's dtype once an instruction; integers are exact and wrap. Operands of dtype tfloat32, or
+float32, lose their lowest 13 bits (they are truncated, as tensor cores ignore those bits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import RunError, VerifyError
+from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir.expr import Address
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.layout.atoms import mma_operand
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.report import FindingKind, located
+from tileworkbench.compiler.sim.threads.arena import ArenaStorage, check_access, unpacked
+from tileworkbench.compiler.sim.threads.findings import NOT_CONTIGUOUS, report_threads
+from tileworkbench.compiler.sim.threads.frame import ThreadFrame
+from tileworkbench.compiler.sim.threads.order import WARP
+from tileworkbench.compiler.sim.threads.registers import LaneStorage
+from tileworkbench.compiler.sim.values import narrowed, storage_dtype
+
+Array = np.ndarray[Any, Any]
+Execute = Callable[[ThreadFrame], None]
+
+
+def require_warps(frame: ThreadFrame, what: str) -> None:
+    """Raise unless every warp takes part as a whole or not at all."""
+    active = frame.active()
+    if len(active) % WARP == 0:
+        warps = active.reshape(-1, WARP)
+        counts = warps.sum(axis=1)
+        if not ((counts != 0) & (counts != WARP)).any():
+            return
+        warp = int(np.argmax((counts != 0) & (counts != WARP)))
+        detail = f"by {counts[warp]} of the {WARP} threads of warp {warp}"
+    else:
+        detail = f"in a block of {len(active)} threads, whose last warp is not whole"
+    where = f" in block ({', '.join(map(str, frame.block))})"
+    raise located(
+        RunError, f"'{what}' is executed {detail}{where}", frame.recorder.program.span(frame.site)
+    )
+
+
+def uniform_index(frame: ThreadFrame, storage: LaneStorage, index: tuple[Any, ...]) -> int:
+    """The flat place of a register that is the same for all threads."""
+    flat = 0
+    for position, extent in zip(index, storage.shape, strict=True):
+        if type(position) is np.ndarray:
+            values = np.unique(np.broadcast_to(position, frame.lanes)[frame.active()])
+            if len(values) != 1:
+                span = frame.recorder.program.span(frame.site)
+                raise located(
+                    RunError, f"threads name different registers of '{storage.name}'", span
+                )
+            position = int(values[0])
+        flat = flat * extent + position
+    return flat
+
+
+class _Registers:
+    """Consecutive registers of each thread, from an address on."""
+
+    def __init__(self, address: Address, expr: ExpressionTranslator) -> None:
+        self.dtype = address.buffer.dtype
+        self._slot = expr.slots.buffer(address.buffer)
+        self._indices = expr.all(address.indices)
+
+    def _find(self, frame: ThreadFrame) -> tuple[LaneStorage, int]:
+        storage = frame.storages[self._slot]
+        if not isinstance(storage, LaneStorage):
+            raise VerifyError(f"'{storage.name}' is not in registers")
+        index = tuple([at(frame) for at in self._indices])
+        return storage, uniform_index(frame, storage, index)
+
+    def read(self, frame: ThreadFrame, count: int) -> Array:
+        """`count` elements of each thread."""
+        storage, first = self._find(frame)
+        return storage.read_registers(frame, first, count)
+
+    def write(self, frame: ThreadFrame, values: Array) -> None:
+        """Replace elements of the active threads, a row for each thread."""
+        storage, first = self._find(frame)
+        storage.write_registers(frame, first, values)
+
+    def write_bytes(self, frame: ThreadFrame, values: Array) -> None:
+        """The same from bytes."""
+        if self.dtype.bits == 4:
+            nibbles = np.stack([values & 15, values >> 4], axis=-1).reshape(len(values), -1)
+            self.write(frame, unpacked(nibbles, self.dtype))
+        else:
+            self.write(frame, np.ascontiguousarray(values).view(storage_dtype(self.dtype)))
+
+    def read_bytes(self, frame: ThreadFrame, count: int) -> Array:
+        """`count` bytes of each thread."""
+        if self.dtype.bits == 4:
+            nibbles = np.ascontiguousarray(self.read(frame, 2 * count)).view(np.uint8) & 15
+            return np.asarray(nibbles[:, ::2] | nibbles[:, 1::2] << 4)
+        found = np.ascontiguousarray(self.read(frame, count // storage_dtype(self.dtype).itemsize))
+        return found.view(np.uint8).reshape(len(found), -1)
+
+
+class _Rows:
+    """Where the lanes say the rows of matrices are in shared memory."""
+
+    def __init__(self, address: Address, count: int, expr: ExpressionTranslator) -> None:
+        self._slot, self._count = expr.slots.buffer(address.buffer), count
+        self._indices = expr.all(address.indices)
+
+    def find(self, frame: ThreadFrame, kind: str) -> tuple[ArenaStorage, Array, Array, Any]:
+        """(buffer, byte address by thread, threads that give one, index), counted."""
+        storage = frame.storages[self._slot]
+        if not isinstance(storage, ArenaStorage):
+            raise VerifyError(f"'{storage.name}' is not in shared memory")
+        index = tuple([at(frame) for at in self._indices])
+        lanes = np.arange(frame.threads) % WARP < 8 * self._count
+        giving = frame.active() & lanes
+        addresses = storage.addresses(frame, index, giving)
+        elements = 128 // storage.bits
+        last = (*index[:-1], index[-1] + (elements - 1))
+        gap = storage.addresses(frame, last, giving) - addresses
+        wrong = giving & (gap != (elements - 1) * storage.bits // 8)
+        report_threads(frame, FindingKind.MISALIGNED, NOT_CONTIGUOUS, storage.name, index, wrong)
+        counters = frame.counters
+        counters.shared(frame.site, storage.name, kind, addresses, giving, 16)
+        counters.instruction(kind.partition(".")[0], frame.active())
+        return storage, addresses, giving, index
+
+    def by_matrix(self, addresses: Array) -> Array:
+        """The addresses as [warp, matrix, row]."""
+        return addresses.reshape(-1, 4, 8)[:, : self._count]
+
+
+def _kind(name: str, count: int, transpose: bool) -> str:
+    return f"{name}.x{count}{'.trans' if transpose else ''}"
+
+
+def translate_load(stmt: simt.LoadMatrix, expr: ExpressionTranslator) -> Execute:
+    """The closure of ldmatrix."""
+    rows, registers = _Rows(stmt.src, stmt.count, expr), _Registers(stmt.dst, expr)
+    kind = _kind("ldmatrix", stmt.count, stmt.transpose)
+
+    def load(frame: ThreadFrame) -> None:
+        require_warps(frame, "ldmatrix")
+        storage, addresses, giving, index = rows.find(frame, kind)
+        check_access(frame, storage, "load", addresses, giving, 16, index)
+        places = np.where(giving, addresses, 0)
+        found = storage.arena.memory[rows.by_matrix(places)[..., None] + np.arange(16)]
+        registers.write_bytes(frame, _to_lanes(found, stmt.transpose))
+
+    return load
+
+
+def translate_store(stmt: simt.StoreMatrix, expr: ExpressionTranslator) -> Execute:
+    """The closure of stmatrix."""
+    rows, registers = _Rows(stmt.dst, stmt.count, expr), _Registers(stmt.src, expr)
+    kind = _kind("stmatrix", stmt.count, stmt.transpose)
+
+    def store(frame: ThreadFrame) -> None:
+        require_warps(frame, "stmatrix")
+        matrices = _from_lanes(registers.read_bytes(frame, 4 * stmt.count), stmt.transpose)
+        storage, addresses, giving, index = rows.find(frame, kind)
+        check_access(frame, storage, "store", addresses, giving, 16, index)
+        chosen = rows.by_matrix(giving)
+        places = rows.by_matrix(addresses)[chosen]
+        storage.arena.memory[places[:, None] + np.arange(16)] = matrices[chosen]
+
+    return store
+
+
+def _to_lanes(matrices: Array, transpose: bool) -> Array:
+    """Bytes [warp, matrix, row, 16] as the registers of lanes: [thread, 4 * matrices]."""
+    warps, count = matrices.shape[:2]
+    if transpose:
+        halves = np.ascontiguousarray(matrices).view(np.uint16)
+        matrices = np.ascontiguousarray(halves.swapaxes(2, 3)).view(np.uint8)
+    lanes = matrices.reshape(warps, count, WARP, 4).swapaxes(1, 2)
+    return np.ascontiguousarray(lanes).reshape(warps * WARP, 4 * count)
+
+
+def _from_lanes(registers: Array, transpose: bool) -> Array:
+    """The inverse of `_to_lanes`."""
+    count = registers.shape[1] // 4
+    lanes = registers.reshape(-1, WARP, count, 4).swapaxes(1, 2)
+    matrices = np.ascontiguousarray(lanes).reshape(-1, count, 8, 16)
+    if transpose:
+        halves = matrices.view(np.uint16).swapaxes(2, 3)
+        matrices = np.ascontiguousarray(halves).view(np.uint8)
+    return np.asarray(matrices)
+
+
+@cache
+def _places(fragment_rows: int, depth: int, bits: int) -> tuple[Array, int]:
+    """For each element of an operand its place among the registers of a warp, lane by lane, and
+    how many a lane has.
+    """
+    fragment = mma_operand(fragment_rows, depth, bits)
+    return _by_lane(fragment, prod(fragment.shape) // WARP)
+
+
+@cache
+def _accumulator_places(rows: int) -> tuple[Array, int]:
+    fragment = Fragment((rows, 8), lambda i, j: (4 * (i % 8) + j // 2, i // 8 * 2 + j % 2))
+    return _by_lane(fragment, rows * 8 // WARP)
+
+
+def _by_lane(fragment: Fragment, slots: int) -> tuple[Array, int]:
+    lane, slot = (np.asarray(table).reshape(fragment.shape) for table in fragment.table())
+    return lane * slots + slot, slots
+
+
+def translate_mma(stmt: simt.Mma, expr: ExpressionTranslator) -> Execute:
+    """The closure of mma.sync."""
+    a, b, c = _Registers(stmt.a, expr), _Registers(stmt.b, expr), _Registers(stmt.c, expr)
+    if stmt.n != 8 or stmt.m not in (8, 16):
+        raise VerifyError(f"mma.m{stmt.m}n{stmt.n}k{stmt.k}")
+    at_a, slots_a = _places(stmt.m, stmt.k, a.dtype.bits)
+    at_b, slots_b = _places(stmt.n, stmt.k, b.dtype.bits)
+    at_c, slots_c = _accumulator_places(stmt.m)
+    inverse = np.argsort(at_c.reshape(-1))
+
+    def mma(frame: ThreadFrame) -> None:
+        require_warps(frame, "mma")
+        frame.counters.instruction("mma", frame.active())
+        left = _operand(a.read(frame, slots_a).reshape(-1, WARP * slots_a)[:, at_a], a.dtype)
+        right = _operand(b.read(frame, slots_b).reshape(-1, WARP * slots_b)[:, at_b], b.dtype)
+        old = c.read(frame, slots_c).reshape(-1, WARP * slots_c)[:, at_c]
+        total = _accumulate(left, right.swapaxes(1, 2), old, c.dtype)
+        c.write(frame, total.reshape(len(total), -1)[:, inverse].reshape(-1, slots_c))
+
+    return mma
+
+
+def _operand(values: Array, dtype: DType) -> Array:
+    """Operand elements in the type they are multiplied in."""
+    if not dtype.is_float or dtype.bits == 64:
+        return values.astype(np.float64)  # exact, and fast
+    wide = values.astype(np.float32)
+    if dtype.bits == 32:
+        return (wide.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return wide
+
+
+def _accumulate(a: Array, b: Array, old: Array, dtype: DType) -> Array:
+    if dtype.is_float:
+        working = np.float64 if dtype.bits == 64 else np.float32
+        total = np.matmul(a, b).astype(working) + old.astype(working)
+        return np.asarray(narrowed(total, storage_dtype(dtype)))
+    total = np.matmul(a, b).astype(np.int64) + old
+    return np.asarray(total.astype(storage_dtype(dtype)))

@@ -1,0 +1,200 @@
+"""mbarriers: barriers in shared memory with phases, arrivals and bytes of asynchronous copies (PTX
+ISA, "mbarrier").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import RunError, VerifyError
+from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir.expr import Address
+from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.memory import Storage
+from tileworkbench.compiler.sim.report import FindingKind, located
+from tileworkbench.compiler.sim.threads.barriers import Arrive, Wait
+from tileworkbench.compiler.sim.threads.frame import ThreadFrame
+
+Array = np.ndarray[Any, Any]
+UNORDERED_INIT = "used by a thread that no barrier orders behind its initialisation"
+
+
+@dataclass(slots=True)
+class Mbarrier:
+    """An mbarrier: `phase` completed phases, and what the open one waits for."""
+
+    count: int
+    pending: int
+    made: int
+    maker: int
+    site: int
+    phase: int = 0
+    bytes_: int = 0
+    times: Array | None = None
+    complete_times: Array | None = None
+
+    def arrive(self, count: int, times: Array) -> None:
+        """`count` threads arrive, having done what `times` says."""
+        self.times = times if self.times is None else np.maximum(self.times, times)
+        self.pending -= count
+        self._advance()
+
+    def _advance(self) -> None:
+        while self.pending <= 0 and self.bytes_ <= 0:
+            self.phase += 1
+            self.pending += self.count
+            self.complete_times = self.times
+
+
+class MbarrierStorage(Storage):
+    """An array of mbarriers; those that are initialised are there."""
+
+    __slots__ = ("made",)
+
+    def __init__(self, storage: Storage) -> None:
+        self.name, self.dtype, self.scope = storage.name, storage.dtype, storage.scope
+        self.data, self.written, self.guarded = storage.data, None, False
+        self.prefix, self.shape, self.safe, self.log = (), storage.shape, storage.safe, storage.log
+        self.made: dict[int, Mbarrier] = {}
+
+
+class _Places:
+    """The mbarriers that the active threads name."""
+
+    def __init__(self, address: Address, expr: ExpressionTranslator) -> None:
+        self._slot, self._indices = expr.slots.buffer(address.buffer), expr.all(address.indices)
+
+    def find(self, frame: ThreadFrame) -> tuple[MbarrierStorage, Array]:
+        """(the array, the flat index for each thread)."""
+        storage = frame.storages[self._slot]
+        if not isinstance(storage, MbarrierStorage):
+            raise VerifyError(f"'{storage.name}' is not an array of mbarriers")
+        index = tuple([at(frame) for at in self._indices])
+        inside, _ = storage.bounds(frame, "access", index, frame.mask, frame.lanes)
+        flat: Any = 0
+        for position, extent in zip(inside, storage.shape, strict=True):
+            flat = flat * extent + np.asarray(position, np.int64)
+        return storage, np.broadcast_to(np.asarray(flat), frame.lanes)
+
+    def groups(self, frame: ThreadFrame) -> list[tuple[MbarrierStorage, int, Array]]:
+        """(the array, flat index, active threads that name it), checked to be initialised."""
+        storage, flat = self.find(frame)
+        threads = frame.active_threads()
+        made = []
+        for at in np.unique(flat[threads]):
+            mine = threads[flat[threads] == at]
+            _require_init(frame, storage, int(at), mine)
+            made.append((storage, int(at), mine))
+        return made
+
+
+def _require_init(frame: ThreadFrame, storage: MbarrierStorage, at: int, threads: Array) -> None:
+    barrier = storage.made.get(at)
+    span = frame.recorder.program.span(frame.site)
+    if barrier is None:
+        raise located(RunError, f"'{storage.name}[{at}]' is used before it is initialised", span)
+    made = np.full(len(threads), barrier.made), np.full(len(threads), barrier.maker)
+    early = frame.order.unordered(*made, threads)
+    if early.any() and frame.options.races:
+        frame.recorder.found(
+            FindingKind.RACE,
+            UNORDERED_INIT,
+            storage.name,
+            (at,),
+            frame.block,
+            frame.site,
+            int(early.sum()),
+            int(threads[np.argmax(early)]),
+            barrier.site,
+            barrier.maker,
+        )
+
+
+def translate_init(stmt: simt.BarrierInit, expr: ExpressionTranslator) -> Callable[..., None]:
+    """The closure of `barrier_init`."""
+    places, count = _Places(stmt.barrier, expr), expr(stmt.count)
+
+    def init(frame: ThreadFrame) -> None:
+        storage, flat = places.find(frame)
+        counts = np.broadcast_to(np.asarray(count(frame)), frame.lanes)
+        for thread in map(int, frame.active_threads()):
+            number = int(counts[thread])
+            made = Mbarrier(number, number, frame.order.now, thread, frame.site)
+            storage.made[int(flat[thread])] = made
+
+    return init
+
+
+def translate_arrive(stmt: simt.BarrierArrive, expr: ExpressionTranslator) -> Callable[..., None]:
+    """The closure of `barrier_arrive`."""
+    places = _Places(stmt.barrier, expr)
+
+    def arrive(frame: ThreadFrame) -> None:
+        frame.counters.instruction("mbarrier", frame.active())
+        for storage, at, threads in places.groups(frame):
+            storage.made[at].arrive(len(threads), frame.order.release(threads))
+
+    return arrive
+
+
+def translate_expect(stmt: simt.BarrierExpect, expr: ExpressionTranslator) -> Callable[..., None]:
+    """The closure of `barrier_expect`; where copies land at once there is nothing to expect."""
+    places, bytes_ = _Places(stmt.barrier, expr), expr(stmt.bytes_)
+
+    def expect(frame: ThreadFrame) -> None:
+        frame.counters.instruction("mbarrier", frame.active())
+        number = np.broadcast_to(np.asarray(bytes_(frame)), frame.lanes)
+        for storage, at, threads in places.groups(frame):
+            if not frame.lock_step:
+                storage.made[at].bytes_ += int(number[threads].sum())
+
+    return expect
+
+
+@dataclass(slots=True)
+class MbarrierWait:
+    """For phases of mbarriers to complete."""
+
+    waits: list[tuple[MbarrierStorage, int, int]]
+
+    def ready(self) -> bool:
+        return all(storage.made[at].phase & 1 != parity for storage, at, parity in self.waits)
+
+    def finish(self, frame: ThreadFrame) -> None:
+        for storage, at, _ in self.waits:
+            times = storage.made[at].complete_times
+            if times is not None:
+                frame.order.acquire(frame.owned_threads(), times)
+
+    def describe(self) -> str:
+        for storage, at, parity in self.waits:
+            barrier = storage.made[at]
+            if barrier.phase & 1 == parity:
+                rest = f", {barrier.bytes_} bytes" if barrier.bytes_ else ""
+                return (
+                    f"for parity {parity} of '{storage.name}[{at}]', which lacks {barrier.pending} "
+                    f"of {barrier.count} arrivals{rest}"
+                )
+        return "for an mbarrier"
+
+
+def translate_wait(stmt: simt.BarrierWait, expr: ExpressionTranslator) -> Arrive:
+    """The closure of `barrier_wait`."""
+    places, parity = _Places(stmt.barrier, expr), expr(stmt.parity)
+
+    def wait(frame: ThreadFrame) -> Wait:
+        frame.counters.instruction("mbarrier", frame.active())
+        parities = np.broadcast_to(np.asarray(parity(frame)).astype(np.int64) & 1, frame.lanes)
+        return MbarrierWait(
+            [
+                (storage, at, int(number))
+                for storage, at, threads in places.groups(frame)
+                for number in np.unique(parities[threads])
+            ]
+        )
+
+    return wait

@@ -1,0 +1,118 @@
+"""Thread-private memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.sim.frame import Frame
+from tileworkbench.compiler.sim.memory import Index, Storage
+from tileworkbench.compiler.sim.values import Mask, Value, mask_and, poison, storage_dtype
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.threads.frame import ThreadFrame
+
+Array = np.ndarray[Any, Any]
+
+
+class LaneStorage(Storage):
+    """Thread-private memory: `data` has one copy for each thread of the block in front."""
+
+    __slots__ = ()
+
+    def __init__(self, buffer: Buffer, shape: tuple[int, ...], threads: int) -> None:
+        data = np.empty((threads, *shape), storage_dtype(buffer.dtype))
+        written = np.zeros(data.shape, np.bool_)
+        super().__init__(buffer, data, written=written, prefix=(np.arange(threads),))
+
+    def forget(self, active: Mask) -> None:
+        """The contents of the active threads become undefined."""
+        chosen = slice(None) if active is True else np.asarray(active)
+        self.data[chosen] = poison(self.dtype)
+        if self.written is not None:
+            self.written[chosen] = False
+
+    def fill(self, value: Value, active: Mask) -> None:
+        """Set every element of the active threads; `value` may differ from thread to thread."""
+        chosen = slice(None) if active is True else np.asarray(active)
+        values = np.asarray(value, self.data.dtype)
+        self.data[chosen] = values[chosen] if values.ndim else values
+        if self.written is not None:
+            self.written[chosen] = True
+
+    def load(self, frame: Frame, index: Index, active: Mask, lanes: tuple[int, ...]) -> Value:
+        inside, valid = self.bounds(frame, "load", index, active, lanes)
+        place = self._place(inside, lanes)
+        if self.written is not None and frame.options.uninitialised:
+            known = self.written[place]
+            if not known.all():
+                reading = mask_and(mask_and(active, valid), True)
+                self.check_written(frame, index, mask_and(reading, ~known), lanes)
+        found = self.data[place]
+        return found if found.base is None else found.copy()
+
+    def store(
+        self, frame: Frame, index: Index, value: Value, active: Mask, lanes: tuple[int, ...]
+    ) -> None:
+        inside, valid = self.bounds(frame, "store", index, active, lanes)
+        active = mask_and(active, valid)
+        if active is False:
+            return
+        place = self._place(inside, lanes)
+        if active is True:
+            self.data[place] = value
+            if self.written is not None:
+                self.written[place] = True
+            return
+        chosen = np.broadcast_to(np.asarray(active), lanes)
+        if isinstance(place[0], slice):
+            place = (thread_column(lanes), *place[1:])
+        at = tuple(np.broadcast_to(position, lanes)[chosen] for position in place)
+        self.data[at] = np.broadcast_to(np.asarray(value, self.data.dtype), lanes)[chosen]
+        if self.written is not None:
+            self.written[at] = True
+
+    def _place(self, index: Index, lanes: tuple[int, ...]) -> tuple[Any, ...]:
+        """An index of `data`; a slice in front where all threads use the same elements."""
+        own = all(type(at) is not np.ndarray or (len(lanes) > 1 and at.ndim < 2) for at in index)
+        return (slice(None), *index) if own else (thread_column(lanes), *index)
+
+    def registers(self, frame: Frame, first: int, count: int) -> Array:
+        """`count` elements of each thread from the flat index `first` on; a view."""
+        flat = self.data.reshape(len(self.data), -1)
+        if not 0 <= first <= flat.shape[1] - count:
+            frame.recorder.out_of_bounds(
+                "load", self.name, self.shape, (first + count - 1,), frame.block, frame.site, 1
+            )
+            first, count = max(min(first, flat.shape[1] - count), 0), min(count, flat.shape[1])
+        return flat[:, first : first + count]
+
+    def read_registers(self, frame: ThreadFrame, first: int, count: int) -> Array:
+        """The same, recording elements that active threads never wrote."""
+        found = self.registers(frame, first, count)
+        if self.written is not None and frame.options.uninitialised:
+            known = self.written.reshape(len(self.data), -1)[:, first : first + count]
+            if not known.all():
+                missing = mask_and(frame.active()[:, None], ~known)
+                index = (np.arange(first, first + count),)
+                self.check_written(frame, index, missing, known.shape)
+        return found
+
+    def write_registers(self, frame: ThreadFrame, first: int, values: Array) -> None:
+        """Replace elements of the active threads from the flat index `first` on."""
+        target = self.registers(frame, first, values.shape[1])
+        if frame.mask is True:
+            target[...] = values
+        else:
+            target[frame.active()] = values[frame.active()]
+        if self.written is not None:
+            known = self.written.reshape(len(self.data), -1)
+            known[frame.active_threads(), first : first + values.shape[1]] = True
+
+
+def thread_column(lanes: tuple[int, ...]) -> Array:
+    """The threads' numbers, in a shape that broadcasts to `lanes`."""
+    rows = np.arange(lanes[0])
+    return rows.reshape(-1, *(1,) * (len(lanes) - 1))

@@ -1,0 +1,298 @@
+"""Programs that run thread by thread: the statements of a kernel as closures over all threads of a
+block, or as code for strands where they can block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.analysis.effects import written_below
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.ir import simt, tile
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.build import int_const
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Program, Stage
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.sim.memory import Storage, allocate
+from tileworkbench.compiler.sim.statements import Execute, StatementTranslator
+from tileworkbench.compiler.sim.threads import barriers, copies, matrix, mbarriers
+from tileworkbench.compiler.sim.threads.arena import ArenaStorage
+from tileworkbench.compiler.sim.threads.collective import translate_collective
+from tileworkbench.compiler.sim.threads.exchange import translate_exchange
+from tileworkbench.compiler.sim.threads.launch import Launch
+from tileworkbench.compiler.sim.threads.plan import KernelPlan, plan_kernel
+from tileworkbench.compiler.sim.threads.registers import LaneStorage
+from tileworkbench.compiler.sim.threads.strands import (
+    Blocking,
+    Branch,
+    Code,
+    ConditionLoop,
+    CountedLoop,
+    Part,
+    RolePart,
+    Sequence,
+)
+from tileworkbench.compiler.sim.threads.tensors import ThreadTensor
+from tileworkbench.compiler.sim.values import storage_dtype
+
+COLLECTIVE = (tile.Copy, tile.Gemm, tile.Fill, tile.Reduce, tile.Scan, tile.Parallel)
+BLOCKING = (simt.Barrier, simt.WarpBarrier, simt.GridBarrier, simt.BarrierWait)
+_COMPOUND = (st.If, st.For, st.While, tile.Pipelined, simt.Role)
+
+
+def runs_by_threads(program: Program) -> bool:
+    """Whether `program` says what each thread does."""
+    if program.stage is Stage.SIMT:
+        return True
+    return any(
+        isinstance(stmt, (*simt.THREAD_LEVEL, *simt.LOWERED))
+        or (isinstance(stmt, st.Kernel) and bool(stmt.thread_vars))
+        for stmt in statements(program.body)
+    )
+
+
+class ThreadTranslator(StatementTranslator):
+    """Turns the statements of a program into closures: those of its kernels over all threads."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__()
+        self._program = program
+        self._stored = written_below(program.body)
+        self._plan: KernelPlan | None = None
+        self._blocks = StatementTranslator(self.expr)
+        self._blocking: dict[int, bool] = {}
+        self._numbers = 0
+
+    def bind(self, buffer: Buffer, storage: Storage) -> Storage:
+        """The memory of a parameter as threads access it."""
+        return ThreadTensor(storage, buffer in self._stored)
+
+    def __call__(self, stmt: st.Stmt) -> Execute:
+        if self._plan is None or isinstance(stmt, (st.Seq, *_COMPOUND)):
+            return super().__call__(stmt)
+        if isinstance(stmt, COLLECTIVE):
+            return self._leaf(stmt, translate_collective(stmt, self._blocks))
+        return self._leaf(stmt, self._translate(stmt))
+
+    def _leaf(self, stmt: st.Stmt, execute: Execute) -> Execute:
+        site = stmt.site
+
+        def leaf(frame: Any) -> None:
+            frame.site = site
+            active = frame.threads if frame.mask is True else np.count_nonzero(frame.mask)
+            frame.recorder.executed(site, int(active))
+            execute(frame)
+            if frame.lock_step:
+                frame.synchronise()
+
+        return leaf
+
+    def _translate(self, stmt: st.Stmt) -> Execute:
+        if self._plan is None:
+            return super()._translate(stmt)
+        made: Any = None
+        match stmt:
+            case tile.Pipelined():
+                made = super()._translate(stmt)
+            case simt.Exchange():
+                made = translate_exchange(stmt, self.expr)
+            case simt.BarrierInit():
+                made = mbarriers.translate_init(stmt, self.expr)
+            case simt.BarrierArrive():
+                made = mbarriers.translate_arrive(stmt, self.expr)
+            case simt.BarrierExpect():
+                made = mbarriers.translate_expect(stmt, self.expr)
+            case simt.Fence():
+                made = _nothing
+            case simt.AsyncCopy():
+                made = copies.translate_copy(stmt, self.expr)
+            case simt.CommitGroup():
+                made = copies.translate_commit()
+            case simt.WaitGroup():
+                made = copies.translate_wait(stmt)
+            case simt.LoadMatrix():
+                made = matrix.translate_load(stmt, self.expr)
+            case simt.StoreMatrix():
+                made = matrix.translate_store(stmt, self.expr)
+            case simt.Mma():
+                made = matrix.translate_mma(stmt, self.expr)
+            case simt.Role(start, count, body):
+                made = _role(start, start + count, self(body))
+            case _:
+                made = super()._translate(stmt)
+        return made  # type: ignore[no-any-return]
+
+    # Statements that can block
+
+    def code(self, stmt: st.Stmt) -> Part:
+        """`stmt` as a closure, or as code when threads can block in it."""
+        if not self._blocks_in(stmt):
+            return self(stmt)
+        site = stmt.site
+        match stmt:
+            case st.Seq(stmts):
+                return Sequence(tuple([self.code(child) for child in stmts]))
+            case st.If(cond, then, orelse):
+                other = None if orelse is None else self.code(orelse)
+                return Branch(self.expr(cond), self.code(then), other, site)
+            case st.For(var, start, stop, step):
+                return self._loop_code(var, (start, stop, step), stmt.body, site)
+            case tile.Pipelined(var, start, stop):
+                return self._loop_code(var, (start, stop, int_const(1)), stmt.body, site)
+            case st.While(cond, body):
+                return ConditionLoop(self.expr(cond), self.code(body), site)
+            case simt.Role(start, count, body):
+                return RolePart(start, start + count, self.code(body))
+        return Blocking(self._arrive(stmt), site)
+
+    def _loop_code(self, var: Any, bounds: tuple[Any, ...], body: st.Stmt, site: int) -> Code:
+        start, stop, step = self.expr.all(bounds)
+        return CountedLoop(self.slots.variable(var), (start, stop, step), self.code(body), site)
+
+    def _arrive(self, stmt: st.Stmt) -> barriers.Arrive:
+        self._numbers += 1
+        match stmt:
+            case simt.Barrier():
+                return barriers.translate_barrier(stmt, self._numbers)
+            case simt.Exchange():
+                return barriers.translate_block_exchange(stmt, self.expr, self._numbers)
+            case simt.WarpBarrier():
+                return barriers.translate_warp_barrier(stmt, self.expr)
+            case simt.BarrierWait():
+                return mbarriers.translate_wait(stmt, self.expr)
+        return barriers.translate_grid_barrier()
+
+    def _blocks_in(self, stmt: st.Stmt) -> bool:
+        found = self._blocking.get(id(stmt))
+        if found is None:
+            found = self._blocking[id(stmt)] = (
+                isinstance(stmt, BLOCKING)
+                or (isinstance(stmt, simt.Exchange) and stmt.kind.startswith("block_"))
+                or any(
+                    self._blocks_in(child)
+                    for child in stmt.children()
+                    if isinstance(child, st.Stmt)
+                )
+            )
+        return found
+
+    # Memory
+
+    def _alloc(self, stmt: st.Alloc) -> Execute:
+        plan, buffer = self._plan, stmt.buffer
+        if plan is None:
+            return super()._alloc(stmt)
+        slot, shape = self.slots.buffer(buffer), self.expr.all(buffer.shape)
+        init = None if stmt.init is None else self.expr(stmt.init)
+        if buffer.scope in ("local", "local.var"):
+            return _alloc_registers(slot, buffer, shape, init)
+        if buffer.scope == "shared.barrier":
+            return _alloc_barriers(slot, buffer, shape)
+        base = plan.bases.get(buffer)
+        if base is not None:
+            return _alloc_shared(slot, buffer, shape, base)
+
+        def alloc(frame: Any) -> None:
+            made = allocate(buffer, tuple([one(frame) for one in shape]))
+            made.guarded = buffer.scope == "global" and frame.lock_step
+            threads = buffer.scope in ("global", "shared")
+            frame.storages[slot] = ThreadTensor(made, True) if threads else made
+
+        return alloc
+
+    def _print(self, stmt: st.Print) -> Execute:
+        run, values = super()._print(stmt), self.expr.all(stmt.values)
+
+        def print_(frame: Any) -> None:
+            if any(type(value(frame)) is np.ndarray for value in values):
+                run(frame)
+                return
+            lanes, mask = frame.lanes, frame.mask
+            frame.lanes, frame.mask = (), True
+            run(frame)
+            frame.lanes, frame.mask = lanes, mask
+
+        return print_
+
+    def _kernel(self, stmt: st.Kernel) -> Execute:
+        plan = self._plan = plan_kernel(self._program, stmt)
+        grid = self.expr.all(stmt.grid)
+        block_slots = [self.slots.variable(var) for var in stmt.vars]
+        thread_slots = [
+            (self.slots.variable(var), storage_dtype(var.dtype)) for var in stmt.thread_vars
+        ]
+        body = self.code(stmt.body)
+        code = body if isinstance(body, Code) else Sequence((body,))
+        self._plan = None
+
+        def kernel(frame: Any) -> None:
+            extents = tuple([one(frame) for one in grid])
+            if min(extents, default=1) <= 0:
+                raise ArgumentError(
+                    f"the grid of '{frame.recorder.program.name}' is {extents}; "
+                    "every extent must be at least 1"
+                )
+            dtypes = tuple(storage_dtype(var.dtype) for var in self.slots.variables)
+            launch = Launch(frame, plan, stmt.threads, thread_slots, block_slots, dtypes)
+            launch.run(code, extents)
+
+        return kernel
+
+
+def _nothing(frame: Any) -> None:
+    """Memory is ordered as the program says anyway."""
+
+
+def _role(start: int, stop: int, body: Execute) -> Execute:
+    def role(frame: Any) -> None:
+        outer = frame.mask
+        threads = np.arange(frame.threads)
+        chosen = (threads >= start) & (threads < stop) & np.asarray(outer)
+        if chosen.any():
+            frame.mask = chosen
+            body(frame)
+            # What left a loop inside the role stays away.
+            gone = chosen & ~np.broadcast_to(np.asarray(frame.mask), chosen.shape)
+            frame.mask = outer
+            if gone.any():
+                rest = np.broadcast_to(np.asarray(outer), chosen.shape) & ~gone
+                frame.mask = rest if rest.any() else False
+
+    return role
+
+
+def _alloc_registers(slot: int, buffer: Buffer, shape: Any, init: Any) -> Execute:
+    def alloc(frame: Any) -> None:
+        extents = tuple([one(frame) for one in shape])
+        storage = frame.storages[slot]
+        if not isinstance(storage, LaneStorage) or storage.data.shape != (frame.threads, *extents):
+            storage = frame.storages[slot] = LaneStorage(buffer, extents, frame.threads)
+        if init is None:
+            storage.forget(frame.mask)
+        else:
+            storage.fill(init(frame), frame.mask)
+
+    return alloc
+
+
+def _alloc_barriers(slot: int, buffer: Buffer, shape: Any) -> Execute:
+    def alloc(frame: Any) -> None:
+        extents = tuple([one(frame) for one in shape])
+        if not isinstance(frame.storages[slot], mbarriers.MbarrierStorage):
+            frame.storages[slot] = mbarriers.MbarrierStorage(allocate(buffer, extents))
+
+    return alloc
+
+
+def _alloc_shared(slot: int, buffer: Buffer, shape: Any, base: int) -> Execute:
+    def alloc(frame: Any) -> None:
+        extents = tuple([one(frame) for one in shape])
+        storage = ArenaStorage(buffer, extents, base, frame.shared)
+        frame.storages[slot] = storage
+        if frame.is_whole() and frame.mask is True:
+            frame.shared.forget(base, storage.data.nbytes)
+
+    return alloc

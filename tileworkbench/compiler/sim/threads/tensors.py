@@ -1,0 +1,149 @@
+"""Tensors in global memory as threads access them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.sim.memory import Index, Storage
+from tileworkbench.compiler.sim.report import FindingKind
+from tileworkbench.compiler.sim.threads.findings import NOT_ALIGNED, report_clash, report_threads
+from tileworkbench.compiler.sim.threads.marks import TWO_WRITERS, Marks
+from tileworkbench.compiler.sim.threads.registers import thread_column
+from tileworkbench.compiler.sim.values import Mask, Value, mask_and
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.threads.frame import ThreadFrame
+
+Array = np.ndarray[Any, Any]
+
+
+class ThreadTensor(Storage):
+    """A tensor in global memory, or a tile that operators of a whole block use: every access by
+    threads is counted and checked for races, within the block and between blocks.
+    """
+
+    __slots__ = ("marks", "stored", "strides")
+
+    def __init__(self, storage: Storage, stored: bool) -> None:
+        self.name, self.dtype, self.scope = storage.name, storage.dtype, storage.scope
+        self.data, self.written, self.guarded = storage.data, storage.written, storage.guarded
+        self.prefix, self.shape, self.safe = storage.prefix, storage.shape, storage.safe
+        self.log, self.stored = storage.log, stored
+        self.marks: Marks | None = None
+        self.strides = tuple(stride // self.data.itemsize for stride in self.data.strides)
+
+    def view(self, buffer: Buffer, shape: tuple[int, ...]) -> Storage:
+        return ThreadTensor(super().view(buffer, shape), True)
+
+    def flat(self) -> Storage:
+        return ThreadTensor(super().flat(), self.stored)
+
+    def _note_read(self, frame: Any, place: Index, reading: Mask, lanes: tuple[int, ...]) -> None:
+        super()._note_read(frame, place, reading, lanes)
+        if frame.parallel is None and lanes and reading is not False:
+            self._touch(frame, "load", place, reading, lanes)
+
+    def store(
+        self, frame: Any, index: Index, value: Value, active: Mask, lanes: tuple[int, ...]
+    ) -> None:
+        if frame.parallel is not None or not lanes:
+            super().store(frame, index, value, active, lanes)
+            return
+        inside, valid = self.bounds(frame, "store", index, active, lanes)
+        active = mask_and(active, valid)
+        if active is False:
+            return
+        chosen = np.broadcast_to(np.asarray(active), lanes)
+        place = tuple(np.broadcast_to(at, lanes)[chosen] for at in inside)
+        values = np.broadcast_to(np.asarray(value, self.data.dtype), lanes)[chosen]
+        self.data[place] = values
+        if self.written is not None:
+            self.written[place] = True
+        self._touch(frame, "store", inside, active, lanes)
+        if not frame.options.races:
+            return
+        if self.scope == "global":
+            self.log.write_block(frame, place)
+        kept = self.data[place]
+        different = (kept != values) & ~((kept != kept) & (values != values))
+        if different.any():
+            bad = np.zeros(lanes, np.bool_)
+            bad[chosen] = different
+            by_thread = np.asarray(bad if bad.ndim == 1 else bad.any(axis=1))
+            report_threads(frame, FindingKind.RACE, TWO_WRITERS, self.name, index, by_thread)
+
+    def _touch(
+        self,
+        frame: Any,
+        access: str,
+        place: Index,
+        active: Mask,
+        lanes: tuple[int, ...],
+        kind: str | None = None,
+    ) -> None:
+        """Count and check an access of one element, or a vector of them, by each active thread."""
+        chosen = np.broadcast_to(np.asarray(active), lanes)
+        memory: Value = np.zeros((), np.int64)
+        for position, stride in zip(place, self.strides, strict=True):
+            memory = memory + np.asarray(position, np.int64) * stride
+        memory = np.broadcast_to(memory, lanes)
+        everyone = np.asarray(chosen if chosen.ndim == 1 else chosen.any(axis=1))
+        first = memory if memory.ndim == 1 else memory[:, 0]
+        elements = 1 if chosen.ndim == 1 else lanes[1]
+        self._count(frame, kind or access, place, first, everyone, elements)
+        if not (self.stored and self.data.ndim and frame.options.races):
+            return
+        if self.marks is None:
+            self.marks = Marks(self.data.size, frame.threads, frame.partial)
+        flat = np.zeros((), np.int64)
+        for position, extent in zip(place, self.data.shape, strict=True):
+            flat = flat * extent + np.asarray(position, np.int64)
+        at = np.broadcast_to(flat, lanes)[chosen]
+        threads = np.broadcast_to(thread_column(lanes), lanes)[chosen]
+        if access == "load":
+            found = self.marks.read(frame.order, threads, at, frame.site)
+            clashes = [] if found is None else [found]
+        else:
+            clashes = self.marks.write(frame.order, threads, at, frame.site)
+        for clash in clashes:
+            report_clash(frame, self.name, place, threads, clash)
+
+    def read_vector(
+        self, frame: ThreadFrame, index: Index, active: Array, elements: int, kind: str
+    ) -> Array:
+        """`elements` consecutive elements from `index` on for each active thread, zeros for the
+        others.
+        """
+        lanes = (len(active), elements)
+        columns = np.asarray(index[-1])[..., None] + np.arange(elements)
+        spread = (*(at[..., None] if np.ndim(at) else at for at in index[:-1]), columns)
+        inside, valid = self.bounds(frame, "load", spread, active[:, None], lanes)
+        reading = mask_and(active[:, None], valid)
+        if reading is False:
+            return np.zeros(lanes, self.data.dtype)
+        if frame.options.races:
+            self.log.read(frame, inside, reading, lanes)
+        self._touch(frame, "load", inside, reading, lanes, kind)
+        found = np.broadcast_to(self.data[inside], lanes)
+        made: Array = np.where(np.broadcast_to(reading, lanes), found, np.zeros((), found.dtype))
+        return made
+
+    def _count(
+        self, frame: Any, kind: str, place: Index, first: Array, active: Array, elements: int
+    ) -> None:
+        """Count accesses of `elements` elements, from the flat place `first` on, of each active
+        thread, and check their alignment.
+        """
+        if self.scope != "global":
+            return
+        bits = self.dtype.bits if self.dtype.bits == 4 else 8 * self.dtype.bytes
+        width = max(bits * elements // 8, 1)
+        addresses = first * bits // 8
+        frame.counters.global_(frame.site, self.name, kind, addresses, active, width)
+        frame.counters.instruction(f"global {kind}", active)
+        if elements > 1 and width in (2, 4, 8, 16):
+            wrong = active & (addresses % width != 0)
+            report_threads(frame, FindingKind.MISALIGNED, NOT_ALIGNED, self.name, place, wrong)
