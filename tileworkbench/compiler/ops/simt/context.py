@@ -13,7 +13,7 @@ from tileworkbench.compiler.diagnostics import Span
 from tileworkbench.compiler.ir.build import binary, int_const, sub
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Let, Stmt
+from tileworkbench.compiler.ir.stmt import Alloc, Atomic, AtomicKind, Kernel, Let, Stmt
 from tileworkbench.compiler.ir.types import INT32, DType
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.target import Target
@@ -56,6 +56,8 @@ class ThreadContext:
     """Whether the operator is in the body of a pipelined loop, which owns commits and waits."""
     nests: dict[int, tuple[Stmt, Nest]] = field(default_factory=dict)
     """Operators, by identity, as element-wise nests: they are asked for again and again."""
+    reducers: Mapping[Buffer, AtomicKind] = field(default_factory=dict)
+    """The fragments that collect contributions, of which every thread has a copy of its own."""
 
     @classmethod
     def of(cls, program: Program, kernel: Kernel, target: Target) -> ThreadContext:
@@ -71,6 +73,7 @@ class ThreadContext:
             dict(program.safe_values),
             program.sites,
             KernelPrologue(),
+            reducers=_reducers(kernel.body),
         )
 
     def restricted(self, start: int, extent: int) -> ThreadContext:
@@ -121,3 +124,15 @@ class ThreadContext:
     def span(self, site: int) -> Span | None:
         """Where operation `site` is in the user's source."""
         return self.sites[site] if 0 <= site < len(self.sites) else None
+
+
+def _reducers(body: Stmt) -> dict[Buffer, AtomicKind]:
+    """The fragments that `body` contributes to, and how."""
+    found: dict[Buffer, AtomicKind] = {}
+    stack = [body]
+    while stack:
+        stmt = stack.pop()
+        if isinstance(stmt, Atomic) and stmt.buffer.scope == "local.fragment":
+            found[stmt.buffer] = stmt.kind
+        stack.extend(child for child in stmt.children() if isinstance(child, Stmt))
+    return found

@@ -1,12 +1,11 @@
-"""The operators by statement class, written out: which layouts they want, how threads execute them.
-"""
+"""The operators by statement class, written out: which layouts they want, how threads execute them."""
 
 from __future__ import annotations
 
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.ops.simt import gemm, parallel, reduce, scan, views
+from tileworkbench.compiler.ops.simt import gemm, parallel, reduce, reducer, scan, views
 from tileworkbench.compiler.ops.simt.binding import infer_nest
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import NOTHING, LayoutMap, LayoutUpdate, Level
@@ -44,6 +43,10 @@ def traffic(op: st.Stmt, loop: Fragment, context: ThreadContext) -> int:
 def lower(op: st.Stmt, context: ThreadContext) -> st.Stmt:
     """`op` as code of one thread; a statement that is no tile operator is returned as it is."""
     match op:
+        case tile.Copy() if op.src.buffer in context.reducers:
+            return reducer.finish(op, context)
+        case tile.Fill() if op.dst.buffer in context.reducers:
+            return reducer.start(op, context)
         case tile.Parallel() | tile.Copy() | tile.Fill():
             return parallel.lower(op, context)
         case tile.Gemm():
