@@ -6,7 +6,7 @@ import inspect
 import linecache
 import sysconfig
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from os.path import abspath, dirname, join
 from types import CodeType, TracebackType
 from typing import ParamSpec, TypeVar
@@ -33,6 +33,11 @@ _KINDS: dict[type[Exception], type[CompileError]] = {
     OverflowError: TileValueError,
     IndexError: TileIndexError,
 }
+# What else Python raises about a text that it runs.
+_PYTHONS = (
+    *(AssertionError, AttributeError, FloatingPointError, KeyError, LookupError, MemoryError),
+    *(NameError, RecursionError, RuntimeError, UnboundLocalError),
+)
 _PACKAGE = dirname(dirname(dirname(abspath(__file__))))
 _OURS = (join(_PACKAGE, "compiler", ""), join(_PACKAGE, "language", ""))
 _KERNELS = join(_PACKAGE, "kernels", "")
@@ -130,6 +135,26 @@ def users_traceback(traceback: TracebackType | None) -> TracebackType | None:
     return kept
 
 
+def _kind_of(error: type[Exception], raiser: CodeType) -> type[CompileError] | None:
+    """Our kind for an exception that `raiser` raised, None for one that is not about the kernel.
+
+    What the text of a kernel raises itself is an error of the kernel, whichever kind Python has for
+    it; what our code raises is one where it is a kind for users, or stands for what Python does.
+    """
+    if error in _KINDS and (is_ours(raiser) or raiser in _rewritten):
+        return _KINDS[error]
+    acting = error in (AssertionError, UnboundLocalError) or raiser.co_name == "__getattr__"
+    if error in _PYTHONS and (raiser in _rewritten or (is_ours(raiser) and acting)):
+        return _kernel_kind(error)
+    return None
+
+
+@cache
+def _kernel_kind(kind: type[Exception]) -> type[CompileError]:
+    """The class of errors of a kernel that are also a `kind`."""
+    return type(f"Tile{kind.__name__}", (CompileError, kind), {"__doc__": kind.__doc__})
+
+
 def placed(error: Exception, fallback: Span | None) -> Exception:
     """`error` as the user should see it: ours with a span, Python's own kinds raised by us as ours,
     others as they are.
@@ -144,11 +169,10 @@ def placed(error: Exception, fallback: Span | None) -> Exception:
         return error.with_traceback(users_traceback(traceback))
     entries = _entries(traceback)
     raiser = entries[-1].tb_frame.f_code if entries else None
-    kind = _KINDS.get(type(error))
-    if kind is not None and raiser is not None:
-        ours = is_ours(raiser) or (raiser in _rewritten and kind is TileTypeError)
-        if ours:
-            return kind(str(error), span)
+    if raiser is not None:
+        kind = _kind_of(type(error), raiser)
+        if kind is not None:
+            return kind(str(error) or type(error).__name__, span)
     if span is not None and not getattr(error, "__notes__", None):
         place = ["while the kernel was traced", *render_span(span)]
         error.add_note("\n".join(place))
