@@ -70,7 +70,8 @@ def describe_failure(failure: Failure, solver: Solver) -> LayoutError:
                 name, operator.stmt.site, conflict.wanted, "needs", sample(conflict.wanted)
             )
         )
-        notes.append(Note(f"'{name}' needs {_shown(conflict.wanted)}", span))
+        of = f" '{buffer.name}'" if buffer is not None else ""
+        notes.append(Note(f"'{name}' needs{of} as {_shown(conflict.wanted)}", span))
     if buffer is not None and buffer in solver.known:
         demand, note = _present(failure, solver)
         demands.append(demand)
@@ -103,27 +104,28 @@ def _present(failure: Failure, solver: Solver) -> tuple[LayoutDemand, Note]:
     known, origin = solver.known[buffer], solver.origins[buffer]
     if origin.operator < 0:
         demand = LayoutDemand("", 0, known, origin.reason, sample(known))
-        return demand, Note(f"'{buffer.name}' {origin.reason}: {_shown(known)}")
+        return demand, Note(f"'{buffer.name}' {origin.reason}, as {_shown(known)}")
     other = solver.operators[origin.operator]
     name = operator_name(other.stmt)
     demand = LayoutDemand(name, other.stmt.site, known, origin.reason, sample(known))
     span = other.context.span(other.stmt.site)
-    return demand, Note(f"in '{name}' it {origin.reason}: {_shown(known)}", span)
+    text = f"'{buffer.name}' {origin.reason} in '{name}', as {_shown(known)}"
+    return demand, Note(text, span)
 
 
 def _shown(layout: Place) -> str:
-    return f"{layout}; {', '.join(sample(layout))}"
+    return f"{layout}: {'; '.join(sample(layout))}"
 
 
 def sample(layout: Place) -> tuple[str, ...]:
-    """Where the first elements are, as text: `(0, 1): thread 0, slot 1`."""
+    """Where the first elements are, as text: `(0, 1) in thread 0, slot 1`."""
     found = []
     for index in islice(product(*map(range, layout.shape)), _SAMPLE):
         at = f"({', '.join(map(str, index))})"
         if isinstance(layout, Fragment):
             threads = sorted({layout.thread_of(*index, rep=r) for r in range(layout.replicate)})
             held = ", ".join(map(str, threads[:_SAMPLE])) + (", ..." if len(threads) > _SAMPLE else "")
-            found.append(f"{at}: thread {held}, slot {layout.slot_of(*index)}")
+            found.append(f"{at} in thread {held}, slot {layout.slot_of(*index)}")
         else:
-            found.append(f"{at}: {layout.offset(*index)}")
+            found.append(f"{at} at {layout.offset(*index)}")
     return tuple(found)
