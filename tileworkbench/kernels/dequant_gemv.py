@@ -30,14 +30,15 @@ def dequant_gemv(
     dtype: Any = T.float16,
     out_dtype: Any = None,
     block_N: int = 8,
+    block_K: int = 128,
     threads: int = 128,
 ) -> PrimFunc:
     """`y[n] = sum over k of value(code[n, k]) * scales[n, k // group_size] * x[k]`.
 
     x is (K,) of the float `dtype`; B holds the codes as in `dequant_matmul`, uint8 (N, K * bits /
     8); scales are (N, K / group_size) of `dtype`; y is (N,) of `out_dtype` (default `dtype`). All
-    is computed in float32. A group is multiplied before it is scaled; `group_size` divides K, and
-    a group fills whole bytes.
+    is computed in float32: a row's `block_K` partial sums, added at the end. `group_size` and
+    `block_K` divide K, codes fill whole bytes.
     """
     out_dtype = out_dtype or dtype
     bits = BITS[kind]
@@ -51,18 +52,18 @@ def dequant_gemv(
     ):
         y = T.empty((N,), out_dtype)
         with T.Kernel(T.ceildiv(N, block_N), threads=threads) as bn:
-            x_shared = T.alloc_shared((group_size,), T.float32)
-            partial = T.alloc_fragment((block_N, group_size), T.float32)
+            partial = T.alloc_fragment((block_N, block_K), T.float32)
             total = T.alloc_fragment((block_N,), T.float32)
             T.clear(partial)
-            for group in T.serial(K // group_size):
-                T.copy(x[group * group_size], x_shared)
-                for i, j in T.Parallel(block_N, group_size):
-                    n = bn * block_N + i
-                    byte = T.cast(B[n, (group * group_size + j) // per_byte], T.int32)
-                    code = byte >> j % per_byte * bits & (1 << bits) - 1
-                    scaled = T.cast(scales[n, group], T.float32) * x_shared[j]
-                    partial[i, j] += decode(code, kind) * scaled
+            # Row by row, so that each is read from end to end.
+            for i in T.serial(block_N):
+                for ko in T.serial(K // block_K):
+                    for j in T.Parallel(block_K):
+                        n, k = bn * block_N + i, ko * block_K + j
+                        byte = T.cast(B[n, k // per_byte], T.int32)
+                        code = byte >> k % per_byte * bits & (1 << bits) - 1
+                        scale = T.cast(scales[n, k // group_size], T.float32)
+                        partial[i, j] += decode(code, kind) * (scale * T.cast(x[k], T.float32))
             T.reduce_sum(partial, total, dim=1)
             T.copy(total, y[bn * block_N])
         return y

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import math
 import operator
+import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tileworkbench.compiler.ir.build import FOLD, FOLD_UNARY, const
-from tileworkbench.compiler.ir.expr import Binary, Call, Cast, Const, Expr, Select, Unary, Var
+from tileworkbench.compiler.ir.expr import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Reinterpret,
+    Select,
+    Unary,
+    Var,
+)
 
 
 def _round_away(value: float) -> float:
@@ -36,6 +47,10 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "log": math.log,
     "log2": math.log2,
 }
+_FORMATS: dict[str, str] = {  # of struct, by dtype
+    **{"int16": "h", "uint16": "H", "float16": "e"},
+    **{"int32": "i", "uint32": "I", "float32": "f"},
+}
 
 
 def evaluate(value: Expr, env: Mapping[str, int | float | bool]) -> int | float | bool:
@@ -62,6 +77,9 @@ def evaluate(value: Expr, env: Mapping[str, int | float | bool]) -> int | float 
         case Cast(inner, dtype):
             found = evaluate(inner, env)
             return const(int(found) if dtype.is_int else found, dtype).value
+        case Reinterpret(inner, dtype) if {inner.dtype, dtype} <= _FORMATS.keys():
+            bits = struct.pack(_FORMATS[inner.dtype], evaluate(inner, env))
+            return const(struct.unpack(_FORMATS[dtype], bits)[0], dtype).value
         case Call(name, args, dtype) if name in _CALLS:
             return const(_CALLS[name](*(evaluate(arg, env) for arg in args)), dtype).value
     raise ValueError(f"a '{type(value).__name__}' has no value on the host")

@@ -7,7 +7,7 @@ read at a varying index. Everything else is uniform: the same in all threads of 
 
 from __future__ import annotations
 
-from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.node import Node
@@ -25,6 +25,11 @@ class Uniformity:
             if len(self._varying) == before:
                 return
 
+    @property
+    def varying(self) -> frozenset[Var | Buffer]:
+        """The variables and thread-private buffers that differ between threads."""
+        return frozenset(self._varying)
+
     def varies(self, value: Node) -> bool:
         """Whether threads of a block may disagree on `value`."""
         for found in walk(value):
@@ -33,6 +38,25 @@ class Uniformity:
             if isinstance(found, Load) and found.buffer in self._varying:
                 return True
         return False
+
+    def leaves_divergently(self, body: st.Stmt, divergent: bool = False) -> bool:
+        """Whether threads may leave the loop around `body`, or an iteration of it, at different
+        times.
+        """
+        match body:
+            case st.Break() | st.Continue():
+                return divergent
+            case st.For() | st.While() | tile.Pipelined():
+                return False
+            case st.If(cond):
+                divergent = divergent or self.varies(cond)
+            case simt.Role():
+                divergent = True
+        return any(
+            self.leaves_divergently(child, divergent)
+            for child in body.children()
+            if isinstance(child, st.Stmt)
+        )
 
     def _visit(self, stmt: st.Stmt, divergent: bool) -> None:
         match stmt:
@@ -51,12 +75,14 @@ class Uniformity:
                 self._mark_memory(address.buffer, True)
             case simt.Role():
                 divergent = True
-            case st.If(cond) | st.While(cond):
+            case st.If(cond):
                 divergent = divergent or self.varies(cond)
+            case st.While(cond, body):
+                divergent = divergent or self.varies(cond) or self.leaves_divergently(body)
             case st.For(var, start, stop, step):
                 varies = any(map(self.varies, (start, stop, step)))
                 self._mark(var, varies)
-                divergent = divergent or varies
+                divergent = divergent or varies or self.leaves_divergently(stmt.body)
         for child in stmt.children():
             if isinstance(child, st.Stmt):
                 self._visit(child, divergent)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileValueError, UnsupportedError
 from tileworkbench.compiler.ir.types import DType
@@ -60,7 +61,7 @@ def find_function(name: str, sources: tuple[str, ...]) -> int:
 
 def python_function(
     name: str, sources: tuple[str, ...], arguments: Sequence[DType], result: DType | None
-) -> ctypes._CFuncPtr:
+) -> Any:
     """The external function as Python calls it. Raises as `find_function`."""
     kinds = [_C_TYPES[str(dtype)] for dtype in arguments]
     returned = None if result is None else _C_TYPES[str(result)]

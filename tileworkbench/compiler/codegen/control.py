@@ -43,7 +43,7 @@ class ControlFlow(Stores, ABC):
 
     def unrolled(self, loop: st.For) -> None:
         for number in self.trip_count(loop) or ():
-            with self.out.scope():
+            with self.out.scope(certain=True):
                 value = const(number, loop.var.dtype)
                 self.out.bind(loop.var, self.exprs.evaluate(value))
                 self.stmt(loop.body)
@@ -52,7 +52,7 @@ class ControlFlow(Stores, ABC):
         lanes = const_int(loop.stop) or 1
         kind = register_type(loop.var.dtype, lanes)
         numbers = ", ".join(f"{kind.element} {lane}" for lane in range(lanes))
-        with self.out.scope():
+        with self.out.scope(certain=True):
             self.out.bind(loop.var, Value(f"<{numbers}>", loop.var.dtype, lanes))
             self.out.lanes, self.out.lane_var = lanes, loop.var
             self.stmt(loop.body)
@@ -77,7 +77,7 @@ class ControlFlow(Stores, ABC):
         out.place(header)
         counter, following = out.let_later(), out.let_later()
         out.do(f"{counter} = phi {kind} [ {start.text}, %{before} ], [ {following}, %{latch} ]")
-        with out.scope(preheader):
+        with out.scope(preheader, certain=self.is_certain(loop)):
             out.bind(loop.var, Value(counter, loop.var.dtype))
             polls = self.must_poll(loop)
             if polls:
@@ -94,6 +94,12 @@ class ControlFlow(Stores, ABC):
         more = self.continues(following, stop, step, number, str(kind))
         out.branch(more, header, after)
         out.place(after)
+
+    def is_certain(self, loop: st.For) -> bool:
+        """Whether every statement of the body is executed once the loop is reached."""
+        exits = (st.Break, st.Continue, st.DeviceAssert)
+        left = any(isinstance(found, exits) for found in statements(loop.body))
+        return runs_at_least_once(loop) and not left
 
     def continues(
         self, counter: str, stop: Value, step: Value, number: int | None, kind: str

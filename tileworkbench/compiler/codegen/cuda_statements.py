@@ -174,6 +174,11 @@ class KernelWriter:
         index = bare(index)
         return buffer.name if index == "0" else f"&{buffer.name}[{index}]"
 
+    def register_words(self, address: Address) -> str:
+        """A pointer to the 32-bit words of registers."""
+        text = self.address(address)
+        return f"(unsigned*)({text})" if address.buffer.dtype.bits == 32 else text
+
     def shared_address(self, address: Address) -> str:
         return f"{self.expressions.use('smem_address')}({self.address(address)})"
 
@@ -471,10 +476,10 @@ class KernelWriter:
                 return self.async_copy(stmt)
             case simt.LoadMatrix(dst, src, count, transpose):
                 name = use(f"ldmatrix_x{count}{'_trans' if transpose else ''}")
-                return f"{name}({self.address(dst)}, {self.shared_address(src)});"
+                return f"{name}({self.register_words(dst)}, {self.shared_address(src)});"
             case simt.StoreMatrix(dst, src, count, transpose):
                 name = use(f"stmatrix_x{count}{'_trans' if transpose else ''}")
-                return f"{name}({self.shared_address(dst)}, {self.address(src)});"
+                return f"{name}({self.shared_address(dst)}, {self.register_words(src)});"
             case simt.Mma():
                 return self.mma(stmt)
             case simt.BarrierInit(barrier, count):
@@ -513,11 +518,8 @@ class KernelWriter:
         except KeyError:
             raise UnsupportedError(f"mma has no form for {', '.join(dtypes)}") from None
         self.expressions.use(name, helper)
-        operands = [self.address(address) for address in (stmt.c, stmt.a, stmt.b)]
-        for at, address in ((1, stmt.a), (2, stmt.b)):
-            if address.buffer.dtype.bits == 32:
-                operands[at] = f"(const unsigned*)({operands[at]})"
-        return f"{name}({', '.join(operands)});"
+        a, b = self.register_words(stmt.a), self.register_words(stmt.b)
+        return f"{name}({self.address(stmt.c)}, {a}, {b});"
 
 
 def _is_zero(value: Expr) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tileworkbench.compiler.analysis.effects import constant_buffers
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.streaming import streamed_buffers
 from tileworkbench.compiler.codegen.isa import Isa
@@ -21,6 +22,7 @@ class ModuleState:
     isa: Isa
     ranges: Ranges
     streamed: frozenset[Buffer]
+    constant: frozenset[Buffer]
     functions: dict[str, EmittedFunction] = field(default_factory=dict)
     assertions: list[tuple[str, int]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -28,7 +30,8 @@ class ModuleState:
     @classmethod
     def of(cls, program: Program, isa: Isa) -> ModuleState:
         """The state before anything is written."""
-        return cls(program, isa, Ranges(program), frozenset(streamed_buffers(program)))
+        streamed = frozenset(streamed_buffers(program))
+        return cls(program, isa, Ranges(program), streamed, constant_buffers(program))
 
     def text_constant(self, text: str) -> str:
         """The name of a constant with the bytes of `text` and a final zero."""

@@ -157,6 +157,7 @@ _FLOAT_MAX = {
 BOOL = DType("bool")
 INT32 = DType("int32")
 INT64 = DType("int64")
+UINT32 = DType("uint32")
 UINT64 = DType("uint64")
 FLOAT32 = DType("float32")
 FLOAT64 = DType("float64")

@@ -25,6 +25,7 @@ from tileworkbench.compiler.passes.plan_scratch import plan_scratch
 from tileworkbench.compiler.passes.plan_shared_memory import PlanSharedMemory
 from tileworkbench.compiler.passes.serialize_pipelines import serialize_pipelines
 from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
+from tileworkbench.compiler.passes.split_threads import SplitThreads
 from tileworkbench.compiler.passes.tabulate_codes import TabulateCodes
 from tileworkbench.compiler.passes.vectorize_loops import VectorizeLoops
 from tileworkbench.compiler.passes.widen_blocks import widen_blocks
@@ -50,6 +51,8 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
     return (
         # What threads would repeat is checked in the program as it was written.
         check_thread_effects,
+        # From here on a block is one thread.
+        SplitThreads(target),
         # Dead branches go before indices are checked: what is never executed is never out of range.
         simplify_expressions,
         check_accesses,
