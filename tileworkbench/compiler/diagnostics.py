@@ -218,6 +218,17 @@ class DeviceAssertError(RunError):
     """`T.device_assert` failed."""
 
 
+# How the message of a device assertion begins that the compiler itself has put where threads wait.
+DEADLOCK = "deadlock: "
+
+
+def failed_assertion(message: str, what: str) -> RunError:
+    """The error of a device assertion with that message; `what` comes before the user's own."""
+    if message.startswith(DEADLOCK):
+        return DeadlockError(message)
+    return DeviceAssertError(f"{what}: {message}" if message else what)
+
+
 class CheckError(RunError, AssertionError):
     """A kernel's result disagrees with its reference."""
 

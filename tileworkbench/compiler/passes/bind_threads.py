@@ -37,12 +37,13 @@ def bind_threads(program: Program) -> Program:
     names = Names(program)
 
     def bind(stmt: Stmt) -> Stmt:
-        return _bind_blocks(_bind(stmt, names), names) if isinstance(stmt, Kernel) else stmt
+        return _bind_blocks(bind_thread(stmt, names), names) if isinstance(stmt, Kernel) else stmt
 
     return with_body(program, Rewriter(rewrite_stmt=bind)(program.body))
 
 
-def _bind(kernel: Kernel, names: Names) -> Kernel:
+def bind_thread(kernel: Kernel, names: Names) -> Kernel:
+    """The launch with one thread index, from which the others are computed."""
     if len(kernel.threads) == 1 and kernel.thread_vars:
         return kernel
     thread = names.var("tx")

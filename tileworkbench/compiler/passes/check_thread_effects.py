@@ -19,68 +19,70 @@ from __future__ import annotations
 from math import prod
 
 from tileworkbench.compiler.analysis.effects import owners
+from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.expr import Buffer, Load, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import walk
-from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, Kernel, Let, Stmt, Store
+from tileworkbench.compiler.ir.rewrite import statements, walk
+from tileworkbench.compiler.ir.simt import Role
+from tileworkbench.compiler.ir.stmt import Atomic, If, Kernel, Let, Stmt, Store, While
 from tileworkbench.compiler.ir.tile import Parallel
 
 _SHARED_SCOPES = ("global", "shared")
 
 
 def check_thread_effects(program: Program) -> Program:
-    """Raise `UnsupportedError` at an update of shared or global memory that every thread would
-    repeat.
+    """Raise `UnsupportedError` where all threads of a block update one element of shared or global
+    memory, each with what it has read there.
     """
-    sources: dict[Var | Buffer, set[Buffer]] = {}
-    aliases = owners(program.body)
-    stack: list[Node] = [program.body]
-    while stack:
-        stmt = stack.pop()
-        if isinstance(stmt, Parallel) or (isinstance(stmt, Kernel) and prod(stmt.threads) == 1):
-            continue
-        if isinstance(stmt, Let):
-            sources[stmt.var] = _sources(stmt.value, sources)
-        elif isinstance(stmt, Store):
-            _check(stmt, sources, aliases, program)
-        elif isinstance(stmt, Atomic):
-            _check_atomic(stmt, program)
-            if stmt.previous is not None:
-                sources[stmt.previous] = {stmt.buffer}
-        stack.extend(child for child in reversed(stmt.children()) if isinstance(child, Stmt))
+    for stmt in statements(program.body):
+        if isinstance(stmt, Kernel) and prod(stmt.threads) > 1:
+            _Check(stmt, program).visit(stmt.body, False)
     return program
 
 
-def _check(
-    stmt: Store,
-    sources: dict[Var | Buffer, set[Buffer]],
-    aliases: dict[Buffer, Buffer],
-    program: Program,
-) -> None:
-    found = _sources(stmt.value, sources)
-    buffer = stmt.buffer
-    if buffer.scope in _SHARED_SCOPES:
-        if aliases.get(buffer, buffer) in {aliases.get(other, other) for other in found}:
-            raise UnsupportedError(
-                f"every thread of the block executes this update of '{buffer.name}', which target "
-                "'cpu' cannot do",
-                program.span(stmt.site),
-                hint="put it in T.Parallel to execute it once per element",
-            )
-    elif not buffer.shape or buffer.scope == "local":
-        sources.setdefault(buffer, set()).update(found)
+class _Check:
+    def __init__(self, kernel: Kernel, program: Program) -> None:
+        self.program = program
+        self.uniformity = Uniformity(kernel)
+        self.sources: dict[Var | Buffer, set[Buffer]] = {}
+        self.aliases = owners(kernel.body)
 
+    def visit(self, stmt: Stmt, divergent: bool) -> None:
+        """Check `stmt`, which only some threads execute when `divergent`."""
+        match stmt:
+            case Parallel():
+                return
+            case Let(var, value):
+                self.sources[var] = _sources(value, self.sources)
+            case Atomic(buffer=buffer, previous=previous) if previous is not None:
+                self.sources[previous] = {buffer}
+            case Store():
+                self.check(stmt, divergent)
+            case Role():
+                divergent = True
+            case If(cond) | While(cond):
+                divergent = divergent or self.uniformity.varies(cond)
+        for child in stmt.children():
+            if isinstance(child, Stmt):
+                self.visit(child, divergent)
 
-def _check_atomic(stmt: Atomic, program: Program) -> None:
-    if stmt.kind not in (AtomicKind.LOAD, AtomicKind.STORE):
-        raise UnsupportedError(
-            f"every thread of the block executes this atomic update of '{stmt.buffer.name}', which "
-            "target 'cpu' cannot do",
-            program.span(stmt.site),
-            hint="put it in T.Parallel to execute it once per element",
-        )
+    def check(self, stmt: Store, divergent: bool) -> None:
+        found, buffer = _sources(stmt.value, self.sources), stmt.buffer
+        if buffer.scope in _SHARED_SCOPES:
+            owner = self.aliases.get(buffer, buffer)
+            same = owner in {self.aliases.get(other, other) for other in found}
+            apart = divergent or any(map(self.uniformity.varies, stmt.indices))
+            if same and not apart:
+                raise UnsupportedError(
+                    f"every thread of the block executes this update of '{buffer.name}', which "
+                    "target 'cpu' cannot do",
+                    self.program.span(stmt.site),
+                    hint="put it in T.Parallel to execute it once per element",
+                )
+        elif not buffer.shape or buffer.scope == "local":
+            self.sources.setdefault(buffer, set()).update(found)
 
 
 def _sources(value: Node, sources: dict[Var | Buffer, set[Buffer]]) -> set[Buffer]:

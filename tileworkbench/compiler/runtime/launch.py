@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from threading import get_ident, main_thread
 from time import monotonic_ns
 
-from tileworkbench.compiler.diagnostics import ArgumentError, DeviceAssertError, Interrupted
+from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted, failed_assertion
 from tileworkbench.compiler.runtime import dispatch_ir as words
 from tileworkbench.compiler.runtime.dispatch import dispatch
 from tileworkbench.compiler.runtime.llvm import NativeFunction
@@ -200,4 +200,4 @@ class Launcher:
             raise self._interrupted()
         number = code - 2
         text = self._assertions[number] if number < len(self._assertions) else f"number {number}"
-        raise DeviceAssertError(f"'{self.kernel_name}': device assertion failed: {text}")
+        raise failed_assertion(text, f"'{self.kernel_name}': device assertion failed")

@@ -1,0 +1,137 @@
+"""The threads of one block while its code is split into loops over them.
+
+Code of threads is written with the thread variable of its kernel; which loop it stands for is
+decided when the loops are finished (`privatise.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.ir.build import (
+    FALSE,
+    TRUE,
+    add,
+    binary,
+    conjunction,
+    const,
+    int_const,
+    logical,
+)
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.stmt import Alloc, For, If, LoopKind, Stmt, Store, seq
+from tileworkbench.compiler.ir.tile import Parallel
+from tileworkbench.compiler.ir.types import BOOL, INT32, DType
+
+_ZERO, _ONE = int_const(0), int_const(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The threads that execute a piece of code together: `start .. start + extent - 1`, those of
+    them for which all `masks` hold.
+
+    In a loop that threads leave at different times, `live` holds for those still in it and `turn`
+    for those still in this iteration; both are among the masks.
+    """
+
+    start: int
+    extent: int
+    masks: tuple[Buffer, ...] = ()
+    live: Buffer | None = None
+    turn: Buffer | None = None
+
+    def narrowed(self, start: int, extent: int) -> Scope:
+        """The threads of this scope that are also in `start .. start + extent - 1`."""
+        first = max(self.start, start)
+        stop = min(self.start + self.extent, start + extent)
+        return replace(self, start=first, extent=max(stop - first, 0))
+
+    def masked(self, mask: Buffer) -> Scope:
+        """Those for which `mask` holds too."""
+        return replace(self, masks=(*self.masks, mask))
+
+    def holds(self, thread: Expr) -> Expr | None:
+        """Whether the masks hold for `thread`, a thread of the range; None where there are none."""
+        return conjunction([Load(mask, (thread,)) for mask in self.masks])
+
+
+class Block:
+    """Thread loops, memory that outlives them, and unused names, for one kernel."""
+
+    def __init__(self, thread: Var, count: int, names: Names) -> None:
+        self.thread = thread
+        self.count = count
+        self.names = names
+        self.loops: dict[Var, int] = {}  # the variable of each thread loop, and its first thread
+        self.allocs: list[Stmt] = []  # what stands at the start of the kernel
+
+    # Memory
+
+    def array(self, name: str, dtype: DType, shape: tuple[Expr, ...] = ()) -> Buffer:
+        """Memory with a place of `shape` for every thread, neighbours side by side."""
+        return self.memory(name, dtype, (*shape, int_const(self.count)))
+
+    def memory(self, name: str, dtype: DType, shape: tuple[Expr, ...]) -> Buffer:
+        """Memory of the block, for as long as the kernel runs."""
+        buffer = Buffer(self.names.fresh(name), dtype, shape, "shared")
+        self.allocs.append(Alloc(buffer))
+        return buffer
+
+    def cell(self, name: str, dtype: DType, init: Expr | None = None) -> Buffer:
+        """A scalar of the block."""
+        buffer = Buffer(self.names.fresh(name), dtype, (), "local.var")
+        self.allocs.append(Alloc(buffer, const(0, dtype) if init is None else init))
+        return buffer
+
+    # Loops
+
+    def each(self, stmts: list[Stmt], scope: Scope, serial: bool = False) -> Stmt:
+        """`stmts`, written with the thread variable, for every thread of `scope`; one after another
+        when `serial`, else in any order.
+        """
+        body, guard = seq(stmts), scope.holds(self.thread)
+        if guard is not None:
+            body = If(guard, body, site=body.site)
+        var = self.names.var(self.thread.name)
+        self.loops[var] = scope.start
+        extent, site = int_const(scope.extent), stmts[0].site
+        if serial:
+            return For(var, _ZERO, extent, _ONE, LoopKind.SERIAL, body, site=site)
+        return Parallel((var,), (extent,), body, site=site)
+
+    def count_active(self, scope: Scope, site: int) -> tuple[list[Stmt], Expr]:
+        """How many threads of `scope` are active, and what computes it."""
+        if not scope.masks:
+            return [], int_const(scope.extent)
+        total = self.cell("active", INT32)
+        found = add(Load(total, ()), _ONE)
+        loop = self.each([Store(total, (), found, site=site)], scope, serial=True)
+        return [Store(total, (), _ZERO, site=site), loop], Load(total, ())
+
+    def any_active(self, scope: Scope, site: int) -> tuple[list[Stmt], Expr]:
+        """Whether some thread of `scope` is active, and what computes it."""
+        if not scope.masks:
+            return [], const(scope.extent > 0, BOOL)
+        some = self.cell("some_active", BOOL)
+        loop = self.each([Store(some, (), TRUE, site=site)], scope, serial=True)
+        return [Store(some, (), FALSE, site=site), loop], Load(some, ())
+
+
+def lane_is_active(block: Block, scope: Scope, thread: Expr, aligned: bool) -> Expr | None:
+    """Whether `thread`, any of a warp, belongs to `scope`; None where all do (`aligned`: the range
+    consists of whole warps).
+    """
+    conditions: list[Expr] = []
+    if not aligned:
+        stop = int_const(scope.start + scope.extent)
+        conditions.append(
+            logical(
+                "logical_and",
+                binary("ge", thread, int_const(scope.start)),
+                binary("lt", thread, stop),
+            )
+        )
+    conditions += [Load(mask, (thread,)) for mask in scope.masks]
+    return conjunction(conditions)

@@ -1,0 +1,95 @@
+"""Code of single threads becomes loops over the threads of a block, cut where threads wait for each
+other or act together.
+
+A worker runs a block by running these loops one after another. What all threads of a block compute
+alike is computed once; tile operators are executed once, where they stand. What a thread keeps from
+one loop to the next has an element of an array for it. Where threads take different ways to a
+barrier or an exchange, masks say which of them are on it.
+
+Before::
+
+    with T.Kernel(8, threads=128, thread_vars=["tx"]) as bx:
+        S[tx] = A[bx, tx]
+        T.sync_threads()
+        B[bx, tx] = S[127 - tx]
+
+After::
+
+    with T.Kernel(8, threads=1) as bx:
+        for tx_1 in T.Parallel(128):
+            S[tx_1] = A[bx, tx_1]
+        for tx_2 in T.Parallel(128):
+            B[bx, tx_2] = S[127 - tx_2]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
+from tileworkbench.compiler.ir.simt import THREAD_LEVEL
+from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, Kernel, Stmt, seq
+from tileworkbench.compiler.ir.tile import Parallel
+from tileworkbench.compiler.ops.context import Context
+from tileworkbench.compiler.ops.threads.block import Block, Scope
+from tileworkbench.compiler.ops.threads.local_tiles import expand_local_tiles
+from tileworkbench.compiler.ops.threads.privatise import privatise
+from tileworkbench.compiler.ops.threads.split import Splitter
+from tileworkbench.compiler.passes.bind_threads import bind_thread
+from tileworkbench.compiler.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class SplitThreads:
+    """Turn the threads of every launch that tells them apart into loops."""
+
+    target: Target
+
+    def __call__(self, program: Program) -> Program:
+        names = Names(program)
+
+        def split(stmt: Stmt) -> Stmt:
+            if isinstance(stmt, Kernel) and tells_threads_apart(stmt):
+                return self._split(bind_thread(stmt, names), program, names)
+            return stmt
+
+        body = Rewriter(rewrite_stmt=split)(program.body)
+        if body is program.body:
+            return program
+        note = "threads of a block are executed in loops between the places where they meet (simt)"
+        return replace(with_body(program, body), notes=(*program.notes, note))
+
+    def _split(self, kernel: Kernel, program: Program, names: Names) -> Kernel:
+        (thread,), (count,) = kernel.thread_vars, kernel.threads
+        kernel = replace(
+            kernel, body=expand_local_tiles(kernel.body, Context.of(program, self.target), names)
+        )
+        block = Block(thread, count, names)
+        body = Splitter(kernel, block, program).block(kernel.body, Scope(0, count))
+        finished = privatise(body, block, program)
+        return replace(kernel, threads=(1,), thread_vars=(), body=seq([*block.allocs, finished]))
+
+
+def tells_threads_apart(kernel: Kernel) -> bool:
+    """Whether running the kernel's code once per block is not enough: it names its threads, they
+    meet or exchange values, or each of them updates memory.
+    """
+    if kernel.thread_vars:
+        return True
+    stack: list[Stmt] = [kernel.body]
+    alone = all(extent == 1 for extent in kernel.threads)
+    while stack:
+        stmt = stack.pop()
+        if isinstance(stmt, THREAD_LEVEL):
+            return True
+        if isinstance(stmt, Parallel):
+            continue
+        if isinstance(stmt, Atomic) and not alone and stmt.kind not in _PLAIN:
+            return True
+        stack.extend(child for child in stmt.children() if isinstance(child, Stmt))
+    return False
+
+
+_PLAIN = (AtomicKind.LOAD, AtomicKind.STORE)
