@@ -20,8 +20,8 @@ from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.analysis.elementwise import is_elementwise
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.hazards import find_hazards
-from tileworkbench.compiler.codegen.cuda import generate_cuda
 from tileworkbench.compiler.codegen.c_sources import find_function, symbol_of
+from tileworkbench.compiler.codegen.cuda import generate_cuda
 from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.codegen.llvm import Module, generate
 from tileworkbench.compiler.diagnostics import (

@@ -30,6 +30,7 @@ from tileworkbench.language import hints as _hints
 from tileworkbench.language import layouts as _layouts
 from tileworkbench.language import loops as _loops
 from tileworkbench.language import math as _math
+from tileworkbench.language import matrix as _matrix
 from tileworkbench.language import memory as _memory
 from tileworkbench.language import predicates as _predicates
 from tileworkbench.language import printing as _printing
@@ -204,6 +205,10 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
     ),
     "printing": ("print",),
     "extern": ("CUDASourceCodeKernel", "call_extern", "import_source"),
+    "matrix": (
+        *("gemm_blockscaled", "gemm_sp", "mma_gemm_blockscaled", "tcgen05_gemm_blockscaled"),
+        "wgmma_gemm_sp",
+    ),
     "random": ("rng_init", "rng_rand", "rng_rand_float"),
     "vectors": (
         *("Broadcast", "Ramp", "Shuffle", "abs2", "add2", "call_intrin", "dp4a", "fma2", "max2"),
@@ -244,6 +249,7 @@ _MODULES = {
     "predicates": _predicates,
     "printing": _printing,
     "extern": _extern,
+    "matrix": _matrix,
     "random": _random,
     "vectors": _vectors,
     "asynchronous": _asynchronous,

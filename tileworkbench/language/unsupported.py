@@ -25,10 +25,6 @@ _MEMORY = {
 _MOVEMENT = {
     "copy_cluster": "A copy to several blocks of a cluster.",
 }
-_COMPUTE = {
-    "gemm_sp": "A matrix product with a 2:4 sparse operand.",
-    "mma_gemm_blockscaled": "A matrix product with scales per block.",
-}
 _ANNOTATIONS = {
     "annotate_ws_schedule": "A schedule of warp-specialised code.",
     "ws_op": "An operator of a warp-specialised schedule.",
@@ -46,7 +42,6 @@ _THREADS = {
 UNSUPPORTED: dict[str, str] = {
     **_MEMORY,
     **_MOVEMENT,
-    **_COMPUTE,
     **_ANNOTATIONS,
     **_DEBUGGING,
     **_THREADS,
