@@ -99,6 +99,8 @@ def _wish_for_b(b: _Operand, tile: MicroTile) -> Vote:
     buffer, shape = b.region.buffer, const_shape(b.region.buffer)
     if shape is None or len(shape) != 2 or b.region.extents != buffer.shape:
         return Vote(buffer, "is used by a gemm in parts")
+    if tile.group > 1 and b.cols <= tile.group:
+        return Vote(buffer, "is packed by each gemm")  # one row of a panel does not tell its width
     if tile.panel_dtype == "int8":
         return Vote(buffer, "is packed by each gemm, with its column sums")
     layout = Layout.panels(shape, b.outer, tile.nr, tile.group)

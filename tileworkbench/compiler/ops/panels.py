@@ -38,6 +38,10 @@ def _find_form(layout: Layout, group: int) -> PanelForm | None:
         width = 1
         while width < layout.shape[dim] and _place(layout, dim, width) == width * group:
             width += 1
+        if width == layout.shape[dim] and layout.shape[1 - dim] > group:
+            # A single panel may be wider than the matrix: where the next row begins tells.
+            next_row = (group, 0) if dim else (0, group)
+            width = max(width, layout.offset(*next_row) // group)
         # One panel along a dimension is also panels of width 1 along the other: not that one.
         if width > 1 and layout == Layout.panels(layout.shape, dim, width, group):
             return PanelForm(dim, width, group)
