@@ -92,29 +92,33 @@ def hold(fragment: Fragment, threads: int) -> Holding:
     return Holding(fragment, found, first, tuple(strides))
 
 
+Body = Callable[[Expr, tuple[Expr, ...], Expr | None], Stmt]
+"""Makes the statement for one element from its slot, its index and the condition to have it."""
+
+
 def each_element(
-    context: ThreadContext,
-    fragment: Fragment,
-    body: Callable[[Expr, tuple[Expr, ...]], Stmt],
-    site: int,
-    once: bool = False,
+    context: ThreadContext, fragment: Fragment, body: Body, site: int, once: bool = False
 ) -> Stmt:
-    """`body(slot, index)` for every element that the thread holds; with `once` only for the first
-    replica of each.
+    """`body` for every element that the thread holds; with `once` only for the first replica of
+    each.
+
+    Conditions are predicates and no branches: what threads exchange here may need a barrier.
     """
     held = hold(fragment, context.threads)
+    guards = held.thread_guards(context)
 
     def inner(steps: tuple[Expr, ...]) -> Stmt:
         if len(steps) < len(held.strides):
             extent = held.partition.steps[len(steps)].extent
             return unrolled(context, "s", extent, lambda s: inner((*steps, s)), site)
         found = held.indices(steps, context)
-        conditions = held.bounds(found)
+        conditions = [*guards, *held.bounds(found)]
         if once and fragment.replicate > 1:
             conditions.append(binary("eq", found[-1], int_const(0)))
-        return guarded(conditions, body(held.slot(steps), found[:-1]), site)
+        needed = [cond for cond in conditions if not context.ranges.proves(cond)]
+        return body(held.slot(steps), found[:-1], conjunction(needed))
 
-    return guarded(held.thread_guards(context), inner(()), site)
+    return inner(())
 
 
 def guarded(conditions: list[Expr], body: Stmt, site: int) -> Stmt:

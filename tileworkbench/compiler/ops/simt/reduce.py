@@ -226,9 +226,9 @@ class _Reduction:
         name = f"{op.src.name}_workspace"
         workspace = context.temporary(name, op.src.dtype, prod(self.shape), "shared")
 
-        def write(slot: Expr, index: tuple[Expr, ...]) -> Stmt:
+        def write(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
             at = flat_index(self.shape, index)
-            return Store(workspace, (at,), Load(registers, (slot,)), site=op.site)
+            return Store(workspace, (at,), Load(registers, (slot,)), predicate, site=op.site)
 
         self.stmts.append(each_element(context, source, write, op.site, once=True))
         return lambda slot, index: Load(workspace, (flat_index(self.shape, index),))
@@ -353,9 +353,11 @@ class _Reduction:
         else:
             self._deliver_through_shared(produced, totals)
 
-    def _finish(self, buffer: Buffer, at: tuple[Expr, ...], total: Expr) -> Stmt:
-        value = self.values.finish(Load(buffer, at), total)
-        return Store(buffer, at, value, site=self.op.site)
+    def _finish(
+        self, buffer: Buffer, at: tuple[Expr, ...], total: Expr, predicate: Expr | None = None
+    ) -> Stmt:
+        value = self.values.finish(Load(buffer, at, predicate), total)
+        return Store(buffer, at, value, predicate, site=self.op.site)
 
     def _store(
         self,
@@ -368,9 +370,11 @@ class _Reduction:
         """One thread for each result writes it to shared memory."""
         site = self.op.site
 
-        def write(slot: Expr, index: tuple[Expr, ...]) -> Stmt:
+        def write(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
             value, at = Load(totals, (slot,)), place(index)
-            return self._finish(into, at, value) if finish else Store(into, at, value, site=site)
+            if finish:
+                return self._finish(into, at, value, predicate)
+            return Store(into, at, value, predicate, site=site)
 
         return each_element(self.context, produced, write, site, once=True)
 
@@ -388,8 +392,9 @@ class _Reduction:
         )
         into = context.registers(op.dst)
 
-        def read(slot: Expr, index: tuple[Expr, ...]) -> Stmt:
-            return self._finish(into, (slot,), Load(workspace, (flat_index(shape, index),)))
+        def read(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
+            total = Load(workspace, (flat_index(shape, index),), predicate)
+            return self._finish(into, (slot,), total, predicate)
 
         self.stmts.append(each_element(context, layout, read, op.site))
 

@@ -40,8 +40,8 @@ def start(op: Fill, context: ThreadContext) -> Stmt:
         return parallel.lower(op, context)
     registers = context.registers(buffer)
 
-    def first(slot: Expr, index: tuple[Expr, ...]) -> Stmt:
-        return Store(registers, (slot,), op.value, site=op.site)
+    def first(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
+        return Store(registers, (slot,), op.value, predicate, site=op.site)
 
     everywhere = parallel.lower(replace(op, value=neutral), context)
     return seq([everywhere, each_element(context, layout, first, op.site, once=True)])

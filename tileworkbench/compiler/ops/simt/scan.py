@@ -141,9 +141,9 @@ class _Lowering:
         assert isinstance(buffer.layout, Fragment)  # inference gives every fragment one
         registers = self.context.registers(buffer)
 
-        def write(slot: Expr, index: tuple[Expr, ...]) -> Stmt:
+        def write(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
             value = cast(Load(registers, (slot,)), place.buffer.dtype)
-            return Store(place.buffer, place.at(index), value, site=self.op.site)
+            return Store(place.buffer, place.at(index), value, predicate, site=self.op.site)
 
         return each_element(self.context, buffer.layout, write, self.op.site, once=True)
 
@@ -153,9 +153,9 @@ class _Lowering:
         assert isinstance(buffer.layout, Fragment)  # inference gives every fragment one
         registers = self.context.registers(buffer)
 
-        def read(slot: Expr, index: tuple[Expr, ...]) -> Stmt:
-            value = Load(place.buffer, place.at(index))
-            return Store(registers, (slot,), value, site=self.op.site)
+        def read(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
+            value = Load(place.buffer, place.at(index), predicate)
+            return Store(registers, (slot,), value, predicate, site=self.op.site)
 
         return each_element(self.context, buffer.layout, read, self.op.site)
 
