@@ -131,9 +131,7 @@ def test_half_formats_round_once(kind: str, rows: list[tuple[int, int, int]]) ->
 @pytest.mark.parametrize("target", ["f16", "bf16", "f32"])
 @examples(3)
 @given(values=st.lists(FINITE, min_size=48, max_size=48))
-def test_conversions_between_floats_round_once(
-    target: str, mode: str, values: list[float]
-) -> None:
+def test_conversions_between_floats_round_once(target: str, mode: str, values: list[float]) -> None:
     if target == "bf16" and mode in ("rm", "rp"):
         return  # no such conversion
     wide = np.array(values, dtype=np.float64) * 1.0000001

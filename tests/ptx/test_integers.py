@@ -13,9 +13,7 @@ from tests.ptx.support import examples, run_instruction
 
 _EDGES = (0, 1, 2, 31, 32, 33, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 WORD = st.one_of(st.sampled_from(_EDGES), st.integers(0, 2**32 - 1))
-LONG = st.one_of(
-    st.sampled_from((*_EDGES, 2**63 - 1, 2**63, 2**64 - 1)), st.integers(0, 2**64 - 1)
-)
+LONG = st.one_of(st.sampled_from((*_EDGES, 2**63 - 1, 2**63, 2**64 - 1)), st.integers(0, 2**64 - 1))
 
 
 def signed(value: int, bits: int) -> int:

@@ -87,7 +87,9 @@ def _arrival(
 
     def run() -> None:
         asynchronous.land(issued, lanes)
-        asynchronous.arrive(block, place, np.zeros(0, dtype=np.int64), len(lanes))
+        # Copies that landed at once were writes of these threads, the others are of nobody.
+        who = np.zeros(0, dtype=np.int64) if asynchronous.lazy else lanes
+        asynchronous.arrive(block, place, who, len(lanes))
 
     return run
 

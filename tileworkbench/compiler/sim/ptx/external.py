@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -31,6 +32,11 @@ def _read_local(state: State, lane: int, place: int, size: int) -> bytes:
     return state.memory.local[start : start + size].tobytes()
 
 
+def read_text(state: State, address: int) -> str:
+    """The zero-terminated text at an address of global memory."""
+    return state.memory.global_memory.read_text(address).decode(errors="replace")
+
+
 def _number(state: State, lane: int, place: int, size: int) -> int:
     return int.from_bytes(_read_local(state, lane, place, size), "little")
 
@@ -43,8 +49,9 @@ def decode_vprintf(i: Instruction, d: Decoder) -> Step:
         for lane in state.index:
             address = _number(state, lane, text_place, 8)
             at = _number(state, lane, values_place, 8) - LOCAL_WINDOW
-            text = state.memory.global_memory.read_text(address).decode(errors="replace")
-            state.printed.append(format_text(text, _Arguments(state, int(lane), at).take))
+            arguments = _Arguments(state, int(lane), at)
+            text = read_text(state, address)
+            state.printed.append(format_text(text, arguments.take, partial(read_text, state)))
 
     return step
 
@@ -52,8 +59,11 @@ def decode_vprintf(i: Instruction, d: Decoder) -> Step:
 _FORMAT = re.compile(r"%(?:%|([-+ #0]*\d*(?:\.\d+)?)(hh|h|ll|l|z)?([diouxXeEfgGcsp]))")
 
 
-def format_text(text: str, take: Callable[[str], int | float]) -> str:
-    """C's printf: `take` gives the next argument as an integer ("i", "l") or a double ("d")."""
+def format_text(
+    text: str, take: Callable[[str], int | float], read_text: Callable[[int], str]
+) -> str:
+    """C's printf: `take` gives the next argument as an integer ("i", "l") or a double ("d"), and
+    `read_text` the string at an address."""
 
     def replace(match: re.Match[str]) -> str:
         flags, length, kind = match[1], match[2], match[3]
@@ -61,10 +71,12 @@ def format_text(text: str, take: Callable[[str], int | float]) -> str:
             return "%"
         if kind in "eEfgG":
             return f"%{flags}{kind}" % take("d")
-        value = int(take("l" if length in ("ll", "l", "z") or kind == "p" else "i"))
+        value = int(take("l" if length in ("ll", "l", "z") or kind in "ps" else "i"))
         if kind in "di":
             return f"%{flags}d" % value
         bits = 64 if length in ("ll", "l", "z") or kind == "p" else 32
+        if kind == "s":
+            return f"%{flags}s" % read_text(value)
         if kind == "c":
             return chr(value & 0xFF)
         return f"%{flags}{'x' if kind == 'p' else kind}".replace("u", "d") % (
@@ -96,9 +108,8 @@ def decode_assertfail(i: Instruction, d: Decoder) -> Step:
 
     def step(state: State) -> None:
         lane = int(state.index[0])
-        memory = state.memory.global_memory
-        message = memory.read_text(_number(state, lane, message_place, 8)).decode()
-        file = memory.read_text(_number(state, lane, file_place, 8)).decode()
+        message = read_text(state, _number(state, lane, message_place, 8))
+        file = read_text(state, _number(state, lane, file_place, 8))
         line = _number(state, lane, line_place, 4)
         raise DeviceAssertError(
             f"{state.geometry.thread_name(lane)}: assertion '{message}' failed, {file}, line {line}"
