@@ -18,7 +18,7 @@ from typing import Any
 from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.analysis.elementwise import is_elementwise
-from tileworkbench.compiler.analysis.evaluate import evaluate
+from tileworkbench.compiler.analysis.evaluate import evaluate, is_on_host
 from tileworkbench.compiler.analysis.hazards import find_hazards
 from tileworkbench.compiler.codegen.c_sources import find_function, symbol_of
 from tileworkbench.compiler.codegen.cuda import generate_cuda
@@ -36,13 +36,14 @@ from tileworkbench.compiler.gpu import GpuKernel, build_cuda, can_build
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
+from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import buffers_of, statements
-from tileworkbench.compiler.ir.stmt import ExternCall, Kernel, SourceKernel
+from tileworkbench.compiler.ir.rewrite import buffers_of, statements, variables
+from tileworkbench.compiler.ir.stmt import Assume, ExternCall, Kernel, SourceKernel
 from tileworkbench.compiler.ir.verify import verify
 from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
 from tileworkbench.compiler.record import CompileRecord, Snapshot, Timing
-from tileworkbench.compiler.runtime.arguments import ArgumentBinder
+from tileworkbench.compiler.runtime.arguments import ArgumentBinder, BoundArguments
 from tileworkbench.compiler.runtime.launch import Launcher
 from tileworkbench.compiler.runtime.llvm import NativeTarget, compile_assembly, native_target
 from tileworkbench.compiler.runtime.native import build_native
@@ -96,14 +97,16 @@ class CompiledKernel:
     native: NativeTarget
     estimated_ns: float | None
     _outputs: tuple[int, ...] = field(default=())
+    _assumptions: tuple[Expr, ...] = field(default=())
 
     def __call__(self, *args: Any) -> Any:
         bound = self.binder.bind(args)
+        if self._assumptions:
+            self._check_assumptions(self._values(bound))
         for launch in self.launches:
             blocks = launch.blocks
             if not isinstance(blocks, int):
-                values = dict(zip(self.binder.symbols, bound.symbols, strict=True))
-                blocks = int(evaluate(blocks, {**self._scalars(bound.slots), **values}))
+                blocks = int(evaluate(blocks, self._values(bound)))
             launch.launcher(bound.slots, blocks, self.estimated_ns)
         outputs = [bound.outputs[i] for i in self._outputs]
         return outputs if len(outputs) > 1 else outputs[0] if outputs else None
@@ -113,10 +116,20 @@ class CompiledKernel:
         """Bytes of a worker's arena."""
         return self.module.scratch_bytes
 
-    def _scalars(self, slots: list[int]) -> dict[str, int]:
-        """The integer scalar arguments by name: a grid may depend on them."""
+    def _values(self, bound: BoundArguments) -> dict[str, int]:
+        """The integer scalar arguments and the symbols by name: a grid may depend on them."""
         params = self.record.program.params
-        return {p.name: slots[i] for i, p in enumerate(params) if isinstance(p.value, Var)}
+        scalars = {p.name: bound.slots[i] for i, p in enumerate(params) if isinstance(p.value, Var)}
+        return {**scalars, **dict(zip(self.binder.symbols, bound.symbols, strict=True))}
+
+    def _check_assumptions(self, values: dict[str, int]) -> None:
+        """Raise `ArgumentError` where generated code relies on what is not so."""
+        for cond in self._assumptions:
+            if not evaluate(cond, values):
+                given = ", ".join(f"{var.name} = {values[var.name]}" for var in variables(cond))
+                raise ArgumentError(
+                    f"'{self.record.name}': the kernel assumes '{print_expr(cond)}', and {given}"
+                )
 
     def assembly(self) -> str:
         """The machine's assembly text, made on request."""
@@ -289,7 +302,16 @@ def _compile(
     )
     estimate = _estimate_ns(program)
     order = _return_order(program)
-    return CompiledKernel(record, target, module, binder, launches, native, estimate, order)
+    assumed = _assumptions(program)
+    return CompiledKernel(
+        record, target, module, binder, launches, native, estimate, order, assumed
+    )
+
+
+def _assumptions(program: Program) -> tuple[Expr, ...]:
+    """What T.assume says of the arguments of a call, in order."""
+    found = (stmt.cond for stmt in statements(program.body) if isinstance(stmt, Assume))
+    return tuple(dict.fromkeys(cond for cond in found if is_on_host(cond, program)))
 
 
 def _return_order(program: Program) -> tuple[int, ...]:

@@ -10,16 +10,20 @@ from typing import Any
 
 from tileworkbench.compiler.ir.build import FOLD, FOLD_UNARY, const
 from tileworkbench.compiler.ir.expr import (
+    AddressOf,
     Binary,
     Call,
     Cast,
     Const,
     Expr,
+    Load,
     Reinterpret,
     Select,
     Unary,
     Var,
 )
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import walk
 
 
 def _round_away(value: float) -> float:
@@ -51,6 +55,19 @@ _FORMATS: dict[str, str] = {  # of struct, by dtype
     **{"int16": "h", "uint16": "H", "float16": "e"},
     **{"int32": "i", "uint32": "I", "float32": "f"},
 }
+
+
+ASSUMPTION = "an assumption of the kernel (T.assume) does not hold"
+
+
+def is_on_host(value: Expr, program: Program) -> bool:
+    """Whether `value` follows from the arguments of a call: integers and extents."""
+    scalars = {param.value for param in program.params if isinstance(param.value, Var)}
+    known = {*program.symbols, *(var for var in scalars if not var.dtype.is_float)}
+    return all(
+        found in known if isinstance(found, Var) else not isinstance(found, Load | AddressOf)
+        for found in walk(value)
+    )
 
 
 def evaluate(value: Expr, env: Mapping[str, int | float | bool]) -> int | float | bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tileworkbench.compiler.analysis.evaluate import ASSUMPTION, is_on_host
 from tileworkbench.compiler.codegen.c_sources import symbol_of
 from tileworkbench.compiler.codegen.control import ControlFlow
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
@@ -217,8 +218,9 @@ class _KernelWriter(ControlFlow):
                 self.leave(self.loops[-1][1])
             case st.DeviceAssert(cond, message):
                 self.device_assert(cond, message, stmt.site)
-            case st.Assume():
-                pass
+            case st.Assume(cond):
+                if not is_on_host(cond, self.program):  # others are checked before the launch
+                    self.device_assert(cond, ASSUMPTION, stmt.site)
             case st.Print():
                 self.print_line(stmt)
             case tile.Pack():

@@ -16,6 +16,7 @@ After::
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tileworkbench.compiler.analysis.division import divide
 from tileworkbench.compiler.analysis.ranges import Ranges
@@ -33,14 +34,21 @@ from tileworkbench.compiler.ir.expr import (
 )
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
-from tileworkbench.compiler.ir.stmt import For, If, Seq, Stmt, seq
+from tileworkbench.compiler.ir.stmt import Assume, For, If, Seq, Stmt, seq
 from tileworkbench.compiler.ir.types import BOOL
 
 
 def simplify_expressions(program: Program) -> Program:
     """Fold what ranges decide: comparisons, divisions, minima, selections and branches."""
     simplifier = _Simplifier(Ranges(program))
-    return with_body(program, Rewriter(simplifier.expr, simplifier.stmt)(program.body))
+    return with_body(program, _Except(simplifier.expr, simplifier.stmt)(program.body))
+
+
+class _Except(Rewriter):
+    """Leaves assumptions alone: what they say would decide them."""
+
+    def __call__(self, root: Any) -> Any:
+        return root if isinstance(root, Assume) else super().__call__(root)
 
 
 class _Simplifier:
