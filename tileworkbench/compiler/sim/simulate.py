@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Param, Program, Stage
 from tileworkbench.compiler.sim.arguments import (
@@ -132,7 +133,13 @@ class _Run:
                 if isinstance(self._translate, ThreadTranslator):
                     storage = self._translate.bind(param.value, storage)
                 frame.storages[self._translate.slots.buffer(param.value)] = storage
-        self._body(frame)
+        try:
+            self._body(frame)
+        except RunError as error:
+            found = frame.recorder.report()
+            if not found.ok:
+                error.add_note(f"found before this: {found}")
+            raise
         return self._result(frame, arguments)
 
     def _shape(self, param: Param) -> tuple[Any, ...]:

@@ -227,9 +227,8 @@ def translate_warp_barrier(stmt: simt.WarpBarrier, expr: ExpressionTranslator) -
                 needed = frozenset(t for t in lanes if int(bits[thread]) >> (t - first) & 1)
                 found[warp] = frame.warp_meetings.setdefault((warp, needed), _WarpMeeting(needed))
             found[warp].arrived.add(thread)
-        times = frame.order.release(threads)
         for warp, meeting in found.items():
-            old = meeting.times
+            times, old = frame.order.release(threads[threads // WARP == warp]), meeting.times
             meeting.times = times if old is None else np.maximum(old, times)
             if meeting.complete:
                 del frame.warp_meetings[warp, meeting.needed]

@@ -60,7 +60,6 @@ class Launch:
                 self._release(block, total)
             self._base += total
             waiting = [block for block in waiting if not self._advance(block)]
-        host.recorder.blocks += total
         host.launch_base = self._base + total
         host.order.now = self._now
 
@@ -94,6 +93,7 @@ class Launch:
     def _frame(self, number: int, grid: tuple[int, ...]) -> ThreadFrame:
         """The state in which block `number` begins."""
         host, plan, threads = self._host, self._plan, self._threads
+        host.recorder.blocks += 1
         values, storages = list(host.values), list(host.storages)
         block, rest = [], number
         for slot, extent in zip(self._block_slots, grid, strict=True):
