@@ -162,6 +162,8 @@ class CudaExpressions:
                 return _chosen(*parts)
             case ir.Cast(inner, dtype):
                 return self.cast(self.text(inner, lane), inner.dtype.scalar, dtype.scalar)
+            case ir.Reinterpret(Load() as whole, dtype) if whole.dtype.lanes > 1 == dtype.lanes:
+                return self.word(whole, dtype)
             case ir.Reinterpret(inner, dtype):
                 return self.reinterpret(self.text(inner, lane), inner.dtype, dtype)
             case ir.Call(name, args):
@@ -297,6 +299,15 @@ class CudaExpressions:
         if found:
             return f"{found}({text})"
         return Text(f"({self.c_type(target)}){wrapped(text)}", 14)
+
+    def word(self, vector: Load, dtype: DType) -> str:
+        """Neighbouring elements in memory as one value of `dtype`."""
+        index = vector.indices[-1]
+        memory = vector.buffer.scope in ("global", "shared")
+        if not isinstance(index, ir.Ramp) or vector.predicate is not None or not memory:
+            raise UnsupportedError(f"CUDA emission cannot read '{vector}' as '{dtype}'")
+        start = self.read(vector.buffer, self(index.base))
+        return Text(f"*(const {self.c_type(dtype)}*)&{start}", 14)
 
     def call(self, name: str, args: list[str], dtype: DType, operands: tuple[Expr, ...]) -> str:
         source = operands[0].dtype.scalar

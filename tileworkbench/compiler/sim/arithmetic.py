@@ -253,6 +253,8 @@ def intrinsic_function(name: str, dtype: DType) -> Callable[..., Value]:
         return _popcount(dtype)
     if name == "philox":
         return philox
+    if name == "dp4a":
+        return _dot_bytes
     if not dtype.is_float:
         return _integer(name.removesuffix("_nan"), dtype)
     return rounded(_INTRINSICS[name], dtype, np.dtype(np.float64))
@@ -262,6 +264,15 @@ def _popcount(dtype: DType) -> Callable[[Value], Value]:
     mask = (1 << dtype.bits) - 1
     lifted = np.frompyfunc(lambda a: (int(a) & mask).bit_count(), 1, 1)
     return lambda a: from_storage(np.asarray(lifted(a), storage_dtype(dtype)), dtype)
+
+
+def _dot_bytes(a: Value, b: Value, c: Value) -> Value:
+    """The products of the four signed bytes of two int32 values, added to a third; wraps."""
+    total = np.asarray(c, np.int64)
+    for shift in (0, 8, 16, 24):
+        left, right = (((np.asarray(x, np.int64) >> shift & 255) ^ 128) - 128 for x in (a, b))
+        total = total + left * right
+    return from_storage(total.astype(np.int32), DType("int32"))
 
 
 def _horizontal(function: Callable[..., Any], dtype: DType) -> Callable[[Value], Value]:

@@ -283,10 +283,11 @@ def _branches(
 
 def _reinterpret(operand: Evaluate, inner: Expr, dtype: DType) -> Evaluate:
     source, target = inner.dtype.scalar, storage_dtype(dtype)
+    joined = inner.dtype.lanes > 1 and inner.dtype.lanes * source.bits == dtype.bits
 
     def reinterpret(frame: Frame) -> Value:
         array = to_array(operand(frame), source)
-        shape = array.shape
+        shape = array.shape[:-1] if joined else array.shape
         array = np.ascontiguousarray(array)
         if source.bits < 8:  # such an element has a byte, whose upper bits say nothing
             array = array.view(np.uint8) & ((1 << source.bits) - 1)
