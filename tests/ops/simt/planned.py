@@ -23,7 +23,10 @@ def program(
 ) -> Program:
     """One launch of blocks `bx` with the thread index `tx`; `body` is the text inside it."""
     known = ", ".join(f'"{name}": "int32"' for name in symbols or ())
-    text = HEAD.format(symbols=f", symbols={{{known}}}" if known else "", params="".join(f"    {param},\n" for param in params))
+    text = HEAD.format(
+        symbols=f", symbols={{{known}}}" if known else "",
+        params="".join(f"    {param},\n" for param in params),
+    )
     text += f'    with T.Kernel({grid}, threads={threads}, thread_vars=["tx"]) as bx:\n'
     lines = [line for line in body.strip("\n").splitlines()]
     indent = min(len(line) - len(line.lstrip()) for line in lines if line.strip())

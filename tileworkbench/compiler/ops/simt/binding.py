@@ -217,7 +217,8 @@ def _scattered(access: FragmentAccess) -> LayoutConflict:
     return LayoutConflict(
         f"iterations of different threads would write one element of '{name}'",
         access.buffer,
-        hint=f"write '{name}' in a nest with one iteration per element, or keep it in shared memory",
+        hint=f"write '{name}' in a nest with one iteration per element, or keep it in shared "
+        "memory",
     )
 
 
@@ -377,9 +378,7 @@ def plan(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> Fragment:
             width //= 2
     else:
         widths = [1 << power for power in range(width.bit_length())]
-        width = min(
-            widths, key=lambda w: (-(-total // (threads * w)) * threads * w, -w)
-        )
+        width = min(widths, key=lambda w: (-(-total // (threads * w)) * threads * w, -w))
     loop = plan_loop(shape, width, threads, bool(nest.fragments), fast)
     if context.start:
         return loop.bind_thread_range(context.start, threads)

@@ -124,7 +124,8 @@ def sample(layout: Place) -> tuple[str, ...]:
         at = f"({', '.join(map(str, index))})"
         if isinstance(layout, Fragment):
             threads = sorted({layout.thread_of(*index, rep=r) for r in range(layout.replicate)})
-            held = ", ".join(map(str, threads[:_SAMPLE])) + (", ..." if len(threads) > _SAMPLE else "")
+            more = ["..."] if len(threads) > _SAMPLE else []
+            held = ", ".join([*map(str, threads[:_SAMPLE]), *more])
             found.append(f"{at} in thread {held}, slot {layout.slot_of(*index)}")
         else:
             found.append(f"{at} at {layout.offset(*index)}")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from tileworkbench.compiler.analysis.access import conjuncts
 from tileworkbench.compiler.diagnostics import LayoutError
-from tileworkbench.compiler.ir.build import add, binary, conjunction, const, int_const, mul, sub
+from tileworkbench.compiler.ir.build import add, binary, conjunction, const, int_const, sub
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.node import Node
+from tileworkbench.compiler.ir.rewrite import substitute
+from tileworkbench.compiler.ir.stmt import Atomic, Store
 from tileworkbench.compiler.ir.types import INT32
-from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError, Term
+from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError, Term, make_sum
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.index import Index
+from tileworkbench.compiler.layout.maps import DigitMap, unflatten
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.nests import FragmentAccess, Nest
 from tileworkbench.compiler.ops.simt.partition import Partition
@@ -27,8 +32,8 @@ class Iterations:
     """The iterations of one thread: `sums` give ``(*index, replica)`` over the box `box` of its
     steps and the thread.
 
-    `values` are the expressions of the steps; the one at `lane_dim` (None where there is none) is
-    the lane of a group, which is given for each use.
+    `values` are the expressions of the steps, `loops` their variables with the extents; the step at
+    `lane_dim` (None where there is none) is the lane of a group, which is given for each use.
     """
 
     nest: Nest
@@ -38,9 +43,61 @@ class Iterations:
     values: tuple[Expr, ...]
     lane_dim: int | None
     lanes: int
+    loops: tuple[tuple[Var, int], ...]
     context: ThreadContext
     accesses: Mapping[tuple[Buffer, tuple[Expr, ...]], FragmentAccess]
     _slots: dict[object, tuple[tuple[int, ...], DigitSum] | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        nest: Nest,
+        shared: Partition,
+        lane_step: int | None,
+        lanes: int,
+        context: ThreadContext,
+    ) -> Iterations:
+        """The steps of `shared` as loops; step number `lane_step` in groups of `lanes`."""
+        values: list[Expr] = []
+        loops: list[tuple[Var, int]] = []
+        extents: list[int] = []
+        lane_dim: int | None = None
+        for number, step in enumerate(shared.steps):
+            trips = step.extent // lanes if number == lane_step else step.extent
+            name = nest.op.vars[step.dim].name if step.dim is not None else "step"
+            extents.append(trips)
+            values.append(_loop(name, trips, loops, context))
+            if number == lane_step:
+                lane_dim = len(values)
+                values.append(int_const(0))
+                extents.append(lanes)
+        box = (*extents, shared.box[-1])
+        accesses = {(access.buffer, access.indices): access for access in nest.fragments}
+        found = (nest, shared, box, _split(shared, box, lane_dim), tuple(values), lane_dim, lanes)
+        return cls(*found, tuple(loops), context, accesses).merged()
+
+    def merged(self) -> Iterations:
+        """One loop over all registers, where the body asks for nothing else of the iteration."""
+        total = prod(self.box[:-1])
+        names = {var for var, _ in self.loops}
+        if len(names) < 2 or self.shared.bounded or _is_used_outside_fragments(self.nest):
+            return self
+        loops: list[tuple[Var, int]] = []
+        value = _loop(self.nest.op.vars[0].name, total, loops, self.context)
+        box = (total, self.box[-1])
+        flat, thread = Index.variables(box)
+        steps = [*unflatten(self.box[:-1], flat), thread]
+        try:
+            sums = _as_sums(box, DigitMap(self.box, self.sums).evaluate(steps))
+        except NotDigitsError:
+            return self
+        found = replace(self, box=box, sums=sums, values=(value,), loops=tuple(loops), _slots={})
+        return found if found._terms() <= self._terms() else self
+
+    def _terms(self) -> int:
+        """How much arithmetic the registers of all accesses take."""
+        found = [self.slot_digits(access) for access in self.accesses.values()]
+        return sum(len(digits[1].terms) if digits else 100 for digits in found)
 
     @property
     def thread(self) -> Expr:
@@ -117,10 +174,10 @@ class Iterations:
                 found.append(binary("lt", digit, int_const(guard.extent)))
         return conjunction([cond for cond in found if not self.context.ranges.proves(cond)])
 
-    def bound_guard(self, lane: Expr) -> Expr | None:
+    def bound_guard(self) -> Expr | None:
         """The condition that the iteration is inside the nest."""
         shape = self.nest.shape or ()
-        index = list(self.index(lane).values())
+        index = list(self.index(int_const(0)).values())
         return conjunction(
             [
                 binary("lt", index[d], int_const(shape[d]))
@@ -166,9 +223,12 @@ class Iterations:
             point.append(sub(var, int_const(low)) if low else var)
         return sum_expr(box, total, point)
 
-    def lane_stride(self, access: FragmentAccess) -> bool:
-        """Whether the lanes of a group are neighbouring registers, from a multiple of `lanes`."""
-        found = self.slot_digits(access)
+    def are_neighbours(self, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
+        """Whether the lanes of a group are neighbouring registers, from a multiple of their number
+        on.
+        """
+        access = self.accesses.get((buffer, indices))
+        found = None if access is None else self.slot_digits(access)
         if found is None or self.lane_dim is None:
             return False
         unit = Term((Digit(self.lane_dim, 1, self.lanes),), 1)
@@ -179,6 +239,76 @@ class Iterations:
             and not any(digit.dim == self.lane_dim for term in rest for digit in term.digits)
             and all(term.stride % self.lanes == 0 for term in rest)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolicIterations:
+    """The iterations of one thread in a nest of symbolic extents: `values` are the loop variables
+    at the first lane of a group along the last one.
+    """
+
+    nest: Nest
+    values: tuple[Expr, ...]
+
+    def substitute(self, root: Any, lane: Expr) -> Any:
+        """`root` with the loop variables replaced."""
+        found = dict(zip(self.nest.op.vars, self.values, strict=True))
+        last = self.nest.op.vars[-1]
+        return substitute(root, {**found, last: add(found[last], lane)})
+
+    def replica(self) -> Expr | None:
+        """Every iteration is executed once."""
+        return None
+
+    def slot(self, buffer: Buffer, indices: tuple[Expr, ...], lane: Expr) -> Expr:
+        """Such a nest has no fragments: the inference refuses it."""
+        raise LayoutError(f"A nest of symbolic extents indexes '{buffer.name}'.")
+
+    def are_neighbours(self, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
+        """There are no registers."""
+        return False
+
+
+def _loop(name: str, extent: int, loops: list[tuple[Var, int]], context: ThreadContext) -> Expr:
+    """The variable of a new loop, 0 for a single trip."""
+    if extent == 1:
+        return int_const(0)
+    var = context.loop_var(name)
+    context.ranges.enter(var, int_const(0), int_const(extent), 1)
+    loops.append((var, extent))
+    return var
+
+
+def _split(shared: Partition, box: tuple[int, ...], lane_dim: int | None) -> tuple[DigitSum, ...]:
+    """The index with the step before `lane_dim` cut in groups and lanes."""
+    if lane_dim is None:
+        return shared.sums
+    variables = list(Index.variables(box))
+    lane = variables.pop(lane_dim)
+    variables[lane_dim - 1] = variables[lane_dim - 1] * box[lane_dim] + lane
+    return _as_sums(box, DigitMap(shared.box, shared.sums).evaluate(variables))
+
+
+def _as_sums(box: tuple[int, ...], found: Iterable[Any]) -> tuple[DigitSum, ...]:
+    return tuple(
+        total.sum if isinstance(total, Index) else make_sum(box, total, ()) for total in found
+    )
+
+
+def _is_used_outside_fragments(nest: Nest) -> bool:
+    """Whether the body uses its loop variables for more than to index fragments."""
+    variables = set(nest.op.vars)
+    stack: list[Node] = [nest.op.body]
+    while stack:
+        found = stack.pop()
+        if found in variables:
+            return True
+        if isinstance(found, Load | Store | Atomic) and found.buffer.scope == "local.fragment":
+            indices = set(found.indices)
+            stack.extend(child for child in found.children() if child not in indices)
+        else:
+            stack.extend(found.children())
+    return False
 
 
 def register_of(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
@@ -219,8 +349,3 @@ def missing_guards(
         if not below:
             found[binary("lt", index, extent)] = None
     return [cond for cond in found if cond not in present]
-
-
-def scaled(value: Expr, factor: int) -> Expr:
-    """`value * factor`."""
-    return mul(value, int_const(factor))

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tileworkbench.compiler.diagnostics import LayoutError
@@ -182,7 +182,7 @@ class Solver:
 
     def _choose(self, component: tuple[int, ...]) -> None:
         """Let each operator choose first, and keep the cheapest outcome."""
-        tried: dict[tuple[tuple[Buffer, Place], ...], None] = {}
+        outcomes: list[dict[Buffer, Place]] = []
         rejected: list[Rejected] = []
         best: tuple[tuple[int, int, int], int] | None = None
         for number in component:
@@ -191,14 +191,13 @@ class Solver:
             except Failure as failure:
                 rejected.append(Rejected(number, failure.conflict))
                 continue
-            key = tuple((p.buffer, p.layout) for p in update.proposals)
-            if not key or key in tried:
-                continue
-            tried[key] = None
+            if any(_foresees(outcome, update) for outcome in outcomes):
+                continue  # it would choose what came out before
             mark = len(self._journal)
             try:
                 self._attempt(number, component)
                 score = (*self._score(component), number)
+                outcomes.append(dict(self.known))
             except Failure as failure:
                 rejected.append(Rejected(number, failure.conflict))
                 score = None
@@ -276,8 +275,8 @@ class Solver:
         except LayoutConflict as conflict:
             raise Failure(conflict, number) from conflict
         except LayoutError as error:
-            conflict = LayoutConflict(error.message, proposal.buffer, layout)
-            raise Failure(conflict, number) from error
+            torn = LayoutConflict(error.message, proposal.buffer, layout)
+            raise Failure(torn, number) from error
         return changed
 
     def _merge(self, buffer: Buffer, layout: Place, level: Level, soft: bool) -> Place | None:
@@ -320,6 +319,11 @@ class Solver:
                 self.origins[buffer] = origin
 
 
+def _foresees(outcome: Mapping[Buffer, Place], update: LayoutUpdate) -> bool:
+    """Whether an outcome has all layouts that `update` proposes."""
+    return all(outcome.get(p.buffer) == p.layout for p in update.proposals)
+
+
 _THROUGH_SHARED = "copy it to shared memory and from there to a second fragment"
 
 
@@ -332,4 +336,3 @@ def swizzle_width(layout: Layout, bits: int) -> int | None:
         except LayoutError:
             continue
     return None
-

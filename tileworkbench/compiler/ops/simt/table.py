@@ -1,4 +1,6 @@
-"""The operators by statement class, written out: which layouts they want, how threads execute them."""
+"""The operators by statement class, written out: which layouts they want, and how threads execute
+them.
+"""
 
 from __future__ import annotations
 

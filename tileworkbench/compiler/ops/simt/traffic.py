@@ -83,9 +83,7 @@ def _cost(access: MemoryAccess, nest: Nest, index: list[Table], threads: int) ->
     places = np.broadcast_to(np.asarray(address), index[0].shape)
     width = 1
     while (
-        slots % (width * 2) == 0
-        and size * width * 2 <= _VECTOR_BYTES
-        and _runs(places, width * 2)
+        slots % (width * 2) == 0 and size * width * 2 <= _VECTOR_BYTES and _runs(places, width * 2)
     ):
         width *= 2
     total = 0

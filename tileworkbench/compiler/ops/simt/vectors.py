@@ -92,11 +92,7 @@ def is_contiguous(
             unit = True
         else:
             return False
-    return (
-        unit
-        and last.loop.constant % width == 0
-        and ranges.linear_divides(width, last.outer)
-    )
+    return unit and last.loop.constant % width == 0 and ranges.linear_divides(width, last.outer)
 
 
 def vector_width(
@@ -151,4 +147,3 @@ def _is_legal(
 def step_box(shape: Sequence[int | None]) -> tuple[int, ...]:
     """A shape for tracing, symbolic extents included."""
     return tuple(SYMBOLIC if extent is None else extent for extent in shape)
-
