@@ -19,6 +19,7 @@ from tileworkbench.compiler.sim.threads.findings import (
     report_threads,
 )
 from tileworkbench.compiler.sim.threads.marks import TWO_WRITERS, Marks
+from tileworkbench.compiler.sim.threads.registers import thread_column
 from tileworkbench.compiler.sim.values import (
     Mask,
     Value,
@@ -131,6 +132,12 @@ class ArenaStorage(Storage):
         self._put(at, values)
         kept = self._get(at)
         different = (kept != values) & ~((kept != kept) & (values != values))
+        if self.bits == 4:  # a byte is the least that a thread can write
+            writers = np.broadcast_to(thread_column(lanes), lanes)[chosen]
+            _, which = np.unique(at // 2, return_inverse=True)
+            last = np.zeros(len(at), writers.dtype)
+            last[which] = writers
+            different |= last[which] != writers
         if different.any() and frame.options.races:
             bad = np.zeros(lanes, np.bool_)
             bad[chosen] = different
