@@ -167,9 +167,9 @@ extern "C" __global__ void histogram(const unsigned char* x, unsigned* y, int n)
 }
 extern "C" __global__ void atomics(int* i, unsigned* u, unsigned long long* l, double* d) {
     int t = threadIdx.x;
-    atomicMax(i, t * 7 % 50); atomicMin(i + 1, -t); atomicXor(i + 2, t); atomicOr(i + 3, 1 << t % 32);
-    atomicAnd(i + 4, ~(1 << t % 30)); atomicInc(u, 9); atomicExch(u + 1, 5); atomicAdd(l, 1ull << 40);
-    atomicAdd(d, 0.5);
+    atomicMax(i, t * 7 % 50); atomicMin(i + 1, -t);
+    atomicXor(i + 2, t); atomicOr(i + 3, 1 << t % 32); atomicAnd(i + 4, ~(1 << t % 30));
+    atomicInc(u, 9); atomicExch(u + 1, 5); atomicAdd(l, 1ull << 40); atomicAdd(d, 0.5);
     int old, seen = i[5];
     do { old = seen; seen = atomicCAS(i + 5, old, old + t); } while (seen != old);
 }

@@ -33,13 +33,14 @@ class Case:
         return f"m{m}n{n}k{k}.{self.kinds}"
 
 
-_UPPER_PAIRS = "i < 2 || (i >= 4 && i < 6) ? g : g + 8"
+_PAIRS = "i < 2 || (i >= 4 && i < 6) ? g : g + 8"
+_PAIR_COLUMNS = "t * 2 + (i & 1) + (i >= 4 ? 8 : 0)"
 CASES = (
-    Case((16, 8, 16), "f32.f16.f16.f32", "sm_80", 2, _UPPER_PAIRS, "t * 2 + (i & 1) + (i >= 4 ? 8 : 0)",
+    Case((16, 8, 16), "f32.f16.f16.f32", "sm_80", 2, _PAIRS, _PAIR_COLUMNS,
          "t * 2 + (i & 1) + (i >= 2 ? 8 : 0)", (4, 2, 4)),
-    Case((16, 8, 16), "f16.f16.f16.f16", "sm_80", 2, _UPPER_PAIRS, "t * 2 + (i & 1) + (i >= 4 ? 8 : 0)",
+    Case((16, 8, 16), "f16.f16.f16.f16", "sm_80", 2, _PAIRS, _PAIR_COLUMNS,
          "t * 2 + (i & 1) + (i >= 2 ? 8 : 0)", (4, 2, 2)),
-    Case((16, 8, 16), "f32.bf16.bf16.f32", "sm_80", 2, _UPPER_PAIRS, "t * 2 + (i & 1) + (i >= 4 ? 8 : 0)",
+    Case((16, 8, 16), "f32.bf16.bf16.f32", "sm_80", 2, _PAIRS, _PAIR_COLUMNS,
          "t * 2 + (i & 1) + (i >= 2 ? 8 : 0)", (4, 2, 4)),
     Case((16, 8, 8), "f32.f16.f16.f32", "sm_75", 2, "i < 2 ? g : g + 8", "t * 2 + (i & 1)",
          "t * 2 + i", (2, 1, 4)),

@@ -259,7 +259,7 @@ class Executor:
     def deadlock(self) -> DeadlockError:
         """The error that says who waits for what."""
         lines = []
-        for group in self.groups[:4]:
+        for group in sorted(self.groups, key=lambda each: int(np.argmax(each.mask)))[:4]:
             lane = int(np.argmax(group.mask))
             name = self.state.geometry.thread_name(lane)
             others = f" and {group.count - 1} more" if group.count > 1 else ""
