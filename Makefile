@@ -63,7 +63,7 @@ $(VENV)/.lab: $(VENV)/.created pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/.lab
 	@echo "Installing the test tools into $(VENV)"
-	@$(INSTALL) --editable '.[lab,test]'
+	@$(INSTALL) --editable '.[cuda,lab,test]'
 	@touch $@
 
 clean:
