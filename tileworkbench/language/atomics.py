@@ -22,6 +22,7 @@ from tileworkbench.compiler.frontend.tensors import (
     check_access,
     parallel_variables,
 )
+from tileworkbench.compiler.frontend.threads import thread_variables
 from tileworkbench.compiler.frontend.values import Value, fitting
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
@@ -122,7 +123,7 @@ def atomic_store(dst: Any, value: Any, memory_order: str = "seq_cst") -> None:
 
 def _atomic(kind: AtomicKind, dst: Any, value: Any, order: str | None, return_prev: bool) -> Any:
     construct = f"T.atomic_{kind}"
-    in_kernel(construct)
+    builder = in_kernel(construct)
     if order is not None:
         _check_order(construct, order, ())
     place = to_operand(dst, construct, "destination")
@@ -132,6 +133,8 @@ def _atomic(kind: AtomicKind, dst: Any, value: Any, order: str | None, return_pr
         if not return_prev:
             _emit(kind, place.buffer, place.mins, expr)
             return None
+        if builder.enclosing("parallel") is None:
+            thread_variables(builder)  # each thread gets a value of its own
         return _access(kind, place.buffer, place.mins, expr, "previous")
     if return_prev:
         raise UnsupportedError(

@@ -25,6 +25,11 @@ from tileworkbench.compiler.frontend.regions import (
     to_region,
 )
 from tileworkbench.compiler.frontend.tensors import emit_store
+from tileworkbench.compiler.frontend.threads import (
+    emit_private_copy,
+    emit_private_fill,
+    is_private,
+)
 from tileworkbench.compiler.frontend.values import Operators, condition, fitting
 from tileworkbench.compiler.ir import build, tile
 from tileworkbench.compiler.ir.expr import Expr, Load, Region
@@ -81,8 +86,11 @@ def copy(
         value = build.cast(Load(source.buffer, source.mins), target.buffer.dtype)
         emit_store(Store(target.buffer, target.mins, value))
         return
-    regions = copy_regions(source, target)
-    _operator("T.copy").emit(tile.Copy(*regions, width))
+    regions, builder = copy_regions(source, target), _operator("T.copy")
+    if is_private(builder, *regions):
+        emit_private_copy(builder, *regions)
+    else:
+        builder.emit(tile.Copy(*regions, width))
 
 
 def fill(buffer: Any, value: Any) -> None:
@@ -94,7 +102,10 @@ def fill(buffer: Any, value: Any) -> None:
     region = to_region(buffer, "T.fill", "destination")
     check_inside(region, "T.fill")
     expr, _ = fitting(value, region.buffer.dtype)
-    builder.emit(tile.Fill(region, expr))
+    if is_private(builder, region):
+        emit_private_fill(builder, region, expr)
+    else:
+        builder.emit(tile.Fill(region, expr))
 
 
 def clear(buffer: Any) -> None:

@@ -67,12 +67,18 @@ class _Writer:
 class Splitter:
     """Splits the code of one launch, or of some of its threads."""
 
-    def __init__(self, kernel: st.Kernel, threads: Block, program: Program) -> None:
+    def __init__(
+        self,
+        kernel: st.Kernel,
+        threads: Block,
+        program: Program,
+        counters: dict[Buffer, Counters],
+    ) -> None:
         self.threads = threads
+        self.counters = counters
         self.program = program
         self.uniformity = Uniformity(kernel)
         self.ranges = ThreadRanges(kernel, threads.thread)
-        self.counters: dict[Buffer, Counters] = {}
 
     def block(self, body: st.Stmt, scope: Scope) -> st.Stmt:
         """`body` for the threads of `scope`, all of which execute it together."""
