@@ -87,11 +87,16 @@ def route(places: tuple[Place, ...], context: ThreadContext) -> Route:
     return Route(tuple(offsets), tuple(rest))
 
 
-Combine = Callable[[Expr, Expr], Expr]
+@dataclass(frozen=True, slots=True)
+class Combining:
+    """Two values become one; `neutral` changes no other value."""
+
+    combine: Callable[[Expr, Expr], Expr]
+    neutral: Expr
 
 
 def combine_across(
-    values: Buffer, count: int, found: Route, combine: Combine, context: ThreadContext, site: int
+    values: Buffer, count: int, found: Route, how: Combining, context: ThreadContext, site: int
 ) -> list[Stmt]:
     """Statements after which each thread has in ``values[0 .. count - 1]`` the results over all
     threads that differ from it in the digits of the route. Threads without a part hold neutral
@@ -99,14 +104,14 @@ def combine_across(
     """
     stmts: list[Stmt] = []
     if found.offsets:
-        stmts.append(_shuffle(values, count, found.offsets, combine, context, site))
+        stmts.append(_shuffle(values, count, found.offsets, how, context, site))
     if found.places:
-        stmts += _meet(values, count, found, combine, context, site)
+        stmts += _meet(values, count, found, how, context, site)
     return stmts
 
 
 def _shuffle(
-    values: Buffer, count: int, offsets: tuple[int, ...], combine: Combine,
+    values: Buffer, count: int, offsets: tuple[int, ...], how: Combining,
     context: ThreadContext, site: int,
 ) -> Stmt:  # fmt: skip
     """A butterfly for each value."""
@@ -118,7 +123,7 @@ def _shuffle(
             other = context.names.var("other", values.dtype)
             stmts += [
                 Exchange(other, "shfl_xor", (own, int_const(offset)), site=site),
-                Store(values, (s,), combine(own, other), site=site),
+                Store(values, (s,), how.combine(own, other), site=site),
             ]
         return seq(stmts)
 
@@ -126,7 +131,7 @@ def _shuffle(
 
 
 def _meet(
-    values: Buffer, count: int, found: Route, combine: Combine, context: ThreadContext, site: int
+    values: Buffer, count: int, found: Route, how: Combining, context: ThreadContext, site: int
 ) -> list[Stmt]:
     """Every thread writes its partial results to shared memory and reads those of its partners.
 
@@ -154,11 +159,20 @@ def _meet(
         index = add(scale(s, slots), own)
         return Store(workspace, (index,), Load(values, (s,)), predicate, site=site)
 
+    beyond = any(context.threads % (place.stride * place.capacity) for place in found.places)
+
     def read(s: Expr) -> Stmt:
+        def read_partner(index: Expr) -> Expr:
+            """The last threads may have no partners."""
+            if not beyond:
+                return Load(workspace, (index,))
+            stop = scale(add(s, int_const(1)), slots)
+            return Load(workspace, (index,), binary("lt", index, stop), how.neutral)
+
         def partner(index: Expr, places: tuple[Place, ...], fresh: bool) -> Stmt:
             if not places:
-                value = Load(workspace, (index,))
-                total = value if fresh else combine(Load(values, (s,)), value)
+                value = read_partner(index)
+                total = value if fresh else how.combine(Load(values, (s,)), value)
                 return Store(values, (s,), total, site=site)
             place, rest = places[0], places[1:]
             step = place.stride // copies

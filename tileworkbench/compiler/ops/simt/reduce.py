@@ -39,7 +39,12 @@ from tileworkbench.compiler.layout.contain import contains
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.maps import DigitMap, evaluate_sum
 from tileworkbench.compiler.ops.reduce import combine, identity
-from tileworkbench.compiler.ops.simt.collective import combine_across, route, thread_places
+from tileworkbench.compiler.ops.simt.collective import (
+    Combining,
+    combine_across,
+    route,
+    thread_places,
+)
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.holding import (
     Holding,
@@ -254,7 +259,7 @@ class _Reduction:
             totals,
             produced.slots,
             route(places, context),
-            self.values.combine,
+            Combining(self.values.combine, self.values.identity),
             context,
             op.site,
         )

@@ -16,7 +16,12 @@ from tileworkbench.compiler.ir.tile import Copy, Fill, ReduceKind
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.ops.reduce import combine, identity
 from tileworkbench.compiler.ops.simt import parallel
-from tileworkbench.compiler.ops.simt.collective import combine_across, route, thread_places
+from tileworkbench.compiler.ops.simt.collective import (
+    Combining,
+    combine_across,
+    route,
+    thread_places,
+)
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.holding import each_element
 from tileworkbench.compiler.ops.simt.operand import unrolled
@@ -85,7 +90,7 @@ def finish(op: Copy, context: ThreadContext) -> Stmt:
         values,
         layout.slots,
         route(places, context),
-        lambda a, b: combine(kind, a, b, False),
+        Combining(lambda a, b: combine(kind, a, b, False), identity(kind, dtype)),
         context,
         op.site,
     )
