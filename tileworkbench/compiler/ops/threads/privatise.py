@@ -19,7 +19,8 @@ from tileworkbench.compiler.ir.rewrite import (
     variables,
     walk,
 )
-from tileworkbench.compiler.ir.stmt import Alloc, Atomic, Let, Seq, Stmt, Store, seq
+from tileworkbench.compiler.ir.stmt import Alloc, Atomic, For, If, Let, Seq, Stmt, Store, seq
+from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ops.threads.block import Block
 
 _LARGEST = 40  # nodes of an expression that is computed anew instead of kept
@@ -91,11 +92,34 @@ def _kept(body: Stmt, block: Block) -> list[Var | Buffer]:
                         used.setdefault(found, set()).add(loop)
 
     visit(body, None)
+    vectors = _vector_loops(body, block)
     return [
         found  # type: ignore[misc]
         for found, loop in home.items()
-        if used.get(found, {loop}) - {loop}
+        if used.get(found, {loop}) - {loop} or (isinstance(found, Buffer) and loop in vectors)
     ]
+
+
+def _vector_loops(body: Stmt, block: Block) -> set[Var]:
+    """The thread loops that can be executed in lock step: there, a thread's own memory is a lane of
+    an array.
+    """
+    found: set[Var] = set()
+    for stmt in statements(body):
+        loop = _loop_of(stmt, block)
+        if loop is not None and isinstance(stmt, Parallel) and _in_lock_step(stmt.body, block):
+            found.add(loop)
+    return found
+
+
+def _in_lock_step(body: Stmt, block: Block) -> bool:
+    own = {stmt.var for stmt in statements(body) if isinstance(stmt, Let)} | {block.thread}
+    for stmt in statements(body):
+        if not isinstance(stmt, Seq | Let | Store | Alloc | If | For):
+            return False
+        if isinstance(stmt, For) and own & {*variables(stmt.start), *variables(stmt.stop)}:
+            return False
+    return True
 
 
 class _Privatiser:
