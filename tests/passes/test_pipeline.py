@@ -26,7 +26,7 @@ def test_a_pass_is_named_like_its_module_and_shows_an_example(name: str) -> None
 
 def test_a_target_without_passes() -> None:
     with pytest.raises(UnsupportedError) as caught:
-        pipeline(parse_target("cuda:sm_80"))
+        pipeline(parse_target("hip:gfx942"))
     assert caught.value.render() == (
-        "UnsupportedError: target 'cuda:sm_80' has no passes yet\nhint: use target='cpu'"
+        "UnsupportedError: target 'hip:gfx942' has no passes yet\nhint: use 'cpu' or 'cuda:<arch>'"
     )

@@ -149,7 +149,7 @@ class ThreadAccesses:
         stmt: st.Stmt,
         loops: dict[Var, range],
     ) -> ThreadAccess:
-        atomic = isinstance(stmt, st.Atomic)
+        atomic = write and isinstance(stmt, st.Atomic)
         asynchronous = write and isinstance(stmt, simt.AsyncCopy)
         base: list[Expr] = []
         varying: list[Linear] = []

@@ -17,7 +17,7 @@ from tileworkbench.compiler.codegen.cuda_statements import KernelWriter
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import statements, substitute
+from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
 from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Let, Seq, Stmt
 from tileworkbench.compiler.target import Target
 
@@ -73,7 +73,11 @@ def generate_cuda(program: Program, target: Target, source: tuple[str, ...] = ()
         texts.append(_function(entry, kernel, arguments, writer, shared))
         launches.append(CudaLaunch(entry, kernel.grid or (), kernel.threads[0], shared))
     head = f"// {program.name} for {target.arch}"
-    parts = [head, *resolve(expressions.helpers), *texts]
+    tables = [
+        f"__device__ __constant__ {c_type} {name}[16] = {{{entries}}};"
+        for (c_type, entries), name in expressions.tables.items()
+    ]
+    parts = [head, *resolve(expressions.helpers), *tables, *program.sources, *texts]
     return CudaModule("\n\n".join(parts) + "\n", tuple(launches), arguments, workspaces)
 
 
@@ -127,7 +131,10 @@ def _function(
     if shared:
         lines.append("  extern __shared__ __align__(1024) unsigned char shared_memory[];")
     lines.append(f"  const int {kernel.thread_vars[0].name} = threadIdx.x;")
+    used = set(variables(kernel.body))
     for var, axis in zip(kernel.vars, _AXES, strict=False):
+        if var not in used:
+            continue
         lines.append(
             f"  const {writer.expressions.c_type(var.dtype)} {var.name} = blockIdx.{axis};"
         )

@@ -12,6 +12,7 @@ import struct
 
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.codegen.cuda_helpers import HELPERS, Helper
+from tileworkbench.compiler.codegen.cuda_small import NAMES, small_float_helpers
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import const_int
@@ -34,8 +35,13 @@ C_TYPES = {
     "tfloat32": "float",
     "float64": "double",
     "handle": "unsigned long long",
+    "int4": "signed char",
+    "uint4": "unsigned char",
+    **NAMES,
 }
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
+# Floats that are carried as codes and computed in float32.
+CODES = {**HALVES, **NAMES}
 _INFIX = {
     "add": "+",
     "sub": "-",
@@ -80,6 +86,9 @@ _LEVELS = {
 _CONDITIONAL = 2
 
 
+_SMALL = small_float_helpers()
+
+
 class Text(str):
     """C++ text that is no atom: `level` says how tightly its outermost operator binds."""
 
@@ -115,11 +124,12 @@ class CudaExpressions:
         self.arch = arch
         self.helpers: dict[str, Helper] = {}
         self.packed: set[Buffer] = set()  # register arrays kept in 32-bit words
+        self.tables: dict[tuple[str, str], str] = {}  # of constants, by type and entries
         self.vectors: dict[Load, str] = {}  # the word array that holds a vector load
 
     def use(self, name: str, helper: Helper | None = None) -> str:
         """The name of a helper, which is emitted from now on."""
-        found = helper or HELPERS[name]
+        found = helper or HELPERS.get(name) or _SMALL[name]
         if found.arch > self.arch:
             raise UnsupportedError(
                 f"'{name}' needs sm_{found.arch}, the target is sm_{self.arch}",
@@ -133,7 +143,7 @@ class CudaExpressions:
         found = C_TYPES.get(str(dtype.scalar))
         if found is None:
             raise UnsupportedError(f"CUDA emission does not know the dtype '{dtype}' yet")
-        if found in HALVES.values():
+        if found in CODES.values():
             self.use(found)
         return found
 
@@ -164,6 +174,9 @@ class CudaExpressions:
                 return self.cast(self.text(inner, lane), inner.dtype.scalar, dtype.scalar)
             case ir.Reinterpret(Load() as whole, dtype) if whole.dtype.lanes > 1 == dtype.lanes:
                 return self.word(whole, dtype)
+            case ir.AddressOf(buffer, indices):
+                place = self.address(ir.Address(buffer, indices))
+                return Text(f"(unsigned long long)({place})", 14)
             case ir.Reinterpret(inner, dtype):
                 return self.reinterpret(self.text(inner, lane), inner.dtype, dtype)
             case ir.Call(name, args):
@@ -214,8 +227,8 @@ class CudaExpressions:
     def binary(self, value: ir.Binary, lane: str | None) -> str:
         op, dtype = value.op, value.a.dtype.scalar
         a, b = self.text(value.a, lane), self.text(value.b, lane)
-        if str(dtype) in HALVES:
-            name = HALVES[str(dtype)]
+        if str(dtype) in CODES:
+            name = CODES[str(dtype)]
             wide = [f"{self.use(f'{name}_to_f32')}({part})" for part in (a, b)]
             text = self.arithmetic(op, wide[0], wide[1], DType("float32"), value)
             compared = op in ir.COMPARISONS or op in ir.LOGICAL
@@ -260,9 +273,10 @@ class CudaExpressions:
             return f"!{wrapped(text)}"
         if op == "bitnot":
             return Text(f"~{wrapped(text)}", 14)
-        if str(dtype) in HALVES:
-            mask = {"neg": "^ 0x8000", "abs": "& 0x7fff"}[op]
-            return Text(f"({HALVES[str(dtype)]})({wrapped(text)} {mask})", 14)
+        if str(dtype) in CODES:
+            sign = 1 << (dtype.bits - 1)
+            mask = {"neg": f"^ {sign:#x}", "abs": f"& {sign - 1:#x}"}[op]
+            return Text(f"({self.c_type(dtype)})({wrapped(text)} {mask})", 14)
         if op == "neg":
             return f"(-{wrapped(text)})"
         if dtype.is_float:
@@ -272,21 +286,24 @@ class CudaExpressions:
     def cast(self, text: str, source: DType, target: DType) -> str:
         if source == target or {str(source), str(target)} == {"float32", "tfloat32"}:
             return text
-        if str(source) in HALVES:
-            text = f"{self.use(f'{HALVES[str(source)]}_to_f32')}({text})"
-        if str(target) in HALVES:
+        if str(source) in CODES:
+            text = f"{self.use(f'{CODES[str(source)]}_to_f32')}({text})"
+        if str(target) in CODES:
             exact = source.is_float and source.bits <= 32
             wide = text if exact else f"(float){wrapped(text)}"
-            return f"{self.use(f'{HALVES[str(target)]}_from_f32')}({wide})"
-        if target == "float32" and str(source) in HALVES:
+            return f"{self.use(f'{CODES[str(target)]}_from_f32')}({wide})"
+        if target == "float32" and str(source) in CODES:
             return text
+        if target.bits == 4:
+            cut = "<< 28 >> 28" if target == "int4" else "& 15"
+            return Text(f"({self.c_type(target)})((int){wrapped(text)} {cut})", 14)
         if target.is_bool:
             return _joined("ne", text, "0")
         return Text(f"({self.c_type(target)}){wrapped(text)}", 14)
 
     def reinterpret(self, text: str, source: DType, target: DType) -> str:
         pair = (str(source), str(target))
-        if source.lanes > 1 or target.lanes > 1:
+        if target.lanes > 1:
             raise UnsupportedError(f"CUDA emission cannot reinterpret '{source}' as '{target}' yet")
         found = {
             ("float32", "int32"): "__float_as_int",
@@ -310,8 +327,12 @@ class CudaExpressions:
         return Text(f"*(const {self.c_type(dtype)}*)&{start}", 14)
 
     def call(self, name: str, args: list[str], dtype: DType, operands: tuple[Expr, ...]) -> str:
+        if name == "philox":
+            return f"{self.use('philox')}({', '.join(args)})"
+        if name == "lookup":
+            return self.lookup(args, dtype.scalar)
         source = operands[0].dtype.scalar
-        half = HALVES.get(str(source))
+        half = CODES.get(str(source))
         if half:
             args = [f"{self.use(f'{half}_to_f32')}({arg})" for arg in args]
         text = self.intrinsic(name, args, DType("float32") if half else source)
@@ -339,7 +360,27 @@ class CudaExpressions:
             return f"{_MATH[name]}{suffix}({', '.join(args)})"
         raise UnsupportedError(f"CUDA emission does not know 'T.{name}' of '{dtype}'")
 
+    def lookup(self, args: list[str], dtype: DType) -> str:
+        """One of 16 constants: a table in constant memory, its name made from what it holds."""
+        c_type = self.c_type(dtype)
+        entries = ", ".join(args[1:])
+        name = f"table_{len(self.tables)}"
+        found = self.tables.setdefault((c_type, entries), name)
+        return f"{found}[{args[0]} & 15]"
+
     # Memory
+
+    def address(self, address: ir.Address) -> str:
+        """A pointer to the element: into the words of a packed register array."""
+        buffer, index = address.buffer, self(address.indices[0])
+        if buffer in self.packed:
+            per = 32 // buffer.dtype.bits
+            number = const_int(address.indices[0])
+            index = str(number // per) if number is not None else f"{wrapped(index)} / {per}"
+        elif buffer.dtype.bits == 4:
+            index = f"{wrapped(index)} / 2"
+        index = bare(index)
+        return buffer.name if index == "0" else f"&{buffer.name}[{index}]"
 
     def load(self, value: Load, lane: str | None) -> str:
         buffer = value.buffer
@@ -358,16 +399,28 @@ class CudaExpressions:
         """Element `index` of a buffer."""
         if buffer in self.packed:
             return self.element(buffer, buffer.name, index)
+        if buffer.dtype.bits == 4:
+            return self.four_bits(f"{self.use('get4')}({buffer.name}, {bare(index)})", buffer.dtype)
         return f"{buffer.name}[{bare(index)}]"
+
+    def four_bits(self, text: str, dtype: DType) -> str:
+        """A value from its four bits."""
+        if dtype == "int4":
+            return Text(f"(signed char)((int){text} << 28 >> 28)", 14)
+        return text
 
     def element(self, buffer: Buffer, words: str, index: str) -> str:
         """Element `index` of an array of 32-bit words that holds elements of the buffer's dtype."""
         dtype = buffer.dtype.scalar
         if dtype.bits >= 32:
             return f"{words}[{bare(index)}]"
-        found = f"{self.use(f'get{dtype.bits}')}({words}, {bare(index)})"
+        if dtype.bits == 4:
+            bytes_ = f"(const unsigned char*)({words})"
+            return self.four_bits(f"{self.use('get4')}({bytes_}, {bare(index)})", dtype)
+        bits = 8 if dtype.bits == 6 else dtype.bits
+        found = f"{self.use(f'get{bits}')}({words}, {bare(index)})"
         c_type = self.c_type(dtype)
-        return found if c_type in ("f16", "bf16") else Text(f"({c_type}){found}", 14)
+        return found if c_type in CODES.values() else Text(f"({c_type}){found}", 14)
 
 
 def bare(text: str) -> str:

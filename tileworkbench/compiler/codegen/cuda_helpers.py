@@ -207,6 +207,19 @@ def _mbarrier() -> dict[str, Helper]:
     }
 
 
+# Philox4x32-10: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3".
+_PHILOX = """__device__ __forceinline__ unsigned philox(
+    unsigned a, unsigned b, unsigned c, unsigned d, unsigned key, unsigned other, unsigned word) {
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    unsigned high = __umulhi(0xD2511F53u, a), low = 0xD2511F53u * a;
+    unsigned above = __umulhi(0xCD9E8D57u, c), below = 0xCD9E8D57u * c;
+    a = above ^ b ^ key, b = below, c = high ^ d ^ other, d = low;
+    key += 0x9E3779B9u, other += 0xBB67AE85u;
+  }
+  return word == 0 ? a : word == 1 ? b : word == 2 ? c : d;
+}"""
+
 HELPERS: dict[str, Helper] = {
     "f16": Helper("typedef unsigned short f16;"),
     "bf16": Helper("typedef unsigned short bf16;"),
@@ -269,6 +282,20 @@ HELPERS: dict[str, Helper] = {
             "  words[i / 4] = (words[i / 4] & ~(0xffu << shift)) | (unsigned)x << shift;",
         )
     ),
+    "get4": Helper(
+        _function(
+            "unsigned char get4(const unsigned char* bytes, int i)",
+            "  return bytes[i / 2] >> (i % 2 * 4) & 15;",
+        )
+    ),
+    "set4": Helper(
+        _function(
+            "void set4(unsigned* words, int i, unsigned char x)",
+            "  unsigned shift = i % 8 * 4;\n"
+            "  words[i / 8] = (words[i / 8] & ~(15u << shift)) | (x & 15u) << shift;",
+        )
+    ),
+    "philox": Helper(_PHILOX),
     "smem_address": Helper(
         _function(
             "unsigned smem_address(const void* p)",

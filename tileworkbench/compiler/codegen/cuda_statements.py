@@ -47,8 +47,8 @@ class KernelWriter:
         self.fresh = 0
 
     def memory_type(self, dtype: DType) -> str:
-        """The C++ type of an element in memory."""
-        if dtype.bits < 8:
+        """The C++ type of an element in memory; two elements of four bits share a byte."""
+        if dtype.bits == 4:
             return "unsigned char"
         return self.expressions.c_type(dtype)
 
@@ -103,6 +103,12 @@ class KernelWriter:
                 self.block(depth, f"if ({' && '.join(tests)})", body)
             case simt.Exchange():
                 self.exchange(stmt, depth)
+            case st.Pointer(buffer, address):
+                c_type = self.memory_type(buffer.dtype)
+                place = wrapped(self.expressions(address))
+                self.line(depth, f"{c_type}* const {buffer.name} = ({c_type}*){place};")
+            case st.ExternCall():
+                self.extern_call(stmt, depth)
             case _:
                 self.line(depth, self.instruction(stmt))
 
@@ -155,6 +161,7 @@ class KernelWriter:
         them.
         """
         elements, bits = const_int(buffer.shape[0]) or 0, buffer.dtype.bits
+        bits = 8 if bits == 6 else bits
         if bits < 32 and not buffer.dtype.is_bool:
             self.expressions.packed.add(buffer)
             self.line(depth, f"unsigned {buffer.name}[{max(1, -(-elements * bits // 32))}];")
@@ -164,15 +171,7 @@ class KernelWriter:
 
     def address(self, address: Address) -> str:
         """A pointer to the element: into the words of a packed register array."""
-        buffer, index = address.buffer, self.expressions(address.indices[0])
-        if buffer in self.expressions.packed:
-            per = 32 // buffer.dtype.bits
-            number = const_int(address.indices[0])
-            index = str(number // per) if number is not None else f"{wrapped(index)} / {per}"
-        elif buffer.dtype.bits < 8:
-            index = f"{wrapped(index)} / {8 // buffer.dtype.bits}"
-        index = bare(index)
-        return buffer.name if index == "0" else f"&{buffer.name}[{index}]"
+        return self.expressions.address(address)
 
     def register_words(self, address: Address) -> str:
         """A pointer to the 32-bit words of registers."""
@@ -197,9 +196,10 @@ class KernelWriter:
 
     def assignment(self, buffer: Buffer, index: str, value: str) -> str:
         if buffer in self.expressions.packed:
-            name = self.expressions.use(f"set{buffer.dtype.bits}")
+            bits = 8 if buffer.dtype.bits == 6 else buffer.dtype.bits
+            name = self.expressions.use(f"set{bits}")
             return f"{name}({buffer.name}, {bare(index)}, {value});"
-        if buffer.dtype.bits < 8:
+        if buffer.dtype.bits == 4:
             raise UnsupportedError(
                 f"an element of '{buffer.dtype}' is less than a byte and cannot be stored alone"
             )
@@ -455,6 +455,19 @@ class KernelWriter:
             values.append(text)
             pieces.append(part.replace("%", "%%"))
         self.line(depth, f"printf({', '.join([_quoted(''.join(pieces) + chr(10)), *values])});")
+
+    def extern_call(self, stmt: st.ExternCall, depth: int) -> None:
+        """A call of a function of the program's sources: pointers keep their element type."""
+        args = [
+            self.address(Address(arg.buffer, arg.indices))
+            if isinstance(arg, ir.AddressOf)
+            else self.expressions(arg)
+            for arg in stmt.args
+        ]
+        call = f"{stmt.name}({', '.join(args)})"
+        if stmt.var is not None:
+            call = f"const {self.expressions.c_type(stmt.var.dtype)} {stmt.var.name} = {call}"
+        self.line(depth, f"{call};")
 
     # One instruction each
 
