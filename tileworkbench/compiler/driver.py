@@ -300,7 +300,7 @@ def _compile(
         warnings=warnings,
         cached="disk" if built.from_cache else "",
     )
-    estimate = _estimate_ns(program)
+    estimate = _estimate_ns(_with_thread_loops(program, snapshots))
     order = _return_order(program)
     assumed = _assumptions(program)
     return CompiledKernel(
@@ -392,6 +392,12 @@ def placed_at(span: Span | None) -> Iterator[None]:
     except CompileError as error:
         error.span = error.span or span
         raise
+
+
+def _with_thread_loops(program: Program, snapshots: tuple[Snapshot, ...]) -> Program:
+    """`program` with what its threads do written out, so that it can be counted."""
+    found = (step.program for step in snapshots if step.name == "split_threads" and step.changed)
+    return next(found, program)
 
 
 def _estimate_ns(program: Program) -> float | None:
