@@ -99,9 +99,10 @@ def header_options() -> tuple[str, ...]:
         )
     import platformdirs
 
+    named = os.environ.get("TILEWORKBENCH_CACHE_DIR")
+    cache = named or platformdirs.user_cache_dir("tileworkbench", appauthor=False)
     major, minor = nvrtc_version()
-    cache = Path(platformdirs.user_cache_dir("tileworkbench")) / f"cuda-headers-{major}.{minor}"
-    return (f"--use-bundled-headers={cache}",)
+    return (f"--use-bundled-headers={Path(cache) / f'cuda-headers-{major}.{minor}'}",)
 
 
 def compile_cuda(

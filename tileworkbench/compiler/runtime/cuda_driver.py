@@ -1,0 +1,249 @@
+"""Kernels on a CUDA device: ctypes on the driver API, in the device's primary context, which
+PyTorch uses too.
+
+Nothing is loaded before it is asked for. Launches go to PyTorch's current stream where PyTorch is
+loaded, else to the default one, and do not wait; they may be captured into a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tileworkbench.compiler.diagnostics import DeviceUnavailableError, RunError
+
+_HINT = "targets 'sim:<arch>' and 'ptx:<arch>' run the kernel without one"
+
+# Numbers of `CUdevice_attribute`, `CUfunction_attribute` and `CUresult` in cuda.h.
+_ATTRIBUTES = {
+    "max_threads_per_block": 1,
+    "max_shared_bytes": 97,  # with the function attribute below raised
+    "max_registers_per_block": 12,
+    "multiprocessors": 16,
+    "warp_size": 10,
+    "l2_bytes": 38,
+    "major": 75,
+    "minor": 76,
+}
+_FUNCTION_MAX_DYNAMIC_SHARED = 8
+_NO_BINARY_FOR_GPU = 209
+
+
+class Launch(Protocol):
+    """What is needed to launch one function of a module."""
+
+    @property
+    def entry(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def shared_bytes(self) -> int: ...
+
+
+def missing_device() -> str | None:
+    """One sentence saying that there is no CUDA device, or None where there is one."""
+    try:
+        CudaDevice.open()
+    except DeviceUnavailableError as error:
+        return error.message
+    return None
+
+
+class CudaDriver:
+    """The driver library with its errors turned into exceptions.
+
+    `library` is what ctypes loaded, or an object that acts like it.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the API. Raises `RunError` with the driver's own words."""
+        status = int(getattr(self.library, name)(*arguments))
+        if status:
+            raise RunError(f"'{name}' failed: {self.describe(status)}", _hint_for(status))
+
+    def describe(self, status: int) -> str:
+        """``CUDA_ERROR_INVALID_VALUE (invalid argument)``."""
+        name, text = ctypes.c_char_p(), ctypes.c_char_p()
+        self.library.cuGetErrorName(status, ctypes.byref(name))
+        self.library.cuGetErrorString(status, ctypes.byref(text))
+        if name.value is None:
+            return f"error {status}"
+        return f"{name.value.decode()} ({(text.value or b'').decode()})"
+
+
+def _hint_for(status: int) -> str | None:
+    if status == _NO_BINARY_FOR_GPU:
+        return "compile for the device's own architecture, e.g. target 'cuda:sm_90'"
+    return None
+
+
+@functools.cache
+def _driver() -> CudaDriver:
+    """The machine's driver, initialised. Raises `DeviceUnavailableError` without one."""
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        library = ctypes.CDLL(name)
+    except OSError:
+        raise DeviceUnavailableError("this machine has no CUDA driver", _HINT) from None
+    return open_driver(library)
+
+
+def open_driver(library: Any) -> CudaDriver:
+    """Initialise a driver library. Raises `DeviceUnavailableError` where it finds no device."""
+    driver = CudaDriver(library)
+    status = int(library.cuInit(0))
+    if status:
+        message = f"the CUDA driver cannot be used: {driver.describe(status)}"
+        raise DeviceUnavailableError(message, _HINT)
+    return driver
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLimits:
+    """What a device has: sizes in bytes, shared memory and threads per block."""
+
+    max_threads_per_block: int
+    max_shared_bytes: int
+    max_registers_per_block: int
+    multiprocessors: int
+    warp_size: int
+    l2_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CudaDevice:
+    """One device: its name, its architecture such as ``sm_90`` and its limits."""
+
+    driver: CudaDriver
+    ordinal: int
+    name: str
+    arch: str
+    limits: DeviceLimits
+    context: int
+
+    @classmethod
+    def open(cls, ordinal: int = 0, driver: CudaDriver | None = None) -> CudaDevice:
+        """Open a device and retain its primary context. Raises `DeviceUnavailableError`."""
+        driver = driver or _driver()
+        count = ctypes.c_int()
+        driver.call("cuDeviceGetCount", ctypes.byref(count))
+        if ordinal >= count.value:
+            found = "no CUDA device" if not count.value else f"no CUDA device {ordinal}"
+            raise DeviceUnavailableError(f"this machine has {found}", _HINT)
+        device = ctypes.c_int()
+        driver.call("cuDeviceGet", ctypes.byref(device), ordinal)
+        name = ctypes.create_string_buffer(256)
+        driver.call("cuDeviceGetName", name, len(name), device)
+        facts: dict[str, int] = {}
+        for key, number in _ATTRIBUTES.items():
+            value = ctypes.c_int()
+            driver.call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
+            facts[key] = value.value
+        arch = f"sm_{facts.pop('major')}{facts.pop('minor')}"
+        context = ctypes.c_void_p()
+        driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        text = name.value.decode(errors="replace")
+        return cls(driver, ordinal, text, arch, DeviceLimits(**facts), context.value or 0)
+
+    @classmethod
+    def load(
+        cls, cubin: bytes, launches: Sequence[Launch], device: CudaDevice | None = None
+    ) -> LoadedKernels:
+        """Load an ELF image and find the functions of its launches, on the first device unless
+        another is given."""
+        opened = device or cls.open()
+        return LoadedKernels(opened, cubin, launches)
+
+    def activate(self) -> None:
+        """Make the primary context current in this thread."""
+        self.driver.call("cuCtxSetCurrent", ctypes.c_void_p(self.context))
+
+
+class LoadedKernels:
+    """A module on a device. It stays loaded as long as the process: unloading would wait for
+    every launch."""
+
+    def __init__(self, device: CudaDevice, cubin: bytes, launches: Sequence[Launch]) -> None:
+        self.device = device
+        self.launches = tuple(launches)
+        device.activate()
+        module = ctypes.c_void_p()
+        device.driver.call("cuModuleLoadData", ctypes.byref(module), cubin)
+        self._functions = [self._function(module, launch) for launch in self.launches]
+
+    def _function(self, module: ctypes.c_void_p, launch: Launch) -> ctypes.c_void_p:
+        """The function of a launch, allowed as much shared memory as it asks for."""
+        call = self.device.driver.call
+        function = ctypes.c_void_p()
+        call("cuModuleGetFunction", ctypes.byref(function), module, launch.entry.encode())
+        if launch.shared_bytes > self.device.limits.max_shared_bytes:
+            raise RunError(
+                f"'{launch.entry}' needs {launch.shared_bytes} bytes of shared memory a block; "
+                f"'{self.device.name}' has {self.device.limits.max_shared_bytes}"
+            )
+        if launch.shared_bytes:  # above 48 KB less the static part this must be said
+            size = launch.shared_bytes
+            call("cuFuncSetAttribute", function, _FUNCTION_MAX_DYNAMIC_SHARED, size)
+        return function
+
+    def run(
+        self,
+        grids: Sequence[tuple[int, int, int]],
+        slots: Sequence[int],
+        workspace_bytes: Sequence[int] = (),
+        stream: int | None = None,
+    ) -> None:
+        """Launch every function on its grid, in order; a grid with an empty extent is left out.
+
+        `slots` are the arguments as 64-bit numbers: addresses on the device, and the bits of
+        scalars, of which the kernel reads as many as its parameter has. Workspaces of the given
+        sizes follow them; they live until the launches are done. `stream` is a `CUstream`, by
+        default PyTorch's current one.
+        """
+        call = self.device.driver.call
+        self.device.activate()
+        queue = ctypes.c_void_p(current_stream() if stream is None else stream)
+        spaces: list[ctypes.c_uint64] = []
+        try:
+            for size in workspace_bytes:
+                space = ctypes.c_uint64()
+                call("cuMemAllocAsync", ctypes.byref(space), ctypes.c_size_t(max(size, 1)), queue)
+                spaces.append(space)
+            numbers, pointers = pack_arguments([*slots, *(space.value for space in spaces)])
+            for launch, function, grid in zip(self.launches, self._functions, grids, strict=True):
+                if all(grid):
+                    block = (launch.threads, 1, 1)
+                    call(
+                        *("cuLaunchKernel", function, *grid, *block, launch.shared_bytes),
+                        *(queue, pointers, None),
+                    )
+            del numbers  # copied by the launches
+        finally:
+            for space in spaces:
+                call("cuMemFreeAsync", space, queue)
+
+
+def pack_arguments(slots: Sequence[int]) -> tuple[Any, Any]:
+    """64-bit numbers in memory, and the array of pointers to them that `cuLaunchKernel` takes. The
+    first must live as long as the second is used."""
+    numbers = (ctypes.c_uint64 * len(slots))(*(slot & (2**64 - 1) for slot in slots))
+    start = ctypes.addressof(numbers)
+    pointers = (ctypes.c_void_p * len(slots))(*(start + 8 * place for place in range(len(slots))))
+    return numbers, pointers
+
+
+def current_stream() -> int:
+    """PyTorch's current stream where PyTorch uses CUDA in this process, else the default one."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return 0
+    return int(torch.cuda.current_stream().cuda_stream)
