@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileTypeError
@@ -19,6 +20,7 @@ from tileworkbench.compiler.frontend.function import PrimFunc
 from tileworkbench.compiler.frontend.kernel import KernelBlock
 from tileworkbench.compiler.frontend.macro import Macro, Reference
 from tileworkbench.compiler.frontend.tensors import TensorValue
+from tileworkbench.compiler.frontend.values import describe
 from tileworkbench.language.memory import tensor_view
 
 Tensor = TensorFactory(tensor_view)
@@ -35,7 +37,7 @@ def prim_func(func: Callable[..., Any]) -> PrimFunc:
     Such a function launches one or more `T.Kernel` blocks in sequence. Tensors made by `T.empty`
     and returned are outputs. Raises `CompileError` for a kernel that is not legal.
     """
-    return function.prim_func(func)
+    return function.prim_func(_function(func, "T.prim_func"))
 
 
 def macro(func: Callable[..., Any]) -> Macro:
@@ -44,10 +46,16 @@ def macro(func: Callable[..., Any]) -> Macro:
     It may take and return tensors, values and Python objects. A variable of `T.alloc_var` is passed
     by value, or by reference to a parameter annotated `T.Ref` or `T.Var`.
     """
-    return Macro(func)
+    return Macro(_function(func, "T.macro"))
 
 
 inline = macro
+
+
+def _function(value: Any, construct: str) -> Callable[..., Any]:
+    if not isinstance(value, FunctionType):
+        raise TileTypeError(f"{construct} decorates a function, not {describe(value)}")
+    return value
 
 
 def meta_class(cls: type) -> type:

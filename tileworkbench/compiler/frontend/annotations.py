@@ -137,7 +137,9 @@ def as_shape(shape: Any) -> tuple[Any, ...]:
     return tuple(shape)
 
 
-def _names(text: str, construct: str) -> list[str]:
+def _names(text: Any, construct: str) -> list[str]:
+    if not isinstance(text, str):
+        raise TileTypeError(f"{construct} takes names in a text, not {describe(text)}")
     names = [name for name in re.split(r"[\s,]+", text.strip()) if name]
     for name in names:
         if not name.isidentifier():

@@ -41,6 +41,8 @@ _PYTHONS = (
 _PACKAGE = dirname(dirname(dirname(abspath(__file__))))
 _OURS = (join(_PACKAGE, "compiler", ""), join(_PACKAGE, "language", ""))
 _KERNELS = join(_PACKAGE, "kernels", "")
+# What executes the operations of a kernel's text.
+_ACTING = tuple(join(_PACKAGE, "compiler", "frontend", f"{n}.py") for n in ("control", "rewritten"))
 _LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
@@ -135,16 +137,27 @@ def users_traceback(traceback: TracebackType | None) -> TracebackType | None:
     return kept
 
 
+def _raiser(traceback: TracebackType | None) -> CodeType | None:
+    """The code that raised, or called the library that did."""
+    for entry in reversed(_entries(traceback)):
+        code = entry.tb_frame.f_code
+        if _is_users(code) or is_ours(code):
+            return code
+    return None
+
+
 def _kind_of(error: type[Exception], raiser: CodeType) -> type[CompileError] | None:
     """Our kind for an exception that `raiser` raised, None for one that is not about the kernel.
 
     What the text of a kernel raises itself is an error of the kernel, whichever kind Python has for
     it; what our code raises is one where it is a kind for users, or stands for what Python does.
     """
-    if error in _KINDS and (is_ours(raiser) or raiser in _rewritten):
+    ours = is_ours(raiser)
+    if error in _KINDS and (ours or raiser in _rewritten):
         return _KINDS[error]
-    acting = error in (AssertionError, UnboundLocalError) or raiser.co_name == "__getattr__"
-    if error in _PYTHONS and (raiser in _rewritten or (is_ours(raiser) and acting)):
+    standing = error is UnboundLocalError or raiser.co_name == "__getattr__"
+    acting = raiser in _rewritten or raiser.co_filename in _ACTING
+    if error in _PYTHONS and (acting or (ours and standing)):
         return _kernel_kind(error)
     return None
 
@@ -167,8 +180,7 @@ def placed(error: Exception, fallback: Span | None) -> Exception:
         if error.span is None:
             error.span = span
         return error.with_traceback(users_traceback(traceback))
-    entries = _entries(traceback)
-    raiser = entries[-1].tb_frame.f_code if entries else None
+    raiser = _raiser(traceback)
     if raiser is not None:
         kind = _kind_of(type(error), raiser)
         if kind is not None:

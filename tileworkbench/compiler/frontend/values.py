@@ -357,8 +357,13 @@ def make_typed(dtype: TileDType, values: tuple[Any, ...]) -> Any:
 
 
 def _parsed(value: Any) -> Any:
-    """The number of a text such as "inf"."""
-    return float(value) if isinstance(value, str) else value
+    """The number of a text such as "inf". Raises `TileValueError` for a text of no number."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        raise TileValueError(f"the text {str(value)!r} is not a number") from None
 
 
 # Arithmetic

@@ -27,6 +27,7 @@ from tileworkbench.compiler.ir.expr import Expr, Var
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import Rewriter
 from tileworkbench.compiler.ir.stmt import For, Kernel, Let, LoopKind, Stmt, seq
+from tileworkbench.compiler.ir.types import INT32
 
 
 def bind_blocks(program: Program) -> Program:
@@ -47,14 +48,11 @@ def _bind(stmt: Kernel, names: Names) -> Stmt:
 
 
 def launch_size(stmt: Kernel, names: Names) -> tuple[Var, Expr]:
-    """A variable for the number of a block, and how many blocks there are."""
-    dtype = stmt.vars[0].dtype if stmt.vars else const(0, "int32").dtype
-    for var in stmt.vars:
-        dtype = var.dtype if var.dtype.bits > dtype.bits else dtype
-    total: Expr = const(1, dtype)
+    """A variable for the number of a block, and how many blocks there are; both in 32 bits."""
+    total: Expr = const(1, INT32)
     for extent in stmt.grid:
-        total = mul(total, cast(extent, dtype))
-    return names.var("block", dtype), total
+        total = mul(total, cast(extent, INT32))
+    return names.var("block", INT32), total
 
 
 def block_indices(stmt: Kernel, block: Var, names: Names) -> list[Stmt]:
