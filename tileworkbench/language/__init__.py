@@ -36,6 +36,7 @@ from tileworkbench.language import predicates as _predicates
 from tileworkbench.language import printing as _printing
 from tileworkbench.language import random as _random
 from tileworkbench.language import reducers as _reducers
+from tileworkbench.language import rounding as _rounding
 from tileworkbench.language import threads as _threads
 from tileworkbench.language import tile as _tile
 from tileworkbench.language import vectors as _vectors
@@ -110,7 +111,6 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
     "math": (
         *(
             "And",
-            "Cast",
             "Not",
             "Or",
             "Select",
@@ -123,7 +123,6 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         ),
         *(
             "bitwise_xor",
-            "cast",
             "cdiv",
             "ceil",
             "ceildiv",
@@ -141,16 +140,8 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
             "floormod",
             "fma",
             "fmod",
-            "ieee_add",
-            "ieee_fdiv",
-            "ieee_fmaf",
-            "ieee_frcp",
-            "ieee_frsqrt",
         ),
         *(
-            "ieee_fsqrt",
-            "ieee_mul",
-            "ieee_sub",
             "if_then_else",
             "infinity",
             "isfinite",
@@ -209,6 +200,10 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         *("gemm_blockscaled", "gemm_sp", "mma_gemm_blockscaled", "tcgen05_gemm_blockscaled"),
         "wgmma_gemm_sp",
     ),
+    "rounding": (
+        *("Cast", "cast", "ieee_add", "ieee_fdiv", "ieee_fmaf", "ieee_frcp", "ieee_frsqrt"),
+        *("ieee_fsqrt", "ieee_mul", "ieee_sub"),
+    ),
     "random": ("rng_init", "rng_rand", "rng_rand_float"),
     "vectors": (
         *("Broadcast", "Ramp", "Shuffle", "abs2", "add2", "call_intrin", "dp4a", "fma2", "max2"),
@@ -250,6 +245,7 @@ _MODULES = {
     "printing": _printing,
     "extern": _extern,
     "matrix": _matrix,
+    "rounding": _rounding,
     "random": _random,
     "vectors": _vectors,
     "asynchronous": _asynchronous,

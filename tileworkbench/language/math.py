@@ -11,14 +11,13 @@ import math as _math
 from collections.abc import Callable
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
+from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
 from tileworkbench.compiler.frontend.values import (
     Value,
     arithmetic,
     condition,
     deeper,
-    fitting,
     is_number,
     pair,
     power,
@@ -214,7 +213,7 @@ def round(value: Any, mode: str = "ties_even") -> Any:
 
     Raises `TileValueError` for another mode.
     """
-    if mode.startswith("ties_away"):
+    if isinstance(mode, str) and mode.startswith("ties_away"):
         return _exact_round(value)
     if mode in ("ties_even", "rn"):
         return nearbyint(value)
@@ -336,22 +335,6 @@ def Not(cond: Any) -> Any:
 # -------------------
 
 
-def cast(value: Any, dtype: Any, round: Any = None, sat: Any = None, rbits: Any = None) -> Value:
-    """`value` converted to `dtype`: a float to an integer truncates toward zero, to a narrower
-    float rounds to nearest even.
-    """
-    for name, option in (("round", round), ("sat", sat), ("rbits", rbits)):
-        if option is not None:
-            raise UnsupportedError(f"'{name}' of T.cast is not supported")
-    expr, binding = fitting(value, to_dtype(dtype))
-    return Value(expr, binding)
-
-
-def Cast(dtype: Any, value: Any) -> Value:
-    """`cast` with its arguments in the other order."""
-    return cast(value, dtype)
-
-
 def reinterpret(value: Any, dtype: Any) -> Any:
     """The bits of `value`, a scalar or a vector, as a `dtype` of the same width.
 
@@ -396,80 +379,3 @@ def min_value(dtype: Any) -> Value:
     """The least finite value of a dtype."""
     kind = to_dtype(dtype)
     return Value(build.const(kind.min_value, kind))
-
-
-# IEEE arithmetic ----------------------------------------------------------------------------------
-# -------------------
-
-_ROUNDINGS = ("rn", "rz", "ru", "rd")
-
-
-def _rounding(name: str, mode: str) -> None:
-    if mode not in _ROUNDINGS:
-        raise TileValueError(
-            f"'{mode}' is not a rounding mode of T.{name}",
-            hint=f"use one of {', '.join(_ROUNDINGS)}",
-        )
-    if mode != "rn":
-        raise UnsupportedError(f"the rounding mode '{mode}' of T.{name} is not supported; 'rn' is")
-
-
-def ieee_fmaf(a: Any, b: Any, c: Any, rounding_mode: str = "rn") -> Any:
-    """`a * b + c` rounded once, to nearest."""
-    _rounding("ieee_fmaf", rounding_mode)
-    return fma(a, b, c)
-
-
-def ieee_fsqrt(value: Any, rounding_mode: str = "rn") -> Any:
-    """The square root, rounded to nearest."""
-    _rounding("ieee_fsqrt", rounding_mode)
-    return sqrt(value)
-
-
-def ieee_frsqrt(value: Any, rounding_mode: str = "rn") -> Any:
-    """1 over the square root, both rounded to nearest."""
-    _rounding("ieee_frsqrt", rounding_mode)
-    return ieee_frcp(sqrt(value))
-
-
-def ieee_fdiv(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
-    """`a / b`, rounded to nearest."""
-    _rounding("ieee_fdiv", rounding_mode)
-    return _binary("div", a, b)
-
-
-def ieee_frcp(value: Any, rounding_mode: str = "rn") -> Any:
-    """`1 / value`, rounded to nearest."""
-    _rounding("ieee_frcp", rounding_mode)
-    made = to_value(value)
-    return Value(build.binary("div", build.const(1, made.expr.dtype), made.expr), made.binding)
-
-
-def ieee_add(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
-    """`a + b` rounded to nearest, never joined with a product into a fused operation."""
-    _rounding("ieee_add", rounding_mode)
-    return _unfused("add", a, b)
-
-
-def ieee_sub(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
-    """`a - b`, as `ieee_add`."""
-    _rounding("ieee_sub", rounding_mode)
-    return _unfused("sub", a, b)
-
-
-def ieee_mul(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
-    """`a * b`, as `ieee_add`."""
-    _rounding("ieee_mul", rounding_mode)
-    return _unfused("mul", a, b)
-
-
-def _unfused(op: str, a: Any, b: Any) -> Any:
-    """`a op b` as a fused multiply-add with a neutral part, which no compiler may contract further.
-
-    `a * 1 + b` and `a * b + (-0)` are exact up to the one rounding (IEEE 754-2019, section 5.4.1).
-    """
-    left, right = (to_value(a), to_value(b)) if is_number(a) and is_number(b) else pair(a, b)
-    one, zero = build.const(1.0, left.expr.dtype), build.const(-0.0, left.expr.dtype)
-    if op == "mul":
-        return _call("fma", left, right, Value(zero))
-    return _call("fma", left, Value(one), right if op == "add" else unary("neg", right))

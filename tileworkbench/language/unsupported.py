@@ -29,8 +29,6 @@ _ANNOTATIONS = {
     "annotate_ws_schedule": "A schedule of warp-specialised code.",
     "ws_op": "An operator of a warp-specialised schedule.",
 }
-_DEBUGGING = {
-}
 _THREADS = {
     "ClusterKernel": "A launch of clusters of blocks.",
     "TensorCoreIntrinEmitter": "Matrix instructions, one by one.",
@@ -43,7 +41,6 @@ UNSUPPORTED: dict[str, str] = {
     **_MEMORY,
     **_MOVEMENT,
     **_ANNOTATIONS,
-    **_DEBUGGING,
     **_THREADS,
 }
 # Families of names that belong to single instructions of GPUs.

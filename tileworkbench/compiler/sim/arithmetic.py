@@ -20,6 +20,7 @@ import numpy as np
 
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.sim.fused import fma
 from tileworkbench.compiler.sim.philox import philox
 from tileworkbench.compiler.sim.values import (
     Value,
@@ -253,6 +254,8 @@ def intrinsic_function(name: str, dtype: DType) -> Callable[..., Value]:
         return _popcount(dtype)
     if name == "philox":
         return philox
+    if name == "fma" and dtype == "float64":
+        return fma
     if name == "dp4a":
         return _dot_bytes
     if not dtype.is_float:
