@@ -82,6 +82,11 @@ def copy(
         raise UnsupportedError("'loop_layout' of T.copy is not supported yet")
     width = _width("T.copy", coalesced_width)
     source, target = to_operand(src, "T.copy", "source"), to_operand(dst, "T.copy", "destination")
+    if source.buffer.dtype.lanes != target.buffer.dtype.lanes:
+        raise TileTypeError(
+            f"T.copy cannot convert '{source.buffer.dtype}' to '{target.buffer.dtype}': the lanes "
+            "differ"
+        )
     if source.extents is None and target.extents is None:
         value = build.cast(Load(source.buffer, source.mins), target.buffer.dtype)
         emit_store(Store(target.buffer, target.mins, value))

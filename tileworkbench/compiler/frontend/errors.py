@@ -153,6 +153,8 @@ def _kind_of(error: type[Exception], raiser: CodeType) -> type[CompileError] | N
     it; what our code raises is one where it is a kind for users, or stands for what Python does.
     """
     ours = is_ours(raiser)
+    if error is RecursionError:  # of nested text or endless macros, wherever it is noticed
+        return _kernel_kind(error)
     if error in _KINDS and (ours or raiser in _rewritten):
         return _KINDS[error]
     standing = error is UnboundLocalError or raiser.co_name == "__getattr__"
@@ -160,6 +162,12 @@ def _kind_of(error: type[Exception], raiser: CodeType) -> type[CompileError] | N
     if error in _PYTHONS and (acting or (ours and standing)):
         return _kernel_kind(error)
     return None
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "the kernel, or a macro that it calls, is nested too deeply"
+    return str(error) or type(error).__name__
 
 
 @cache
@@ -184,7 +192,7 @@ def placed(error: Exception, fallback: Span | None) -> Exception:
     if raiser is not None:
         kind = _kind_of(type(error), raiser)
         if kind is not None:
-            return kind(str(error) or type(error).__name__, span)
+            return kind(_message(error), span)
     if span is not None and not getattr(error, "__notes__", None):
         place = ["while the kernel was traced", *render_span(span)]
         error.add_note("\n".join(place))

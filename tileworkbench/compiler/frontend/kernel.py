@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
+from tileworkbench.compiler.diagnostics import ResourceError, TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import Frame, current
 from tileworkbench.compiler.frontend.errors import placed_outside
 from tileworkbench.compiler.frontend.loops import set_range
@@ -14,6 +15,8 @@ from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.stmt import Kernel
 
+MOST_THREADS = 1024  # of every target
+MOST_BLOCKS = 2**31 - 1
 DEFAULT_THREADS = 128
 _BLOCK_NAMES = ("bx", "by", "bz")
 
@@ -44,6 +47,8 @@ def check_threads(threads: Any) -> tuple[int, ...]:
     extents = tuple(value.__index__() for value in values)
     if min(extents) <= 0:
         raise TileValueError(f"threads must be positive, not {threads}")
+    if prod(extents) > MOST_THREADS:
+        raise ResourceError(f"a block has at most {MOST_THREADS} threads, not {prod(extents)}")
     return extents
 
 
@@ -58,6 +63,8 @@ class KernelBlock:
         self.prelude = prelude
         self.threads = check_threads(threads)
         self.grid: tuple[Expr, ...] = tuple(extent_expr(block, "a grid extent") for block in blocks)
+        if prod(build.const_int(extent) or 1 for extent in self.grid) > MOST_BLOCKS:
+            raise ResourceError(f"a launch has at most {MOST_BLOCKS} blocks")
         self.frame: Frame | None = None
 
     @placed_outside

@@ -102,8 +102,10 @@ def _compile(key: _Key) -> tuple[CodeType, tuple[Span, ...]]:
         factory.type_params = []
     module = ast.Module([ast.copy_location(factory, function)], type_ignores=[])
     ast.fix_missing_locations(module)
+    # Under its own name the function would be a local of the factory, and not found by itself.
+    name, function.name = function.name, "_rewritten"
     outer = compile(module, key.located.file, "exec", dont_inherit=True)
-    code = _nested(_nested(outer, "factory"), function.name)
+    code = _nested(_nested(outer, "factory"), function.name).replace(co_name=name)
     errors.register(code)
     return code, tuple(rewriter.spans)
 

@@ -19,19 +19,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tileworkbench.compiler.diagnostics import ResourceError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import with_body
+from tileworkbench.compiler.ir.rewrite import statements, with_body
 from tileworkbench.compiler.ir.stmt import Alloc, Seq, Stmt
 
 ALIGNMENT = 64
 STACK_BYTES = 1024
+MOST_BYTES = 1 << 30  # of one worker
 
 
 def plan_scratch(program: Program) -> Program:
-    """Choose the offset of every tile and the size of the arena."""
+    """Choose the offset of every tile and the size of the arena.
+
+    Raises `ResourceError` where tiles are larger than a worker's memory.
+    """
     planner = _Planner()
     planned = with_body(program, planner.place(program.body, 0))
+    if planner.size > MOST_BYTES:
+        largest = max((s for s in statements(program.body) if isinstance(s, Alloc)), key=_bytes)
+        raise ResourceError(
+            f"the tiles of a block take {planner.size >> 20} MiB, and target 'cpu' has "
+            f"{MOST_BYTES >> 20} for them: '{largest.buffer.name}' is the largest",
+            program.span(largest.site),
+            hint="use smaller tiles",
+        )
     if planned.scratch_bytes == planner.size:
         return planned
     return replace(planned, scratch_bytes=planner.size)
