@@ -531,6 +531,28 @@ def test_barriers_on_both_sides_of_a_branch():
     equals(A=expected)(found)
 
 
+def test_a_barrier_of_the_grid_ends_a_launch():
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 64), "float32"), B: T.Tensor((4, 64), "float32")):
+        with T.Kernel(4, threads=64) as bx:
+            tx = T.get_thread_binding()
+            W = T.alloc_shared((64,), "float32")
+            other = (bx + 1) % 4
+            T.copy(A[bx, :], W)
+            B[bx, tx] = W[63 - tx] + 1.0
+            T.sync_grid()
+            A[bx, tx] = A[bx, tx] * 2.0
+            T.sync_grid()
+            T.copy(B[other, :], W)
+            A[bx, tx] = A[bx, tx] + W[tx]
+
+    a = random_array((4, 64), "float32")
+    b = a[:, ::-1] + 1
+    expected = a * 2 + b[[1, 2, 3, 0]]
+    arguments = {"A": a, "B": np.zeros((4, 64), np.float32)}
+    check_everywhere(kernel, arguments, close(A=expected, B=b))
+
+
 def test_groups_that_wait_for_each_other_are_a_deadlock():
     @T.prim_func
     def kernel(A: T.Tensor((64,), "int32")):

@@ -36,6 +36,7 @@ from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ops.context import Context
 from tileworkbench.compiler.ops.threads.barriers import Counters
 from tileworkbench.compiler.ops.threads.block import Block
+from tileworkbench.compiler.ops.threads.grid import split_at_grid_barriers
 from tileworkbench.compiler.ops.threads.local_tiles import expand_local_tiles
 from tileworkbench.compiler.ops.threads.machine import Machine, Meetings, take_turns
 from tileworkbench.compiler.ops.threads.privatise import privatise
@@ -56,9 +57,10 @@ class SplitThreads:
         names = Names(program)
 
         def split(stmt: Stmt) -> Stmt:
-            if isinstance(stmt, Kernel) and tells_threads_apart(stmt):
-                return self._split(bind_thread(stmt, names), program, names)
-            return stmt
+            if not isinstance(stmt, Kernel) or not tells_threads_apart(stmt):
+                return stmt
+            parts = split_at_grid_barriers(bind_thread(stmt, names), names, program)
+            return seq([self._split(part, program, names) for part in parts])
 
         body = Rewriter(rewrite_stmt=split)(program.body)
         if body is program.body:

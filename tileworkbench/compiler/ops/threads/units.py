@@ -13,10 +13,10 @@ from itertools import pairwise
 
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.expr import Buffer, Var
-from tileworkbench.compiler.ir.rewrite import Rewriter, bound_by, statements
+from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ops.threads.block import Block, Scope
 from tileworkbench.compiler.ops.threads.ranges import ThreadRanges
+from tileworkbench.compiler.ops.threads.renaming import with_new_names
 
 _OPERATORS = (tile.Parallel, tile.Copy, tile.Gemm, tile.Fill, tile.Reduce, tile.Scan)
 _COMMON = ("shared", "local.fragment", "shared.barrier")
@@ -72,7 +72,8 @@ def specialise(
     bodies = []
     for group in groups:
         writer = _Specialiser(group, ranges, meetings, count)
-        bodies.append(_renamed(writer.visit(kernel.body, Scope(0, count)), block))
+        body = writer.visit(kernel.body, Scope(0, count))
+        bodies.append(with_new_names(body, block.names))
     return Specialised(common, bodies)
 
 
@@ -139,32 +140,3 @@ def _part(whole: list[tuple[int, int, bool]], group: Scope, scope: Scope) -> Sco
         if start <= group.start < start + extent:
             return scope.narrowed(start, extent)
     return scope
-
-
-def _renamed(body: st.Stmt, block: Block) -> st.Stmt:
-    """`body` with new names for all that it makes."""
-    variables: dict[Var, Var] = {}
-    buffers: dict[Buffer, Buffer] = {}
-    for stmt in statements(body):
-        for var in bound_by(stmt):
-            variables[var] = block.names.var(var.name, var.dtype)
-        if isinstance(stmt, st.Alloc):
-            name = block.names.fresh(stmt.buffer.name)
-            buffers[stmt.buffer] = replace(stmt.buffer, name=name)
-
-    def bind(stmt: st.Stmt) -> st.Stmt:
-        match stmt:
-            case tile.Parallel(vars=names):
-                return replace(stmt, vars=tuple(variables[var] for var in names))
-            case st.Atomic(previous=previous) if previous is not None:
-                return replace(stmt, previous=variables[previous])
-            case st.Let(var) | st.For(var) | tile.Pipelined(var) | simt.Exchange(var):
-                return replace(stmt, var=variables[var])
-        return stmt
-
-    def change(found: object) -> object:
-        if isinstance(found, Var):
-            return variables.get(found, found)
-        return buffers.get(found, found) if isinstance(found, Buffer) else found
-
-    return Rewriter(change, bind)(body)  # type: ignore[no-any-return]

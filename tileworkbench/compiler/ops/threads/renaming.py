@@ -1,0 +1,53 @@
+"""Copies of code with names of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.ir import simt, tile
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.expr import Buffer, Var
+from tileworkbench.compiler.ir.rewrite import Rewriter, bound_by, statements
+
+S = TypeVar("S", bound=st.Stmt)
+
+
+def with_new_names(root: S, names: Names) -> S:
+    """`root` with new names for everything that is made in it."""
+    variables: dict[Var, Var] = {}
+    buffers: dict[Buffer, Buffer] = {}
+    for stmt in statements(root):
+        for var in bound_by(stmt):
+            variables[var] = names.var(var.name, var.dtype)
+        if isinstance(stmt, st.Alloc | st.Alias):
+            name = names.fresh(stmt.buffer.name)
+            buffers[stmt.buffer] = replace(stmt.buffer, name=name)
+
+    def change(found: object) -> object:
+        if isinstance(found, Var):
+            return variables.get(found, found)
+        return buffers.get(found, found) if isinstance(found, Buffer) else found
+
+    return Rewriter(change, _binder(variables))(root)  # type: ignore[no-any-return]
+
+
+def _binder(variables: dict[Var, Var]) -> Callable[[st.Stmt], st.Stmt]:
+    def several(names: tuple[Var, ...]) -> tuple[Var, ...]:
+        return tuple(variables[var] for var in names)
+
+    def bind(stmt: st.Stmt) -> st.Stmt:
+        match stmt:
+            case st.Kernel(vars=names, thread_vars=threads):
+                return replace(stmt, vars=several(names), thread_vars=several(threads))
+            case tile.Parallel(vars=names):
+                return replace(stmt, vars=several(names))
+            case st.Atomic(previous=previous) if previous is not None:
+                return replace(stmt, previous=variables[previous])
+            case st.Let(var) | st.For(var) | tile.Pipelined(var) | simt.Exchange(var):
+                return replace(stmt, var=variables[var])
+        return stmt
+
+    return bind
