@@ -246,3 +246,22 @@ def test_a_demonstration_without_a_comparison() -> None:
     with pytest.raises(DemoError) as caught:
         report(lazy(), None, 1.0, "page.html")  # type: ignore[arg-type]
     assert str(caught.value) == "'double' was not compared with torch"
+
+
+def summing(terms: int) -> Any:
+    @T.prim_func
+    def total(A: T.Tensor((terms,), "float32"), B: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as bx:
+            for i in T.Parallel(8):
+                B[i] = sum(A[k] for k in range(terms))
+
+    return total
+
+
+def test_expressions_of_many_terms() -> None:
+    kernel = tw.compile(summing(300), out_idx=[1], target="cpu")
+    assert kernel(torch.ones(300)).tolist() == [300.0] * 8
+    assert rendered(lambda: tw.compile(summing(5000), target="cpu"), tw.UnsupportedError) == (
+        "UnsupportedError: an expression of 'total' is nested too deeply to be compiled\n"
+        "hint: give its parts names"
+    )

@@ -7,6 +7,7 @@ a snapshot after each), generates code and links it. The result is plain data pl
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -51,6 +52,7 @@ from tileworkbench.compiler.runtime.nvrtc import CudaBuild
 from tileworkbench.compiler.runtime.parameters import DerivedDim, DimSpec, ParameterSpec
 from tileworkbench.compiler.target import Target, parse_target
 
+_RECURSION_LIMIT = 10_000
 _MEMORY_CACHE_SIZE = 256
 # A core's rates for the estimate that decides between one thread and all: orders of magnitude.
 _FLOPS_PER_NS, _TRANSCENDENTALS_PER_NS, _BYTES_PER_NS = 50.0, 2.0, 10.0
@@ -230,12 +232,30 @@ def compile_program(
             _memory.move_to_end(key)
             return replace(found, record=replace(found.record, cached="memory"))
     compile_for = _compile if resolved.kind == "cpu" else _compile_gpu
-    made = compile_for(program, resolved, source, options, trace_us)
+    try:
+        with _deep_recursion():
+            made = compile_for(program, resolved, source, options, trace_us)
+    except RecursionError:
+        raise UnsupportedError(
+            f"an expression of '{program.name}' is nested too deeply to be compiled",
+            hint="give its parts names",
+        ) from None
     with _memory_lock:
         _memory[key] = made
         while len(_memory) > _MEMORY_CACHE_SIZE:
             _memory.popitem(last=False)
     return made
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Room for expressions of a thousand terms; their trees are walked recursively."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _RECURSION_LIMIT))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 class _Clock:
