@@ -34,11 +34,10 @@ def rounded(exact, mode, dtype):
     largest = Fraction(float(ml_dtypes.finfo(dtype).max))
     if abs(exact) > largest:
         top = np.array(float(largest), dtype)
-        outwards = mode == "rn" or (mode == "ru") == (exact > 0) and mode != "rz"
+        outwards = (mode == "ru") == (exact > 0) and mode != "rz"
         if mode == "rn":
-            half = largest + Fraction(float(np.spacing(np.float64(1)))) * 0
             ulp = largest - Fraction(float(np.nextafter(top, np.array(0, dtype))))
-            outwards = abs(exact) >= half + ulp / 2
+            outwards = abs(exact) >= largest + ulp / 2
         size = np.array(np.inf, dtype) if outwards else top
         return size if exact > 0 else -size
     found = np.array(float(exact), dtype) if dtype != np.float64 else np.float64(exact)

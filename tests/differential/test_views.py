@@ -85,3 +85,47 @@ def test_a_parameter_is_seen_as_a_row():
 
     expected = np.append(a.reshape(-1)[6:], np.full(6, -5, np.int32)).reshape(30, 12)
     check_everywhere(kernel, {"A": a, "C": np.zeros_like(a)}, equals(C=expected))
+
+
+def test_views_of_memory_that_threads_have_for_themselves():
+    a = random_array((8, 4), "float32")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8, 4), "float32")):
+        B = T.empty((8, 4), "int32")
+        C = T.empty((8, 8), "int16")
+        with T.Kernel(2, threads=32) as bx:
+            own = T.alloc_local((2, 2), "float32")
+            bits = T.view(own, (4,), "int32")
+            halves = T.view(own, dtype="int16")
+            for i in T.Parallel(4):
+                for j in T.serial(4):
+                    own[j // 2, j % 2] = A[bx * 4 + i, j] * 2.0
+                for j in T.serial(4):
+                    B[bx * 4 + i, j] = bits[j]
+                bits[0] = i
+                for j in T.serial(8):
+                    C[bx * 4 + i, j] = halves[j // 4, j % 4]
+        return B, C
+
+    doubled = a * np.float32(2)
+    changed = doubled.view(np.int32).copy()
+    changed[:, 0] = np.arange(8) % 4
+    expected = equals(B=doubled.view(np.int32), C=changed.view(np.int16))
+    check_everywhere(kernel, {"A": a}, expected)
+
+
+def test_a_view_of_packed_elements_with_another_shape():
+    a = random_array((4, 8), "uint8")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 16), "uint4")):
+        B = T.empty((64,), "uint8")
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((4, 16), "uint4")
+            T.copy(T.reshape(A, (8, 8)), T.reshape(S, (8, 8)))
+            T.copy(T.reshape(S, (64,)), B)
+        return B
+
+    elements = np.stack([a & 15, a >> 4], -1).reshape(64)
+    check_everywhere(kernel, {"A": a}, equals(B=elements))

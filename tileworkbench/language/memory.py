@@ -135,18 +135,19 @@ def _view(construct: str, value: Any, shape: Any, dtype: Any) -> TensorValue:
     builder = current(construct)
     refuse_in_parallel(builder, construct)
     source = to_buffer(value, construct, "source")
-    if source.scope in ("local", "local.var"):
-        raise UnsupportedError(
-            f"{construct} of '{source.name}', which each thread has for itself, is not supported "
-            "yet"
-        )
+    if source.scope == "local.var":
+        raise TileTypeError(f"{construct} of the variable '{source.name}' is not possible")
     if source.strides:
         raise TileValueError(
             f"{construct} needs contiguous memory, and '{source.name}' has strides"
         )
     element = source.dtype if dtype is None else _element(construct, dtype)
-    if min(element.bits, source.dtype.bits) < 8:
-        raise UnsupportedError(f"{construct} of elements smaller than a byte is not supported yet")
+    if min(element.bits, source.dtype.bits) < 8 and element != source.dtype:
+        raise UnsupportedError(
+            f"{construct} from '{source.dtype}' to '{element}', which have less than a byte, is not "
+            "supported yet",
+            hint="T.reinterpret does it element by element",
+        )
     if shape is None:
         extents = (*source.shape[:-1], _rescaled(construct, source, element))
     else:

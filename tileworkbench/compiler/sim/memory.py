@@ -82,7 +82,8 @@ class Storage:
         Elements of another size cannot share the marks of what was written, which end with this.
         """
         dtype = storage_dtype(buffer.dtype)
-        if dtype.itemsize != self.data.itemsize:
+        if dtype.itemsize != self.data.itemsize and self.written is not None:
+            self.written[...] = True  # for views that share the marks
             self.written = None
         written = None if self.written is None else self.written.reshape(shape)
         data = self.data.reshape(-1).view(dtype).reshape(shape)
@@ -223,7 +224,7 @@ class PrivateStorage(Storage):
     before writing, `fresh` those that each iteration has written.
     """
 
-    __slots__ = ("fresh", "stale")
+    __slots__ = ("fresh", "is_shared", "stale")
 
     def __init__(self, outer: Storage, buffer: Buffer, lanes: tuple[int, ...]) -> None:
         shape = lanes + outer.shape
@@ -233,6 +234,17 @@ class PrivateStorage(Storage):
         )
         self.fresh = np.zeros(shape, np.bool_)
         self.stale = np.zeros(shape, np.bool_)
+        self.is_shared = False
+
+    def share(self, owner: PrivateStorage) -> None:
+        """Be another view of the iterations' memory of `owner`; what is initialised or handed on is
+        no longer known.
+        """
+        self.is_shared = owner.is_shared = True
+        lanes = self.data.shape[: len(self.prefix)]
+        elements = owner.data.reshape(*lanes, -1).view(self.data.dtype)
+        self.data = elements.reshape(lanes + self.shape)
+        self.written = owner.written = None
 
     def _note_read(self, frame: Frame, place: Index, reading: Mask, lanes: tuple[int, ...]) -> None:
         chosen = np.broadcast_to(np.asarray(reading), lanes)
@@ -253,7 +265,7 @@ class PrivateStorage(Storage):
         handed on.
         """
         dims = tuple(range(len(self.prefix)))
-        if self.fresh[0].size and prod(self.data.shape[: len(dims)]) > 1:
+        if not self.is_shared and self.fresh[0].size and prod(self.data.shape[: len(dims)]) > 1:
             carried = self.stale.any(axis=dims) & self.fresh.any(axis=dims)
             if carried.any() and frame.options.races:
                 index = tuple(map(int, np.argwhere(carried)[0]))

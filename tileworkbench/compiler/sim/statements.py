@@ -20,7 +20,9 @@ from tileworkbench.compiler.diagnostics import (
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import int_const
+from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Stage
+from tileworkbench.compiler.ir.rewrite import buffers_of
 from tileworkbench.compiler.sim import atomics, externals, panels, tiles
 from tileworkbench.compiler.sim.expressions import (
     Evaluate,
@@ -52,6 +54,7 @@ class StatementTranslator:
         self, expr: ExpressionTranslator | None = None, sources: tuple[str, ...] = ()
     ) -> None:
         self.sources = sources
+        self.owners: dict[Buffer, Buffer] = {}  # of views
         self.expr = ExpressionTranslator(Slots()) if expr is None else expr
         self.slots = self.expr.slots
 
@@ -167,6 +170,7 @@ class StatementTranslator:
         return alloc
 
     def _alias(self, stmt: st.Alias) -> Execute:
+        self.owners[stmt.buffer] = self.owners.get(stmt.source, stmt.source)
         slot, source = self.slots.buffer(stmt.buffer), self.slots.buffer(stmt.source)
         shape = self.expr.all(stmt.buffer.shape)
 
@@ -207,7 +211,7 @@ class StatementTranslator:
         dtypes = [storage_dtype(var.dtype) for var in stmt.vars]
         extents, body = self.expr.all(stmt.extents), self(stmt.body)
         names = frozenset(found.buffer.name for found in stores_of(stmt.body))
-        private = [(self.slots.buffer(buffer), buffer) for buffer in private_buffers(stmt)]
+        private, shared = self._private(stmt)
 
         def parallel(frame: Frame) -> None:
             box = tuple([extent(frame) for extent in extents])
@@ -221,6 +225,8 @@ class StatementTranslator:
             outer = [(slot, frame.storages[slot]) for slot, _ in private]
             for slot, buffer in private:
                 frame.storages[slot] = PrivateStorage(frame.storages[slot], buffer, box)
+            for slot, owner in shared:
+                frame.storages[slot].share(frame.storages[owner])  # type: ignore[attr-defined]
             frame.lanes, frame.parallel = box, frame.begin_parallel(box, names)
             body(frame)
             frame.lanes, frame.parallel, frame.mask = (), None, True
@@ -231,6 +237,29 @@ class StatementTranslator:
                 frame.storages[slot] = storage
 
         return parallel
+
+    def _private(
+        self, stmt: tile.Parallel
+    ) -> tuple[list[tuple[int, Buffer]], list[tuple[int, int]]]:
+        """The thread-private buffers that iterations have to themselves, by slot, and those of them
+        that are views of one another: slot and slot of the owner.
+        """
+        written = private_buffers(stmt)
+        roots = {self.owners.get(buffer, buffer) for buffer in written}
+        views = [
+            found
+            for found in buffers_of(stmt.body)
+            if self.owners.get(found, found) in roots and found not in written
+        ]
+        groups: dict[Buffer, list[Buffer]] = {}
+        for buffer in (*written, *views):
+            groups.setdefault(self.owners.get(buffer, buffer), []).append(buffer)
+        shared = [
+            (self.slots.buffer(other), self.slots.buffer(members[0]))
+            for members in groups.values()
+            for other in members[1:]
+        ]
+        return [(self.slots.buffer(buffer), buffer) for buffer in (*written, *views)], shared
 
     def _vectorized(self, stmt: st.For) -> Execute:
         """On the CPU the variable is a vector of lanes; before that a vectorised loop is a serial
