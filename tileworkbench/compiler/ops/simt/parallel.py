@@ -39,7 +39,7 @@ def lower(op: Parallel | Copy | Fill, context: ThreadContext) -> Stmt:
         return _everything(nest, context)
     if nest.shape is None:
         return _symbolic(nest, context)
-    if 0 in nest.shape:
+    if 0 in nest.shape or _is_idle(nest.op.body):
         return Seq(())
     loop = nest.op.loop_layout
     if loop is None:
@@ -71,6 +71,11 @@ def _looped(body: Stmt, nest: Nest, iterations: Iterations) -> Stmt:
         guards.append(iterations.replica())
     guard = conjunction([cond for cond in guards if cond is not None])
     return body if guard is None else If(guard, body, site=site)
+
+
+def _is_idle(body: Stmt) -> bool:
+    """Whether it stores what is there already: a condition that turned out to hold always."""
+    return isinstance(body, Store) and body.value is Load(body.buffer, body.indices)
 
 
 def _is_private(nest: Nest) -> bool:
