@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.ops.simt.planned import lowered, program
+from tests.ops.simt.warps import Warps, array_dtype
 from tileworkbench.compiler.diagnostics import CompileError, TileValueError
 from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.simt import LoadMatrix, Mma
-from tests.ops.simt.warps import Warps, array_dtype
 
 BOTH = (False, True)
 
@@ -150,7 +150,7 @@ def test_threads_multiply_what_fits_no_instruction(
         assert "mma" not in run.issued
 
 
-def test_threads_multiply_operands_in_registers() -> None:
+def test_threads_multiply_operands_from_registers() -> None:
     for a, b in product(("shared", "fragment"), repeat=2):
         for transpose_a, transpose_b in product(BOTH, BOTH):
             gemm(

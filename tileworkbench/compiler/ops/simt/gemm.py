@@ -22,20 +22,21 @@ After::
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.diagnostics import TileValueError, UnsupportedError
 from tileworkbench.compiler.ir.build import add, binary, cast, const, const_int, int_const, mul, sub
 from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, Ramp, Region
 from tileworkbench.compiler.ir.simt import Mma
-from tileworkbench.compiler.ir.stmt import If, Stmt, Store, seq
+from tileworkbench.compiler.ir.stmt import Alloc, If, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.simt import scalar_gemm
 from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.holding import each_element
 from tileworkbench.compiler.ops.simt.inference import (
-    NOTHING,
     LayoutConflict,
     LayoutMap,
     LayoutUpdate,
@@ -58,6 +59,7 @@ from tileworkbench.compiler.ops.simt.operand import (
     shift,
     unrolled,
 )
+from tileworkbench.compiler.ops.simt.scalar_gemm import fragment_c
 from tileworkbench.compiler.ops.simt.shared_layouts import Reader, operand_layout
 
 _REASONS = {
@@ -106,25 +108,33 @@ def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
 def infer_layout(
     op: Gemm, layouts: LayoutMap, level: Level, context: ThreadContext
 ) -> LayoutUpdate:
-    """The fragments that the instruction dictates, and swizzles for operands in shared memory."""
+    """The fragments that the instruction dictates, and swizzles for operands in shared memory.
+
+    Operands of 16 bits in registers lie as results do, so one product can feed the next: they must
+    have the instruction's fragment. Others have it where nothing else is known, and go through
+    shared memory where it is another one.
+    """
     _check_operands(op, context)
     plan = plan_of(op, context)
     wanted = _fragments(op, plan, context)
     if level is Level.STRICT:
         proposals = [
-            Proposal(region.buffer, fragment, _REASONS[name]) for name, region, fragment in wanted
+            Proposal(found.buffer, found.fragment, found.reason) for found in wanted if found.strict
         ]
         return LayoutUpdate((*proposals, *_shared(op, plan)))
-    for name, region, fragment in wanted:
-        known = layouts.fragment(region.buffer)
-        if known is not None and known != fragment:
+    missing = []
+    for found in wanted:
+        known = layouts.fragment(found.buffer)
+        if known is None:
+            missing.append(Proposal(found.buffer, found.fragment, found.reason))
+        elif found.strict and known != found.fragment:
             raise LayoutConflict(
-                f"'{region.buffer.name}' {_REASONS[name]} in another layout",
-                region.buffer,
-                fragment,
-                hint=f"copy '{region.buffer.name}' into a tile of its own for this T.gemm",
+                f"'{found.buffer.name}' {found.reason} in another layout",
+                found.buffer,
+                found.fragment,
+                hint=f"copy '{found.buffer.name}' into a tile of its own for this T.gemm",
             )
-    return NOTHING
+    return LayoutUpdate(tuple(missing))
 
 
 def _check_operands(op: Gemm, context: ThreadContext) -> None:
@@ -145,23 +155,35 @@ def _check_operands(op: Gemm, context: ThreadContext) -> None:
             )
 
 
-def _fragments(
-    op: Gemm, plan: MatrixPlan | None, context: ThreadContext
-) -> list[tuple[str, Region, Fragment]]:
-    """The operands in registers with the fragment each must have."""
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The fragment that an operand in registers should have, or must have when `strict`."""
+
+    buffer: Buffer
+    fragment: Fragment
+    reason: str
+    strict: bool
+
+
+def _fragments(op: Gemm, plan: MatrixPlan | None, context: ThreadContext) -> list[_Wanted]:
+    """What is wanted for the operands in registers. Threads that multiply themselves read A and B
+    from shared memory, whatever their fragments are.
+    """
+    found: list[_Wanted] = []
+
+    def add_one(buffer: Buffer, fragment: Fragment, name: str, strict: bool) -> None:
+        if buffer.scope == "local.fragment":
+            placed = _for_buffer(fragment, buffer, context)
+            found.append(_Wanted(buffer, placed, _REASONS[name], strict))
+
     if plan is None:
-        found = scalar_gemm.fragments(op, product_of(op), context.threads)
-    else:
-        found = {
-            "a": plan.fragment_a(op.transpose_a),
-            "b": plan.fragment_b(op.transpose_b),
-            "c": plan.fragment_c(),
-        }
-    return [
-        (name, region, _for_buffer(found[name], region.buffer, context))
-        for name, region in (("c", op.c), ("a", op.a), ("b", op.b))
-        if region.buffer.scope == "local.fragment"
-    ]
+        add_one(op.c.buffer, fragment_c(product_of(op), context.threads), "c", True)
+        return found
+    add_one(op.c.buffer, plan.fragment_c(), "c", True)
+    short = DType(plan.instruction.a).bits == 16
+    add_one(op.a.buffer, plan.fragment_a(op.transpose_a), "a", short)
+    add_one(op.b.buffer, plan.fragment_b(op.transpose_b), "b", short)
+    return found
 
 
 def _for_buffer(fragment: Fragment, buffer: Buffer, context: ThreadContext) -> Fragment:
@@ -178,13 +200,20 @@ def _shared(op: Gemm, plan: MatrixPlan | None) -> list[Proposal]:
     """Swizzles for the operands in shared memory; any layout that is known is as good."""
     found = []
     for name, region, k_last in (("a", op.a, not op.transpose_a), ("b", op.b, op.transpose_b)):
-        shape = [const_int(extent) for extent in region.buffer.shape]
-        constant = [extent for extent in shape if extent is not None]
-        if region.buffer.scope == "shared" and len(constant) == len(shape):
-            dtype = region.buffer.dtype
-            layout = operand_layout(constant, dtype.bits, _reader(dtype, k_last, plan is None))
+        layout = _shared_layout(region.buffer, k_last, plan)
+        if region.buffer.scope == "shared" and layout is not None:
             found.append(Proposal(region.buffer, layout, _REASONS[name], soft=True))
     return found
+
+
+def _shared_layout(buffer: Buffer, k_last: bool, plan: MatrixPlan | None) -> Layout | None:
+    """The layout in which an operand is read without conflicts, None for a symbolic shape."""
+    shape = [const_int(extent) for extent in buffer.shape]
+    constant = [extent for extent in shape if extent is not None]
+    if len(constant) < len(shape):
+        return None
+    dtype = buffer.dtype
+    return operand_layout(constant, dtype.bits, _reader(dtype, k_last, plan is None))
 
 
 def _reader(dtype: DType, k_last: bool, scalar: bool) -> Reader:
@@ -200,11 +229,13 @@ def _reader(dtype: DType, k_last: bool, scalar: bool) -> Reader:
 def lower(op: Gemm, context: ThreadContext) -> Stmt:
     """The code of one thread, which belongs to a warp of the plan."""
     plan = plan_of(op, context)
+    stmts: list[Stmt] = []
+    op = _with_readable_operands(op, plan, context, stmts)
     if plan is None:
-        return scalar_gemm.lower(op, product_of(op), context)
+        return seq([*stmts, scalar_gemm.lower(op, product_of(op), context)])
     accumulator = Accumulator(op, plan, context)
     loaders = _loaders(op, plan, context)
-    stmts = accumulator.begin()
+    stmts += accumulator.begin()
     if all(loader.operand.in_place for loader in loaders):
         stmts.append(
             unrolled(
@@ -218,6 +249,41 @@ def lower(op: Gemm, context: ThreadContext) -> Stmt:
     else:
         stmts += _overlapped(loaders, accumulator)
     return seq([*stmts, *accumulator.end()])
+
+
+def _with_readable_operands(
+    op: Gemm, plan: MatrixPlan | None, context: ThreadContext, stmts: list[Stmt]
+) -> Gemm:
+    """`op` with operands the plan can read: fragments of another layout move to shared memory."""
+    wanted = {found.buffer: found.fragment for found in _fragments(op, plan, context)}
+    a, b = op.a, op.b
+    for region, k_last in ((op.a, not op.transpose_a), (op.b, op.transpose_b)):
+        buffer = region.buffer
+        if buffer.scope != "local.fragment" or buffer.layout == wanted.get(buffer):
+            continue
+        moved = _spill(region, _shared_layout(buffer, k_last, plan), context, op.site, stmts)
+        a, b = (moved if found is region else found for found in (a, b))
+    return replace(op, a=a, b=b)
+
+
+def _spill(
+    region: Region, layout: Layout | None, context: ThreadContext, site: int, stmts: list[Stmt]
+) -> Region:
+    """Copy a fragment to a workspace in shared memory, from where any thread can read it."""
+    buffer = region.buffer
+    fragment = buffer.layout
+    assert isinstance(fragment, Fragment)  # inference gives every fragment one
+    name = context.names.fresh(f"{buffer.name}_workspace")
+    workspace = Buffer(name, buffer.dtype, buffer.shape, "shared", layout=layout)
+    context.prologue.allocs.append(Alloc(workspace, site=site))
+    registers = context.registers(buffer)
+
+    def write(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
+        value = Load(registers, (slot,), predicate)
+        return Store(workspace, index, value, predicate, site=site)
+
+    stmts.append(each_element(context, fragment, write, site, once=True))
+    return Region(workspace, region.mins, region.extents)
 
 
 def _overlapped(loaders: tuple[Loader, Loader], accumulator: Accumulator) -> list[Stmt]:

@@ -233,7 +233,8 @@ class _Reduction:
 
         def write(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
             at = flat_index(self.shape, index)
-            return Store(workspace, (at,), Load(registers, (slot,)), predicate, site=op.site)
+            value = Load(registers, (slot,), predicate)
+            return Store(workspace, (at,), value, predicate, site=op.site)
 
         self.stmts.append(each_element(context, source, write, op.site, once=True))
         return lambda slot, index: Load(workspace, (flat_index(self.shape, index),))

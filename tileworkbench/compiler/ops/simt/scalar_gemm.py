@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isqrt
 from typing import Any
 
-from tileworkbench.compiler.ir.build import add, binary, cast, const, int_const, mul
+from tileworkbench.compiler.ir.build import (
+    add,
+    binary,
+    cast,
+    conjunction,
+    const,
+    int_const,
+    mul,
+)
 from tileworkbench.compiler.ir.expr import (
     Buffer,
     Call,
@@ -27,6 +36,7 @@ from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.compiler.ir.types import FLOAT32, INT32, DType
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.holding import guarded
 from tileworkbench.compiler.ops.simt.mma import Product
 from tileworkbench.compiler.ops.simt.operand import is_contiguous, shift, unrolled
 
@@ -35,8 +45,9 @@ _VECTORS = (4, 2, 1)
 
 @dataclass(frozen=True, slots=True)
 class ThreadGrid:
-    """`rows` x `columns` threads share an `m` x `n` result: thread ``(i, j)`` has rows ``i``,
-    ``i + rows``, ... and the vectors of `vector` columns ``j``, ``j + columns``, ...
+    """`rows` x `columns` threads, `pitch` from row to row, share an `m` x `n` result: thread
+    ``(i, j)`` has rows ``i``, ``i + rows``, ... and the vectors of `vector` columns ``j``,
+    ``j + columns``, ...
     """
 
     m: int
@@ -44,10 +55,7 @@ class ThreadGrid:
     rows: int
     columns: int
     vector: int
-
-    @property
-    def threads(self) -> int:
-        return self.rows * self.columns
+    pitch: int
 
     @property
     def own_rows(self) -> int:
@@ -59,76 +67,51 @@ class ThreadGrid:
         """Columns of a thread."""
         return self.n // self.columns
 
-    def column_slot(self, j: Any) -> Any:
-        """The position of column `j` among those of its thread."""
-        return j // (self.vector * self.columns) * self.vector + j % self.vector
+    def fragment(self) -> Fragment:
+        """Where the elements of the result are."""
 
-    def fragment_c(self) -> Fragment:
         def place(i: Any, j: Any) -> tuple[Any, Any]:
-            thread = i % self.rows * self.columns + j // self.vector % self.columns
-            return thread, i // self.rows * self.own_columns + self.column_slot(j)
+            thread = i % self.rows * self.pitch + j // self.vector % self.columns
+            block = j // (self.vector * self.columns) * self.vector + j % self.vector
+            return thread, i // self.rows * self.own_columns + block
 
         return Fragment((self.m, self.n), place)
-
-    def fragment_a(self, depth: int, transpose: bool) -> Fragment:
-        """Every thread has its rows of A."""
-
-        def place(i: Any, k: Any, rep: Any) -> tuple[Any, Any]:
-            return i % self.rows * self.columns + rep, i // self.rows * depth + k
-
-        if transpose:
-            return _fragment((depth, self.m), lambda k, i, rep: place(i, k, rep), self.columns)
-        return _fragment((self.m, depth), place, self.columns)
-
-    def fragment_b(self, depth: int, transpose: bool) -> Fragment:
-        """Every thread has its columns of B."""
-
-        def place(k: Any, j: Any, rep: Any) -> tuple[Any, Any]:
-            thread = rep * self.columns + j // self.vector % self.columns
-            return thread, self.column_slot(j) * depth + k
-
-        if transpose:
-            return _fragment((self.n, depth), lambda j, k, rep: place(k, j, rep), self.rows)
-        return _fragment((depth, self.n), place, self.rows)
-
-
-def _fragment(shape: tuple[int, int], place: Callable[..., Any], replicate: int) -> Fragment:
-    function = place if replicate > 1 else lambda x, y: place(x, y, 0)
-    return Fragment(shape, function, replicate)
 
 
 @lru_cache(maxsize=256)
 def choose_grid(m: int, n: int, threads: int) -> ThreadGrid:
-    """The grid of most threads; of equals the one with the widest vectors, then the squarest."""
+    """A grid of at least half the threads, if there is one; then the one whose rows depend on `m`
+    and the threads alone, so that products of as many rows share theirs alike; of most threads, and
+    with the widest vectors.
+    """
+    usual = max(rows for rows in range(1, isqrt(threads) + 1) if m % rows == 0)
     found = [
-        ThreadGrid(m, n, rows, columns, vector)
+        ThreadGrid(m, n, rows, columns, vector, threads // rows)
+        for rows in range(1, threads + 1)
+        if m % rows == 0
         for vector in _VECTORS
         if n % vector == 0
-        for columns in range(1, threads + 1)
+        for columns in range(1, threads // rows + 1)
         if (n // vector) % columns == 0
-        for rows in range(1, threads // columns + 1)
-        if m % rows == 0
     ]
-    return min(found, key=lambda g: (-g.threads, -g.vector, g.own_rows + g.own_columns))
+
+    def score(grid: ThreadGrid) -> tuple[int, ...]:
+        used = grid.rows * grid.columns
+        size = grid.own_rows + grid.own_columns
+        return (2 * used < threads, grid.rows != usual, -used, -grid.vector, size)
+
+    return min(found, key=score)
 
 
-def fragments(op: Gemm, product: Product, threads: int) -> dict[str, Fragment]:
-    """The fragments of the operands that lie in registers."""
-    grid = choose_grid(product.m, product.n, threads)
-    return {
-        "a": grid.fragment_a(product.k, op.transpose_a),
-        "b": grid.fragment_b(product.k, op.transpose_b),
-        "c": grid.fragment_c(),
-    }
+def fragment_c(product: Product, threads: int) -> Fragment:
+    """The fragment of the result."""
+    return choose_grid(product.m, product.n, threads).fragment()
 
 
 def lower(op: Gemm, product: Product, context: ThreadContext) -> Stmt:
-    """The multiply-adds of one thread, if it has any."""
+    """The multiply-adds of one thread, if it has any; A and B lie in shared memory."""
     grid = choose_grid(product.m, product.n, context.threads)
-    body = seq(_Lowering(op, product, grid, context).run())
-    if grid.threads == context.threads:
-        return body
-    return If(binary("lt", context.thread, int_const(grid.threads)), body, site=op.site)
+    return seq(_Lowering(op, product, grid, context).run())
 
 
 class _Lowering:
@@ -138,11 +121,13 @@ class _Lowering:
         self.op, self.product, self.grid, self.context = op, product, grid, context
         self.packed = 4 if self._takes_dot_products() else 1
         self.dtype = _sum_dtype(product.c)
-        columns = int_const(grid.columns)
+        pitch = int_const(grid.pitch)
         thread = context.thread
-        self.first_row = context.named("thread_row", binary("floordiv", thread, columns))
-        column = binary("floormod", thread, columns)
+        self.first_row = context.named("thread_row", binary("floordiv", thread, pitch))
+        column = binary("floormod", thread, pitch)
         self.first_column = context.named("thread_column", mul(column, int_const(grid.vector)))
+        self.conditions = self._takes_part()
+        self.predicate = conjunction(self.conditions)
         c = op.c.buffer
         self.in_place = c.scope == "local.fragment" and c.dtype == self.dtype
         elements = grid.own_rows * grid.own_columns
@@ -155,6 +140,16 @@ class _Lowering:
         self.a = context.temporary("A_column", operand, grid.own_rows)
         self.b = context.temporary("B_row", operand, grid.own_columns)
 
+    def _takes_part(self) -> list[Expr]:
+        """The conditions for a thread to have a part of the result."""
+        grid, found = self.grid, []
+        if grid.rows * grid.pitch < self.context.threads:
+            found.append(binary("lt", self.first_row, int_const(grid.rows)))
+        if grid.columns < grid.pitch:
+            stop = int_const(grid.columns * grid.vector)
+            found.append(binary("lt", self.first_column, stop))
+        return found
+
     def _takes_dot_products(self) -> bool:
         """Whether dp4a multiplies these operands: bytes along K in one piece of shared memory."""
         op, product = self.op, self.product
@@ -164,10 +159,7 @@ class _Lowering:
             and not op.transpose_a
             and op.transpose_b
             and product.k % 4 == 0
-            and all(
-                region.buffer.scope == "shared" and is_contiguous(region, 4, self.context)
-                for region in (op.a, op.b)
-            )
+            and all(is_contiguous(region, 4, self.context) for region in (op.a, op.b))
         )
 
     def run(self) -> list[Stmt]:
@@ -175,7 +167,7 @@ class _Lowering:
         stmts: list[Stmt] = []
         if not self.in_place or not isinstance(op.clear, Const) or op.clear.value:
             stmts.append(self._begin())
-        stmts.append(self._walk())
+        stmts.append(guarded(self.conditions, self._walk(), op.site))
         if not self.in_place:
             stmts.append(self._each(lambda r, c: self._store_c(r, c)))
         return stmts
@@ -219,12 +211,12 @@ class _Lowering:
         )
 
     def _c(self, r: Expr, c: Expr) -> Expr:
-        return cast(Load(*self._c_place(r, c)), self.dtype)
+        return cast(Load(*self._c_place(r, c), self.predicate), self.dtype)
 
     def _store_c(self, r: Expr, c: Expr) -> Stmt:
         buffer, indices = self._c_place(r, c)
         value = cast(Load(self.sums, (self._slot(r, c),)), buffer.dtype)
-        return Store(buffer, indices, value, site=self.op.site)
+        return Store(buffer, indices, value, self.predicate, site=self.op.site)
 
     # Operands
 
@@ -240,8 +232,6 @@ class _Lowering:
 
     def _walk(self) -> Stmt:
         """Along K: a column of A and a row of B into registers, then all their products."""
-        in_registers = "local.fragment" in (self.op.a.buffer.scope, self.op.b.buffer.scope)
-        kind = LoopKind.UNROLLED if in_registers else LoopKind.SERIAL
         var = self.context.loop_var("k")
         body = seq(
             [
@@ -250,8 +240,8 @@ class _Lowering:
                 self._each(self._multiply),
             ]
         )
-        stop, step = int_const(self.product.k), int_const(self.packed)
-        return For(var, int_const(0), stop, step, kind, body, site=self.op.site)
+        bounds = (int_const(0), int_const(self.product.k), int_const(self.packed))
+        return For(var, *bounds, LoopKind.SERIAL, body, site=self.op.site)
 
     def _multiply(self, r: Expr, c: Expr) -> Stmt:
         a, b = Load(self.a, (r,)), Load(self.b, (c,))
@@ -261,29 +251,22 @@ class _Lowering:
         return self._set(r, c, add(total, mul(a, b)))
 
     def _load_a(self, k: Expr) -> Stmt:
-        op, product = self.op, self.product
+        op = self.op
 
         def row(r: Expr) -> Stmt:
-            slot = add(mul(r, int_const(product.k)), k)
-            value = self._element(op.a, self._row(r), k, not op.transpose_a, slot)
+            value = self._element(op.a, self._row(r), k, not op.transpose_a)
             return Store(self.a, (r,), value, site=op.site)
 
         return unrolled(self.context, "r", self.grid.own_rows, row, op.site)
 
     def _load_b(self, k: Expr) -> Stmt:
-        op, product, grid = self.op, self.product, self.grid
-        vector = grid.vector
-        if (
-            vector > 1
-            and op.b.buffer.scope == "shared"
-            and not op.transpose_b
-            and is_contiguous(op.b, vector, self.context)
-        ):
+        op, grid = self.op, self.grid
+        whole = is_contiguous(op.b, grid.vector, self.context)
+        if grid.vector > 1 and not op.transpose_b and whole:
             return self._load_b_vectors(k)
 
         def column(c: Expr) -> Stmt:
-            slot = add(mul(c, int_const(product.k)), k)
-            value = self._element(op.b, self._column(c), k, op.transpose_b, slot)
+            value = self._element(op.b, self._column(c), k, op.transpose_b)
             return Store(self.b, (c,), value, site=op.site)
 
         return unrolled(self.context, "c", grid.own_columns, column, op.site)
@@ -302,10 +285,8 @@ class _Lowering:
 
         return unrolled(self.context, "v", grid.own_columns // vector, block, op.site)
 
-    def _element(self, region: Region, outer: Expr, k: Expr, k_last: bool, slot: Expr) -> Expr:
+    def _element(self, region: Region, outer: Expr, k: Expr, k_last: bool) -> Expr:
         """An element (or four along K, as int32) of an operand."""
-        if region.buffer.scope == "local.fragment":
-            return cast(Load(self.context.registers(region.buffer), (slot,)), self.dtype)
         if self.packed == 4:
             k = Ramp(k, int_const(1), 4)
         mins = region.mins

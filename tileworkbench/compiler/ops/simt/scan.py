@@ -142,7 +142,7 @@ class _Lowering:
         registers = self.context.registers(buffer)
 
         def write(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
-            value = cast(Load(registers, (slot,)), place.buffer.dtype)
+            value = cast(Load(registers, (slot,), predicate), place.buffer.dtype)
             return Store(place.buffer, place.at(index), value, predicate, site=self.op.site)
 
         return each_element(self.context, buffer.layout, write, self.op.site, once=True)
