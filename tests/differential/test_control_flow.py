@@ -403,3 +403,19 @@ def test_a_parallel_loop_of_three_dimensions():
 
     a = random_array((3, 4, 5), "float32")
     check_everywhere(kernel, {"A": a}, equals(Out=a.transpose(2, 0, 1).copy()))
+
+
+def test_a_variable_that_only_some_lanes_need():
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=128) as bx:
+            v = T.alloc_var("int32", init=3)
+            v = A[0] + 1
+            for i in T.Parallel(64):
+                B[i] = v if A[i] > 0 else A[63 - i]
+
+    a = random_array((64,), "int32") % 100
+    arguments = {"A": a, "B": np.zeros(64, np.int32)}
+    check_everywhere(
+        kernel, arguments, equals(B=np.where(a > 0, a[0] + 1, a[::-1]).astype(np.int32))
+    )

@@ -203,15 +203,17 @@ class Expressions(Arithmetic):
 
     def _load(self, load: ir.Load) -> Value:
         buffer, dtype = load.buffer, load.buffer.dtype
+        if not load.indices:  # a variable can always be read
+            return self._load_at(self.pointer(buffer, None), dtype, 1, None, self._safe(load, 1))
         predicate = None if load.predicate is None else self.evaluate(load.predicate)
         if self.out.guard is not None:
             guard = self.out.guard
             predicate = guard if predicate is None else self.both(guard, predicate)
-        index = load.indices[0] if load.indices else None
-        found = None if index is None else self.contiguous(index)
-        lanes = 1 if index is None else self.evaluate(index).lanes if found is None else found[1]
+        index = load.indices[0]
+        found = self.contiguous(index)
+        lanes = self.evaluate(index).lanes if found is None else found[1]
         safe = self._safe(load, lanes)
-        if packed.is_packed(buffer) and index is not None:
+        if packed.is_packed(buffer):
             return self._load_packed(load, found, max(lanes, _lanes(predicate)), predicate)
         if predicate is not None and predicate.lanes > lanes:
             lanes, safe = predicate.lanes, self._safe(load, predicate.lanes)
@@ -219,7 +221,7 @@ class Expressions(Arithmetic):
             address = self.pointer(buffer, index if found is None else found[0])
             return self._load_at(address, dtype, lanes, predicate, safe)
         elif lanes == self.out.lanes and _lanes(predicate) == 1:
-            moves = self.pattern(index) if index is not None else None
+            moves = self.pattern(index)
             if moves is not None and moves.repeat > 1:
                 return self._load_repeated(load, moves, lanes, predicate)
             if moves is not None:
