@@ -91,7 +91,8 @@ def block_sparse_attention(
             for k in T.Pipelined(T.ceildiv(T.max(visible, 0), block_N), num_stages=num_stages):
                 if mask[b, h, bx, k]:
                     T.copy(K[b, k * block_N : (k + 1) * block_N, h, :], K_shared)
-                    T.gemm(Q_shared, K_shared, S_local, transpose_B=True, clear_accum=True)
+                    rows = T.GemmWarpPolicy.FullRow
+                    T.gemm(Q_shared, K_shared, S_local, False, True, rows, clear_accum=True)
                     for i, j in T.Parallel(block_M, block_N):
                         last = T.min(seq_kv - 1, bx * block_M + i + ahead) if causal else seq_kv - 1
                         S_local[i, j] = T.if_then_else(
@@ -103,7 +104,7 @@ def block_sparse_attention(
                     )  # fmt: skip
                     T.copy(S_local, P_local)
                     T.copy(V[b, k * block_N : (k + 1) * block_N, h, :], V_shared)
-                    T.gemm(P_local, V_shared, O_local)
+                    T.gemm(P_local, V_shared, O_local, policy=rows)
             for i, d in T.Parallel(block_M, dim):
                 O_local[i, d] = T.if_then_else(row_sum[i] > 0, O_local[i, d] / row_sum[i], 0)
             T.copy(O_local, Output[b, bx * block_M : (bx + 1) * block_M, h, :])

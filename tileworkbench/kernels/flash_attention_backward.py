@@ -120,7 +120,7 @@ def flash_attention_backward(
             delta = T.alloc_fragment((block_M,), T.float32)
             S = T.alloc_fragment((block_M, block_N), T.float32)
             dS = T.alloc_fragment((block_M, block_N), T.float32)
-            dS_cast = T.alloc_fragment((block_M, block_N), dtype)
+            dS_shared = T.alloc_shared((block_M, block_N), dtype)
             dQ_local = T.alloc_fragment((block_M, dim), T.float32)
             load_queries(
                 Q, Output, dO, L, Q_shared, dO_shared, product, log_sum, delta,
@@ -136,8 +136,8 @@ def flash_attention_backward(
                     bx * block_M, k * block_N, seq_kv, ahead, causal, factor, scale,
                     block_M, block_N,
                 )  # fmt: skip
-                T.copy(dS, dS_cast)
-                T.gemm(dS_cast, K_shared, dQ_local)
+                T.copy(dS, dS_shared)
+                T.gemm(dS_shared, K_shared, dQ_local)
             T.copy(dQ_local, dQ[b, bx * block_M : (bx + 1) * block_M, h, :])
         with T.Kernel(T.ceildiv(seq_kv, block_N), heads_kv, batch, threads=threads) as (bx, hk, b):
             Q_shared = T.alloc_shared((block_M, dim), dtype)

@@ -109,7 +109,8 @@ def flash_attention_varlen(
                         V_shared[j, d] = T.if_then_else(
                             k * block_N + j < seq_kv, V[key + j, h // group, d], 0
                         )
-                    T.gemm(Q_shared, K_shared, S_local, transpose_B=True, clear_accum=True)
+                    rows = T.GemmWarpPolicy.FullRow
+                    T.gemm(Q_shared, K_shared, S_local, False, True, rows, clear_accum=True)
                     for i, j in T.Parallel(block_M, block_N):
                         last = T.min(seq_kv - 1, bx * block_M + i + ahead) if causal else seq_kv - 1
                         S_local[i, j] = T.if_then_else(
@@ -120,7 +121,7 @@ def flash_attention_varlen(
                         factor, block_M, block_N, dim,
                     )  # fmt: skip
                     T.copy(S_local, P_local)
-                    T.gemm(P_local, V_shared, O_local)
+                    T.gemm(P_local, V_shared, O_local, policy=rows)
                 for i, d in T.Parallel(block_M, dim):
                     if bx * block_M + i < seq_q:
                         Output[row + i, h, d] = T.if_then_else(

@@ -73,7 +73,7 @@ def flash_decoding(
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
             S_local = T.alloc_fragment((group, block_N), T.float32)
-            P_local = T.alloc_fragment((group, block_N), dtype)
+            P_shared = T.alloc_shared((group, block_N), dtype)
             O_local = T.alloc_fragment((group, dim), T.float32)
             row_max = T.alloc_fragment((group,), T.float32)
             row_sum = T.alloc_fragment((group,), T.float32)
@@ -102,8 +102,8 @@ def flash_decoding(
                     S_local, O_local, row_max, row_sum, rescale, piece_sum,
                     factor, group, block_N, dim,
                 )  # fmt: skip
-                T.copy(S_local, P_local)
-                T.gemm(P_local, V_shared, O_local)
+                T.copy(S_local, P_shared)
+                T.gemm(P_shared, V_shared, O_local)
             for i, d in T.Parallel(group, dim):
                 O_local[i, d] = T.if_then_else(row_sum[i] > 0, O_local[i, d] / row_sum[i], 0)
             for i in T.Parallel(group):

@@ -22,7 +22,7 @@ from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.build import const_int, unary
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import substitute, walk
@@ -81,6 +81,7 @@ class ThreadAccesses:
         self.buffers = buffers
         self.thread = kernel.thread_vars[0]
         self.threads = (0, prod(kernel.threads))
+        self.conditions: list[Expr] = []  # those around the statement at hand
         self.definitions = {
             found.var: found.value for found in walk(kernel) if isinstance(found, st.Let)
         }
@@ -90,6 +91,12 @@ class ThreadAccesses:
         return tuple(self._below(stmt, {}))
 
     def _below(self, stmt: st.Stmt, loops: dict[Var, range]) -> Iterator[ThreadAccess]:
+        if isinstance(stmt, st.If):
+            yield from self._own(stmt, loops)
+            yield from self._branch(stmt.cond, stmt.then, loops)
+            if stmt.orelse is not None:
+                yield from self._branch(unary("not", stmt.cond), stmt.orelse, loops)
+            return
         if isinstance(stmt, st.For):
             bounds = [const_int(value) for value in (stmt.start, stmt.stop, stmt.step)]
             if None not in bounds and bounds[2]:
@@ -98,6 +105,12 @@ class ThreadAccesses:
         for child in stmt.children():
             if isinstance(child, st.Stmt):
                 yield from self._below(child, loops)
+
+    def _branch(self, cond: Expr, body: st.Stmt, loops: dict[Var, range]) -> Iterator[ThreadAccess]:
+        """Only the threads that go there."""
+        self.conditions.append(cond)
+        yield from self._below(body, loops)
+        self.conditions.pop()
 
     def _own(self, stmt: st.Stmt, loops: dict[Var, range]) -> Iterator[ThreadAccess]:
         for child in stmt.children():
@@ -108,7 +121,10 @@ class ThreadAccesses:
         match stmt:
             case st.Store(buffer, indices) | st.Atomic(buffer=buffer, indices=indices):
                 if buffer in self.buffers:
+                    predicate = [] if stmt.predicate is None else [stmt.predicate]
+                    self.conditions += predicate
                     yield self._access(buffer, indices, True, stmt, loops)
+                    del self.conditions[len(self.conditions) - len(predicate) :]
             case simt.AsyncCopy(dst, src, elements):
                 for address, write in ((src, False), (dst, True)):
                     if address.buffer in self.buffers:
@@ -182,10 +198,11 @@ class ThreadAccesses:
             extents[0] = extents[0] or 1
         if any(extent is None for extent in extents):
             return None
+        atoms = [atom for index in indices for atom, _ in index.terms]
         used = [
             var
             for var in loops
-            if any(var in set(walk(atom)) for index in indices for atom, _ in index.terms)
+            if any(var in set(walk(found)) for found in (*atoms, *self.conditions))
         ]
         lanes = 1 if ramp is None else ramp.lanes
         start, count = self.threads
@@ -203,8 +220,21 @@ class ThreadAccesses:
         if ramp is not None:
             stride = const_int(ramp.stride) or 0
             position = position + _axis(np.arange(lanes) * stride, axes - 1, axes)
-        position, threads = np.broadcast_arrays(position, env[self.thread])
-        return _collect(position.ravel(), threads.ravel())
+        active = self._active(env)
+        position, threads, active = np.broadcast_arrays(position, env[self.thread], active)
+        return _collect(position[active], threads[active])
+
+    def _active(self, env: Mapping[Var, Array]) -> Array:
+        """Where the enclosing conditions hold, as far as they are functions of what is
+        enumerated.
+        """
+        active: Array = np.ones((1,) * len(next(iter(env.values())).shape), bool)
+        for condition in self.conditions:
+            try:
+                active = active & np.asarray(self._value(condition, env, {}), bool)
+            except (KeyError, NotImplementedError):
+                continue
+        return active
 
     def _position(
         self, indices: list[Linear], extents: list[int], env: Mapping[Var, Array]
@@ -238,6 +268,8 @@ class ThreadAccesses:
                 return self._value(self.definitions[value], env, memo)
             case ir.Binary(op, a, b) if op in _NUMPY:
                 return _NUMPY[op](self._value(a, env, memo), self._value(b, env, memo))  # type: ignore[no-any-return]
+            case ir.Unary("not", a):
+                return np.logical_not(self._value(a, env, memo))
             case ir.Select(cond, then, other):
                 parts = (self._value(part, env, memo) for part in (cond, then, other))
                 return np.where(*parts)
@@ -277,7 +309,9 @@ def _axis(values: Array, at: int, axes: int) -> Array:
 
 
 def _collect(position: Array, threads: Array) -> Owners | None:
-    if position.size == 0 or position.min() < 0:
+    if position.size == 0:
+        return Owners(np.zeros(0, np.int32), np.zeros(0, np.int32))
+    if position.min() < 0:
         return None
     size = int(position.max()) + 1
     if size > _POINTS:

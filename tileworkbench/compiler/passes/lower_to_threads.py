@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
@@ -44,10 +45,12 @@ class LowerToThreads:
     target: Target
 
     def __call__(self, program: Program) -> Program:
+        names = Names(program)
+
         def change(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Kernel):
                 return stmt
-            context = ThreadContext.of(program, stmt, self.target)
+            context = replace(ThreadContext.of(program, stmt, self.target), names=names)
             body = _lower(stmt.body, context)
             return replace(stmt, body=seq([*context.prologue.stmts, body]))
 
