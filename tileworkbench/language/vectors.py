@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
@@ -72,7 +73,12 @@ def _pair(name: str, *operands: Any) -> None:
 
 
 def _function(name: str, what: str, combine: Callable[..., Any]) -> Callable[..., VectorValue]:
+    count = len(signature(combine).parameters)
+
     def function(*operands: Any, rounding_mode: str = "rn") -> VectorValue:
+        if len(operands) != count:
+            vectors = "1 vector" if count == 1 else f"{count} vectors"
+            raise TileTypeError(f"T.{name} takes {vectors}, not {len(operands)}")
         _pair(name, *operands)
         if rounding_mode != "rn":
             raise TileValueError(f"'{rounding_mode}' is not a rounding mode of T.{name}; 'rn' is")

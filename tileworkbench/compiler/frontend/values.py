@@ -335,6 +335,8 @@ def fitting(value: Any, dtype: DType) -> tuple[Expr, Binding | None]:
     if isinstance(value, bool | int | float):
         return build.const(value, dtype), None
     made = to_value(value)
+    if made.expr.dtype.lanes not in (1, dtype.lanes):
+        raise TileTypeError(f"a value of '{made.expr.dtype}' is no '{dtype}': the lanes differ")
     return build.cast(made.expr, dtype), made.binding
 
 
