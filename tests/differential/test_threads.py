@@ -459,6 +459,65 @@ def test_a_producer_and_a_consumer_of_tiles(consumer_first):
     check_everywhere(kernel, arguments, close(C=a.astype(np.float64) @ b))
 
 
+@pytest.mark.parametrize(("stages", "order"), [(1, (0, 1, 2)), (2, (2, 1, 0)), (3, (1, 2, 0))])
+def test_a_chain_of_three_roles(stages, order):
+    steps = 7
+
+    @T.macro
+    def load(A, S, filled, taken):
+        with T.ws(0):
+            for k in range(steps):
+                T.mbarrier_wait_parity(taken[k % stages], (k // stages) % 2 ^ 1)
+                T.copy(A[k, :], S[k % stages, :])
+                T.mbarrier_arrive(filled[k % stages])
+
+    @T.macro
+    def change(S, R, filled, taken, ready, free):
+        with T.ws(1):
+            tx = T.get_thread_binding() - 128
+            best = T.alloc_var("int32", init=0)
+            for k in range(steps):
+                T.mbarrier_wait_parity(filled[k % stages], (k // stages) % 2)
+                if tx < 64:
+                    best = T.max(best, S[k % stages, tx])
+                T.sync_threads(1, 128)
+                if tx == 0:
+                    T.mbarrier_arrive(taken[k % stages])
+                T.mbarrier_wait_parity(free, k % 2 ^ 1)
+                if tx < 64:
+                    R[63 - tx] = best
+                T.mbarrier_arrive(ready)
+
+    @T.macro
+    def write(R, B, ready, free):
+        with T.ws(2):
+            for k in range(steps):
+                T.mbarrier_wait_parity(ready, k % 2)
+                T.copy(R, B[k, :])
+                T.mbarrier_arrive(free)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((7, 64), "int32"), B: T.Tensor((7, 64), "int32")):
+        with T.Kernel(1, threads=384) as bx:
+            S = T.alloc_shared((stages, 64), "int32")
+            R = T.alloc_shared((64,), "int32")
+            filled = T.alloc_barrier([128] * stages)
+            taken = T.alloc_barrier([1] * stages)
+            ready = T.alloc_barrier(128)
+            free = T.alloc_barrier(128)
+            for role in order:
+                if role == 0:
+                    load(A, S, filled, taken)
+                elif role == 1:
+                    change(S, R, filled, taken, ready, free)
+                else:
+                    write(R, B, ready, free)
+
+    a = SMALL[:448].reshape(7, 64).copy()
+    expected = np.maximum(np.maximum.accumulate(a, 0), 0)[:, ::-1].astype(np.int32)
+    check_everywhere(kernel, {"A": a, "B": np.zeros((7, 64), np.int32)}, equals(B=expected))
+
+
 def test_roles_inside_a_common_loop_with_state_of_their_own():
     @T.prim_func
     def kernel(A: T.Tensor((8, 64), "int32"), B: T.Tensor((8, 64), "int32")):
