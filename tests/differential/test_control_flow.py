@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, random_array
+from tests.differential.harness import check_everywhere, equals, random_array, run_native
+from tileworkbench.compiler.diagnostics import DeviceAssertError
 
 N = 45
 VALUES = (random_array((N,), "int32") % 23).astype(np.int32)
@@ -419,3 +420,23 @@ def test_a_variable_that_only_some_lanes_need():
     check_everywhere(
         kernel, arguments, equals(B=np.where(a > 0, a[0] + 1, a[::-1]).astype(np.int32))
     )
+
+
+def test_steps_that_are_known_at_run_time():
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 40), "int32"), step: T.int32):
+        with T.Kernel(4, threads=32) as bx:
+            for i in range(0, 40, step + bx):
+                A[bx, i] = i + 1
+            for i in T.serial(39, bx * 10, -step):
+                A[bx, i] = -i
+
+    expected = np.zeros((4, 40), np.int32)
+    for b in range(4):
+        expected[b, 0 : 40 : 3 + b] = np.arange(0, 40, 3 + b) + 1
+        for i in range(39, b * 10, -3):
+            expected[b, i] = -i
+    arguments = {"A": np.zeros((4, 40), np.int32), "step": 3}
+    check_everywhere(kernel, arguments, equals(A=expected))
+    with pytest.raises(DeviceAssertError, match="the step of a loop is 0"):
+        run_native(kernel.program, {"A": np.zeros((4, 40), np.int32), "step": 0}, "cpu")

@@ -59,7 +59,7 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
     ),
     "memory": (
         *("access_ptr", "address_of", "alloc_fragment", "alloc_global", "alloc_local"),
-        *("alloc_shared", "alloc_var", "make_tensor", "reshape", "view"),
+        *("alloc_shared", "alloc_tmem", "alloc_var", "make_tensor", "reshape", "view"),
     ),
     "predicates": ("all_of", "any_of"),
     "reducers": ("alloc_reducer", "finalize_reducer", "reducer_init", "reducer_update"),
@@ -178,7 +178,8 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
     ),
     "hints": (
         *("annotate_compile_flags", "annotate_consumer_reg_alloc", "annotate_l2_hit_ratio"),
-        *("annotate_min_blocks_per_sm", "annotate_pass_configs", "evaluate"),
+        *("annotate_min_blocks_per_sm", "annotate_pass_configs", "annotate_ws_schedule"),
+        *("evaluate", "ws_op"),
         *(
             "annotate_producer_reg_dealloc",
             "annotate_restrict_buffers",

@@ -129,6 +129,16 @@ def annotate_compile_flags(flags: Any) -> None:
         )
 
 
+def annotate_ws_schedule(*roles: Any, **options: Any) -> None:
+    """How warp-specialised code is scheduled: a hint without effect."""
+    current("T.annotate_ws_schedule")
+
+
+def ws_op(*operands: Any, **options: Any) -> None:
+    """An operator of a schedule of warp-specialised code: a hint without effect."""
+    current("T.ws_op")
+
+
 def evaluate(value: Any) -> None:
     """A statement that computes `value` and drops it: no effect, since expressions have none."""
     in_kernel("T.evaluate")

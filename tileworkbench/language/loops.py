@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
+from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import PythonLoop, current
 from tileworkbench.compiler.frontend.control import emit_jump
 from tileworkbench.compiler.frontend.loops import GridLoop, ParallelLoop, PipelinedLoop, SerialLoop
 from tileworkbench.compiler.frontend.schedules import PersistentLoop, TileScheduler
 from tileworkbench.compiler.frontend.values import describe
 from tileworkbench.compiler.ir.stmt import Break, LoopKind
+from tileworkbench.compiler.layout.fragment import Fragment
 
 
 def _span(start: Any, stop: Any) -> tuple[Any, Any]:
@@ -71,15 +72,24 @@ def Parallel(
     independent of each other.
 
     The body works on single elements; tile operators and T.Pipelined are not allowed in it, and
-    another T.Parallel only directly. `coalesced_width` (elements per access), `prefer_async` and
-    `annotations` are hints. Raises `TileValueError` for these misuses and for an extent that is
-    negative.
+    another T.Parallel only directly. `coalesced_width` (elements per access), `loop_layout` (a
+    T.Fragment: which thread gets which iteration), `prefer_async` and `annotations` are hints.
+    Raises `TileValueError` for these misuses and for an extent that is negative.
     """
-    if loop_layout is not None:
-        raise UnsupportedError("'loop_layout' of T.Parallel is not supported yet")
+    check_loop_layout("T.Parallel", loop_layout)
     if not 1 <= len(extents) <= 16:
         raise TileValueError(f"T.Parallel takes 1 to 16 extents, not {len(extents)}")
     return ParallelLoop(extents, _width("T.Parallel", coalesced_width))
+
+
+def check_loop_layout(construct: str, layout: Any) -> None:
+    """Raise `TileTypeError` for a `loop_layout` that is no T.Fragment; as a hint it has no effect
+    yet.
+    """
+    if layout is not None and not isinstance(layout, Fragment):
+        raise TileTypeError(
+            f"'loop_layout' of {construct} must be a T.Fragment, not {describe(layout)}"
+        )
 
 
 def _width(construct: str, width: Any) -> int | None:

@@ -65,6 +65,15 @@ def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> TensorValue:
     return _allocate("T.alloc_local", "local", shape, dtype, scope)
 
 
+def alloc_tmem(shape: Any, dtype: Any) -> TensorValue:
+    """A tile of at least two dimensions in the tensor memory of a Blackwell GPU; elsewhere in
+    shared memory. Raises as `alloc_shared`.
+    """
+    if len(as_shape(shape)) < 2:
+        raise TileValueError("T.alloc_tmem needs a shape of at least two dimensions")
+    return _allocate("T.alloc_tmem", "tmem", shape, dtype, "shared")
+
+
 def alloc_global(shape: Any, dtype: Any) -> TensorValue:
     """A workspace in global memory, contents undefined, that all blocks of a call share and that
     lives as long as the call.
@@ -144,8 +153,8 @@ def _view(construct: str, value: Any, shape: Any, dtype: Any) -> TensorValue:
     element = source.dtype if dtype is None else _element(construct, dtype)
     if min(element.bits, source.dtype.bits) < 8 and element != source.dtype:
         raise UnsupportedError(
-            f"{construct} from '{source.dtype}' to '{element}', which have less than a byte, is not "
-            "supported yet",
+            f"{construct} from '{source.dtype}' to '{element}', which have less than a byte, is "
+            "not supported yet",
             hint="T.reinterpret does it element by element",
         )
     if shape is None:

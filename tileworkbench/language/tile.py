@@ -35,7 +35,7 @@ from tileworkbench.compiler.ir import build, tile
 from tileworkbench.compiler.ir.expr import Expr, Load, Region
 from tileworkbench.compiler.ir.stmt import Store
 from tileworkbench.compiler.ir.tile import ReduceKind, WarpPolicy
-from tileworkbench.language.loops import _width
+from tileworkbench.language.loops import _width, check_loop_layout
 
 
 class GemmWarpPolicy(IntEnum):
@@ -78,8 +78,7 @@ def copy(
     its safe value (zero); what lies outside a global destination is dropped. The keywords are
     hints. Raises `ShapeError` for extents that do not fit together.
     """
-    if loop_layout is not None:
-        raise UnsupportedError("'loop_layout' of T.copy is not supported yet")
+    check_loop_layout("T.copy", loop_layout)
     width = _width("T.copy", coalesced_width)
     source, target = to_operand(src, "T.copy", "source"), to_operand(dst, "T.copy", "destination")
     if source.buffer.dtype.lanes != target.buffer.dtype.lanes:

@@ -16,7 +16,6 @@ _MEMORY = {
     "alloc_descriptor": "A descriptor of a matrix operand.",
     "alloc_tcgen05_instr_desc": "An instruction descriptor of tensor memory.",
     "alloc_tcgen05_smem_desc": "A shared-memory descriptor of tensor memory.",
-    "alloc_tmem": "A tile in tensor memory.",
     "alloc_wgmma_desc": "A descriptor of a warp-group matrix operand.",
     "decl_buffer": "A buffer of the underlying IR.",
     "match_buffer": "A buffer of the underlying IR.",
@@ -24,10 +23,6 @@ _MEMORY = {
 }
 _MOVEMENT = {
     "copy_cluster": "A copy to several blocks of a cluster.",
-}
-_ANNOTATIONS = {
-    "annotate_ws_schedule": "A schedule of warp-specialised code.",
-    "ws_op": "An operator of a warp-specialised schedule.",
 }
 _THREADS = {
     "ClusterKernel": "A launch of clusters of blocks.",
@@ -40,7 +35,6 @@ _THREADS = {
 UNSUPPORTED: dict[str, str] = {
     **_MEMORY,
     **_MOVEMENT,
-    **_ANNOTATIONS,
     **_THREADS,
 }
 # Families of names that belong to single instructions of GPUs.

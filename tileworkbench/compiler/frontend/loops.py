@@ -11,7 +11,6 @@ from typing import Any
 from tileworkbench.compiler.diagnostics import (
     TileSyntaxError,
     TileValueError,
-    UnsupportedError,
 )
 from tileworkbench.compiler.frontend.bounds import bounds
 from tileworkbench.compiler.frontend.builder import Builder, Frame, current, in_kernel
@@ -21,7 +20,7 @@ from tileworkbench.compiler.frontend.tensors import parallel_variables
 from tileworkbench.compiler.frontend.values import Value, index_expr
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Expr, Var
-from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt
+from tileworkbench.compiler.ir.stmt import DeviceAssert, For, LoopKind, Stmt
 from tileworkbench.compiler.ir.tile import Parallel, Pipelined
 from tileworkbench.compiler.ir.types import INT32, INT64
 
@@ -107,15 +106,17 @@ class SerialLoop(LoopSpec):
             for v in (self.start, self.stop, self.step)
         )
         number = build.const_int(step)
-        if number is None:
-            raise UnsupportedError("a loop step that is not a constant is not supported")
         if number == 0:
             raise TileValueError("the step of a loop must not be 0")
         dtype = INT64 if INT64 in (start.dtype, stop.dtype, step.dtype) else INT32
         start, stop, step = (build.cast(v, dtype) for v in (start, stop, step))
+        if number is None:
+            nonzero = build.binary("ne", step, build.const(0, dtype))
+            builder.emit(DeviceAssert(nonzero, "the step of a loop is 0"))
         var = loop_var(builder, 0, dtype)
         with open_loop(builder, self.kind) as loop:
-            set_range(builder, var, start, stop, number)
+            if number is not None:
+                set_range(builder, var, start, stop, number)
             yield Value(var, builder.bind(var.name))
         builder.emit(For(var, start, stop, step, self.kind, loop.body, site=loop.site))
 
