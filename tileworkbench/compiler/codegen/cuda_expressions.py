@@ -204,9 +204,7 @@ class CudaExpressions:
     def float_constant(self, number: float, dtype: DType) -> str:
         if str(dtype) in HALVES:
             if dtype == "float16":
-                bits = (
-                    struct.unpack("H", struct.pack("e", number))[0] if math.isfinite(number) else 0
-                )
+                bits = struct.unpack("H", struct.pack("e", number))[0]
             else:
                 bits = struct.unpack("I", struct.pack("f", number))[0] >> 16
             self.use(HALVES[str(dtype)])
