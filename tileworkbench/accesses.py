@@ -1,4 +1,4 @@
-"""`Kernel.accesses`: how the lowered code reads and writes global memory."""
+"""`Kernel.accesses`: how the lowered code reads and writes memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Ramp, Var
 from tileworkbench.compiler.ir.node import Node
-from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.stmt import Atomic, For, LoopKind, Stmt, Store
 from tileworkbench.compiler.ir.tile import MicroGemm, Pack
+from tileworkbench.compiler.sim.report import AccessCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,19 @@ class GlobalAccess:
     pattern: str
     vector_bytes: int | None
     line: int
+
+
+def accesses_of(program: Program) -> tuple[GlobalAccess | AccessCount, ...]:
+    """The accesses of a lowered program: `GlobalAccess` of stage CPU, `AccessCount` of stage SIMT;
+    none of earlier stages.
+    """
+    if program.stage is Stage.CPU:
+        return global_accesses(program)
+    if program.stage is Stage.SIMT:
+        from tileworkbench.compiler.sim.threads.listing import list_accesses
+
+        return list_accesses(program)
+    return ()
 
 
 def global_accesses(program: Program) -> tuple[GlobalAccess, ...]:

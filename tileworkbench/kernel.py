@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tileworkbench.accesses import GlobalAccess
     from tileworkbench.bench.timing import BenchResult
     from tileworkbench.compiler.layout import Fragment, Layout
+    from tileworkbench.compiler.sim.report import AccessCount
     from tileworkbench.compiler.sim.simulate import SimResult
     from tileworkbench.validation import Validation
     from tileworkbench.viz.model.view import BufferLayout, CheckResult, KernelView
@@ -205,11 +206,16 @@ class Kernel:
         )
 
     @cached_property
-    def accesses(self) -> tuple[GlobalAccess, ...]:
-        """How the lowered code reads and writes tensors: bytes at once, pattern, line."""
-        from tileworkbench.accesses import global_accesses
+    def accesses(self) -> tuple[GlobalAccess | AccessCount, ...]:
+        """How the lowered code uses memory, access by access, with its line.
 
-        return global_accesses(self.passes[-1].program)
+        On the CPU: bytes at once and pattern of accesses to tensors. For a GPU: wavefronts of
+        shared memory and sectors of global memory against the least that would do, for one block
+        and one iteration of each loop that is not unrolled.
+        """
+        from tileworkbench.accesses import accesses_of
+
+        return accesses_of(self.passes[-1].program)
 
     @property
     def source(self) -> str:

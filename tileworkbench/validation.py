@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tileworkbench.compiler.analysis.effects import owners, written_below
-from tileworkbench.compiler.diagnostics import ArgumentError, CheckError
+from tileworkbench.compiler.diagnostics import ArgumentError, CheckError, RunError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Load
 from tileworkbench.compiler.ir.program import Program
@@ -39,11 +39,14 @@ _TOLERANCE_SMALL_FLOAT = 0.1
 class Validation:
     """The outcome of `validate`: every stage in order with its largest deviation from the first.
 
-    `first_wrong` names the pass after which a result differs, None when there is none.
+    `first_wrong` names the pass after which a result differs, or after which the simulator finds
+    something wrong that it does not find in the front end's program; None when there is none.
+    `finding` says what it found, if that is what is wrong.
     """
 
     stages: tuple[tuple[str, float], ...]
     first_wrong: str | None
+    finding: str = ""
 
     @property
     def ok(self) -> bool:
@@ -53,6 +56,8 @@ class Validation:
     def __str__(self) -> str:
         if self.first_wrong is None:
             return f"all {len(self.stages)} stages agree"
+        if self.finding:
+            return f"wrong after pass '{self.first_wrong}': {self.finding}"
         return f"the result changes after pass '{self.first_wrong}'"
 
 
@@ -80,18 +85,34 @@ def _simulate(origin: Program, program: Program, args: Sequence[Any]) -> SimResu
 
 def validate_passes(kernel: Kernel, args: Sequence[Any]) -> Validation:
     """Simulate the front end's program and every snapshot on the same arguments."""
-    first = _results(kernel, _simulate(kernel.program, kernel.program, args))
+    origin = _simulate(kernel.program, kernel.program, args)
+    first = _results(kernel, origin)
     stages = [("tile", 0.0)]
     wrong: str | None = None
+    finding = ""
     for snapshot in kernel.passes:
         if not snapshot.changed:
             continue
-        found = _results(kernel, _simulate(kernel.program, snapshot.program, args))
-        worst = max((_deviation(a, b) for a, b in zip(found, first, strict=True)), default=0.0)
+        try:
+            result = _simulate(kernel.program, snapshot.program, args)
+        except RunError as error:
+            worst, violation = float("inf"), error.message.partition("\n")[0]
+        else:
+            found = _results(kernel, result)
+            worst = max((_deviation(a, b) for a, b in zip(found, first, strict=True)), default=0.0)
+            violation = _new_violation(origin, result)
         stages.append((snapshot.name, worst))
-        if wrong is None and worst > 1.0:
-            wrong = snapshot.name
-    return Validation(tuple(stages), wrong)
+        if wrong is None and (worst > 1.0 or violation):
+            wrong, finding = snapshot.name, violation
+    return Validation(tuple(stages), wrong, finding)
+
+
+def _new_violation(first: SimResult, later: SimResult) -> str:
+    """What is wrong in a later run though nothing was in the first, else empty."""
+    if not first.report.ok or later.report.ok:
+        return ""
+    finding = later.report.findings[0]
+    return f"{finding.kind}: {finding}"
 
 
 def _results(kernel: Kernel, result: SimResult) -> list[tuple[Array, str]]:

@@ -141,14 +141,15 @@ class _Rows:
         return addresses.reshape(-1, 4, 8)[:, : self._count]
 
 
-def _kind(name: str, count: int, transpose: bool) -> str:
+def matrix_kind(name: str, count: int, transpose: bool) -> str:
+    """How accesses of a matrix instruction are called: `ldmatrix.x4.trans`."""
     return f"{name}.x{count}{'.trans' if transpose else ''}"
 
 
 def translate_load(stmt: simt.LoadMatrix, expr: ExpressionTranslator) -> Execute:
     """The closure of ldmatrix."""
     rows, registers = _Rows(stmt.src, stmt.count, expr), _Registers(stmt.dst, expr)
-    kind = _kind("ldmatrix", stmt.count, stmt.transpose)
+    kind = matrix_kind("ldmatrix", stmt.count, stmt.transpose)
 
     def load(frame: ThreadFrame) -> None:
         require_warps(frame, "ldmatrix")
@@ -164,7 +165,7 @@ def translate_load(stmt: simt.LoadMatrix, expr: ExpressionTranslator) -> Execute
 def translate_store(stmt: simt.StoreMatrix, expr: ExpressionTranslator) -> Execute:
     """The closure of stmatrix."""
     rows, registers = _Rows(stmt.dst, stmt.count, expr), _Registers(stmt.src, expr)
-    kind = _kind("stmatrix", stmt.count, stmt.transpose)
+    kind = matrix_kind("stmatrix", stmt.count, stmt.transpose)
 
     def store(frame: ThreadFrame) -> None:
         require_warps(frame, "stmatrix")
