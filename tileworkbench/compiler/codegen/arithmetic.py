@@ -9,7 +9,7 @@ from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, 
 from tileworkbench.compiler.codegen.float8 import FORMATS
 from tileworkbench.compiler.codegen.philox import emit_philox
 from tileworkbench.compiler.codegen.text import EmittedFunction, VectorType
-from tileworkbench.compiler.codegen.vector_math import emit_vector_math
+from tileworkbench.compiler.codegen.vector_math import emit_vector_math, write_vector_math
 from tileworkbench.compiler.ir.types import BOOL, DType
 
 _NARROW = ("float16", "bfloat16", *FORMATS)
@@ -306,6 +306,9 @@ class Arithmetic:
 
     def _math(self, name: str, value: Value) -> str:
         kind = value.type
+        written = write_vector_math(self.out, name, kind, self.out.isa, value.text)
+        if written is not None:
+            return written
         held = "float64" if kind.element == "double" else "float32"
         function = emit_vector_math(name, held, value.lanes, self.out.isa)
         self.functions[function.name] = function

@@ -60,26 +60,18 @@ _LOG = (
 )
 # (tanh(x) - x) / x^3 in x^2 for |x| <= 0.625
 _TANH = (-0.333332819421, 0.133314422009, -0.0537397153098, 0.0206390879763, -0.00570498780523)
-# (erf(x) - x) / x in x^2 for |x| <= 0.9
+# log2(1 - erf(x)) / x for 0 <= x <= 3.95, past which erf rounds to 1
+_ERF_LIMIT = 3.95
 _ERF = (
-    0.128379166799,
-    -0.376126350989,
-    0.112837161903,
-    -0.026860556841,
-    0.0052039576851,
-    -0.000817660417667,
-    8.51674347632e-05,
-)
-# -log(erfc(x)) for 0.88 <= x <= 4.1, past which erf rounds to 1
-_ERFC = (
-    -0.00016348968663,
-    1.12946039706,
-    0.633458474389,
-    0.108155924367,
-    -0.0250383035922,
-    0.0041399665128,
-    -0.000427990619383,
-    2.05310932557e-05,
+    -1.6279070351262068,
+    -0.9184476252887545,
+    -0.1482770664307822,
+    0.027632030303804542,
+    0.0002314029215495474,
+    -0.0024050128164575914,
+    0.0009129910062966424,
+    -0.00016972061472153425,
+    1.335398443504294e-05,
 )
 # (sin(r) - r) / r^3 and (cos(r) - 1) / r^2 in r^2 for |r| <= pi / 4
 _SIN = (-0.166666666406, 0.00833332928052, -0.000198393044148, 2.71804646598e-06)
@@ -141,6 +133,19 @@ def emit_vector_math(
     name = name or f"math_{op}_{dtype}_x{lanes}"
     writer = FunctionWriter(name, str(kind), parameters, "alwaysinline nounwind")
     return writer.finish(f"{kind} {_MathWriter(writer, kind, isa).apply(op, names)}")
+
+
+def write_vector_math(
+    writer: FunctionWriter, op: str, kind: VectorType, isa: Isa, argument: str
+) -> str | None:
+    """Write `op` of an argument of type `kind` in place and return the result; None for what takes
+    branches or the C library, which `emit_vector_math` has.
+
+    In place, constants stay in registers while a loop runs, and neighbouring vectors overlap.
+    """
+    if op not in _VECTOR_OPS or op in ("sin", "cos") or kind.element != "float":
+        return None
+    return _MathWriter(writer, kind, isa).apply(op, [argument])
 
 
 class _MathWriter:
@@ -375,14 +380,18 @@ class _MathWriter:
         return self.intrinsic("copysign", result, x)
 
     def erf(self, x: str) -> str:
-        square = self.binary("fmul", x, x)
-        small = self.multiply_add(x, self.polynomial(square, _ERF), x)
-        magnitude = self.intrinsic("fabs", x)
-        exponent = self.polynomial(self.clamp(magnitude, None, 4.1), _ERFC)
-        complement = self.exponential(self.writer.let(f"fneg {self.kind} {exponent}"), _BASES[""])
-        large = self.binary("fsub", self.constant(1.0), complement)
-        result = self.where("olt", magnitude, self.constant(0.9), small, large)
-        return self.intrinsic("copysign", result, x)
+        """1 - 2^y with y = n + r: (1 - 2^n) - 2^n (2^r - 1), which is exact for small x, n = 0."""
+        magnitude = self.clamp(self.intrinsic("fabs", x), None, _ERF_LIMIT)
+        y = self.binary("fmul", magnitude, self.polynomial(magnitude, _ERF))
+        shift = self.constant(1.5 * 2**23)
+        shifted = self.binary("fadd", y, shift)
+        r = self.binary("fsub", y, self.binary("fsub", shifted, shift))
+        growth = self.binary("fmul", r, self.polynomial(r, _EXP2))
+        exponent = self.integer("shl", self.bits(shifted), 23)
+        power = self.from_bits(self.integer("add", exponent, 127 << 23))
+        whole = self.binary("fsub", self.constant(1.0), power)
+        negative = self.writer.let(f"fneg {self.kind} {power}")
+        return self.intrinsic("copysign", self.multiply_add(negative, growth, whole), x)
 
     def sigmoid(self, x: str) -> str:
         """1 / (1 + e^-x), from e^-|x|, so that nothing overflows and small results stay exact."""

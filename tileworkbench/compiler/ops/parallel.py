@@ -17,14 +17,15 @@ from tileworkbench.compiler.analysis.access import (
 )
 from tileworkbench.compiler.analysis.division import divide
 from tileworkbench.compiler.ir.build import add, binary, const_int, int_const, mul
-from tileworkbench.compiler.ir.expr import Binary, Expr, Var
-from tileworkbench.compiler.ir.rewrite import Rewriter, statements, substitute
+from tileworkbench.compiler.ir.expr import Binary, Call, Expr, Var
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements, substitute, walk
 from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, seq
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ops.context import Context, Vote
 from tileworkbench.compiler.ops.lanes import NotLanesError, run_in_lanes
 
 _MAX_LANES = 64
+_LONG = ("erf", "tanh")
 _SCORES = {
     (Motion.CONTIGUOUS, True): 4,
     (Motion.CONTIGUOUS, False): 2,
@@ -91,9 +92,11 @@ def _choose(op: Parallel, context: Context) -> _Plan | None:
     if not widest or not any(access.is_store for access in found):
         return None
     best, best_score = None, 0
+    # Two registers at once hide part of the latency of functions that are one long chain.
+    chains = 2 if any(isinstance(f, Call) and f.name in _LONG for f in walk(op.body)) else 1
     for at in reversed(range(len(op.vars))):
         extent = const_int(op.extents[at])
-        lanes = min(context.target.vector_bits // widest, _MAX_LANES)
+        lanes = min(context.target.vector_bits // widest * chains, _MAX_LANES)
         if extent is not None:
             lanes = min(lanes, 1 << max(extent, 1).bit_length() - 1)
         if lanes < 2:

@@ -41,7 +41,7 @@ from tileworkbench.compiler.runtime import host
 from tileworkbench.compiler.runtime.support_ir import SUPPORT_IR
 
 # Part of every cached object's key: increase it when the same text comes to mean different code.
-COMPILER_VERSION = 2
+COMPILER_VERSION = 3
 
 LEVELS = ("native", "avx512", "avx2", "generic")
 
@@ -221,7 +221,12 @@ def _target_machine(target: NativeTarget, codegen_level: int) -> Any:
     anywhere."""
     binding = host.llvm_binding()
     return binding.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.feature_string, opt=codegen_level, reloc="pic", jit=True
+        cpu=target.cpu,
+        features=target.feature_string,
+        opt=codegen_level,
+        reloc="pic",
+        codemodel="small",
+        jit=True,
     )
 
 
