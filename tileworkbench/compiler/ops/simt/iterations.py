@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -15,13 +15,13 @@ from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.stmt import Atomic, Store
 from tileworkbench.compiler.ir.types import INT32
-from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError, Term, make_sum
+from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError, Term
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.layout.maps import DigitMap, unflatten
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.nests import FragmentAccess, Nest
-from tileworkbench.compiler.ops.simt.partition import Partition
+from tileworkbench.compiler.ops.simt.partition import Partition, as_sums
 from tileworkbench.compiler.ops.simt.traces import UntraceableError, map_exprs, sum_expr, trace
 
 _DIGITS = ("add", "sub", "mul", "floordiv", "floormod", "xor", "and", "shl", "shr")
@@ -88,7 +88,7 @@ class Iterations:
         flat, thread = Index.variables(box)
         steps = [*unflatten(self.box[:-1], flat), thread]
         try:
-            sums = _as_sums(box, DigitMap(self.box, self.sums).evaluate(steps))
+            sums = as_sums(box, DigitMap(self.box, self.sums).evaluate(steps))
         except NotDigitsError:
             return self
         found = replace(self, box=box, sums=sums, values=(value,), loops=tuple(loops), _slots={})
@@ -286,13 +286,7 @@ def _split(shared: Partition, box: tuple[int, ...], lane_dim: int | None) -> tup
     variables = list(Index.variables(box))
     lane = variables.pop(lane_dim)
     variables[lane_dim - 1] = variables[lane_dim - 1] * box[lane_dim] + lane
-    return _as_sums(box, DigitMap(shared.box, shared.sums).evaluate(variables))
-
-
-def _as_sums(box: tuple[int, ...], found: Iterable[Any]) -> tuple[DigitSum, ...]:
-    return tuple(
-        total.sum if isinstance(total, Index) else make_sum(box, total, ()) for total in found
-    )
+    return as_sums(box, DigitMap(shared.box, shared.sums).evaluate(variables))
 
 
 def _is_used_outside_fragments(nest: Nest) -> bool:

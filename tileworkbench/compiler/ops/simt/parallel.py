@@ -18,6 +18,7 @@ from tileworkbench.compiler.ir.expr import Expr, Load
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.stmt import Atomic, For, If, LoopKind, Seq, Stmt, Store
 from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel
+from tileworkbench.compiler.ops.simt import matrices
 from tileworkbench.compiler.ops.simt.binding import infer_nest
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.groups import Group
@@ -49,6 +50,10 @@ def lower(op: Parallel | Copy | Fill, context: ThreadContext) -> Stmt:
     if loop is None:
         raise TypeError("an element-wise nest without a loop layout")
     shared = partition(loop, context.threads)
+    if isinstance(op, Copy):
+        found = matrices.lower(op, nest, shared, context)
+        if found is not None:
+            return found
     plan = plan_lanes(nest, shared, context)
     iterations = Iterations.of(nest, shared, plan.step, plan.lanes, context)
     body = Group(nest, iterations, plan, context, pure_lets(nest.op.body)).lower()

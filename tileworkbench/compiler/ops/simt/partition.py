@@ -7,12 +7,15 @@ does not fill its digits, become guards.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError, Term, make_sum
 from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.layout.maps import DigitMap
 from tileworkbench.compiler.layout.solve import Equation, System, refine
 
@@ -167,6 +170,26 @@ def _bounded(mapping: DigitMap, system: System, live: list[int]) -> tuple[int, .
         if reach > extent:
             found.append(dim)
     return tuple(found)
+
+
+def halved(shared: Partition, number: int) -> Partition:
+    """The same with step `number` as two steps, the inner one of extent 2."""
+    step = shared.steps[number]
+    parts = (Step(step.extent // 2, step.dim, step.divisor * 2), Step(2, step.dim, step.divisor))
+    steps = (*shared.steps[:number], *parts, *shared.steps[number + 1 :])
+    box = (*(part.extent for part in steps), shared.box[-1])
+    variables = list(Index.variables(box))
+    inner = variables.pop(number + 1)
+    variables[number] = variables[number] * 2 + inner
+    sums = as_sums(box, DigitMap(shared.box, shared.sums).evaluate(variables))
+    return replace(shared, box=box, sums=sums, steps=steps)
+
+
+def as_sums(box: tuple[int, ...], found: Iterable[Any]) -> tuple[DigitSum, ...]:
+    """What a map gave for symbolic indices, as sums of digits over `box`."""
+    return tuple(
+        total.sum if isinstance(total, Index) else make_sum(box, total, ()) for total in found
+    )
 
 
 def _bits(mask: int) -> list[int]:
