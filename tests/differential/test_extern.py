@@ -170,3 +170,29 @@ def test_a_machine_without_a_compiler(monkeypatch):
         "the kernel's source is C++, and this machine has no compiler for it; "
         "install one of c++, g++, clang++"
     )
+
+
+@needs_compiler
+def test_every_thread_makes_its_own_call():
+    source = "void bump(float *p, float x) { *p += x; } float twice(float x) { return 2 * x; }"
+
+    @T.prim_func
+    def kernel(A: T.Tensor((2, 8), "float32"), C: T.Tensor((2, 1), "float32")):
+        T.import_source(source)
+        with T.Kernel(2, threads=8) as bx:
+            tx = T.get_thread_binding()
+            T.call_extern("void", "bump", T.address_of(A[bx, tx]), T.cast(tx, "float32"))
+            doubled = T.call_extern("float32", "twice", A[bx, tx])
+            T.sync_threads()
+            A[bx, 7 - tx] = doubled
+
+    @T.prim_func
+    def repeated(C: T.Tensor((2, 1), "float32")):
+        T.import_source(source)
+        with T.Kernel(2, threads=8) as bx:
+            T.call_extern("void", "bump", T.address_of(C[bx, 0]), T.float32(1))
+
+    a, c = np.ones((2, 8), np.float32), np.zeros((2, 1), np.float32)
+    doubled = 2 * (a + np.arange(8, dtype=np.float32))
+    check_everywhere(kernel, {"A": a, "C": c}, equals(A=doubled[:, ::-1]))
+    check_everywhere(repeated, {"C": c}, equals(C=c + 8))

@@ -34,6 +34,13 @@ def exposed(stmt: st.Stmt) -> list[Buffer]:
     return [found.buffer for found in walk(stmt) if isinstance(found, AddressOf)]
 
 
+def exposes(call: st.ExternCall) -> bool:
+    """Whether an external function gets an address: then it may change memory, each time it is
+    called.
+    """
+    return any(arg.dtype.kind == "handle" for arg in call.args)
+
+
 def owners(root: st.Stmt) -> dict[Buffer, Buffer]:
     """The buffer whose memory each alias below `root` is a view of."""
     found: dict[Buffer, Buffer] = {}

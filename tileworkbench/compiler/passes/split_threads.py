@@ -26,12 +26,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tileworkbench.compiler.analysis.effects import exposes
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.ir.simt import THREAD_LEVEL
-from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, Kernel, Stmt, seq
+from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, ExternCall, Kernel, Stmt, seq
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ops.context import Context
 from tileworkbench.compiler.ops.threads.barriers import Counters
@@ -111,6 +112,8 @@ def tells_threads_apart(kernel: Kernel) -> bool:
         if isinstance(stmt, Parallel):
             continue
         if isinstance(stmt, Atomic) and not alone and stmt.kind not in _PLAIN:
+            return True
+        if isinstance(stmt, ExternCall) and not alone and exposes(stmt):
             return True
         stack.extend(child for child in stmt.children() if isinstance(child, Stmt))
     return False

@@ -308,7 +308,8 @@ def _address(slot: int, indices: tuple[Evaluate, ...]) -> Evaluate:
         place = (*storage.prefix, *[index(frame) for index in indices])
         start: Value = storage.data.ctypes.data
         for position, stride in zip(place, storage.data.strides, strict=True):
-            start = start + position * stride
+            wide = position if type(position) is int else np.asarray(position, np.int64)
+            start = start + wide * stride
         return start
 
     return address

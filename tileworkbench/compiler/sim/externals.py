@@ -1,4 +1,7 @@
-"""Calls of external functions: each lane of a parallel loop makes its own, in row-major order."""
+"""Calls of external functions: each lane of a parallel loop makes its own, in row-major order.
+
+Outside a parallel loop each thread of the block makes a call that may change memory.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tileworkbench.compiler.analysis.effects import exposes
 from tileworkbench.compiler.codegen.c_sources import python_function
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
@@ -23,13 +27,15 @@ def translate(
     result = None if var is None else var.dtype
     slot = None if var is None else expr.slots.variable(var)
     function = python_function(stmt.name, sources, dtypes, result)
+    repeats = exposes(stmt)
 
     def call(frame: Frame) -> None:
         values = [np.broadcast_to(np.asarray(arg(frame)), frame.lanes) for arg in args]
         active = np.broadcast_to(np.asarray(frame.mask), frame.lanes)
         found = None if result is None else np.zeros(frame.lanes, storage_dtype(result))
+        times = frame.threads if repeats and not frame.lanes else 1
         for lane in np.ndindex(*frame.lanes):
-            if active[lane]:
+            for _ in range(times if active[lane] else 0):
                 made = function(*[value[lane].item() for value in values])
                 if found is not None:
                     found[lane] = made

@@ -19,7 +19,18 @@ from tileworkbench.compiler.ir.rewrite import (
     variables,
     walk,
 )
-from tileworkbench.compiler.ir.stmt import Alloc, Atomic, For, If, Let, Seq, Stmt, Store, seq
+from tileworkbench.compiler.ir.stmt import (
+    Alloc,
+    Atomic,
+    ExternCall,
+    For,
+    If,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    seq,
+)
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ops.threads.block import Block
 
@@ -81,7 +92,7 @@ def _kept(body: Stmt, block: Block) -> list[Var | Buffer]:
         if loop is not None:
             if isinstance(stmt, Alloc):
                 home[stmt.buffer] = loop
-            elif isinstance(stmt, Let | Atomic):
+            elif isinstance(stmt, Let | Atomic | ExternCall):
                 home.update(dict.fromkeys(bound_by(stmt), loop))
         for child in stmt.children():
             if isinstance(child, Stmt):
@@ -192,14 +203,14 @@ class _Privatiser:
         return {
             var
             for found in walk(stmt)
-            if isinstance(found, Let | Atomic)
+            if isinstance(found, Let | Atomic | ExternCall)
             for var in bound_by(found)
         }
 
     def keep(self, stmt: Stmt, thread: Expr) -> Stmt:
         """`stmt`, with arrays for what it makes or writes."""
         match stmt:
-            case Let() | Atomic():
+            case Let() | Atomic() | ExternCall():
                 if isinstance(stmt, Atomic) and stmt.buffer in self.arrays:
                     array = self.arrays[stmt.buffer]
                     stmt = replace(stmt, buffer=array, indices=(*stmt.indices, thread))

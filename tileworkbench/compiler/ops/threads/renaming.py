@@ -46,6 +46,8 @@ def _binder(variables: dict[Var, Var]) -> Callable[[st.Stmt], st.Stmt]:
                 return replace(stmt, vars=several(names))
             case st.Atomic(previous=previous) if previous is not None:
                 return replace(stmt, previous=variables[previous])
+            case st.ExternCall(var=var) if var is not None:
+                return replace(stmt, var=variables[var])
             case st.Let(var) | st.For(var) | tile.Pipelined(var) | simt.Exchange(var):
                 return replace(stmt, var=variables[var])
         return stmt

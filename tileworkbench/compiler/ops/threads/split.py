@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tileworkbench.compiler.analysis.dataflow import leaves_early
+from tileworkbench.compiler.analysis.effects import exposes
 from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.diagnostics import DEADLOCK, UnsupportedError
 from tileworkbench.compiler.ir import simt, tile
@@ -91,7 +92,7 @@ class Splitter:
     # Kinds of statements
 
     def visit(self, stmt: st.Stmt, out: _Writer) -> None:
-        if isinstance(stmt, st.Alias) or (
+        if isinstance(stmt, st.Alias | st.Pointer) or (
             isinstance(stmt, st.Alloc) and stmt.buffer.scope in _TOGETHER
         ):
             self.allocate(stmt, out)
@@ -129,6 +130,8 @@ class Splitter:
         """Whether all threads would do the same, and doing it once is enough."""
         for found in statements(stmt):
             if isinstance(found, st.Atomic):
+                return False
+            if isinstance(found, st.ExternCall) and exposes(found):
                 return False
             if isinstance(found, st.Let | st.For) and self.uniformity.varies(found.var):
                 return False

@@ -58,7 +58,7 @@ class ThreadTranslator(StatementTranslator):
     """Turns the statements of a program into closures: those of its kernels over all threads."""
 
     def __init__(self, program: Program) -> None:
-        super().__init__()
+        super().__init__(sources=program.sources)
         self._program = program
         self._stored = written_below(program.body)
         self._plan: KernelPlan | None = None
