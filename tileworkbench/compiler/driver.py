@@ -7,6 +7,7 @@ a snapshot after each), generates code and links it. The result is plain data pl
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections import OrderedDict
@@ -233,7 +234,7 @@ def compile_program(
             return replace(found, record=replace(found.record, cached="memory"))
     compile_for = _compile if resolved.kind == "cpu" else _compile_gpu
     try:
-        with _deep_recursion():
+        with _deep_recursion(), _uncollected():
             made = compile_for(program, resolved, source, options, trace_us)
     except RecursionError:
         raise UnsupportedError(
@@ -256,6 +257,19 @@ def _deep_recursion() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(before)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage collection: it would walk all that the process has imported, for a few
+    thousand nodes that stay alive anyway."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Clock:
