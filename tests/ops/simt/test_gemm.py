@@ -11,7 +11,12 @@ import pytest
 
 from tests.ops.simt.planned import lowered, program
 from tests.ops.simt.warps import Warps, array_dtype
-from tileworkbench.compiler.diagnostics import CompileError, TileValueError
+from tileworkbench.compiler.diagnostics import (
+    CompileError,
+    LayoutError,
+    TileValueError,
+    UnsupportedError,
+)
 from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.simt import LoadMatrix, Mma
 
@@ -72,9 +77,7 @@ DTYPES = [
 def test_every_dtype_and_orientation(
     dtype: str, result: str, depth: int, transpose_a: bool, transpose_b: bool
 ) -> None:
-    run = gemm(
-        64, 32, 4 * depth, dtype, result, transpose_a=transpose_a, transpose_b=transpose_b
-    )
+    run = gemm(64, 32, 4 * depth, dtype, result, transpose_a=transpose_a, transpose_b=transpose_b)
     assert run.issued["mma"] == (64 // (8 if dtype == "float64" else 16)) * 4 * 4
 
 
@@ -217,34 +220,62 @@ def test_the_warps_of_a_role_share_their_own_product() -> None:
     assert run.issued["mma"] == 16
 
 
-def test_the_result_of_one_product_is_an_operand_of_the_next() -> None:
-    """Attention's P @ V: the accumulator, cast to float16, is operand A in registers."""
-    text = """
-        Q_shared = T.alloc_shared((64, 32), "float16")
-        K_shared = T.alloc_shared((64, 32), "float16")
-        V_shared = T.alloc_shared((64, 32), "float16")
-        S = T.alloc_fragment((64, 64), "float32")
-        P = T.alloc_fragment((64, 64), "float16")
-        O_local = T.alloc_fragment((64, 32), "float32")
-        T.copy(Q, Q_shared)
-        T.copy(K, K_shared)
-        T.copy(V, V_shared)
-        T.gemm(Q_shared, K_shared, S, transpose_B=True, policy="full_row", clear_accum=True)
-        T.copy(S, P)
-        T.gemm(P, V_shared, O_local, policy="full_row", clear_accum=True)
-        T.copy(O_local, O)
-    """
-    params = [f'{name}: T.Tensor((64, 32), "float16")' for name in "QKV"]
-    params.append('O: T.Tensor((64, 32), "float32")')
-    made = lowered(program(params, text, 128))
+CHAIN = """
+    Q_shared = T.alloc_shared((64, 32), "{dtype}")
+    K_shared = T.alloc_shared((64, 32), "{dtype}")
+    V_shared = T.alloc_shared((64, 32), "{dtype}")
+    S = T.alloc_fragment((64, 64), "{result}")
+    P = T.alloc_fragment((64, 64), "{dtype}")
+    O_local = T.alloc_fragment((64, 32), "{result}")
+    T.copy(Q, Q_shared)
+    T.copy(K, K_shared)
+    T.copy(V, V_shared)
+    T.gemm(Q_shared, K_shared, S, transpose_B=True, policy="{first}", clear_accum=True)
+    T.copy(S, P)
+    T.gemm(P, V_shared, O_local, policy="{second}", clear_accum=True)
+    T.copy(O_local, O)
+"""
+
+
+def chain(dtype: str, result: str, first: str, second: str, target: str = "cuda:sm_80") -> Warps:
+    """Attention's P @ V: the accumulator, converted, is operand A in registers."""
+    params = [f'{name}: T.Tensor((64, 32), "{dtype}")' for name in "QKV"]
+    params.append(f'O: T.Tensor((64, 32), "{result}")')
+    text = CHAIN.format(dtype=dtype, result=result, first=first, second=second)
+    made = lowered(program(params, text, 128), target)
     rng = np.random.default_rng(0)
-    arrays = {x: rng.integers(-2, 3, (64, 32)).astype(np.float16) for x in "QKV"}
+    arrays = {x: rng.integers(-1, 2, (64, 32)).astype(array_dtype(dtype)) for x in "QKV"}
     q, k, v = (arrays[x].astype(np.float32) for x in "QKV")
-    run = Warps(made, {**arrays, "O": np.zeros((64, 32), np.float32)})
-    assert np.array_equal(run.memory["O"], (q @ k.T) @ v)
+    run = Warps(made, {**arrays, "O": np.zeros((64, 32), result)})
+    p = (q @ k.T).astype(array_dtype(dtype)).astype(np.float32)
+    assert np.array_equal(run.memory["O"], p @ v)
+    run.program = made
+    return run
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_result_of_16_bits_is_an_operand_where_it_lies(dtype: str) -> None:
+    run = chain(dtype, "float32", "full_row", "full_row")
+    assert "workspace" not in str(run.program)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "result", "target"),
+    [
+        ("float32", "float32", "cuda:sm_80"), ("int8", "int32", "cuda:sm_80"),
+        ("float8_e4m3fn", "float32", "cuda:sm_89"),
+    ],
+)  # fmt: skip
+def test_a_result_of_other_bits_goes_through_shared_memory(
+    dtype: str, result: str, target: str
+) -> None:
+    for first, second in (("full_row", "full_row"), ("square", "full_row")):
+        run = chain(dtype, result, first, second, target)
+        assert "P_workspace" in str(run.program)
 
 
 # Structure
+
 
 def test_loads_run_ahead_of_products() -> None:
     run = gemm(64, 64, 64, "float16", "float32")
@@ -284,4 +315,49 @@ def test_parts_of_warps_are_an_error() -> None:
         gemm(16, 16, 16, "float16", "float32", threads=48)
     assert _message(found.value) == (
         "T.gemm on tensor cores takes whole warps of 32 threads, not 48 threads | use threads=64"
+    )
+
+
+def test_operands_private_to_a_thread_are_an_error() -> None:
+    text = """
+        A_local = T.alloc_local((16, 16), "float16")
+        B_shared = T.alloc_shared((16, 16), "float16")
+        C_local = T.alloc_fragment((16, 16), "float32")
+        T.gemm(A_local, B_shared, C_local)
+    """
+    with pytest.raises(UnsupportedError) as found:
+        lowered(program([], text, 32))
+    assert _message(found.value) == (
+        "operand A of T.gemm, 'A_local', is private to each thread | allocate it with "
+        "T.alloc_shared or T.alloc_fragment"
+    )
+
+
+def test_parts_of_fragments_are_an_error() -> None:
+    text = """
+        A_local = T.alloc_fragment((16, 32), "float16")
+        B_shared = T.alloc_shared((16, 16), "float16")
+        C_local = T.alloc_fragment((16, 16), "float32")
+        T.gemm(A_local[0:16, 0:16], B_shared, C_local)
+    """
+    with pytest.raises(UnsupportedError) as found:
+        lowered(program([], text, 32))
+    assert _message(found.value) == (
+        "operand A of T.gemm is a part of the fragment 'A_local' | give the part a fragment of its "
+        "own, or keep it in shared memory"
+    )
+
+
+def test_a_fragment_in_another_layout_is_a_conflict() -> None:
+    text = """
+        A_shared = T.alloc_shared((64, 32), "float16")
+        B_shared = T.alloc_shared((32, 64), "float16")
+        C_local = T.alloc_fragment((64, 64), "float32")
+        T.gemm(A_shared, B_shared, C_local, policy="full_row")
+        T.gemm(A_shared, B_shared, C_local, policy="full_col")
+    """
+    with pytest.raises(LayoutError) as found:
+        lowered(program([], text, 128))
+    assert found.value.message == (
+        "'T.gemm' cannot be spread over threads: 'C_local' already has another layout"
     )

@@ -46,8 +46,12 @@ def matmul(
     """Two steps of a pipelined product of one tile, compared with numpy."""
     m, n, k = tile
     tile_a, tile_b = (k, m) if transpose_a else (m, k), (n, k) if transpose_b else (k, n)
-    from_a = f"A[k * {k}:k * {k} + {k}, 0:{m}]" if transpose_a else f"A[0:{m}, k * {k}:k * {k} + {k}]"
-    from_b = f"B[0:{n}, k * {k}:k * {k} + {k}]" if transpose_b else f"B[k * {k}:k * {k} + {k}, 0:{n}]"
+    from_a = (
+        f"A[k * {k}:k * {k} + {k}, 0:{m}]" if transpose_a else f"A[0:{m}, k * {k}:k * {k} + {k}]"
+    )
+    from_b = (
+        f"B[0:{n}, k * {k}:k * {k} + {k}]" if transpose_b else f"B[k * {k}:k * {k} + {k}, 0:{n}]"
+    )
     text = f"""
         A_shared = T.alloc_shared({tile_a}, "{dtype}")
         B_shared = T.alloc_shared({tile_b}, "{dtype}")

@@ -29,8 +29,9 @@ def contribute(
         T.copy(result, B)
     """
     params = [
-        f'A: T.Tensor({(shape[0] * steps, shape[1])}, "{dtype}")', f'B: T.Tensor({kept}, "{dtype}")',
-    ]  # fmt: skip
+        f'A: T.Tensor({(shape[0] * steps, shape[1])}, "{dtype}")',
+        f'B: T.Tensor({kept}, "{dtype}")',
+    ]
     made = lowered(program(params, text, threads))
     rng = np.random.default_rng(0)
     a = rng.integers(-9, 10, (steps, *shape)).astype(array_dtype(dtype))

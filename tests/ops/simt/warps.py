@@ -113,7 +113,7 @@ class Warps(Lanes):
 
     def multiply(self, stmt: simt.Mma) -> None:
         self.count("mma")
-        a, b, c = (address.buffer.dtype for address in (stmt.a, stmt.b, stmt.c))
+        a, b = (address.buffer.dtype for address in (stmt.a, stmt.b))
         at = [self.flat(address) for address in (stmt.a, stmt.b, stmt.c)]
         for warp in np.flatnonzero(self.mask.reshape(-1, 32).all(1)):
             lanes = warp * 32 + LANE
@@ -136,7 +136,7 @@ class Warps(Lanes):
         source = {
             "shfl": number,
             "shfl_xor": LANE ^ number,
-            "shfl_up": np.where(LANE >= number, LANE - number, LANE),
+            "shfl_up": np.where(number <= LANE, LANE - number, LANE),
         }[kind]
         return np.take_along_axis(own, source, 1).reshape(-1)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tileworkbench.compiler.ir.build import add, binary, cast, const_int, int_const, mul
@@ -91,6 +92,22 @@ def shift(start: Expr, index: Expr) -> Expr:
     if isinstance(index, Ramp):
         return Ramp(shift(start, index.base), index.stride, index.lanes)
     return add(start, index)
+
+
+@lru_cache(maxsize=64)
+def matrix_rows(rows: int, along: int, per_atom: int, matrices: int, k_last: bool) -> Layout:
+    """``lane -> (row, k)`` of the 16 bytes a lane points ldmatrix at, to load atoms of `rows` rows
+    and `per_atom` matrices of `along` elements along K each; `k_last`: K is the last dimension.
+    """
+
+    def place(t: Any) -> tuple[Any, Any]:
+        row, matrix = t % 8, t // 8 % matrices
+        inside = matrix % per_atom
+        outer = matrix // per_atom * rows + inside % (rows // 8) * 8
+        k = inside // (rows // 8) * along
+        return (outer + row, k) if k_last else (outer, k + row)
+
+    return Layout((32,), place)
 
 
 def is_contiguous(region: Region, count: int, context: ThreadContext) -> bool:
@@ -187,16 +204,8 @@ class Loader:
         operand, context = self.operand, self.context
         matrices = group * per_atom
         along = 128 // operand.dtype.bits
-
-        def place(t: Any) -> tuple[Any, Any]:
-            """Row and column of the warp's first atoms that lane `t` points at."""
-            row, matrix = t % 8, t // 8 % matrices
-            inside = matrix % per_atom
-            outer = matrix // per_atom * operand.rows + inside % (operand.rows // 8) * 8
-            k = inside // (operand.rows // 8) * along
-            return (outer + row, k) if operand.k_last else (outer, k + row)
-
-        outer, k = map_exprs(Layout((32,), place).mapping, (context.lane,))
+        rows = matrix_rows(operand.rows, along, per_atom, matrices, operand.k_last)
+        outer, k = map_exprs(rows.mapping, (context.lane,))
         outer, k = self._named(add(operand.first, outer), k)
 
         def body(g: Expr) -> Stmt:

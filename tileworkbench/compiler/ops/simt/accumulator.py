@@ -1,0 +1,119 @@
+"""The accumulator of a matrix product on tensor cores: C's own registers, or a stand-in for C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tileworkbench.compiler.ir.build import add, binary, cast, const, int_const
+from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, Ramp
+from tileworkbench.compiler.ir.stmt import If, Stmt, Store
+from tileworkbench.compiler.ir.tile import Gemm
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.mma import MatrixPlan
+from tileworkbench.compiler.ops.simt.operand import is_contiguous, scale, shift, unrolled
+
+
+def warp_origin(plan: MatrixPlan, context: ThreadContext) -> tuple[Expr, Expr]:
+    """The first row and the first column of the warp's part of C."""
+    grid, zero = plan.grid, int_const(0)
+    along_m: Expr = zero if grid.warps_m == 1 else context.warp
+    along_n: Expr = zero if grid.warps_n == 1 else context.warp
+    if grid.warps_m > 1 < grid.warps_n:
+        along_m = binary("floormod", along_m, int_const(grid.warps_m))
+        along_n = binary("floordiv", along_n, int_const(grid.warps_m))
+    return scale(along_m, grid.warp_rows), scale(along_n, grid.warp_columns)
+
+
+class Accumulator:
+    """The registers that the products are added to: those of C itself, or some of their own when C
+    lies in shared memory or has another dtype.
+    """
+
+    def __init__(self, op: Gemm, plan: MatrixPlan, context: ThreadContext) -> None:
+        self.op, self.plan, self.context = op, plan, context
+        self.dtype = DType(plan.instruction.c)
+        self.count = plan.atoms_m * plan.atoms_n * plan.c_elements
+        buffer = op.c.buffer
+        self.in_place = buffer.scope == "local.fragment" and buffer.dtype == self.dtype
+        if self.in_place:
+            self.registers = context.registers(buffer)
+        else:
+            name = f"{buffer.name}_sum"
+            self.registers = context.temporary(name, self.dtype, self.count)
+
+    def atom(self, i: Expr, j: Expr) -> Address:
+        """Where the registers of an atom start."""
+        number = add(scale(i, self.plan.atoms_n), j)
+        return Address(self.registers, (scale(number, self.plan.c_elements),))
+
+    def begin(self) -> list[Stmt]:
+        """Zeros where the product replaces C, else its elements."""
+        clear, site = self.op.clear, self.op.site
+        zero = self._each(lambda e: Store(self.registers, (e,), const(0, self.dtype), site=site))
+        load = None if self.in_place else self._transfer(load=True)
+        if isinstance(clear, Const):
+            chosen = zero if clear.value else load
+            return [] if chosen is None else [chosen]
+        return [If(clear, zero, load, site=site)]
+
+    def end(self) -> list[Stmt]:
+        """The elements of C, where they are not in place."""
+        return [] if self.in_place else [self._transfer(load=False)]
+
+    def _each(self, body: Callable[[Expr], Stmt]) -> Stmt:
+        return unrolled(self.context, "e", self.count, body, self.op.site)
+
+    def _transfer(self, load: bool) -> Stmt:
+        """C to the registers, or back."""
+        if self.op.c.buffer.scope == "local.fragment":
+            other = self.context.registers(self.op.c.buffer)
+            return self._each(lambda e: self._move((e,), other, (e,), load))
+        return self._transfer_shared(load)
+
+    def _transfer_shared(self, load: bool) -> Stmt:
+        """A lane holds two neighbours in every eighth row of an atom."""
+        op, plan, context = self.op, self.plan, self.context
+        first_row, first_column = warp_origin(plan, context)
+        four = int_const(4)
+        row = context.named("C_row", add(first_row, binary("floordiv", context.lane, four)))
+        pair = scale(binary("floormod", context.lane, four), 2)
+        column = context.named("C_column", add(first_column, pair))
+        vector = is_contiguous(op.c, 2, context)
+
+        def block(i: Expr, j: Expr, b: Expr) -> Stmt:
+            shape = plan.instruction
+            y = add(add(row, scale(i, shape.m)), scale(b, 8))
+            x = add(column, scale(j, shape.n))
+            start = add(self.atom(i, j).indices[0], scale(b, 2))
+            if vector:
+                into = Ramp(start, int_const(1), 2)
+                return self._move((into,), op.c.buffer, self._at(y, Ramp(x, int_const(1), 2)), load)
+            return unrolled(
+                context, "e", 2,
+                lambda e: self._move((add(start, e),), op.c.buffer, self._at(y, add(x, e)), load),
+                op.site,
+            )  # fmt: skip
+
+        def column_of(i: Expr, j: Expr) -> Stmt:
+            blocks = plan.instruction.m // 8
+            return unrolled(context, "b", blocks, lambda b: block(i, j, b), op.site)
+
+        def row_of(i: Expr) -> Stmt:
+            return unrolled(context, "j", plan.atoms_n, lambda j: column_of(i, j), op.site)
+
+        return unrolled(context, "i", plan.atoms_m, row_of, op.site)
+
+    def _at(self, row: Expr, column: Expr) -> tuple[Expr, ...]:
+        mins = self.op.c.mins
+        return (*mins[:-2], shift(mins[-2], row), shift(mins[-1], column))
+
+    def _move(
+        self, at: tuple[Expr, ...], buffer: Buffer, indices: tuple[Expr, ...], load: bool
+    ) -> Stmt:
+        """One element, or a vector of them, between the registers and C."""
+        if load:
+            value = cast(Load(buffer, indices), self.dtype)
+            return Store(self.registers, at, value, site=self.op.site)
+        value = cast(Load(self.registers, at), buffer.dtype)
+        return Store(buffer, indices, value, site=self.op.site)
