@@ -106,3 +106,22 @@ def branch(
     )
     assert work.flops.value == 64 * 3
     assert work.transcendentals.value == 0
+
+
+def test_what_threads_do_differently_counts_for_each_of_them() -> None:
+    work = count_work(
+        parse("""
+@T.program(stage="tile")
+def threads(
+    A: T.Tensor((4, 64), "float32"),
+):
+    with T.Kernel(4, threads=(32, 2), thread_vars=["tx", "ty"]) as bx:
+        A[bx, ty * 32 + tx] = A[bx, ty * 32 + tx] * 2.0
+        A[bx, 0] = 1.0
+        for i in T.Parallel(64):
+            A[bx, i] = A[bx, i] + 1.0
+""")
+    )
+    assert work.flops.value == 4 * (64 + 64)
+    assert work.moved_bytes.value == 4 * 4 * (64 * 2 + 1 + 64 * 2)
+    assert work.compulsory_bytes.value == 2 * 4 * 4 * 64

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.extremes import at_extreme
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import add, binary, const_int, int_const, sub
@@ -135,6 +136,8 @@ class _Counter:
         self.first: dict[str, int] = {}
         self.last: dict[str, int] = {}
         self.touched: dict[tuple[Buffer, bool], list[tuple[Expr, ...]]] = {}
+        self.uniformity: Uniformity | None = None  # of a kernel that names its threads
+        self.threads: list[Factor] = []
 
     # Walking ------------------------------------------------------------------------------------
 
@@ -150,6 +153,8 @@ class _Counter:
                     self.enter(var, zero, extent, zero)
                     for var, extent in zip(variables, extents, strict=True)
                 ]
+                if isinstance(stmt, st.Kernel):
+                    self.enter_threads(stmt)
                 self.visit(body, [*inner, *loops])
             case st.For(var, start, stop, step, _, body):
                 self.visit(body, [self.enter(var, start, stop, step), *loops])
@@ -162,6 +167,25 @@ class _Counter:
                 self.branch(then, orelse, loops)
             case _:
                 self.operator(stmt, loops)
+
+    def enter_threads(self, kernel: st.Kernel) -> None:
+        """Declare the thread indices of a kernel that names them."""
+        self.uniformity, self.threads = None, []
+        if kernel.thread_vars:
+            self.uniformity = Uniformity(kernel)
+            zero = int_const(0)
+            self.threads = [
+                self.enter(var, zero, int_const(extent), zero)
+                for var, extent in zip(kernel.thread_vars, kernel.threads, strict=True)
+            ]
+
+    def by_threads(self, stmt: st.Stmt, loops: list[Factor]) -> list[Factor]:
+        """How often `stmt` is executed: by every thread, unless all would do the same."""
+        if self.uniformity is None or not isinstance(stmt, st.Store | st.Let | st.Atomic):
+            return loops
+        parts = [child for child in stmt.children() if not isinstance(child, Buffer)]
+        alike = not isinstance(stmt, st.Atomic) and not any(map(self.uniformity.varies, parts))
+        return loops if alike else [*self.threads, *loops]
 
     def branch(self, then: st.Stmt, orelse: st.Stmt | None, loops: list[Factor]) -> None:
         outer, tallies = self.tally, []
@@ -202,6 +226,7 @@ class _Counter:
     # Statements ---------------------------------------------------------------------------------
 
     def operator(self, stmt: st.Stmt, loops: list[Factor]) -> None:
+        loops = self.by_threads(stmt, loops)
         match stmt:
             case tile.Gemm(a, _, c):
                 k = a.extents[-2 if stmt.transpose_a else -1]
