@@ -9,6 +9,7 @@ from tileworkbench.compiler.sim.ptx.errors import (
     UninitializedReadError,
 )
 from tileworkbench.compiler.sim.ptx.launch import AccessReport, PtxProgram, PtxRun
+from tileworkbench.compiler.sim.ptx.tensormap import TensorMap
 
 __all__ = [
     "AccessReport",
@@ -17,5 +18,6 @@ __all__ = [
     "PtxProgram",
     "PtxRun",
     "PtxSyntaxError",
+    "TensorMap",
     "UninitializedReadError",
 ]

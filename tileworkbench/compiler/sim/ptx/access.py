@@ -13,19 +13,27 @@ from tileworkbench.compiler.sim.ptx.state import State
 
 
 def locate_bytes(
-    state: State, space: str, lanes: Array, addresses: Array, size: int, verb: str
+    state: State,
+    space: str,
+    lanes: Array,
+    addresses: Array,
+    size: int,
+    verb: str,
+    alignment: int = 0,
 ) -> Array:
-    """The place of each access in the bytes of its space, after checking bounds and alignment.
+    """The place of each access in the bytes of its space, after checking bounds and alignment (the
+    size unless another is given).
 
     `addresses` are in the space's own numbering, one for each of `lanes`.
     """
-    misaligned = addresses & (min(size, 16) - 1)
+    alignment = alignment or min(size, 16)
+    misaligned = addresses & (alignment - 1)
     if misaligned.any():
         at = int(np.argmax(misaligned != 0))
         raise MisalignedAccessError(
             f"{state.geometry.thread_name(int(lanes[at]))} {verb} {size} bytes at "
             f"{_describe(state, space, int(addresses[at]), size)}, "
-            f"which is no multiple of {min(size, 16)}: {locate(state.instruction)}"
+            f"which is no multiple of {alignment}: {locate(state.instruction)}"
         )
     memory = state.memory
     if space == "global":

@@ -14,6 +14,7 @@ import numpy as np
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.sim.ptx.access import locate_bytes, note_access
 from tileworkbench.compiler.sim.ptx.errors import locate
+from tileworkbench.compiler.sim.ptx.geometry import WARP
 from tileworkbench.compiler.sim.ptx.memory import GLOBAL_BASE
 from tileworkbench.compiler.sim.ptx.numeric import Array
 from tileworkbench.compiler.sim.ptx.state import State
@@ -48,6 +49,24 @@ class MemoryBarrier:
 
 
 @dataclass(slots=True)
+class Store:
+    """A bulk copy out of shared memory that `run` carries out."""
+
+    lane: int
+    group: int
+    run: Callable[[], None]
+
+
+@dataclass(slots=True)
+class Product:
+    """An asynchronous matrix product of some warps; `run` computes it for those it is given."""
+
+    warps: Array
+    groups: Array
+    run: Callable[[Array], None]
+
+
+@dataclass(slots=True)
 class Asynchronous:
     """All asynchronous work of a batch."""
 
@@ -56,11 +75,17 @@ class Asynchronous:
     copies: list[Copy] = field(default_factory=list)
     barriers: dict[tuple[int, int], MemoryBarrier] = field(default_factory=dict)
     queues: dict[tuple[int, int], list[Callable[[], None]]] = field(default_factory=dict)
+    stores: list[Store] = field(default_factory=list)
+    products: list[Product] = field(default_factory=list)
     committed: Array = field(init=False)
+    committed_stores: Array = field(init=False)
+    committed_products: Array = field(init=False)  # by warp
     version: int = 0  # counts the changes that may end somebody's wait
 
     def __post_init__(self) -> None:
         self.committed = np.zeros(self.state.lanes, dtype=np.int64)
+        self.committed_stores = np.zeros(self.state.lanes, dtype=np.int64)
+        self.committed_products = np.zeros(self.state.lanes // WARP, dtype=np.int64)
 
     # -- cp.async and its groups
 
@@ -73,7 +98,8 @@ class Asynchronous:
             mine = present == count
             if count:
                 # The source must be aligned as if it were copied whole.
-                locate_bytes(state, "global", lanes[mine], sources[mine], int(count), "copies")
+                from_, bytes_ = sources[mine], int(count)
+                locate_bytes(state, "global", lanes[mine], from_, bytes_, "copies", size)
         real = present > 0
         note_access(state, "global", lanes[real], sources[real], size)
         copy = Copy(state.pc, lanes, targets, sources, present, self.committed[lanes], size)
@@ -131,6 +157,64 @@ class Asynchronous:
             finish = state.shadow.finish_bulk_copy if tracked else state.shadow.finish_copy
             finish(lanes, targets, copy.size, copy.pc)
 
+    # -- bulk copies to global memory and their groups
+
+    def start_store(self, lane: int, run: Callable[[], None]) -> None:
+        """Start a copy that belongs to the lane's next bulk group."""
+        if self.lazy:
+            self.stores.append(Store(lane, int(self.committed_stores[lane]), run))
+        else:
+            run()
+
+    def commit_stores(self) -> None:
+        self.committed_stores[self.state.mask] += 1
+
+    def wait_stores(self, allowed: int) -> None:
+        """Finish all but the latest `allowed` bulk groups of each active lane."""
+        mask, committed = self.state.mask, self.committed_stores
+        due = [
+            mask[store.lane] and store.group < committed[store.lane] - allowed
+            for store in self.stores
+        ]
+        for store, now in zip(self.stores, due, strict=True):
+            if now:
+                store.run()
+        self.stores = [store for store, now in zip(self.stores, due, strict=True) if not now]
+
+    def finish_stores(self) -> None:
+        """The end of the blocks: what is still on its way arrives."""
+        for store in self.stores:
+            store.run()
+        self.stores = []
+
+    # -- products of warpgroups
+
+    def start_product(self, warps: Array, run: Callable[[Array], None]) -> None:
+        """Start a product that belongs to the warps' next group."""
+        if self.lazy:
+            self.products.append(Product(warps, self.committed_products[warps], run))
+        else:
+            run(warps)
+
+    def _active_warps(self) -> Array:
+        return np.asarray(self.state.by_warp(self.state.mask).any(axis=1))
+
+    def commit_products(self) -> None:
+        self.committed_products[self._active_warps()] += 1
+
+    def wait_products(self, allowed: int) -> None:
+        """Finish all but the latest `allowed` groups of products of each active warp, in order."""
+        limit = np.where(self._active_warps(), self.committed_products - allowed, -1)
+        remaining = []
+        for product in self.products:
+            now = product.groups < limit[product.warps]
+            if now.any():
+                product.run(product.warps[now])
+                product.warps, product.groups = product.warps[~now], product.groups[~now]
+            if len(product.warps):
+                remaining.append(product)
+        self.products = remaining
+
     # -- barriers in memory
 
     def each(self, addresses: Array, verb: str) -> Iterator[tuple[int, int, Array]]:
@@ -181,6 +265,16 @@ class Asynchronous:
                 known = shadow.release(block, np.unique(self.state.geometry.warp[lanes]))
             else:
                 known = shadow.release_copies(block)
+            barrier.known = known if barrier.known is None else np.maximum(barrier.known, known)
+        self.settle(barrier)
+
+    def complete(self, block: int, address: int, bytes_: int) -> None:
+        """A bulk copy has brought bytes that a barrier counts."""
+        barrier = self.barrier(block, address)
+        barrier.transaction_bytes -= bytes_
+        shadow = self.state.shadow
+        if shadow is not None:
+            known = shadow.release_copies(block)
             barrier.known = known if barrier.known is None else np.maximum(barrier.known, known)
         self.settle(barrier)
 

@@ -60,6 +60,12 @@ def decode_cvta(i: Instruction, d: Decoder) -> Step:
     return lambda state: write(state, read(state) + window)
 
 
+def decode_policy(i: Instruction, d: Decoder) -> Step:
+    """A cache policy: any value will do."""
+    write = d.write(i.operands[0], "b64")
+    return lambda state: write(state, np.zeros(state.lanes, dtype=np.uint64))
+
+
 def decode_isspacep(i: Instruction, d: Decoder) -> Step:
     window = window_number(i.modifiers[0].split("::")[0])
     read, write = d.read(i.operands[1], "b64"), d.write(i.operands[0], "pred")

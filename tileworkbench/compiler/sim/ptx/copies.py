@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tileworkbench.compiler.sim.ptx.asynchronous import Asynchronous
+from tileworkbench.compiler.sim.ptx.bulk import decode_bulk
 from tileworkbench.compiler.sim.ptx.control import guarded_lanes
 from tileworkbench.compiler.sim.ptx.errors import unsupported
 from tileworkbench.compiler.sim.ptx.execute import Control, Executor, Group
@@ -27,8 +28,10 @@ def shared_address(i: Instruction, d: Decoder, operand: Operand) -> Reader:
 
 
 def decode_cp(i: Instruction, d: Decoder) -> Step:
-    if not i.modifiers or i.modifiers[0] != "async" or i.has("bulk"):
+    if i.modifiers[0] != "async":
         raise unsupported(i)
+    if i.has("bulk"):
+        return decode_bulk(i, d)
     if i.has("commit_group"):
         return lambda state: state.asynchronous.commit()
     if i.has("wait_all"):

@@ -14,6 +14,7 @@ from tileworkbench.compiler.sim.ptx import (
     matrix,
     selection,
     warp,
+    wgmma,
 )
 from tileworkbench.compiler.sim.ptx.errors import unsupported
 from tileworkbench.compiler.sim.ptx.execute import Control, Release
@@ -65,6 +66,7 @@ _PLAIN: dict[str, DecodeStep] = {
     ),
     **dict.fromkeys(("griddepcontrol", "applypriority", "pmevent"), loads.decode_nothing),
     "activemask": warp.decode_activemask,
+    "createpolicy": conversion.decode_policy,
     "cp": copies.decode_cp,
     "mbarrier": copies.decode_mbarrier,
 }
@@ -76,6 +78,7 @@ _WARP: dict[str, tuple[DecodeStep, bool]] = {
     **{"match": (warp.decode_match, True), "redux": (warp.decode_redux, True)},
     "elect": (warp.decode_elect, True),
     **{"mma": (matrix.decode_mma, False), "ldmatrix": (matrix.decode_ldmatrix, False)},
+    "wgmma": (wgmma.decode_wgmma, False),
     **{"stmatrix": (matrix.decode_stmatrix, False), "movmatrix": (matrix.decode_movmatrix, False)},
 }
 

@@ -87,6 +87,7 @@ class Executor:
         with np.errstate(all="ignore"):
             while self.groups:
                 self.advance(self.pick())
+            self.state.asynchronous.finish_stores()
 
     # -- groups
 

@@ -19,10 +19,11 @@ from tileworkbench.compiler.sim.ptx.operands import Decoder, Frame
 from tileworkbench.compiler.sim.ptx.parser import parse
 from tileworkbench.compiler.sim.ptx.state import State, Step
 from tileworkbench.compiler.sim.ptx.statistics import Statistics, Traffic
+from tileworkbench.compiler.sim.ptx.tensormap import TensorMap
 
 # Blocks run side by side up to this many lanes and this much shared memory.
 _BATCH_LANES = 4096
-_BATCH_SHARED_BYTES = 4 << 20
+_BATCH_SHARED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +117,10 @@ class PtxProgram:
     ) -> PtxRun:
         """Run a kernel.
 
-        `args` are contiguous numpy arrays, written in place, and scalars (also `bytes` for a
-        structure), in the order of the parameters; `shared_bytes` is the dynamic shared memory of a
-        block. In the mode "lazy" asynchronous copies land as late as is legal, in "eager" at once.
+        `args` are contiguous numpy arrays, written in place, tensor maps, and scalars (also `bytes`
+        for a structure), in the order of the parameters; `shared_bytes` is the dynamic shared
+        memory of a block. In the mode "lazy" asynchronous copies land as late as is legal, in
+        "eager" at once.
         With `detectors` reads of unwritten shared memory, races and unawaited copies are errors;
         accesses out of bounds or misaligned always are. A batch of blocks that executes more than
         `instruction_limit` instructions is stopped.
@@ -132,7 +134,7 @@ class PtxProgram:
         shape, threads = _triple(grid), _triple(block)
         memory = GlobalMemory()
         _place_variables(memory, self.module)
-        parameters = _marshal(prepared.function, args, memory)
+        parameters, maps = _marshal(prepared.function, args, memory)
         memory.copy_in()
         statistics = Statistics([0] * len(self.module.code))
         printed: list[str] = []
@@ -155,6 +157,7 @@ class PtxProgram:
                     detectors,
                 )
                 state.asynchronous = Asynchronous(state, mode == "lazy")
+                state.tensor_maps = maps
                 executor = Executor(
                     *(state, prepared.steps, prepared.controls, prepared.releases),
                     instruction_limit,
@@ -273,23 +276,30 @@ def _place_variables(
             places[variable.name] = ("global", address)
 
 
-def _marshal(function: Function, args: Sequence[object], memory: GlobalMemory) -> bytes:
-    """The parameter memory of a launch; arrays become addresses."""
+def _marshal(
+    function: Function, args: Sequence[object], memory: GlobalMemory
+) -> tuple[bytes, list[tuple[TensorMap, int]]]:
+    """The parameter memory of a launch, where arrays become addresses, and the tensor maps with
+    the addresses of their tensors."""
     if len(args) != len(function.parameters):
         raise ArgumentError(
             f"'{function.name}' takes {len(function.parameters)} arguments, not {len(args)}"
         )
     arrays = [
-        (f"argument {number}", value)
+        (f"argument {number}", value.array if isinstance(value, TensorMap) else value)
         for number, value in enumerate(args)
-        if isinstance(value, np.ndarray)
+        if isinstance(value, np.ndarray | TensorMap)
     ]
     addresses = iter(memory.add_arrays(arrays))
+    maps: list[tuple[TensorMap, int]] = []
     data = b""
     for number, (value, parameter) in enumerate(zip(args, function.parameters, strict=True)):
         data = data.ljust(_align(len(data), parameter.align), b"\0")
+        if isinstance(value, TensorMap):
+            maps.append((value, next(addresses)))
+            value = value.encode(len(maps) - 1)
         data += _encode(value, parameter, number, addresses)
-    return data
+    return data, maps
 
 
 def _encode(value: object, parameter: Variable, number: int, addresses: Iterator[int]) -> bytes:

@@ -54,7 +54,7 @@ def require_whole_warps(state: State) -> Array:
 
 
 @functools.cache
-def _gather_a(rows: int, columns: int, bits: int) -> Array:
+def gather_a(rows: int, columns: int, bits: int) -> Array:
     """For each element of A in row-major order its place among a warp's register elements, which
     are numbered (register, lane, element)."""
     per_register = max(32 // bits, 1)
@@ -69,7 +69,7 @@ def _gather_a(rows: int, columns: int, bits: int) -> Array:
 
 
 @functools.cache
-def _gather_b(rows: int, bits: int) -> Array:
+def gather_b(rows: int, bits: int) -> Array:
     """The same for B with eight columns."""
     per_register = max(32 // bits, 1)
     table = np.empty((rows, 8), dtype=np.int64)
@@ -105,7 +105,7 @@ def _elements(words: Array, kind: str) -> Array:
     return narrow.view(np.int8 if kind == "s8" else np.uint8).astype(np.float64)
 
 
-def _operand_matrix(
+def operand_matrix(
     state: State, slots: list[int], kind: str, table: Array, rows: int, warps: Array
 ) -> Array:
     """The matrices that a fragment's registers hold, one for each of the warps."""
@@ -114,7 +114,8 @@ def _operand_matrix(
     return elements[:, table].reshape(len(warps), rows, -1)
 
 
-def _slots(i: Instruction, operand: Operand) -> list[int]:
+def register_slots(i: Instruction, operand: Operand) -> list[int]:
+    """The slots of the registers that hold a fragment."""
     slots = []
     for item in items_of(operand):
         if not isinstance(item, Register):
@@ -136,8 +137,8 @@ def decode_mma(i: Instruction, d: Decoder) -> Step:
         raise unsupported(i, "a shape or type of mma")
     d_kind, a_kind, b_kind, c_kind = kinds
     bits = _ELEMENT_BITS[a_kind]
-    table_a, table_b = _gather_a(m, k, bits), _gather_b(k, bits)
-    a_slots, b_slots = _slots(i, i.operands[1]), _slots(i, i.operands[2])
+    table_a, table_b = gather_a(m, k, bits), gather_b(k, bits)
+    a_slots, b_slots = register_slots(i, i.operands[1]), register_slots(i, i.operands[2])
     per_register = max(32 // bits, 1)
     if len(a_slots) * WARP * per_register != m * k or len(b_slots) * WARP * per_register != k * n:
         raise unsupported(i, "a fragment of another size")
@@ -146,8 +147,8 @@ def decode_mma(i: Instruction, d: Decoder) -> Step:
 
     def step(state: State) -> None:
         warps = require_whole_warps(state)
-        a = _operand_matrix(state, a_slots, a_kind, table_a, m, warps)
-        b = _operand_matrix(state, b_slots, b_kind, table_b, k, warps)
+        a = operand_matrix(state, a_slots, a_kind, table_a, m, warps)
+        b = operand_matrix(state, b_slots, b_kind, table_b, k, warps)
         product = np.matmul(a, b).reshape(len(warps), m // 8, 8, 4, 2)
         for number, writer in enumerate(writers):
             if d_kind == "f16":  # two neighbours in a register
@@ -200,7 +201,7 @@ def _matrix_count(i: Instruction) -> int:
 def decode_ldmatrix(i: Instruction, d: Decoder) -> Step:
     count = _matrix_count(i)
     address = d.read_address(i.operands[1])
-    slots = _slots(i, i.operands[0])
+    slots = register_slots(i, i.operands[0])
     if len(slots) != count:
         raise unsupported(i, "another number of registers")
     transposes = i.has("trans")

@@ -52,10 +52,12 @@ def decode_setp(i: Instruction, d: Decoder) -> Step:
     target = i.operands[0]
     result, other = (target.first, target.second) if isinstance(target, Pair) else (target, Sink())
     write, write_other = d.write(result, "pred"), d.write(other, "pred")
+    packed = kind.endswith("x2")
 
     def step(state: State) -> None:
         holds = compare(comparison, first(state), second(state))
-        opposite = ~holds
+        # A packed comparison gives its two halves, any other the result and its complement.
+        holds, opposite = (holds[:, 0], holds[:, 1]) if packed else (holds, ~holds)
         if logic and third is not None:
             with_ = third(state)
             holds, opposite = LOGIC[logic](holds, with_), LOGIC[logic](opposite, with_)

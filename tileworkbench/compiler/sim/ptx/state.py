@@ -17,6 +17,7 @@ from tileworkbench.compiler.sim.ptx.module import Instruction
 from tileworkbench.compiler.sim.ptx.numeric import UNSIGNED, Array
 from tileworkbench.compiler.sim.ptx.shadow import Shadow
 from tileworkbench.compiler.sim.ptx.statistics import Statistics
+from tileworkbench.compiler.sim.ptx.tensormap import TensorMap
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.ptx.asynchronous import Asynchronous
@@ -53,6 +54,7 @@ class State:
         self.live = geometry.exists.copy()
         self.pc = 0
         self.printed: list[str] = []
+        self.tensor_maps: list[tuple[TensorMap, int]] = []  # with the address of the tensor
         self.executed = 0  # instructions of this batch so far: what the clocks show
         self._mask = self.live
         self._index: Array | None = None
