@@ -31,6 +31,24 @@ def test_matmul(dtype, trans_A, trans_B):
     torch.testing.assert_close(matmul.reference(*given, **options), matmul.reference(a, b))
 
 
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"),
+        *("tfloat32", "int16", "uint16", "int32"),
+    ],
+)
+def test_matmul_of_rarer_dtypes(dtype):
+    kind = "float32" if dtype == "tfloat32" else dtype
+    a, b = random(37, 21, dtype=kind), random(21, 45, dtype=kind, seed=1)
+    if not a.is_floating_point():  # sums that int32 holds
+        a, b = ((x.long() % 1000).to(x.dtype) for x in (a, b))
+    if dtype.endswith("e8m0fnu"):  # powers of two
+        a, b = (x.double().abs().clamp(2**-4, 2**4).to(x.dtype) for x in (a, b))
+    c = tw.compile(matmul(37, 45, 21, dtype, **SMALL))(a, b)
+    assert_contraction(c.numpy(), numpy(a), numpy(b))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_matmul_in_the_simulator(dtype):
     a, b = random(20, 35, dtype=dtype), random(35, 40, dtype=dtype, seed=1)
