@@ -124,4 +124,4 @@ def threads(
     )
     assert work.flops.value == 4 * (64 + 64)
     assert work.moved_bytes.value == 4 * 4 * (64 * 2 + 1 + 64 * 2)
-    assert work.compulsory_bytes.value == 2 * 4 * 4 * 64
+    assert work.bytes_.value == 2 * 4 * 4 * 64
