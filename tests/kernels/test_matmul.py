@@ -49,6 +49,15 @@ def test_matmul_of_rarer_dtypes(dtype):
     assert_contraction(c.numpy(), numpy(a), numpy(b))
 
 
+@pytest.mark.parametrize("dtype, least", [("int4", -8), ("uint4", 0)])
+def test_matmul_of_two_elements_in_a_byte(dtype, least):
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randint(least, least + 16, s, generator=generator) for s in ((38, 22), (22, 46)))
+    storage = torch.int8 if least else torch.uint8
+    packed = [(x[:, ::2] & 15 | (x[:, 1::2] & 15) << 4).byte().view(storage) for x in (a, b)]
+    assert torch.equal(tw.compile(matmul(38, 46, 22, dtype, **SMALL))(*packed), (a @ b).int())
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_matmul_in_the_simulator(dtype):
     a, b = random(20, 35, dtype=dtype), random(35, 40, dtype=dtype, seed=1)
