@@ -122,21 +122,21 @@ def rendered(kernel):
     assert caught.value.span is not None
     with pytest.raises(type(caught.value)):
         simulate(kernel.program, {"A": np.zeros(4, np.float32)})
-    return f"{caught.value.message}; {caught.value.hint}"
+    return f"{caught.value.message}\nhint: {caught.value.hint}"
 
 
 def test_functions_that_do_not_exist():
     assert rendered(calling("no_such_function")) == (
-        "there is no function 'no_such_function' to call; "
-        "define it with T.import_source, or call a function of the C library"
+        "there is no function 'no_such_function' to call\n"
+        "hint: define it with T.import_source, or call a function of the C library"
     )
 
 
 def test_cuda_source_on_a_processor():
     source = "__device__ float half_of(float x) { return x / 2; }"
     assert rendered(calling("half_of", source)) == (
-        "the kernel's source is CUDA, which target 'cpu' cannot compile; "
-        "write it in C, or compile the kernel for a CUDA target"
+        "the kernel's source is CUDA, which target 'cpu' cannot compile\n"
+        "hint: write it in C, or compile the kernel for a CUDA target"
     )
 
     @T.prim_func
@@ -146,8 +146,11 @@ def test_cuda_source_on_a_processor():
         )
 
     assert rendered(kernel) == (
-        "target 'cpu' cannot run CUDA source; compile the kernel for a CUDA target"
+        "target 'cpu' cannot run CUDA source\nhint: compile the kernel for a CUDA target"
     )
+    with pytest.raises(UnsupportedError) as caught:
+        simulate(kernel.program, {"A": np.zeros(4, np.float32)})
+    assert caught.value.message == "the simulator does not execute CUDA source"
 
 
 @needs_compiler
@@ -162,13 +165,13 @@ def test_source_that_the_compiler_refuses():
 def test_a_machine_without_a_compiler(monkeypatch):
     monkeypatch.setattr(c_sources.shutil, "which", lambda name: None)
     assert rendered(calling("third_of", "float third_of(float x) { return x / 3; }")) == (
-        "the kernel's source is C, and this machine has no compiler for it; "
-        "install one of cc, gcc, clang"
+        "the kernel's source is C, and this machine has no compiler for it\n"
+        "hint: install one of cc, gcc, clang"
     )
     source = 'extern "C" float third_of(float x) { return x / 3; }'
     assert rendered(calling("third_of", source)) == (
-        "the kernel's source is C++, and this machine has no compiler for it; "
-        "install one of c++, g++, clang++"
+        "the kernel's source is C++, and this machine has no compiler for it\n"
+        "hint: install one of c++, g++, clang++"
     )
 
 
