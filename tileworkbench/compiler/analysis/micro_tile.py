@@ -48,6 +48,13 @@ def compute_dtype(in_dtype: DType, acc_dtype: DType) -> DType | None:
     return None
 
 
+def tile_dtype(dtype: DType) -> DType:
+    """The dtype that elements of `dtype` have in the memory of a worker: those of 4 bits are bytes
+    there.
+    """
+    return {"int4": DType("int8"), "uint4": DType("uint8")}.get(str(dtype), dtype)
+
+
 def choose_micro_tile(
     m: int, n: int, k: int, in_dtype: DType, acc_dtype: DType, target: Target
 ) -> MicroTile | None:
@@ -57,6 +64,7 @@ def choose_micro_tile(
     evenly. Bytes are multiplied four at a time where the target can, else as pairs of int16;
     bfloat16 as pairs where it can, else as float32.
     """
+    in_dtype = tile_dtype(in_dtype)
     compute = compute_dtype(in_dtype, acc_dtype)
     if compute is None:
         return None

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tileworkbench.compiler.analysis.evaluate import ASSUMPTION, is_on_host
+from tileworkbench.compiler.analysis.micro_tile import tile_dtype
 from tileworkbench.compiler.codegen.c_sources import symbol_of
 from tileworkbench.compiler.codegen.control import ControlFlow
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
@@ -289,7 +290,7 @@ class _KernelWriter(ControlFlow):
             width=0 if stmt.width == 1 else stmt.width,
             group=stmt.group,
             transposed=not along_rows,
-            source_dtype=str(stmt.src.buffer.dtype),
+            source_dtype=str(tile_dtype(stmt.src.buffer.dtype)),
             panel_dtype=str(stmt.dst.buffer.dtype),
             column_sums=stmt.operand == "b" and stmt.dst.buffer.dtype == "int8",
             ragged=not (whole and rows[0] >= stmt.rows and rows[1] >= stmt.cols),  # type: ignore[operator]
