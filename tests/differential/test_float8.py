@@ -92,3 +92,26 @@ def test_tfloat32_is_kept_as_float32():
         return C
 
     check_everywhere(kernel, {"A": a}, equals(C=a @ a))
+
+
+@pytest.mark.parametrize("names", [("float8_e4m3fn", "float8_e5m2"), ("float8_e5m2fnuz",) * 2])
+def test_product_of_two_kinds(names):
+    rng = np.random.default_rng(5)
+    kinds = [np.dtype(getattr(ml_dtypes, name)) for name in names]
+    a, b = (rng.integers(-4, 5, (48, 40)).astype(kind) for kind in kinds)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((48, 40), names[0]), B: T.Tensor((48, 40), names[1])):
+        C = T.empty((48, 48), "float32")
+        with T.Kernel(1, threads=128):
+            X = T.alloc_shared((48, 40), names[0])
+            Y = T.alloc_fragment((48, 40), names[1])
+            acc = T.alloc_fragment((48, 48), "float32")
+            T.copy(A, X)
+            T.copy(B, Y)
+            T.gemm(X, Y, acc, transpose_B=True, clear_accum=True)
+            T.copy(acc, C)
+        return C
+
+    exact = a.astype(np.float32) @ b.astype(np.float32).T
+    check_everywhere(kernel, {"A": a, "B": b}, equals(C=exact))

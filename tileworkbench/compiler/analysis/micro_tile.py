@@ -14,6 +14,11 @@ from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.target import Target
 
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
+# Multiplied as float32, which holds their products exactly.
+_WIDENED = (
+    *("tfloat32", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
+    *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"),
+)
 _SMALL_INTEGERS = ("int8", "uint8", "int16")
 
 # Accumulator rows by number of vectors of columns: 32 vector registers, 16 registers, and 16 where
@@ -41,7 +46,7 @@ class MicroTile:
 
 def compute_dtype(in_dtype: DType, acc_dtype: DType) -> DType | None:
     """The dtype in which products are summed, or None where there is no micro-kernel."""
-    if in_dtype in _FLOATS and acc_dtype in _FLOATS:
+    if in_dtype in (*_FLOATS, *_WIDENED) and acc_dtype in _FLOATS:
         return DType("float64" if "float64" in (in_dtype, acc_dtype) else "float32")
     if in_dtype in _SMALL_INTEGERS and acc_dtype == "int32":
         return DType("int32")
@@ -49,10 +54,11 @@ def compute_dtype(in_dtype: DType, acc_dtype: DType) -> DType | None:
 
 
 def tile_dtype(dtype: DType) -> DType:
-    """The dtype that elements of `dtype` have in the memory of a worker: those of 4 bits are bytes
+    """The dtype that elements of `dtype` are in the memory of a worker: those of 4 bits are bytes
     there.
     """
-    return {"int4": DType("int8"), "uint4": DType("uint8")}.get(str(dtype), dtype)
+    names = {"int4": "int8", "uint4": "uint8", "tfloat32": "float32"}
+    return DType(names.get(str(dtype), dtype))
 
 
 def choose_micro_tile(

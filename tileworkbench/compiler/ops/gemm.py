@@ -59,7 +59,8 @@ def _extents(op: Gemm) -> tuple[int, int, int]:
 
 
 def _micro_tile(op: Gemm, context: Context) -> MicroTile | None:
-    if op.a.buffer.dtype != op.b.buffer.dtype:
+    kinds = (op.a.buffer.dtype, op.b.buffer.dtype)
+    if kinds[0] != kinds[1] and not all(kind.is_float and kind.bits <= 8 for kind in kinds):
         return None
     target = context.target
     return choose_micro_tile(*_extents(op), op.a.buffer.dtype, op.c.buffer.dtype, target)
