@@ -7,7 +7,7 @@ import numpy as np
 from tileworkbench.compiler.diagnostics import OutOfBoundsError
 from tileworkbench.compiler.sim.ptx.errors import MisalignedAccessError, locate
 from tileworkbench.compiler.sim.ptx.geometry import WARP
-from tileworkbench.compiler.sim.ptx.memory import GLOBAL_BASE, WINDOWS, space_of, window_number
+from tileworkbench.compiler.sim.ptx.memory import WINDOWS, space_of, window_number
 from tileworkbench.compiler.sim.ptx.numeric import Array
 from tileworkbench.compiler.sim.ptx.state import State
 
@@ -32,7 +32,7 @@ def locate_bytes(
         at = int(np.argmax(misaligned != 0))
         raise MisalignedAccessError(
             f"{state.geometry.thread_name(int(lanes[at]))} {verb} {size} bytes at "
-            f"{_describe(state, space, int(addresses[at]), size)}, "
+            f"{_describe(state, space, int(addresses[at]))}, "
             f"which is no multiple of {alignment}: {locate(state.instruction)}"
         )
     memory = state.memory
@@ -40,7 +40,7 @@ def locate_bytes(
         found = memory.global_memory.find(addresses, size)
         if (found < 0).any():
             _refuse(state, space, lanes, addresses, found < 0, size, verb)
-        return addresses - GLOBAL_BASE
+        return memory.global_memory.places_of(addresses, found)
     limit = {
         "shared": memory.shared_bytes,
         "local": memory.local_bytes,
@@ -62,14 +62,14 @@ def _refuse(
     at = int(np.argmax(wrong))
     raise OutOfBoundsError(
         f"{state.geometry.thread_name(int(lanes[at]))} {verb} {size} bytes at "
-        f"{_describe(state, space, int(addresses[at]), size)}: {locate(state.instruction)}"
+        f"{_describe(state, space, int(addresses[at]))}: {locate(state.instruction)}"
     )
 
 
-def _describe(state: State, space: str, address: int, size: int) -> str:
+def _describe(state: State, space: str, address: int) -> str:
     memory = state.memory
     if space == "global":
-        return memory.global_memory.describe(address, size)
+        return memory.global_memory.describe(address)
     limit = {
         "shared": memory.shared_bytes,
         "local": memory.local_bytes,
@@ -185,6 +185,6 @@ def _check_writable(state: State, lanes: Array, addresses: Array, size: int) -> 
         at = int(np.argmax(wrong))
         raise OutOfBoundsError(
             f"{state.geometry.thread_name(int(lanes[at]))} writes "
-            f"{memory.describe(int(addresses[at]), size)}, which is read-only: "
+            f"{memory.describe(int(addresses[at]))}, which is read-only: "
             f"{locate(state.instruction)}"
         )

@@ -15,14 +15,14 @@ from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.sim.ptx.access import locate_bytes, note_access
 from tileworkbench.compiler.sim.ptx.errors import locate
 from tileworkbench.compiler.sim.ptx.geometry import WARP
-from tileworkbench.compiler.sim.ptx.memory import GLOBAL_BASE
 from tileworkbench.compiler.sim.ptx.numeric import Array
 from tileworkbench.compiler.sim.ptx.state import State
 
 
 @dataclass(slots=True)
 class Copy:
-    """One executed ``cp.async``: for each lane where from, where to and in which group.
+    """One executed ``cp.async``: for each lane where from (a place in the bytes of global memory),
+    where to and in which group.
 
     `present` bytes come from the source, the rest of `size` is filled with zeros.
     """
@@ -94,15 +94,17 @@ class Asynchronous:
         state, lanes = self.state, self.state.index
         locate_bytes(state, "shared", lanes, targets, size, "copies into")
         note_access(state, "shared", lanes, targets, size)
+        places = np.zeros(len(lanes), dtype=np.int64)
         for count in np.unique(present):
             mine = present == count
             if count:
                 # The source must be aligned as if it were copied whole.
                 from_, bytes_ = sources[mine], int(count)
-                locate_bytes(state, "global", lanes[mine], from_, bytes_, "copies", size)
+                found = locate_bytes(state, "global", lanes[mine], from_, bytes_, "copies", size)
+                places[mine] = found
         real = present > 0
         note_access(state, "global", lanes[real], sources[real], size)
-        copy = Copy(state.pc, lanes, targets, sources, present, self.committed[lanes], size)
+        copy = Copy(state.pc, lanes, targets, places, present, self.committed[lanes], size)
         if not self.lazy:
             self._land(copy, np.ones(len(lanes), dtype=bool), False)
             return
@@ -147,8 +149,7 @@ class Asynchronous:
         for count in np.unique(present):
             if count:
                 mine = present == count
-                first = sources[mine] - GLOBAL_BASE
-                rows[mine, :count] = view[first[:, None] + np.arange(count)]
+                rows[mine, :count] = view[sources[mine][:, None] + np.arange(count)]
         base = state.geometry.block_index[lanes] * state.memory.shared_stride
         first = (base + targets) // 4
         words = state.memory.view("shared", 32)

@@ -16,7 +16,7 @@ from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.sim.ptx.access import locate_bytes, split_generic
 from tileworkbench.compiler.sim.ptx.errors import locate, unsupported
 from tileworkbench.compiler.sim.ptx.loads import over_lanes
-from tileworkbench.compiler.sim.ptx.memory import GLOBAL_BASE, SHARED_WINDOW
+from tileworkbench.compiler.sim.ptx.memory import SHARED_WINDOW
 from tileworkbench.compiler.sim.ptx.module import Address, Instruction, Operand
 from tileworkbench.compiler.sim.ptx.numeric import Array
 from tileworkbench.compiler.sim.ptx.operands import Decoder, Reader
@@ -68,7 +68,7 @@ def _find_map(state: State, address: int) -> tuple[TensorMap, int]:
     if number is None:
         raise RunError(f"there is no tensor map where {locate(state.instruction)} looks for one")
     map_, start_address = state.tensor_maps[number]
-    return map_, start_address - GLOBAL_BASE
+    return map_, state.memory.global_memory.place_of(start_address)
 
 
 def _shared(value: int) -> int:

@@ -67,9 +67,13 @@ def decode_policy(i: Instruction, d: Decoder) -> Step:
 
 
 def decode_isspacep(i: Instruction, d: Decoder) -> Step:
-    window = window_number(i.modifiers[0].split("::")[0])
+    space = i.modifiers[0].split("::")[0]
     read, write = d.read(i.operands[1], "b64"), d.write(i.operands[0], "pred")
-    return lambda state: write(state, space_of(read(state)) == window)
+    if space in WINDOWS:
+        window = window_number(space)
+        return lambda state: write(state, space_of(read(state)) == window)
+    others = [window_number(other) for other in WINDOWS]
+    return lambda state: write(state, ~np.isin(space_of(read(state)), others))
 
 
 def decode_cvt(i: Instruction, d: Decoder) -> Step:

@@ -7,6 +7,7 @@ for its alignment.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,8 +24,8 @@ WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW
 _WINDOW_BITS = 40
 
 POISON = 0xFF  # NaN in every floating-point format
-_ALIGNMENT = 256
-_GAP = 4096  # between allocations, so that a small overrun meets nothing
+# Allocations begin this many bytes apart, so that an overrun meets nothing.
+_SPACING = 1 << 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class Allocation:
 
 
 class GlobalMemory:
-    """All allocations of a launch in one byte array.
+    """All allocations of a launch, far apart as addresses and one after the other in one byte
+    array.
 
     Arrays that overlap in the caller's memory, the same one passed twice for example, overlap here
     too.
@@ -46,18 +48,22 @@ class GlobalMemory:
 
     def __init__(self) -> None:
         self.allocations: list[Allocation] = []
-        self._end = GLOBAL_BASE
+        self._next_address = GLOBAL_BASE
+        self._used = 0
         self._arrays: list[tuple[int, Array]] = []
         self._initial: list[tuple[int, bytes]] = []
         self.bytes_ = np.zeros(0, dtype=np.uint8)
         self._starts = np.zeros(0, dtype=np.int64)
         self._ends = np.zeros(0, dtype=np.int64)
+        self._shifts: list[int] = []  # an address less this is a place in the byte array
 
     def reserve(self, name: str, size: int, is_writable: bool = True) -> int:
         """Make room for `size` bytes and return the address."""
-        start = self._end
+        start = self._next_address
         self.allocations.append(Allocation(name, start, size, is_writable))
-        self._end = -(-(start + size + _GAP) // _ALIGNMENT) * _ALIGNMENT
+        self._shifts.append(start - self._used)
+        self._next_address += -(-max(size, 1) // _SPACING) * _SPACING
+        self._used += -(-size // 16) * 16
         return start
 
     def place(self, address: int, data: bytes) -> None:
@@ -93,7 +99,7 @@ class GlobalMemory:
 
     def copy_in(self) -> None:
         """Take the memory itself, with the contents of arrays and variables."""
-        self.bytes_ = np.full(-(-(self._end - GLOBAL_BASE) // 16) * 16, POISON, dtype=np.uint8)
+        self.bytes_ = np.full(self._used, POISON, dtype=np.uint8)
         self._starts = np.array([each.start for each in self.allocations], dtype=np.int64)
         self._ends = np.array([each.start + each.size for each in self.allocations], np.int64)
         for address, data in self._initial:
@@ -108,8 +114,17 @@ class GlobalMemory:
                 array.reshape(-1).view(np.uint8)[:] = self._slice(address, array.nbytes)
 
     def _slice(self, address: int, size: int) -> Array:
-        start = address - GLOBAL_BASE
+        start = self.place_of(address)
         return self.bytes_[start : start + size]
+
+    def place_of(self, address: int) -> int:
+        """The place of an address in the byte array."""
+        starts = [each.start for each in self.allocations]
+        return address - self._shifts[bisect.bisect_right(starts, address) - 1]
+
+    def places_of(self, addresses: Array, allocations: Array) -> Array:
+        """The places in the byte array of addresses that are in these allocations."""
+        return np.asarray(addresses - np.array(self._shifts, dtype=np.int64)[allocations])
 
     def find(self, addresses: Array, size: int) -> Array:
         """For each access the index of its allocation, -1 for one that is in none."""
@@ -117,21 +132,22 @@ class GlobalMemory:
         inside = (found >= 0) & (addresses + size <= self._ends[found])
         return np.where(inside, found, -1)
 
-    def describe(self, address: int, size: int) -> str:
+    def describe(self, address: int) -> str:
         """Where an access lies that is in no allocation, or out of it."""
-        nearest = None
-        for each in self.allocations:
-            if each.start <= address + size and (nearest is None or each.start > nearest.start):
-                nearest = each
-        if nearest is None or address > nearest.start + nearest.size + (1 << 32):
+
+        def distance(allocation: Allocation) -> int:
+            before, after = allocation.start - address, address - allocation.start
+            return max(before, after - allocation.size, 0)
+
+        nearest = min(self.allocations, key=distance, default=None)
+        if nearest is None or distance(nearest) > _SPACING:
             return f"address {address:#x}, which is in no buffer"
         offset = address - nearest.start
         return f"byte {offset} of {nearest.name}, which has {nearest.size} bytes"
 
     def read_text(self, address: int) -> bytes:
         """The zero-terminated bytes at an address."""
-        start = address - GLOBAL_BASE
-        end = start
+        start = end = self.place_of(address)
         while self.bytes_[end]:
             end += 1
         return self.bytes_[start:end].tobytes()
@@ -192,4 +208,5 @@ def space_of(addresses: Array) -> Array:
 
 
 def window_number(space: str) -> int:
-    return WINDOWS.get(space, GLOBAL_BASE) >> _WINDOW_BITS
+    """The number of the window that is a space's."""
+    return WINDOWS[space] >> _WINDOW_BITS
