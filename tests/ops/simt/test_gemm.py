@@ -19,6 +19,10 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.simt import LoadMatrix, Mma
+from tileworkbench.compiler.ir.tile import WarpPolicy
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.ops.simt.mma import Product, partition_warps, select_instruction
+from tileworkbench.compiler.target import MatrixInstruction, parse_target
 
 BOTH = (False, True)
 
@@ -361,3 +365,47 @@ def test_a_fragment_in_another_layout_is_a_conflict() -> None:
     assert found.value.message == (
         "'T.gemm' cannot be spread over threads: 'C_local' already has another layout"
     )
+
+
+# Sharing among warps
+
+F16 = MatrixInstruction(16, 8, 16, "float16", "float16", "float32")
+
+
+@pytest.mark.parametrize(
+    ("policy", "m", "n", "warps", "expected"),
+    [
+        ("square", 128, 128, 4, (2, 2)), ("square", 128, 128, 8, (2, 4)),
+        ("square", 64, 256, 4, (2, 2)), ("square", 16, 128, 4, (1, 4)),
+        ("square", 128, 8, 4, (4, 1)), ("square", 96, 96, 6, (2, 3)),
+        ("full_row", 128, 128, 8, (8, 1)), ("full_row", 64, 128, 8, (4, 2)),
+        ("full_col", 128, 128, 8, (1, 8)), ("full_col", 128, 32, 8, (2, 4)),
+    ],
+)  # fmt: skip
+def test_policies_share_the_result(
+    policy: str, m: int, n: int, warps: int, expected: tuple[int, int]
+) -> None:
+    grid = partition_warps(WarpPolicy(policy), m, n, warps, F16)
+    assert (grid.warps_m, grid.warps_n) == expected
+
+
+def test_the_best_instruction_is_taken() -> None:
+    def shape(target: str, dtype: str, result: str, k: int, m: int = 64) -> tuple[int, ...] | None:
+        wanted = Product(m, 64, k, DType(dtype), DType(dtype), DType(result))
+        found = select_instruction(parse_target(target), wanted)
+        return None if found is None else (found.m, found.n, found.k)
+
+    assert shape("cuda:sm_80", "float16", "float32", 32) == (16, 8, 16)
+    assert shape("cuda:sm_80", "float16", "float32", 24) == (16, 8, 8)
+    assert shape("cuda:sm_75", "float16", "float32", 32) == (16, 8, 8)
+    assert shape("cuda:sm_75", "bfloat16", "float32", 32) is None
+    assert shape("cuda:sm_80", "bfloat16", "bfloat16", 32) == (16, 8, 16)
+    assert shape("cuda:sm_80", "int8", "int32", 32, m=8) == (8, 8, 16)
+    assert shape("cuda:sm_80", "int8", "float32", 32) is None
+    assert shape("cuda:sm_80", "float64", "float64", 32) == (8, 8, 4)
+    assert shape("cuda:sm_89", "float8_e4m3fn", "float32", 32) == (16, 8, 32)
+    assert shape("cuda:sm_89", "float8_e4m3fn", "float32", 48) == (16, 8, 16)
+    assert shape("cuda:sm_80", "int4", "int32", 64) == (16, 8, 32)
+    assert shape("cuda:sm_80", "float32", "float64", 32) is None
+    assert shape("hip:gfx942", "float16", "float32", 32) is None
+    assert parse_target("hip:gfx942").has_dot_product is False

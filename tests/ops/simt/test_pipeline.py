@@ -254,3 +254,60 @@ def test_products_from_everywhere_are_ordered(
     found = run(program(params, text, 64), arrays)
     both = left.astype(np.float64).reshape(2, m, k).sum(0) @ right.astype(np.float64).T
     assert np.array_equal(found.arrays["C"].astype(np.float64), both)
+
+
+def test_one_tile_serves_a_product_and_its_transpose() -> None:
+    """A @ A.T: both operands are one tile, once along K and once across it."""
+    for dtype, result in (("float16", "float32"), ("float32", "float32"), ("int8", "int32")):
+        text = f"""
+            tile = T.alloc_shared((64, 64), "{dtype}")
+            rows = T.alloc_fragment((64, 64), "{result}")
+            columns = T.alloc_fragment((64, 64), "{result}")
+            T.copy(A, tile)
+            T.gemm(tile, tile, rows, transpose_B=True, clear_accum=True)
+            T.gemm(tile, tile, columns, transpose_A=True, clear_accum=True)
+            T.copy(rows, B)
+            T.copy(columns, C)
+        """
+        params = [f'A: T.Tensor((64, 64), "{dtype}")']
+        params += [f'{name}: T.Tensor((64, 64), "{result}")' for name in "BC"]
+        a = np.random.default_rng(0).integers(-3, 4, (64, 64)).astype(array_dtype(dtype))
+        out = {name: np.zeros((64, 64), result) for name in "BC"}
+        found = run(program(params, text), {"A": a, **out})
+        wide = a.astype(np.float64)
+        assert np.array_equal(found.arrays["B"], wide @ wide.T)
+        assert np.array_equal(found.arrays["C"], wide.T @ wide)
+        assert max(ratios(found).values()) <= 4 if dtype == "int8" else 2
+
+
+@pytest.mark.parametrize("columns", [24, 40, 72])
+@pytest.mark.parametrize(("dtype", "result"), [("float16", "float32"), ("float32", "float32")])
+def test_rows_that_no_swizzle_fits(columns: int, dtype: str, result: str) -> None:
+    found = matmul((64, 64, columns), dtype, result, False, True)
+    assert set(ratios(found).values()) == {1.0}
+    found = matmul((64, columns * 2, 16), dtype, result, True, False)
+    assert set(ratios(found).values()) == {1.0}
+
+
+def test_a_role_reduces_and_multiplies_on_its_own() -> None:
+    text = """
+        A_shared = T.alloc_shared((32, 32), "float16")
+        T.copy(A, A_shared)
+        T.sync_threads()
+        with T.threads(32, 64):
+            S = T.alloc_fragment((32, 32), "float32")
+            rows = T.alloc_fragment((32,), "float32")
+            columns = T.alloc_fragment((32,), "float32")
+            T.gemm(A_shared, A_shared, S, clear_accum=True)
+            T.reduce_max(S, rows, dim=1)
+            T.reduce_sum(S, columns, dim=0)
+            T.copy(rows, B)
+            T.copy(columns, C)
+    """
+    params = ['A: T.Tensor((32, 32), "float16")']
+    params += [f'{name}: T.Tensor((32,), "float32")' for name in "BC"]
+    a = np.random.default_rng(0).integers(-3, 4, (32, 32)).astype(np.float16)
+    found = run(program(params, text, 128), {"A": a, **{x: np.zeros(32, "float32") for x in "BC"}})
+    s = a.astype(np.float32) @ a.astype(np.float32)
+    assert np.array_equal(found.arrays["B"], s.max(1))
+    assert np.array_equal(found.arrays["C"], s.sum(0))
