@@ -383,6 +383,27 @@ def test_arrays_of_each_thread():
     check_everywhere(kernel, arguments, equals(B=expected))
 
 
+def test_reductions_of_each_thread():
+    @T.prim_func
+    def kernel(A: T.Tensor((64, 2, 4), "int32"), B: T.Tensor((64, 3, 2), "int32")):
+        with T.Kernel(1, threads=64) as bx:
+            tx = T.get_thread_binding()
+            mine = T.alloc_local((2, 4), "int32")
+            result = T.alloc_local((2,), "int32")
+            T.copy(A[tx, :, :], mine)
+            T.reduce_max(mine, result, dim=1)
+            T.copy(result, B[tx, 0, :])
+            T.reduce_abssum(mine, result, dim=1)
+            T.copy(result, B[tx, 1, :])
+            T.reduce_min(mine, result, dim=1, clear=False)
+            T.copy(result, B[tx, 2, :])
+
+    a = random_array((64, 2, 4), "int32") % 1000
+    expected = np.stack([a.max(2), np.abs(a).sum(2), np.minimum(a.min(2), np.abs(a).sum(2))], 1)
+    arguments = {"A": a, "B": np.zeros((64, 3, 2), np.int32)}
+    check_everywhere(kernel, arguments, equals(B=expected.astype(np.int32)))
+
+
 def test_an_all_reduce_over_the_threads_along_x():
     @T.prim_func
     def kernel(A: T.Tensor((4, 32), "int32"), B: T.Tensor((4, 32), "int32")):

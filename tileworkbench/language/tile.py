@@ -16,6 +16,12 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.frontend.builder import Builder, in_kernel
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
+from tileworkbench.compiler.frontend.private_tiles import (
+    emit_copy,
+    emit_fill,
+    emit_reduce,
+    is_private,
+)
 from tileworkbench.compiler.frontend.regions import (
     check_inside,
     copy_regions,
@@ -25,11 +31,6 @@ from tileworkbench.compiler.frontend.regions import (
     to_region,
 )
 from tileworkbench.compiler.frontend.tensors import emit_store
-from tileworkbench.compiler.frontend.threads import (
-    emit_private_copy,
-    emit_private_fill,
-    is_private,
-)
 from tileworkbench.compiler.frontend.values import Operators, condition, fitting
 from tileworkbench.compiler.ir import build, tile
 from tileworkbench.compiler.ir.expr import Expr, Load, Region
@@ -91,8 +92,8 @@ def copy(
         emit_store(Store(target.buffer, target.mins, value))
         return
     regions, builder = copy_regions(source, target), _operator("T.copy")
-    if is_private(builder, *regions):
-        emit_private_copy(builder, *regions)
+    if is_private(builder, source.buffer, target.buffer):
+        emit_copy(builder, *regions)
     else:
         builder.emit(tile.Copy(*regions, width))
 
@@ -106,8 +107,8 @@ def fill(buffer: Any, value: Any) -> None:
     region = to_region(buffer, "T.fill", "destination")
     check_inside(region, "T.fill")
     expr, _ = fitting(value, region.buffer.dtype)
-    if is_private(builder, region):
-        emit_private_fill(builder, region, expr)
+    if is_private(builder, region.buffer):
+        emit_fill(builder, region, expr)
     else:
         builder.emit(tile.Fill(region, expr))
 
@@ -286,7 +287,10 @@ def reduce(
             f"{show_shape(dropped)} or {show_shape(kept)}, and '{dst.name}' is "
             f"{show_shape(dst.shape)}"
         )
-    builder.emit(tile.Reduce(which, src, dst, axis, bool(clear), bool(nan_propagate)))
+    if is_private(builder, src, dst):
+        emit_reduce(builder, which, src, dst, axis, bool(clear), bool(nan_propagate))
+    else:
+        builder.emit(tile.Reduce(which, src, dst, axis, bool(clear), bool(nan_propagate)))
 
 
 def _axis(construct: str, dim: Any, rank: int) -> int:

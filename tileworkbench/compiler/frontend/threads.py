@@ -23,10 +23,10 @@ from tileworkbench.compiler.frontend.loops import LoopSpec, set_range
 from tileworkbench.compiler.frontend.regions import to_operand
 from tileworkbench.compiler.frontend.values import Value, describe, to_value
 from tileworkbench.compiler.ir import build
-from tileworkbench.compiler.ir.expr import Address, Const, Expr, Load, Region, Var, is_bool
+from tileworkbench.compiler.ir.expr import Address, Const, Expr, Load, Var, is_bool
 from tileworkbench.compiler.ir.rewrite import statements, walk
 from tileworkbench.compiler.ir.simt import Exchange, Role, exchange_dtype
-from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store
+from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.types import BOOL, INT32, UINT32
 
 WARP = 32
@@ -80,8 +80,10 @@ def check_dimension(construct: str, dim: Any, count: int) -> int:
 
 
 def thread_index(builder: Builder, dim: int) -> Value:
-    """The thread's index along `dim`; 0 along one that the block does not have."""
-    if dim >= len(builder.threads):
+    """The thread's index along `dim`; 0 along one that the block does not have, or where it has one
+    thread.
+    """
+    if dim >= len(builder.threads) or builder.threads[dim] == 1:
         return Value(build.int_const(0))
     return kernel_value(builder, thread_variables(builder)[dim])
 
@@ -260,52 +262,6 @@ def barrier_address(construct: str, value: Any) -> Address:
             hint="write barriers[k] for one of T.alloc_barrier([...])",
         )
     return Address(place.buffer, place.mins)
-
-
-# Copies of what a thread has for itself
-
-
-def is_private(builder: Builder, *regions: Region) -> bool:
-    """Whether each thread has a copy or fill between `regions` for itself: the kernel tells its
-    threads apart, and one side is a thread's own memory.
-    """
-    return bool(builder.thread_vars) and any(
-        region.buffer.scope in ("local", "local.var") for region in regions
-    )
-
-
-def emit_private_copy(builder: Builder, src: Region, dst: Region) -> None:
-    """Emit the elements of a copy one by one: what `copy_regions` has matched is in order."""
-    base = dst if src.buffer.scope == "global" else src
-    wide = [extent for extent in base.extents if build.const_int(extent) != 1]
-    variables = [builder.fresh_var("ijklmnop"[d % 8], e.dtype) for d, e in enumerate(wide)]
-    value = build.cast(Load(src.buffer, _at(src, variables)), dst.buffer.dtype)
-    body: Stmt = Store(dst.buffer, _at(dst, variables), value, site=builder.site)
-    builder.emit(_loops(variables, wide, body))
-
-
-def emit_private_fill(builder: Builder, dst: Region, value: Expr) -> None:
-    """Emit the elements of a fill one by one."""
-    wide = [extent for extent in dst.extents if build.const_int(extent) != 1]
-    variables = [builder.fresh_var("ijklmnop"[d % 8], e.dtype) for d, e in enumerate(wide)]
-    body: Stmt = Store(dst.buffer, _at(dst, variables), value, site=builder.site)
-    builder.emit(_loops(variables, wide, body))
-
-
-def _at(region: Region, variables: list[Var]) -> tuple[Expr, ...]:
-    moving = iter(variables)
-    return tuple(
-        low if build.const_int(extent) == 1 else build.add(low, next(moving))
-        for low, extent in zip(region.mins, region.extents, strict=True)
-    )
-
-
-def _loops(variables: list[Var], extents: list[Expr], body: Stmt) -> Stmt:
-    """Unrolled loops: a thread's own array is in registers, which have no index."""
-    for var, extent in reversed(list(zip(variables, extents, strict=True))):
-        zero, one = build.const(0, extent.dtype), build.const(1, extent.dtype)
-        body = For(var, zero, extent, one, LoopKind.UNROLLED, body, site=body.site)
-    return body
 
 
 def is_barrier(value: Expr) -> bool:

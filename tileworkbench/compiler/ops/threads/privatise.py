@@ -167,7 +167,7 @@ class _Privatiser:
                         f"the threads of the block may disagree on '{found.name}', "
                         "which is used where they act together",
                         self.program.span(stmt.site),
-                        hint="run it in the simulator, with k.simulate(...)",
+                        hint="use what all threads have alike, or write this for single threads",
                     )
 
     def finish(self, stmt: Stmt, loop: Var) -> Stmt:
