@@ -425,6 +425,75 @@ def test_tile_operators_run_once_for_the_threads_that_reach_them() -> None:
     assert found.arrays["B"].tolist() == (2 * X[::-1]).tolist()
 
 
+ROLES = """
+full = T.alloc_barrier((1,), "uint64")
+S = T.alloc_shared((64,), "int32")
+if tx == 0:
+    T.barrier_init(T.address_of(full[0]), 32)
+T.sync_threads()
+with T.threads(0, 32):
+    {produce}
+    T.barrier_arrive(T.address_of(full[0]))
+with T.threads(32, 32):
+    {wait}
+    {consume}
+"""
+COPY_IN = "T.copy(A[0:64], S[0:64])"
+COPY_OUT = "T.copy(S[0:64], B[0:64])"
+LOOP = "for i in T.Parallel(64):\n        {} = {} + 1"
+
+
+@pytest.mark.parametrize("produce", [COPY_IN, LOOP.format("S[i]", "A[i]")])
+@pytest.mark.parametrize("consume", [COPY_OUT, LOOP.format("B[i]", "S[i]")])
+def test_tile_operators_of_roles_are_ordered_by_what_the_roles_wait_for(
+    produce: str, consume: str
+) -> None:
+    parameters = "A: (64,) int32; B: (64,) int32"
+    for wait, races in (
+        ("T.barrier_wait(T.address_of(full[0]), 0)", set()),
+        ("pass", {"S"}),
+    ):
+        text = ROLES.format(produce=produce, wait=wait, consume=consume)
+        found = run(parameters, text, 64, stage="tile", A=X, B=zeros())
+        assert {finding.buffer for finding in found.report.races} == races, str(found.report)
+        if not races:
+            added = (produce != COPY_IN) + (consume != COPY_OUT)
+            assert found.arrays["B"].tolist() == (X + added).tolist()
+
+
+def test_operators_after_roles_run_once_for_all_threads() -> None:
+    wait, add = "T.barrier_wait(T.address_of(full[0]), 0)", "S[tx] = S[tx] + 1"
+    text = ROLES.format(produce=COPY_IN, wait=wait, consume=add)
+    text += "for i in T.Parallel(64):\n    S[i] = S[i] + 1\nT.copy(S[0:64], B[0:64])\n"
+    text += "T.sync_threads()\nT.atomic_add(B[tx], 100)"
+    found = run("A: (64,) int32; B: (64,) int32", text, 64, stage="tile", A=X, B=zeros())
+    assert found.report.ok, str(found.report)
+    assert found.arrays["B"].tolist() == [t + 101 + (t >= 32) for t in range(64)]
+    never = text.replace(wait, wait.replace(", 0)", ", 1)"))
+    with pytest.raises(DeadlockError) as caught:
+        run("A: (64,) int32; B: (64,) int32", never, 64, stage="tile", A=X, B=zeros())
+    assert (
+        "threads 0-31 wait for the other threads of the block at an operator that takes them "
+        in (caught.value.message)
+    )
+
+
+def test_a_view_of_registers_shares_their_bits() -> None:
+    body = """
+    r = T.alloc_local((2,), "float32")
+    u = T.view(r, (2,), "int32")
+    h = T.view(r, (4,), "int16")
+    r[0] = 1.0
+    r[1] = T.float32(tx)
+    B[tx] = u[0] + T.int32(h[0]) + u[tx % 2]
+    """
+    found = run("B: (32,) int32", body, B=zeros(32))
+    bits = np.arange(32, dtype=np.float32).view(np.int32)
+    one = 0x3F800000
+    expected = np.array([one + (int(bits[t]) if t % 2 else one) for t in range(32)])
+    assert found.arrays["B"].tolist() == expected.astype(np.int32).tolist()
+
+
 def test_a_tile_operator_takes_values_that_all_threads_share() -> None:
     body = 'S = T.alloc_shared((8,), "int32")\nT.copy(A[{0}:{0} + 8], S[0:8])'
     assert report("A: (64,) int32", body.format("bx"), stage="tile", A=X).ok

@@ -303,9 +303,8 @@ def _address(slot: int, indices: tuple[Evaluate, ...]) -> Evaluate:
 
     def address(frame: Frame) -> Value:
         storage = frame.storages[slot]
-        if storage.written is not None:
-            storage.written[...] = True
-        place = (*storage.prefix, *[index(frame) for index in indices])
+        storage.expose()
+        place = (*storage.prefix, *storage.place(tuple([index(frame) for index in indices])))
         start: Value = storage.data.ctypes.data
         for position, stride in zip(place, storage.data.strides, strict=True):
             wide = position if type(position) is int else np.asarray(position, np.int64)

@@ -132,6 +132,19 @@ class Storage:
         if frame.options.races:
             self._note_write(frame, place, chosen, lanes)
 
+    def note_box(self, frame: Frame, box: tuple[slice, ...], written: bool) -> None:
+        """An operator of the whole block reads or writes a box."""
+        if frame.options.races and self.scope == "global" and frame.block_number:
+            if written:
+                self.log.write_block(frame, box)
+            else:
+                self.log.read_blocks(frame, box)
+
+    def expose(self) -> None:
+        """Others may write this memory from now on: all of it counts as initialised."""
+        if self.written is not None:
+            self.written[...] = True
+
     def _note_read(self, frame: Frame, place: Index, reading: Mask, lanes: tuple[int, ...]) -> None:
         if frame.options.races:
             self.log.read(frame, place, reading, lanes)

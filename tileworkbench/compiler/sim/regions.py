@@ -35,8 +35,7 @@ def read_box(frame: Frame, storage: Storage, corner: Box, shape: Box) -> Array:
                 first,
                 int(np.count_nonzero(missing)),
             )
-    if frame.options.races and storage.scope == "global":
-        storage.log.read_blocks(frame, inside)
+    storage.note_box(frame, inside, written=False)
     if complete:
         return found
     padded = np.full(
@@ -51,8 +50,7 @@ def write_box(frame: Frame, storage: Storage, corner: Box, values: Array) -> Non
     another one an error.
     """
     inside, target, complete = _clip(frame, "store", storage, corner, values.shape)
-    if frame.options.races and storage.scope == "global" and frame.block_number:
-        storage.log.write_block(frame, inside)
+    storage.note_box(frame, inside, written=True)
     storage.data[inside] = values if complete else values[target]
     if storage.written is not None:
         if complete and values.shape == storage.shape:

@@ -89,6 +89,11 @@ class ArenaStorage(Storage):
     def view(self, buffer: Buffer, shape: tuple[int, ...]) -> Storage:
         return ArenaStorage(buffer, shape, self.base, self.arena)
 
+    def expose(self) -> None:
+        granule = self.arena.granule
+        first, last = self.base // granule, -(-(self.base + self.data.nbytes) // granule)
+        self.arena.state[first:last] = WRITTEN
+
     def locate(self, index: Index) -> Value:
         """The place of the element at `index`, in elements from the base."""
         if self.layout is not None:

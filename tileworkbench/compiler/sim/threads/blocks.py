@@ -10,7 +10,7 @@ from tileworkbench.compiler.diagnostics import DeadlockError, RunError
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import GridWait
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
-from tileworkbench.compiler.sim.threads.strands import Code, LoopState, Strand
+from tileworkbench.compiler.sim.threads.strands import Code, Strand
 from tileworkbench.compiler.sim.values import mask_or
 
 Array = np.ndarray[Any, Any]
@@ -111,12 +111,10 @@ def _same_place(a: Strand, b: Strand) -> list[tuple[Code, Any]] | None:
     for (code, state), (other, other_state) in zip(a.stack, b.stack, strict=True):
         if code is not other:
             return None
-        if isinstance(state, LoopState):
+        if state is not None:
             state = state.merged(other_state)
             if state is None:
                 return None
-        elif state != other_state:
-            return None
         made.append((code, state))
     return made
 
@@ -136,6 +134,7 @@ def _unite(a: ThreadFrame, b: ThreadFrame, dtypes: tuple[Any, ...]) -> None:
         chosen = mine[:, None] if wide else mine
         dtype = dtypes[slot]
         a.values[slot] = np.where(chosen, np.asarray(right, dtype), np.asarray(left, dtype))
+    a.apart = a.lock_step
     a.mask, a.broke = mask_or(a.mask, b.mask), mask_or(a.broke, b.broke)
     owned = np.broadcast_to(np.asarray(a.owned), a.lanes) | mine
     a.owned = True if owned.all() else owned

@@ -88,7 +88,7 @@ def _agreed(frame: ThreadFrame, name: str, value: Any, active: Array, var: Var) 
         return value
     mine = np.broadcast_to(value, active.shape)[active]
     if not _same(mine, mine[0]).all():
-        raise _disagree(frame, name)
+        raise different_values(frame, name)
     return from_storage(mine[0], var.dtype)
 
 
@@ -102,7 +102,7 @@ def _of_one_thread(
     if written is not None and storage.written is not None:
         same |= ~written | ~storage.written[active]
     if not same.all():
-        raise _disagree(frame, buffer.name)
+        raise different_values(frame, buffer.name)
     return Storage(buffer, storage.data[lead].copy(), written=written)
 
 
@@ -110,7 +110,8 @@ def _same(values: Array, value: Any) -> Array:
     return np.asarray((values == value) | ((values != values) & (value != value)))
 
 
-def _disagree(frame: ThreadFrame, name: str) -> RunError:
+def different_values(frame: ThreadFrame, name: str) -> RunError:
+    """The error where the threads of a block must agree and do not."""
     return located(
         RunError,
         f"the threads of block ({', '.join(map(str, frame.block))}) have different values of "

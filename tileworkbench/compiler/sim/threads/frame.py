@@ -28,12 +28,14 @@ class ThreadFrame(Frame):
 
     `owned` are the threads of this group, `mask` those of them that are active. `lock_step`: the
     threads of a group synchronise after every statement, and asynchronous copies are done at once.
+    `apart`: threads of the group have had different roles since, in which they did not.
     """
 
     counters: Counters = field(default_factory=Counters)
     order: Order = field(default_factory=lambda: Order(1, 0))
     owned: Mask = True
     lock_step: bool = True
+    apart: bool = False
     partial: bool = False
     shared: Arena | None = None
     copies: CopyQueue | None = None
@@ -72,6 +74,7 @@ class ThreadFrame(Frame):
 
     def synchronise(self) -> None:
         """The threads of this group meet."""
+        self.apart = False
         if self.is_whole():
             self.order.meet()
         else:

@@ -27,6 +27,19 @@ class LaneStorage(Storage):
         written = np.zeros(data.shape, np.bool_)
         super().__init__(buffer, data, written=written, prefix=(np.arange(threads),))
 
+    def view(self, buffer: Buffer, shape: tuple[int, ...]) -> Storage:
+        made = LaneStorage.__new__(LaneStorage)
+        threads, dtype = len(self.data), storage_dtype(buffer.dtype)
+        Storage.__init__(
+            made, buffer, self.data.reshape(threads, -1).view(dtype).reshape(threads, *shape)
+        )
+        made.prefix, made.shape = self.prefix, shape
+        if dtype.itemsize != self.data.itemsize:
+            self.written = None  # the marks cannot be shared
+        elif self.written is not None:
+            made.written = self.written.reshape(made.data.shape)
+        return made
+
     def forget(self, active: Mask) -> None:
         """The contents of the active threads become undefined."""
         chosen = slice(None) if active is True else np.asarray(active)

@@ -4,6 +4,7 @@ block, or as code for strands where they can block.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,11 @@ from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.sim.memory import Storage, allocate
+from tileworkbench.compiler.sim.memory import Storage, allocate, memory_at
 from tileworkbench.compiler.sim.statements import Execute, StatementTranslator
 from tileworkbench.compiler.sim.threads import barriers, copies, matrix, mbarriers
 from tileworkbench.compiler.sim.threads.arena import ArenaStorage
-from tileworkbench.compiler.sim.threads.collective import translate_collective
+from tileworkbench.compiler.sim.threads.collective import different_values, translate_collective
 from tileworkbench.compiler.sim.threads.exchange import translate_exchange
 from tileworkbench.compiler.sim.threads.launch import Launch
 from tileworkbench.compiler.sim.threads.plan import KernelPlan, plan_kernel
@@ -31,9 +32,11 @@ from tileworkbench.compiler.sim.threads.strands import (
     Code,
     ConditionLoop,
     CountedLoop,
+    Meet,
     Part,
     RolePart,
     Sequence,
+    agreed,
 )
 from tileworkbench.compiler.sim.threads.tensors import ThreadTensor
 from tileworkbench.compiler.sim.values import storage_dtype
@@ -62,7 +65,7 @@ class ThreadTranslator(StatementTranslator):
         self._program = program
         self._stored = written_below(program.body)
         self._plan: KernelPlan | None = None
-        self._blocks = StatementTranslator(self.expr)
+        self._blocks = StatementTranslator(self.expr, program.sources)
         self._blocking: dict[int, bool] = {}
         self._numbers = 0
 
@@ -84,6 +87,8 @@ class ThreadTranslator(StatementTranslator):
             frame.site = site
             active = frame.threads if frame.mask is True else np.count_nonzero(frame.mask)
             frame.recorder.executed(site, int(active))
+            if frame.apart:
+                frame.synchronise()
             execute(frame)
             if frame.lock_step:
                 frame.synchronise()
@@ -134,7 +139,7 @@ class ThreadTranslator(StatementTranslator):
         site = stmt.site
         match stmt:
             case st.Seq(stmts):
-                return Sequence(tuple([self.code(child) for child in stmts]))
+                return Sequence(tuple(self._parts(stmts)))
             case st.If(cond, then, orelse):
                 other = None if orelse is None else self.code(orelse)
                 return Branch(self.expr(cond), self.code(then), other, site)
@@ -147,6 +152,16 @@ class ThreadTranslator(StatementTranslator):
             case simt.Role(start, count, body):
                 return RolePart(start, start + count, self.code(body))
         return Blocking(self._arrive(stmt), site)
+
+    def _parts(self, stmts: tuple[st.Stmt, ...]) -> Iterator[Part]:
+        """The statements of a sequence; before operators that take all threads those meet that may
+        have parted.
+        """
+        parting = any(isinstance(s, simt.Role | st.If) and self._blocks_in(s) for s in stmts)
+        for stmt in stmts:
+            if parting and _takes_all(stmt):
+                yield Meet(stmt.site)
+            yield self.code(stmt)
 
     def _loop_code(self, var: Any, bounds: tuple[Any, ...], body: st.Stmt, site: int) -> Code:
         start, stop, step = self.expr.all(bounds)
@@ -203,6 +218,25 @@ class ThreadTranslator(StatementTranslator):
 
         return alloc
 
+    def _pointer(self, stmt: st.Pointer) -> Execute:
+        if self._plan is None:
+            return super()._pointer(stmt)
+        buffer, address = stmt.buffer, self.expr(stmt.address)
+        slot, shape = self.slots.buffer(buffer), self.expr.all(buffer.shape)
+        strides = self.expr.all(buffer.strides)
+
+        def pointer(frame: Any) -> None:
+            extents = tuple([one(frame) for one in shape])
+            steps = tuple([one(frame) for one in strides])
+            place = agreed(address(frame), frame)
+            if type(place) is np.ndarray:
+                raise different_values(frame, buffer.name)
+            data = memory_at(int(place), buffer, extents, steps)
+            storage = Storage(buffer, data, guarded=frame.lock_step)
+            frame.storages[slot] = ThreadTensor(storage, buffer in self._stored)
+
+        return pointer
+
     def _print(self, stmt: st.Print) -> Execute:
         run, values = super()._print(stmt), self.expr.all(stmt.values)
 
@@ -242,6 +276,14 @@ class ThreadTranslator(StatementTranslator):
         return kernel
 
 
+def _takes_all(stmt: st.Stmt) -> bool:
+    """Whether `stmt` has an operator of the whole block that is not a role's or a branch's."""
+    if isinstance(stmt, COLLECTIVE):
+        return True
+    inner = stmt.children() if isinstance(stmt, st.Seq | st.For | st.While | tile.Pipelined) else ()
+    return any(_takes_all(child) for child in inner if isinstance(child, st.Stmt))
+
+
 def _nothing(frame: Any) -> None:
     """Memory is ordered as the program says anyway."""
 
@@ -252,8 +294,11 @@ def _role(start: int, stop: int, body: Execute) -> Execute:
         threads = np.arange(frame.threads)
         chosen = (threads >= start) & (threads < stop) & np.asarray(outer)
         if chosen.any():
-            frame.mask = chosen
+            owned, frame.mask = frame.owned, chosen
+            if frame.lock_step:
+                frame.owned, frame.apart = chosen, False
             body(frame)
+            frame.owned, frame.apart = owned, frame.lock_step
             # What left a loop inside the role stays away.
             gone = chosen & ~np.broadcast_to(np.asarray(frame.mask), chosen.shape)
             frame.mask = outer

@@ -83,19 +83,34 @@ def _without(owned: Mask, threads: Mask, count: int) -> Mask:
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceState:
+    """The position of the next statement, and the threads that began the sequence."""
+
+    at: int
+    entered: Mask
+
+    def merged(self, other: SequenceState) -> SequenceState | None:
+        """The state of both groups together, where they are at one statement."""
+        if self.at != other.at:
+            return None
+        return SequenceState(self.at, mask_or(self.entered, other.entered))
+
+
+@dataclass(frozen=True, slots=True)
 class Sequence(Code):
-    """Statements one after another; the state is the next one's position."""
+    """Statements one after another; the state is None on entry."""
 
     parts: tuple[Part, ...]
 
-    def run(self, strand: Strand, state: int | None) -> None:
+    def run(self, strand: Strand, state: SequenceState | None) -> None:
         frame = strand.frame
-        for at in range(state or 0, len(self.parts)):
+        start, entered = (0, frame.owned) if state is None else (state.at, state.entered)
+        for at in range(start, len(self.parts)):
             if frame.mask is False:
                 return
             part = self.parts[at]
             if isinstance(part, Code):
-                strand.stack += [(self, at + 1), (part, None)]
+                strand.stack += [(self, SequenceState(at + 1, entered)), (part, None)]
                 return
             part(frame)
 
@@ -109,6 +124,43 @@ class Join(Code):
 
 
 JOIN = Join()
+
+
+@dataclass(frozen=True, slots=True)
+class Meet(Code):
+    """Where all threads that began a sequence wait for each other, before an operator that takes
+    them all.
+    """
+
+    site: int
+
+    def run(self, strand: Strand, state: None) -> None:
+        strand.at = self.site
+        wait = MeetWait(self, strand.stack[-1][1].entered, strand.others)
+        strand.waiting = wait
+
+
+@dataclass(frozen=True, slots=True)
+class MeetWait:
+    """For the other threads that began a sequence."""
+
+    place: Meet
+    entered: Mask
+    strands: list[Strand]
+
+    def ready(self) -> bool:
+        here = False
+        for strand in self.strands:
+            waiting = strand.waiting
+            if isinstance(waiting, MeetWait) and waiting.place is self.place:
+                here = mask_or(here, strand.frame.owned)
+        return mask_without(self.entered, here) is False
+
+    def finish(self, frame: ThreadFrame) -> None:
+        """Groups that meet are merged by the block."""
+
+    def describe(self) -> str:
+        return "for the other threads of the block at an operator that takes them all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +244,7 @@ class LoopState:
     outer: Mask
     outer_broke: Mask
 
-    def merged(self, other: Any) -> LoopState | None:
+    def merged(self, other: LoopState) -> LoopState | None:
         """The state of both groups together, where they are in one iteration."""
         same = self.trip == other.trip and all(
             np.array_equal(a, b)
@@ -262,7 +314,7 @@ class CountedLoop(_Loop):
         strand.push(self.body)
 
     def _enter(self, frame: ThreadFrame) -> LoopState:
-        start, stop, step = [_agreed(bound(frame), frame) for bound in self.bounds]
+        start, stop, step = [agreed(bound(frame), frame) for bound in self.bounds]
         if np.any(np.equal(step, 0)):
             span = frame.recorder.program.span(frame.site)
             raise located(RunError, "the step of a loop is zero", span)
@@ -272,7 +324,7 @@ class CountedLoop(_Loop):
         return made if type(trips) is np.ndarray else replace(made, trips=int(trips))
 
 
-def _agreed(value: Any, frame: ThreadFrame) -> Any:
+def agreed(value: Any, frame: ThreadFrame) -> Any:
     """A value that all active threads agree about as one integer."""
     if type(value) is np.ndarray:
         mine = np.broadcast_to(value, frame.lanes)[frame.active()]

@@ -10,7 +10,7 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.sim.memory import Index, Storage
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.threads.findings import NOT_ALIGNED, report_clash, report_threads
-from tileworkbench.compiler.sim.threads.marks import TWO_WRITERS, Marks
+from tileworkbench.compiler.sim.threads.marks import TWO_WRITERS, Clash, Marks
 from tileworkbench.compiler.sim.threads.registers import thread_column
 from tileworkbench.compiler.sim.values import Mask, Value, mask_and
 
@@ -41,10 +41,31 @@ class ThreadTensor(Storage):
     def flat(self) -> Storage:
         return ThreadTensor(super().flat(), self.stored)
 
+    def note_box(self, frame: Any, box: tuple[slice, ...], written: bool) -> None:
+        super().note_box(frame, box, written)
+        if self.stored and frame.partial and frame.options.races:
+            flat = np.arange(self.data.size).reshape(self.data.shape)[box].reshape(-1)
+            self._mark(frame, "store" if written else "load", None, self._leader(frame), flat)
+
+    def _leader(self, frame: ThreadFrame) -> Array:
+        """The thread that stands for a group in an operator of the whole group."""
+        return frame.owned_threads()[:1]
+
+    def _note_write(
+        self, frame: Any, place: Index, chosen: Array | None, lanes: tuple[int, ...]
+    ) -> None:
+        super()._note_write(frame, place, chosen, lanes)
+        if frame.partial:
+            self._mark(frame, "store", None, self._leader(frame), self._flat(place).reshape(-1))
+
     def _note_read(self, frame: Any, place: Index, reading: Mask, lanes: tuple[int, ...]) -> None:
         super()._note_read(frame, place, reading, lanes)
-        if frame.parallel is None and lanes and reading is not False:
+        if frame.parallel is None and lanes:
             self._touch(frame, "load", place, reading, lanes)
+        elif self.stored and frame.partial and frame.options.races:
+            chosen = np.broadcast_to(np.asarray(reading), lanes)
+            at = np.broadcast_to(self._flat(place), lanes)[chosen]
+            self._mark(frame, "load", None, self._leader(frame), at)
 
     def store(
         self, frame: Any, index: Index, value: Value, active: Mask, lanes: tuple[int, ...]
@@ -96,20 +117,41 @@ class ThreadTensor(Storage):
         self._count(frame, kind or access, place, first, everyone, elements)
         if not (self.stored and self.data.ndim and frame.options.races):
             return
-        if self.marks is None:
-            self.marks = Marks(self.data.size, frame.threads, frame.partial)
+        at = np.broadcast_to(self._flat(place), lanes)[chosen]
+        threads = np.broadcast_to(thread_column(lanes), lanes)[chosen]
+        self._mark(frame, access, place, threads, at)
+
+    def _flat(self, place: Index) -> Array:
+        """The row-major positions of elements."""
         flat = np.zeros((), np.int64)
         for position, extent in zip(place, self.data.shape, strict=True):
-            flat = flat * extent + np.asarray(position, np.int64)
-        at = np.broadcast_to(flat, lanes)[chosen]
-        threads = np.broadcast_to(thread_column(lanes), lanes)[chosen]
+            flat = np.asarray(flat * extent + np.asarray(position, np.int64))
+        return flat
+
+    def _mark(
+        self, frame: ThreadFrame, access: str, place: Index | None, threads: Array, at: Array
+    ) -> None:
+        """`threads` (one, or one for each) access the elements at the row-major positions `at`;
+        without `place` these say which elements they are.
+        """
+        if self.marks is None:
+            self.marks = Marks(self.data.size, frame.threads, frame.partial)
+        if len(threads) != len(at):
+            threads = np.broadcast_to(threads, at.shape)
         if access == "load":
             found = self.marks.read(frame.order, threads, at, frame.site)
             clashes = [] if found is None else [found]
         else:
             clashes = self.marks.write(frame.order, threads, at, frame.site)
         for clash in clashes:
-            report_clash(frame, self.name, place, threads, clash)
+            report_clash(frame, self.name, self._index(place, at, clash), threads, clash)
+
+    def _index(self, place: Index | None, at: Array, clash: Clash) -> Index:
+        """Where the accesses are; only the first of a clash is needed."""
+        if place is not None:
+            return place
+        first = int(at[np.argmax(clash.where)])
+        return tuple(int(position) for position in np.unravel_index(first, self.data.shape))
 
     def read_vector(
         self, frame: ThreadFrame, index: Index, active: Array, elements: int, kind: str
