@@ -415,6 +415,7 @@ lambda i, j: (2*i + j//32, j%32)))
         S = T.alloc_shared((64, 32), "float32")
         with T.threads(0, 64):
             T.copy(A, S)
+        T.sync_threads()
         with T.threads(64, 64):
             F = T.alloc_fragment((64, 32), "float32")
             T.copy(S, F)
@@ -431,5 +432,144 @@ lambda i, j: (2*i + j//32, j%32)))
         T.copy(F, B[36:100, bx * 32 : bx * 32 + 32])
         """,
         grid="2",
+    ),
+    "many iterations": Case(
+        {"A": ((1024, 600), F16), "B": ((1024, 600), F16)},
+        """
+        for i, j in T.Parallel(1024, 600):
+            B[i, j] = A[i, j] + T.float16(1.0)
+        """,
+    ),
+    "a scalar variable of each thread": Case(
+        {"A": ((64, 32), F32), "B": ((64, 32), F32)},
+        """
+        shift = T.alloc_var("int32", init=2)
+        shift[()] = 1
+        for i, j in T.Parallel(64, 32):
+            B[i, j] = A[i, (j + shift[()]) % 32] + T.float32(shift[()])
+        """,
+    ),
+    "bytes are filled": Case(
+        {"B": ((64, 32), "int8"), "C": ((64, 32), F16)},
+        """
+        S = T.alloc_shared((64, 32), "int8")
+        R = T.alloc_shared((64, 32), "float16")
+        T.fill(S, T.int8(3))
+        T.fill(R, T.float16(-1.5))
+        T.copy(S, B)
+        T.copy(R, C)
+        """,
+    ),
+    "the element before": Case(
+        {"A": ((64, 32), F32), "B": ((64, 32), F32)},
+        """
+        for i, j in T.Parallel(64, 32):
+            B[i, j] = A[i, j - 1] + A[i - 1, j]
+        """,
+    ),
+    "indices of 64 bits": Case(
+        {"A": ((64, 128), F32), "I": ((64,), "int64"), "B": ((64, 128), F32)},
+        """
+        for i, j in T.Parallel(64, 128):
+            B[i, j] = A[I[i], j]
+        """,
+    ),
+    "a value is read before it is replaced": Case(
+        {"A": ((64, 32), F32), "B": ((64, 32), F32)},
+        """
+        F = T.alloc_fragment((64, 32), "float32")
+        T.copy(A, F)
+        for i, j in T.Parallel(64, 32):
+            x = F[i, j]
+            F[i, j] = 0.0
+            y = A[i, j]
+            A[i, j] = 1.0
+            B[i, j] = x + y + F[i, j]
+        """,
+    ),
+    "updates outside a tensor are dropped": Case(
+        {"A": ((50,), F32), "B": ((50,), F32)},
+        """
+        for i in T.Parallel(64):
+            T.atomic_add(B[i], A[i] + 1.0)
+        """,
+    ),
+    "a region of symbolic extent": Case(
+        {"A": (("n", 32), F32), "B": ((64, 32), F32)},
+        """
+        S = T.alloc_shared((64, 32), "float32")
+        T.fill(S, 0.0)
+        T.copy(A[0:n, 0:32], S[0:n, 0:32])
+        T.fill(S[0:n, 0:8], 1.0)
+        T.copy(S, B)
+        """,
+        symbols={"n": 21},
+    ),
+    "a shared tile of three dimensions": Case(
+        {"A": ((2, 32, 32), F16), "B": ((32, 32), F16)},
+        """
+        S = T.alloc_shared((2, 32, 32), "float16", layout=Layout((2, 32, 32), lambda s, i, j: \
+(s, 32*i + 8*(i//2%4 ^ j//8) + j%8)))
+        for k in T.serial(2):
+            T.copy(A[k : k + 1, 0:32, 0:32], S[k : k + 1, 0:32, 0:32])
+        for i, j in T.Parallel(32, 32):
+            B[i, j] = S[0, i, j] + S[1, i, j]
+        """,
+    ),
+    "a fragment inside a name": Case(
+        {"A": ((64,), F32), "B": ((64,), F32)},
+        """
+        s = T.alloc_fragment((2,), "float32")
+        T.copy(A[0:2], s)
+        factor = s[1] * 2.0
+        for i in T.Parallel(64):
+            B[i] = A[i] * factor
+        """,
+    ),
+    "a constant element of a fragment": Case(
+        {"A": ((64,), F32), "B": ((64,), F32)},
+        """
+        s = T.alloc_fragment((4,), "float32")
+        T.copy(A[0:4], s)
+        for i in T.Parallel(64):
+            B[i] = A[i] * s[3]
+        """,
+    ),
+    "loops and conditions around": Case(
+        {"A": ((64, 64), F32), "B": ((64, 64), F32)},
+        """
+        F = T.alloc_fragment((64,), "float32")
+        T.fill(F, 0.0)
+        for k in T.serial(bx, 64, 3):
+            if k % 2 == 0:
+                for i in T.Parallel(64):
+                    F[i] = F[i] + A[i, k]
+        T.copy(F, B[0:64, bx:bx + 1])
+        """,
+        grid="2",
+    ),
+    "a user's vector loop": Case(
+        {"A": ((64, 32), F32), "B": ((64, 32), F32)},
+        """
+        for i in T.Parallel(64):
+            for j in T.vectorized(32):
+                B[i, j] = A[i, j] + 1.0
+        """,
+    ),
+    "code of single threads": Case(
+        {"A": ((100,), F32), "B": ((100,), F32)},
+        """
+        x = A[bx * 64 + tx]
+        if tx < 64:
+            B[bx * 64 + tx] = x + A[bx * 64 + tx + 1]
+        """,
+        grid="2",
+    ),
+    "a vector loop of single threads": Case(
+        {"A": ((100,), F32), "B": ((100,), F32)},
+        """
+        for v in T.vectorized(4):
+            B[tx * 4 + v] = A[tx * 4 + v] * 2.0
+        """,
     ),
 }

@@ -7,7 +7,7 @@ import pytest
 
 from tests.ops.simt.cases import CASES, Case
 from tests.ops.simt.planned import lowered
-from tileworkbench.compiler.ir.expr import Load
+from tileworkbench.compiler.ir.expr import Broadcast, Load
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.simt import AsyncCopy
@@ -18,7 +18,7 @@ from tileworkbench.compiler.sim import simulate
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 def test_threads_compute_what_the_kernel_says(case: Case) -> None:
     source = case.program()
-    expected = simulate(source, case.arguments()).arrays if "roles" not in case.body else {}
+    expected = simulate(source, case.arguments()).arrays
     found = simulate(lowered(source), case.arguments(), signature=source)
     assert found.report.ok, str(found.report)
     for name, value in expected.items():
@@ -50,6 +50,11 @@ WIDTHS = [
     ("names inside the body", {"load A": {4}, "store B": {4}}),
     ("a tensor is updated in place", {"load A": {4}, "store A": {4}}),
     ("a store is read again by its iteration", {"load A": {1}, "store A": {1}, "store B": {4}}),
+    ("bytes are filled", {"store S": {16}, "store R": {8}, "load S": {16}, "store B": {16}}),
+    ("the element before", {"load A": {1}, "store B": {1}}),
+    ("a shared tile of three dimensions", {"store S": {8}, "load S": {8}, "store B": {8}}),
+    ("a user's vector loop", {"load A": {4}, "store B": {4}}),
+    ("a vector loop of single threads", {"load A": {4}, "store B": {4}}),
     ("a ragged corner", {"load A": {1}, "load S": {4}, "store B": {1}}),
 ]
 
@@ -58,6 +63,24 @@ WIDTHS = [
 def test_memory_decides_how_wide_accesses_are(name: str, expected: dict[str, set[int]]) -> None:
     found = widths(lowered(CASES[name].program()))
     assert {key: found[key] for key in expected} == expected
+
+
+def test_a_fill_is_a_vector_of_one_constant() -> None:
+    made = lowered(CASES["bytes are filled"].program())
+    stores = [s for s in walk(made.body) if isinstance(s, Store) and s.buffer.name == "S"]
+    assert [type(store.value) for store in stores] == [Broadcast]
+
+
+def test_a_condition_that_always_holds_leaves_nothing() -> None:
+    body = """
+    F = T.alloc_fragment((64,), "float32")
+    T.fill(F, 1.0)
+    for i in T.Parallel(64):
+        F[i] = F[i]
+    T.copy(F, A)
+    """
+    made = lowered(Case({"A": ((64,), "float32")}, body).program())
+    assert sum(isinstance(node, Store) for node in walk(made.body)) == 2
 
 
 def test_an_assumed_divisor_makes_symbolic_rows_wide() -> None:

@@ -22,15 +22,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.names import Names
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.ir.simt import Role
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Let, Seq, Stmt, seq
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Kernel, Let, LoopKind, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Pipelined, Reduce, Scan
 from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.ops.simt import scalars
 from tileworkbench.compiler.ops.simt.context import ThreadContext
-from tileworkbench.compiler.ops.simt.iterations import register_of
 from tileworkbench.compiler.ops.simt.table import lower
 from tileworkbench.compiler.passes.plan_pipelines import items
 from tileworkbench.compiler.target import Target
@@ -74,23 +73,16 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
         return lower(stmt, context)
     if isinstance(stmt, Seq):
         return seq([_lower(child, context) for child in stmt.stmts])
-    return stmt.map_children(
+    if isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED:
+        vectors = scalars.vectorize(stmt, context)
+        if vectors is not None:
+            return vectors
+    made = stmt.map_children(
         lambda child: (
-            _lower(child, context) if isinstance(child, Stmt) else _read_registers(child, context)
+            _lower(child, context) if isinstance(child, Stmt) else scalars.read(child, context)
         )
     )
-
-
-def _read_registers(node: Expr | Buffer | Region, context: ThreadContext) -> Expr | Buffer | Region:
-    """A scalar expression outside tile operators: fragments it reads are held by every thread."""
-
-    def change(found: object) -> object:
-        if isinstance(found, Load) and isinstance(found.buffer.layout, Fragment):
-            slot = register_of(found.buffer, found.indices)
-            return Load(context.registers(found.buffer), (slot,))
-        return found
-
-    return Rewriter(change)(node)  # type: ignore[no-any-return]
+    return scalars.guard(made, context)
 
 
 def _lower_pipeline(loop: Pipelined, context: ThreadContext) -> Stmt:

@@ -207,9 +207,15 @@ def _is_local(access: FragmentAccess, loop: Fragment) -> bool:
     if access.map is None or shape is None:
         return access.map is None  # `_agrees` asks for every thread then
     try:
-        return _project(loop, access.map, access.rank, shape).replicate == loop.condense().replicate
+        return _project(loop, access.map, access.rank, shape).replicate == _replicas(loop)
     except LayoutError:
         return True
+
+
+@lru_cache(maxsize=1024)
+def _replicas(loop: Fragment) -> int:
+    """How many threads execute each iteration."""
+    return loop.condense().replicate
 
 
 def _scattered(access: FragmentAccess) -> LayoutConflict:

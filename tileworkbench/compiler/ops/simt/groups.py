@@ -9,7 +9,17 @@ from typing import Any, Protocol
 from tileworkbench.compiler.analysis.access import conjuncts
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import binary, cast, conjunction, int_const
-from tileworkbench.compiler.ir.expr import Address, Buffer, Cast, Expr, Load, Ramp, Var
+from tileworkbench.compiler.ir.expr import (
+    Address,
+    Broadcast,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Ramp,
+    Var,
+)
 from tileworkbench.compiler.ir.rewrite import Rewriter, substitute
 from tileworkbench.compiler.ir.simt import AsyncCopy
 from tileworkbench.compiler.ops.simt.context import ThreadContext
@@ -129,10 +139,14 @@ class Group:
         body = self.nest.op.body
         if not isinstance(body, st.Store) or body.predicate is not None:
             return None
+        lanes = self.plan.lanes
+        if isinstance(body.value, Const) and body in self.plan.stores:
+            width = self.plan.stores[body]
+            filled = Broadcast(body.value, width)
+            return [self.store_vector(body, filled, at, width) for at in range(0, lanes, width)]
         value = body.value.value if isinstance(body.value, Cast) else body.value
         if not isinstance(value, Load) or value.predicate is not None:
             return None
-        lanes = self.plan.lanes
         if value in self.plan.shared:
             return None
         read = self.plan.loads.get(value) or self.register_lanes(value.buffer, value.indices)

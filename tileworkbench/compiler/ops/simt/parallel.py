@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
+from typing import Any
 
 from tileworkbench.compiler.ir.build import (
     add,
@@ -18,6 +20,8 @@ from tileworkbench.compiler.ir.expr import Expr, Load
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.stmt import Atomic, For, If, LoopKind, Seq, Stmt, Store
 from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.layout.maps import build_map
 from tileworkbench.compiler.ops.simt import matrices
 from tileworkbench.compiler.ops.simt.binding import infer_nest
 from tileworkbench.compiler.ops.simt.context import ThreadContext
@@ -25,7 +29,7 @@ from tileworkbench.compiler.ops.simt.groups import Group
 from tileworkbench.compiler.ops.simt.inference import LayoutMap, Level
 from tileworkbench.compiler.ops.simt.iterations import Iterations, SymbolicIterations, guarded
 from tileworkbench.compiler.ops.simt.lanes import LanePlan, plan_along, plan_lanes
-from tileworkbench.compiler.ops.simt.nests import Nest, nest_of, pure_lets
+from tileworkbench.compiler.ops.simt.nests import Nest, analyse, nest_of, pure_lets
 from tileworkbench.compiler.ops.simt.partition import partition
 
 _UNROLL = 16  # trips of a loop without registers that are written out
@@ -49,6 +53,7 @@ def lower(op: Parallel | Copy | Fill, context: ThreadContext) -> Stmt:
         loop = infer_nest(nest, layouts, Level.FREE, context).loop
     if loop is None:
         raise TypeError("an element-wise nest without a loop layout")
+    nest, loop = _with_vector_loop(nest, loop, context)
     shared = partition(loop, context.threads)
     if isinstance(op, Copy):
         found = matrices.lower(op, nest, shared, context)
@@ -76,6 +81,33 @@ def _looped(body: Stmt, nest: Nest, iterations: Iterations) -> Stmt:
         guards.append(iterations.replica())
     guard = conjunction([cond for cond in guards if cond is not None])
     return body if guard is None else If(guard, body, site=site)
+
+
+def _with_vector_loop(nest: Nest, loop: Fragment, context: ThreadContext) -> tuple[Nest, Fragment]:
+    """A nest whose body is a vector loop of the user's, with its variable as the last dimension,
+    which every thread walks alone.
+    """
+    op, inner = nest.op, nest.op.body
+    if not isinstance(inner, For) or inner.kind is not LoopKind.VECTORIZED or nest.shape is None:
+        return nest, loop
+    extent = const_int(inner.stop)
+    if (const_int(inner.start), const_int(inner.step)) != (0, 1) or not extent:
+        return nest, loop
+    box = (*nest.shape, extent, loop.replicate)
+
+    def place(*x: Any) -> tuple[Any, Any]:
+        thread, slot = loop.evaluate(*x[:-2], x[-1])
+        return thread, slot * extent + x[-2]
+
+    wider = Fragment.from_map(build_map(box, place), loop.thread_range)
+    made = replace(
+        op,
+        vars=(*op.vars, inner.var),
+        extents=(*op.extents, inner.stop),
+        body=inner.body,
+        loop_layout=wider,
+    )
+    return analyse(made, context.ranges), wider
 
 
 def _is_idle(body: Stmt) -> bool:
