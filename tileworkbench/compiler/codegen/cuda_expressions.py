@@ -135,6 +135,8 @@ class CudaExpressions:
                 f"'{name}' needs sm_{found.arch}, the target is sm_{self.arch}",
                 hint=f"compile for 'cuda:sm_{found.arch}' or later",
             )
+        for needed in found.needs:
+            self.use(needed)
         self.helpers[name] = found
         return name
 

@@ -446,7 +446,7 @@ def resolve(names: dict[str, Helper]) -> list[str]:
     def add(name: str, helper: Helper) -> None:
         if name not in done:
             for needed in helper.needs:
-                add(needed, HELPERS[needed])
+                add(needed, names.get(needed) or HELPERS[needed])
             done[name] = helper.text
 
     for name, helper in names.items():

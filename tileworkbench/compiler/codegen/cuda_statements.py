@@ -62,6 +62,14 @@ class KernelWriter:
                 self.write(child, depth)
             return
         self.comment(stmt, depth)
+        try:
+            self.write_one(stmt, depth)
+        except UnsupportedError as error:
+            error.span = error.span or self.program.span(stmt.site)
+            raise
+
+    def write_one(self, stmt: st.Stmt, depth: int) -> None:
+        """Append the lines of a statement that is no sequence."""
         match stmt:
             case st.Let(var, value):
                 text = self.expressions(value)

@@ -53,6 +53,11 @@ class _Flattening:
         self.program = program
         self.ranges = Ranges(program)
         self.buffers: dict[Buffer, Buffer] = {}
+        self.sites = {
+            found.buffer: found.site
+            for found in statements(program.body)
+            if isinstance(found, Alloc)
+        }
         self.lanes = {
             found.var
             for found in statements(program.body)
@@ -135,6 +140,7 @@ class _Flattening:
         if index is None:
             raise UnsupportedError(
                 f"the layout of '{buffer.name}' has no formula that code could compute",
+                self.program.span(self.sites.get(buffer, 0)),
                 hint="write it with +, *, //, % and ^ of the indices and constants",
             )
         return index if vector is None else Ramp(index, cast(vector.stride, dtype), vector.lanes)
