@@ -117,3 +117,34 @@ def test_floats():
 
     arguments = {"A": np.zeros((2, 256), np.float32), "B": np.zeros((2, 256))}
     check_everywhere(kernel, arguments, check)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_each_thread_has_a_sequence(threads):
+    each = 16 // threads
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "uint32")):
+        with T.Kernel(4, threads=threads) as bx:
+            tx = T.get_thread_binding()
+            T.rng_init(42, bx * threads + tx)
+            for j in T.serial(each):
+                A[bx * 16 + tx * each + j] = T.rng_rand()
+
+    rows = [words(42, sequence, 0, each) for sequence in range(4 * threads)]
+    arguments = {"A": np.zeros(64, np.uint32)}
+    check_everywhere(kernel, arguments, equals(A=np.concatenate(rows)))
+
+
+def test_a_block_of_one_thread_draws_in_its_parallel_loops():
+    @T.prim_func
+    def kernel(A: T.Tensor((61,), "uint32")):
+        with T.Kernel(4, threads=1) as bx:
+            tx = T.get_thread_binding()
+            T.rng_init(42, 0, bx + tx)
+            for i, j in T.Parallel(1, 16):
+                if bx * 16 + j < 61:
+                    A[bx * 16 + i * 16 + j] = T.rng_rand()
+
+    rows = np.concatenate([words(42, 0, block, 16) for block in range(4)])
+    check_everywhere(kernel, {"A": np.zeros(61, np.uint32)}, equals(A=rows[:61]))
