@@ -26,6 +26,8 @@ from tileworkbench.compiler.frontend.function import (
 from tileworkbench.compiler.frontend.source import FunctionSource
 from tileworkbench.compiler.ir.printer import print_program
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.runtime.cuda_driver import missing_device
+from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 from tileworkbench.compiler.target import ARCHITECTURES
 from tileworkbench.kernel import Kernel
 
@@ -45,10 +47,15 @@ class TargetStatus:
 def targets() -> list[TargetStatus]:
     """Every target with what is usable on this machine and why the others are not."""
     found = [_status(name) for name in ("cpu", "cpu:avx512", "cpu:avx2", "cpu:generic")]
-    missing = "GPU code generation is not part of this version"
+    device, nvrtc = missing_device() or "", missing_nvrtc() or ""
     for arch in ARCHITECTURES:
-        kind = "hip" if arch.startswith("gfx") else "cuda"
-        found.append(TargetStatus(f"{kind}:{arch}", False, missing))
+        if arch.startswith("gfx"):
+            reason = "code for AMD GPUs is not part of this version"
+            found.append(TargetStatus(f"hip:{arch}", False, reason))
+            continue
+        found.append(TargetStatus(f"cuda:{arch}", not (device or nvrtc), device or nvrtc))
+        found.append(TargetStatus(f"sim:{arch}", True))
+        found.append(TargetStatus(f"ptx:{arch}", not nvrtc, nvrtc))
     return found
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,11 @@ from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.ir.stmt import Kernel as Grid
 from tileworkbench.compiler.record import Count, Snapshot, Timing
+from tileworkbench.compiler.runtime.nvrtc import KernelResources
 
 if TYPE_CHECKING:
     from tileworkbench.accesses import GlobalAccess
+    from tileworkbench.bench.time_model import Prediction
     from tileworkbench.bench.timing import BenchResult
     from tileworkbench.compiler.layout import Fragment, Layout
     from tileworkbench.compiler.sim.report import AccessCount
@@ -102,8 +105,10 @@ class Stats:
     """Static facts of one compilation. Bytes are of one launch over global memory.
 
     `flops` and `bytes_` have a value and the formula it comes from; the value is NaN for symbolic
-    shapes. `shared_bytes` is what a block allocates as written, `scratch_bytes` a CPU worker's
-    arena. `timings` are the steps of the compilation.
+    shapes. `shared_bytes` is the shared memory of a block: on a GPU what it is launched with, on a
+    CPU what it allocates as written. `scratch_bytes` is a CPU worker's arena. `resources` are the
+    registers and spills of each CUDA function, where NVRTC has compiled it. `timings` are the steps
+    of the compilation.
     """
 
     flops: Count
@@ -111,6 +116,23 @@ class Stats:
     shared_bytes: int
     scratch_bytes: int
     timings: tuple[Timing, ...]
+    resources: tuple[KernelResources, ...] = ()
+    lowered: Program | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def predicted(self) -> Prediction:
+        """The time that a model expects of a call, by what it is spent on; nothing is run.
+
+        The first use on a machine measures its ceilings, which takes seconds. Raises
+        `ArgumentError` for symbolic shapes and for targets other than `cpu`.
+        """
+        from tileworkbench.bench.ceilings import machine
+        from tileworkbench.bench.time_model import predict_time
+        from tileworkbench.compiler.runtime.threads import get_num_threads
+
+        if self.lowered is None:
+            raise ArgumentError("a kernel that no pass of 'cpu' has lowered has no predicted time")
+        return predict_time(self.lowered, machine(), get_num_threads())
 
     @property
     def intensity(self) -> float:
@@ -237,10 +259,18 @@ class Kernel:
         from tileworkbench.compiler.analysis.cost import count_work
 
         work = count_work(self.program)
-        shared = sum(_bytes(b) for b in _allocated(self.program) if b.scope == "shared")
         record = self._compiled.record
         scratch = self._compiled.scratch_bytes
-        return Stats(work.flops, work.bytes_, shared, scratch, record.timings)
+        if isinstance(self._compiled, GpuKernel):
+            launches, build = self._compiled.module.launches, self._compiled.build
+            shared = max((launch.shared_bytes for launch in launches), default=0)
+            resources = () if build is None else build.kernels
+            return Stats(work.flops, work.bytes_, shared, scratch, record.timings, resources)
+        shared = sum(_bytes(b) for b in _allocated(self.program) if b.scope == "shared")
+        lowered = record.snapshots[-1].program if record.snapshots else None
+        return Stats(
+            work.flops, work.bytes_, shared, scratch, record.timings, lowered=lowered
+        )
 
     @property
     def warnings(self) -> tuple[Note, ...]:
@@ -318,6 +348,9 @@ class Kernel:
             bytes_=stats.bytes_,
             layouts=self._buffer_layouts,
             portable_layouts=self.target != "cpu",  # where the host chooses the vectors' width
+            portable_code=self._portable_code(),
+            accesses=self._access_lines(),
+            resources=tuple(_resource_line(found) for found in stats.resources),
             check=self._check,
             bench=None if self._bench is None else self._bench.record,
         )
@@ -327,7 +360,38 @@ class Kernel:
         from tileworkbench.bench.roofline import result_points
 
         measured = machine()
-        return replace(made, machine=measured, points=result_points(self._bench, measured))
+        predicted = self._predicted_us()
+        points = (
+            replace(point, predicted_us=predicted)
+            for point in result_points(self._bench, measured)
+        )
+        return replace(made, machine=measured, points=tuple(points))
+
+    def _predicted_us(self) -> float:
+        """The predicted time of a call; NaN where there is none."""
+        try:
+            return self.stats.predicted.total_us
+        except ArgumentError:
+            return math.nan
+
+    def _portable_code(self) -> str:
+        """The generated functions, where they are the same on every host."""
+        if not isinstance(self._compiled, GpuKernel):
+            return ""
+        code = self.source
+        return code[max(code.find('extern "C"'), 0) :]
+
+    def _access_lines(self) -> tuple[str, ...]:
+        """One line per shared buffer of a GPU kernel: its accesses and what they cost."""
+        if not isinstance(self._compiled, GpuKernel):
+            return ()
+        from tileworkbench.compiler.sim.report import AccessCount
+
+        found: dict[str, list[str]] = {}
+        for access in self.accesses:
+            if isinstance(access, AccessCount) and access.scope == "shared":
+                found.setdefault(access.buffer, []).append(access.described)
+        return tuple(f"{name}: {', '.join(dict.fromkeys(kinds))}" for name, kinds in found.items())
 
     def show(self, view: str | None = None) -> Any:
         """The widget of one view: card, source, passes, layouts, code or roofline."""
@@ -370,6 +434,12 @@ def _allocated(program: Program) -> list[Buffer]:
 def _role(buffer: Buffer) -> str:
     scope = "fragment" if buffer.scope == "local.fragment" else buffer.scope
     return f"{scope} {buffer.dtype} {'x'.join(print_expr(extent) for extent in buffer.shape)}"
+
+
+def _resource_line(found: KernelResources) -> str:
+    spilled = found.spill_store_bytes + found.spill_load_bytes
+    spills = f"{spilled} bytes spilled" if spilled else "no spills"
+    return f"{found.name}: {found.registers} registers, {spills}"
 
 
 def _bytes(buffer: Buffer) -> int:

@@ -11,6 +11,8 @@ import torch
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tileworkbench.compiler.runtime.cuda_driver import missing_device
+from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 
 
 @tw.jit
@@ -155,8 +157,11 @@ def test_values_that_a_kernel_closes_over_are_shown() -> None:
 def test_targets() -> None:
     found = {target.name: target for target in tw.targets()}
     assert found["cpu"].usable and found["cpu:generic"].usable
-    assert not found["cuda:sm_80"].usable
-    assert found["cuda:sm_80"].reason == "GPU code generation is not part of this version"
+    assert found["sim:sm_80"].usable and found["ptx:sm_90a"].usable == (missing_nvrtc() is None)
+    if missing_device() is not None:
+        assert found["cuda:sm_80"].reason == missing_device()
+    assert not found["hip:gfx942"].usable
+    assert found["hip:gfx942"].reason == "code for AMD GPUs is not part of this version"
 
 
 # Facts

@@ -83,8 +83,8 @@ def test_list(notebook: Notebook) -> None:
 def test_targets(notebook: Notebook) -> None:
     lines = notebook.run("%tile targets").text.splitlines()
     assert lines[0] == "cpu             usable"
-    assert lines[-1] == "hip:gfx942      GPU code generation is not part of this version"
-    assert "cpu:generic     usable" in lines and len(lines) == 12
+    assert lines[-1] == "hip:gfx942      code for AMD GPUs is not part of this version"
+    assert "cpu:generic     usable" in lines and len(lines) == 24
 
 
 def test_peaks(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:

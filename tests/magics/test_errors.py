@@ -288,8 +288,9 @@ def double(A):
 
 
 def test_targets_that_cannot_be_compiled(notebook: Notebook) -> None:
-    assert notebook.run(f"%%tile -t sm_80{SCALE}").text == (
-        "UnsupportedError: target 'cuda:sm_80' cannot be compiled yet\nhint: use target='cpu'"
+    assert notebook.run(f"%%tile -t gfx942{SCALE}").text == (
+        "UnsupportedError: target 'hip:gfx942' has no passes yet\n"
+        "hint: use 'cpu' or 'cuda:<arch>'"
     )
     assert notebook.run(f"%%tile -t cpu:avx{SCALE}").text == (
         "TileValueError: 'cpu:avx' is not a target\n"

@@ -50,6 +50,8 @@ class GpuKernel:
 
     def __call__(self, *args: Any) -> Any:
         run = {"sim": self._simulate, "ptx": self._interpret}.get(self.target.execution)
+        if run is None:
+            self._load()  # before the arguments: without a device they cannot be right
         bound = self.binder.bind(args)
         if run is None:
             self._launch(bound)
@@ -135,11 +137,15 @@ class GpuKernel:
                 found[param.name] = slot
         return found
 
-    def _launch(self, bound: BoundArguments) -> None:
+    def _load(self) -> None:
+        """Load the code into the device. Raises `DeviceUnavailableError` where there is none."""
         from tileworkbench.compiler.runtime.cuda_driver import CudaDevice
 
         if self._device is None:
+            CudaDevice.open()
             self._device = CudaDevice.load(self.compiled().cubin, self.module.launches)
+
+    def _launch(self, bound: BoundArguments) -> None:
         scalars = self._scalars(bound)
         grids = [_grid(launch, scalars) for launch in self.module.launches]
         sizes = [_buffer_bytes(buffer, scalars) for buffer in self.module.workspaces]

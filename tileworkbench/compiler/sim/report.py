@@ -101,14 +101,19 @@ class AccessCount:
         )
         return used / needed if needed else 1.0
 
-    def __str__(self) -> str:
+    @property
+    def described(self) -> str:
+        """What it does and its factor, such as `load (ldmatrix.x4) 1.00x`."""
         kind = self.kind
         if kind.startswith(("ldmatrix", "stmatrix")):
             kind = f"{'load' if kind.startswith('ld') else 'store'} ({kind})"
         elif kind == "cp.async":
             kind = f"{'store' if self.scope == 'shared' else 'load'} ({kind})"
+        return f"{kind} {self.factor:.2f}x"
+
+    def __str__(self) -> str:
         line = f" ({self.span})" if self.span is not None else ""
-        return f"{self.buffer}: {kind} {self.factor:.2f}x{line}"
+        return f"{self.buffer}: {self.described}{line}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ intensity x bandwidth), one roof per memory level whose bytes were counted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tileworkbench.viz.model.text import format_count
+from tileworkbench.viz.model.text import format_count, format_time
 
 BANDWIDTH = "GB/s"
 PEAK = "GFLOP/s"
@@ -60,7 +61,8 @@ class Machine:
 class Point:
     """One measured kernel: floating-point operations, bytes moved at `level`, microseconds.
 
-    `dtype` picks the peak, `threads` (0: all) the ceilings it is held against.
+    `dtype` picks the peak, `threads` (0: all) the ceilings it is held against. `predicted_us` is
+    what a model of the machine expects, NaN without one.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Point:
     dtype: str
     level: str
     threads: int = 0
+    predicted_us: float = math.nan
 
     @property
     def intensity(self) -> float:
@@ -163,6 +166,9 @@ def _finish(
         )
         step = "Please report it; do not trust this measurement."
         return Verdict(bound, attainable, fraction, unit, sentence, step, wrong=True)
+    if not math.isnan(point.predicted_us):
+        measured, expected = format_time(point.time_us), format_time(point.predicted_us)
+        sentence += f" It took {measured}; the model of this machine expects {expected}."
     return Verdict(bound, attainable, fraction, unit, sentence, _advise(bound, fraction, point))
 
 

@@ -55,6 +55,10 @@ class KernelView:
             where they are made for this very machine.
         portable_code: generated text that is the same on every host, for the static card; leave it
             empty for code made for this very machine.
+        accesses: one line per shared buffer of a GPU kernel, with the wavefronts of its accesses
+            over the ideal.
+        resources: one line per function that NVRTC compiled; they depend on its version, so only
+            live views show them.
         check: the last comparison with a reference, if there was one.
         bench: the last measurement, if there was one.
         machine, points: the roofline's ceilings and this kernel's measured points.
@@ -70,6 +74,8 @@ class KernelView:
     layouts: tuple[BufferLayout, ...] = ()
     portable_layouts: bool = True
     portable_code: str = ""
+    accesses: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
     check: CheckResult | None = None
     bench: RunRecord | None = None
     machine: Machine | None = None
