@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -181,6 +183,15 @@ def test_boxes_that_leave_the_tensor() -> None:
 def test_wrong_barriers_are_found(planted: str, error: type[RunError]) -> None:
     with pytest.raises(error):
         run_gemm(planted, shape=(128, 64, 576))
+
+
+def test_a_wait_that_never_ends_says_what_is_lacking() -> None:
+    with pytest.raises(DeadlockError) as caught:
+        run_gemm("BYTES (STAGE + 16)")
+    assert re.search(
+        r"for phase 0 of the barrier at byte \d+, which lacks 0 of 1 arrivals and 16 bytes",
+        str(caught.value),
+    )
 
 
 def test_a_stage_released_before_its_product_is_done() -> None:

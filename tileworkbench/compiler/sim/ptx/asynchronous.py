@@ -250,6 +250,15 @@ class Asynchronous:
             )
         return found
 
+    def describe(self, block: int, address: int) -> str:
+        """What a barrier's phase still lacks, in words."""
+        barrier = self.barrier(block, address)
+        bytes_ = barrier.transaction_bytes
+        return (
+            f"for phase {barrier.phase} of the barrier at byte {address}, which lacks "
+            f"{barrier.pending} of {barrier.expected} arrivals and {bytes_} bytes"
+        )
+
     def arrive(self, block: int, address: int, lanes: Array, count: int) -> None:
         """Let `count` arrivals of these lanes (none for asynchronous work) happen."""
         barrier = self.barrier(block, address)

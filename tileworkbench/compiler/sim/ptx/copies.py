@@ -201,6 +201,7 @@ def decode_try_wait(i: Instruction, d: Decoder) -> Control:
     """Wait until the phase is over. That the instruction may also give up is not modelled: the loop
     around it would only wait again."""
     done, write, who = _wait(i, d), d.write(i.operands[0], "pred"), guarded_lanes(i, d)
+    address = shared_address(i, d, i.operands[1])
 
     def control(executor: Executor, group: Group) -> bool:
         state = executor.state
@@ -220,6 +221,10 @@ def decode_try_wait(i: Instruction, d: Decoder) -> Control:
         if rest.any():
             executor.merge(executor.split(group, rest, group.pc + 1))
         group.waits, group.version = "memory", max(version, state.asynchronous.version)
+        lane = int(np.argmax(waiting))
+        group.reason = state.asynchronous.describe(
+            int(state.geometry.block_index[lane]), int(over_lanes(state, address(state))[lane])
+        )
         return False
 
     return control

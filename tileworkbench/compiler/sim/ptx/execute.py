@@ -39,6 +39,7 @@ class Group:
     waits: str = ""
     barrier: int = 0
     version: int = 0
+    reason: str = ""  # of a wait for memory, in words
     warps: int = field(init=False)
     count: int = field(init=False)
 
@@ -274,5 +275,7 @@ class Executor:
             elif group.waits == "warp":
                 bits = pack_lanes(self.state, group.mask)[lane // WARP]
                 reason = f", with lanes {int(bits):#010x} of their warp"
+            elif group.waits == "memory":
+                reason = f", {group.reason}"
             lines.append(f"{name}{others} at {locate(instruction)}{reason}")
         return DeadlockError("every thread waits: " + "; ".join(lines))

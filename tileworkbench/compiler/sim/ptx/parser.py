@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tileworkbench.compiler.sim.ptx.errors import PtxSyntaxError
+from tileworkbench.compiler.sim.ptx.lexer import Token, tokenize
 from tileworkbench.compiler.sim.ptx.module import (
     TYPE_BITS,
     Address,
@@ -25,72 +25,19 @@ from tileworkbench.compiler.sim.ptx.module import (
     Vector,
 )
 
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<string>"(?:[^"\\]|\\.)*")
-    |(?P<float>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16})
-    |(?P<number>0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)
-    |(?P<name>[A-Za-z_$%.][\w$.]*(?:::[\w$.]+)*)
-    |(?P<mark>[{}()\[\],;:=<>+\-!|@~]))""",
-    re.VERBOSE,
-)
 _SPECIAL = re.compile(
     r"%(?:(?:n?tid|n?ctaid|cluster_\w+|n?clusterid)\.[xyzw]|laneid|warpid|nwarpid|lanemask_\w+"
     r"|clock(?:_hi|64)?|globaltimer(?:_lo|_hi)?|smid|nsmid|gridid|dynamic_smem_size"
     r"|total_smem_size|is_explicit_cluster|cluster_ct\w+)$"
 )
-# Ended by the line's end, not by a semicolon.
-_LINE_DIRECTIVES = frozenset({".version", ".target", ".address_size", ".loc", ".file"})
 _LINKAGE = frozenset({".visible", ".extern", ".weak", ".common"})
 _SPACES = frozenset({".global", ".const", ".shared", ".local", ".param"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    line: int
-    source_line: int
-
-
 def parse(text: str) -> Module:
     """Parse PTX. Raises `PtxSyntaxError` with the line."""
-    target, tokens = _tokenize(text)
+    target, tokens = tokenize(text)
     return _Parser(tokens, target).module()
-
-
-def _tokenize(text: str) -> tuple[str, list[_Token]]:
-    target, source_line = "", 0
-    tokens: list[_Token] = []
-    # A block comment keeps its line ends, so that lines still count.
-    text = re.sub(r"/\*.*?\*/", lambda match: "\n" * match[0].count("\n"), text, flags=re.S)
-    skipping = False
-    for number, whole in enumerate(text.splitlines(), 1):
-        line = whole.split("//")[0].strip()
-        if line.startswith(".section"):
-            skipping = True  # debug information, up to the brace of its own line
-        if skipping:
-            skipping = not line.endswith("}")
-        elif (words := line.split()) and words[0] in _LINE_DIRECTIVES:
-            if words[0] == ".target":
-                target = words[1].rstrip(",")
-            elif words[0] == ".loc":
-                source_line = int(words[2])
-        elif line:
-            tokens += _scan_line(line, number, source_line)
-    return target, tokens
-
-
-def _scan_line(line: str, number: int, source_line: int) -> Iterator[_Token]:
-    at = 0
-    while at < len(line):
-        match = _TOKEN.match(line, at)
-        if match is None:
-            raise PtxSyntaxError(f"PTX line {number} has a character that is no PTX: '{line[at:]}'")
-        kind = match.lastgroup or ""
-        yield _Token(kind, match[kind], number, source_line)
-        at = match.end()
-        while at < len(line) and line[at].isspace():
-            at += 1
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +52,7 @@ class _Scope:
 
 
 class _Parser:
-    def __init__(self, tokens: list[_Token], target: str) -> None:
+    def __init__(self, tokens: list[Token], target: str) -> None:
         self.tokens = tokens
         self.at = 0
         self.target = target
