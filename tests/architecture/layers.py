@@ -55,7 +55,7 @@ RULES: Mapping[str, Rule] = {
     # 2: execution
     "compiler.record": Rule((*_FOUNDATION, *_MIDDLE), eager=("numpy",)),
     "compiler.sim": Rule((*_FOUNDATION, *_MIDDLE, "compiler.record"), eager=("numpy", "ml_dtypes")),
-    # What runs the compiler's PTX knows nothing of the compiler: only then does agreement prove much.
+    # What runs the PTX knows nothing of the compiler: only then does agreement prove something.
     "compiler.sim.ptx": Rule(("compiler.diagnostics",), eager=("numpy", "ml_dtypes")),
     "compiler.runtime": Rule(
         (*_FOUNDATION, *_MIDDLE, "compiler.record"),
