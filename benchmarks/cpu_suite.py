@@ -106,7 +106,7 @@ def measure_cell(row: Row, shape: Shape, threads: int, rounds: int) -> dict[str,
         "clock": results[OURS].clock_note,
         "flops": stats.flops.value,
         "bytes": stats.bytes_.value,
-        "predicted": math.nan,
+        "predicted": stats.predicted.total_us / 1e3,
         "roof": stream_roof(stats.bytes_.value, threads) if row.streams else math.nan,
         "times": {name: result.times for name, result in results.items()},
     }

@@ -164,3 +164,8 @@ def test_figure_is_drawn_without_pyplot() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
     assert (done.returncode, done.stdout.strip()) == (0, "11 False"), done.stderr
+
+
+def test_verdict_tells_what_the_model_expected() -> None:
+    found = judge(point(2.0, 15.0, predicted_us=0.5), SIMPLE)
+    assert found.sentence.endswith(" It took 1 µs; the model of this machine expects 500 ns.")

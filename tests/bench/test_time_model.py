@@ -1,0 +1,81 @@
+"""What the time model takes from a program, on a machine of round numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tileworkbench.bench import time_model
+from tileworkbench.bench.ceilings import LEVELS, TYPES
+from tileworkbench.bench.time_model import Prediction, predict_time
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.kernels import add, flash_attention, matmul
+from tileworkbench.viz.model.roofline import Ceiling, Machine
+
+# 100 GFLOP/s of every type on one thread, and 10 GB/s from every level.
+PEAKS = [Ceiling(name, 100.0 * n, "GFLOP/s", n) for name in TYPES for n in (1, 2)]
+RATES = [Ceiling(name, 10.0 * n, "GB/s", n) for name in LEVELS for n in (1, 2)]
+MACHINE = Machine("Round, 2 cores", (*RATES, *PEAKS), "by hand")
+
+
+def predict(factory, *args, threads: int = 1, **options) -> Prediction:
+    kernel = tw.compile(factory(*args, **options))
+    return predict_time(kernel.stats.lowered, MACHINE, threads)
+
+
+def test_a_product_takes_its_operations_at_the_peak() -> None:
+    found = predict(matmul, 512, 512, 512)
+    arithmetic = 2 * 512**3 / 100e3
+    assert arithmetic < found.compute_us < 1.25 * arithmetic
+    assert 0 < found.packing_us < 0.2 * arithmetic
+    assert found.total_us > found.compute_us + found.packing_us
+
+
+def test_twice_the_depth_takes_twice_the_time() -> None:
+    short, long = (predict(matmul, 256, 256, k) for k in (512, 1024))
+    assert 1.9 < long.compute_us / short.compute_us < 2.1
+
+
+def test_an_elementwise_kernel_moves_each_byte_once() -> None:
+    found = predict(add, 1024, 1024)
+    assert sum(found.memory_us.values()) == pytest.approx(3 * 4 * 1024**2 / 10e3, rel=0.01)
+    assert found.packing_us == 0 and found.threads == 1
+
+
+def test_more_threads_share_the_blocks() -> None:
+    one, two = (predict(matmul, 512, 512, 512, threads=n) for n in (1, 2))
+    assert two.threads == 2
+    assert two.compute_us == pytest.approx(one.compute_us / 2)
+    assert two.overhead_us > one.overhead_us - 1
+
+
+def test_a_causal_kernel_does_about_half() -> None:
+    shape = (1, 2, 1024, 1024, 64)
+    whole, half = (predict(flash_attention, *shape, causal=flag) for flag in (False, True))
+    assert 0.45 < half.compute_us / whole.compute_us < 0.65
+
+
+def test_large_outputs_cost_their_pages() -> None:
+    small, large = (predict(add, n, 4096) for n in (1024, 4096))
+    assert large.overhead_us - small.overhead_us > 4096 * 4096 * 4 * 0.1 / 1e3
+
+
+def test_symbolic_shapes_have_no_prediction() -> None:
+    kernel = tw.compile(add(T.dynamic("M"), 64))
+    with pytest.raises(ArgumentError) as caught:
+        predict_time(kernel.stats.lowered, MACHINE, 1)
+    assert caught.value.message == "the time of 'add' is not known before a call"
+
+
+def test_blocks_that_stand_for_a_grid_are_spread() -> None:
+    assert time_model._spread(5) == (0, 1, 2, 3, 4)
+    found = time_model._spread(1024)
+    assert len(found) == 12 and sum(found) / 12 == pytest.approx(512, rel=0.2)
+    assert len({number % 8 for number in found}) > 4
+
+
+def test_text() -> None:
+    found = Prediction(100.0, 5.0, {"L3": 0.0, "DRAM": 20.0}, 6.0, 2)
+    assert found.total_us == pytest.approx((105.0**2 + 20.0**2) ** 0.5 + 6)
+    assert str(found) == "112.9 µs (compute 100, packing 5, DRAM 20, overhead 6)"
