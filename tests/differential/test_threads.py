@@ -282,6 +282,24 @@ def test_exchanges_in_a_loop_that_threads_leave_early():
     check_everywhere(kernel, {"A": a, "B": np.zeros((64, 2), np.int32)}, equals(B=expected))
 
 
+def test_common_values_inside_a_branch_that_some_threads_take():
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "int32"), n: T.int32, B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64) as bx:
+            tx = T.get_thread_binding()
+            if A[tx // 32 * 32] > 0:
+                third = 300 // n
+                more = third + 2
+                x = T.shfl_xor(A[tx], 1)
+                B[tx] = x * more
+
+    a = SMALL[:64].copy()
+    a[0], a[32] = 5, -5
+    swapped = a[np.arange(64) ^ 1] * (300 // 7 + 2)
+    expected = np.where(np.arange(64) < 32, swapped, 0).astype(np.int32)
+    check_everywhere(kernel, {"A": a, "n": 7, "B": np.zeros(64, np.int32)}, equals(B=expected))
+
+
 def test_votes_of_the_block():
     @T.prim_func
     def kernel(A: T.Tensor((100,), "int32"), B: T.Tensor((100, 5), "int32")):

@@ -24,7 +24,8 @@ from tileworkbench.compiler.ir.build import (
     mul,
     unary,
 )
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
+from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load
+from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements, walk
@@ -77,6 +78,7 @@ class Splitter:
     ) -> None:
         self.threads = threads
         self.counters = counters
+        self.in_loops: set[Node] = set()  # variables that are made in loops over threads
         self.program = program
         self.uniformity = Uniformity(kernel)
         self.ranges = ThreadRanges(kernel, threads.thread)
@@ -106,6 +108,7 @@ class Splitter:
             out.cut()
             out.done.append(stmt)
         elif self.is_private(stmt):
+            self.in_loops |= {found.var for found in statements(stmt) if isinstance(found, st.Let)}
             out.run.append(stmt)
         else:
             self.control(stmt, out)
@@ -119,12 +122,16 @@ class Splitter:
 
     def is_pure(self, stmt: st.Stmt) -> bool:
         """Whether it does not matter when, nor how often, `stmt` is executed."""
-        if isinstance(stmt, st.Let):
-            return not self.uniformity.varies(stmt.var) and not any(
-                isinstance(found, Load) or getattr(found, "op", "") in _DIVISIONS
-                for found in walk(stmt.value)
-            )
-        return isinstance(stmt, st.Assume) and not self.uniformity.varies(stmt.cond)
+        match stmt:
+            case st.Let(_, value) | st.Assume(value):
+                found = list(walk(value))
+            case _:
+                return False
+        return not (
+            self.uniformity.varies(value)
+            or any(isinstance(node, Load) or _may_trap(node) for node in found)
+            or any(node in self.in_loops for node in found)
+        )
 
     def is_uniform(self, stmt: st.Stmt) -> bool:
         """Whether all threads would do the same, and doing it once is enough."""
@@ -411,6 +418,11 @@ class Splitter:
             f"'{stmt.barrier.buffer.name}[{print_expr(stmt.barrier.indices[0])}]', whose phase "
             "nothing completes"
         )
+
+
+def _may_trap(found: Node) -> bool:
+    """Whether `found` is a division by what may be zero."""
+    return isinstance(found, Binary) and found.op in _DIVISIONS and not const_int(found.b)
 
 
 def _is_collective(stmt: st.Stmt) -> bool:
