@@ -231,6 +231,20 @@ def test_what_is_not_modelled_is_named() -> None:
     )
 
 
+def test_inlined_code_is_named_by_the_line_that_calls_it() -> None:
+    source = """__device__ float inner(const float* x) { return x[999]; }
+__device__ float outer(const float* x) {
+    return inner(x) + 1;
+}
+extern "C" __global__ void k(const float* x, float* y) {
+    y[0] = x[0];
+    y[1] = outer(x);
+}"""
+    x, y = np.zeros(4, np.float32), np.zeros(4, np.float32)
+    with pytest.raises(OutOfBoundsError, match=r"byte 3996 of argument 0.*\(source line 7\)"):
+        compile_program(source).launch("k", (1,), (1,), [x, y])
+
+
 def test_what_is_no_ptx_names_the_line() -> None:
     with pytest.raises(PtxSyntaxError) as caught:
         PtxProgram.parse(".version 8.0\n.visible .entry k() {\n  mov.u32 %r1, 5;\n}")

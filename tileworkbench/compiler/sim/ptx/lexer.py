@@ -34,6 +34,7 @@ def tokenize(text: str) -> tuple[str, list[Token]]:
     """The target that a module names, and its tokens. Raises `PtxSyntaxError`."""
     target, source_line = "", 0
     tokens: list[Token] = []
+    callers: dict[tuple[str, str], tuple[str, str]] = {}
     # A block comment keeps its line ends, so that lines still count.
     text = re.sub(r"/\*.*?\*/", lambda match: "\n" * match[0].count("\n"), text, flags=re.S)
     skipping = False
@@ -47,10 +48,24 @@ def tokenize(text: str) -> tuple[str, list[Token]]:
             if words[0] == ".target":
                 target = words[1].rstrip(",")
             elif words[0] == ".loc":
-                source_line = int(words[2])
+                source_line = _outermost_line(words, callers)
         elif line:
             tokens += _scan_line(line, number, source_line)
     return target, tokens
+
+
+def _outermost_line(words: list[str], callers: dict[tuple[str, str], tuple[str, str]]) -> int:
+    """The line that a ``.loc`` is about, in the kernel itself for inlined code: the place where the
+    function was called, and so on outwards. `callers` has the places seen so far."""
+    place = words[2], words[3].rstrip(",")
+    if "inlined_at" in words:
+        at = words.index("inlined_at")
+        callers[place] = words[at + 2], words[at + 3]
+        seen = {place}
+        while (outer := callers.get(place)) is not None and outer not in seen:
+            seen.add(outer)
+            place = outer
+    return int(place[0])
 
 
 def _scan_line(line: str, number: int, source_line: int) -> Iterator[Token]:

@@ -408,12 +408,19 @@ class _Parser:
             total += sign * self.integer()
         return total
 
+    def peek_kind(self, ahead: int) -> str:
+        """The kind of a token further on, "" behind the last one."""
+        at = self.at + ahead
+        return self.tokens[at].kind if at < len(self.tokens) else ""
+
     def immediate(self) -> Immediate | None:
         """A constant at this place, or None."""
         sign = 1
-        if self.peek() == "-" and self.tokens[self.at + 1].kind in ("number", "float"):
+        if self.peek() == "-" and self.peek_kind(1) in ("number", "float"):
             self.at += 1
             sign = -1
+        if self.at == len(self.tokens):
+            return None
         token = self.tokens[self.at]
         if token.kind == "number":
             self.at += 1
