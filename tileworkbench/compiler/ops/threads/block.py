@@ -28,19 +28,25 @@ _ZERO, _ONE = int_const(0), int_const(1)
 
 
 @dataclass(frozen=True, slots=True)
+class Turns:
+    """Of a loop that threads leave at different times: `live` holds for those still in it, `turn`
+    for those still in this iteration.
+    """
+
+    live: Buffer
+    turn: Buffer
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """The threads that execute a piece of code together: `start .. start + extent - 1`, those of
-    them for which all `masks` hold.
-
-    In a loop that threads leave at different times, `live` holds for those still in it and `turn`
-    for those still in this iteration; both are among the masks.
+    them for which all `masks` hold. `turns` are the masks of the loop around, if it has them.
     """
 
     start: int
     extent: int
     masks: tuple[Buffer, ...] = ()
-    live: Buffer | None = None
-    turn: Buffer | None = None
+    turns: Turns | None = None
 
     def narrowed(self, start: int, extent: int) -> Scope:
         """The threads of this scope that are also in `start .. start + extent - 1`."""
@@ -51,6 +57,11 @@ class Scope:
     def masked(self, mask: Buffer) -> Scope:
         """Those for which `mask` holds too."""
         return replace(self, masks=(*self.masks, mask))
+
+    def in_loop(self, turns: Turns | None) -> Scope:
+        """The same threads inside a loop, which has `turns` when they leave it apart."""
+        more = () if turns is None else (turns.live, turns.turn)
+        return replace(self, masks=(*self.masks, *more), turns=turns)
 
     def holds(self, thread: Expr) -> Expr | None:
         """Whether the masks hold for `thread`, a thread of the range; None where there are none."""
@@ -100,6 +111,14 @@ class Block:
         if serial:
             return For(var, _ZERO, extent, _ONE, LoopKind.SERIAL, body, site=site)
         return Parallel((var,), (extent,), body, site=site)
+
+    def loop_masks(self) -> Turns:
+        """Masks for another loop."""
+        return Turns(self.array("live", BOOL), self.array("turn", BOOL))
+
+    def new_turn(self, turns: Turns, live: Scope, site: int) -> Stmt:
+        """The threads that are `live`, still in the loop, begin an iteration."""
+        return self.each([Store(turns.turn, (self.thread,), TRUE, site=site)], live)
 
     def count_active(self, scope: Scope, site: int) -> tuple[list[Stmt], Expr]:
         """How many threads of `scope` are active, and what computes it."""

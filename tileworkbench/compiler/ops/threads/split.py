@@ -31,7 +31,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements, walk
 from tileworkbench.compiler.ir.types import BOOL
 from tileworkbench.compiler.ops.threads.barriers import Counters
-from tileworkbench.compiler.ops.threads.block import Block, Scope
+from tileworkbench.compiler.ops.threads.block import Block, Scope, Turns
 from tileworkbench.compiler.ops.threads.exchanges import split_exchange
 from tileworkbench.compiler.ops.threads.ranges import ThreadRanges
 
@@ -100,7 +100,7 @@ class Splitter:
             self.allocate(stmt, out)
         elif isinstance(stmt, simt.Fence):
             return
-        elif _is_collective(stmt) or (out.scope.live is not None and leaves_early(stmt)):
+        elif _is_collective(stmt) or (out.scope.turns is not None and leaves_early(stmt)):
             self.collective(stmt, out)
         elif self.is_pure(stmt):
             out.done.append(stmt)  # in front of the open loop, which may need it
@@ -194,8 +194,8 @@ class Splitter:
                 self.memory_barrier(stmt, out)
             case st.If() | st.For() | st.While() | tile.Pipelined():
                 self.control(stmt, out)
-            case st.Break() | st.Continue():
-                self.leave(stmt, out)
+            case st.Break() | st.Continue() if out.scope.turns is not None:
+                self.leave(stmt, out.scope.turns, out)
             case _:
                 self.operator(stmt, out)
 
@@ -272,7 +272,7 @@ class Splitter:
             case st.While():
                 self.repeat(stmt, out)
             case _:
-                self.refuse("this statement by single threads", stmt)
+                out.run.append(stmt)
 
     def branch(self, stmt: st.If, out: _Writer) -> None:
         if not self.uniformity.varies(stmt.cond):
@@ -302,22 +302,22 @@ class Splitter:
             out.done.append(self.block(stmt.orelse, out.scope.masked(other)))
 
     def loop(self, stmt: st.For, out: _Writer) -> None:
-        varies = self.uniformity.varies(stmt.var)
         apart = self.uniformity.leaves_divergently(stmt.body) or (
             bool(out.scope.masks) and leaves_early(stmt.body)
         )
-        if not varies and not apart:
-            out.cut()
-            inner = replace(out.scope, live=None, turn=None)
-            out.done.append(replace(stmt, body=self.block(stmt.body, inner)))
-        elif not varies:
-            inner = self.enter(stmt, out)
-            check, some = self.threads.any_active(self.still_in(inner), stmt.site)
-            leave = st.If(unary("not", some), st.Break(site=stmt.site), site=stmt.site)
-            body = [*check, leave, self.new_turn(inner, stmt), self.block(stmt.body, inner)]
-            out.done.append(replace(stmt, body=st.seq(body)))
-        else:
+        if self.uniformity.varies(stmt.var):
             self.counted(stmt, out)
+        elif not apart:
+            out.cut()
+            out.done.append(replace(stmt, body=self.block(stmt.body, out.scope.in_loop(None))))
+        else:
+            turns = self.enter(stmt, out)
+            live = out.scope.masked(turns.live)
+            check, some = self.threads.any_active(live, stmt.site)
+            leave = st.If(unary("not", some), st.Break(site=stmt.site), site=stmt.site)
+            body = self.block(stmt.body, out.scope.in_loop(turns))
+            turn = [*check, leave, self.threads.new_turn(turns, live, stmt.site), body]
+            out.done.append(replace(stmt, body=st.seq(turn)))
 
     def counted(self, stmt: st.For, out: _Writer) -> None:
         """A loop whose number of iterations differs between threads."""
@@ -339,60 +339,41 @@ class Splitter:
             self.masked_loop(stmt, stmt.cond, stmt.body, None, out)
             return
         out.cut()
-        inner = replace(out.scope, live=None, turn=None)
-        out.done.append(replace(stmt, body=self.block(stmt.body, inner)))
+        out.done.append(replace(stmt, body=self.block(stmt.body, out.scope.in_loop(None))))
 
     def masked_loop(
         self, stmt: st.Stmt, cond: Expr, body: st.Stmt, step: st.Stmt | None, out: _Writer
     ) -> None:
         """Repeat `body`, then `step`, for the threads in which `cond` holds."""
         site, thread = stmt.site, (self.threads.thread,)
-        inner = self.enter(stmt, out)
-        live = inner.live
-        assert live is not None
-        still_in = self.still_in(inner)
+        turns = self.enter(stmt, out)
+        live = out.scope.masked(turns.live)
         again = self.threads.cell("again", BOOL)
         out.done.append(st.Store(again, (), TRUE, site=site))
-        ask = self.threads.each([st.Store(live, thread, cond, site=site)], still_in)
-        check, some = self.threads.any_active(still_in, site)
-        turn = [self.new_turn(inner, stmt), self.block(body, inner)]
+        ask = self.threads.each([st.Store(turns.live, thread, cond, site=site)], live)
+        check, some = self.threads.any_active(live, site)
+        turn = [
+            self.threads.new_turn(turns, live, site),
+            self.block(body, out.scope.in_loop(turns)),
+        ]
         if step is not None:
-            turn.append(self.threads.each([step], still_in))
-        out.done.append(
-            st.While(
-                Load(again, ()),
-                st.seq(
-                    [
-                        ask,
-                        *check,
-                        st.Store(again, (), some, site=site),
-                        st.If(Load(again, ()), st.seq(turn), site=site),
-                    ]
-                ),
-                site=site,
-            )
-        )
+            turn.append(self.threads.each([step], live))
+        decide = [
+            st.Store(again, (), some, site=site),
+            st.If(Load(again, ()), st.seq(turn), site=site),
+        ]
+        out.done.append(st.While(Load(again, ()), st.seq([ask, *check, *decide]), site=site))
 
-    def enter(self, stmt: st.Stmt, out: _Writer) -> Scope:
-        """The scope of a loop that threads leave at different times; all of them are in it now."""
-        live, turn = self.threads.array("live", BOOL), self.threads.array("turn", BOOL)
-        out.run.append(st.Store(live, (self.threads.thread,), TRUE, site=stmt.site))
+    def enter(self, stmt: st.Stmt, out: _Writer) -> Turns:
+        """The masks of a loop that threads leave at different times; all of them are in it now."""
+        turns = self.threads.loop_masks()
+        out.run.append(st.Store(turns.live, (self.threads.thread,), TRUE, site=stmt.site))
         out.cut()
-        return replace(out.scope, masks=(*out.scope.masks, live, turn), live=live, turn=turn)
+        return turns
 
-    def still_in(self, inner: Scope) -> Scope:
-        """The threads that have not left the loop, whatever became of their iteration."""
-        return replace(inner, masks=tuple(mask for mask in inner.masks if mask is not inner.turn))
-
-    def new_turn(self, inner: Scope, stmt: st.Stmt) -> st.Stmt:
-        assert inner.turn is not None
-        begin = st.Store(inner.turn, (self.threads.thread,), TRUE, site=stmt.site)
-        return self.threads.each([begin], self.still_in(inner))
-
-    def leave(self, stmt: st.Stmt, out: _Writer) -> None:
+    def leave(self, stmt: st.Stmt, turns: Turns, out: _Writer) -> None:
         """`break` or `continue` by some threads: they are out of the loop, or of this turn."""
-        mask = out.scope.live if isinstance(stmt, st.Break) else out.scope.turn
-        assert mask is not None
+        mask = turns.live if isinstance(stmt, st.Break) else turns.turn
         out.run.append(st.Store(mask, (self.threads.thread,), FALSE, site=stmt.site))
         out.cut()
 
