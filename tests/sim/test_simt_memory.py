@@ -311,6 +311,16 @@ def test_sectors(addresses: Array, width: int, used: int, ideal: int) -> None:
     assert sectors(addresses, ALL, width) == (used, ideal)
 
 
+def test_atomics_are_counted() -> None:
+    body = (
+        SHARED + "S[tx] = 0.0\nT.sync_threads()\nT.atomic_add(S[0], 1.0)\nT.atomic_add(B[tx], 1.0)"
+    )
+    made = report(TENSORS, body, 64, A=A, B=B)
+    counts = {a.buffer: (a.count, a.factor) for a in made.accesses if a.kind == "atomic"}
+    assert counts == {"S": (2, 1.0), "B": (2, 1.0)}
+    assert dict(made.instructions)["global atomic"] == 2
+
+
 def test_a_layout_says_where_elements_are() -> None:
     tile = 'with T.Kernel(1, threads=32, thread_vars=["tx"]) as bx:\n'
     tile += '    S = T.alloc_shared((32, 32), "float32"{}, offset=0)\n'

@@ -10,7 +10,7 @@ import pytest
 from tests.sim.kernels import program
 from tests.sim.threads import report, run
 from tileworkbench.compiler.diagnostics import DeadlockError, OutOfBoundsError, RunError
-from tileworkbench.compiler.sim import simulate
+from tileworkbench.compiler.sim import SimOptions, simulate
 
 Array = np.ndarray[Any, Any]
 X = np.arange(64, dtype=np.int32)
@@ -293,6 +293,21 @@ def test_roles_hand_over_by_mbarriers(stage: str) -> None:
     found = run("A: (192,) int32; B: (32,) int32", text, 64, stage=stage, A=a, B=zeros(32))
     assert found.report.ok, str(found.report)
     assert found.arrays["B"].tolist() == a.reshape(6, 32).sum(0)[::-1].tolist()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_run_in_any_order(seed: int) -> None:
+    a = np.arange(192, dtype=np.int32)
+    made = run(
+        "A: (192,) int32; B: (32,) int32",
+        PRODUCER.format(**RIGHT),
+        64,
+        options=SimOptions(seed=seed),
+        A=a,
+        B=zeros(32),
+    )
+    assert made.report.ok
+    assert made.arrays["B"].tolist() == a.reshape(6, 32).sum(0)[::-1].tolist()
 
 
 @pytest.mark.parametrize("stage", ["tile", "simt"])

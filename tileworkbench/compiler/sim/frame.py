@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 class SimOptions:
     """How to simulate.
 
-    `seed` shuffles the order of the blocks; None runs them in order. `races` and `uninitialised`
-    switch those checks, and for programs that run thread by thread `misaligned` (addresses that are
-    no multiple of the access's size) and `divergence` (barriers that only some threads reach).
+    `seed` shuffles the order of the blocks, and of groups of threads; None runs them in order.
+    `races` and `uninitialised` switch those checks, and for programs that run thread by thread
+    `misaligned` (addresses that are no multiple of the access's size) and `divergence` (barriers
+    that only some threads reach).
     With `stop_at_out_of_bounds` the first access outside a shared or thread-private buffer raises;
     otherwise it is recorded, reads as poison and writes nothing.
     `loop_limit` bounds the iterations of all `while` loops together.

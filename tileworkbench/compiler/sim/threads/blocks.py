@@ -28,7 +28,7 @@ class BlockRun:
         """Run until the block has ended (True) or all of it waits at the barrier of the grid."""
         while True:
             moved = False
-            for strand in list(self.strands):
+            for strand in self._order():
                 if strand.waiting is None and not strand.joining:
                     strand.advance()
                     moved = True
@@ -40,6 +40,13 @@ class BlockRun:
             if all(isinstance(strand.waiting, GridWait) for strand in self.strands):
                 return False
             raise self.deadlock()
+
+    def _order(self) -> list[Strand]:
+        """The strands in the order they run next."""
+        strands, random = list(self.strands), self.frame.random
+        if random is None or len(strands) == 1:
+            return strands
+        return [strands[at] for at in random.permutation(len(strands))]
 
     def _release(self) -> bool:
         free = [s for s in self.strands if s.waiting is not None and s.waiting.ready()]

@@ -107,10 +107,7 @@ class ThreadTensor(Storage):
     ) -> None:
         """Count and check an access of one element, or a vector of them, by each active thread."""
         chosen = np.broadcast_to(np.asarray(active), lanes)
-        memory: Value = np.zeros((), np.int64)
-        for position, stride in zip(place, self.strides, strict=True):
-            memory = memory + np.asarray(position, np.int64) * stride
-        memory = np.broadcast_to(memory, lanes)
+        memory = self._in_memory(place, lanes)
         everyone = np.asarray(chosen if chosen.ndim == 1 else chosen.any(axis=1))
         first = memory if memory.ndim == 1 else memory[:, 0]
         elements = 1 if chosen.ndim == 1 else lanes[1]
@@ -120,6 +117,13 @@ class ThreadTensor(Storage):
         at = np.broadcast_to(self._flat(place), lanes)[chosen]
         threads = np.broadcast_to(thread_column(lanes), lanes)[chosen]
         self._mark(frame, access, place, threads, at)
+
+    def _in_memory(self, place: Index, lanes: tuple[int, ...]) -> Array:
+        """Where elements are in memory, counted in elements."""
+        memory = np.zeros((), np.int64)
+        for position, stride in zip(place, self.strides, strict=True):
+            memory = np.asarray(memory + np.asarray(position, np.int64) * stride)
+        return np.broadcast_to(memory, lanes)
 
     def _flat(self, place: Index) -> Array:
         """The row-major positions of elements."""
@@ -152,6 +156,14 @@ class ThreadTensor(Storage):
             return place
         first = int(at[np.argmax(clash.where)])
         return tuple(int(position) for position in np.unravel_index(first, self.data.shape))
+
+    def note_atomic(self, frame: Any, index: Index, active: Mask, reads: bool) -> None:
+        """Atomic accesses are counted; what they may race with is not checked."""
+        super().note_atomic(frame, index, active, reads)
+        if frame.parallel is None and frame.lanes:
+            first = self._in_memory(index, frame.lanes)
+            chosen = np.broadcast_to(np.asarray(active), frame.lanes)
+            self._count(frame, "atomic", index, first, chosen, 1)
 
     def read_vector(
         self, frame: ThreadFrame, index: Index, active: Array, elements: int, kind: str
