@@ -122,7 +122,7 @@ class _Parser:
 
     def skip_statement(self) -> None:
         while not self.accept(";"):
-            self.at += 1
+            self.take()
 
     def function(self, is_external: bool) -> None:
         is_entry = self.take() == ".entry"
