@@ -173,6 +173,29 @@ def test_bytes_along_k_are_multiplied_four_at_a_time() -> None:
     assert "dp4a" not in str(run.program)
 
 
+def test_bytes_that_are_no_multiple_of_four_are_multiplied_one_by_one() -> None:
+    text = """
+        A_shared = T.alloc_shared((4, 16), "int8")
+        B_shared = T.alloc_shared((8, 16), "int8")
+        C_local = T.alloc_fragment((4, 8), "int32")
+        T.copy(A, A_shared)
+        T.copy(B, B_shared)
+        T.gemm(A_shared[0:4, 4:10], B_shared[0:8, 4:10], C_local, transpose_B=True, \
+clear_accum=True)
+        T.copy(C_local, C)
+    """
+    params = [
+        'A: T.Tensor((4, 16), "int8")', 'B: T.Tensor((8, 16), "int8")',
+        'C: T.Tensor((4, 8), "int32")',
+    ]  # fmt: skip
+    made = lowered(program(params, text, 32))
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-9, 10, (rows, 16)).astype(np.int8) for rows in (4, 8))
+    run = Warps(made, {"A": a, "B": b, "C": np.zeros((4, 8), np.int32)})
+    wide_a, wide_b = (x[:, 4:10].astype(np.int32) for x in (a, b))
+    assert np.array_equal(run.memory["C"], wide_a @ wide_b.T)
+
+
 def test_parts_and_versions_of_operands() -> None:
     text = """
         A_shared = T.alloc_shared((2, 32, 48), "float16")
