@@ -189,3 +189,24 @@ def test_blocks_that_run_at_once_lose_no_update(dtype):
     found = run_native(kernel.program, arguments, "cpu")
     assert float(found["C"][0]) == 512 * 4 * 1000 * (1 + back)
     assert (found["D"] == 511).all()
+
+
+def test_what_neighbours_held_before():
+    a, b = random_array((16,), "float32"), random_array((16,), "float32", 1)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((16,), "float32"), B: T.Tensor((16,), "float32")):
+        C = T.empty((16,), "float32")
+        with T.Kernel(2, threads=32) as bx:
+            for i in T.Parallel(2):
+                first = bx * 8 + i * 4
+                held = T.atomic_addx4(A[first], B[first], return_prev=True)
+                pair = T.atomic_addx2(A[first], B[first], return_prev=True)
+                C[first : first + 4] = held
+                C[first + 2 : first + 4] = pair
+        return C
+
+    c, total = a.copy(), a + b
+    c.reshape(4, 4)[:, 2:] = total.reshape(4, 4)[:, :2]
+    total.reshape(4, 4)[:, :2] += b.reshape(4, 4)[:, :2]
+    check_everywhere(kernel, {"A": a, "B": b}, equals(A=total, C=c))

@@ -129,3 +129,24 @@ def test_a_view_of_packed_elements_with_another_shape():
 
     elements = np.stack([a & 15, a >> 4], -1).reshape(64)
     check_everywhere(kernel, {"A": a}, equals(B=elements))
+
+
+def test_views_with_strides_of_their_own():
+    a = random_array((6, 8), "float32")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((6, 8), "float32"), D: T.Tensor((6, 8), "float32")):
+        B = T.empty((6,), "float32")
+        C = T.empty((3, 4), "int32")
+        with T.Kernel(1, threads=32):
+            diagonal = T.StridedTensor((6,), (9,), "float32", A.data)
+            T.copy(diagonal, B)
+            every_second = T.view(A, (3, 4), "int32", strides=(16, 2))
+            T.copy(every_second, C)
+            columns = T.view(D, (8, 6), strides=(1, 8))
+            for j, i in T.Parallel(8, 6):
+                columns[j, i] = A[i, j] + 1.0
+        return B, C
+
+    expected = equals(B=np.diagonal(a), C=a.view(np.int32)[::2, ::2], D=a + np.float32(1))
+    check_everywhere(kernel, {"A": a, "D": np.zeros_like(a)}, expected)

@@ -24,6 +24,7 @@ from tileworkbench.compiler.frontend.tensors import (
 )
 from tileworkbench.compiler.frontend.threads import thread_variables
 from tileworkbench.compiler.frontend.values import Value, fitting
+from tileworkbench.compiler.frontend.vectors import VectorValue, gather
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
 from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind
@@ -89,17 +90,18 @@ def atomic_or(
     return _atomic(AtomicKind.OR, dst, value, memory_order, return_prev)
 
 
-def atomic_addx2(dst: Any, src: Any, return_prev: bool = False) -> None:
+def atomic_addx2(dst: Any, src: Any, return_prev: bool = False) -> VectorValue | None:
     """Add two neighbouring elements of `src` to two of `dst`, each atomically.
 
-    Both are given by their first element, `C[i, j]`. Raises as `atomic_add`.
+    Both are given by their first element, `C[i, j]`. With `return_prev`, as in `atomic_add`, the
+    result is the vector of what the elements held before. Raises as `atomic_add`.
     """
-    _neighbours("T.atomic_addx2", 2, dst, src, return_prev)
+    return _neighbours("T.atomic_addx2", 2, dst, src, return_prev)
 
 
-def atomic_addx4(dst: Any, src: Any, return_prev: bool = False) -> None:
+def atomic_addx4(dst: Any, src: Any, return_prev: bool = False) -> VectorValue | None:
     """Add four neighbouring elements; see `atomic_addx2`."""
-    _neighbours("T.atomic_addx4", 4, dst, src, return_prev)
+    return _neighbours("T.atomic_addx4", 4, dst, src, return_prev)
 
 
 def atomic_load(src: Any, memory_order: str = "seq_cst") -> Value:
@@ -179,15 +181,23 @@ def _emit_tile(kind: AtomicKind, construct: str, place: Operand, value: Any) -> 
     builder.emit(Parallel(variables, extents, access))
 
 
-def _neighbours(construct: str, count: int, dst: Any, src: Any, return_prev: bool) -> None:
+def _neighbours(
+    construct: str, count: int, dst: Any, src: Any, return_prev: bool
+) -> VectorValue | None:
     target, source = _element(construct, dst), _element(construct, src)
-    if return_prev:
-        raise UnsupportedError(f"'return_prev' of {construct} is not supported yet")
+    dtype = target.buffer.dtype
+    held: list[Value] = []
     for step in range(count):
         offset = build.int_const(step)
         value = Load(source.buffer, (*source.mins[:-1], build.add(source.mins[-1], offset)))
         place = (*target.mins[:-1], build.add(target.mins[-1], offset))
-        _emit(AtomicKind.ADD, target.buffer, place, build.cast(value, target.buffer.dtype))
+        if return_prev:
+            _check_memory(construct, target.buffer)
+            added = build.cast(value, dtype)
+            held.append(_access(AtomicKind.ADD, target.buffer, place, added, "previous"))
+        else:
+            _emit(AtomicKind.ADD, target.buffer, place, build.cast(value, dtype))
+    return gather(dtype.with_lanes(count), tuple(held)) if held else None
 
 
 def _element(construct: str, value: Any) -> Operand:

@@ -21,11 +21,11 @@ from tileworkbench.compiler.frontend.kernel import KernelBlock
 from tileworkbench.compiler.frontend.macro import Macro, Reference
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.values import describe
-from tileworkbench.language.memory import tensor_view
+from tileworkbench.language.memory import strided_view, tensor_view
 
 Tensor = TensorFactory(tensor_view)
 Buffer = Tensor
-StridedTensor = StridedTensorFactory()
+StridedTensor = StridedTensorFactory(strided_view)
 FragmentBuffer = TileFactory("local.fragment")
 SharedBuffer = TileFactory("shared")
 LocalBuffer = TileFactory("local")

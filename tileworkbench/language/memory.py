@@ -33,6 +33,7 @@ from tileworkbench.compiler.ir.expr import AddressOf, Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Let, Pointer
 from tileworkbench.compiler.ir.types import DType
 
+_ONE = build.int_const(1)
 _SCOPES = {
     "shared": "shared",
     "shared.dyn": "shared",
@@ -127,12 +128,58 @@ def reshape(buffer: Any, shape: Any) -> TensorValue:
     return _view("T.reshape", buffer, shape, None)
 
 
-def view(buffer: Any, shape: Any = None, dtype: Any = None) -> TensorValue:
+def view(buffer: Any, shape: Any = None, dtype: Any = None, strides: Any = None) -> TensorValue:
     """The memory of `buffer` with another shape, dtype or both, the bits in the same order.
 
-    Without a shape the last extent changes with the size of the dtype. Raises as `reshape`.
+    Without a shape the last extent changes with the size of the dtype. With `strides`, in elements,
+    a tensor in global memory is seen in part. Raises as `reshape`.
     """
+    if strides is not None:
+        return strided_view(buffer, shape, strides, dtype, "T.view")
     return _view("T.view", buffer, shape, dtype)
+
+
+def strided_view(
+    data: Any, shape: Any, strides: Any, dtype: Any, construct: str = "T.StridedTensor"
+) -> TensorValue:
+    """What `T.StridedTensor(shape, strides, dtype, data)` is inside a kernel: elements of a tensor
+    in global memory, `strides` apart, from its first on.
+
+    Raises `TileValueError` for other memory, and `ShapeError` where the last element is not known
+    to lie inside.
+    """
+    builder = in_kernel(construct)
+    refuse_in_parallel(builder, construct)
+    source = to_buffer(data, construct, "source")
+    element = source.dtype if dtype is None else _element(construct, dtype)
+    if source.scope != "global" or source.strides or min(element.bits, source.dtype.bits) < 8:
+        raise TileValueError(
+            f"{construct} with strides needs a contiguous tensor in global memory, and "
+            f"'{source.name}' is none"
+        )
+    extents = tuple(extent_expr(e, f"an extent of {construct}") for e in as_shape(shape))
+    steps = tuple(extent_expr(s, f"a stride of {construct}") for s in as_shape(strides))
+    if len(extents) != len(steps):
+        raise TileValueError(
+            f"a tensor with {len(extents)} extents needs as many strides, not {len(steps)}"
+        )
+    span: Expr = _ONE
+    for extent, step in zip(extents, steps, strict=True):
+        span = build.add(span, build.mul(build.sub(extent, _ONE), step))
+    needed, size = build.const_int(span), build.const_int(build.product(source.shape))
+    inside = needed is not None and needed * element.bits <= (size or 0) * source.dtype.bits
+    if not inside:
+        raise ShapeError(
+            f"{construct} cannot see '{source.name}', {show_shape(source.shape)} of "
+            f"'{source.dtype}', as {show_shape(extents)} of '{element}' with the strides "
+            f"{show_shape(steps)}",
+            hint="the last element must lie inside, which has to be known while compiling",
+        )
+    first = AddressOf(source, tuple(build.int_const(0) for _ in source.shape))
+    name = builder.fresh(builder.hint(0, f"{source.name}_view"))
+    buffer = Buffer(name, element, extents, "global", steps)
+    builder.emit(Pointer(buffer, first))
+    return TensorValue(buffer, builder.bind(name, allocated=True))
 
 
 def tensor_view(data: Any, shape: Any, dtype: Any) -> TensorValue:

@@ -78,14 +78,17 @@ def get_block_extents() -> list[Any]:
 
 
 def thread_binding(
-    start: int, stop: int | None = None, thread: str | None = None, *, annotations: Any = None
+    start: int, stop: int | str | None = None, thread: str | None = None, *, annotations: Any = None
 ) -> ThreadLoop:
-    """`for tx in T.thread_binding(n, thread="threadIdx.x")`: the iterations are the threads (or
+    """`for tx in T.thread_binding(n, "threadIdx.x")`: the iterations are the threads (or
     blocks) of the launch, which has as many along that dimension.
 
     Raises `TileValueError` for another number of them.
     """
-    first, last = (0, start) if stop is None else (start, stop)
+    if isinstance(stop, str) and thread is None:
+        stop, thread = None, stop
+    bounds: tuple[Any, Any] = (0, start) if stop is None else (start, stop)
+    first, last = bounds
     if thread not in (*_THREADS, *_BLOCKS):
         raise TileValueError(
             f"T.thread_binding needs the name of an index, not {describe(thread)}",

@@ -13,7 +13,6 @@ from tileworkbench.compiler.diagnostics import (
     TileRuntimeError,
     TileTypeError,
     TileValueError,
-    UnsupportedError,
 )
 from tileworkbench.compiler.frontend.builder import Builder, current
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
@@ -72,20 +71,24 @@ class TensorFactory:
 
 
 class StridedTensorFactory:
-    """`T.StridedTensor(shape, strides, dtype)`, called or subscripted."""
+    """`T.StridedTensor(shape, strides, dtype)`, called or subscripted.
+
+    `view(data, shape, strides, dtype)` makes the tensor of `T.StridedTensor(..., data)`.
+    """
+
+    def __init__(self, view: Callable[[Any, Any, Any, Any], TensorValue]) -> None:
+        self._view = view
 
     @placed_outside
     def __call__(
         self, shape: Any, strides: Any, dtype: Any = "float32", data: Any = None
-    ) -> TensorSpec:
+    ) -> TensorSpec | TensorValue:
         """A tensor with strides in elements, which become part of its contract.
 
         Raises `TileValueError` for a wrong number.
         """
         if data is not None:
-            raise UnsupportedError(
-                "'T.StridedTensor(..., data)', a view of other memory, is not supported yet"
-            )
+            return self._view(data, shape, strides, dtype)
         extents, steps = as_shape(shape), as_shape(strides)
         if len(extents) != len(steps):
             raise TileValueError(
@@ -94,7 +97,7 @@ class StridedTensorFactory:
         return TensorSpec(extents, to_dtype(dtype), steps)
 
     @placed_outside
-    def __getitem__(self, item: Any) -> TensorSpec:
+    def __getitem__(self, item: Any) -> TensorSpec | TensorValue:
         if not isinstance(item, tuple) or len(item) not in (2, 3):
             raise TileTypeError("'T.StridedTensor[...]' takes a shape, strides and a dtype")
         return self(*item)
