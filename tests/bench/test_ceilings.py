@@ -248,14 +248,14 @@ def test_runs_without_all_cores_are_told_apart_and_end() -> None:
 
 def test_working_sets_fit_their_level() -> None:
     caches = CacheSizes(48 << 10, 1 << 20, 32 << 20)
-    sets = ceilings._working_sets(caches, 2)
+    sets = ceilings.working_sets(caches, 2)
     assert sets == {"L1": 24 << 10, "L2": 512 << 10, "L3": 4 << 20, "DRAM": 64 << 20}
 
 
 def test_a_small_shared_cache_is_left_out() -> None:
     caches = CacheSizes(32 << 10, 2 << 20, 16 << 20)
-    assert list(ceilings._working_sets(caches, 8)) == ["L1", "L2", "DRAM"]
-    assert list(ceilings._working_sets(CacheSizes(32 << 10, 1 << 20, 0), 1)) == ["L1", "L2", "DRAM"]
+    assert list(ceilings.working_sets(caches, 8)) == ["L1", "L2", "DRAM"]
+    assert list(ceilings.working_sets(CacheSizes(32 << 10, 1 << 20, 0), 1)) == ["L1", "L2", "DRAM"]
 
 
 def test_a_real_measurement_has_every_level_and_type(monkeypatch: pytest.MonkeyPatch) -> None:

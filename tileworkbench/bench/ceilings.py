@@ -134,7 +134,7 @@ def _measure_machine() -> tuple[Machine, bool]:
     start, clock = time.perf_counter(), sample_clock()
     threads = sorted({1, get_num_threads()})
     rates: dict[str, list[Rate]] = {}
-    for level, bytes_ in _working_sets(host.cache_sizes(), threads[-1]).items():
+    for level, bytes_ in working_sets(host.cache_sizes(), threads[-1]).items():
         rates[level] = [_measure_level(level, bytes_, count) for count in threads]
     for kind in ARITHMETIC:
         rates[kind] = [_measure_peak(kind, count) for count in threads]
@@ -183,7 +183,7 @@ def to_ceilings(name: str, rates: Sequence[Rate], threads: Sequence[int]) -> lis
     return found
 
 
-def _working_sets(caches: CacheSizes, threads: int) -> dict[str, int]:
+def working_sets(caches: CacheSizes, threads: int) -> dict[str, int]:
     """Level -> bytes that one thread walks: half of a private cache, a quarter of the shared one,
     four times the largest for memory (of all threads together).
 
