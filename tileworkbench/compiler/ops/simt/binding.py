@@ -379,12 +379,9 @@ def plan(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> Fragment:
     assert shape is not None  # callers have asked
     fast, width = plan_vector(nest, layouts, context)
     total, threads = prod(shape), context.threads
-    if nest.fragments:
-        while width > 1 and total % (threads * width):
-            width //= 2
-    else:
-        widths = [1 << power for power in range(width.bit_length())]
-        width = min(widths, key=lambda w: (-(-total // (threads * w)) * threads * w, -w))
+    widths = [1 << power for power in range(width.bit_length())]
+    # The least work with the last threads' share rounded up; the wider of two that do as well.
+    width = min(widths, key=lambda w: (-(-total // (threads * w)) * w, -w))
     loop = plan_loop(shape, width, threads, bool(nest.fragments), fast)
     if context.start:
         return loop.bind_thread_range(context.start, threads)
