@@ -16,6 +16,7 @@ Refused::
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod
 
 from tileworkbench.compiler.analysis.effects import owners
@@ -45,9 +46,14 @@ def check_thread_effects(program: Program) -> Program:
 class _Check:
     def __init__(self, kernel: Kernel, program: Program) -> None:
         self.program = program
-        self.uniformity = Uniformity(kernel)
+        self.kernel = kernel
         self.sources: dict[Var | Buffer, set[Buffer]] = {}
         self.aliases = owners(kernel.body)
+
+    @cached_property
+    def uniformity(self) -> Uniformity:
+        """What threads may disagree on."""
+        return Uniformity(self.kernel)
 
     def visit(self, stmt: Stmt, divergent: bool) -> None:
         """Check `stmt`, which only some threads execute when `divergent`."""
@@ -73,8 +79,7 @@ class _Check:
         if buffer.scope in _SHARED_SCOPES:
             owner = self.aliases.get(buffer, buffer)
             same = owner in {self.aliases.get(other, other) for other in found}
-            apart = divergent or any(map(self.uniformity.varies, stmt.indices))
-            if same and not apart:
+            if same and not divergent and not any(map(self.uniformity.varies, stmt.indices)):
                 raise UnsupportedError(
                     f"every thread of the block executes this update of '{buffer.name}', which "
                     "target 'cpu' cannot do",

@@ -24,6 +24,7 @@ After::
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.effects import exposes
@@ -55,6 +56,8 @@ class SplitThreads:
     target: Target
 
     def __call__(self, program: Program) -> Program:
+        if not any(map(tells_threads_apart, _launches(program.body))):
+            return program
         names = Names(program)
 
         def split(stmt: Stmt) -> Stmt:
@@ -64,8 +67,6 @@ class SplitThreads:
             return seq([self._split(part, program, names) for part in parts])
 
         body = Rewriter(rewrite_stmt=split)(program.body)
-        if body is program.body:
-            return program
         note = "threads of a block are executed in loops between the places where they meet (simt)"
         return replace(with_body(program, body), notes=(*program.notes, note))
 
@@ -95,6 +96,16 @@ def _in_loops(kernel: Kernel, block: Block, program: Program) -> Stmt:
         splitter = Splitter(replace(kernel, body=body), block, program, counters)
         machines.append(Machine(body, scope, splitter, meetings, program))
     return seq([common, *take_turns(machines, block)])
+
+
+def _launches(stmt: Stmt) -> Iterator[Kernel]:
+    """The kernels below `stmt`, which stand in no other."""
+    if isinstance(stmt, Kernel):
+        yield stmt
+        return
+    for child in stmt.children():
+        if isinstance(child, Stmt):
+            yield from _launches(child)
 
 
 def tells_threads_apart(kernel: Kernel) -> bool:
