@@ -324,7 +324,8 @@ def uncovered(found: Iterable[Site] | None = None) -> list[tuple[Site, Pattern]]
 
 def _holding(pattern: Pattern, expected: list[str]) -> Iterator[str]:
     """The texts that the message of `pattern` stands in."""
-    literal = max((_unescaped(part) for part in pattern.message.split(_ANY)), key=len)
+    parts = (_unescaped(part).strip() for part in pattern.message.split(_ANY))
+    literal = max(parts, key=len)
     regex = pattern.regex()
     return (text for text in expected if literal in text and regex.search(text))
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.frontend.golden import program_of
 from tests.messages.test_calls import rendered
-from tileworkbench.compiler.diagnostics import LayoutError, RunError
+from tileworkbench.compiler.diagnostics import ArgumentError, DeadlockError, LayoutError, RunError
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.types import DType, promote
 from tileworkbench.compiler.layout.atoms import ldmatrix_rows
@@ -29,12 +29,12 @@ def test_matrices_that_ldmatrix_cannot_load() -> None:
     )
 
 
-def simulated(body: str, **options: Any) -> Callable[[], Any]:
+def simulated(body: str, grid: int = 1, **options: Any) -> Callable[[], Any]:
     """A simulated run of the lines `body` over a tensor of 8 zeros."""
     lines = "".join(f"        {line}\n" for line in body.splitlines())
     source = (
         '@T.prim_func\ndef kernel(A: T.Tensor((8,), "int32")):\n'
-        f"    with T.Kernel(1, threads=32) as bx:\n{lines}"
+        f"    with T.Kernel({grid}, threads=32) as bx:\n{lines}"
     )
     program = program_of(source)
     arrays = {"A": np.zeros(8, np.int32)}
@@ -68,3 +68,46 @@ def test_a_loop_without_an_end() -> None:
         "  | ^^^^^^^^^^^^^^^\n"
         "hint: check that the loop ends, or raise SimOptions.loop_limit"
     )
+
+
+# Threads one by one
+
+
+def test_a_loop_of_threads_without_an_end() -> None:
+    body = "tx = T.get_thread_binding()\nwhile A[0] == 0:\n    A[tx % 8] = 0"
+    assert rendered(simulated(body, loop_limit=10), RunError) == (
+        "RunError: 'while' loops ran more than 10 iterations\n"
+        "  --> kernel.py, line 5\n"
+        "5 | while A[0] == 0:\n"
+        "  | ^^^^^^^^^^^^^^^\n"
+        "hint: check that the loop ends, or raise SimOptions.loop_limit"
+    )
+
+
+def test_blocks_that_wait_for_others() -> None:
+    body = "tx = T.get_thread_binding()\nA[tx % 8] = tx\nif bx < 1:\n    T.sync_grid()"
+    assert rendered(simulated(body, grid=2), DeadlockError) == (
+        "DeadlockError: 1 block waits at a barrier of the grid that the others do not reach\n"
+        "  --> kernel.py, line 7\n"
+        "7 | T.sync_grid()\n"
+        "  | ^^^^^^^^^^^^^"
+    )
+
+
+def test_a_grid_of_nothing() -> None:
+    program = parse(EMPTY)
+    arguments = {"A": np.zeros(8, np.int32), "n": 0}
+    text = rendered(lambda: simulate(program, arguments), ArgumentError)
+    assert text == "ArgumentError: the grid of 'kernel' is (0,); every extent must be at least 1"
+
+
+EMPTY = """
+@T.program(stage="tile")
+def kernel(
+    A: T.Tensor((8,), "int32"),
+    n: T.int32,
+):
+    with T.Kernel(n, threads=32, thread_vars=["tx"]) as bx:
+        T.sync_threads()
+        A[tx] = 1
+"""

@@ -84,9 +84,10 @@ class Launch:
     def _left_waiting(self, waiting: list[BlockRun]) -> Exception:
         first = waiting[0]
         span = self._host.recorder.program.span(first.strands[0].at)
+        blocks = "1 block waits" if len(waiting) == 1 else f"{len(waiting)} blocks wait"
         return located(
             DeadlockError,
-            f"{len(waiting)} blocks wait at a barrier of the grid that the others do not reach",
+            f"{blocks} at a barrier of the grid that the others do not reach",
             span,
         )
 

@@ -1,0 +1,81 @@
+"""The whole text of errors about machines: drivers, compilers, times that cannot be told."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import tileworkbench as tw
+from tests.messages.test_calls import make, rendered
+from tileworkbench.compiler.diagnostics import CompileError, DeviceUnavailableError
+from tileworkbench.compiler.runtime import cuda_driver, nvrtc
+
+WAY_OUT = "hint: targets 'sim:<arch>' and 'ptx:<arch>' run the kernel without one"
+
+
+def test_a_machine_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    assert rendered(cuda_driver._driver.__wrapped__, DeviceUnavailableError) == (
+        f"DeviceUnavailableError: this machine has no CUDA driver\n{WAY_OUT}"
+    )
+
+
+class FakeDriver(cuda_driver.CudaDriver):
+    """A driver that fails to start, or finds no device."""
+
+    def __init__(self, library: Any = None) -> None:
+        pass
+
+    def describe(self, status: int) -> str:
+        return "CUDA_ERROR_UNKNOWN (unknown error)"
+
+    def call(self, name: str, *args: Any) -> None:
+        assert name == "cuDeviceGetCount"
+
+
+def test_a_driver_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_driver, "CudaDriver", FakeDriver)
+    library = SimpleNamespace(cuInit=lambda flags: 999)
+    assert rendered(lambda: cuda_driver.open_driver(library), DeviceUnavailableError) == (
+        "DeviceUnavailableError: the CUDA driver cannot be used: "
+        f"CUDA_ERROR_UNKNOWN (unknown error)\n{WAY_OUT}"
+    )
+
+
+def test_a_machine_without_a_device() -> None:
+    device = cuda_driver.CudaDevice
+    assert rendered(lambda: device.open(0, FakeDriver()), DeviceUnavailableError) == (
+        f"DeviceUnavailableError: this machine has no CUDA device\n{WAY_OUT}"
+    )
+
+
+def test_a_compiler_without_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "_wheel_directories", lambda part: ())
+    monkeypatch.setattr(nvrtc, "_toolkit_directories", lambda part: ())
+    monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: (12, 9))
+    assert rendered(nvrtc.header_options, tw.UnsupportedError) == (
+        "UnsupportedError: the CUDA headers are not installed\n"
+        "hint: install 'nvidia-cuda-runtime', or 'nvidia-cuda-nvrtc' 13.3 or later"
+    )
+
+
+def test_a_compiler_that_fails() -> None:
+    library: Any = SimpleNamespace(nvrtcGetErrorString=lambda status: b"NVRTC_ERROR_OUT_OF_MEMORY")
+    assert rendered(lambda: nvrtc._check(library, 1), CompileError) == (
+        "CompileError: NVRTC failed: NVRTC_ERROR_OUT_OF_MEMORY"
+    )
+
+
+def test_times_that_nobody_can_tell() -> None:
+    n = tw.language.dynamic("n")
+    symbolic = tw.compile(make(n), out_idx=[1], target="cpu")
+    assert rendered(lambda: symbolic.stats.predicted) == (
+        "ArgumentError: the time of 'double' is not known before a call\n"
+        "hint: predictions are for target 'cpu' and shapes without symbols"
+    )
