@@ -7,6 +7,7 @@ import pytest
 
 from tests.ops.simt.planned import lowered, plan, program
 from tests.ops.simt.warps import Warps, array_dtype
+from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
@@ -262,3 +263,18 @@ def test_layouts_are_the_same_in_every_run() -> None:
     ]  # fmt: skip
     text = SOFTMAX.format(policy="square")
     assert str(plan(program(params, text))) == str(plan(program(params, text)))
+
+
+def test_a_tile_does_not_fit_an_array_of_each_thread() -> None:
+    text = """
+        S = T.alloc_fragment((8, 64), "float32")
+        D = T.alloc_local((8,), "float32")
+        T.fill(S, 1.0)
+        T.reduce_sum(S, D, dim=1)
+    """
+    with pytest.raises(UnsupportedError) as found:
+        lowered(program([], text))
+    assert found.value.message == (
+        "T.reduce_sum of 'S' gives the tile 'D', which is private to each thread"
+    )
+    assert found.value.hint == "allocate it with T.alloc_fragment or T.alloc_shared"

@@ -7,6 +7,10 @@ import pytest
 
 from tests.ops.simt.planned import lowered, program
 from tests.ops.simt.warps import Warps, array_dtype
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir.parser import parse
+from tileworkbench.compiler.passes.lower_to_threads import LowerToThreads
+from tileworkbench.compiler.target import parse_target
 
 NUMPY = {"add": np.sum, "max": np.max, "min": np.min, "or": np.bitwise_or.reduce}
 NEUTRAL = {"add": 0, "max": -(2**31), "min": 2**31 - 1, "or": 0}
@@ -76,3 +80,29 @@ def test_any_number_of_threads(threads: int) -> None:
 def test_copies_are_combined_once_after_all_contributions() -> None:
     few, many = (contribute("add", 0, index="i", steps=steps) for steps in (1, 9))
     assert few.issued["shfl_xor"] == many.issued["shfl_xor"] > 0
+
+
+MIXED = """\
+@T.program(stage="planned", target="cuda:sm_80")
+def kernel(
+    B: T.Tensor((4,), "int32"),
+):
+    with T.Kernel(1, threads=4, thread_vars=["tx"]) as bx:
+        total = T.alloc_fragment((4,), "int32", layout=Fragment((4,), lambda i, rep: (i ^ rep, 0), \
+replicate=4))
+        for i in T.Parallel(4, loop_layout=Fragment((4,), lambda i: (i, 0))):
+            T.atomic_add(total[i], 1)
+        T.copy(total, B)
+"""
+
+
+def test_copies_that_no_digits_tell_apart_are_refused() -> None:
+    with pytest.raises(UnsupportedError) as found:
+        LowerToThreads(parse_target("cuda:sm_80"))(parse(MIXED))
+    assert found.value.message == (
+        "the threads' copies of the reducer 'total' cannot be combined: its layout is "
+        "'(i, rep) -> thread (i ^ rep), slot 0'"
+    )
+    assert found.value.hint == (
+        "contribute from one T.Parallel nest, at indices that are its variables"
+    )

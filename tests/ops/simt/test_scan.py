@@ -108,3 +108,14 @@ def test_a_part_of_a_fragment_is_refused() -> None:
         lowered(program(['B: T.Tensor((8, 64), "float32")'], text))
     assert found.value.message == "a scan takes the fragment 'S' as a whole, not a part of it"
     assert found.value.hint == "keep it in shared memory"
+
+
+def test_an_array_of_each_thread_is_refused() -> None:
+    text = """
+        S = T.alloc_local((64,), "float32")
+        T.scan_sum(S, S, dim=0, reverse=False)
+    """
+    with pytest.raises(UnsupportedError) as found:
+        lowered(program([], text))
+    assert found.value.message == "a scan takes tiles, and 'S' is in scope 'local'"
+    assert found.value.hint == "allocate it with T.alloc_shared or T.alloc_fragment"

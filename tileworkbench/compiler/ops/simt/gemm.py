@@ -91,12 +91,8 @@ def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
             span,
             hint=f"use threads={-(-context.threads // warp) * warp}",
         )
-    try:
-        grid = partition_warps(
-            op.policy, product.m, product.n, context.threads // warp, instruction
-        )
-    except TileValueError as error:
-        raise TileValueError(error.message, span, hint=error.hint) from None
+    warps = context.threads // warp
+    grid = partition_warps(op.policy, product.m, product.n, warps, instruction, span)
     return MatrixPlan(instruction, grid, product.k)
 
 

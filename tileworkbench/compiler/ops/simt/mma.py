@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from tileworkbench.compiler.diagnostics import TileValueError
+from tileworkbench.compiler.diagnostics import Span, TileValueError
 from tileworkbench.compiler.ir.tile import WarpPolicy
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.atoms import (
@@ -118,7 +118,12 @@ def select_instruction(target: Target, product: Product) -> MatrixInstruction | 
 
 @lru_cache(maxsize=256)
 def partition_warps(
-    policy: WarpPolicy, m: int, n: int, warps: int, instruction: MatrixInstruction
+    policy: WarpPolicy,
+    m: int,
+    n: int,
+    warps: int,
+    instruction: MatrixInstruction,
+    span: Span | None = None,
 ) -> WarpGrid:
     """The grid of warps over an `m` x `n` result that `policy` asks for.
 
@@ -137,6 +142,7 @@ def partition_warps(
         raise TileValueError(
             f"No valid warp partition: {warps} warp{'s' if warps > 1 else ''} cannot share a "
             f"result of {m} x {n} in whole tiles of {rows} x {columns}",
+            span,
             hint=_partition_hint(m, n, warps, instruction),
         )
     if policy is WarpPolicy.FULL_ROW:
