@@ -28,6 +28,12 @@ class Holding:
     first: int
     strides: tuple[int, ...]
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether some slots of some threads are empty."""
+        found = self.partition
+        return bool(found.base or found.guards or found.bounded)
+
     def slot(self, steps: Sequence[Expr]) -> Expr:
         """The slot at the given values of the steps."""
         total: Expr = int_const(self.first)

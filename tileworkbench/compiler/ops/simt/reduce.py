@@ -345,8 +345,15 @@ class _Reduction:
         if dst.scope == "shared":
             self.stmts.append(self._store(produced, totals, dst, lambda index: index, True))
         elif self._fits(produced):
-            into = context.registers(dst)
-            if totals is not into:
+            into, layout = context.registers(dst), dst.layout
+            assert isinstance(layout, Fragment)  # `_fits` has asked
+
+            def finish(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
+                return self._finish(into, (slot,), Load(totals, (slot,)), predicate)
+
+            if totals is not into and hold(layout, context.threads).is_partial:
+                self.stmts.append(each_element(context, layout, finish, op.site))
+            elif totals is not into:
                 self.stmts.append(
                     unrolled(
                         context,
