@@ -48,3 +48,29 @@ def test_the_simulator_prints_at_every_stage(capfd: pytest.CaptureFixture[str]) 
 def test_native_code_prints_the_same(level: str, capfd: pytest.CaptureFixture[str]) -> None:
     run_native(kernel.program, ARGUMENTS, f"cpu:{level}")
     assert capfd.readouterr().out == LINES
+
+
+@T.prim_func
+def threads(A: T.Tensor((64,), "int32")):
+    with T.Kernel(1, threads=(32, 2)) as bx:
+        tx, ty = T.get_thread_binding(0), T.get_thread_binding(1)
+        S = T.alloc_shared((1,), "int32")
+        if tx > 29:
+            T.print(A[ty * 32 + tx], "mine")
+        S[0] = 7
+        T.sync_threads()
+        T.print(S, "ours")
+
+
+def test_threads_print_their_index(capfd: pytest.CaptureFixture[str]) -> None:
+    expected = "".join(
+        f"msg='mine' BlockIdx=(0, 0, 0), ThreadIdx=({x}, {y}, 0): dtype=int32 value={32 * y + x}\n"
+        for y in range(2)
+        for x in (30, 31)
+    )
+    expected += "msg='ours' BlockIdx=(0, 0, 0): buffer=S, dtype=int32, index=0 value=7\n"
+    arguments = {"A": np.arange(64, dtype=np.int32)}
+    run_native(threads.program, arguments, "cpu")
+    assert capfd.readouterr().out == expected
+    simulate(threads.program, arguments)
+    assert capfd.readouterr().out == expected

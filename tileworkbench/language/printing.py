@@ -18,8 +18,9 @@ def print(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int =
     output of the process.
 
     Outside T.Parallel the threads of a block hold the same value, which is written once; inside,
-    each iteration writes a line. `warp_group_id` and `warp_id` have no effect. Raises
-    `TileTypeError` for anything but values, numbers and tensors.
+    each iteration writes a line. In a kernel that names its threads, every thread that executes it
+    writes a value with its index; tensors that threads share are written once. `warp_group_id` and
+    `warp_id` have no effect. Raises `TileTypeError` for anything but values, numbers and tensors.
     """
     builder = in_kernel("T.print")
     if not isinstance(msg, str):
@@ -27,20 +28,28 @@ def print(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int =
     if isinstance(obj, TensorValue):
         _print_tensor(builder, obj, msg)
     elif obj is None:
-        builder.emit(_line(builder, msg, "", ()))
+        builder.emit(_line(builder, msg, "", (), own=True))
     elif isinstance(obj, Operators) or is_number(obj):
         value = to_expr(obj)
-        builder.emit(_line(builder, msg, f": dtype={value.dtype} value=", (value,)))
+        builder.emit(_line(builder, msg, f": dtype={value.dtype} value=", (value,), own=True))
     else:
         raise TileTypeError(f"T.print takes a value or a tensor, not {describe(obj)}")
 
 
-def _line(builder: Builder, msg: str, text: str, values: tuple[Expr, ...]) -> Print:
-    """`msg='...' BlockIdx=(x, y, z)`, then `text` and the value, or the index and the value."""
-    blocks: list[Expr] = [*builder.blocks, *[build.int_const(0)] * 3][:3]
+def _line(
+    builder: Builder, msg: str, text: str, values: tuple[Expr, ...], own: bool = False
+) -> Print:
+    """`msg='...' BlockIdx=(x, y, z)`, then `text` and the value, or the index and the value; with
+    the thread's index when each thread has a value of its `own`.
+    """
+    zeros = [build.int_const(0)] * 3
+    places: list[Expr] = [*builder.blocks, *zeros][:3]
+    starts = [f"msg='{msg}' BlockIdx=(", ", ", ", "]
+    if own and builder.thread_vars and builder.enclosing("parallel") is None:
+        places += [*builder.thread_vars, *zeros][:3]
+        starts += ["), ThreadIdx=(", ", ", ", "]
     ends = {0: (), 1: ("",), 2: (" value=", "")}[len(values)]
-    parts = (f"msg='{msg}' BlockIdx=(", ", ", ", ", f"){text}", *ends)
-    return Print(parts, (*blocks, *values), site=builder.site)
+    return Print((*starts, f"){text}", *ends), (*places, *values), site=builder.site)
 
 
 def _print_tensor(builder: Builder, tensor: TensorValue, msg: str) -> None:
@@ -50,7 +59,8 @@ def _print_tensor(builder: Builder, tensor: TensorValue, msg: str) -> None:
     for var, extent in zip(names, buffer.shape, strict=True):
         number = build.add(build.mul(number, extent), var)
     text = f": buffer={buffer.name}, dtype={buffer.dtype}, index="
-    body: Stmt = _line(builder, msg, text, (number, Load(buffer, names)))
+    own = buffer.scope in ("local", "local.var")
+    body: Stmt = _line(builder, msg, text, (number, Load(buffer, names)), own)
     for var, extent in zip(reversed(names), reversed(buffer.shape), strict=True):
         body = _loop(var, extent, body)
     builder.emit(body)

@@ -197,12 +197,7 @@ class StatementTranslator:
         values = self.expr.all(stmt.values)
 
         def print_(frame: Frame) -> None:
-            found = [np.broadcast_to(np.asarray(value(frame)), frame.lanes) for value in values]
-            chosen = np.broadcast_to(np.asarray(frame.mask), frame.lanes)
-            for lane in np.ndindex(*frame.lanes):
-                if chosen[lane]:
-                    texts = [_number_text(array[lane]) for array in found]
-                    print(stmt.parts[0] + "".join(map(operator.add, texts, stmt.parts[1:])))
+            print_lines(stmt, [value(frame) for value in values], frame.mask, frame.lanes)
 
         return print_
 
@@ -466,6 +461,16 @@ def _leave(frame: Frame) -> None:
 
 def _skip(frame: Frame) -> None:
     frame.mask = False
+
+
+def print_lines(stmt: st.Print, values: list[Any], mask: Mask, lanes: tuple[int, ...]) -> None:
+    """Write a line for every lane in which `mask` holds."""
+    found = [np.broadcast_to(np.asarray(value), lanes) for value in values]
+    chosen = np.broadcast_to(np.asarray(mask), lanes)
+    for lane in np.ndindex(*lanes):
+        if chosen[lane]:
+            texts = [_number_text(array[lane]) for array in found]
+            print(stmt.parts[0] + "".join(map(operator.add, texts, stmt.parts[1:])))
 
 
 def _check(cond: Evaluate, kind: type[RunError], message: str) -> Execute:

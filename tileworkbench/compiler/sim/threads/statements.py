@@ -18,7 +18,7 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.sim.memory import Storage, allocate, memory_at
-from tileworkbench.compiler.sim.statements import Execute, StatementTranslator
+from tileworkbench.compiler.sim.statements import Execute, StatementTranslator, print_lines
 from tileworkbench.compiler.sim.threads import barriers, copies, matrix, mbarriers
 from tileworkbench.compiler.sim.threads.arena import ArenaStorage
 from tileworkbench.compiler.sim.threads.collective import different_values, translate_collective
@@ -238,16 +238,14 @@ class ThreadTranslator(StatementTranslator):
         return pointer
 
     def _print(self, stmt: st.Print) -> Execute:
-        run, values = super()._print(stmt), self.expr.all(stmt.values)
+        values = self.expr.all(stmt.values)
 
         def print_(frame: Any) -> None:
-            if any(type(value(frame)) is np.ndarray for value in values):
-                run(frame)
-                return
-            lanes, mask = frame.lanes, frame.mask
-            frame.lanes, frame.mask = (), True
-            run(frame)
-            frame.lanes, frame.mask = lanes, mask
+            found = [value(frame) for value in values]
+            if any(type(value) is np.ndarray for value in found):
+                print_lines(stmt, found, frame.mask, frame.lanes)
+            elif frame.active().any():  # all threads would write the same
+                print_lines(stmt, found, True, ())
 
         return print_
 
