@@ -2,8 +2,9 @@
 
 A walk in program order keeps the accesses that no barrier separates from here. A statement that
 conflicts with one of them (the same element, different threads, at least one write) needs a barrier
-in front; loops are walked again with the accesses of the iteration before. What an asynchronous copy writes becomes visible to its own thread at a wait, so that it counts from there.
-From here on threads run on their own: the program enters the SIMT stage.
+in front; loops are walked again with the accesses of the iteration before. What an asynchronous
+copy writes becomes visible to its own thread at a wait, so that it counts from there. From here on
+threads run on their own: the program enters the SIMT stage.
 
 Before::
 
@@ -86,6 +87,7 @@ class _Placement:
         self.accesses = ThreadAccesses(kernel, ranges, frozenset(self.places))
         self.found: dict[int, tuple[ThreadAccess, ...]] = {}
         self.needed: set[int] = set()
+        self.entered_freely: set[int] = set()  # loops that get no barrier in front
         self.role: Role | None = None
 
     def arena(self) -> dict[Buffer, tuple[str, int, int]]:
@@ -109,7 +111,21 @@ class _Placement:
     def run(self) -> Stmt:
         if self.places:
             self.walk(self.kernel.body, _State())
+            self.drop_entries()
         return self.rebuild(self.kernel.body, None)
+
+    def drop_entries(self) -> None:
+        """A barrier in front of a loop is not needed where the loop's own barriers serve."""
+        for loop in [s for s in statements(self.kernel.body) if isinstance(s, For | While)]:
+            if id(loop) not in self.needed or not self.exchanges(loop, self.of(loop)):
+                continue  # what is in a loop without barriers is only checked in front of it
+            others = self.needed - {id(loop)}
+            before, self.needed = self.needed, set(others)
+            self.entered_freely.add(id(loop))
+            self.walk(self.kernel.body, _State())
+            if self.needed != others:
+                self.needed = before
+                self.entered_freely.remove(id(loop))
 
     # Finding where barriers are needed
 
@@ -147,6 +163,8 @@ class _Placement:
 
     def enter(self, stmt: Stmt, accesses: tuple[ThreadAccess, ...], state: _State) -> _State:
         """The state in front of `stmt`, behind a barrier where one is needed."""
+        if id(stmt) in self.entered_freely:
+            return state
         if id(stmt) not in self.needed and not self.conflict(state.pending, accesses):
             return state
         self.needed.add(id(stmt))

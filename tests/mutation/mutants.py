@@ -1,0 +1,172 @@
+"""Every single mistake of these kinds, at every place, in a lowered kernel or in its PTX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.build import TRUE, add, binary, const_int, int_const
+from tileworkbench.compiler.ir.expr import Address, Expr, Load, Ramp, Var
+from tileworkbench.compiler.ir.printer import print_stmt
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A program with one mistake: its kind, and the statement or line it was made in."""
+
+    kind: str
+    place: str
+    program: Program | str
+
+
+def ir_mutants(program: Program) -> Iterator[Mutant]:
+    """The mutants of a program in the SIMT stage whose buffers have their layouts still."""
+    for number, stmt in enumerate(statements(program.body)):
+        for kind, changed in _changes(stmt):
+            body = _replaced(program.body, number, changed)
+            text = print_stmt(stmt).splitlines()[0].strip()
+            yield Mutant(kind, f"{number}: {text[:110]}", replace(program, body=body))
+
+
+def _replaced(root: st.Stmt, number: int, changed: st.Stmt) -> st.Stmt:
+    """`root` with its statement `number`, counted as `statements` does, put in its place."""
+    target = list(statements(root))[number]
+
+    def change(stmt: st.Stmt) -> st.Stmt:
+        if stmt is target:
+            return changed
+        return stmt.map_children(
+            lambda child: change(child) if isinstance(child, st.Stmt) else child
+        )
+
+    made = change(root)
+    return Rewriter(rewrite_stmt=lambda found: found)(made)  # sequences in sequences are joined
+
+
+_NOTHING = st.Seq(())
+
+
+def _changes(stmt: st.Stmt) -> Iterator[tuple[str, st.Stmt]]:
+    match stmt:
+        case simt.Barrier():
+            yield "barrier dropped", _NOTHING
+        case simt.WaitGroup(pending):
+            yield "wait count + 1", replace(stmt, pending=pending + 1)
+            yield "wait dropped", _NOTHING
+        case simt.CommitGroup():
+            yield "commit dropped", _NOTHING
+        case simt.AsyncCopy():
+            yield "copy dropped", _NOTHING
+            yield from _addresses(stmt, ("dst", "src"))
+            if stmt.predicate is not None:
+                yield "predicate dropped", replace(stmt, predicate=None)
+        case simt.LoadMatrix(transpose=transpose):
+            yield "transposition flipped", replace(stmt, transpose=not transpose)
+            yield from _addresses(stmt, ("src",))
+            yield from _registers(stmt, "dst")
+        case simt.Mma():
+            yield "product dropped", _NOTHING
+            yield from _registers(stmt, "c")
+        case simt.Exchange(kind="shfl_xor", args=(value, distance)):
+            yield "wrong lane", replace(stmt, args=(value, binary("xor", distance, int_const(8))))
+        case st.Let(var, value) if var.dtype == "int32" and not _has_load(value):
+            yield "name off by one", replace(stmt, value=add(value, int_const(1)))
+        case st.Store(predicate=Expr()):
+            yield "predicate dropped", replace(stmt, predicate=None)
+        case st.If(cond) if cond is not TRUE:
+            yield "guard dropped", replace(stmt, cond=TRUE)
+    match stmt:
+        case st.Store(buffer, indices) if buffer.scope in ("shared", "global"):
+            yield "store moved", replace(stmt, indices=_moved(indices))
+        case st.For(stop=stop) if (const_int(stop) or 0) > 1:
+            yield "one iteration less", replace(stmt, stop=int_const(const_int(stop) - 1))
+        case st.Alloc(buffer, offset=offset) if buffer.scope == "shared" and offset:
+            yield "buffers overlap", replace(stmt, offset=offset - 128)
+
+
+def _has_load(value: Expr) -> bool:
+    return any(isinstance(found, Load) for found in walk(value))
+
+
+def _addresses(stmt: st.Stmt, names: tuple[str, ...]) -> Iterator[tuple[str, st.Stmt]]:
+    """Another version, another row, another column on one side."""
+    for name in names:
+        address = getattr(stmt, name)
+        if len(address.indices) > 2 and address.buffer.scope == "shared":
+            count = const_int(address.buffer.shape[0]) or 1
+            first = binary("floormod", add(address.indices[0], int_const(1)), int_const(count))
+            changed = Address(address.buffer, (first, *address.indices[1:]))
+            yield "wrong version", replace(stmt, **{name: changed})
+        yield (
+            f"{name} moved",
+            replace(stmt, **{name: Address(address.buffer, _moved(address.indices))}),
+        )
+
+
+def _moved(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Two rows exchanged with their neighbours, as a swizzle on one side would."""
+    if len(indices) < 2:
+        return (_flipped(indices[0]),)
+    return (*indices[:-2], _flipped(indices[-2]), indices[-1])
+
+
+def _flipped(index: Expr) -> Expr:
+    if isinstance(index, Ramp):
+        return Ramp(binary("xor", index.base, int_const(8)), index.stride, index.lanes)
+    return binary("xor", index, int_const(1) if isinstance(index, Var) else int_const(1))
+
+
+def _registers(stmt: st.Stmt, name: str) -> Iterator[tuple[str, st.Stmt]]:
+    """The registers of a neighbouring tile."""
+    address = getattr(stmt, name)
+    size = const_int(address.buffer.shape[0]) or 0
+    step = 8 if isinstance(stmt, simt.LoadMatrix) else 4
+    if size >= 2 * step:
+        index = binary("floormod", add(address.indices[0], int_const(step)), int_const(size))
+        yield "wrong registers", replace(stmt, **{name: Address(address.buffer, (index,))})
+
+
+# PTX
+
+_PTX_KINDS: tuple[tuple[str, str, str], ...] = (
+    ("barrier dropped", r"^\s*bar\.sync\s.*;|^\s*barrier\.sync\.aligned.*;", ""),
+    ("wait dropped", r"^\s*cp\.async\.wait_group (\d+);", ""),
+    ("commit dropped", r"^\s*cp\.async\.commit_group;", ""),
+    ("copy dropped", r"^\s*cp\.async\.c[ag]\.shared\.global .*;", ""),
+    ("store dropped", r"^\s*(@%p\d+ )?st\.(shared|global)\S* .*;", ""),
+    ("predicate dropped", r"^(\s*)@!?%p\d+ (st|ld|cp)(.*)$", r"\1\2\3"),
+    ("transposition dropped", r"(ldmatrix\S*)\.trans(\S*)", r"\1\2"),
+    ("wrong lane", r"(shfl\.sync\.\w+\.b32 .*, )(\d+)(, \d+, -1;)", r"\g<1>3\3"),
+)
+
+
+def ptx_mutants(text: str) -> Iterator[Mutant]:
+    """The mutants of PTX text, line by line."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        for kind, pattern, into in _PTX_KINDS:
+            changed, count = re.subn(pattern, into, line)
+            if count and changed != line:
+                yield _of_line(kind, lines, number, changed)
+        waits = re.search(r"cp\.async\.wait_group (\d+);", line)
+        if waits:
+            later = line.replace(waits[1] + ";", f"{int(waits[1]) + 1};")
+            yield _of_line("wait count + 1", lines, number, later)
+        if re.match(r"\s*(ldmatrix|ld\.shared|st\.shared|cp\.async\.c)", line):
+            moved = re.sub(r"\[(%r\w*\d+)(\+(-?\d+))?\]", _further, line, count=1)
+            if moved != line:
+                yield _of_line("address moved", lines, number, moved)
+
+
+def _further(match: re.Match[str]) -> str:
+    return f"[{match[1]}+{int(match[3] or 0) + 16}]"
+
+
+def _of_line(kind: str, lines: list[str], number: int, changed: str) -> Mutant:
+    text = "\n".join([*lines[:number], changed, *lines[number + 1 :]])
+    return Mutant(kind, f"{number + 1}: {lines[number].strip()[:110]}", text)

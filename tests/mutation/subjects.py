@@ -1,0 +1,127 @@
+"""The kernels that mistakes are made in, and how to tell that one was caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import tileworkbench.kernels as kernels
+from tileworkbench.compiler.codegen.cuda import generate_cuda
+from tileworkbench.compiler.diagnostics import RunError, TileError
+from tileworkbench.compiler.driver import lower_program
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.runtime.nvrtc import compile_cuda
+from tileworkbench.compiler.sim import simulate
+from tileworkbench.compiler.sim.ptx.launch import PtxProgram
+from tileworkbench.compiler.target import parse_target
+
+Array = np.ndarray[Any, Any]
+
+
+def half(*shape: int, seed: int) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float16)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A lowered kernel with arguments by name."""
+
+    origin: Program
+    threads: Program  # after barriers, before addresses
+    final: Program
+    arguments: dict[str, Array]
+
+    @property
+    def outputs(self) -> list[str]:
+        return [param.name for param in self.origin.params if param.output]
+
+
+def subject(page: Any, arguments: dict[str, Array]) -> Subject:
+    origin = page.program
+    snapshots = lower_program(origin, parse_target("sim:sm_80"))
+    threads = next(found.program for found in snapshots if found.name == "insert_barriers")
+    return Subject(origin, threads, snapshots[-1].program, arguments)
+
+
+@cache
+def matmul() -> Subject:
+    # Ragged in every extent, three stages, four k steps.
+    page = kernels.matmul(
+        40, 56, 52 * 2, "float16", out_dtype="float32", block_M=32, block_N=64, num_stages=3
+    )
+    return subject(page, {"A": half(40, 104, seed=1), "B": half(104, 56, seed=2)})
+
+
+@cache
+def attention() -> Subject:
+    page = kernels.flash_attention(1, 1, 70, 140, 64, "float16", causal=True)
+    names = zip("QKV", (70, 140, 140), strict=True)
+    return subject(page, {name: half(1, n, 1, 64, seed=n) for name, n in names})
+
+
+SUBJECTS: dict[str, Callable[[], Subject]] = {"matmul": matmul, "attention": attention}
+
+
+@cache
+def expected(name: str) -> dict[str, Array]:
+    found = SUBJECTS[name]()
+    return simulate(found.final, found.arguments, signature=found.origin).arrays
+
+
+def simulated(name: str, program: Program) -> str | None:
+    """How the simulator sees that `program` is wrong, None when it does not."""
+    found = SUBJECTS[name]()
+    try:
+        result = simulate(program, found.arguments, signature=found.origin)
+    except TileError as error:
+        return type(error).__name__
+    if not result.report.ok:
+        return "finding"
+    return _difference(name, result.arrays)
+
+
+def _difference(name: str, arrays: dict[str, Array]) -> str | None:
+    exact = expected(name)
+    for output in SUBJECTS[name]().outputs:
+        found, right = (np.asarray(values[output], np.float64) for values in (arrays, exact))
+        same = np.isclose(found, right, rtol=1e-3, atol=1e-3) | (np.isnan(found) & np.isnan(right))
+        if not same.all():
+            return "result"
+    return None
+
+
+@cache
+def ptx(name: str) -> tuple[str, Any]:
+    """The PTX of a subject and how it is launched."""
+    module = generate_cuda(SUBJECTS[name]().final, parse_target("cuda:sm_80"))
+    return compile_cuda(module.text, "sm_80").ptx, module
+
+
+def executed(name: str, text: str) -> str | None:
+    """How executing `text` shows that it is wrong, None when it does not."""
+    found, (_, module) = SUBJECTS[name](), ptx(name)
+    arrays: dict[str, Array] = {}
+    values = []
+    for param in found.origin.params:
+        buffer = param.value
+        shape = tuple(int(extent.value) for extent in buffer.shape)
+        array = (
+            np.full(shape, np.nan, str(buffer.dtype))
+            if param.output
+            else found.arguments[param.name].copy()
+        )
+        arrays[param.name] = array
+        values.append(array)
+    try:
+        program = PtxProgram.parse(text)
+        for launch in module.launches:
+            grid = (*(int(extent.value) for extent in launch.grid), 1, 1)[:3]
+            block = (launch.threads, 1, 1)
+            program.launch(launch.entry, grid, block, values, launch.shared_bytes)
+    except (RunError, TileError) as error:
+        return type(error).__name__
+    return _difference(name, arrays)

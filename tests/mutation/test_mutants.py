@@ -1,0 +1,71 @@
+"""Mistakes at every place of a lowered matmul and attention are caught.
+
+By a finding of the simulator, an error of the executed PTX, or a wrong result. The few that are
+not are listed in `survivors.txt`, each with the reason; the list is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.mutants import Mutant, ir_mutants, ptx_mutants
+from tests.mutation.subjects import SUBJECTS, executed, ptx, simulated
+
+LISTED = Path(__file__).parent / "survivors.txt"
+
+
+def listed(subject: str, form: str) -> set[str]:
+    """The survivors that the file names, as "kind: statement"."""
+    lines = [line for line in LISTED.read_text().splitlines() if line and line[0] not in "#("]
+    rows = [line.split(" | ") for line in lines]
+    found = [row[2:] for row in rows if (row[0], row[1]) == (subject, form)]
+    return {": ".join(row) for row in found}
+
+
+def survivors(mutants: Iterable[Mutant], caught: Callable[[Mutant], str | None]) -> set[str]:
+    return {
+        f"{mutant.kind}: {mutant.place.partition(': ')[2]}"
+        for mutant in mutants
+        if caught(mutant) is None
+    }
+
+
+def check_ir(name: str) -> int:
+    program = SUBJECTS[name]().threads
+    assert simulated(name, program) is None
+    mutants = list(ir_mutants(program))
+    left = survivors(mutants, lambda mutant: simulated(name, mutant.program))
+    assert left == listed(name, "ir")
+    return len(mutants)
+
+
+def check_ptx(name: str) -> int:
+    text, _ = ptx(name)
+    assert executed(name, text) is None
+    mutants = list(ptx_mutants(text))
+    left = survivors(mutants, lambda mutant: executed(name, str(mutant.program)))
+    assert left == listed(name, "ptx")
+    return len(mutants)
+
+
+def test_mistakes_in_the_threads_of_a_matmul():
+    assert check_ir("matmul") >= 70
+
+
+@pytest.mark.nvrtc
+def test_mistakes_in_the_ptx_of_a_matmul():
+    assert check_ptx("matmul") >= 35
+
+
+@pytest.mark.slow
+def test_mistakes_in_the_threads_of_attention():
+    assert check_ir("attention") >= 110
+
+
+@pytest.mark.slow
+@pytest.mark.nvrtc
+def test_mistakes_in_the_ptx_of_attention():
+    assert check_ptx("attention") >= 100
