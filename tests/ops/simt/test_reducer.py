@@ -103,6 +103,4 @@ def test_copies_that_no_digits_tell_apart_are_refused() -> None:
         "the threads' copies of the reducer 'total' cannot be combined: its layout is "
         "'(i, rep) -> thread (i ^ rep), slot 0'"
     )
-    assert found.value.hint == (
-        "contribute from one T.Parallel nest, at indices that are its variables"
-    )
+    assert found.value.hint == "contribute from one T.Parallel nest, at its variables"

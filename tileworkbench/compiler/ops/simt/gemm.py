@@ -37,7 +37,6 @@ from tileworkbench.compiler.ops.simt.accumulator import Accumulator, warp_origin
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.holding import each_element
 from tileworkbench.compiler.ops.simt.inference import (
-    LayoutConflict,
     LayoutMap,
     LayoutUpdate,
     Level,
@@ -116,18 +115,11 @@ def infer_layout(
             Proposal(found.buffer, found.fragment, found.reason) for found in wanted if found.strict
         ]
         return LayoutUpdate((*proposals, *_shared(op, plan)))
-    missing = []
-    for found in wanted:
-        known = layouts.fragment(found.buffer)
-        if known is None:
-            missing.append(Proposal(found.buffer, found.fragment, found.reason))
-        elif found.strict and known != found.fragment:
-            raise LayoutConflict(
-                f"'{found.buffer.name}' {found.reason} in another layout",
-                found.buffer,
-                found.fragment,
-                hint=f"copy '{found.buffer.name}' into a tile of its own for this T.gemm",
-            )
+    missing = [
+        Proposal(found.buffer, found.fragment, found.reason)
+        for found in wanted
+        if layouts.fragment(found.buffer) is None
+    ]
     return LayoutUpdate(tuple(missing))
 
 

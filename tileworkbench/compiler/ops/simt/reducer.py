@@ -66,7 +66,7 @@ def finish(op: Copy, context: ThreadContext) -> Stmt:
             f"the threads' copies of the reducer '{buffer.name}' cannot be combined: its layout is "
             f"'{layout}'",
             context.span(op.site),
-            hint="contribute from one T.Parallel nest, at indices that are its variables",
+            hint="contribute from one T.Parallel nest, at its variables",
         )
     kind = _KINDS[context.reducers[buffer]]
     registers, dtype = context.registers(buffer), working_dtype(buffer.dtype)
