@@ -10,13 +10,16 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from tileworkbench.compiler.codegen.isa import LEVELS, Isa, isa_from_features, restrict_features
+from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.codegen.text import EmittedFunction
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.runtime.llvm import native_target
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
 
 _unique = itertools.count()
+_IMPLIED = {"64bit", "cmov", "crc32"}  # features that LLVM lists and levels do not name
 
 
 @dataclass(frozen=True)
@@ -35,18 +38,19 @@ def _level(features: dict[str, bool]) -> Level:
 def host_levels() -> list[Level]:
     """Return every level this processor can run, with and without dot products."""
     host = dict(llvm.get_host_cpu_features())
-    levels = []
-    for name in LEVELS:
+    levels = [_level(host)]
+    if levels[0].isa.name == "avx512_vnni":
+        plain = replace(levels[0].isa, name="avx512", dot_int8=False, dot_bfloat16=False)
+        levels.append(replace(levels[0], isa=plain))
+    for name in ("avx2", "generic"):
         try:
-            features = restrict_features(host, name)
-        except ValueError:
+            kept = native_target(name).features | _IMPLIED
+        except UnsupportedError:
             continue
+        features = {feature: present and feature in kept for feature, present in host.items()}
         levels.append(_level(features))
         if name == "avx2" and host.get("avxvnni"):
             levels.append(_level(features | {"avxvnni": True}))
-        if levels[-1].isa.name == "avx512_vnni":
-            plain = replace(levels[-1].isa, name="avx512", dot_int8=False, dot_bfloat16=False)
-            levels.append(replace(levels[-1], isa=plain))
     return levels
 
 

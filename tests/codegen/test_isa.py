@@ -1,10 +1,8 @@
-"""Instruction sets are derived from features, and restricting features restricts them."""
+"""Instruction sets are derived from features."""
 
 from __future__ import annotations
 
-import pytest
-
-from tileworkbench.compiler.codegen.isa import GENERIC, isa_from_features, restrict_features
+from tileworkbench.compiler.codegen.isa import GENERIC, isa_from_features
 
 AVX2 = {"sse2": True, "avx2": True, "fma": True, "f16c": True, "avxvnni": True}
 AVX512 = AVX2 | dict.fromkeys(("avx512f", "avx512bw", "avx512dq", "avx512vl"), True)
@@ -22,21 +20,6 @@ def test_levels_from_features() -> None:
     assert not isa_from_features(AVX512).dot_bfloat16
     # AVX-512 without the parts the writers use counts as AVX2.
     assert isa_from_features(AVX512 | {"avx512vl": False}).name == "avx2_vnni"
-
-
-def test_restricted_features_give_the_level() -> None:
-    assert isa_from_features(restrict_features(AVX512, "avx512")).name == "avx512"
-    assert isa_from_features(restrict_features(AVX512, "avx2")).name == "avx2"
-    assert isa_from_features(restrict_features(AVX512, "generic")) == GENERIC
-    assert restrict_features(AVX512, "generic")["sse2"]
-
-
-def test_a_level_the_processor_lacks_is_refused() -> None:
-    with pytest.raises(ValueError, match="this processor has no 'avx512': it lacks avx512f"):
-        restrict_features(AVX2, "avx512")
-    message = "unknown instruction set level 'mmx'; the levels are avx512, avx2, generic"
-    with pytest.raises(ValueError, match=message):
-        restrict_features(AVX2, "mmx")
 
 
 def test_lanes_follow_the_vector_width() -> None:

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.codegen.emitters import emit_pack_a, emit_pack_b
 from tests.codegen.jit import Jit, Level, export, host_levels
 from tests.codegen.tiles import NUMPY, GuardedTile, gemm_bound, poison, random_tile
 from tileworkbench.compiler.analysis.micro_tile import choose_micro_tile
@@ -17,7 +18,6 @@ from tileworkbench.compiler.codegen.micro_gemm import (
     emit_micro_gemm,
     split_evenly,
 )
-from tileworkbench.compiler.codegen.pack import emit_pack_a, emit_pack_b
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.target import Target
 

@@ -12,8 +12,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.codegen.emitters import emit_convert
 from tests.codegen.jit import Jit, Level, host_levels
-from tileworkbench.compiler.codegen.convert import emit_convert
 from tileworkbench.compiler.codegen.isa import GENERIC
 from tileworkbench.compiler.codegen.text import EmittedFunction, storage_type
 from tileworkbench.compiler.codegen.vector_math import (

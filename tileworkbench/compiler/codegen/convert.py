@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from .float8 import FORMATS, narrow_float8, widen_float8
 from .isa import Isa
-from .text import EmittedFunction, FunctionWriter, VectorType, storage_type
+from .text import FunctionWriter, VectorType, storage_type
 
 
 def widen_float(writer: FunctionWriter, value: str, dtype: str, lanes: int, isa: Isa) -> str:
@@ -130,17 +130,3 @@ def convert(
     if target == "float64":
         return writer.let(f"fpext {have} {value} to {want}")
     return narrow_float(writer, value, target, lanes, isa)
-
-
-def emit_convert(
-    source: str, target: str, lanes: int, isa: Isa, name: str | None = None
-) -> EmittedFunction:
-    """Return a function that converts `lanes` elements from dtype `source` to dtype `target`.
-
-    Both are passed as stored: 16-bit floats as i16; one lane is a scalar. The name defaults to
-    'convert_{source}_{target}_x{lanes}'.
-    """
-    name = name or f"convert_{source}_{target}_x{lanes}"
-    have, want = storage_type(source, lanes), storage_type(target, lanes)
-    writer = FunctionWriter(name, str(want), f"{have} %x", "alwaysinline nounwind")
-    return writer.finish(f"{want} {convert(writer, '%x', source, target, lanes, isa)}")

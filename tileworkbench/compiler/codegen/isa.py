@@ -10,17 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_GENERIC_FEATURES = {"64bit", "cx8", "cmov", "fxsr", "mmx", "sse", "sse2"}
-_AVX2_FEATURES = {
-    *_GENERIC_FEATURES,
-    *("cx16", "sahf", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2", "avx", "avx2"),
-    *("bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave", "crc32"),
-}
 _AVX512_REQUIRED = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c")
 _AVX2_REQUIRED = ("avx2", "fma", "f16c")
-
-LEVELS = ("avx512", "avx2", "generic")
-"""Levels a host may be restricted to, strongest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,27 +74,3 @@ def isa_from_features(features: Mapping[str, bool]) -> Isa:
     if has("neon"):
         return Isa("neon", 128, 32, True, True, False, False, False)
     return GENERIC
-
-
-def restrict_features(features: Mapping[str, bool], level: str) -> dict[str, bool]:
-    """Return `features` with everything above `level` turned off.
-
-    'avx512' keeps all; 'avx2' keeps what x86-64-v3 has; 'generic' what x86-64 has. On other
-    processors 'generic' turns every optional feature off. The result suits both
-    `isa_from_features` and an LLVM target machine.
-
-    Raises:
-        ValueError: `level` is not one of `LEVELS`, or the host lacks it.
-    """
-    if level not in LEVELS:
-        raise ValueError(
-            f"unknown instruction set level '{level}'; the levels are {', '.join(LEVELS)}"
-        )
-    required = {"avx512": _AVX512_REQUIRED, "avx2": _AVX2_REQUIRED, "generic": ()}[level]
-    missing = [name for name in required if not features.get(name, False)]
-    if missing:
-        raise ValueError(f"this processor has no '{level}': it lacks {', '.join(missing)}")
-    if level == "avx512":
-        return dict(features)
-    kept = _AVX2_FEATURES if level == "avx2" else _GENERIC_FEATURES
-    return {name: present and name in kept for name, present in features.items()}

@@ -35,7 +35,7 @@ class MicroGemmSpec:
         a_layout: 'rows' (element (i, p) at i * lda + p) or 'columns' (at p * lda + i; with
             `group` g > 1, bytes g p .. g p + g - 1 of a row lie together and lda counts rows of
             groups).
-        b_layout: 'panels' as `emit_pack_b` writes them, or 'rows' (element (p, j) at p * ldb +
+        b_layout: 'panels' as packing writes them, or 'rows' (element (p, j) at p * ldb +
             j), which needs `group` 1 and B already in `panel_dtype`.
         prefetch_a: how many k ahead to fetch rows of A into the first-level cache; 0 for none.
             Set it to k where A lies in a large matrix and the next tile is k further on.

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from .convert import convert
 from .isa import Isa
-from .micro_gemm import MicroGemmSpec
 from .text import DTYPE_BYTES, EmittedFunction, FunctionWriter, VectorType, storage_type
 
 
@@ -51,61 +50,6 @@ class PackSpec:
         """Elements from one panel to the next."""
         k_padded = -(-self.k // self.group) * self.group
         return k_padded * self.width + (4 * self.width if self.column_sums else 0)
-
-
-def emit_pack_a(
-    spec: MicroGemmSpec, name: str, *, transposed: bool, ragged: bool
-) -> EmittedFunction:
-    """Return `void @name(ptr source, i64 ld, ptr packed, i64 m_valid, i64 k_valid)`.
-
-    Converts A to `spec.a_elements` elements of `spec.panel_dtype`. The source is row-major [m,
-    k], or [k, m] if `transposed`, with elements of `spec.in_dtype` and leading dimension `ld`.
-    `spec.a_layout` must be 'rows' for the one and 'columns' for the other. Rows from `m_valid`
-    and columns from `k_valid` on (any int64, ignored unless `ragged`) become zero and are not
-    read.
-    """
-    if (spec.a_layout == "columns") != transposed:
-        raise ValueError(
-            f"layout '{spec.a_layout}' does not suit a {'' if transposed else 'non-'}transposed A"
-        )
-    pack = PackSpec(
-        k=spec.k,
-        extent=spec.m,
-        width=spec.m if transposed else 0,
-        group=spec.group,
-        transposed=not transposed,
-        source_dtype=spec.in_dtype,
-        panel_dtype=spec.panel_dtype,
-        column_sums=False,
-        ragged=ragged,
-        isa=spec.isa,
-    )
-    return emit_pack(pack, name, "%extent_valid, %k_valid")
-
-
-def emit_pack_b(
-    spec: MicroGemmSpec, name: str, *, transposed: bool, ragged: bool
-) -> EmittedFunction:
-    """Return `void @name(ptr source, i64 ld, ptr packed, i64 k_valid, i64 n_valid)`.
-
-    Converts B to `spec.b_elements` elements of `spec.panel_dtype`, in panels of `spec.nr`
-    columns. The source is row-major [k, n], or [n, k] if `transposed`, with elements of
-    `spec.in_dtype` and leading dimension `ld`. Rows from `k_valid` and columns from `n_valid`
-    on (any int64, ignored unless `ragged`) become zero and are not read.
-    """
-    pack = PackSpec(
-        k=spec.k,
-        extent=spec.n,
-        width=spec.nr,
-        group=spec.group,
-        transposed=transposed,
-        source_dtype=spec.in_dtype,
-        panel_dtype=spec.panel_dtype,
-        column_sums=spec.dot == "int8",
-        ragged=ragged,
-        isa=spec.isa,
-    )
-    return emit_pack(pack, name, "%k_valid, %extent_valid")
 
 
 def emit_pack(spec: PackSpec, name: str, limits: str) -> EmittedFunction:
