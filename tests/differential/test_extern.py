@@ -199,3 +199,39 @@ def test_every_thread_makes_its_own_call():
     doubled = 2 * (a + np.arange(8, dtype=np.float32))
     check_everywhere(kernel, {"A": a, "C": c}, equals(A=doubled[:, ::-1]))
     check_everywhere(repeated, {"C": c}, equals(C=c + 8))
+
+
+SCALE = """__global__ void scale(float *a, float s, int n) {
+  int i = blockIdx.x * 32 + threadIdx.x;
+  if (i < n) a[i] *= s;
+}
+"""
+
+
+def scaling(threads=32):
+    N = T.dynamic("N")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((N,), "float32"), s: T.float32):
+        T.CUDASourceCodeKernel(
+            T.ceildiv(N, 32), threads=threads, source_code_or_path=SCALE, entry_name="scale"
+        )
+
+    return kernel
+
+
+def test_cuda_source_is_part_of_the_text():
+    kernel = tw.compile(scaling(), target="cuda:sm_80")
+    assert SCALE.replace("__global__", 'extern "C" __global__') in kernel.source
+    with pytest.raises(UnsupportedError) as caught:
+        tw.compile(scaling(threads=(16, 2)), target="cuda:sm_80")
+    assert f"{caught.value.message}\nhint: {caught.value.hint}" == (
+        "blocks of CUDA source have threads along x only\nhint: compute y and z from threadIdx.x"
+    )
+
+
+@pytest.mark.nvrtc
+def test_cuda_source_runs_from_its_ptx():
+    a = np.arange(70, dtype=np.float32)
+    tw.compile(scaling(), target="ptx:sm_80")(a, 3.0)
+    np.testing.assert_array_equal(a, np.arange(70, dtype=np.float32) * 3)

@@ -40,7 +40,7 @@ from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import buffers_of, statements, variables
+from tileworkbench.compiler.ir.rewrite import buffers_of, parameters, statements, variables
 from tileworkbench.compiler.ir.stmt import Assume, ExternCall, Kernel, SourceKernel
 from tileworkbench.compiler.ir.verify import verify
 from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
@@ -476,6 +476,8 @@ def _check_grids(program: Program) -> None:
 def _binder(program: Program, options: Options, device: str = "cpu") -> ArgumentBinder:
     written = written_below(program.body)
     used = set(buffers_of(program.body))
+    if any(isinstance(stmt, SourceKernel) for stmt in statements(program.body)):
+        written = used = set(parameters(program))  # what the source does to them is its own affair
     specs = [
         replace(_parameter(param.value, param.output, written), is_used=param.value in used)
         for param in program.params

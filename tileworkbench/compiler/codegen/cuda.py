@@ -18,7 +18,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
-from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Let, Seq, Stmt
+from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Let, Seq, SourceKernel, Stmt
 from tileworkbench.compiler.target import Target
 
 _AXES = "xyz"
@@ -67,6 +67,10 @@ def generate_cuda(program: Program, target: Target, source: tuple[str, ...] = ()
     launches: list[CudaLaunch] = []
     expressions = CudaExpressions(ranges, arch)
     for kernel in _kernels(program.body, {}):
+        if isinstance(kernel, SourceKernel):
+            texts += [text for text in [_source_text(kernel)] if text not in texts]
+            launches.append(CudaLaunch(kernel.entry, kernel.grid, _row(kernel, program), 0))
+            continue
         entry = program.name if not launches else f"{program.name}_{len(launches)}"
         shared = program.scratch_bytes if _uses_shared(kernel) else 0
         writer = KernelWriter(expressions, program, source)
@@ -81,12 +85,31 @@ def generate_cuda(program: Program, target: Target, source: tuple[str, ...] = ()
     return CudaModule("\n\n".join(parts) + "\n", tuple(launches), arguments, workspaces)
 
 
-def _kernels(body: Stmt, lets: dict[Var, Expr]) -> list[Kernel]:
+def _source_text(kernel: SourceKernel) -> str:
+    """The user's text, with names as they are written."""
+    if 'extern "C"' in kernel.source:
+        return kernel.source
+    return kernel.source.replace("__global__", 'extern "C" __global__')
+
+
+def _row(kernel: SourceKernel, program: Program) -> int:
+    """The threads of a block, which lie along x."""
+    first, *others = kernel.threads
+    if any(extent != 1 for extent in others):
+        raise UnsupportedError(
+            "blocks of CUDA source have threads along x only",
+            program.span(kernel.site),
+            hint="compute y and z from threadIdx.x",
+        )
+    return first
+
+
+def _kernels(body: Stmt, lets: dict[Var, Expr]) -> list[Kernel | SourceKernel]:
     """The launches of a program, in order; scalars computed on the host are put in their place."""
-    if isinstance(body, Kernel):
+    if isinstance(body, Kernel | SourceKernel):
         return [substitute(body, lets) if lets else body]
     if isinstance(body, Seq):
-        found: list[Kernel] = []
+        found: list[Kernel | SourceKernel] = []
         known = dict(lets)
         for stmt in body.stmts:
             if isinstance(stmt, Let):

@@ -53,7 +53,7 @@ _TILE = (
 LEGAL: dict[Stage, tuple[type[st.Stmt], ...]] = {
     Stage.TILE: _TILE,
     Stage.PLANNED: (*_TILE, *simt.LOWERED, tile.Pack, tile.MicroGemm),
-    Stage.SIMT: (*_SCALAR, st.Kernel, *simt.THREAD_LEVEL, *simt.LOWERED),
+    Stage.SIMT: (*_SCALAR, st.Kernel, st.SourceKernel, *simt.THREAD_LEVEL, *simt.LOWERED),
     Stage.CPU: (*_SCALAR, tile.Pack, tile.MicroGemm),
 }
 _VECTOR_BODY = (st.Seq, st.Let, st.Store)
