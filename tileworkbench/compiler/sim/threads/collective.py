@@ -45,8 +45,11 @@ def translate_collective(stmt: Stmt, translate: StatementTranslator) -> Execute:
             for slot, buffer in places
             if isinstance(frame.storages[slot], LaneStorage)
         ]
+        first: dict[int, Storage] = {}  # by address: views of one memory stay such
         for slot, storage, buffer in own:
-            frame.storages[slot] = _of_one_thread(frame, storage, buffer, active)
+            made = _of_one_thread(frame, storage, buffer, active)
+            whole = first.setdefault(storage.data.ctypes.data, made)
+            frame.storages[slot] = made if whole is made else whole.view(buffer, made.shape)
         frame.lanes, frame.mask = (), True
         run(frame)
         frame.lanes, frame.mask = lanes, mask
@@ -55,8 +58,8 @@ def translate_collective(stmt: Stmt, translate: StatementTranslator) -> Execute:
         for slot, storage, _ in own:
             made = frame.storages[slot]
             storage.data[active] = made.data
-            if storage.written is not None and made.written is not None:
-                storage.written[active] = made.written
+            if storage.written is not None:  # all of it has been written where marks are gone
+                storage.written[active] = True if made.written is None else made.written
             frame.storages[slot] = storage
 
     return collective

@@ -34,8 +34,9 @@ class LaneStorage(Storage):
             made, buffer, self.data.reshape(threads, -1).view(dtype).reshape(threads, *shape)
         )
         made.prefix, made.shape = self.prefix, shape
-        if dtype.itemsize != self.data.itemsize:
-            self.written = None  # the marks cannot be shared
+        if dtype.itemsize != self.data.itemsize and self.written is not None:
+            self.written[...] = True  # the marks cannot be shared, as in Storage.view
+            self.written = None
         elif self.written is not None:
             made.written = self.written.reshape(made.data.shape)
         return made

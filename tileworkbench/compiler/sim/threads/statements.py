@@ -66,6 +66,7 @@ class ThreadTranslator(StatementTranslator):
         self._stored = written_below(program.body)
         self._plan: KernelPlan | None = None
         self._blocks = StatementTranslator(self.expr, program.sources)
+        self._blocks.owners = self.owners
         self._blocking: dict[int, bool] = {}
         self._numbers = 0
 
