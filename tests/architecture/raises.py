@@ -47,7 +47,7 @@ class Pattern:
         body = self.message.removeprefix(_ANY + r"\ ")
         text = rf"^(?:.*[:' ] ?)?{body}$"
         if self.hint is not None:
-            text += rf"(?s:.*?)^hint: (?:{self.hint}|.*{_HOLE}.*)$"
+            text += rf"(?s:.*?)^(?:hint: (?:{self.hint}|.*{_HOLE}.*)|{_HOLE})$"
         return re.compile(text, re.MULTILINE)
 
 
@@ -200,6 +200,8 @@ def _error_classes(modules: Iterable[_Module]) -> dict[str, _Builder]:
             found[name] = _Builder(name, 0, "message", 2)
         elif below(name, "TileError") or name in ("LineError", "DemoError"):
             found[name] = _Builder(name, 0, "message", 1)
+        elif name == "LayoutConflict":  # told by the error that ends the search
+            found[name] = _Builder(name, 0, "message")
     found.pop("VerifyError")
     found["UsageError"] = _Builder("UsageError", 0, "message")
     found["located"] = _Builder("RunError", 1, "message", 3)

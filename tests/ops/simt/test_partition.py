@@ -79,7 +79,7 @@ def test_a_table_cannot_be_shared() -> None:
     with pytest.raises(LayoutError) as caught:
         partition(loop, 32)
     assert caught.value.message == (
-        "The threads of a loop cannot be told by a formula: its layout is a table."
+        "the threads of this loop cannot be told by a formula: its layout is a table"
     )
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.diagnostics import CompileError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.ir.simt import Role
@@ -68,9 +69,9 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
             context.prologue.allocs.append(Alloc(registers, site=stmt.site))
             return Seq(())
         case Alias():
-            return lower(stmt, context)
+            return _lower_operator(stmt, context)
     if isinstance(stmt, _OPERATORS):
-        return lower(stmt, context)
+        return _lower_operator(stmt, context)
     if isinstance(stmt, Seq):
         return seq([_lower(child, context) for child in stmt.stmts])
     if isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED:
@@ -83,6 +84,15 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
         )
     )
     return scalars.guard(made, context)
+
+
+def _lower_operator(stmt: Stmt, context: ThreadContext) -> Stmt:
+    """One operator's code; what is wrong with it is told at its line."""
+    try:
+        return lower(stmt, context)
+    except CompileError as error:
+        error.span = error.span or context.span(stmt.site)
+        raise
 
 
 def _lower_pipeline(loop: Pipelined, context: ThreadContext) -> Stmt:

@@ -65,13 +65,14 @@ def partition(loop: Fragment, threads: int) -> Partition:
     """
     if not isinstance(loop.mapping, DigitMap):
         raise LayoutError(
-            "The threads of a loop cannot be told by a formula: its layout is a table.",
-            hint="Write the layout with '+', '*', '//', '%' and '^'.",
+            "the threads of this loop cannot be told by a formula: its layout is a table",
+            hint="index fragments by variables of T.Parallel, and write annotated layouts with "
+            "+, *, //, % and ^",
         )
     try:
         return _partition(loop.mapping, threads)
     except NotDigitsError as error:
-        raise LayoutError(f"The threads cannot share a loop with the layout '{loop}'.") from error
+        raise LayoutError(f"the threads cannot share a loop with the layout '{loop}'") from error
 
 
 def _partition(mapping: DigitMap, threads: int) -> Partition:
