@@ -51,7 +51,8 @@ gemm(const unsigned short* A, const unsigned short* B, float* C, int M, int N, i
     float c[2][4][4] = {};
     auto load = [&](int stage, int k) {
         unsigned a = at(ring) + stage * STAGE_BYTES, b = a + A_BYTES;
-        for (int i = t; i < 256; i += 128) {
+        for (int j = 0; j < 2; j++) {
+            int i = t + j * 128;
             int row = i / 4, chunk = i % 4;
             copy(a + row * 64 + SWIZZLE_A(row, chunk) * 16,
                  A + (m + row) * K + k * 32 + chunk * 8, PRESENT(m + row));

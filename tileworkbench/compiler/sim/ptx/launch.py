@@ -51,9 +51,11 @@ class AccessReport:
 
 @dataclass(frozen=True, slots=True)
 class PtxRun:
-    """What a launch did: instructions by opcode, executed by warps, and the traffic of memory."""
+    """What a launch did: instructions by opcode and by line of the PTX text, as warps executed
+    them, and the traffic of memory."""
 
     instructions: dict[str, int]
+    lines: dict[int, int]
     accesses: tuple[AccessReport, ...]
     barriers: int
     divergent_branches: int
@@ -327,14 +329,16 @@ def _encode(value: object, parameter: Variable, number: int, addresses: Iterator
 
 def _report(module: Module, statistics: Statistics, printed: str) -> PtxRun:
     counts: dict[str, int] = {}
+    lines: dict[int, int] = {}
     for instruction, count in zip(module.code, statistics.warp_instructions, strict=True):
         if count:
             counts[instruction.name] = counts.get(instruction.name, 0) + count
+            lines[instruction.line] = lines.get(instruction.line, 0) + count
     accesses = []
     for place, traffic in sorted(statistics.traffic.items()):
         accesses.append(_access(module, place, traffic))
     return PtxRun(
-        counts, tuple(accesses), statistics.barriers, statistics.divergent_branches, printed
+        counts, lines, tuple(accesses), statistics.barriers, statistics.divergent_branches, printed
     )
 
 
