@@ -572,4 +572,16 @@ lambda i, j: (2*i + j//32, j%32)))
             B[tx * 4 + v] = A[tx * 4 + v] * 2.0
         """,
     ),
+    "what was there before an atomic update": Case(
+        {"A": ((64,), I32), "B": ((64,), I32), "C": ((64,), I32)},
+        """
+        s = T.alloc_fragment((64,), "int32")
+        F = T.alloc_fragment((64,), "int32")
+        T.copy(A, s)
+        for i in T.Parallel(64):
+            before = T.atomic_add(B[i], s[i])
+            F[i] = before
+        T.copy(F, C)
+        """,
+    ),
 }

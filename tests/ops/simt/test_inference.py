@@ -199,6 +199,19 @@ lambda i, j: (16*i + j, 0)))
         "'T.Parallel' cannot be spread over threads: iterations of different threads would write "
         "one element of 'G'",
     ),
+    "copies of an iteration would update again": (
+        """
+        F = T.alloc_fragment((64,), "int32", layout=Fragment((64,), \
+lambda i, rep: (2*i + rep, 0), replicate=2))
+        G = T.alloc_fragment((64,), "int32")
+        T.fill(F, 1)
+        for i in T.Parallel(64):
+            before = T.atomic_add(I[i], F[i])
+            G[i] = before
+        """,
+        "'T.Parallel' cannot be spread over threads: several threads would repeat an iteration "
+        "that uses what an atomic update returned",
+    ),
     "a view tears elements apart": (
         """
         F = T.alloc_fragment((64, 2), "float16", layout=Fragment((64, 2), \

@@ -181,6 +181,11 @@ def _complete(
 ) -> LayoutUpdate:
     """Check the known fragments against `loop`, and propose layouts for the others."""
     wanted: dict[Buffer, Proposal] = {}
+    if nest.runs_once and _replicas(loop) > 1:
+        raise LayoutConflict(
+            "several threads would repeat an iteration that uses what an atomic update returned",
+            hint="read fragments that other nests share from shared memory instead",
+        )
     for access in nest.fragments:
         known = layouts.fragment(access.buffer)
         if access.kind is AccessKind.STORE and not _is_local(access, loop):
@@ -382,7 +387,8 @@ def plan(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> Fragment:
     widths = [1 << power for power in range(width.bit_length())]
     # The least work with the last threads' share rounded up; the wider of two that do as well.
     width = min(widths, key=lambda w: (-(-total // (threads * w)) * w, -w))
-    loop = plan_loop(shape, width, threads, bool(nest.fragments), fast)
+    replicate = bool(nest.fragments) and not nest.runs_once
+    loop = plan_loop(shape, width, threads, replicate, fast)
     if context.start:
         return loop.bind_thread_range(context.start, threads)
     return loop

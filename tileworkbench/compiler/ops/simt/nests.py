@@ -11,7 +11,7 @@ from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
-from tileworkbench.compiler.ir.rewrite import substitute, variables, walk
+from tileworkbench.compiler.ir.rewrite import statements, substitute, variables, walk
 from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.simt import copy, fill
@@ -74,6 +74,14 @@ class Nest:
     def stores_memory(self) -> bool:
         """Whether other threads or blocks can see what it does."""
         return any(access.kind is not AccessKind.LOAD for access in self.memory)
+
+    @property
+    def runs_once(self) -> bool:
+        """Whether no iteration may be repeated: it uses what an atomic access returned."""
+        return any(
+            isinstance(stmt, st.Atomic) and stmt.previous is not None
+            for stmt in statements(self.op.body)
+        )
 
     @property
     def writes_fragment(self) -> bool:
