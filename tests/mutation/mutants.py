@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import TRUE, add, binary, const_int, int_const
-from tileworkbench.compiler.ir.expr import Address, Expr, Load, Ramp, Var
+from tileworkbench.compiler.ir.expr import Address, Expr, Load, Ramp
 from tileworkbench.compiler.ir.printer import print_stmt
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, walk
@@ -118,7 +118,7 @@ def _moved(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
 def _flipped(index: Expr) -> Expr:
     if isinstance(index, Ramp):
         return Ramp(binary("xor", index.base, int_const(8)), index.stride, index.lanes)
-    return binary("xor", index, int_const(1) if isinstance(index, Var) else int_const(1))
+    return binary("xor", index, int_const(1))
 
 
 def _registers(stmt: st.Stmt, name: str) -> Iterator[tuple[str, st.Stmt]]:
