@@ -19,7 +19,7 @@ from tests.viz.sample import (
 from tests.viz.sanitiser import problems
 from tileworkbench.compiler.diagnostics import Note
 from tileworkbench.compiler.layout import Layout
-from tileworkbench.compiler.record import Count
+from tileworkbench.compiler.record import Count, Snapshot
 from tileworkbench.viz.model.card import (
     CODE_LIMIT,
     HTML_LIMIT,
@@ -59,6 +59,15 @@ def test_plain_line_without_optional_facts() -> None:
         bench=None,
     )
     assert plain_line(view) == "<TileKernel mm cpu grid=4x4 threads=128 | 5 passes, 3 changed>"
+
+
+def test_plain_line_says_that_threads_are_executed() -> None:
+    view = kernel_view()
+    program = view.record.program
+    step = Snapshot("split_threads", "", program, True, 1.0)
+    record = replace(view.record, snapshots=(step, *view.record.snapshots))
+    assert " threads=128 simt smem=16.0KiB " in plain_line(replace(view, record=record))
+    assert " simt " not in plain_line(view)
 
 
 def test_plain_line_of_a_failed_check_rounds_the_error() -> None:

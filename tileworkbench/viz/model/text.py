@@ -89,11 +89,18 @@ def warnings_text(record: CompileRecord) -> str:
     return f"{count} warning{'s' if count > 1 else ''}{where}"
 
 
+def executes_threads(record: CompileRecord) -> bool:
+    """Whether a processor executes the threads of a block, in loops, instead of whole tiles only."""
+    return any(step.name == "split_threads" and step.changed for step in record.snapshots)
+
+
 def plain_line(view: KernelView) -> str:
     """One line without timings, addresses, paths or anything that depends on the host."""
     record = view.record
     changed, total = passes_changed(record)
     facts = [title(record), record.target, f"grid={view.grid}", f"threads={view.threads}"]
+    if executes_threads(record):
+        facts.append("simt")
     if view.shared_bytes:
         facts.append(f"smem={format_bytes(view.shared_bytes).replace(' ', '')}")
     parts = [" ".join(facts), f"{total} passes, {changed} changed"]
