@@ -90,7 +90,7 @@ def warnings_text(record: CompileRecord) -> str:
 
 
 def executes_threads(record: CompileRecord) -> bool:
-    """Whether a processor executes the threads of a block, in loops, instead of whole tiles only."""
+    """Whether a processor executes the threads of a block, in loops, not whole tiles only."""
     return any(step.name == "split_threads" and step.changed for step in record.snapshots)
 
 
