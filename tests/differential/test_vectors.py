@@ -2,6 +2,7 @@
 # Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
 
 import numpy as np
+import pytest
 
 import tileworkbench.language as T
 from tests.differential.harness import check_everywhere, equals, random_array
@@ -174,3 +175,28 @@ def test_dot_products_of_four_bytes():
     c = np.arange(8) + (a.astype(np.int32) * b).sum(1)
     e = np.floor(a[:, 0] / np.float32(4)).astype(np.float32)
     check_everywhere(kernel, {"A": a, "B": b}, equals(C=c.astype(np.int32), E=e))
+
+
+@pytest.mark.parametrize("alloc", [T.alloc_local, T.alloc_shared])
+def test_tiles_of_vectors(alloc):
+    a = random_array((4, 16), "float16")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 16), "float16")):
+        B = T.empty((4, 16), "float16")
+        C = T.empty((4, 2, 8), "float16")
+        with T.Kernel(4, threads=1) as bx:
+            X = alloc((2, 4), "float16x2")
+            for i, j in T.grid(2, 4):
+                X[i, j] = A[bx, T.Ramp(i * 8 + j * 2, 1, 2)]
+            X[0, 1] += T.float16x2(1.0, 2.0)
+            X[1, 3] = 5.0
+            for i, j in T.grid(2, 4):
+                B[bx, i * 8 + j * 2 : i * 8 + j * 2 + 2] = T.max2(X[i, j], -X[i, j])
+            T.copy(T.reshape(X, (2, 8)), C[bx, 0:2, 0:8])
+        return B, C
+
+    x = a.copy()
+    x[:, 2:4] += np.array([1, 2], np.float16)
+    x[:, 14:] = 5
+    check_everywhere(kernel, {"A": a}, equals(B=np.abs(x), C=x.reshape(4, 2, 8)))

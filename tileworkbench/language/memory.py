@@ -17,7 +17,7 @@ from tileworkbench.compiler.frontend.builder import current, in_kernel
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
 from tileworkbench.compiler.frontend.regions import show_shape, to_buffer, to_operand
-from tileworkbench.compiler.frontend.tensors import TensorValue, difference
+from tileworkbench.compiler.frontend.tensors import TensorValue, VectorTensor, difference
 from tileworkbench.compiler.frontend.values import (
     Value,
     VarCell,
@@ -45,7 +45,7 @@ _SCOPES = {
 
 def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> TensorValue:
     """A tile of `shape` (a sequence or one extent, all constant) in the block's shared memory,
-    contents undefined.
+    contents undefined. Elements of a vector dtype are read and written whole.
 
     Raises `TileTypeError` or `TileValueError` for a wrong dtype, scope or extent.
     """
@@ -105,11 +105,14 @@ def _allocate(construct: str, name: str, shape: Any, dtype: Any, scope: str) -> 
             f"the extents of {construct} must be known while compiling",
             hint="use a constant tile size; T.copy pads what lies outside a tensor",
         )
-    buffer = Buffer(
-        builder.fresh(builder.hint(0, name)), _element(construct, dtype), extents, _SCOPES[scope]
-    )
+    element = to_dtype(dtype)
+    if element.lanes > 1:
+        extents = (*extents, build.int_const(element.lanes))
+    element = _element(construct, element.scalar)
+    buffer = Buffer(builder.fresh(builder.hint(0, name)), element, extents, _SCOPES[scope])
     builder.emit(Alloc(buffer))
-    return TensorValue(buffer, builder.bind(buffer.name, allocated=True))
+    kind = VectorTensor if to_dtype(dtype).lanes > 1 else TensorValue
+    return kind(buffer, builder.bind(buffer.name, allocated=True))
 
 
 def _element(construct: str, dtype: Any) -> DType:
@@ -238,9 +241,7 @@ def _rescaled(construct: str, source: Buffer, element: DType) -> Expr:
     return build.int_const(count * have // want)
 
 
-def make_tensor(
-    ptr: Any, shape: Any, dtype: Any = "float32", strides: Any = None
-) -> TensorValue:
+def make_tensor(ptr: Any, shape: Any, dtype: Any = "float32", strides: Any = None) -> TensorValue:
     """The tensor that begins at the address `ptr`: a parameter of type `T.ptr`, an element of a
     table of addresses (`T.Tensor((G,), T.ptr)`), or an `int64`.
 

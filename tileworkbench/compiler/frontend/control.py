@@ -28,6 +28,7 @@ from tileworkbench.compiler.frontend.refusals import NotScalar, Stale
 from tileworkbench.compiler.frontend.scopes import Branch, Reader, Scope, read
 from tileworkbench.compiler.frontend.tensors import (
     TensorValue,
+    VectorTensor,
     check_target,
     emit_store,
     evaluate_vector,
@@ -94,7 +95,7 @@ class Element:
         self.owner = owner
         self.index = index
         if isinstance(owner, TensorValue):
-            if not has_vector_index(index):
+            if not (has_vector_index(index) or isinstance(owner, VectorTensor)):
                 check_target(owner, index)
         elif isinstance(owner, VarCell):
             owner[index]
@@ -239,9 +240,9 @@ class Control:
     def augment_at(self, target: Element | Member, operation: str, value: Any) -> None:
         """`owner[index] op= value`, `owner.name op= value`."""
         old = target.load()
-        if isinstance(old, NotScalar):
+        if isinstance(old, NotScalar) and not isinstance(old, VectorValue):
             old.refuse()
-        if isinstance(old, Operators) or isinstance(value, Operators):
+        if isinstance(old, Operators | VectorValue) or isinstance(value, Operators):
             target.store(_apply(operation, old, value))
         else:
             target.store(getattr(operator, f"i{operation.rstrip('_')}")(old, value))

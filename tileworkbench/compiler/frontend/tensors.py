@@ -21,7 +21,7 @@ from tileworkbench.compiler.frontend.builder import Binding, Builder, active_bui
 from tileworkbench.compiler.frontend.dtypes import TileDType
 from tileworkbench.compiler.frontend.refusals import NotScalar
 from tileworkbench.compiler.frontend.values import Value, deeper, fitting, from_expr, index_expr
-from tileworkbench.compiler.frontend.vectors import Lane, VectorValue
+from tileworkbench.compiler.frontend.vectors import Lane, VectorValue, broadcast, ramp
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Region, Var
@@ -105,6 +105,47 @@ class TensorValue(NotScalar):
         )
 
 
+class VectorTensor(TensorValue):
+    """A tile whose elements are vectors: the lanes are a last dimension that indices leave out."""
+
+    __slots__ = ()
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of an element."""
+        return build.const_int(self.buffer.shape[-1]) or 1
+
+    @property
+    def plain(self) -> TensorValue:
+        """The same memory with its lanes as a dimension."""
+        return TensorValue(self.buffer, self.binding)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return self.plain.shape[:-1]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.buffer.shape) - 1
+
+    @property
+    def dtype(self) -> TileDType:
+        return TileDType(self.buffer.dtype.with_lanes(self.lanes))
+
+    def element(self, index: Any) -> Any:
+        """`self[index]`: a vector, or a region that has all lanes."""
+        items = _split(self, index)
+        if any(isinstance(item, slice) for item in items):
+            return element_or_region(self.plain, (*items, slice(None)))
+        return element_or_region(self.plain, (*items, ramp(0, 1, self.lanes)))
+
+    def store(self, index: Any, value: Any) -> None:
+        """`self[index] = value`: a vector of as many lanes, or a scalar for each of them."""
+        items = (*_split(self, index), slice(0, self.lanes))
+        made = value if isinstance(value, VectorValue) else broadcast(value, self.lanes)
+        store_vector(self.plain, items, made)
+
+
 class RegionValue(NotScalar):
     """A box of a buffer, made by slicing; what tile operators take."""
 
@@ -159,6 +200,8 @@ def whole(buffer: Buffer) -> Region:
 
 def element_or_region(tensor: TensorValue, index: Any) -> Any:
     """`tensor[index]`: a `Value`, or a `RegionValue` when some index is a slice."""
+    if isinstance(tensor, VectorTensor):
+        return tensor.element(index)
     buffer, items = tensor.use(), _split(tensor, index)
     if any(isinstance(item, VectorValue) for item in items):
         return _vector_load(tensor, items)
@@ -488,6 +531,9 @@ def check_target(tensor: TensorValue, index: Any) -> tuple[Expr, ...]:
 
 def store(tensor: TensorValue, index: Any, value: Any) -> None:
     """Emit `tensor[index] = value`, cast to the tensor's dtype."""
+    if isinstance(tensor, VectorTensor):
+        tensor.store(index, value)
+        return
     if isinstance(value, VectorValue):
         store_vector(tensor, index, value)
         return
