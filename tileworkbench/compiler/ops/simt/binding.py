@@ -18,7 +18,7 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.layout.contain import contains
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
-from tileworkbench.compiler.layout.maps import DigitMap
+from tileworkbench.compiler.layout.maps import DigitMap, build_map
 from tileworkbench.compiler.ops.panels import const_shape
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import (
@@ -30,8 +30,7 @@ from tileworkbench.compiler.ops.simt.inference import (
     Proposal,
 )
 from tileworkbench.compiler.ops.simt.nests import AccessKind, FragmentAccess, Nest
-from tileworkbench.compiler.ops.simt.plan import plan_loop
-from tileworkbench.compiler.ops.simt.vectors import VECTOR_BITS, motions, step_box, vector_width
+from tileworkbench.compiler.ops.simt.plan import plan_nest
 
 _REASONS = {
     AccessKind.LOAD: "is read by every thread that needs an element",
@@ -57,7 +56,7 @@ def infer_nest(
     if not nest.fragments:
         if level is Level.COMMON:
             return NOTHING
-        return LayoutUpdate((), plan(nest, layouts, context))
+        return LayoutUpdate((), plan_nest(nest, layouts, context))
     conflict: LayoutConflict | None = None
     for access in _sources(nest, layouts, level):
         try:
@@ -68,7 +67,7 @@ def infer_nest(
         return found if level is Level.COMMON else _better(nest, found, layouts, context)
     if level is Level.FREE:
         try:
-            return _complete(nest, plan(nest, layouts, context), layouts, context)
+            return _complete(nest, plan_nest(nest, layouts, context), layouts, context)
         except LayoutConflict as error:
             raise (conflict or error) from None
     if conflict is not None:
@@ -309,8 +308,6 @@ def _project(loop: Fragment, access: Layout, rank: int, shape: tuple[int, ...]) 
                 rest = rest * extent + value  # type: ignore[operator]
             return thread, slot * lead + rest
 
-        from tileworkbench.compiler.layout.maps import build_map
-
         inner = Fragment.from_map(build_map((*box, loop.replicate), place), loop.thread_range)
     lows, highs = _reach(access)
     sizes = tuple(high - low + 1 for low, high in zip(lows, highs, strict=True))
@@ -372,61 +369,7 @@ def _better(
     if nest.writes_fragment or not nest.stores_memory or loop.replicate == 1:
         return found
     try:
-        planned = _complete(nest, plan(nest, layouts, context), layouts, context)
+        planned = _complete(nest, plan_nest(nest, layouts, context), layouts, context)
     except LayoutConflict:
         return found
     return found if planned.proposals else planned
-
-
-def plan(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> Fragment:
-    """The loop where no fragment says more: consecutive threads access consecutive vectors."""
-    shape = nest.shape
-    assert shape is not None  # callers have asked
-    fast, width = plan_vector(nest, layouts, context)
-    total, threads = prod(shape), context.threads
-    widths = [1 << power for power in range(width.bit_length())]
-    # The least work with the last threads' share rounded up; the wider of two that do as well.
-    width = min(widths, key=lambda w: (-(-total // (threads * w)) * w, -w))
-    replicate = bool(nest.fragments) and not nest.runs_once
-    loop = plan_loop(shape, width, threads, replicate, fast)
-    if context.start:
-        return loop.bind_thread_range(context.start, threads)
-    return loop
-
-
-def plan_vector(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> tuple[int, int]:
-    """The dimension that neighbouring threads share, and how many iterations along it a thread
-    takes at once: what all accesses that move along it allow.
-    """
-    box = step_box(nest.shape or (None,) * len(nest.op.vars))
-    ranges = context.ranges
-    moved = [motions(a.indices, nest.op.vars, box, ranges) for a in nest.memory]
-    best, best_score = len(box) - 1, 0
-    for dim in reversed(range(len(box))):
-        score = 0
-        for access, motion in zip(nest.memory, moved, strict=True):
-            if motion and box[dim] > 1:
-                unit = any(
-                    t.stride == 1 and t.digits[0].dim == dim and t.digits[0].divisor == 1
-                    for t in motion[-1].loop.terms
-                )
-                score += unit * (4 if access.buffer.scope == "global" else 1)
-        if score > best_score:
-            best, best_score = dim, score
-    width = _lane_limit(nest, box[best])
-    for access, motion in zip(nest.memory, moved, strict=True):
-        place = layouts.get(access.buffer) or access.buffer.layout
-        if not any(part.moves(best, box[best] + 1) for part in motion):
-            continue
-        width = vector_width(access.buffer, place, access.indices, motion, best, width, ranges)
-    return best, width
-
-
-def _lane_limit(nest: Nest, extent: int) -> int:
-    """The most iterations along a dimension that a vector can hold, a power of two that divides the
-    extent.
-    """
-    narrowest = min((max(a.buffer.dtype.bits, 4) for a in nest.memory), default=VECTOR_BITS)
-    asked = nest.op.coalesced_width
-    limit = min(VECTOR_BITS // narrowest, asked or VECTOR_BITS)
-    return min(limit & -limit, extent & -extent)

@@ -11,6 +11,10 @@ from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.layout.maps import build_map, flatten, make_digit_map
+from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.inference import LayoutMap
+from tileworkbench.compiler.ops.simt.nests import Nest
+from tileworkbench.compiler.ops.simt.vectors import VECTOR_BITS, motions, step_box, vector_width
 
 
 @lru_cache(maxsize=1024)
@@ -70,3 +74,57 @@ def _by_dimension(shape: tuple[int, ...], vector: int, threads: int) -> Fragment
         return thread, slot
 
     return Fragment.from_map(build_map((*shape, 1), place))
+
+
+def plan_nest(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> Fragment:
+    """The loop where no fragment says more: consecutive threads access consecutive vectors."""
+    shape = nest.shape
+    assert shape is not None  # callers have asked
+    fast, width = plan_vector(nest, layouts, context)
+    total, threads = prod(shape), context.threads
+    widths = [1 << power for power in range(width.bit_length())]
+    # The least work with the last threads' share rounded up; the wider of two that do as well.
+    width = min(widths, key=lambda w: (-(-total // (threads * w)) * w, -w))
+    replicate = bool(nest.fragments) and not nest.runs_once
+    loop = plan_loop(shape, width, threads, replicate, fast)
+    if context.start:
+        return loop.bind_thread_range(context.start, threads)
+    return loop
+
+
+def plan_vector(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> tuple[int, int]:
+    """The dimension that neighbouring threads share, and how many iterations along it a thread
+    takes at once: what all accesses that move along it allow.
+    """
+    box = step_box(nest.shape or (None,) * len(nest.op.vars))
+    ranges = context.ranges
+    moved = [motions(a.indices, nest.op.vars, box, ranges) for a in nest.memory]
+    best, best_score = len(box) - 1, 0
+    for dim in reversed(range(len(box))):
+        score = 0
+        for access, motion in zip(nest.memory, moved, strict=True):
+            if motion and box[dim] > 1:
+                unit = any(
+                    t.stride == 1 and t.digits[0].dim == dim and t.digits[0].divisor == 1
+                    for t in motion[-1].loop.terms
+                )
+                score += unit * (4 if access.buffer.scope == "global" else 1)
+        if score > best_score:
+            best, best_score = dim, score
+    width = _lane_limit(nest, box[best])
+    for access, motion in zip(nest.memory, moved, strict=True):
+        place = layouts.get(access.buffer) or access.buffer.layout
+        if not any(part.moves(best, box[best] + 1) for part in motion):
+            continue
+        width = vector_width(access.buffer, place, access.indices, motion, best, width, ranges)
+    return best, width
+
+
+def _lane_limit(nest: Nest, extent: int) -> int:
+    """The most iterations along a dimension that a vector can hold, a power of two that divides the
+    extent.
+    """
+    narrowest = min((max(a.buffer.dtype.bits, 4) for a in nest.memory), default=VECTOR_BITS)
+    asked = nest.op.coalesced_width
+    limit = min(VECTOR_BITS // narrowest, asked or VECTOR_BITS)
+    return min(limit & -limit, extent & -extent)

@@ -6,8 +6,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import LayoutError
-from tileworkbench.compiler.ir.build import add, binary, int_const, mul, select
+from tileworkbench.compiler.ir.build import add, binary, int_const, mul
 from tileworkbench.compiler.ir.expr import Binary, Cast, Const, Expr, Load, Select, Var
 from tileworkbench.compiler.layout.digits import DigitSum, NotDigitsError
 from tileworkbench.compiler.layout.index import Index
@@ -201,17 +200,3 @@ def map_exprs(mapping: IndexMap, values: Sequence[Expr]) -> tuple[Expr, ...]:
     Raises `LayoutError` for a map without a formula.
     """
     return tuple(as_expr(found) for found in mapping.evaluate([Formula(v) for v in values]))
-
-
-__all__ = [
-    "Formula",
-    "LayoutError",
-    "UntraceableError",
-    "as_expr",
-    "index_map",
-    "map_exprs",
-    "reads_memory",
-    "select",
-    "sum_expr",
-    "trace",
-]
