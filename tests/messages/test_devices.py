@@ -79,3 +79,7 @@ def test_times_that_nobody_can_tell() -> None:
         "ArgumentError: the time of 'double' is not known before a call\n"
         "hint: predictions are for target 'cpu' and shapes without symbols"
     )
+    simulated = tw.compile(make(), out_idx=[1], target="sim:sm_80")
+    assert rendered(lambda: simulated.stats.predicted) == (
+        "ArgumentError: a kernel that no pass of 'cpu' has lowered has no predicted time"
+    )

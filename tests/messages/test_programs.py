@@ -101,6 +101,23 @@ def test_a_grid_of_nothing() -> None:
     assert text == "ArgumentError: the grid of 'kernel' is (0,); every extent must be at least 1"
 
 
+def test_a_step_of_zero_between_threads() -> None:
+    program = parse(STEPS_OF_THREADS)
+    text = rendered(lambda: simulate(program, {"A": np.zeros(8, np.int32)}), RunError)
+    assert text == "RunError: the step of a loop is zero"
+
+
+STEPS_OF_THREADS = """
+@T.program(stage="tile")
+def kernel(
+    A: T.Tensor((8,), "int32"),
+):
+    with T.Kernel(1, threads=8, thread_vars=["tx"]) as bx:
+        for k in T.serial(0, 4, A[0]):
+            T.sync_threads()
+            A[tx] = k
+"""
+
 EMPTY = """
 @T.program(stage="tile")
 def kernel(

@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 from tests.frontend.golden import Case, read_cases
-from tileworkbench.compiler.diagnostics import ArgumentError, TileError, TileValueError
+from tileworkbench.compiler.diagnostics import (
+    ArgumentError,
+    DeviceAssertError,
+    RunError,
+    TileError,
+    TileValueError,
+)
 from tileworkbench.compiler.sim.ptx import PtxProgram, PtxSyntaxError
 from tileworkbench.compiler.sim.ptx.tensormap import TensorMap
 
@@ -59,6 +65,54 @@ def test_calls_that_are_wrong() -> None:
     with pytest.raises(ArgumentError) as refused:
         program.launch("k", (1,), (32,), [np.zeros((8, 8), np.int32).T, arrays[0]])
     assert str(refused.value) == "an array of a launch must be contiguous"
+
+
+def test_a_barrier_that_nobody_initialised() -> None:
+    body = "setp.eq.u32 %p, %t, 0;\n@%p mbarrier.arrive.shared.b64 _, [s];\n"
+    program = PtxProgram.parse(f"{HEAD}{body}ret;\n}}\n")
+    arrays = [np.zeros(64, np.int32), np.zeros(64, np.int32)]
+    with pytest.raises(RunError) as caught:
+        program.launch("k", (1,), (32,), arrays, detectors=False)
+    assert str(caught.value) == (
+        "there is no initialised barrier at byte 0 of shared memory: "
+        "'@%p mbarrier.arrive.shared.b64 _, [s]' at PTX line 10"
+    )
+
+
+ASSERTION = """.version 8.0
+.target sm_90
+.address_size 64
+.extern .func __assertfail (
+  .param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 c);
+.global .align 1 .b8 text[6] = {120, 32, 62, 32, 48, 0};
+.global .align 1 .b8 file[5] = {107, 46, 99, 117, 0};
+.visible .entry k() {
+.reg .b64 %a, %b; .reg .b32 %l;
+mov.u64 %a, text;
+mov.u64 %b, file;
+cvta.global.u64 %a, %a;
+cvta.global.u64 %b, %b;
+mov.u32 %l, 7;
+{
+.param .b64 p0; .param .b64 p1; .param .b32 p2; .param .b64 p3; .param .b64 p4;
+st.param.b64 [p0], %a;
+st.param.b64 [p1], %b;
+st.param.b32 [p2], %l;
+st.param.b64 [p3], %b;
+st.param.b64 [p4], %a;
+call.uni __assertfail, (p0, p1, p2, p3, p4);
+}
+ret;
+}
+"""
+
+
+def test_an_assertion_of_the_kernel() -> None:
+    with pytest.raises(DeviceAssertError) as caught:
+        PtxProgram.parse(ASSERTION).launch("k", (1,), (1,), [])
+    assert str(caught.value) == (
+        "thread (0, 0, 0) of block (0, 0, 0): assertion 'x > 0' failed, k.cu, line 7"
+    )
 
 
 def test_text_that_ends_too_soon() -> None:
