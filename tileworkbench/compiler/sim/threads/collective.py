@@ -30,6 +30,12 @@ def translate_collective(stmt: Stmt, translate: StatementTranslator) -> Execute:
     variables, buffers = _free_names(stmt)
     slots = [(translate.slots.variable(var), var) for var in variables]
     places = [(translate.slots.buffer(buffer), buffer) for buffer in buffers]
+    inner = [
+        translate.slots.variable(var)
+        for found in walk(stmt)
+        if isinstance(found, Stmt)
+        for var in bound_by(found)
+    ]
     run = translate(stmt)
 
     def collective(frame: Any) -> None:
@@ -55,6 +61,8 @@ def translate_collective(stmt: Stmt, translate: StatementTranslator) -> Execute:
         frame.lanes, frame.mask = lanes, mask
         for slot, value in old_values:
             frame.values[slot] = value
+        for slot in inner:  # its lanes were not threads
+            frame.values[slot] = None
         for slot, storage, _ in own:
             made = frame.storages[slot]
             storage.data[active] = made.data
