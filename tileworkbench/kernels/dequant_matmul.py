@@ -99,7 +99,7 @@ def dequant_matmul(
     dtype: Any = T.float16,
     out_dtype: Any = None,
     block_M: int = 64,
-    block_N: int = 64,
+    block_N: int = 128,
     block_K: int = 64,
     num_stages: int = 2,
     threads: int = 128,

@@ -129,8 +129,9 @@ class Expressions(Arithmetic):
         return value
 
     def _lookup(self, code: Expr, table: list[float], dtype: DType) -> Value:
-        if isinstance(code, ir.Binary) and code.op == "and" and const_int(code.b) == len(table) - 1:
-            code = code.a  # the instruction takes no more than these bits
+        known = self.definitions.get(code, code) if isinstance(code, Var) else code
+        if isinstance(known, ir.Binary) and known.op == "and" and const_int(known.b) == 15:
+            code = known.a  # the instruction takes no more than these bits
         found = self.evaluate(code)
         text = lookup(self.out, self.out.isa, found.text, found.lanes, table, dtype)
         return Value(text, dtype, found.lanes)
