@@ -298,7 +298,7 @@ def texts() -> list[str]:
     for path in sorted(TESTS.rglob("*.py")):
         if path.parent.name != "architecture":
             found += _strings(ast.parse(path.read_text(encoding="utf-8")))
-    return list(dict.fromkeys(found))
+    return found
 
 
 def _strings(tree: ast.AST) -> Iterator[str]:

@@ -1,0 +1,84 @@
+"""Every error message that a user may read stands as text in some test."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tests.architecture.raises import Pattern, Site, describe, sites, uncovered
+
+# Places that pass on the text of another error, with what it is about in front; by `path:function`.
+PASSED_ON = {
+    "api.py:_arguments": "what Python says about arguments",
+    "compiler/frontend/eager.py:_values": "what Python says about arguments",
+    "compiler/diagnostics.py:failed_assertion": "the message of T.device_assert",
+    "compiler/ops/simt/binding.py:_loop_of": "a note of the error that ends the search for layouts",
+    "compiler/ops/simt/conflicts.py:describe_failure": "what an operator says about layouts",
+    "compiler/ops/simt/solver.py:_apply": "what a layout says about threads",
+    "compiler/runtime/arguments.py:_view": "what runtime/arrays.py says about a tensor",
+    "compiler/sim/statements.py:check": "the message of T.device_assert",
+    "tuning/autotune.py:_given": "what Python says about arguments",
+    "viz/display.py:show": "what a widget says about a pass or a buffer",
+    "viz/magics/cell.py:_evaluate": "what Python says about an expression",
+    "viz/magics/cell.py:_save": "what the system says about a file",
+    "viz/magics/commands.py:_value": "what Python says about an expression",
+    "viz/magics/grammar.py:error": "what argparse says about a line",
+    "viz/magics/magic.py:_parsed": "what viz/magics/grammar.py says about a line",
+}
+# Places that no kernel and no call reaches.
+_LOWERED = "the passes leave no such node"
+_TRIED = "the inference tries another layout"
+INTERNAL = {
+    "compiler/codegen/cuda.py:_kernels": "the front end refuses it",
+    "compiler/codegen/cuda.py:generate_cuda": "the driver asks for no other target",
+    "compiler/codegen/cuda_expressions.py:c_type": _LOWERED,
+    "compiler/codegen/cuda_expressions.py:intrinsic": _LOWERED,
+    "compiler/codegen/cuda_expressions.py:reinterpret": _LOWERED,
+    "compiler/codegen/cuda_expressions.py:text": _LOWERED,
+    "compiler/codegen/cuda_expressions.py:word": _LOWERED,
+    "compiler/codegen/cuda_statements.py:instruction": _LOWERED,
+    "compiler/codegen/cuda_statements.py:load_words": _LOWERED,
+    "compiler/codegen/cuda_statements.py:mma": _LOWERED,
+    "compiler/codegen/cuda_statements.py:wide": _LOWERED,
+    "compiler/codegen/stores.py:last_lane": _LOWERED,
+    "compiler/ir/parser.py:fail": "the IR's own text; tests/ir holds samples",
+    "compiler/ops/simt/binding.py:_project": _TRIED,
+    "compiler/ops/simt/iterations.py:register_of": "every fragment has a layout by then",
+    "compiler/ops/simt/iterations.py:slot": "the inference refuses it",
+    "compiler/ops/simt/partition.py:partition": _TRIED,
+    "compiler/ops/simt/reducer.py:finish": "the loop that contributes is refused first",
+    "compiler/ops/simt/views.py:seen_as": "tiles have constant extents",
+    "compiler/sim/ptx/bulk.py:_find_map": "a launch passes every map that its kernel takes",
+    "compiler/sim/threads/matrix.py:uniform_index": _LOWERED,
+    "compiler/sim/threads/plan.py:physical_bytes": "tiles have constant extents",
+}
+ALLOWED = PASSED_ON | INTERNAL
+
+
+@cache
+def missing() -> list[tuple[Site, Pattern]]:
+    return uncovered()
+
+
+def test_every_message_stands_in_a_test() -> None:
+    found = [describe(site, pattern) for site, pattern in missing() if site.key not in ALLOWED]
+    assert not found, "no test holds the text of\n" + "\n".join(found)
+
+
+def test_every_exception_is_needed() -> None:
+    assert set(ALLOWED) <= {site.key for site, _ in missing()}
+
+
+def test_messages_are_found_in_the_source() -> None:
+    shown = [describe(site, pattern) for site in sites() for pattern in site.patterns]
+    assert len(shown) > 400
+    returned = "ArgumentError: '…': out_idx belongs to functions that return a T.prim_func"
+    assert any(returned in line for line in shown)
+
+
+def test_a_message_that_no_test_holds_is_found() -> None:
+    made = Pattern(r"a\ sentence\ about\ '.*'\ of\ no\ test", "none")
+    site = Site("ir/made_up.py", 1, "made_up", "TileTypeError", (made,))
+    assert uncovered([site]) == [(site, made)]
+    assert describe(site, made) == (
+        "ir/made_up.py:1 made_up: TileTypeError: a sentence about '…' of no test  [hint: none]"
+    )
