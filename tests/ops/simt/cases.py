@@ -584,4 +584,17 @@ lambda i, j: (2*i + j//32, j%32)))
         T.copy(F, C)
         """,
     ),
+    "two versions of a fragment": Case(
+        {"A": (("n", 64), F32), "B": ((64,), F32)},
+        """
+        F = T.alloc_fragment((2, 64), "float32")
+        T.fill(F, 0.0)
+        for k in T.serial(n):
+            for i in T.Parallel(64):
+                F[k % 2, i] = F[(k + 1) % 2, i] + A[k, i]
+        for i_1 in T.Parallel(64):
+            B[i_1] = F[0, i_1]
+        """,
+        symbols={"n": 6},
+    ),
 }

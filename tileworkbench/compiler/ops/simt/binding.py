@@ -15,6 +15,7 @@ from math import prod
 
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.layout.contain import contains
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
@@ -139,7 +140,7 @@ def _loop_of(access: FragmentAccess, layouts: LayoutMap) -> Fragment:
     fragment = layouts.fragment(access.buffer)
     assert fragment is not None and access.map is not None  # callers have asked
     if access.others and _moves_thread(fragment @ access.map, access):
-        name = access.others[0].name
+        name = print_expr(access.others[0])
         raise LayoutConflict(
             f"'{name}' is no variable of the nest, and the thread that holds an element of "
             f"'{access.buffer.name}' depends on it",

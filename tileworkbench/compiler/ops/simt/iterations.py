@@ -218,9 +218,9 @@ class Iterations:
             return register_of(buffer, moved)
         box, total = found
         point = self.point(lane)
-        for var in access.others:
-            low = self.context.ranges.bounds(var).low or 0
-            point.append(sub(var, int_const(low)) if low else var)
+        for other in access.others:
+            low = self.context.ranges.bounds(other).low or 0
+            point.append(sub(other, int_const(low)) if low else other)
         return sum_expr(box, total, point)
 
     def are_neighbours(self, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:

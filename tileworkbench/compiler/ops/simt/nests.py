@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import LayoutError
@@ -33,7 +34,7 @@ class AccessKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FragmentAccess:
-    """An access to a fragment: `map` takes the loop variables and then `others`, variables from
+    """An access to a fragment: `map` takes the loop variables and then `others`, values from
     outside the nest or of serial loops inside it. It is None where the index depends on memory.
     """
 
@@ -41,7 +42,7 @@ class FragmentAccess:
     indices: tuple[Expr, ...]
     kind: AccessKind
     map: Layout | None
-    others: tuple[Var, ...] = ()
+    others: tuple[Expr, ...] = ()
     rank: int = 0
 
     @property
@@ -162,21 +163,37 @@ def _fragment_access(
 
 def trace_access(
     indices: tuple[Expr, ...], loop: Sequence[Var], shape: Sequence[int], ranges: Ranges
-) -> tuple[Layout, tuple[Var, ...]]:
-    """The map of `indices` over the loop variables and the other ones they use.
+) -> tuple[Layout, tuple[Expr, ...]]:
+    """The map of `indices` over the loop variables and what else they use: variables with few
+    values, or expressions like `k % 2` of other ones.
 
     Raises `UntraceableError` or `LayoutError` where there is none.
     """
-    others: dict[Var, None] = {}
-    for index in indices:
-        for var in variables(index):
-            if var not in loop:
-                others[var] = None
-    lows, extents = [0] * len(loop), list(shape)
-    for var in others:
-        bounds = ranges.bounds(var)
-        if bounds.low is None or bounds.high is None or bounds.high - bounds.low >= _OTHERS_LIMIT:
+    others: dict[Expr, Var] = {}
+
+    def cut(node: Any) -> Any:
+        found = variables(node)
+        if not found or node in loop:
+            return node
+        if any(var in loop for var in found):
+            return node.map_children(cut)
+        whole = isinstance(node, Var) or not all(_is_small(var, ranges) for var in found)
+        if whole and _is_small(node, ranges) and not reads_memory(node):
+            return others.setdefault(node, Var(f"other {len(others)}", node.dtype))
+        if isinstance(node, Var):
             raise UntraceableError
-        lows.append(bounds.low)
-        extents.append(bounds.high - bounds.low + 1)
-    return index_map(indices, (*loop, *others), extents, lows), tuple(others)
+        return node.map_children(cut)
+
+    traced = tuple(cut(index) for index in indices)
+    bounds = [ranges.bounds(other) for other in others]
+    lows = [0] * len(loop) + [found.low or 0 for found in bounds]
+    extents = list(shape) + [(f.high or 0) - (f.low or 0) + 1 for f in bounds]
+    return index_map(traced, (*loop, *others.values()), extents, lows), tuple(others)
+
+
+def _is_small(value: Expr, ranges: Ranges) -> bool:
+    """Whether a value is known to be one of a few."""
+    found = ranges.bounds(value)
+    if found.low is None or found.high is None:
+        return False
+    return found.high - found.low < _OTHERS_LIMIT
