@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import environment, markdown_table, print_json, run_child, write_results
+from common import FOLDER, environment, markdown_table, print_json, run_child, write_results
 from suite_cases import ROWS, Row, Shape
 from suite_extras import EXTRAS
 
@@ -53,12 +53,17 @@ def main() -> None:
         for threads in dict.fromkeys(options.threads):
             arguments = [row.name, threads, options.rounds, int(options.quick)]
             found.setdefault(row.name, []).extend(run_row(list(map(str, arguments))))
-        print(report([row], found), flush=True)
+        print(
+            *(" | ".join(line) for line in summary_lines(row, found[row.name])),
+            sep="\n",
+            flush=True,
+        )
     extras = {name: run() for name, run in EXTRAS.items() if wanted(name, options.rows)}
     table = report(chosen, found, extras)
     print(table)
     if not options.quick and not options.rows:
         data = {"rows": found, "extras": extras}
+        table += "\n\n" + (FOLDER / "suite_notes.md").read_text()
         print(f"\nwritten to {write_results('cpu_suite', facts, data, table)}")
 
 
