@@ -182,3 +182,106 @@ class ThreadProgram:
         self.write(f"{name} = {name} + 1")
         self.depth -= 1
         self.body(LANE, 2)
+
+
+class RoleProgram:
+    """Groups of 128 threads that hand rows of 64 integers on, through rings of buffers with memory
+    barriers: each group changes a row in a way of its own.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.groups, self.steps = self.random.choice([2, 2, 3]), self.random.randint(1, 6)
+        self.rings = [self.random.randint(1, 3) for _ in range(self.groups - 1)]
+        self.alone = [self.random.random() < 0.5 for _ in range(2 * self.groups)]
+        self.lines: list[str] = []
+        order = self.random.sample(range(self.groups), self.groups)
+        self.start()
+        if self.random.random() < 0.4:
+            self.write(2, f"for k in range({self.steps}):")
+            for group in order:
+                self.write(3, f"with T.ws({group}):")
+                self.turn(group, 4, "k")
+        else:
+            for group in order:
+                role = f"with T.ws({group}):" if self.random.random() < 0.6 else ""
+                self.write(2, role or f"if tx // 128 == {group}:")
+                self.write(3, f"for k{group} in range({self.steps}):")
+                self.turn(group, 4, f"k{group}")
+        if self.random.random() < 0.6:
+            self.write(2, "T.sync_threads()")
+            self.write(2, "if tx < 64:")
+            self.write(3, "B[0, tx] = acc")
+
+    @property
+    def source(self) -> str:
+        return "".join(self.lines)
+
+    def write(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text + "\n")
+
+    def start(self) -> None:
+        shape = f'T.Tensor(({self.steps}, 64), "int32")'
+        self.write(0, "@T.prim_func")
+        self.write(0, f'def kernel(A: {shape}, B: {shape}, H: T.Tensor((8,), "int32")):')
+        self.write(1, f"with T.Kernel(1, threads={128 * self.groups}) as bx:")
+        self.write(2, "tx = T.get_thread_binding()")
+        for g, stages in enumerate(self.rings):
+            counts = [1 if self.alone[2 * g + side] else 128 for side in range(2)]
+            self.write(2, f'S{g} = T.alloc_shared(({stages}, 64), "int32")')
+            self.write(2, f"full{g} = T.alloc_barrier([{counts[0]}] * {stages})")
+            self.write(2, f"free{g} = T.alloc_barrier([{counts[1]}] * {stages})")
+        self.write(2, "acc = T.alloc_var('int32', init=1)")
+        if self.random.random() < 0.5:
+            self.write(2, "T.atomic_add(H[tx % 4], tx)")
+        if self.random.random() < 0.5:
+            self.write(2, "T.sync_threads()")
+
+    def turn(self, group: int, depth: int, k: str) -> None:
+        """One row: wait for it and for room, change it, say so."""
+        before, after = group - 1, group
+        source, target = f"A[{k}, @]", f"B[{k}, @]"
+        if group > 0:
+            stages = self.rings[before]
+            source = f"S{before}[{k} % {stages}, @]"
+            full = f"full{before}[{k} % {stages}]"
+            self.write(depth, f"T.mbarrier_wait_parity({full}, ({k} // {stages}) % 2)")
+        if group < self.groups - 1:
+            stages = self.rings[after]
+            target = f"S{after}[{k} % {stages}, @]"
+            free = f"free{after}[{k} % {stages}]"
+            self.write(depth, f"T.mbarrier_wait_parity({free}, ({k} // {stages}) % 2 ^ 1)")
+        self.change(depth, f"(tx - {128 * group})", k, source, target)
+        if self.random.random() < 0.3:
+            self.write(depth, f"T.atomic_add(H[4 + {group}], 1)")
+        if group > 0:
+            self.arrive(depth, group, f"free{before}[{k} % {self.rings[before]}]", 2 * before + 1)
+        if group < self.groups - 1:
+            self.arrive(depth, group, f"full{after}[{k} % {self.rings[after]}]", 2 * after)
+
+    def change(self, depth: int, thread: str, k: str, source: str, target: str) -> None:
+        def at(place: str, index: str) -> str:
+            return place.replace("@", index)
+
+        kind = self.random.choice(["copy", "parallel", "keep", "exchange"])
+        if kind == "copy":
+            self.write(depth, f"T.copy({at(source, ':')}, {at(target, ':')})")
+        elif kind == "parallel":
+            self.write(depth, "for i in T.Parallel(64):")
+            self.write(depth + 1, f"{at(target, 'i')} = {at(source, '63 - i')} + {k}")
+        else:
+            self.write(depth, f"if {thread} < 64:")
+            if kind == "keep":
+                self.write(depth + 1, f"acc = acc + {at(source, thread)}")
+                self.write(depth + 1, f"{at(target, thread)} = acc")
+            else:
+                value = f"T.shfl_xor({at(source, thread)}, 5) * 2"
+                self.write(depth + 1, f"{at(target, thread)} = {value}")
+
+    def arrive(self, depth: int, group: int, barrier: str, side: int) -> None:
+        if not self.alone[side]:
+            self.write(depth, f"T.mbarrier_arrive({barrier})")
+            return
+        self.write(depth, f"T.sync_threads({group + 1}, 128)")
+        self.write(depth, f"if tx == {128 * group}:")
+        self.write(depth + 1, f"T.mbarrier_arrive({barrier})")
