@@ -1,8 +1,8 @@
 """Expressions as CUDA C++ text.
 
 16-bit floats are carried as bits and computed in float32, rounded after every operation, as
-everywhere in this compiler. Vectors are written lane by lane: `lane(value, "v")` is the text of one
-lane of a vector expression whose loads were put into word arrays before.
+everywhere in this compiler. Vectors are written lane by lane: `text(value, "3")` is one lane of a
+vector expression whose loads from memory were named before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tileworkbench.compiler.codegen.cuda_helpers import HELPERS, Helper
 from tileworkbench.compiler.codegen.cuda_small import NAMES, small_float_helpers
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import expr as ir
-from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.build import add, const_int, int_const
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Load
 from tileworkbench.compiler.ir.types import DType
 
@@ -125,7 +125,7 @@ class CudaExpressions:
         self.helpers: dict[str, Helper] = {}
         self.packed: set[Buffer] = set()  # register arrays kept in 32-bit words
         self.tables: dict[tuple[str, str], str] = {}  # of constants, by type and entries
-        self.vectors: dict[Load, str] = {}  # the word array that holds a vector load
+        self.vectors: dict[Load, list[str]] = {}  # the words of vectors read from memory
 
     def use(self, name: str, helper: Helper | None = None) -> str:
         """The name of a helper, which is emitted from now on."""
@@ -385,7 +385,10 @@ class CudaExpressions:
     def load(self, value: Load, lane: str | None) -> str:
         buffer = value.buffer
         if value.dtype.lanes > 1 and lane is not None:
-            return self.element(buffer, self.vectors[value], lane)
+            ramp = value.indices[-1]
+            if buffer.scope == "local" and isinstance(ramp, ir.Ramp):
+                return self.read(buffer, self(add(ramp.base, int_const(int(lane)))))
+            return self.lane(buffer.dtype.scalar, self.vectors[value], int(lane))
         if buffer.scope == "local.var":
             return buffer.name
         index = self.text(value.indices[0], lane)
@@ -408,6 +411,17 @@ class CudaExpressions:
         if dtype == "int4":
             return Text(f"(signed char)((int){text} << 28 >> 28)", 14)
         return text
+
+    def lane(self, dtype: DType, words: list[str], at: int) -> str:
+        """One lane of a vector in words."""
+        if dtype.bits >= 32:
+            return words[at]
+        per = 32 // dtype.bits
+        word, shift = words[at // per], at % per * dtype.bits
+        shifted = Text(f"{word} >> {shift}", 11) if shift else word
+        if dtype.bits == 4:
+            return self.four_bits(f"({shifted} & 15)", dtype)
+        return Text(f"({self.c_type(dtype)}){wrapped(shifted)}", 14)
 
     def element(self, buffer: Buffer, words: str, index: str) -> str:
         """Element `index` of an array of 32-bit words that holds elements of the buffer's dtype."""

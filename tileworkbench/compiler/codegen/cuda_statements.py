@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tileworkbench.compiler.codegen.cuda_expressions import HALVES, CudaExpressions, bare, wrapped
 from tileworkbench.compiler.codegen.cuda_helpers import mma_helper, wait_helper
+from tileworkbench.compiler.codegen.cuda_vectors import VectorWriter
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Ramp
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.types import DType
 
 _WORDS = {128: "uint4", 64: "uint2", 32: "unsigned", 16: "unsigned short", 8: "unsigned char"}
@@ -45,6 +43,7 @@ class KernelWriter:
         self.lines: list[str] = []
         self.site = 0
         self.fresh = 0
+        self.vectors = VectorWriter(expressions, self.line)
 
     def memory_type(self, dtype: DType) -> str:
         """The C++ type of an element in memory; two elements of four bits share a byte."""
@@ -170,7 +169,7 @@ class KernelWriter:
         """
         elements, bits = const_int(buffer.shape[0]) or 0, buffer.dtype.bits
         bits = 8 if bits == 6 else bits
-        if bits < 32 and not buffer.dtype.is_bool:
+        if bits < 32:
             self.expressions.packed.add(buffer)
             self.line(depth, f"unsigned {buffer.name}[{max(1, -(-elements * bits // 32))}];")
         else:
@@ -191,7 +190,7 @@ class KernelWriter:
 
     def store(self, stmt: st.Store, depth: int) -> None:
         if stmt.indices and isinstance(stmt.indices[-1], Ramp):
-            self.vector_store(stmt, stmt.indices[-1], depth)
+            self.vectors.store(stmt, stmt.indices[-1], depth)
             return
         buffer, value = stmt.buffer, bare(self.expressions(stmt.value))
         if buffer.scope == "local.var":
@@ -212,168 +211,6 @@ class KernelWriter:
                 f"an element of '{buffer.dtype}' is less than a byte and cannot be stored alone"
             )
         return f"{buffer.name}[{bare(index)}] = {value};"
-
-    # Vectors
-
-    def vector_store(self, stmt: st.Store, ramp: Ramp, depth: int) -> None:
-        buffer, lanes = stmt.buffer, ramp.lanes
-        bits = lanes * buffer.dtype.bits
-        simple = self.plain_copy(stmt, ramp, bits)
-        if simple is not None:
-            self.line(depth, simple)
-            return
-        self.line(depth, "{")
-        self.load_vectors(stmt.value, depth + 1)
-        predicate = "" if stmt.predicate is None else f"if ({self.expressions(stmt.predicate)}) "
-        if buffer.scope == "local":
-            self.fill_registers(stmt, ramp, depth + 1, predicate)
-        else:
-            words = self.name("out")
-            self.pack(stmt.value, buffer.dtype, lanes, words, depth + 1)
-            self.store_words(buffer, ramp.base, words, bits, predicate, depth + 1)
-        self.line(depth, "}")
-        self.expressions.vectors.clear()
-
-    def plain_copy(self, stmt: st.Store, ramp: Ramp, bits: int) -> str | None:
-        """One wide access on each side, when the value is nothing but a load from memory."""
-        value = stmt.value
-        if not isinstance(value, Load) or bits not in _WORDS or stmt.buffer.scope == "local":
-            return None
-        source = value.indices[-1]
-        if (
-            value.buffer.scope == "local"
-            or not isinstance(source, Ramp)
-            or const_int(source.stride) != 1
-        ):
-            return None
-        word = _WORDS[bits]
-        place = self.address(Address(value.buffer, (source.base,)))
-        text = f"*(const {word}*)({place})"
-        if value.predicate is not None:
-            if value.safe is not None and not _is_zero(value.safe):
-                return None
-            zero = _ZERO.get(word, "0")
-            text = f"{wrapped(self.expressions(value.predicate), 3)} ? {text} : {zero}"
-        into = self.address(Address(stmt.buffer, (ramp.base,)))
-        test = "" if stmt.predicate is None else f"if ({self.expressions(stmt.predicate)}) "
-        return f"{test}*({word}*)({into}) = {text};"
-
-    def load_vectors(self, value: Expr, depth: int) -> None:
-        """Put every vector load of `value` into an array of words."""
-        for found in walk(value):
-            if not isinstance(found, Load) or found.dtype.lanes == 1:
-                continue
-            if found not in self.expressions.vectors:
-                self.expressions.vectors[found] = self.load_words(found, depth)
-
-    def load_words(self, load: Load, depth: int) -> str:
-        buffer, ramp = load.buffer, load.indices[-1]
-        if not isinstance(ramp, Ramp) or const_int(ramp.stride) != 1:
-            raise UnsupportedError(f"a vector of '{buffer.name}' is not contiguous")
-        if buffer.scope == "local":
-            return f"({self.address(Address(buffer, (ramp.base,)))})"
-        name, bits = self.name("v"), ramp.lanes * buffer.dtype.bits
-        self.line(depth, self.words(buffer.dtype, ramp.lanes, name))
-        place = self.address(Address(buffer, (ramp.base,)))
-        if load.predicate is not None:
-            safe = "0" if load.safe is None else self.expressions(load.safe)
-            self.spread(buffer.dtype, ramp.lanes, name, lambda lane: safe, depth)
-            self.line(depth, f"if ({bare(self.expressions(load.predicate))}) {{")
-            self.wide(name, place, bits, depth + 1, False)
-            self.line(depth, "}")
-        else:
-            self.wide(name, place, bits, depth, False)
-        return name
-
-    def wide(self, words: str, place: str, bits: int, depth: int, out: bool) -> None:
-        """Move `bits` between words and memory in accesses of at most 16 bytes."""
-        step = min(bits, 128)
-        word = _WORDS.get(step)
-        if word is None or bits % step:
-            raise UnsupportedError(f"a vector of {bits} bits has no access of its own")
-        for at in range(bits // step):
-            mine, other = f"(({word}*){words})[{at}]", f"((const {word}*)({place}))[{at}]"
-            if out:
-                self.line(depth, f"(({word}*)({place}))[{at}] = {mine};")
-            else:
-                self.line(depth, f"{mine} = {other};")
-
-    def words(self, dtype: DType, lanes: int, name: str) -> str:
-        """The declaration of an array that holds a vector."""
-        if dtype.bits >= 32:
-            return f"__align__(16) {self.expressions.c_type(dtype)} {name}[{lanes}];"
-        return f"__align__(16) unsigned {name}[{max(1, -(-lanes * dtype.bits // 32))}];"
-
-    def pack(self, value: Expr, dtype: DType, lanes: int, name: str, depth: int) -> None:
-        self.line(depth, self.words(dtype, lanes, name))
-        self.spread(
-            dtype, lanes, name, lambda lane: self.expressions.text(value, lane), depth, value
-        )
-
-    def spread(
-        self,
-        dtype: DType,
-        lanes: int,
-        name: str,
-        text: Callable[[str], str],
-        depth: int,
-        value: Expr | None = None,
-    ) -> None:
-        """Fill words with the lanes that `text` gives."""
-        per = max(1, 32 // dtype.bits)
-        count = max(1, lanes // per)
-        index = self.name("l")
-        self.line(depth, "#pragma unroll")
-        self.line(depth, f"for (int {index} = 0; {index} < {count}; ++{index}) {{")
-        if per == 1:
-            body = text(index)
-        else:
-            used = min(per, lanes)
-            at = [
-                f"{per} * {index} + {part}" if part else f"{per} * {index}" for part in range(used)
-            ]
-            body = self.combined(dtype, [text(f"({place})") for place in at], value, at)
-        self.line(depth + 1, f"{name}[{index}] = {bare(body)};")
-        self.line(depth, "}")
-
-    def combined(self, dtype: DType, parts: list[str], value: Expr | None, at: list[str]) -> str:
-        """Elements side by side in one word; two conversions to 16 bits are one instruction."""
-        half = HALVES.get(str(dtype))
-        narrowed = value.value if isinstance(value, ir.Cast) else None
-        if half and narrowed is not None and narrowed.dtype.scalar == "float32" and len(at) == 2:
-            low, high = (self.expressions.text(narrowed, f"({place})") for place in at)
-            if self.expressions.arch >= 80:
-                return f"{self.expressions.use(f'{half}_pair')}({low}, {high})"
-        mask = (1 << dtype.bits) - 1
-        shown = [f"((unsigned){wrapped(part)} & {mask:#x})" for part in parts]
-        shifted = [f"{part} << {number * dtype.bits}" for number, part in enumerate(shown)]
-        return " | ".join([shown[0], *shifted[1:]])
-
-    def fill_registers(self, stmt: st.Store, ramp: Ramp, depth: int, predicate: str) -> None:
-        buffer, lanes = stmt.buffer, ramp.lanes
-        into = self.address(Address(buffer, (ramp.base,)))
-        if predicate:
-            self.line(depth, f"{predicate}{{")
-        self.spread(
-            buffer.dtype,
-            lanes,
-            f"({into})",
-            lambda lane: self.expressions.text(stmt.value, lane),
-            depth + bool(predicate),
-            stmt.value,
-        )
-        if predicate:
-            self.line(depth, "}")
-
-    def store_words(
-        self, buffer: Buffer, base: Expr, words: str, bits: int, predicate: str, depth: int
-    ) -> None:
-        place = self.address(Address(buffer, (base,)))
-        if predicate:
-            self.line(depth, f"{predicate}{{")
-        self.wide(words, place, bits, depth + bool(predicate), True)
-        if predicate:
-            self.line(depth, "}")
 
     def name(self, base: str) -> str:
         self.fresh += 1

@@ -1,0 +1,145 @@
+"""CUDA C++ from programs: the text, and what it computes when its PTX is executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.kernels import flash_attention, matmul
+
+HERE = Path(__file__).parent
+pytestmark = pytest.mark.nvrtc
+
+
+def functions(kernel: tw.Kernel) -> str:
+    """The text without its helpers."""
+    return kernel.source[kernel.source.index('extern "C"') :]
+
+
+def test_the_text_of_a_matmul_is_a_page():
+    kernel = tw.compile(matmul(256, 256, 256, "float16", num_stages=3), target="sim:sm_80")
+    text = "\n".join(line for line in functions(kernel).splitlines() if "// line" not in line)
+    assert text + "\n" == (HERE / "cuda" / "matmul.cu").read_text()
+    assert len(text.splitlines()) < 100
+
+
+def test_every_statement_names_the_line_it_came_from():
+    kernel = tw.compile(matmul(256, 256, 256, "float16", num_stages=3), target="sim:sm_80")
+    for words in ("T.clear(", "T.copy(A", "T.copy(B", "T.gemm("):
+        assert any("// line" in line and words in line for line in kernel.source.splitlines())
+
+
+def test_nothing_is_included_and_nothing_is_a_template():
+    for page in (matmul(256, 256, 256, "bfloat16"), flash_attention(1, 1, 64, 64, 64, "float16")):
+        source = tw.compile(page, target="sim:sm_80").source
+        assert "#include" not in source and "template" not in source
+
+
+def test_registers_and_spills_are_read_back():
+    kernel = tw.compile(matmul(256, 256, 256, "float16", num_stages=3), target="ptx:sm_80")
+    (found,) = kernel.stats.resources
+    assert found.name == "matmul" and 100 < found.registers <= 255
+    assert found.spill_store_bytes == found.spill_load_bytes == 0
+    assert kernel.stats.shared_bytes == 3 * 2 * 128 * 32 * 2
+    assert "mma.sync" in kernel.asm
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_90a"])
+def test_every_architecture_is_compiled(arch):
+    kernel = tw.compile(matmul(128, 128, 64, "float16"), target=f"cuda:{arch}")
+    assert kernel._compiled.compiled().arch == arch
+
+
+SMALL = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+def test_small_floats_widen_exactly(dtype):
+    @T.prim_func
+    def widen(A: T.Tensor((256,), dtype), B: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(256):
+                B[i] = T.cast(A[i], "float32")
+
+    codes = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, dtype))
+    found = np.zeros(256, np.float32)
+    tw.compile(widen, target="ptx:sm_80")(codes, found)
+    np.testing.assert_array_equal(found, codes.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", SMALL[:4])
+def test_small_floats_round_to_nearest_even_and_saturate(dtype):
+    kind = getattr(ml_dtypes, dtype)
+    limit = float(ml_dtypes.finfo(kind).max)
+
+    @T.prim_func
+    def narrow(A: T.Tensor((1024,), "float32"), B: T.Tensor((1024,), dtype)):
+        with T.Kernel(1, threads=128):
+            for i in T.Parallel(1024):
+                B[i] = T.cast(A[i], dtype)
+
+    random = np.random.default_rng(0)
+    values = random.standard_normal(1024) * 2.0 ** random.integers(-20, 18, 1024)
+    values[:4] = (0.0, limit, -limit * 4, 1e-30)
+    values = values.astype(np.float32)
+    found = np.zeros(1024, kind)
+    tw.compile(narrow, target="ptx:sm_80")(values, found)
+    expected = np.clip(values, -limit, limit).astype(kind)
+    np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+
+
+BINARY = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b,
+    "floormod": lambda a, b: a % b,
+    "min": T.min,
+    "max": T.max,
+    "less": lambda a, b: T.if_then_else(a < b, a, b + b),
+}
+
+
+INTEGERS = ("int8", "int32", "uint8", "int64")
+OPERATORS = [
+    (name, dtype)
+    for name in BINARY
+    for dtype in (*INTEGERS, *(() if name.startswith("floor") else ("float16", "float32")))
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), OPERATORS)
+def test_operators(name, dtype):
+    function = BINARY[name]
+
+    @T.prim_func
+    def apply(A: T.Tensor((64,), dtype), B: T.Tensor((64,), dtype), C: T.Tensor((64,), dtype)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                C[i] = function(A[i], B[i])
+
+    generator = torch.Generator().manual_seed(0)
+    low = 1 if dtype == "uint8" else -9
+    a = torch.randint(low, 10, (64,), generator=generator)
+    b = torch.randint(low, 10, (64,), generator=generator)
+    b[b == 0] = 3
+    kind = getattr(torch, dtype)
+    results = []
+    for target in ("cpu", "sim:sm_80", "ptx:sm_80"):
+        out = torch.zeros(64, dtype=kind)
+        tw.compile(apply, target=target)(a.to(kind), b.to(kind), out)
+        results.append(out)
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+
+
+def test_what_needs_a_later_architecture_says_so():
+    with pytest.raises(UnsupportedError) as caught:
+        tw.compile(matmul(128, 128, 64, "bfloat16", out_dtype="bfloat16"), target="cuda:sm_75")
+    assert "sm_75" in str(caught.value)
