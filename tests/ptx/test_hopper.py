@@ -37,6 +37,9 @@ SOURCE = """
 #ifndef STORE_WAIT
 #define STORE_WAIT asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory")
 #endif
+#ifndef FENCE
+#define FENCE asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
+#endif
 #define STAGE (128 * 128 + 64 * 128)
 typedef unsigned long long u64;
 struct __align__(64) Map { u64 opaque[16]; };
@@ -114,7 +117,7 @@ gemm(const __grid_constant__ Map A, const __grid_constant__ Map B,
         int lane = t % 32, row = (t - 128) / 32 * 16 + lane / 4;
         for (int i = 0; i < 32; i++)
             out[(row + i / 2 % 2 * 8) * 64 + i / 4 * 8 + lane % 4 * 2 + i % 2] = c[i];
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        FENCE;
         asm volatile("bar.sync 1, 256;" ::: "memory");
         if (t == 128) {
             asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group"
@@ -210,6 +213,11 @@ def test_shared_memory_overwritten_before_a_store_has_read_it() -> None:
     assert exact
 
 
+def test_writes_of_threads_need_a_fence_before_a_tensor_copy_reads_them() -> None:
+    with pytest.raises(RaceError, match=r"lets the asynchronous proxy read byte .* no proxy fence"):
+        run_gemm("FENCE")
+
+
 def test_tensor_maps_are_checked() -> None:
     x = np.zeros((8, 64), dtype=np.float16)
     with pytest.raises(ArgumentError) as caught:
@@ -249,6 +257,7 @@ extern "C" __global__ void move(const int* x, int* y) {
     s[t] = 2 * v;
     __syncthreads();
     if (t == 0) {
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 256;"
                      :: "l"(y), "r"(at(s)) : "memory");
         asm volatile("cp.async.bulk.commit_group;" ::: "memory");

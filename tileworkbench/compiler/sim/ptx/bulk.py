@@ -199,7 +199,7 @@ def _start_store(state: State, lane: int, places: Array, to: Array, width: int) 
     chunks = np.unique(places & ~np.int64(15))
     lanes = np.full(len(chunks), lane)
     if state.shadow is not None:
-        state.shadow.read(lanes, chunks, 16)
+        state.shadow.read(lanes, chunks, 16, proxy=True)
 
     def run() -> None:
         steps = np.arange(width)

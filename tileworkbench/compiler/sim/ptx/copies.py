@@ -101,6 +101,18 @@ def _address_operand(i: Instruction) -> int:
     return next(n for n, operand in enumerate(i.operands) if isinstance(operand, Address))
 
 
+def decode_fence(i: Instruction, d: Decoder) -> Step:
+    """Fences of memory change nothing here but what the asynchronous proxy may read."""
+    if not i.has("proxy") or not any(name.startswith("async") for name in i.modifiers):
+        return lambda state: None
+
+    def step(state: State) -> None:
+        if state.shadow is not None:
+            state.shadow.fence_proxy(state.index)
+
+    return step
+
+
 def decode_mbarrier(i: Instruction, d: Decoder) -> Step:
     name = i.modifiers[0]
     if i.has("shared::cluster") and name != "arrive":

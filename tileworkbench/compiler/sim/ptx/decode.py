@@ -61,13 +61,14 @@ _PLAIN: dict[str, DecodeStep] = {
     "st": loads.decode_st,
     **dict.fromkeys(("atom", "red"), loads.decode_atom),
     **dict.fromkeys(
-        ("membar", "fence", "prefetch", "prefetchu", "nanosleep", "setmaxnreg", "discard"),
+        ("membar", "prefetch", "prefetchu", "nanosleep", "setmaxnreg", "discard"),
         loads.decode_nothing,
     ),
     **dict.fromkeys(("griddepcontrol", "applypriority", "pmevent"), loads.decode_nothing),
     "activemask": warp.decode_activemask,
     "createpolicy": conversion.decode_policy,
     "cp": copies.decode_cp,
+    "fence": copies.decode_fence,
     "mbarrier": copies.decode_mbarrier,
 }
 

@@ -91,14 +91,14 @@ class PtxProgram:
     that agreement with it means something.
     """
 
-    def __init__(self, module: Module) -> None:
-        self.module = module
+    def __init__(self, module: Module, text: str) -> None:
+        self.module, self.text = module, text
         self._entries: dict[str, _Entry] = {}
 
     @classmethod
     def parse(cls, text: str) -> PtxProgram:
         """Parse PTX as NVRTC writes it. Raises `PtxSyntaxError` with the line."""
-        return cls(parse(text))
+        return cls(parse(text), text)
 
     @property
     def entries(self) -> tuple[str, ...]:

@@ -4,6 +4,9 @@ Order is happens-before with vector clocks, one per warp of a block and one for 
 copies that a barrier in memory completes. Barriers join clocks. Between threads of one warp only a
 synchronisation of that warp orders anything.
 
+Threads and asynchronous work (tensor copies, warpgroup products) see shared memory through
+different proxies: what threads wrote needs a proxy fence before the others may read it.
+
 Bytes are tracked in granules: sixteen bytes at first, halved whenever an access is smaller.
 """
 
@@ -33,6 +36,7 @@ class Shadow:
         count = blocks * self.stride // self.granule
         self.valid = np.zeros(count, dtype=bool)
         self.atomic = np.zeros(count, dtype=bool)
+        self.unfenced = np.zeros(count, dtype=bool)  # written by threads, no proxy fence since
         self.writer = np.full(count, NOBODY, dtype=np.int32)
         self.writer_warp = np.zeros(count, dtype=np.int32)
         self.write_clock = np.zeros(count, dtype=np.int32)
@@ -96,7 +100,16 @@ class Shadow:
     def _refine(self) -> None:
         self.granule //= 2
         for name in (
-            *("valid", "atomic", "writer", "writer_warp", "write_clock", "write_pc", "pending"),
+            *(
+                "valid",
+                "atomic",
+                "unfenced",
+                "writer",
+                "writer_warp",
+                "write_clock",
+                "write_pc",
+                "pending",
+            ),
             *("reader", "read_clock", "read_pc"),
         ):
             setattr(self, name, np.repeat(getattr(self, name), 2, axis=0))
@@ -104,11 +117,28 @@ class Shadow:
     # -- accesses
 
     def read(
-        self, lanes: Array, offsets: Array, size: int, *, atomic: bool = False, whole: bool = False
+        self,
+        lanes: Array,
+        offsets: Array,
+        size: int,
+        *,
+        atomic: bool = False,
+        whole: bool = False,
+        proxy: bool = False,
     ) -> None:
-        """Check and note a read; `whole` says that a warp reads together (ldmatrix)."""
+        """Check and note a read; `whole` says that a warp reads together (ldmatrix), `proxy` that
+        the asynchronous proxy reads for a thread."""
         granules, lanes = self._cover(lanes, offsets, size)
         self._check_pending(granules, lanes, "reads")
+        if proxy and (unfenced := self.unfenced[granules]).any():
+            at = int(np.argmax(unfenced))
+            raise RaceError(
+                f"{self._name(lanes[at])} lets the asynchronous proxy read "
+                f"{self._place(granules[at])}, which threads wrote with no proxy fence between: "
+                f"{locate(self.code[self.pc])} after "
+                f"{locate(self.code[int(self.write_pc[granules[at]])])}",
+                hint="execute 'fence.proxy.async' after the writes, before the barrier",
+            )
         if not (valid := self.valid[granules]).all():
             at = int(np.argmin(valid))
             raise UninitializedReadError(
@@ -166,6 +196,7 @@ class Shadow:
             self._check_readers(granules[checked], lanes[checked], whole)
         self._note_write(granules, thread, warp, self.clocks[block, warp, warp])
         self.atomic[granules] = atomic
+        self.unfenced[granules] = True
         if whole:
             self.writer[granules] = WHOLE_WARP
 
@@ -176,6 +207,17 @@ class Shadow:
         self.write_clock[granules] = clock
         self.write_pc[granules] = self.pc
         self.reader[granules] = NOBODY
+
+    def fence_proxy(self, lanes: Array) -> None:
+        """A fence between the proxies: what was written before, as these lanes know it, may be read
+        by asynchronous work."""
+        block, _, warp = self._agents(lanes)
+        per_block = self.stride // self.granule
+        for number, agent in sorted({(int(b), int(w)) for b, w in zip(block, warp, strict=True)}):
+            mine = slice(number * per_block, (number + 1) * per_block)
+            writers = self.writer_warp[mine]
+            known = self.write_clock[mine] <= self.clocks[number, agent][writers]
+            self.unfenced[mine] &= ~(known | (writers == agent))
 
     # -- asynchronous copies
 
@@ -196,6 +238,7 @@ class Shadow:
         self.write_pc[granules] = pc
         self.pending[granules] = -1
         self.atomic[granules] = False
+        self.unfenced[granules] = False
 
     def finish_bulk_copy(self, lanes: Array, offsets: Array, size: int, pc: int) -> None:
         """A copy has landed that a barrier in memory tracks: whoever waits for that sees it."""
@@ -207,6 +250,7 @@ class Shadow:
         self.write_pc[granules] = pc
         self.pending[granules] = -1
         self.atomic[granules] = False
+        self.unfenced[granules] = False
 
     def release_copies(self, block: int) -> Array:
         """The knowledge of the asynchronous copies that have landed in a block."""

@@ -221,7 +221,7 @@ def _note_reads(state: State, warp: int, places: Array) -> None:
     lanes = np.full(len(chunks), warp * WARP)
     locate_bytes(state, "shared", lanes, chunks, 16, "reads")
     if state.shadow is not None:
-        state.shadow.read(lanes, chunks, 16, whole=True)
+        state.shadow.read(lanes, chunks, 16, whole=True, proxy=True)
 
 
 def _fetch(state: State, block: int, places: Array, kind: str) -> Array:
