@@ -125,3 +125,20 @@ def threads(
     assert work.flops.value == 4 * (64 + 64)
     assert work.moved_bytes.value == 4 * 4 * (64 * 2 + 1 + 64 * 2)
     assert work.bytes_.value == 2 * 4 * 4 * 64
+
+
+def test_a_quotient_of_a_name_touches_the_whole_extent() -> None:
+    work = count_work(
+        parse("""
+@T.program(stage="tile")
+def unpack(
+    B: T.Tensor((4, 32), "uint8"),
+    Y: T.Tensor((4, 64), "int32"),
+):
+    with T.Kernel(4, threads=128) as bx:
+        for j in T.Parallel(64):
+            k = j + 0 * bx
+            Y[bx, j] = T.int32(B[bx, k // 2])
+""")
+    )
+    assert work.bytes_.value == 4 * 32 + 4 * 4 * 64

@@ -24,7 +24,7 @@ from tileworkbench.compiler.ir.expr import Binary, Buffer, Call, Const, Expr, Lo
 from tileworkbench.compiler.ir.expr import Var as Variable
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import Rewriter, walk
+from tileworkbench.compiler.ir.rewrite import Rewriter, variables, walk
 
 _FREE_CALLS = ("isnan", "isinf")
 _CHEAP_CALLS = ("fma", "max_nan", "min_nan", "floor", "ceil", "trunc", "round", "nearbyint", "sqrt")
@@ -314,11 +314,20 @@ class _Counter:
     def covered(self, low: Expr, extent: Expr, bound: Expr) -> Expr:
         """How many indices lie between the least and the greatest one touched."""
         linear = self.ranges.linear(low)
+        if any(self.hides_loops(atom) for atom, _ in linear.terms):
+            return bound
         ends = [at_extreme(linear, self.box, highest, low.dtype) for highest in (False, True)]
         if ends[0] is None or ends[1] is None or any(_reads(end) for end in ends if end):
             return bound
         size = add(sub(ends[1], ends[0]), extent)
         return bound if self.ranges.proves(binary("ge", size, bound)) else size
+
+    def hides_loops(self, atom: Expr) -> bool:
+        """Whether a quotient (or what else is no sum) has a name in it that stands for loops."""
+        if atom in self.box:
+            return False
+        values = {param.value for param in self.program.params} | set(self.program.symbols)
+        return any(var not in values and var not in self.box for var in variables(atom))
 
     def footprint(self, buffer: Buffer, write: bool) -> _Sum:
         total = _Sum()
