@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from tests.frontend.golden import Case, program_of, read_cases
+from tests.properties.programs import Sample, samples
 from tileworkbench.compiler.analysis.hazards import find_hazards
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
@@ -38,10 +40,10 @@ def test_warnings(case: Case) -> None:
 def test_the_simulator_meets_what_was_proven(case: Case) -> None:
     program = program_of(case.source)
     arguments = {
-        param.name: np.ones([const_int(extent) or 1 for extent in param.value.shape], dtype)
+        param.name: (np.arange(np.prod(shape)) % 8).reshape(shape).astype(param.value.dtype)
         for param in program.params
         if isinstance(param.value, Buffer)
-        for dtype in [param.value.dtype]
+        for shape in [[const_int(extent) or 1 for extent in param.value.shape]]
     }
     options = SimOptions(stop_at_out_of_bounds=False)
     report = simulate(program, arguments, options=options).report
@@ -50,6 +52,12 @@ def test_the_simulator_meets_what_was_proven(case: Case) -> None:
     assert proven <= met
     for finding in report.findings:
         assert finding.block and finding.index and finding.span
+
+
+@settings(max_examples=60)
+@given(samples())
+def test_programs_that_are_right_have_no_warnings(sample: Sample) -> None:
+    assert not find_hazards(sample.program)
 
 
 def update(path: Path) -> None:
