@@ -11,6 +11,7 @@ from tests.sim.kernels import program
 from tests.sim.threads import report, run
 from tileworkbench.compiler.diagnostics import DeadlockError, OutOfBoundsError, RunError
 from tileworkbench.compiler.sim import SimOptions, simulate
+from tileworkbench.compiler.sim.threads import marks
 
 Array = np.ndarray[Any, Any]
 X = np.arange(64, dtype=np.int32)
@@ -308,6 +309,27 @@ def test_groups_run_in_any_order(seed: int) -> None:
     )
     assert made.report.ok
     assert made.arrays["B"].tolist() == a.reshape(6, 32).sum(0)[::-1].tolist()
+
+
+@pytest.mark.parametrize("most", [0, 1 << 28])
+def test_large_tensors_keep_fewer_times(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "MOST_TIMES", most)
+    a, parameters = np.arange(192, dtype=np.int32), "A: (192,) int32; B: (32,) int32"
+    assert report(parameters, PRODUCER.format(**RIGHT), 64, A=a, B=zeros(32)).ok
+    late = NAMED.format(wait="False").replace("wait=False)", "wait=False)\n    S[tx] = 0")
+    assert report("B: (96,) int32", late, 96, B=zeros(96)).races
+    read_before = """
+    with T.threads(0, 32):
+        x = B[tx]
+        T.sync_threads(id=1, count=64, wait=False)
+        C[tx] = x + B[tx]
+    with T.threads(32, 32):
+        T.sync_threads(id=1, count=64)
+        B[tx - 32] = 1
+    """
+    text = "B: (32,) int32; C: (32,) int32"
+    found = report(text, read_before, 64, B=zeros(32), C=zeros(32))
+    assert {finding.buffer for finding in found.races} == {"B"}
 
 
 @pytest.mark.parametrize("stage", ["tile", "simt"])

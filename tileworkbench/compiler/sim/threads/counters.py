@@ -15,6 +15,7 @@ BANKS = 32
 WORD = 4
 LINE = BANKS * WORD
 SECTOR = 32
+_MOST_PATTERNS = 1 << 14
 _NOBODY = np.iinfo(np.int64).max
 
 
@@ -152,6 +153,8 @@ class Counters:
         key = (function, relative.tobytes(), active.tobytes(), *options)
         found = self._known.get(key)
         if found is None:
+            if len(self._known) >= _MOST_PATTERNS:
+                self._known.clear()
             found = self._known[key] = function(relative, active, *options)
         return found
 

@@ -12,6 +12,7 @@ from tileworkbench.compiler.sim.threads.order import Order
 Array = np.ndarray[Any, Any]
 SEVERAL = -1
 EVERY = -2
+MOST_TIMES = 1 << 28  # times of all readers of all granules that are kept
 
 TWO_WRITERS = "two threads write this element, unordered by a barrier"
 READ_AND_WRITTEN = "one thread reads what another one writes, unordered by a barrier"
@@ -34,7 +35,8 @@ class Marks:
 
     A granule is the smallest unit that any access touches. With `partial` synchronisation (of some
     threads only) the times of all readers are kept, otherwise the last one and whether there were
-    others is enough.
+    others is enough. Where there would be too many times, several readers that were not all ordered
+    are not found.
     """
 
     __slots__ = (
@@ -57,6 +59,7 @@ class Marks:
         self._write_site = np.zeros(granules, np.int32)
         self._read_site = np.zeros(granules, np.int32)
         self._atomic = np.zeros(granules, np.bool_)
+        partial = partial and threads * granules <= MOST_TIMES
         # Pages that are never touched are never made.
         self._reads = np.zeros((threads, granules), np.int64) if partial else None
         self._atomics = np.zeros((threads, granules), np.int64) if partial else None
@@ -143,6 +146,8 @@ class Marks:
         if self._reads is not None and order.known is not None:
             many = np.flatnonzero(bad)
             bad[many] = _any_unordered(order, self._reads, threads[many], at[many])
+        elif order.known is not None:
+            bad = order.unordered(times, readers, threads) & (readers >= 0)
         return Clash(READ_AND_WRITTEN, bad, readers, self._read_site[at]) if bad.any() else None
 
 
