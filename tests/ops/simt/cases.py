@@ -597,4 +597,15 @@ lambda i, j: (2*i + j//32, j%32)))
         """,
         symbols={"n": 6},
     ),
+    "a neighbour that stays inside": Case(
+        {"A": ((64, 32), F32), "B": ((64, 32), F32)},
+        """
+        F = T.alloc_fragment((64, 32), "float32")
+        G = T.alloc_fragment((64, 32), "float32")
+        T.copy(A, F)
+        for i, j in T.Parallel(64, 32):
+            G[i, j] = F[i, T.max(j - 1, 0)]
+        T.copy(G, B)
+        """,
+    ),
 }

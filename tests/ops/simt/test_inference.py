@@ -220,6 +220,30 @@ lambda i, j: (2*i + j, 0)))
         """,
         "an element of 'G', a view of 'F', would be torn apart between threads or registers",
     ),
+    "a view of symbolic extent": (
+        """
+        F = T.alloc_fragment((64,), "float32")
+        G = T.view(F, (n,), "float32")
+        T.fill(F, 1.0)
+        """,
+        "'T.fill' cannot be spread over threads: 'G', a view of 'F', has a symbolic shape",
+    ),
+    "an annotation for more threads": (
+        """
+        F = T.alloc_fragment((256,), "float32", layout=Fragment((256,), lambda i: (i, 0)))
+        T.fill(F, 1.0)
+        """,
+        "the layout of 'F' is for 256 threads, and a block has 128",
+    ),
+    "a loop that follows a table": (
+        """
+        F = T.alloc_fragment((64,), "float32", layout=Fragment((64,), lambda i: (i, 0)))
+        for i in T.Parallel(8):
+            F[i * i] = 1.0
+        """,
+        "'T.Parallel' cannot be spread over threads: which thread executes an iteration has no "
+        "formula",
+    ),
     "two annotations of one memory": (
         """
         F = T.alloc_shared((64, 2), "float16", layout=Layout((64, 2), lambda i, j: (64*j + i,)))

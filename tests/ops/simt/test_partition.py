@@ -86,4 +86,12 @@ def test_a_table_cannot_be_shared() -> None:
 def test_a_loop_over_too_many_threads() -> None:
     with pytest.raises(LayoutError) as caught:
         partition(Fragment((64,), lambda i: (i, 0)), 32)
-    assert caught.value.message == "A loop over more threads than the 32 of the block."
+    assert caught.value.message == "a loop over more threads than the 32 of the block"
+
+
+def test_a_loop_whose_iterations_share_a_slot() -> None:
+    with pytest.raises(LayoutError) as caught:
+        partition(Fragment((4, 4), lambda i, j: (i, 0)), 32)
+    assert caught.value.message == (
+        "the threads cannot share a loop with the layout '(i, j) -> thread i, slot 0'"
+    )

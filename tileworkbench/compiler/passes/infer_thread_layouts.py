@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.effects import owners
+from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import buffers_of, replace_buffers, statements, with_body
@@ -111,12 +112,22 @@ def _given(
     """
     for buffer in tiles:
         if buffer.layout is not None:
+            _check_threads(buffer, context)
             yield Proposal(buffer, buffer.layout, "is annotated by the user"), True
     for buffer in dict.fromkeys(_read_outside(body)):
         shape = const_shape(buffer)
         if shape is not None and buffer.layout is None:
             layout = Fragment.fully_replicated(shape, context.threads)
             yield Proposal(buffer, layout, "is read by every thread, outside operators"), True
+
+
+def _check_threads(buffer: Buffer, context: ThreadContext) -> None:
+    layout = buffer.layout
+    if isinstance(layout, Fragment) and layout.threads > context.threads:
+        raise LayoutError(
+            f"the layout of '{buffer.name}' is for {layout.threads} threads, and a block has "
+            f"{context.threads}"
+        )
 
 
 def _read_outside(stmt: Stmt) -> Iterator[Buffer]:

@@ -181,6 +181,11 @@ def _complete(
 ) -> LayoutUpdate:
     """Check the known fragments against `loop`, and propose layouts for the others."""
     wanted: dict[Buffer, Proposal] = {}
+    if not isinstance(loop.mapping, DigitMap):
+        raise LayoutConflict(
+            "which thread executes an iteration has no formula",
+            hint="index fragments with +, *, // and % of the variables of T.Parallel",
+        )
     if nest.runs_once and _replicas(loop) > 1:
         raise LayoutConflict(
             "several threads would repeat an iteration that uses what an atomic update returned",
@@ -285,7 +290,9 @@ def _needed(access: FragmentAccess, loop: Fragment, context: ThreadContext) -> F
         return None
     if access.map is not None:
         try:
-            return _project(loop, access.map, access.rank, shape)
+            found = _project(loop, access.map, access.rank, shape)
+            if isinstance(found.mapping, DigitMap):
+                return found
         except LayoutError:
             pass
     if access.kind is AccessKind.STORE and not _runs_everywhere(loop, context):
@@ -315,7 +322,7 @@ def _project(loop: Fragment, access: Layout, rank: int, shape: tuple[int, ...]) 
     if any(
         extent % size or low % size for extent, size, low in zip(shape, sizes, lows, strict=True)
     ):
-        raise LayoutError("The part of a tile that a nest touches does not divide the tile.")
+        raise LayoutError("the part of a tile that a nest touches does not divide the tile")
     moved = access
     if any(lows):
         moved = Layout(

@@ -262,7 +262,7 @@ class SymbolicIterations:
 
     def slot(self, buffer: Buffer, indices: tuple[Expr, ...], lane: Expr) -> Expr:
         """Such a nest has no fragments: the inference refuses it."""
-        raise LayoutError(f"A nest of symbolic extents indexes '{buffer.name}'.")
+        raise LayoutError(f"a nest of symbolic extents indexes '{buffer.name}'")
 
     def are_neighbours(self, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
         """There are no registers."""
@@ -312,7 +312,7 @@ def register_of(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
     """
     fragment = buffer.layout
     if not isinstance(fragment, Fragment):
-        raise LayoutError(f"'{buffer.name}' has no threads yet.")
+        raise LayoutError(f"'{buffer.name}' has no threads yet")
     return map_exprs(fragment.mapping, (*indices, int_const(0)))[1]
 
 

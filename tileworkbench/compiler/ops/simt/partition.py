@@ -136,7 +136,7 @@ def _thread_digits(
         if not last and top % stride:
             raise NotDigitsError
         if capacity < extent:
-            raise LayoutError(f"A loop over more threads than the {threads} of the block.")
+            raise LayoutError(f"a loop over more threads than the {threads} of the block")
         if not last and capacity > extent and places[number + 1][0] == stride * extent:
             raise NotDigitsError
         if capacity > extent:
