@@ -3,10 +3,10 @@
 A kernel is an ordinary Python function whose body is traced. Its parts are here: what parameters
 are declared with and how launches are written (`functions`), memory (`memory`), atomic accesses
 (`atomics`), threads and what they exchange (`threads`, `exchanges`, `barriers`, `allreduce`),
-operators on tiles (`tile`, `convolution`, `predicates`, `reducers`), loops (`loops`),
-scalar arithmetic (`math`), dtypes (`dtypes`), layouts (`layouts`), hints and checks (`hints`),
-printing (`printing`). Constructs that are not supported yet exist too and say so when they are
-used.
+operators on tiles (`tile`, `matrix`, `convolution`, `predicates`, `reducers`), loops (`loops`),
+scalar arithmetic (`math`, `rounding`, `random`), vectors (`vectors`), dtypes (`dtypes`), layouts
+(`layouts`), hints and checks (`hints`), printing (`printing`), other languages (`extern`).
+Constructs that are not supported yet exist too and say so when they are used.
 """
 
 from __future__ import annotations
