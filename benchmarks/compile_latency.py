@@ -33,6 +33,8 @@ from common import (
 )
 
 NUMBA_PYTHON = "TILEWORKBENCH_NUMBA_PYTHON"
+TILELANG_PYTHON = "TILEWORKBENCH_TILELANG_PYTHON"
+GPU_GROUPS = (("gpu_matmul",), ("gpu_attention",))
 SIZE = 1024
 
 # Row -> unit and limit of the project, None where it has none.
@@ -49,6 +51,14 @@ LIMITS: dict[str, tuple[str, float | None]] = {
     "compile, same object again": ("ms", 2),
     "memory added by compiling": ("MB", 150),
     "messages of a displayed card": ("kB", 1000),
+    "sm_80: matmul to CUDA text, cold": ("ms", 100),
+    "sm_80: matmul, NVRTC to cubin": ("ms", None),
+    "sm_80: attention to CUDA text, cold": ("ms", 400),
+    "sm_80: attention, NVRTC to cubin": ("ms", None),
+    "TileLang: import": ("ms", None),
+    "TileLang, sm_80: matmul to CUDA text, first in the process": ("ms", None),
+    "TileLang, sm_80: matmul to CUDA text, again": ("ms", None),
+    "TileLang, sm_80: attention to CUDA text": ("ms", None),
     "numba: import": ("ms", None),
     "numba: compile, first in the process": ("ms", None),
     "numba: compile, another function compiled before": ("ms", None),
@@ -67,8 +77,10 @@ def main() -> None:
     runs = [measure_once() for _ in range(options.processes)]
     numba = [run_numba() for _ in range(options.processes)]
     values = {name: [run[name] for run in runs] for name in runs[0]}
-    values |= {name: [run[name] for run in numba] for name in numba[0] if name in LIMITS}
-    facts["versions"]["numba"] = numba[0]["version"]
+    peers = [run_tilelang() for _ in range(min(3, options.processes))]
+    for name, found in (("numba", numba), ("TileLang", peers)):
+        values |= {row: [run[row] for run in found] for row in found[0] if row in LIMITS}
+        facts["versions"][name] = found[0]["version"]
     table = report(values)
     print(table)
     print(f"\nwritten to {write_results('compile_latency', facts, values, table)}")
@@ -77,7 +89,7 @@ def main() -> None:
 def measure_once() -> dict[str, float]:
     """Every figure of ours from a set of fresh processes, each group with an empty cache."""
     found: dict[str, float] = {}
-    for group in (("import",), ("extension",), ("cold", "disk"), ("card",)):
+    for group in (("import",), ("extension",), ("cold", "disk"), ("card",), *GPU_GROUPS):
         with tempfile.TemporaryDirectory() as cache:
             for child in group:
                 arguments = ["--child", child]
@@ -192,6 +204,31 @@ def measure_disk() -> dict[str, float]:
     return {"compile, from the disk cache": taken}
 
 
+def measure_gpu(name: str, program: Any) -> dict[str, float]:
+    """The first compilation for a GPU in a process, in memory and without a device."""
+    import tileworkbench as tw
+    from tileworkbench.compiler import driver  # noqa: F401  (imported, as LLVM is for the CPU)
+    from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+
+    text, kernel = timed(lambda: tw.compile(program, target="sim:sm_80"))
+    found = {f"sm_80: {name} to CUDA text, cold": text}
+    if missing_nvrtc() is None:
+        found[f"sm_80: {name}, NVRTC to cubin"], _ = timed(lambda: kernel.asm)
+    return found
+
+
+def measure_gpu_matmul() -> dict[str, float]:
+    from tileworkbench.kernels import matmul
+
+    return measure_gpu("matmul", matmul(SIZE, SIZE, SIZE, "float16", num_stages=3))
+
+
+def measure_gpu_attention() -> dict[str, float]:
+    from tileworkbench.kernels import flash_attention
+
+    return measure_gpu("attention", flash_attention(1, 8, SIZE, SIZE, 64, "float16"))
+
+
 def initialize_llvm() -> None:
     """What the process has done before a cold compilation begins."""
     from tileworkbench.compiler.runtime.llvm import native_target
@@ -238,6 +275,15 @@ def run_numba() -> dict[str, Any]:
     return found
 
 
+def run_tilelang() -> dict[str, Any]:
+    """TileLang's figures for the same kernels, from the interpreter that has it."""
+    interpreter = os.environ.get(TILELANG_PYTHON)
+    if interpreter is None:
+        return {"version": f"not installed ({TILELANG_PYTHON} names no interpreter that has it)"}
+    found: dict[str, Any] = run_child(FOLDER / "tilelang_cuda.py", interpreter=interpreter)
+    return found
+
+
 def report(values: dict[str, list[float]]) -> str:
     """One row per figure."""
     rows = []
@@ -262,6 +308,8 @@ CHILDREN: dict[str, Callable[[], dict[str, float]]] = {
     "cold": measure_cold,
     "disk": measure_disk,
     "card": measure_card,
+    "gpu_matmul": measure_gpu_matmul,
+    "gpu_attention": measure_gpu_attention,
 }
 
 if __name__ == "__main__":
