@@ -1,0 +1,257 @@
+"""Threads that wait for each other: roles, memory barriers, named barriers, deadlocks."""
+# Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
+
+import numpy as np
+import pytest
+
+import tileworkbench.language as T
+from tests.differential.harness import check_everywhere, equals, random_array, run_native
+from tests.differential.test_threads import SMALL, close
+from tileworkbench.compiler.diagnostics import DeadlockError
+from tileworkbench.compiler.driver import lower_program, resolve_target
+from tileworkbench.compiler.sim import simulate
+
+
+@pytest.mark.parametrize("consumer_first", [False, True])
+def test_a_producer_and_a_consumer_of_tiles(consumer_first):
+    @T.macro
+    def produce(A, B, A_shared, B_shared, loaded, used):
+        with T.ws(1):
+            for k in range(8):
+                T.mbarrier_wait_parity(used[k % 2], (k // 2) % 2 ^ 1)
+                T.tma_copy(A[:, k * 16 : k * 16 + 16], A_shared[k % 2, :, :], barrier=loaded[k % 2])
+                T.tma_copy(B[k * 16 : k * 16 + 16, :], B_shared[k % 2, :, :], barrier=loaded[k % 2])
+                T.mbarrier_arrive(loaded[k % 2])
+
+    @T.macro
+    def consume(A_shared, B_shared, acc, loaded, used, C):
+        with T.ws(0):
+            T.clear(acc)
+            for k in range(8):
+                T.mbarrier_wait_parity(loaded[k % 2], (k // 2) % 2)
+                T.gemm(A_shared[k % 2, :, :], B_shared[k % 2, :, :], acc)
+                T.mbarrier_arrive(used[k % 2])
+            T.copy(acc, C)
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((32, 128), "float32"),
+        B: T.Tensor((128, 32), "float32"),
+        C: T.Tensor((32, 32), "float32"),
+    ):
+        with T.Kernel(1, threads=256) as bx:
+            A_shared = T.alloc_shared((2, 32, 16), "float32")
+            B_shared = T.alloc_shared((2, 16, 32), "float32")
+            acc = T.alloc_fragment((32, 32), "float32")
+            loaded = T.alloc_barrier([128, 128])
+            used = T.alloc_barrier([128, 128])
+            if consumer_first:
+                consume(A_shared, B_shared, acc, loaded, used, C)
+                produce(A, B, A_shared, B_shared, loaded, used)
+            else:
+                produce(A, B, A_shared, B_shared, loaded, used)
+                consume(A_shared, B_shared, acc, loaded, used, C)
+
+    a, b = random_array((32, 128), "float32"), random_array((128, 32), "float32")
+    arguments = {"A": a, "B": b, "C": np.zeros((32, 32), np.float32)}
+    check_everywhere(kernel, arguments, close(C=a.astype(np.float64) @ b))
+
+
+@pytest.mark.parametrize(("stages", "order"), [(1, (0, 1, 2)), (2, (2, 1, 0)), (3, (1, 2, 0))])
+def test_a_chain_of_three_roles(stages, order):
+    steps = 7
+
+    @T.macro
+    def load(A, S, filled, taken):
+        with T.ws(0):
+            for k in range(steps):
+                T.mbarrier_wait_parity(taken[k % stages], (k // stages) % 2 ^ 1)
+                T.copy(A[k, :], S[k % stages, :])
+                T.mbarrier_arrive(filled[k % stages])
+
+    @T.macro
+    def change(S, R, filled, taken, ready, free):
+        with T.ws(1):
+            tx = T.get_thread_binding() - 128
+            best = T.alloc_var("int32", init=0)
+            for k in range(steps):
+                T.mbarrier_wait_parity(filled[k % stages], (k // stages) % 2)
+                if tx < 64:
+                    best = T.max(best, S[k % stages, tx])
+                T.sync_threads(1, 128)
+                if tx == 0:
+                    T.mbarrier_arrive(taken[k % stages])
+                T.mbarrier_wait_parity(free, k % 2 ^ 1)
+                if tx < 64:
+                    R[63 - tx] = best
+                T.mbarrier_arrive(ready)
+
+    @T.macro
+    def write(R, B, ready, free):
+        with T.ws(2):
+            for k in range(steps):
+                T.mbarrier_wait_parity(ready, k % 2)
+                T.copy(R, B[k, :])
+                T.mbarrier_arrive(free)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((7, 64), "int32"), B: T.Tensor((7, 64), "int32")):
+        with T.Kernel(1, threads=384) as bx:
+            S = T.alloc_shared((stages, 64), "int32")
+            R = T.alloc_shared((64,), "int32")
+            filled = T.alloc_barrier([128] * stages)
+            taken = T.alloc_barrier([1] * stages)
+            ready = T.alloc_barrier(128)
+            free = T.alloc_barrier(128)
+            for role in order:
+                if role == 0:
+                    load(A, S, filled, taken)
+                elif role == 1:
+                    change(S, R, filled, taken, ready, free)
+                else:
+                    write(R, B, ready, free)
+
+    a = SMALL[:448].reshape(7, 64).copy()
+    expected = np.maximum(np.maximum.accumulate(a, 0), 0)[:, ::-1].astype(np.int32)
+    check_everywhere(kernel, {"A": a, "B": np.zeros((7, 64), np.int32)}, equals(B=expected))
+
+
+def test_roles_inside_a_common_loop_with_state_of_their_own():
+    @T.prim_func
+    def kernel(A: T.Tensor((8, 64), "int32"), B: T.Tensor((8, 64), "int32")):
+        with T.Kernel(1, threads=256) as bx:
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((64,), "int32")
+            full = T.alloc_barrier(128)
+            empty = T.alloc_barrier(128)
+            phase = T.alloc_var("int32", init=0)
+            T.clear(S)
+            for k in range(8):
+                with T.ws(0):
+                    T.mbarrier_wait_parity(full, phase)
+                    if tx < 64:
+                        B[k, tx] = S[tx] * 2
+                    T.mbarrier_arrive(empty)
+                    phase ^= 1
+                with T.ws(1):
+                    T.mbarrier_wait_parity(empty, phase ^ 1)
+                    T.copy(A[k, :], S)
+                    T.mbarrier_arrive(full)
+                    phase ^= 1
+            T.sync_threads()
+            if tx == 255:
+                B[0, 0] = -1
+
+    a = SMALL.reshape(8, 64).copy()
+    expected = a * 2
+    expected[0, 0] = -1
+    check_everywhere(kernel, {"A": a, "B": np.zeros((8, 64), np.int32)}, equals(B=expected))
+
+
+def test_named_barriers_between_ranges_of_threads():
+    @T.prim_func
+    def kernel(A: T.Tensor((128,), "int32"), B: T.Tensor((128,), "int32")):
+        with T.Kernel(1, threads=128) as bx:
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((64,), "int32")
+            if tx < 64:
+                T.sync_threads(1, 128)
+                B[tx] = S[63 - tx]
+                T.sync_threads(2, 64)
+                B[64 + tx] = B[63 - tx]
+            else:
+                S[tx - 64] = A[tx]
+                T.named_barrier_arrive(1, 128)
+
+    a = SMALL[:128].copy()
+    expected = np.concatenate([a[:63:-1], a[64:]])
+    check_everywhere(kernel, {"A": a, "B": np.zeros(128, np.int32)}, equals(B=expected))
+
+
+def test_barriers_on_both_sides_of_a_branch():
+    @T.prim_func
+    def kernel(A: T.Tensor((128,), "int32")):
+        with T.Kernel(1, threads=128) as bx:
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((128,), "int32")
+            if tx < 32:
+                S[tx] = A[tx] + 1
+                T.sync_threads()
+            else:
+                S[tx] = A[tx] + 2
+                T.sync_threads()
+            A[tx] = S[127 - tx]
+
+    a = SMALL[:128].copy()
+    expected = (a + np.where(np.arange(128) < 32, 1, 2)).astype(np.int32)[::-1].copy()
+    found = run_native(kernel.program, {"A": a}, "cpu")  # the simulator warns of it
+    equals(A=expected)(found)
+
+
+def test_groups_that_wait_for_each_other_are_a_deadlock():
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=256) as bx:
+            first = T.alloc_barrier(128)
+            second = T.alloc_barrier(128)
+            with T.ws(0):
+                T.mbarrier_wait_parity(first, 0)
+                T.mbarrier_arrive(second)
+            with T.ws(1):
+                T.mbarrier_wait_parity(second, 0)
+                T.mbarrier_arrive(first)
+
+    line = kernel.fn.__code__.co_firstlineno
+    expected = (
+        f"deadlock: threads 0 to 127 wait in line {line + 6} for 'first[0]'; "
+        f"threads 128 to 255 wait in line {line + 9} for 'second[0]'"
+    )
+    check_deadlock(kernel, {"A": np.zeros(64, np.int32)}, expected)
+
+
+def test_a_barrier_that_some_threads_never_reach_is_a_deadlock():
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64) as bx:
+            if T.get_thread_binding() < 32:
+                T.sync_threads()
+
+    line = kernel.fn.__code__.co_firstlineno + 4
+    expected = (
+        f"deadlock: threads 0 to 31 wait in line {line} at barrier 0; "
+        "threads 32 to 63 have finished"
+    )
+    check_deadlock(kernel, {"A": np.zeros(64, np.int32)}, expected)
+
+
+def test_a_phase_that_nothing_completes_is_a_deadlock():
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64) as bx:
+            bars = T.alloc_barrier([64, 65])
+            T.mbarrier_arrive(bars[0])
+            T.mbarrier_arrive(bars[1])
+            T.mbarrier_wait_parity(bars[0], 0)
+            T.mbarrier_wait_parity(bars[1], 1)
+            T.mbarrier_wait_parity(bars[1], 0)
+
+    line = kernel.fn.__code__.co_firstlineno + 8
+    expected = (
+        f"deadlock: threads 0 to 63 wait in line {line} for 'bars[1]', whose phase nothing "
+        "completes"
+    )
+    check_deadlock(kernel, {"A": np.zeros(64, np.int32)}, expected)
+
+
+def check_deadlock(kernel, arguments, expected):
+    """The native code raises `DeadlockError` with that message, and the split program does in the
+    simulator.
+    """
+    with pytest.raises(DeadlockError) as caught:
+        run_native(kernel.program, arguments, "cpu")
+    assert caught.value.message == expected
+    snapshots = lower_program(kernel.program, resolve_target("cpu"))
+    split = next(found for found in snapshots if found.name == "split_threads")
+    with pytest.raises(DeadlockError) as caught:
+        simulate(split.program, arguments, signature=kernel.program)
+    assert caught.value.message.startswith(expected)
