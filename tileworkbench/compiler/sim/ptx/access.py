@@ -157,7 +157,7 @@ def store_elements(
     if space == "param":
         _refuse(state, space, lanes, addresses, np.ones(len(lanes), dtype=bool), size, "writes")
     if space == "global":
-        _check_writable(state, lanes, addresses, size)
+        check_writable(state, lanes, addresses)
     if counted:
         note_access(state, space, lanes, addresses, size)
     index = (places // (bits // 8))[:, None] + np.arange(count)
@@ -175,12 +175,13 @@ def store_elements(
     )
 
 
-def _check_writable(state: State, lanes: Array, addresses: Array, size: int) -> None:
+def check_writable(state: State, lanes: Array, addresses: Array) -> None:
+    """Refuse a write into a buffer that is read-only."""
     memory = state.memory.global_memory
     if all(each.is_writable for each in memory.allocations):
         return
     writable = np.array([each.is_writable for each in memory.allocations])
-    wrong = ~writable[memory.find(addresses, size)]
+    wrong = ~writable[memory.find(addresses, 1)]
     if wrong.any():
         at = int(np.argmax(wrong))
         raise OutOfBoundsError(

@@ -6,6 +6,7 @@ import numpy as np
 
 from tileworkbench.compiler.sim.ptx import (
     arithmetic,
+    bits,
     control,
     conversion,
     copies,
@@ -45,9 +46,9 @@ _PLAIN: dict[str, DecodeStep] = {
     **{"cnot": arithmetic.decode_cnot, "lop3": arithmetic.decode_lop3},
     **dict.fromkeys(("shl", "shr"), arithmetic.decode_shift),
     **{"shf": arithmetic.decode_funnel, "bfe": arithmetic.decode_bfe, "bfi": arithmetic.decode_bfi},
-    **{"prmt": arithmetic.decode_prmt, "popc": arithmetic.decode_popc},
-    **{"clz": arithmetic.decode_clz, "bfind": arithmetic.decode_bfind},
-    "brev": arithmetic.decode_brev,
+    **{"prmt": arithmetic.decode_prmt, "popc": bits.decode_popc},
+    **{"clz": bits.decode_clz, "bfind": bits.decode_bfind},
+    "brev": bits.decode_brev,
     **dict.fromkeys(("dp4a", "dp2a"), arithmetic.decode_dp4a),
     **{"setp": selection.decode_setp, "set": selection.decode_set},
     **{"selp": selection.decode_selp, "slct": selection.decode_slct},

@@ -13,7 +13,7 @@ from tileworkbench.compiler.sim.ptx.control import Call
 from tileworkbench.compiler.sim.ptx.decode import decode
 from tileworkbench.compiler.sim.ptx.execute import Control, Executor, Release
 from tileworkbench.compiler.sim.ptx.geometry import WARP, Geometry, Triple
-from tileworkbench.compiler.sim.ptx.memory import GlobalMemory, Memory
+from tileworkbench.compiler.sim.ptx.memory import GlobalMemory
 from tileworkbench.compiler.sim.ptx.module import Function, Module, Variable
 from tileworkbench.compiler.sim.ptx.operands import Decoder, Frame
 from tileworkbench.compiler.sim.ptx.parser import parse
@@ -83,6 +83,11 @@ class _Entry:
     controls: dict[int, Control]
     releases: dict[int, Release]
 
+    def execute(self, state: State, limit: int) -> None:
+        """Run a batch of blocks to their end."""
+        executor = Executor(state, self.steps, self.controls, self.releases, limit)
+        executor.run(self.function.start)
+
 
 class PtxProgram:
     """A parsed PTX module whose kernels run in numpy.
@@ -140,34 +145,16 @@ class PtxProgram:
         memory.copy_in()
         statistics = Statistics([0] * len(self.module.code))
         printed: list[str] = []
+        total_bytes = prepared.frame.dynamic_start + shared_bytes
         try:
-            for blocks in _batches(shape, threads, prepared.frame.dynamic_start + shared_bytes):
-                state = State(
-                    Geometry(shape, threads, blocks),
-                    self.module.register_bits,
-                    self.module.code,
-                    Memory(
-                        memory,
-                        blocks=len(blocks),
-                        lanes=_lanes(threads) * len(blocks),
-                        shared_bytes=prepared.frame.shared_total(shared_bytes),
-                        dynamic_bytes=shared_bytes,
-                        local_bytes=prepared.frame.local_bytes,
-                        parameters=parameters,
-                    ),
-                    statistics,
-                    detectors,
-                )
+            for blocks in _batches(shape, threads, total_bytes):
+                geometry = Geometry(shape, threads, blocks)
+                space = prepared.frame.memory(memory, geometry, shared_bytes, parameters)
+                bits, code = self.module.register_bits, self.module.code
+                state = State(geometry, bits, code, space, statistics, detectors)
                 state.asynchronous = Asynchronous(state, mode == "lazy")
-                state.tensor_maps = maps
-                executor = Executor(
-                    *(state, prepared.steps, prepared.controls, prepared.releases),
-                    instruction_limit,
-                )
-                try:
-                    executor.run(prepared.function.start)
-                finally:
-                    printed += state.printed
+                state.tensor_maps, state.printed = maps, printed
+                prepared.execute(state, instruction_limit)
         finally:
             memory.copy_out()
         return _report(self.module, statistics, "".join(printed))

@@ -6,7 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tileworkbench.compiler.sim.ptx.access import load_elements, select, store_elements
+from tileworkbench.compiler.sim.ptx.access import (
+    check_writable,
+    load_elements,
+    locate_bytes,
+    note_access,
+    select,
+    store_elements,
+)
 from tileworkbench.compiler.sim.ptx.errors import unsupported
 from tileworkbench.compiler.sim.ptx.floats import FLOATS, decode_bits, encode_bits
 from tileworkbench.compiler.sim.ptx.module import (
@@ -197,27 +204,37 @@ def _update_memory(
     bits: int,
     update: Callable[[Array, Array, Array], Array],
 ) -> Array:
-    """Update memory lane by lane where lanes meet, in rounds of distinct addresses; returns what
-    each lane found there."""
+    """Update memory, lane after lane where they meet; returns what each lane found there."""
+    count = first.shape[1]
+    size = bits // 8 * count
+    places = locate_bytes(state, space, lanes, addresses, size, "updates")
+    if space == "global":
+        check_writable(state, lanes, addresses)
+    note_access(state, space, lanes, addresses, size)
+    shadow = state.shadow if space == "shared" else None
+    if shadow is not None:
+        shadow.read(lanes, addresses, size, atomic=True)
+    index = (places // (bits // 8))[:, None] + np.arange(count)
+    view = state.memory.view(space, bits)
     found = np.empty_like(first)
-    key = addresses
-    if space == "shared":
-        key = addresses + (state.geometry.block_index[lanes].astype(np.int64) << 32)
-    remaining = np.arange(len(lanes))
-    while len(remaining):
-        _, which = np.unique(key[remaining], return_index=True)
-        now = remaining[which]
-        old = load_elements(
-            state, space, lanes[now], addresses[now], bits, first.shape[1], atomic=True
-        )
+    for now in _rounds(places):
+        old = view[index[now]]
         found[now] = old
         new = np.asarray(update(old.ravel(), first[now].ravel(), second[now].ravel()))
-        rows = new.reshape(old.shape)
-        store_elements(
-            state, space, lanes[now], addresses[now], rows, bits, atomic=True, counted=False
-        )
-        remaining = np.delete(remaining, which)
+        view[index[now]] = new.reshape(old.shape)
+    if shadow is not None:
+        shadow.write(lanes, addresses, size, atomic=True)
     return found
+
+
+def _rounds(places: Array) -> list[Array]:
+    """The items in rounds without two of the same place, each place's items in their order."""
+    order = np.argsort(places, kind="stable")
+    _, starts, sizes = np.unique(places[order], return_index=True, return_counts=True)
+    rank = np.arange(len(places)) - np.repeat(starts, sizes)
+    by_rank = np.argsort(rank, kind="stable")
+    ends = np.cumsum(np.bincount(rank))
+    return np.split(order[by_rank], ends[:-1])
 
 
 def decode_nothing(i: Instruction, d: Decoder) -> Step:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tileworkbench.compiler.sim.ptx.errors import unsupported
+from tileworkbench.compiler.sim.ptx.geometry import Geometry
+from tileworkbench.compiler.sim.ptx.memory import GlobalMemory, Memory
 from tileworkbench.compiler.sim.ptx.module import (
     TYPE_BITS,
     Address,
@@ -38,9 +40,24 @@ class Frame:
     dynamic_start: int
     local_bytes: int
 
-    def shared_total(self, dynamic_bytes: int) -> int:
-        """Bytes of shared memory of a block that gets this many dynamic ones."""
-        return self.dynamic_start + dynamic_bytes if dynamic_bytes else self.shared_bytes
+    def memory(
+        self,
+        global_memory: GlobalMemory,
+        geometry: Geometry,
+        dynamic_bytes: int,
+        parameters: bytes,
+    ) -> Memory:
+        """The memory of a batch whose blocks get this much dynamic shared memory."""
+        total = self.dynamic_start + dynamic_bytes if dynamic_bytes else self.shared_bytes
+        return Memory(
+            global_memory,
+            blocks=len(geometry.blocks),
+            lanes=geometry.lanes,
+            shared_bytes=total,
+            dynamic_bytes=dynamic_bytes,
+            local_bytes=self.local_bytes,
+            parameters=parameters,
+        )
 
 
 class Decoder:
