@@ -56,7 +56,8 @@ class Owners:
 @dataclass(frozen=True, slots=True)
 class ThreadAccess:
     """One access of a statement. `base` are the symbolic parts of its indices; `owners` is None
-    when nothing is known about the elements.
+    when nothing is known about the elements. `version` is the first of several indices where it is
+    the same for all threads and iterations of the statement.
     """
 
     buffer: Buffer
@@ -66,10 +67,13 @@ class ThreadAccess:
     base: tuple[Expr, ...]
     owners: Owners | None
     site: int
+    version: Expr | None = None
 
     def shifted(self, values: Mapping[Var, Expr]) -> ThreadAccess:
         """The access with other values for the loop variables in its symbolic parts."""
-        return replace(self, base=tuple(substitute(part, values) for part in self.base))
+        base = tuple(substitute(part, values) for part in self.base)
+        version = None if self.version is None else substitute(self.version, values)
+        return replace(self, base=base, version=version)
 
 
 class ThreadAccesses:
@@ -117,14 +121,10 @@ class ThreadAccesses:
             if not isinstance(child, st.Stmt):
                 for found in walk(child):
                     if isinstance(found, Load) and found.buffer in self.buffers:
-                        yield self._access(found.buffer, found.indices, False, stmt, loops)
+                        yield self._predicated(found, False, stmt, loops)
         match stmt:
-            case st.Store(buffer, indices) | st.Atomic(buffer=buffer, indices=indices):
-                if buffer in self.buffers:
-                    predicate = [] if stmt.predicate is None else [stmt.predicate]
-                    self.conditions += predicate
-                    yield self._access(buffer, indices, True, stmt, loops)
-                    del self.conditions[len(self.conditions) - len(predicate) :]
+            case st.Store(buffer) | st.Atomic(buffer=buffer) if buffer in self.buffers:
+                yield self._predicated(stmt, True, stmt, loops)
             case simt.AsyncCopy(dst, src, elements):
                 for address, write in ((src, False), (dst, True)):
                     if address.buffer in self.buffers:
@@ -133,6 +133,21 @@ class ThreadAccesses:
                 yield self._warp_wide(address, False, stmt, loops)
             case simt.StoreMatrix(dst=address) if address.buffer in self.buffers:
                 yield self._warp_wide(address, True, stmt, loops)
+
+    def _predicated(
+        self,
+        access: Load | st.Store | st.Atomic,
+        write: bool,
+        stmt: st.Stmt,
+        loops: dict[Var, range],
+    ) -> ThreadAccess:
+        """Only where its predicate holds."""
+        before = len(self.conditions)
+        if access.predicate is not None:
+            self.conditions.append(access.predicate)
+        found = self._access(access.buffer, access.indices, write, stmt, loops)
+        del self.conditions[before:]
+        return found
 
     def _block(
         self, address: Address, elements: int, write: bool, stmt: st.Stmt, loops: dict[Var, range]
@@ -176,7 +191,10 @@ class ThreadAccesses:
             varying.append(rest)
         ramp = indices[-1] if isinstance(indices[-1], Ramp) else None
         owners = self._owners(buffer, varying, ramp, loops)
-        return ThreadAccess(buffer, write, atomic, asynchronous, tuple(base), owners, stmt.site)
+        version = None if len(indices) == 1 or varying[0].terms else indices[0]
+        return ThreadAccess(
+            buffer, write, atomic, asynchronous, tuple(base), owners, stmt.site, version
+        )
 
     def _split(self, linear: Linear, loops: dict[Var, range]) -> tuple[Expr, Linear]:
         """The symbolic part of an index, and the part that is enumerated."""
