@@ -38,7 +38,6 @@ INTERNAL = {
     "compiler/ops/simt/iterations.py:slot": "the inference refuses it",
     "compiler/ops/simt/partition.py:partition": _TRIED,
     "compiler/ops/simt/reducer.py:finish": "the loop that contributes is refused first",
-    "compiler/ops/simt/views.py:seen_as": "tiles have constant extents",
     "compiler/sim/ptx/bulk.py:_find_map": "a launch passes every map that its kernel takes",
     "compiler/sim/threads/matrix.py:uniform_index": _LOWERED,
     "compiler/sim/threads/plan.py:physical_bytes": "tiles have constant extents",
