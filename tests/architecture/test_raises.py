@@ -12,6 +12,7 @@ PASSED_ON = {
     "api.py:_arguments": "what Python says about arguments",
     "compiler/frontend/eager.py:_values": "what Python says about arguments",
     "compiler/diagnostics.py:failed_assertion": "the message of T.device_assert",
+    "compiler/gpu.py:_raise_findings": "the report of the simulator",
     "compiler/ops/simt/binding.py:_loop_of": "a note of the error that ends the search for layouts",
     "compiler/ops/simt/conflicts.py:describe_failure": "what an operator says about layouts",
     "compiler/ops/simt/solver.py:_apply": "what a layout says about threads",

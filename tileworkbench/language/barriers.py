@@ -31,6 +31,7 @@ from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.ir.types import INT32, UINT32, UINT64
 from tileworkbench.language.tile import copy
 
+_MOST_ARRIVALS = (1 << 20) - 1  # PTX ISA, "mbarrier.init"
 _NAMED_BARRIERS = 16
 _ALL_LANES = build.const(0xFFFFFFFF, UINT32)
 
@@ -119,6 +120,10 @@ def alloc_barrier(arrive_count: int | list[int]) -> TensorValue:
     if not numbers or min(numbers) <= 0:
         raise TileValueError(
             f"the arrival counts of T.alloc_barrier must be positive, not {arrive_count}"
+        )
+    if max(numbers) > _MOST_ARRIVALS:
+        raise TileValueError(
+            f"a memory barrier counts at most {_MOST_ARRIVALS} arrivals, not {max(numbers)}"
         )
     if builder.frame.kind != "kernel":
         raise TileValueError(

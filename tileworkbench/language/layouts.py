@@ -111,7 +111,11 @@ def _tile(construct: str, value: Any) -> Buffer:
 
 
 def _extents(shape: Any) -> tuple[int, ...]:
-    return tuple(extent.__index__() for extent in as_shape(shape))
+    extents = as_shape(shape)
+    for extent in extents:
+        if isinstance(extent, bool) or not hasattr(extent, "__index__"):
+            raise TileTypeError(f"an extent of a layout must be an integer, not {describe(extent)}")
+    return tuple(extent.__index__() for extent in extents)
 
 
 def _constant_shape(buffer: Buffer) -> tuple[int, ...]:
