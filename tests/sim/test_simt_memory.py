@@ -58,6 +58,22 @@ CASES = [
         + "    T.sync_threads()",
         None,
     ),
+    ("all write one element, and again", "B[0] = 1.0\nB[0] = 2.0\nB[0] = 3.0", None),
+    (
+        "all write one element, and read it",
+        "B[0] = 1.0\nx = B[0]\nT.sync_threads()\nB[tx] = x",
+        None,
+    ),
+    (
+        "all write one element again, and read it",
+        "B[0] = 1.0\nB[0] = 2.0\nx = B[0]\nT.sync_threads()\nB[tx] = x",
+        (FindingKind.RACE, "B"),
+    ),
+    (
+        "all write one element, one writes it again",
+        "B[0] = 1.0\nif tx == 3:\n    B[0] = 2.0",
+        (FindingKind.RACE, "B"),
+    ),
     ("never written", SHARED + "B[tx] = S[tx]", (FindingKind.UNINITIALISED, "S")),
     (
         "half of it written",

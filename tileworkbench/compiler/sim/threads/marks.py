@@ -11,7 +11,8 @@ from tileworkbench.compiler.sim.threads.order import Order
 
 Array = np.ndarray[Any, Any]
 SEVERAL = -1
-EVERY = -2
+EVERY = -2  # every thread wrote the same value
+UNSETTLED = -3  # every thread did so more than once, unordered: the last value stays in the end
 MOST_TIMES = 1 << 28  # times of all readers of all granules that are kept
 
 TWO_WRITERS = "two threads write this element, unordered by a barrier"
@@ -92,9 +93,21 @@ class Marks:
             places, counts = np.unique(at, return_counts=True)
             self._writer[places[counts > 1]] = SEVERAL
             self._writer[places[counts >= order.threads]] = EVERY
+            clashes[0] = self._settled(clashes[0], at)
         self._write_time[at], self._write_site[at] = order.now, site
         self._atomic[at] = False
         return [clash for clash in clashes if clash is not None]
+
+    def _settled(self, clash: Clash | None, at: Array) -> Clash | None:
+        """`clash` of writes to the granules `at` without those that every thread wrote before and
+        writes now: whoever is last, it is this value.
+        """
+        if clash is None:
+            return None
+        again = clash.where & (clash.others <= EVERY) & (self._writer[at] == EVERY)
+        self._writer[at[again]] = UNSETTLED
+        rest = clash.where & ~again
+        return Clash(clash.detail, rest, clash.others, clash.sites) if rest.any() else None
 
     def update(self, order: Order, threads: Array, at: Array, site: int) -> list[Clash]:
         """`threads` access the granules `at` atomically."""
