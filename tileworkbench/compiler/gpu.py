@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.codegen.cuda import CudaLaunch, CudaModule
+from tileworkbench.compiler.diagnostics import RaceError, RunError
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.record import CompileRecord
@@ -79,6 +80,7 @@ class GpuKernel:
         passed = [param.name for param in program.params if not param.output]
         named = dict(zip(passed, args, strict=True))
         result = simulate(self.lowered, named, signature=program)
+        _raise_findings(result.report)
         self._write_back(args, bound, result.arrays)
 
     def _write_back(self, args: Sequence[Any], bound: BoundArguments, arrays: Any) -> None:
@@ -150,6 +152,14 @@ class GpuKernel:
         grids = [_grid(launch, scalars) for launch in self.module.launches]
         sizes = [_buffer_bytes(buffer, scalars) for buffer in self.module.workspaces]
         self._device.run(grids, bound.slots, sizes)
+
+
+def _raise_findings(report: Any) -> None:
+    """Raise the first thing that the simulator found wrong, as a device would not."""
+    if report.races:
+        raise RaceError(str(report))
+    if not report.ok:
+        raise RunError(str(report))
 
 
 def _grid(launch: CudaLaunch, scalars: dict[str, int]) -> tuple[int, int, int]:

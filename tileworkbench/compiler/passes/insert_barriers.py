@@ -44,6 +44,7 @@ from tileworkbench.compiler.ir.simt import (
     WaitGroup,
 )
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Seq, Stmt, While, seq
+from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan
 from tileworkbench.compiler.passes.plan_shared_memory import shared_bytes
 
 
@@ -57,6 +58,16 @@ def insert_barriers(program: Program) -> Program:
         return replace(stmt, body=_Placement(stmt, program, ranges).run())
 
     return replace(program, body=Rewriter(rewrite_stmt=change)(program.body), stage=Stage.SIMT)
+
+
+def with_barriers(kernel: Kernel, program: Program) -> Kernel:
+    """`kernel`, of a program in any stage, with the barriers that its single threads need.
+
+    Tile operators are places where all threads meet. Branches that threads take apart are left as
+    they are: what they exchange there is up to the kernel's own barriers.
+    """
+    ranges = Ranges(replace(program, body=kernel))
+    return replace(kernel, body=_Placement(kernel, program, ranges, strict=False).run())
 
 
 @dataclass(slots=True)
@@ -79,7 +90,10 @@ def _union(a: list[ThreadAccess], b: list[ThreadAccess]) -> list[ThreadAccess]:
 
 
 class _Placement:
-    def __init__(self, kernel: Kernel, program: Program, ranges: Ranges) -> None:
+    def __init__(
+        self, kernel: Kernel, program: Program, ranges: Ranges, strict: bool = True
+    ) -> None:
+        self.strict = strict
         self.kernel = kernel
         self.program = program
         self.ranges = ranges
@@ -96,8 +110,10 @@ class _Placement:
         body = self.kernel.body
         for stmt in statements(body):
             if isinstance(stmt, Alloc) and stmt.buffer.scope == "shared":
-                start = stmt.offset or 0
-                found[stmt.buffer] = ("shared", start, start + shared_bytes(stmt.buffer))
+                start, memory = stmt.offset or 0, "shared"
+                if stmt.offset is None:  # without a place yet: apart from all others
+                    memory = stmt.buffer.name
+                found[stmt.buffer] = (memory, start, start + shared_bytes(stmt.buffer))
         sources = owners(body)
         effects = effects_of(body)
         for buffer in sorted(effects.writes & effects.reads, key=lambda buffer: buffer.name):
@@ -136,7 +152,9 @@ class _Placement:
                 for child in stmts:
                     state = self.walk(child, state)
                 return state
-            case Barrier() | GridBarrier() | BarrierWait():
+            case Barrier():
+                return _State([], state.copying) if self.is_common(stmt) else state
+            case GridBarrier() | BarrierWait():
                 return _State([], state.copying)
             case Exchange(kind=kind) if kind.startswith("block_"):
                 return _State([], state.copying)
@@ -144,6 +162,8 @@ class _Placement:
                 return _State(_union(state.pending, state.copying), state.copying)
             case Role(body=body):
                 return self.walk_role(stmt, body, state)
+            case Parallel() | Copy() | Gemm() | Fill() | Reduce() | Scan():
+                return _State([], state.copying)
         accesses = self.of(stmt)
         if not accesses:
             return self.walk_waits(stmt, state)
@@ -151,7 +171,7 @@ class _Placement:
         match stmt:
             case If(cond, then, orelse) if self.exchanges(stmt, accesses):
                 if self.accesses.uniformity.varies(cond):
-                    self.refuse(stmt)
+                    return self.apart(stmt, accesses, state)
                 first = self.walk(then, state.copy())
                 second = state if orelse is None else self.walk(orelse, state.copy())
                 return first.join(second)
@@ -160,6 +180,16 @@ class _Placement:
         added = [access for access in accesses if not access.asynchronous]
         copied = [access for access in accesses if access.asynchronous]
         return _State(_union(state.pending, added), _union(state.copying, copied))
+
+    def apart(self, stmt: Stmt, accesses: tuple[ThreadAccess, ...], state: _State) -> _State:
+        """A branch that some threads take, in which data are exchanged."""
+        if self.strict:
+            self.refuse(stmt)
+        return _State(_union(state.pending, list(accesses)), state.copying)
+
+    def is_common(self, barrier: Barrier) -> bool:
+        """Whether all threads that may touch the same memory wait at it."""
+        return barrier.wait and barrier.count in (0, self.accesses.threads[1])
 
     def enter(self, stmt: Stmt, accesses: tuple[ThreadAccess, ...], state: _State) -> _State:
         """The state in front of `stmt`, behind a barrier where one is needed."""
@@ -236,7 +266,8 @@ class _Placement:
             return False
         if a.buffer is not b.buffer:
             return True
-        if len(a.base) > 1 and same_version(a.base[0], b.base[0], self.ranges) is False:
+        versions = (a.version, b.version)
+        if None not in versions and same_version(*versions, self.ranges) is False:  # type: ignore[arg-type]
             return False
         same = all(
             x is y or same_version(x, y, self.ranges) for x, y in zip(a.base, b.base, strict=True)

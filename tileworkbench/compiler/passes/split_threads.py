@@ -46,6 +46,7 @@ from tileworkbench.compiler.ops.threads.ranges import ThreadRanges
 from tileworkbench.compiler.ops.threads.split import Splitter
 from tileworkbench.compiler.ops.threads.units import groups_of, specialise
 from tileworkbench.compiler.passes.bind_threads import bind_thread
+from tileworkbench.compiler.passes.insert_barriers import with_barriers
 from tileworkbench.compiler.target import Target
 
 
@@ -63,7 +64,8 @@ class SplitThreads:
         def split(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Kernel) or not tells_threads_apart(stmt):
                 return stmt
-            parts = split_at_grid_barriers(bind_thread(stmt, names), names, program)
+            kernel = with_barriers(bind_thread(stmt, names), program)
+            parts = split_at_grid_barriers(kernel, names, program)
             return seq([self._split(part, program, names) for part in parts])
 
         body = Rewriter(rewrite_stmt=split)(program.body)
