@@ -311,3 +311,19 @@ def test_a_role_reduces_and_multiplies_on_its_own() -> None:
     s = a.astype(np.float32) @ a.astype(np.float32)
     assert np.array_equal(found.arrays["B"], s.max(1))
     assert np.array_equal(found.arrays["C"], s.sum(0))
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((4, 16, 32), 0), ((4, 16, 32), 1), ((10, 50), 1)])
+def test_scans_of_more_lines_than_threads(shape: tuple[int, ...], dim: int) -> None:
+    """In place, and read by other threads afterwards; threads keep to their lines."""
+    text = f"""
+        S = T.alloc_shared({shape}, "float32")
+        T.copy(A, S)
+        T.scan_max(S, S, dim={dim}, reverse=False)
+        T.copy(S, B)
+    """
+    params = [f'{x}: T.Tensor({shape}, "float32")' for x in "AB"]
+    a = np.random.default_rng(0).integers(-9, 10, shape).astype(np.float32)
+    found = run(program(params, text, 96), {"A": a, "B": np.zeros_like(a)})
+    assert np.array_equal(found.arrays["B"], np.maximum.accumulate(a, dim))
+    assert found.report.barriers == 2

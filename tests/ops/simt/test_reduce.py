@@ -13,7 +13,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.layout.atoms import WarpGrid, mma_block_c
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.ops.simt.reduce import plan_source, reduced_fragment
+from tileworkbench.compiler.ops.simt.reduce_layouts import plan_source, reduced_fragment
 
 NUMPY = {
     "sum": np.sum, "max": np.fmax.reduce, "min": np.fmin.reduce,
@@ -131,10 +131,10 @@ def test_values_are_converted_to_the_result_first() -> None:
     reduce((16, 64), 1, "sum", "float16", "float32")
 
 
-@pytest.mark.parametrize("threads", [32, 64, 96, 128, 256])
-@pytest.mark.parametrize("shape", [(64, 32), (3, 96), (16, 20)])
-def test_any_number_of_threads(threads: int, shape: tuple[int, int]) -> None:
-    for dim in (0, 1):
+@pytest.mark.parametrize("threads", [32, 48, 64, 96, 128, 256])
+@pytest.mark.parametrize("shape", [(64, 32), (3, 96), (16, 20), (32, 2, 5)])
+def test_any_number_of_threads(threads: int, shape: tuple[int, ...]) -> None:
+    for dim in range(len(shape)):
         for src in ("fragment", "shared"):
             reduce(shape, dim, threads=threads, src=src)
 
