@@ -608,4 +608,23 @@ lambda i, j: (2*i + j//32, j%32)))
         T.copy(G, B)
         """,
     ),
+    "a length that vectors do not divide": Case(
+        {"A": ((1001,), F32), "B": ((1001,), F32)},
+        """
+        for i in T.Parallel(1024):
+            B[i] = A[i] + 1.0
+        """,
+    ),
+    "replicas keep a value and add it once": Case(
+        {"A": ((64,), I32), "B": ((64,), I32), "C": ((64,), I32)},
+        """
+        s = T.alloc_fragment((64,), "int32", layout=Fragment((64,), \
+lambda i, rep: (2*i + rep, 0), replicate=2))
+        T.copy(A, s)
+        for i in T.Parallel(64):
+            s[i] = s[i] + 1
+            T.atomic_add(B[i], s[i])
+        T.copy(s, C)
+        """,
+    ),
 }

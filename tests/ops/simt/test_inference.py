@@ -212,6 +212,17 @@ lambda i, rep: (2*i + rep, 0), replicate=2))
         "'T.Parallel' cannot be spread over threads: several threads would repeat an iteration "
         "that uses what an atomic update returned",
     ),
+    "copies that nobody would write": (
+        """
+        F = T.alloc_fragment((64,), "float32", layout=Fragment((64,), lambda i: (i, 0)))
+        G = T.alloc_fragment((64,), "float32", layout=Fragment((64,), \
+lambda i, rep: (64*rep + i, 0), replicate=2))
+        T.fill(F, 1.0)
+        for i in T.Parallel(64):
+            G[i] = F[i]
+        """,
+        "'T.Parallel' cannot be spread over threads: 'F' already has another layout",
+    ),
     "a view tears elements apart": (
         """
         F = T.alloc_fragment((64, 2), "float16", layout=Fragment((64, 2), \
