@@ -24,9 +24,11 @@ import pytest
 import tileworkbench
 from tests.frontend.golden import FOLDER, define, program_of, read_cases
 from tests.fuzz.mutations import mutate
+from tileworkbench.compiler.codegen.cuda import generate_cuda
 from tileworkbench.compiler.diagnostics import ArgumentError, CompileError, VerifyError
-from tileworkbench.compiler.driver import compile_program
+from tileworkbench.compiler.driver import compile_program, lower_program, resolve_target
 from tileworkbench.compiler.frontend import errors
+from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.runtime.llvm import NativeError
 
 PACKAGE = str(Path(tileworkbench.__file__).parent)
@@ -46,9 +48,9 @@ def _files(kind: str) -> list[Path]:
     return sorted((FOLDER / kind).glob("*.txt"))
 
 
-def outcome(seed: int) -> str:
-    """What becomes of the text of `seed`: the kind of the error, "compiled", or "refused" by
-    Python. Anything else raises.
+def outcome(seed: int, target: str = "cpu:generic") -> str:
+    """What becomes of the text of `seed` on a target: the kind of the error, "compiled", or
+    "refused" by Python. Anything else raises.
     """
     kernels = sources()
     text = mutate(kernels[seed % len(kernels)], seed)
@@ -56,7 +58,7 @@ def outcome(seed: int) -> str:
         with warnings.catch_warnings(), _within(SECONDS), _watched():
             warnings.simplefilter("ignore")
             compile(text, "kernel.py", "exec")
-            compile_program(program_of(text), "cpu:generic")
+            _compile(program_of(text), target)
     except (VerifyError, NativeError):
         raise
     except (CompileError, ArgumentError) as error:
@@ -67,6 +69,14 @@ def outcome(seed: int) -> str:
             return "refused"
         raise
     return "compiled"
+
+
+def _compile(program: Program, target: str) -> None:
+    resolved = resolve_target(target)
+    if resolved.kind == "cpu":
+        compile_program(program, target)
+    else:  # to the text, for which no compiler is needed
+        generate_cuda(lower_program(program, resolved)[-1].program, resolved)
 
 
 def _is_pythons(raised: TracebackType | None) -> bool:
@@ -134,11 +144,24 @@ def test_changed_kernels(first: int) -> None:
         outcome(seed)
 
 
+@pytest.mark.parametrize("first", range(0, 100, CHUNK))
+def test_changed_kernels_on_a_gpu(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        outcome(seed, "cuda:sm_80")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(400, 10_000, 400))
 def test_many_changed_kernels(first: int) -> None:
     for seed in range(first, first + 400):
         outcome(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100, 2500, 400))
+def test_many_changed_kernels_on_a_gpu(first: int) -> None:
+    for seed in range(first, first + 400):
+        outcome(seed, "cuda:sm_90a")
 
 
 def test_changes_compile_and_fail() -> None:
