@@ -233,7 +233,7 @@ class ThreadAccesses:
         }
         try:
             position = self._position(indices, [e or 0 for e in extents], env)
-        except (KeyError, NotImplementedError):
+        except (KeyError, NotImplementedError, OverflowError):
             return None
         if ramp is not None:
             stride = const_int(ramp.stride) or 0
