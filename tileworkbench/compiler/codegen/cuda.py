@@ -71,7 +71,8 @@ def generate_cuda(program: Program, target: Target, source: tuple[str, ...] = ()
             texts += [text for text in [_source_text(kernel)] if text not in texts]
             launches.append(CudaLaunch(kernel.entry, kernel.grid, _row(kernel, program), 0))
             continue
-        entry = program.name if not launches else f"{program.name}_{len(launches)}"
+        entry = "main_kernel" if program.name == "main" else program.name  # C++ keeps that name
+        entry = entry if not launches else f"{entry}_{len(launches)}"
         shared = program.scratch_bytes if _uses_shared(kernel) else 0
         writer = KernelWriter(expressions, program, source)
         texts.append(_function(entry, kernel, arguments, writer, shared))
