@@ -13,6 +13,7 @@ from tileworkbench.compiler.passes.check_thread_effects import check_thread_effe
 from tileworkbench.compiler.passes.drop_unused_lets import drop_unused_lets
 from tileworkbench.compiler.passes.expand_pipelines import expand_pipelines
 from tileworkbench.compiler.passes.flatten_buffers import flatten_buffers
+from tileworkbench.compiler.passes.fuse_loops import fuse_loops
 from tileworkbench.compiler.passes.guard_accesses import guard_accesses
 from tileworkbench.compiler.passes.infer_layouts import InferLayouts
 from tileworkbench.compiler.passes.infer_thread_layouts import InferThreadLayouts
@@ -63,6 +64,8 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
         # Layouts before lowering: an operator is lowered for the layouts its neighbours agreed on.
         InferLayouts(target),
         LowerTileOperators(target),
+        # Once copies are nests too, and before guards tell their borders apart.
+        fuse_loops,
         # Guards after lowering, so that copies get them too; before vectorising, which needs to
         # know the predicates.
         guard_accesses,
