@@ -202,3 +202,7 @@ class MicroGemm(Stmt):
     clear: Expr
     isa: str
     site: int = field(default=0, compare=False)
+
+
+COLLECTIVE = (Parallel, Pipelined, Copy, Gemm, Fill, Reduce, Scan)
+"""What the threads that reach it execute together."""

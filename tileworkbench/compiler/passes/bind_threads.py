@@ -1,7 +1,8 @@
 """The threads of a block get one linear index, and the grid at most three dimensions.
 
 Further thread indices that the kernel names, and block indices that `T.use_swizzle` permutes, are
-computed from the linear ones.
+computed from the linear ones. A branch with tile operators that only threads in a row take becomes
+a role of these threads.
 
 Before::
 
@@ -18,15 +19,28 @@ After::
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
+from tileworkbench.compiler.analysis.access import conjuncts
+from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.names import Names
-from tileworkbench.compiler.ir.build import binary, int_const
-from tileworkbench.compiler.ir.expr import Expr
+from tileworkbench.compiler.analysis.uniformity import Uniformity
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir.build import binary, conjunction, int_const
+from tileworkbench.compiler.ir.expr import Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
-from tileworkbench.compiler.ir.stmt import Kernel, Let, Stmt, seq
+from tileworkbench.compiler.ir.rewrite import (
+    Rewriter,
+    statements,
+    substitute,
+    variables,
+    with_body,
+)
+from tileworkbench.compiler.ir.simt import Role
+from tileworkbench.compiler.ir.stmt import If, Kernel, Let, Seq, Stmt, seq
+from tileworkbench.compiler.ir.tile import COLLECTIVE
 from tileworkbench.compiler.passes.bind_blocks import block_indices, is_swizzled, launch_size
 
 _GRID_DIMS = 3  # CUDA programming guide: blockIdx has x, y and z
@@ -37,7 +51,9 @@ def bind_threads(program: Program) -> Program:
     names = Names(program)
 
     def bind(stmt: Stmt) -> Stmt:
-        return _bind_blocks(bind_thread(stmt, names), names) if isinstance(stmt, Kernel) else stmt
+        if not isinstance(stmt, Kernel):
+            return stmt
+        return _bind_blocks(with_roles(bind_thread(stmt, names), program), names)
 
     return with_body(program, Rewriter(rewrite_stmt=bind)(program.body))
 
@@ -56,6 +72,73 @@ def bind_thread(kernel: Kernel, names: Names) -> Kernel:
         rest = binary("floordiv", rest, int_const(extent))
     body = seq([*lets, kernel.body])
     return replace(kernel, threads=(prod(kernel.threads),), thread_vars=(thread,), body=body)
+
+
+def with_roles(kernel: Kernel, program: Program) -> Kernel:
+    """Tile operators that only some threads reach are theirs: the branch becomes a role.
+
+    Raises `UnsupportedError` where these are not threads in a row.
+    """
+    uniformity = Uniformity(kernel)
+    lets = {stmt.var: stmt.value for stmt in statements(kernel.body) if isinstance(stmt, Let)}
+
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, If) or not uniformity.varies(stmt.cond):
+            return stmt
+        if not any(isinstance(found, COLLECTIVE) for found in statements(stmt)):
+            return stmt
+        own = [cond for cond in conjuncts(stmt.cond) if uniformity.varies(cond)]
+        common = conjunction([cond for cond in conjuncts(stmt.cond) if cond not in own])
+        if stmt.orelse is not None and common is not None:
+            raise _not_in_a_row(program, stmt)
+        inside = _threads_where(own, kernel, lets, program, stmt)
+        roles = [_role(inside, stmt.then, program, stmt)]
+        if stmt.orelse is not None:
+            outside = [at for at in range(kernel.threads[0]) if at not in set(inside)]
+            roles.append(_role(outside, stmt.orelse, program, stmt))
+        body = seq(roles)
+        return body if common is None else If(common, body, site=stmt.site)
+
+    body = Rewriter(rewrite_stmt=change)(kernel.body)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def _threads_where(
+    conditions: list[Expr],
+    kernel: Kernel,
+    lets: Mapping[Var, Expr],
+    program: Program,
+    stmt: If,
+) -> list[int]:
+    """The threads for which all conditions hold."""
+    while any(var in lets for cond in conditions for var in variables(cond)):
+        conditions = [substitute(cond, lets) for cond in conditions]
+    name = kernel.thread_vars[0].name
+    try:
+        return [
+            thread
+            for thread in range(kernel.threads[0])
+            if all(evaluate(cond, {name: thread}) for cond in conditions)
+        ]
+    except (KeyError, ValueError):
+        raise _not_in_a_row(program, stmt) from None
+
+
+def _role(threads: list[int], body: Stmt, program: Program, stmt: If) -> Stmt:
+    if not threads:
+        return Seq(())
+    if threads != list(range(threads[0], threads[0] + len(threads))):
+        raise _not_in_a_row(program, stmt)
+    return Role(threads[0], len(threads), body, site=stmt.site)
+
+
+def _not_in_a_row(program: Program, stmt: Stmt) -> UnsupportedError:
+    return UnsupportedError(
+        "a tile operator stands under a condition that is not the same for all threads and does "
+        "not name threads in a row",
+        program.span(stmt.site),
+        hint="give the operator to groups of threads with T.ws, or take it out of the `if`",
+    )
 
 
 def _bind_blocks(kernel: Kernel, names: Names) -> Kernel:

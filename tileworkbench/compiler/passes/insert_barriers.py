@@ -20,10 +20,11 @@ After::
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from tileworkbench.compiler.analysis.dataflow import effects_of
-from tileworkbench.compiler.analysis.effects import owners
+from tileworkbench.compiler.analysis.effects import owners, written
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.thread_accesses import (
     ThreadAccess,
@@ -63,8 +64,7 @@ def insert_barriers(program: Program) -> Program:
 def with_barriers(kernel: Kernel, program: Program) -> Kernel:
     """`kernel`, of a program in any stage, with the barriers that its single threads need.
 
-    Tile operators are places where all threads meet. Branches that threads take apart are left as
-    they are: what they exchange there is up to the kernel's own barriers.
+    Tile operators are places where all threads meet.
     """
     ranges = Ranges(replace(program, body=kernel))
     return replace(kernel, body=_Placement(kernel, program, ranges, strict=False).run())
@@ -116,7 +116,9 @@ class _Placement:
                 found[stmt.buffer] = (memory, start, start + shared_bytes(stmt.buffer))
         sources = owners(body)
         effects = effects_of(body)
-        for buffer in sorted(effects.writes & effects.reads, key=lambda buffer: buffer.name):
+        times = Counter(buffer for stmt in statements(body) for buffer in written(stmt))
+        again = {buffer for buffer, count in times.items() if count > 1}
+        for buffer in sorted(effects.writes & (effects.reads | again), key=lambda b: b.name):
             if buffer.scope == "global":
                 found[buffer] = (buffer.name, 0, 1)
         for stmt in statements(body):
@@ -182,8 +184,9 @@ class _Placement:
         return _State(_union(state.pending, added), _union(state.copying, copied))
 
     def apart(self, stmt: Stmt, accesses: tuple[ThreadAccess, ...], state: _State) -> _State:
-        """A branch that some threads take, in which data are exchanged."""
-        if self.strict:
+        """A branch that some threads take, in which data are or may be exchanged."""
+        certain = [a for a in accesses if a.owners is not None]
+        if self.strict and self.conflict(certain, tuple(certain)):
             self.refuse(stmt)
         return _State(_union(state.pending, list(accesses)), state.copying)
 
