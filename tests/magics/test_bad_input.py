@@ -144,10 +144,10 @@ def kernel_of(*lines: str, grid: str = "1") -> str:
             "  |      ^^^^^^^^^^^^^^^^^^^^^^^",
         ),
         (  # a construct that is not supported
-            kernel_of("T.sync_threads()"),
-            "UnsupportedError: 'T.sync_threads' is not supported yet\n"
+            kernel_of("T.cluster_sync()"),
+            "UnsupportedError: 'T.cluster_sync' is not supported yet\n"
             "  --> {cell}, line 4\n"
-            "4 | T.sync_threads()\n"
+            "4 | T.cluster_sync()\n"
             "  | ^^^^^^^^^^^^^^^^",
         ),
         (
