@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GUIDE = ("01_quickstart", "02_layouts", "03_roofline")
+GUIDE = ("01_quickstart", "02_layouts", "03_roofline", "04_gpu_without_a_gpu")
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CELLS = 15
 MEGABYTE = 1 << 20
