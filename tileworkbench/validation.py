@@ -14,7 +14,7 @@ from tileworkbench.compiler.diagnostics import ArgumentError, CheckError, RunErr
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Load
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import parameters, walk
+from tileworkbench.compiler.ir.rewrite import parameters, statements, walk
 from tileworkbench.compiler.ir.tile import Copy, Gemm, Reduce, Scan
 from tileworkbench.viz.model.view import CheckResult
 
@@ -33,6 +33,8 @@ _TOLERANCE = {
     "bfloat16": 2e-2,
 }
 _TOLERANCE_SMALL_FLOAT = 0.1
+# Tensor cores take float32 operands as tf32, with 10 bits of mantissa.
+_TOLERANCE_TF32 = 5e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ def validate_passes(kernel: Kernel, args: Sequence[Any]) -> Validation:
     """Simulate the front end's program and every snapshot on the same arguments."""
     origin = _simulate(kernel.program, kernel.program, args)
     first = _results(kernel, origin)
+    rtol = _TOLERANCE_TF32 if rounds_to_tf32(kernel) else None
     stages = [("tile", 0.0)]
     wrong: str | None = None
     finding = ""
@@ -99,7 +102,8 @@ def validate_passes(kernel: Kernel, args: Sequence[Any]) -> Validation:
             worst, violation = float("inf"), error.message.partition("\n")[0]
         else:
             found = _results(kernel, result)
-            worst = max((_deviation(a, b) for a, b in zip(found, first, strict=True)), default=0.0)
+            pairs = zip(found, first, strict=True)
+            worst = max((_deviation(a, b, rtol) for a, b in pairs), default=0.0)
             violation = _new_violation(origin, result)
         stages.append((snapshot.name, worst))
         if wrong is None and (worst > 1.0 or violation):
@@ -121,10 +125,18 @@ def _results(kernel: Kernel, result: SimResult) -> list[tuple[Array, str]]:
     return [(_wide(result.arrays[b.name]).reshape(-1), str(b.dtype)) for b in tensors]
 
 
-def _deviation(found: tuple[Array, str], expected: tuple[Array, str]) -> float:
+def rounds_to_tf32(kernel: Kernel) -> bool:
+    """Whether the kernel multiplies float32 tiles on tensor cores."""
+    if not kernel.target.startswith(("cuda", "sim", "ptx")):
+        return False
+    gemms = [stmt for stmt in statements(kernel.program.body) if isinstance(stmt, Gemm)]
+    return any(gemm.a.buffer.dtype == "float32" for gemm in gemms)
+
+
+def _deviation(found: tuple[Array, str], expected: tuple[Array, str], rtol: float | None) -> float:
     """The largest error in units of the dtype's tolerance."""
     (a, dtype), (b, _) = found, expected
-    allowed = _allowed(b, dtype, None, None)
+    allowed = _allowed(b, dtype, rtol if dtype in ("float32", "float64") else None, None)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():
         return 0.0
@@ -273,6 +285,8 @@ def _compare(
     atol: float | None,
 ) -> tuple[float, float]:
     """(largest error, largest tolerance) of one output. Raises `CheckError`."""
+    if rtol is None and dtype in ("float32", "float64") and rounds_to_tf32(kernel):
+        rtol = _TOLERANCE_TF32
     if got.shape != want.shape:
         raise CheckError(
             f"output '{name}' of '{kernel.name}' has shape {got.shape}, the reference {want.shape}"

@@ -260,3 +260,14 @@ def test_executed_ptx(name):
 @pytest.mark.parametrize("name", sorted(set(CASES) - set(QUICK_PTX)))
 def test_executed_ptx_of_the_rest(name):
     run(name, "ptx:sm_80")
+
+
+def test_float32_products_are_held_to_tf32():
+    a, b = random(64, 64), random(64, 64, seed=1)
+    kernel = tw.compile(
+        kernels.matmul(64, 64, 64, "float32", block_M=64, block_N=64), target="sim:sm_80"
+    )
+    assert kernel.validate(a, b).ok
+    assert kernel.check(torch.matmul, a, b).ok
+    exact = kernels.matmul(64, 64, 64, HALF, block_M=64, block_N=64)
+    assert tw.compile(exact, target="sim:sm_80").validate(a.half(), b.half()).ok
