@@ -46,12 +46,14 @@ def gemv(
             partial = T.alloc_fragment((block_N, block_K), accum_dtype)
             total = T.alloc_fragment((block_N,), accum_dtype)
             T.clear(partial)
-            for ko in T.serial(T.ceildiv(K, block_K)):
-                for i, j in T.Parallel(block_N, block_K):
-                    k = ko * block_K + j
-                    partial[i, j] += T.cast(A[bn * block_N + i, k], accum_dtype) * T.cast(
-                        x[k], accum_dtype
-                    )
+            # Row by row, so that each is read from end to end.
+            for i in T.serial(block_N):
+                for ko in T.serial(T.ceildiv(K, block_K)):
+                    for j in T.Parallel(block_K):
+                        k = ko * block_K + j
+                        partial[i, j] += T.cast(A[bn * block_N + i, k], accum_dtype) * T.cast(
+                            x[k], accum_dtype
+                        )
             T.reduce_sum(partial, total, dim=1)
             T.copy(total, y[bn * block_N])
         return y
