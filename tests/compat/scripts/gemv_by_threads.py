@@ -20,14 +20,12 @@ def naive_splitk_gemv(N, K, BLOCK_N, BLOCK_K, dtype=T.float16, accum_dtype=T.flo
             C_shared = T.alloc_shared((BLOCK_N,), accum_dtype)
             if tk == 0:
                 C_shared[tn] = 0
-            T.sync_threads()
             T.clear(C_accum)
             for bk in T.serial(T.ceildiv(K, BLOCK_K)):
                 A_local[0] = A[bk * BLOCK_K + tk]
                 B_local[0] = B[bn * BLOCK_N + tn, bk * BLOCK_K + tk]
                 C_accum[0] += A_local[0].astype(accum_dtype) * B_local[0].astype(accum_dtype)
             T.atomic_add(C_shared[tn], C_accum[0])
-            T.sync_threads()
             if tk == 0:
                 C[bn * BLOCK_N + tn] = C_shared[tn]
 
