@@ -75,7 +75,7 @@ function render_card({ model, el }) {
       const where = line ? tw.link(`line ${line}`, () => goto(line)) : null;
       pane.append(tw.div("tw-message tw-warning", where, tw.span("", text)));
     }
-    for (const line of card.notes) pane.append(tw.div("tw-note", line));
+    for (const line of card.notes) pane.append(tw.div("tw-fact-line", line));
   }
 
   function benchRow(bench) {
