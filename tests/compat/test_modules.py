@@ -260,3 +260,31 @@ def test_helpers(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tilelang("tilelang.carver.arch.driver").get_num_sms() >= 1
     with pytest.raises(tw.TileError, match=r"T\.make_swizzled_layout takes tiles, not"):
         tilelang("tilelang.layout").make_swizzled_layout(3)
+
+
+@pytest.mark.parametrize(
+    "arch, mode, skips",
+    [
+        ("sm_90a", "ge", False),
+        ("sm_90a", "gt", True),
+        ("sm_90", "eq", False),
+        ("sm_80", "ge", True),
+        ("sm_80", "lt", False),
+        ("sm_120", "le", True),
+    ],
+)
+def test_tests_run_where_the_device_is_new_enough(
+    installed: None, monkeypatch: pytest.MonkeyPatch, arch: str, mode: str, skips: bool
+) -> None:
+    from types import SimpleNamespace
+
+    from tileworkbench.compiler.runtime import cuda_driver
+
+    opened = SimpleNamespace(open=lambda: SimpleNamespace(arch=arch))
+    monkeypatch.setattr(cuda_driver, "CudaDevice", opened)
+    testing = tilelang("tilelang.testing")
+
+    @getattr(testing, f"requires_cuda_compute_version_{mode}")(9, 0)
+    def check() -> None: ...
+
+    assert bool(getattr(check, "pytestmark", [])) == skips

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import random
+import re
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
 from tileworkbench.tuning.closeness import assert_close
-
-_NO_GPU = "compiling for a GPU is not part of this version"
 
 
 def set_random_seed(seed: int = 42) -> None:
@@ -55,41 +55,58 @@ def _skip(reason: str) -> Callable[[Any], Any]:
     return decorate
 
 
-def _device_only(*args: Any) -> Any:
-    """A decorator, with or without parentheses, that skips what needs a GPU."""
-    skip = _skip(_NO_GPU)
-    return skip(args[0]) if len(args) == 1 and callable(args[0]) else skip
+def _unless(reason: str, args: tuple[Any, ...]) -> Any:
+    """A decorator, with or without parentheses, that skips a test for `reason`, if any."""
+    decorate = _skip(reason) if reason else lambda test: test
+    return decorate(args[0]) if len(args) == 1 and callable(args[0]) else decorate
 
 
 def requires_cuda(*args: Any) -> Any:
-    """Skip a test that needs a CUDA device."""
-    return _device_only(*args)
+    """Skip a test where no CUDA device can be used."""
+    from tileworkbench.compiler.runtime.cuda_driver import missing_device
+
+    return _unless(missing_device() or "", args)
 
 
 def requires_rocm(*args: Any) -> Any:
     """Skip a test that needs a HIP device."""
-    return _device_only(*args)
+    return _unless("code for AMD GPUs is not part of this version", args)
 
 
 def requires_metal(*args: Any) -> Any:
     """Skip a test that needs a Metal device."""
-    return _device_only(*args)
+    return _unless("code for Apple GPUs is not part of this version", args)
 
 
 def requires_cuda_compute_version(major: int, minor: int = 0, mode: str = "ge") -> Any:
-    """Skip a test that needs a CUDA device of some compute capability."""
-    return _skip(_NO_GPU)
+    """Skip a test unless the CUDA device's compute capability compares with ``major.minor`` as
+    `mode` says: ge, gt, eq, le or lt.
+    """
+    from tileworkbench.compiler.runtime.cuda_driver import CudaDevice, missing_device
+
+    reason = missing_device() or ""
+    if not reason:
+        digits = re.findall(r"\d+", CudaDevice.open().arch)[0]
+        has = int(digits[:-1]), int(digits[-1])
+        if not getattr(operator, mode)(has, (major, minor)):
+            reason = f"the device has compute capability {has[0]}.{has[1]}"
+    return _unless(reason, ())
 
 
-def requires_cuda_compute_version_ge(major: int, minor: int = 0) -> Any:
-    """Skip a test that needs a CUDA device of at least this compute capability."""
-    return _skip(_NO_GPU)
+def _comparing(mode: str) -> Callable[..., Any]:
+    def requires(major: int, minor: int = 0) -> Any:
+        return requires_cuda_compute_version(major, minor, mode)
+
+    requires.__name__ = requires.__qualname__ = f"requires_cuda_compute_version_{mode}"
+    requires.__doc__ = f"`requires_cuda_compute_version` with the mode '{mode}'."
+    return requires
 
 
-requires_cuda_compute_version_gt = requires_cuda_compute_version_ge
-requires_cuda_compute_version_eq = requires_cuda_compute_version_ge
-requires_cuda_compute_version_le = requires_cuda_compute_version_ge
-requires_cuda_compute_version_lt = requires_cuda_compute_version_ge
+requires_cuda_compute_version_ge = _comparing("ge")
+requires_cuda_compute_version_gt = _comparing("gt")
+requires_cuda_compute_version_eq = _comparing("eq")
+requires_cuda_compute_version_le = _comparing("le")
+requires_cuda_compute_version_lt = _comparing("lt")
 
 
 def requires_llvm(*args: Any) -> Any:
