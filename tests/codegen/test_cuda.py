@@ -139,6 +139,118 @@ def test_operators(name, dtype):
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 
 
+def small(values, dtype):
+    return values.astype(getattr(ml_dtypes, dtype))
+
+
+BYTES = np.arange(-128, 128, dtype=np.int8)
+E4M3, E8M0 = "float8_e4m3fn", "float8_e8m0fnu"
+SCALES = np.resize(np.float32([3, 1.5, 1.4999, 1e-40, 7e-39, np.nan, np.inf, 3e38, -5, 0]), 256)
+# What C++ computes in int, or reads as something else: by name, the function, what it is given, and
+# the dtype of its result.
+SCALAR = {
+    "inverted_unsigned_byte": (lambda a: ~a, BYTES.view(np.uint8), "int32"),
+    "negated_byte": (lambda a: -a, BYTES, "int32"),
+    "magnitude_of_a_byte": (lambda a: T.abs(a), BYTES, "int32"),
+    "set_bits_of_a_byte": (lambda a: T.popcount(a), BYTES, "int32"),
+    "bits_of_a_double": (lambda a: T.reinterpret(a, "uint64"), BYTES.astype("f8"), "uint64"),
+    "double_of_bits": (
+        lambda a: T.reinterpret(a, "float64"),
+        BYTES.astype("f8").view("u8"),
+        "float64",
+    ),
+    "constant_of_a_byte": (lambda a: a + T.cast(1.5, E4M3), small(BYTES % 16, E4M3), E4M3),
+    "constant_scale": (lambda a: T.cast(4.0, E8M0), SCALES, E8M0),
+    "rounded_scale": (lambda a: T.cast(a, E8M0), SCALES, E8M0),
+}
+
+
+@pytest.mark.parametrize("name", SCALAR)
+def test_scalars_are_those_of_the_cpu(name):
+    function, values, dtype = SCALAR[name]
+
+    @T.prim_func
+    def apply(A: T.Tensor((256,), str(values.dtype)), B: T.Tensor((256,), dtype)):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(256):
+                B[i] = T.cast(function(A[i]), dtype)
+
+    kind = getattr(ml_dtypes, dtype, dtype)
+    found = [np.zeros(256, kind) for _ in range(2)]
+    for target, out in zip(("cpu", "ptx:sm_80"), found, strict=True):
+        tw.compile(apply, target=target)(values, out)
+    assert found[0].tobytes() == found[1].tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float6_e2m3fn", "float6_e3m2fn"])
+def test_six_bits_take_a_byte(dtype):
+    @T.prim_func
+    def there_and_back(A: T.Tensor((16, 64), dtype), B: T.Tensor((16, 64), dtype)):
+        with T.Kernel(1, threads=64):
+            narrow = T.alloc_fragment((16, 64), dtype)
+            T.copy(A, narrow)
+            for i, j in T.Parallel(16, 64):
+                narrow[i, j] = T.cast(T.cast(narrow[i, j], "float32") * 0.5, dtype)
+            T.copy(narrow, B)
+
+    codes = np.resize(np.arange(64, dtype=np.uint8), (16, 64)).view(getattr(ml_dtypes, dtype))
+    found = np.zeros_like(codes)
+    tw.compile(there_and_back, target="ptx:sm_80")(codes, found)
+    halved = (codes.astype(np.float32) * 0.5).astype(codes.dtype)
+    np.testing.assert_array_equal(found.astype(np.float32), halved.astype(np.float32))
+
+
+ATOMICS = [
+    *((kind, dtype) for kind in ("max", "min") for dtype in ("float64", "float16", "int64")),
+    *(("or", dtype) for dtype in ("int64", "uint64", "int32")),
+]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), ATOMICS)
+def test_atomic_updates(kind, dtype):
+    update = getattr(T, f"atomic_{kind}")
+
+    @T.prim_func
+    def gather(A: T.Tensor((64,), dtype), B: T.Tensor((1,), dtype)):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                update(B[0], A[i])
+
+    values = np.random.default_rng(0).permutation(np.arange(1, 65)).astype(dtype)
+    found = np.array([40], dtype)
+    tw.compile(gather, target="ptx:sm_80")(values, found)
+    expected = {"max": 64, "min": 1, "or": 127}[kind]
+    assert found[0] == expected
+
+
+def test_doubles_keep_nan_in_reductions():
+    @T.prim_func
+    def largest(A: T.Tensor((4, 64), "float64"), B: T.Tensor((4,), "float64")):
+        with T.Kernel(1, threads=64):
+            rows = T.alloc_fragment((4, 64), "float64")
+            result = T.alloc_fragment((4,), "float64")
+            T.copy(A, rows)
+            T.reduce_max(rows, result, dim=1, nan_propagate=True)
+            T.copy(result, B)
+
+    values = np.arange(256.0).reshape(4, 64)
+    values[2, 5] = np.nan
+    found = np.zeros(4)
+    tw.compile(largest, target="ptx:sm_80")(values, found)
+    np.testing.assert_array_equal(found, [63, 127, np.nan, 255])
+
+
+def test_a_failed_assertion_prints_its_message_as_it_is():
+    @T.prim_func
+    def check(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                T.device_assert(A[i] < 5.0, "more than 50%s")
+
+    source = tw.compile(check, target="sim:sm_80").source
+    assert r'printf("device assert failed: more than 50%%s\n")' in source
+
+
 def test_what_needs_a_later_architecture_says_so():
     with pytest.raises(UnsupportedError) as caught:
         tw.compile(matmul(128, 128, 64, "bfloat16", out_dtype="bfloat16"), target="cuda:sm_75")

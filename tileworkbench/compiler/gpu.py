@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.codegen.cuda import CudaLaunch, CudaModule
+from tileworkbench.compiler.codegen.cuda_expressions import bits_of
 from tileworkbench.compiler.diagnostics import RaceError, RunError
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
@@ -185,7 +186,7 @@ def _buffer_bytes(buffer: Buffer, scalars: dict[str, int]) -> int:
         elements = 1
         for extent in shape:
             elements *= extent
-    return -(-elements * buffer.dtype.bits * buffer.dtype.lanes // 8)
+    return -(-elements * bits_of(buffer.dtype) * buffer.dtype.lanes // 8)
 
 
 def build_cuda(module: CudaModule, name: str, target: Target) -> CudaBuild:

@@ -12,7 +12,7 @@ import struct
 
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.codegen.cuda_helpers import HELPERS, Helper
-from tileworkbench.compiler.codegen.cuda_small import NAMES, small_float_helpers
+from tileworkbench.compiler.codegen.cuda_small import NAMES, code_of, small_float_helpers
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import add, const_int, int_const
@@ -204,13 +204,8 @@ class CudaExpressions:
         return f"({text})" if number < 0 else text
 
     def float_constant(self, number: float, dtype: DType) -> str:
-        if str(dtype) in HALVES:
-            if dtype == "float16":
-                bits = struct.unpack("H", struct.pack("e", number))[0]
-            else:
-                bits = struct.unpack("I", struct.pack("f", number))[0] >> 16
-            self.use(HALVES[str(dtype)])
-            return f"({HALVES[str(dtype)]})0x{bits:04x}"
+        if str(dtype) in CODES:
+            return f"({self.c_type(dtype)}){code_of(number, dtype):#0{2 + dtype.bits // 4}x}"
         if dtype == "float64":
             if math.isfinite(number):
                 return f"({number!r})" if number < 0 else repr(number)
@@ -248,9 +243,8 @@ class CudaExpressions:
             return f"fmod{'f' if dtype.bits == 32 else ''}({a}, {b})"
         if op in ("floordiv", "floormod"):
             return self.floor(op, a, b, dtype, value)
-        if op in ("add", "sub", "mul", "shl") and dtype.is_int and dtype.bits < 32:
-            return Text(f"({self.c_type(dtype)})({_joined(op, a, b)})", 14)
-        return _joined(op, a, b)
+        text = _joined(op, a, b)
+        return self.narrow(text, dtype) if op in ("add", "sub", "mul", "shl") else text
 
     def floor(self, op: str, a: str, b: str, dtype: DType, value: ir.Binary) -> str:
         """Python's division: a shift or a mask where the operands allow it."""
@@ -272,16 +266,22 @@ class CudaExpressions:
         if op == "not":
             return f"!{wrapped(text)}"
         if op == "bitnot":
-            return Text(f"~{wrapped(text)}", 14)
+            return self.narrow(Text(f"~{wrapped(text)}", 14), dtype)
         if str(dtype) in CODES:
             sign = 1 << (dtype.bits - 1)
             mask = {"neg": f"^ {sign:#x}", "abs": f"& {sign - 1:#x}"}[op]
             return Text(f"({self.c_type(dtype)})({wrapped(text)} {mask})", 14)
         if op == "neg":
-            return f"(-{wrapped(text)})"
+            return self.narrow(f"(-{wrapped(text)})", dtype)
         if dtype.is_float:
             return f"fabs{'f' if dtype.bits == 32 else ''}({text})"
-        return f"({wrapped(text)} < 0 ? -{wrapped(text)} : {wrapped(text)})"
+        return self.narrow(f"({wrapped(text)} < 0 ? -{wrapped(text)} : {wrapped(text)})", dtype)
+
+    def narrow(self, text: str, dtype: DType) -> str:
+        """What C++ computed as int, in the bits that it has here."""
+        if not dtype.is_int or dtype.bits >= 32:
+            return text
+        return Text(f"({self.c_type(dtype)}){wrapped(text, 14)}", 14)
 
     def cast(self, text: str, source: DType, target: DType) -> str:
         if source == target or {str(source), str(target)} == {"float32", "tfloat32"}:
@@ -311,7 +311,9 @@ class CudaExpressions:
             ("int32", "float32"): "__int_as_float",
             ("uint32", "float32"): "__uint_as_float",
             ("float64", "int64"): "__double_as_longlong",
+            ("float64", "uint64"): "__double_as_longlong",
             ("int64", "float64"): "__longlong_as_double",
+            ("uint64", "float64"): "__longlong_as_double",
         }.get(pair)
         if found:
             return f"{found}({text})"
@@ -351,11 +353,13 @@ class CudaExpressions:
                 one = "1.0f" if suffix else "1.0"
                 return f"({one} / ({one} + exp{suffix}(-{wrapped(args[0])})))"
             case "popcount":
+                if dtype.bits < 32:  # a sign would be counted once for every bit above
+                    return f"__popc({wrapped(args[0], 6)} & {(1 << dtype.bits) - 1:#x})"
                 return f"__popc{'ll' if dtype.bits == 64 else ''}({args[0]})"
             case "dp4a":
                 return f"__dp4a({', '.join(args)})"
-            case "max_nan" | "min_nan" if suffix:
-                return f"{self.use(name)}({', '.join(args)})"
+            case "max_nan" | "min_nan":
+                return f"{self.use(f'{name}{suffix}')}({', '.join(args)})"
         if name in _MATH and dtype.is_float:
             return f"{_MATH[name]}{suffix}({', '.join(args)})"
         raise UnsupportedError(f"CUDA emission does not know 'T.{name}' of '{dtype}'")
@@ -374,7 +378,7 @@ class CudaExpressions:
         """A pointer to the element: into the words of a packed register array."""
         buffer, index = address.buffer, self(address.indices[0])
         if buffer in self.packed:
-            per = 32 // buffer.dtype.bits
+            per = 32 // bits_of(buffer.dtype)
             number = const_int(address.indices[0])
             index = str(number // per) if number is not None else f"{wrapped(index)} / {per}"
         elif buffer.dtype.bits == 4:
@@ -401,7 +405,7 @@ class CudaExpressions:
     def read(self, buffer: Buffer, index: str) -> str:
         """Element `index` of a buffer."""
         if buffer in self.packed:
-            return self.element(buffer, buffer.name, index)
+            return self.element(buffer, index)
         if buffer.dtype.bits == 4:
             return self.four_bits(f"{self.use('get4')}({buffer.name}, {bare(index)})", buffer.dtype)
         return f"{buffer.name}[{bare(index)}]"
@@ -416,25 +420,27 @@ class CudaExpressions:
         """One lane of a vector in words."""
         if dtype.bits >= 32:
             return words[at]
-        per = 32 // dtype.bits
-        word, shift = words[at // per], at % per * dtype.bits
+        per = 32 // bits_of(dtype)
+        word, shift = words[at // per], at % per * bits_of(dtype)
         shifted = Text(f"{word} >> {shift}", 11) if shift else word
         if dtype.bits == 4:
             return self.four_bits(f"({shifted} & 15)", dtype)
         return Text(f"({self.c_type(dtype)}){wrapped(shifted)}", 14)
 
-    def element(self, buffer: Buffer, words: str, index: str) -> str:
-        """Element `index` of an array of 32-bit words that holds elements of the buffer's dtype."""
+    def element(self, buffer: Buffer, index: str) -> str:
+        """Element `index` of a packed register array."""
         dtype = buffer.dtype.scalar
-        if dtype.bits >= 32:
-            return f"{words}[{bare(index)}]"
         if dtype.bits == 4:
-            bytes_ = f"(const unsigned char*)({words})"
+            bytes_ = f"(const unsigned char*){buffer.name}"
             return self.four_bits(f"{self.use('get4')}({bytes_}, {bare(index)})", dtype)
-        bits = 8 if dtype.bits == 6 else dtype.bits
-        found = f"{self.use(f'get{bits}')}({words}, {bare(index)})"
+        found = f"{self.use(f'get{bits_of(dtype)}')}({buffer.name}, {bare(index)})"
         c_type = self.c_type(dtype)
         return found if c_type in CODES.values() else Text(f"({c_type}){found}", 14)
+
+
+def bits_of(dtype: DType) -> int:
+    """The bits that an element has in memory: six take a byte."""
+    return 8 if dtype.bits == 6 else dtype.bits
 
 
 def bare(text: str) -> str:

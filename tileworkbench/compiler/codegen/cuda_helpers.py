@@ -81,38 +81,38 @@ _CP_ASYNC_ZERO = {
 }
 
 
-def _float_atomic(kind: str) -> str:
-    op = "fmaxf" if kind == "max" else "fminf"
+def _float_atomic(kind: str, ctype: str, bits: str, to: str, back: str) -> str:
+    """A maximum or minimum: compare and swap on the element's bits."""
+    op = f"f{kind}{'f' if ctype == 'float' else ''}"
     body = (
-        "  int before = __float_as_int(*p);\n"
+        f"  {bits} before = {to}(*p);\n"
         "  for (;;) {\n"
-        f"    int after = __float_as_int({op}(__int_as_float(before), x));\n"
-        "    int found = atomicCAS((int*)p, before, after);\n"
-        "    if (found == before) return __int_as_float(before);\n"
+        f"    {bits} after = {to}({op}({back}(before), x));\n"
+        f"    {bits} found = atomicCAS(({bits}*)p, before, after);\n"
+        f"    if (found == before) return {back}(before);\n"
         "    before = found;\n"
         "  }"
     )
-    return _function(f"float atomic_{kind}_f32(float* p, float x)", body)
+    return _function(f"{ctype} atomic_{kind}_{_NAMES[ctype]}({ctype}* p, {ctype} x)", body)
+
+
+_SINGLE = ("float", "int", "__float_as_int", "__int_as_float")
+_DOUBLE = ("double", "unsigned long long", "__double_as_longlong", "__longlong_as_double")
 
 
 def _half_atomic(kind: str, name: str) -> str:
-    """Any update of a 16-bit element: compare and swap on the word that holds it."""
+    """Any update of a 16-bit element: compare and swap, of so few bits from sm_70 on."""
     combined = {
         "add": f"{name}_to_f32(old) + {name}_to_f32(x)",
         "max": f"fmaxf({name}_to_f32(old), {name}_to_f32(x))",
         "min": f"fminf({name}_to_f32(old), {name}_to_f32(x))",
     }[kind]
     body = (
-        "  unsigned shift = ((unsigned long long)p & 2) * 8;\n"
-        "  unsigned* word = (unsigned*)((unsigned long long)p & ~3ull);\n"
-        "  unsigned before = *word;\n"
+        f"  {name} old = *p;\n"
         "  for (;;) {\n"
-        f"    {name} old = ({name})(before >> shift);\n"
-        f"    unsigned made = {name}_from_f32({combined});\n"
-        "    unsigned after = (before & ~(0xffffu << shift)) | made << shift;\n"
-        "    unsigned found = atomicCAS(word, before, after);\n"
-        "    if (found == before) return old;\n"
-        "    before = found;\n"
+        f"    {name} found = atomicCAS(p, old, {name}_from_f32({combined}));\n"
+        "    if (found == old) return old;\n"
+        "    old = found;\n"
         "  }"
     )
     return _function(f"{name} atomic_{kind}_{name}({name}* p, {name} x)", body)
@@ -326,16 +326,16 @@ HELPERS: dict[str, Helper] = {
             "  long long r = a % b;\n  return r != 0 && (r < 0) != (b < 0) ? r + b : r;",
         )
     ),
-    "max_nan": Helper(
-        _function(
-            "float max_nan(float a, float b)", "  return a != a ? a : b != b ? b : fmaxf(a, b);"
+    **{
+        f"{kind}_nan{suffix}": Helper(
+            _function(
+                f"{ctype} {kind}_nan{suffix}({ctype} a, {ctype} b)",
+                f"  return a != a ? a : b != b ? b : f{kind}{suffix}(a, b);",
+            )
         )
-    ),
-    "min_nan": Helper(
-        _function(
-            "float min_nan(float a, float b)", "  return a != a ? a : b != b ? b : fminf(a, b);"
-        )
-    ),
+        for kind in ("max", "min")
+        for ctype, suffix in (("float", "f"), ("double", ""))
+    },
     "cp_async_commit": Helper(
         _function(
             "void cp_async_commit()", '  asm volatile("cp.async.commit_group;" ::: "memory");'
@@ -348,8 +348,11 @@ HELPERS: dict[str, Helper] = {
         ),
         arch=90,
     ),
-    "atomic_max_f32": Helper(_float_atomic("max")),
-    "atomic_min_f32": Helper(_float_atomic("min")),
+    **{
+        f"atomic_{kind}_{_NAMES[form[0]]}": Helper(_float_atomic(kind, *form))
+        for kind in ("max", "min")
+        for form in (_SINGLE, _DOUBLE)
+    },
     **{f"cp_async_{n}": Helper(text, arch=80) for n, text in _CP_ASYNC.items()},
     **{f"cp_async_{n}_or_zero": Helper(text, arch=80) for n, text in _CP_ASYNC_ZERO.items()},
     **{

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tileworkbench.compiler.codegen.cuda_helpers import Helper
 from tileworkbench.compiler.codegen.float8 import FORMATS, SCALE, Format
+from tileworkbench.compiler.ir.types import DType
 
 NAMES = {dtype: dtype.removeprefix("float8_").replace("float", "fp") for dtype in FORMATS}
 
@@ -64,14 +65,36 @@ def _function(signature: str, lines: list[str]) -> str:
     return f"__device__ __forceinline__ {signature} {{\n{body}\n}}"
 
 
+def _narrow_scale(name: str) -> str:
+    """The nearest power of two to the magnitude, ties upwards; a denormal has no leading one, so
+    there the middle of two powers is elsewhere.
+    """
+    lines = [
+        "  unsigned magnitude = __float_as_uint(x) & 0x7fffffffu;",
+        "  unsigned code = magnitude + (magnitude < 0x800000u ? 0x200000u : 0x400000u) >> 23;",
+        f"  return x != x ? 0xff : ({name})(code < 0xfeu ? code : 0xfeu);",
+    ]
+    return _function(f"{name} {name}_from_f32(float x)", lines)
+
+
+def code_of(number: float, dtype: DType) -> int:
+    """The bits of a number that `dtype`, a float of at most 16 bits, holds exactly."""
+    import ml_dtypes
+    import numpy as np
+
+    kind = np.dtype(getattr(ml_dtypes, str(dtype), str(dtype)))
+    return int.from_bytes(np.asarray(number, kind).tobytes(), "little")
+
+
 def small_float_helpers() -> dict[str, Helper]:
-    """The type and both conversions of every format; scales have no conversion from float32."""
+    """The type and both conversions of every format."""
     found: dict[str, Helper] = {}
     for dtype, form in FORMATS.items():
         name = NAMES[dtype]
         found[name] = Helper(f"typedef unsigned char {name};")
         if dtype == SCALE:
             found[f"{name}_to_f32"] = Helper(_widen_scale(name), (name,))
+            found[f"{name}_from_f32"] = Helper(_narrow_scale(name), (name,))
         else:
             found[f"{name}_to_f32"] = Helper(_widen(name, form), (name,))
             found[f"{name}_from_f32"] = Helper(_narrow(name, form), (name,))

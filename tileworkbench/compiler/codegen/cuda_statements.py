@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tileworkbench.compiler.codegen.cuda_expressions import HALVES, CudaExpressions, bare, wrapped
+from tileworkbench.compiler.codegen.cuda_expressions import (
+    HALVES,
+    CudaExpressions,
+    bare,
+    bits_of,
+    wrapped,
+)
 from tileworkbench.compiler.codegen.cuda_helpers import mma_helper, wait_helper
 from tileworkbench.compiler.codegen.cuda_vectors import VectorWriter
 from tileworkbench.compiler.diagnostics import UnsupportedError
@@ -10,7 +16,7 @@ from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Ramp
+from tileworkbench.compiler.ir.expr import Address, Buffer, Ramp
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.types import DType
 
@@ -99,7 +105,7 @@ class KernelWriter:
             case st.Assume(cond):
                 self.line(depth, f"__builtin_assume({self.expressions(cond)});")
             case st.DeviceAssert(cond, message):
-                failed = _quoted(f"device assert failed: {message}\n")
+                failed = _quoted(f"device assert failed: {message}\n".replace("%", "%%"))
                 test = self.expressions(cond)
                 self.line(depth, f"if (!{wrapped(test)}) {{ printf({failed}); __trap(); }}")
             case st.Print():
@@ -167,8 +173,7 @@ class KernelWriter:
         """A thread's own array; elements below 32 bits are kept in words, as instructions take
         them.
         """
-        elements, bits = const_int(buffer.shape[0]) or 0, buffer.dtype.bits
-        bits = 8 if bits == 6 else bits
+        elements, bits = const_int(buffer.shape[0]) or 0, bits_of(buffer.dtype)
         if bits < 32:
             self.expressions.packed.add(buffer)
             self.line(depth, f"unsigned {buffer.name}[{max(1, -(-elements * bits // 32))}];")
@@ -203,8 +208,7 @@ class KernelWriter:
 
     def assignment(self, buffer: Buffer, index: str, value: str) -> str:
         if buffer in self.expressions.packed:
-            bits = 8 if buffer.dtype.bits == 6 else buffer.dtype.bits
-            name = self.expressions.use(f"set{bits}")
+            name = self.expressions.use(f"set{bits_of(buffer.dtype)}")
             return f"{name}({buffer.name}, {bare(index)}, {value});"
         if buffer.dtype.bits == 4:
             raise UnsupportedError(
@@ -241,15 +245,17 @@ class KernelWriter:
         half = HALVES.get(str(dtype))
         if half and kind.value in ("add", "max", "min"):
             return f"{self.expressions.use(f'atomic_{kind}_{half}')}({place}, {value})"
-        if dtype == "float32" and kind.value in ("max", "min"):
-            return f"{self.expressions.use(f'atomic_{kind}_f32')}({place}, {value})"
+        if dtype in ("float32", "float64") and kind.value in ("max", "min"):
+            name = f"atomic_{kind}_f{dtype.bits}"
+            return f"{self.expressions.use(name)}({place}, {value})"
         wide = dtype.bits in (32, 64) and (kind.value == "add" or dtype.is_int)
         if not wide:
             raise UnsupportedError(f"CUDA has no atomic '{kind}' of '{dtype}'")
-        if dtype == "int64" and kind.value == "add":
+        name = f"atomic{kind.capitalize()}"
+        if dtype == "int64" and kind.value not in ("max", "min"):
             pointer = f"(unsigned long long*)({place})"
-            return f"(long long)atomicAdd({pointer}, (unsigned long long){value})"
-        return f"atomic{kind.capitalize()}({place}, {value})"
+            return f"(long long){name}({pointer}, (unsigned long long){wrapped(value)})"
+        return f"{name}({place}, {value})"
 
     def exchange(self, stmt: simt.Exchange, depth: int) -> None:
         args = [self.expressions(arg) for arg in stmt.args]
@@ -378,10 +384,6 @@ class KernelWriter:
         self.expressions.use(name, helper)
         a, b = self.register_words(stmt.a), self.register_words(stmt.b)
         return f"{name}({self.address(stmt.c)}, {a}, {b});"
-
-
-def _is_zero(value: Expr) -> bool:
-    return isinstance(value, ir.Const) and not value.value
 
 
 def _quoted(text: str) -> str:

@@ -13,6 +13,7 @@ from tileworkbench.compiler.codegen.cuda_expressions import (
     HALVES,
     CudaExpressions,
     bare,
+    bits_of,
     wrapped,
 )
 from tileworkbench.compiler.diagnostics import UnsupportedError
@@ -201,11 +202,6 @@ class VectorWriter:
         shown = [f"((unsigned){wrapped(part)} & {mask:#x})" for part in parts]
         shifted = [f"{part} << {at * bits_of(dtype)}" for at, part in enumerate(shown)]
         return f"({' | '.join([shown[0], *shifted[1:]])})"
-
-
-def bits_of(dtype: DType) -> int:
-    """The bits that an element has in memory: six take a byte."""
-    return 8 if dtype.bits == 6 else dtype.bits
 
 
 def _base(load: Load) -> Expr:

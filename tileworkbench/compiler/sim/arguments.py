@@ -134,7 +134,7 @@ def as_numpy(value: Any, dtype: DType) -> Array:
         return value
     if type(value).__module__.partition(".")[0] == "torch":
         storage = storage_dtype(dtype)
-        if storage.kind == "V":  # numpy has no such type: hand the bits over
+        if storage.isbuiltin != 1:  # numpy itself has no such type: hand the bits over
             bits = {1: "uint8", 2: "uint16"}[storage.itemsize]
             torch = sys.modules["torch"]  # loaded already: the tensor is one of its
             array = np.asarray(value.detach().view(getattr(torch, bits)).numpy())
