@@ -78,6 +78,10 @@ _PASSES = {
 }
 _PIPELINES = {"default<O1>": 1, "default<O2>": 2, "default<O3>": 3}
 
+# JITLink places code anywhere and knows every relocation of ELF and Mach-O; COFF still needs
+# RuntimeDyld.
+_USES_JITLINK = sys.platform != "win32"
+
 DEFAULT_PASSES: tuple[str, ...] = ("instcombine", "simplifycfg")
 
 
@@ -217,15 +221,16 @@ def _rejected(error: RuntimeError) -> NativeError:
 
 
 def _target_machine(target: NativeTarget, codegen_level: int) -> Any:
-    """A new target machine. `jit` picks the code model; position independent code can be linked
-    anywhere."""
+    """A new target machine. Position independent code can be linked anywhere; the small code model
+    has constants and calls in reach, for which JITLink makes room and stubs, RuntimeDyld does not.
+    """
     binding = host.llvm_binding()
     return binding.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu,
         features=target.feature_string,
         opt=codegen_level,
         reloc="pic",
-        codemodel="small",
+        codemodel="small" if _USES_JITLINK else "jitdefault",
         jit=True,
     )
 
@@ -258,9 +263,7 @@ _library_numbers = itertools.count()
 @functools.cache
 def _linker() -> Any:
     """The process's one LLJIT, alive until the process ends."""
-    # JITLink places code anywhere and knows every relocation of ELF and Mach-O; COFF still needs
-    # RuntimeDyld.
-    return host.llvm_binding().create_lljit_compiler(use_jit_link=sys.platform != "win32")
+    return host.llvm_binding().create_lljit_compiler(use_jit_link=_USES_JITLINK)
 
 
 @functools.cache
