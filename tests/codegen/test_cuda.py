@@ -11,7 +11,10 @@ import torch
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tileworkbench.compiler.codegen.cuda_small import code_of
+from tileworkbench.compiler.codegen.float8 import FORMATS
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir.types import DType
 from tileworkbench.kernels import flash_attention, matmul
 
 HERE = Path(__file__).parent
@@ -58,6 +61,22 @@ def test_every_architecture_is_compiled(arch):
 
 
 SMALL = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
+
+
+@pytest.mark.parametrize("dtype", [*FORMATS, "float16", "bfloat16"])
+def test_constants_are_written_as_their_codes(dtype):
+    kind = DType(dtype)
+    storage = np.uint16 if kind.bits == 16 else np.uint8
+    codes = np.arange(1 << kind.bits, dtype=np.uint32).astype(storage)
+    with np.errstate(invalid="ignore"):  # NaN of bfloat16
+        values = codes.view(getattr(ml_dtypes, dtype, dtype)).astype(np.float64)
+    step = 7 if kind.bits == 16 else 1
+    for code, value in zip(codes[::step], values[::step], strict=True):
+        found = code_of(float(value), kind)
+        if np.isnan(value):
+            assert np.isnan(np.array(found, storage).view(getattr(ml_dtypes, dtype, dtype)))
+        else:
+            assert found == code
 
 
 @pytest.mark.parametrize("dtype", SMALL)

@@ -6,6 +6,9 @@ largest finite value, NaN stays NaN where there is one.
 
 from __future__ import annotations
 
+import math
+import struct
+
 from tileworkbench.compiler.codegen.cuda_helpers import Helper
 from tileworkbench.compiler.codegen.float8 import FORMATS, SCALE, Format
 from tileworkbench.compiler.ir.types import DType
@@ -79,11 +82,22 @@ def _narrow_scale(name: str) -> str:
 
 def code_of(number: float, dtype: DType) -> int:
     """The bits of a number that `dtype`, a float of at most 16 bits, holds exactly."""
-    import ml_dtypes
-    import numpy as np
-
-    kind = np.dtype(getattr(ml_dtypes, str(dtype), str(dtype)))
-    return int.from_bytes(np.asarray(number, kind).tobytes(), "little")
+    if dtype == "float16":
+        return int.from_bytes(struct.pack("<e", number), "little")
+    if dtype == "bfloat16":
+        return int.from_bytes(struct.pack("<f", number), "little") >> 16
+    form, magnitude = FORMATS[str(dtype)], abs(number)
+    if number != number:
+        return form.nan
+    if form.infinity is not None and math.isinf(number):
+        code = form.infinity
+    else:
+        # An exponent field of 0 has the exponent of 1, and no leading one.
+        exponent = max(math.frexp(magnitude)[1] - 1, 1 - form.bias) if magnitude else 1 - form.bias
+        digits = int(math.ldexp(magnitude, form.mantissa - exponent))
+        code = (exponent + form.bias - 1 << form.mantissa) + digits
+    negative = math.copysign(1.0, number) < 0 and (code or form.signed_zero)
+    return code | form.sign if negative else code
 
 
 def small_float_helpers() -> dict[str, Helper]:
