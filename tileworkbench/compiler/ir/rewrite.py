@@ -23,9 +23,12 @@ def walk(root: Node) -> Iterator[Node]:
 
 def statements(root: Stmt) -> Iterator[Stmt]:
     """Every statement below and including `root`, parents first, in program order."""
-    for found in walk(root):
-        if isinstance(found, Stmt):
-            yield found
+    stack: list[Stmt] = [root]
+    while stack:
+        current = stack.pop()
+        yield current
+        # Expressions hold no statements.
+        stack.extend([c for c in reversed(current.children()) if isinstance(c, Stmt)])
 
 
 class Rewriter:
