@@ -17,10 +17,11 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
+from tileworkbench.compiler.analysis.assumptions import check_assumptions, host_assumptions
 from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.analysis.elementwise import is_elementwise
-from tileworkbench.compiler.analysis.evaluate import evaluate, is_on_host
+from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.hazards import find_hazards
 from tileworkbench.compiler.codegen.c_sources import find_function, symbol_of
 from tileworkbench.compiler.codegen.cuda import generate_cuda
@@ -38,10 +39,9 @@ from tileworkbench.compiler.gpu import GpuKernel, build_cuda, can_build
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
-from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import buffers_of, parameters, statements, variables
-from tileworkbench.compiler.ir.stmt import Assume, ExternCall, Kernel, SourceKernel
+from tileworkbench.compiler.ir.rewrite import buffers_of, parameters, statements
+from tileworkbench.compiler.ir.stmt import ExternCall, Kernel, SourceKernel
 from tileworkbench.compiler.ir.verify import verify
 from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
 from tileworkbench.compiler.record import CompileRecord, Snapshot, Timing
@@ -105,7 +105,7 @@ class CompiledKernel:
     def __call__(self, *args: Any) -> Any:
         bound = self.binder.bind(args)
         if self._assumptions:
-            self._check_assumptions(self._values(bound))
+            check_assumptions(self.record.name, self._assumptions, self._values(bound))
         for launch in self.launches:
             blocks = launch.blocks
             if not isinstance(blocks, int):
@@ -124,15 +124,6 @@ class CompiledKernel:
         params = self.record.program.params
         scalars = {p.name: bound.slots[i] for i, p in enumerate(params) if isinstance(p.value, Var)}
         return {**scalars, **dict(zip(self.binder.symbols, bound.symbols, strict=True))}
-
-    def _check_assumptions(self, values: dict[str, int]) -> None:
-        """Raise `ArgumentError` where generated code relies on what is not so."""
-        for cond in self._assumptions:
-            if not evaluate(cond, values):
-                given = ", ".join(f"{var.name} = {values[var.name]}" for var in variables(cond))
-                raise ArgumentError(
-                    f"'{self.record.name}': the kernel assumes '{print_expr(cond)}', and {given}"
-                )
 
     def assembly(self) -> str:
         """The machine's assembly text, made on request."""
@@ -336,16 +327,10 @@ def _compile(
     )
     estimate = _estimate_ns(_with_thread_loops(program, snapshots))
     order = _return_order(program)
-    assumed = _assumptions(program)
+    assumed = host_assumptions(program)
     return CompiledKernel(
         record, target, module, binder, launches, native, estimate, order, assumed
     )
-
-
-def _assumptions(program: Program) -> tuple[Expr, ...]:
-    """What T.assume says of the arguments of a call, in order."""
-    found = (stmt.cond for stmt in statements(program.body) if isinstance(stmt, Assume))
-    return tuple(dict.fromkeys(cond for cond in found if is_on_host(cond, program)))
 
 
 def _return_order(program: Program) -> tuple[int, ...]:
@@ -388,7 +373,8 @@ def _compile_gpu(
     )
     device = "cuda" if target.execution == "native" else "cpu"
     binder = _binder(program, options, device)
-    return GpuKernel(record, target, module, lowered, binder, build, _return_order(program))
+    outputs, assumed = _return_order(program), host_assumptions(program)
+    return GpuKernel(record, target, module, lowered, binder, build, outputs, assumed)
 
 
 def _build_warnings(build: CudaBuild | None) -> list[Note]:

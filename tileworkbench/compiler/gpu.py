@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tileworkbench.compiler.analysis.assumptions import check_assumptions
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.codegen.cuda import CudaLaunch, CudaModule
 from tileworkbench.compiler.codegen.cuda_expressions import bits_of
-from tileworkbench.compiler.diagnostics import RaceError, RunError
+from tileworkbench.compiler.diagnostics import ArgumentError, RaceError, RunError
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.record import CompileRecord
@@ -24,6 +25,8 @@ from tileworkbench.compiler.target import Target
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.ptx.launch import PtxProgram
+
+Grid = tuple[int, int, int]
 
 
 @dataclass(slots=True)
@@ -42,6 +45,7 @@ class GpuKernel:
     binder: ArgumentBinder
     build: CudaBuild | None
     _outputs: tuple[int, ...] = field(default=())
+    _assumptions: tuple[Expr, ...] = field(default=())
     _ptx: PtxProgram | None = None
     _device: Any = None
 
@@ -55,10 +59,14 @@ class GpuKernel:
         if run is None:
             self._load()  # before the arguments: without a device they cannot be right
         bound = self.binder.bind(args)
+        scalars = self._scalars(bound)
+        check_assumptions(self.record.name, self._assumptions, scalars)
+        grids = [self._grid(launch, scalars) for launch in self.module.launches]
         if run is None:
-            self._launch(bound)
+            sizes = [_buffer_bytes(buffer, scalars) for buffer in self.module.workspaces]
+            self._device.run(grids, bound.slots, sizes)
         else:
-            run(args, bound)
+            run(args, bound, grids)
         outputs = [bound.outputs[at] for at in self._outputs]
         return outputs if len(outputs) > 1 else outputs[0] if outputs else None
 
@@ -74,7 +82,7 @@ class GpuKernel:
 
     # The three ways to run
 
-    def _simulate(self, args: Sequence[Any], bound: BoundArguments) -> None:
+    def _simulate(self, args: Sequence[Any], bound: BoundArguments, grids: Sequence[Grid]) -> None:
         from tileworkbench.compiler.sim.simulate import simulate
 
         program = self.record.program
@@ -97,19 +105,15 @@ class GpuKernel:
                 into = as_numpy(value, param.value.dtype)
                 np.copyto(into, arrays[param.name].reshape(into.shape))
 
-    def _interpret(self, args: Sequence[Any], bound: BoundArguments) -> None:
+    def _interpret(self, args: Sequence[Any], bound: BoundArguments, grids: Sequence[Grid]) -> None:
         from tileworkbench.compiler.sim.ptx.launch import PtxProgram
 
         if self._ptx is None:
             self._ptx = PtxProgram.parse(self.compiled().ptx)
-        scalars = self._scalars(bound)
-        values = self._values(bound, scalars)
-        for launch in self.module.launches:
-            grid = _grid(launch, scalars)
-            if all(grid):
-                self._ptx.launch(
-                    launch.entry, grid, (launch.threads, 1, 1), values, launch.shared_bytes
-                )
+        values = self._values(bound, self._scalars(bound))
+        for launch, grid in zip(self.module.launches, grids, strict=True):
+            block = (launch.threads, 1, 1)
+            self._ptx.launch(launch.entry, grid, block, values, launch.shared_bytes)
 
     def _values(self, bound: BoundArguments, scalars: dict[str, int]) -> list[Any]:
         """The arguments of a launch as arrays of bytes over the tensors' memory, and numbers."""
@@ -148,11 +152,15 @@ class GpuKernel:
             CudaDevice.open()
             self._device = CudaDevice.load(self.compiled().cubin, self.module.launches)
 
-    def _launch(self, bound: BoundArguments) -> None:
-        scalars = self._scalars(bound)
-        grids = [_grid(launch, scalars) for launch in self.module.launches]
-        sizes = [_buffer_bytes(buffer, scalars) for buffer in self.module.workspaces]
-        self._device.run(grids, bound.slots, sizes)
+    def _grid(self, launch: CudaLaunch, scalars: dict[str, int]) -> Grid:
+        """Blocks along x, y, z. Raises `ArgumentError` where there are none."""
+        extents = [int(evaluate(extent, scalars)) for extent in launch.grid]
+        if min(extents, default=1) < 1:
+            raise ArgumentError(
+                f"'{self.record.name}': the grid is empty, there is no block to run"
+            )
+        x, y, z = (*extents, 1, 1, 1)[:3]
+        return x, y, z
 
 
 def _raise_findings(report: Any) -> None:
@@ -161,13 +169,6 @@ def _raise_findings(report: Any) -> None:
         raise RaceError(str(report))
     if not report.ok:
         raise RunError(str(report))
-
-
-def _grid(launch: CudaLaunch, scalars: dict[str, int]) -> tuple[int, int, int]:
-    """Blocks along x, y, z."""
-    extents = [int(evaluate(extent, scalars)) for extent in launch.grid]
-    x, y, z = (*extents, 1, 1, 1)[:3]
-    return x, y, z
 
 
 def _buffer_bytes(buffer: Buffer, scalars: dict[str, int]) -> int:

@@ -18,7 +18,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
-from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Let, Seq, SourceKernel, Stmt
+from tileworkbench.compiler.ir.stmt import Alloc, Assume, Kernel, Let, Seq, SourceKernel, Stmt
 from tileworkbench.compiler.target import Target
 
 _AXES = "xyz"
@@ -115,7 +115,7 @@ def _kernels(body: Stmt, lets: dict[Var, Expr]) -> list[Kernel | SourceKernel]:
         for stmt in body.stmts:
             if isinstance(stmt, Let):
                 known[stmt.var] = substitute(stmt.value, known)
-            elif not isinstance(stmt, Alloc):
+            elif not isinstance(stmt, Alloc | Assume):  # the host has checked what it assumes
                 found += _kernels(stmt, known)
         return found
     raise UnsupportedError(
