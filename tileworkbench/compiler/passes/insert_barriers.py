@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from tileworkbench.compiler.analysis.dataflow import effects_of
 from tileworkbench.compiler.analysis.effects import owners, written
@@ -32,12 +33,13 @@ from tileworkbench.compiler.analysis.thread_accesses import (
     same_version,
 )
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.ir.build import sub
+from tileworkbench.compiler.ir.build import binary, int_const, sub, unary
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.simt import (
     Barrier,
+    BarrierInit,
     BarrierWait,
     Exchange,
     GridBarrier,
@@ -64,8 +66,10 @@ def insert_barriers(program: Program) -> Program:
 def with_barriers(kernel: Kernel, program: Program) -> Kernel:
     """`kernel`, of a program in any stage, with the barriers that its single threads need.
 
-    Tile operators are places where all threads meet.
+    Tile operators are places where all threads meet. Roles are ordered by the kernel's own barriers.
     """
+    if any(isinstance(stmt, Role | BarrierWait) for stmt in statements(kernel.body)):
+        return kernel
     ranges = Ranges(replace(program, body=kernel))
     return replace(kernel, body=_Placement(kernel, program, ranges, strict=False).run())
 
@@ -103,6 +107,7 @@ class _Placement:
         self.needed: set[int] = set()
         self.entered_freely: set[int] = set()  # loops that get no barrier in front
         self.role: Role | None = None
+        self.branch: If | None = None  # the innermost branch that threads take apart
 
     def arena(self) -> dict[Buffer, tuple[str, int, int]]:
         """Where each buffer is that threads exchange data through: memory, first byte and end."""
@@ -151,7 +156,9 @@ class _Placement:
         """Mark the statements below `stmt` that need a barrier; the state after it."""
         match stmt:
             case Seq(stmts):
-                for child in stmts:
+                for at, child in enumerate(stmts):
+                    if isinstance(child, Role) and not (at and isinstance(stmts[at - 1], Role)):
+                        state = self.enter_roles(stmts[at:], state)
                     state = self.walk(child, state)
                 return state
             case Barrier():
@@ -183,19 +190,42 @@ class _Placement:
         copied = [access for access in accesses if access.asynchronous]
         return _State(_union(state.pending, added), _union(state.copying, copied))
 
-    def apart(self, stmt: Stmt, accesses: tuple[ThreadAccess, ...], state: _State) -> _State:
-        """A branch that some threads take, in which data are or may be exchanged."""
-        certain = [a for a in accesses if a.owners is not None]
-        if self.strict and self.conflict(certain, tuple(certain)):
-            self.refuse(stmt)
+    def apart(self, stmt: If, accesses: tuple[ThreadAccess, ...], state: _State) -> _State:
+        """A branch that some threads take, in which data are exchanged: its own barriers must do,
+        as far as is known which elements are touched.
+        """
+        outer, self.branch = self.branch, stmt
+        for cond, body in ((stmt.cond, stmt.then), (unary("not", stmt.cond), stmt.orelse)):
+            if body is not None and self.strict:
+                self.accesses.conditions.append(cond)
+                self.walk(body, _State([], list(state.copying)))
+                self.accesses.conditions.pop()
+        self.branch = outer
         return _State(_union(state.pending, list(accesses)), state.copying)
+
+    def enter_roles(self, stmts: tuple[Stmt, ...], state: _State) -> _State:
+        """The state in front of roles that run at once, which a barrier of all threads separates
+        from what came before.
+        """
+        roles = list(takewhile(lambda stmt: isinstance(stmt, Role), stmts))
+        accesses = tuple(access for role in roles for access in self.of(role))
+        if not self.strict or self.role is not None:
+            return state
+        return self.enter(roles[0], accesses, state)
 
     def is_common(self, barrier: Barrier) -> bool:
         """Whether all threads that may touch the same memory wait at it."""
-        return barrier.wait and barrier.count in (0, self.accesses.threads[1])
+        every = barrier.count in (0, self.accesses.threads[1])
+        return barrier.wait and (every or self.branch is not None)
 
     def enter(self, stmt: Stmt, accesses: tuple[ThreadAccess, ...], state: _State) -> _State:
         """The state in front of `stmt`, behind a barrier where one is needed."""
+        if self.branch is not None:
+            known = tuple(access for access in accesses if access.owners is not None)
+            before = [access for access in state.pending if access.owners is not None]
+            if self.conflict(before, known):
+                self.refuse(self.branch)
+            return state
         if id(stmt) in self.entered_freely:
             return state
         if id(stmt) not in self.needed and not self.conflict(state.pending, accesses):
@@ -291,17 +321,30 @@ class _Placement:
     # Writing them down
 
     def rebuild(self, stmt: Stmt, role: Role | None) -> Stmt:
-        if isinstance(stmt, Role):
-            role = stmt
+        own = stmt if isinstance(stmt, Role) else role
         if isinstance(stmt, Seq):
-            made = seq([self.rebuild(child, role) for child in stmt.stmts])
+            made = seq(self.initialised([self.rebuild(child, own) for child in stmt.stmts]))
         else:
             made = stmt.map_children(
-                lambda child: self.rebuild(child, role) if isinstance(child, Stmt) else child
+                lambda child: self.rebuild(child, own) if isinstance(child, Stmt) else child
             )
         if id(stmt) not in self.needed:
             return made
         return seq([self.barrier(stmt, role), made])
+
+    def initialised(self, stmts: list[Stmt]) -> list[Stmt]:
+        """One thread initialises mbarriers, and no other goes on before."""
+        if not self.strict or not any(isinstance(stmt, BarrierInit) for stmt in stmts):
+            return stmts
+        first = next(at for at, stmt in enumerate(stmts) if isinstance(stmt, BarrierInit))
+        inits: list[Stmt] = [stmt for stmt in stmts if isinstance(stmt, BarrierInit)]
+        others = [stmt for stmt in stmts[first:] if not isinstance(stmt, BarrierInit)]
+        alone = binary("eq", self.kernel.thread_vars[0], int_const(0))
+        site = inits[0].site
+        barrier = Barrier(site=site)
+        allocs = [stmt for stmt in others if isinstance(stmt, Alloc)]
+        rest = [stmt for stmt in others if not isinstance(stmt, Alloc)]
+        return [*stmts[:first], *allocs, If(alone, seq(inits), site=site), barrier, *rest]
 
     def barrier(self, stmt: Stmt, role: Role | None) -> Stmt:
         """All threads of the block, or of the role under a number of its own."""
