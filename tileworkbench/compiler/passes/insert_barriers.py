@@ -66,7 +66,7 @@ def insert_barriers(program: Program) -> Program:
 def with_barriers(kernel: Kernel, program: Program) -> Kernel:
     """`kernel`, of a program in any stage, with the barriers that its single threads need.
 
-    Tile operators are places where all threads meet. Roles are ordered by the kernel's own barriers.
+    Tile operators are places where all threads meet; roles are ordered by their own barriers.
     """
     if any(isinstance(stmt, Role | BarrierWait) for stmt in statements(kernel.body)):
         return kernel
