@@ -24,6 +24,7 @@ from tileworkbench.compiler.frontend.function import (
     with_outputs,
 )
 from tileworkbench.compiler.frontend.source import FunctionSource
+from tileworkbench.compiler.gpu import GpuKernel
 from tileworkbench.compiler.ir.printer import print_program
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.runtime.cuda_driver import missing_device
@@ -32,7 +33,7 @@ from tileworkbench.compiler.target import ARCHITECTURES
 from tileworkbench.kernel import Kernel
 
 OutIdx = int | Sequence[int] | None
-MakeKernel = Callable[[CompiledKernel], Kernel]
+MakeKernel = Callable[[CompiledKernel | GpuKernel], Kernel]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Each pass does to `<pass>/<claim>.tile` what the file says: the program, `---`, the one after it.
 
 After `---` may also stand `error:` and the diagnostic, or `unchanged`. A comment `# target: avx2`
-on the first line replaces the default, avx512; `sm_80` is a GPU's. Run this file as a script to write the second
-halves anew, then read the difference.
+on the first line replaces the default, avx512; `sm_80` is a GPU's. Run this file as a script to
+write the second halves anew, then read the difference.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ from tileworkbench.compiler.ir.simt import AsyncCopy, CommitGroup, Exchange, Wai
 from tileworkbench.compiler.ir.stmt import (
     Alloc,
     Atomic,
+    ExternCall,
     For,
     If,
     Let,
@@ -316,10 +317,10 @@ class _Expansion:
             return list(items(body))
         return [If(inside, body, site=item.stmt.site)]
 
-    def replayed(self, stmt: Stmt) -> list[Stmt]:
+    def replayed(self, stmt: Stmt) -> list[Let]:
         """The scalars of the body that the statement needs, in order."""
         wanted = set(variables(stmt))
-        found: list[Stmt] = []
+        found: list[Let] = []
         for let in reversed(self.lets):
             if let.var in wanted:
                 wanted.update(variables(let.value))
@@ -334,10 +335,17 @@ class _Expansion:
                 changes[var] = self.names.var(var.name, var.dtype)
 
         def rebind(stmt: Stmt) -> Stmt:
-            if isinstance(stmt, Let | For | Exchange) and stmt.var in changes:
-                return replace(stmt, var=changes[stmt.var])
-            if isinstance(stmt, Atomic) and stmt.previous in changes:
-                return replace(stmt, previous=changes[stmt.previous])
+            match stmt:
+                case Let(var) if var in changes:
+                    return replace(stmt, var=changes[var])
+                case For(var) if var in changes:
+                    return replace(stmt, var=changes[var])
+                case Exchange(var) if var in changes:
+                    return replace(stmt, var=changes[var])
+                case ExternCall(var=Var() as var) if var in changes:
+                    return replace(stmt, var=changes[var])
+                case Atomic(previous=Var() as var) if var in changes:
+                    return replace(stmt, previous=changes[var])
             return stmt
 
         rename = Rewriter(

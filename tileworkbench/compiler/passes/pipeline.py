@@ -44,7 +44,9 @@ def pipeline(target: Target) -> tuple[Pass, ...]:
         return cpu_pipeline(target)
     if target.kind == "cuda":
         return cuda_pipeline(target)
-    raise UnsupportedError(f"target '{target}' has no passes yet", hint="use 'cpu' or 'cuda:<arch>'")
+    raise UnsupportedError(
+        f"target '{target}' has no passes yet", hint="use 'cpu' or 'cuda:<arch>'"
+    )
 
 
 def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
