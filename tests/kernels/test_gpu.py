@@ -271,3 +271,14 @@ def test_float32_products_are_held_to_tf32():
     assert kernel.check(torch.matmul, a, b).ok
     exact = kernels.matmul(64, 64, 64, HALF, block_M=64, block_N=64)
     assert tw.compile(exact, target="sim:sm_80").validate(a.half(), b.half()).ok
+
+
+def test_the_number_of_stages_that_fit_is_named():
+    page = kernels.matmul(256, 256, 256, "float16", block_K=64, num_stages=6)
+    with pytest.raises(tw.CompileError) as caught:
+        tw.compile(page, target="sim:sm_80")
+    assert caught.value.message == (
+        "the block needs 196608 bytes of shared memory, 'sm_80' has 166912: 'A_shared' 98304, "
+        "'B_shared' 98304"
+    )
+    assert caught.value.hint == "num_stages=5 would fit"

@@ -31,6 +31,7 @@ from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     CompileError,
     Note,
+    ResourceError,
     Span,
     UnsupportedError,
     VerifyError,
@@ -40,8 +41,15 @@ from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import buffers_of, parameters, statements
-from tileworkbench.compiler.ir.stmt import ExternCall, Kernel, SourceKernel
+from tileworkbench.compiler.ir.rewrite import (
+    Rewriter,
+    buffers_of,
+    parameters,
+    statements,
+    with_body,
+)
+from tileworkbench.compiler.ir.stmt import ExternCall, Kernel, SourceKernel, Stmt
+from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.ir.verify import verify
 from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
 from tileworkbench.compiler.record import CompileRecord, Snapshot, Timing
@@ -347,7 +355,10 @@ def _compile_gpu(
     with clock.step("analysis"):
         warnings = find_hazards(program)
     with clock.step("passes"):
-        snapshots = lower_program(program, target)
+        try:
+            snapshots = lower_program(program, target)
+        except ResourceError as error:
+            raise _with_fitting_stages(error, program, target) from None
     lowered = snapshots[-1].program
     with clock.step("codegen"):
         lines = ("",) * (source.first_line - 1) + tuple(source.text.splitlines())
@@ -375,6 +386,24 @@ def _compile_gpu(
     binder = _binder(program, options, device)
     outputs, assumed = _return_order(program), host_assumptions(program)
     return GpuKernel(record, target, module, lowered, binder, build, outputs, assumed)
+
+
+def _with_fitting_stages(error: ResourceError, program: Program, target: Target) -> ResourceError:
+    """`error` with the most pipeline stages that fit in its hint, where fewer stages do."""
+    loops = [stmt for stmt in statements(program.body) if isinstance(stmt, Pipelined)]
+    for stages in range(max((loop.num_stages for loop in loops), default=0) - 1, 0, -1):
+
+        def shorten(stmt: Stmt, most: int = stages) -> Stmt:
+            if isinstance(stmt, Pipelined) and stmt.num_stages > most:
+                return replace(stmt, num_stages=most)
+            return stmt
+
+        try:
+            lower_program(with_body(program, Rewriter(rewrite_stmt=shorten)(program.body)), target)
+        except CompileError:
+            continue
+        return ResourceError(error.message, error.span, hint=f"num_stages={stages} would fit")
+    return error
 
 
 def _build_warnings(build: CudaBuild | None) -> list[Note]:
