@@ -1,0 +1,101 @@
+"""What the benchmarks of a CUDA device share: whether there is one, and times by CUDA events."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from common import environment, write_results
+
+from tileworkbench.compiler.runtime.cuda_driver import CudaDevice, missing_device
+from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+
+PACKAGES = ["torch", "nvidia-cuda-nvrtc"]
+
+
+def missing() -> str | None:
+    """One sentence saying what is not there, or None."""
+    found = missing_device() or missing_nvrtc()
+    if found is not None:
+        return found
+    import torch
+
+    return None if torch.cuda.is_available() else "PyTorch is built without CUDA"
+
+
+def device_target() -> str:
+    """The target of the first device's own architecture."""
+    return f"cuda:{CudaDevice.open().arch}"
+
+
+def facts() -> dict[str, Any]:
+    """The environment of a table; the machine is named by its device."""
+    found = environment(PACKAGES)
+    return found if missing() else {**found, "machine": CudaDevice.open().name}
+
+
+def write_nothing(name: str, reason: str) -> None:
+    """Write the result file of a machine without a device: it holds the reason and no time."""
+    text = f"Nothing was measured: {reason}."
+    print(text)
+    print(f"written to {write_results(name, facts(), {'measured': False, 'reason': reason}, text)}")
+
+
+def compare_times(
+    calls: dict[str, Callable[[], Any]], rounds: int, before: Callable[[], Any]
+) -> dict[str, list[float]]:
+    """Milliseconds of each callable, once a round in an order that is reversed every other round.
+
+    `before` runs ahead of each, outside the time: it empties the caches of what the last one left.
+    Everything is called thrice first.
+    """
+    import torch
+
+    for call in (*calls.values(), *calls.values(), *calls.values()):
+        call()
+    events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
+    for index in range(rounds):
+        for name in list(calls)[:: -1 if index % 2 else 1]:
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            before()
+            start.record()
+            calls[name]()
+            stop.record()
+            events[name].append((start, stop))
+    torch.cuda.synchronize()
+    return {
+        name: [start.elapsed_time(stop) for start, stop in pairs] for name, pairs in events.items()
+    }
+
+
+def cache_eraser() -> Callable[[], Any]:
+    """A call that overwrites what the device's cache holds, and lets the host run ahead."""
+    import torch
+
+    size = 4 * CudaDevice.open().limits.l2_bytes
+    memory = torch.empty(size, dtype=torch.uint8, device="cuda")
+    return memory.zero_
+
+
+def quartiles(times: list[float]) -> tuple[float, float, float]:
+    """The first quartile, the median and the third of at least two times."""
+    low, middle, high = statistics.quantiles(times, n=4, method="inclusive")
+    return low, middle, high
+
+
+def summary(times: dict[str, list[float]]) -> dict[str, Any]:
+    """Quartiles of each callable, and how many times faster than `torch` `ours` is: the median over
+    the rounds of the ratio within a round.
+    """
+    ratios = [theirs / ours for ours, theirs in zip(times["ours"], times["torch"], strict=True)]
+    return {
+        "ratio": quartiles(ratios),
+        **{f"{name}_ms": quartiles(found) for name, found in times.items()},
+    }
+
+
+def shown(found: tuple[float, float, float], digits: int = 3) -> str:
+    """A median with its quartiles."""
+    low, middle, high = (f"{value:.{digits}f}" for value in found)
+    return f"{middle} ({low} to {high})"
