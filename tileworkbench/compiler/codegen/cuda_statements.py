@@ -48,7 +48,6 @@ class KernelWriter:
         self.source = source
         self.lines: list[str] = []
         self.site = 0
-        self.fresh = 0
         self.vectors = VectorWriter(expressions, self.line)
 
     def memory_type(self, dtype: DType) -> str:
@@ -163,9 +162,8 @@ class KernelWriter:
                 self.line(depth, f"{c_type} {buffer.name}{init};")
             case "shared" | "shared.barrier":
                 c_type = self.memory_type(buffer.dtype)
-                place = f"shared_memory + {stmt.offset}" if stmt.offset else "shared_memory"
-                text = f"{c_type}* const {buffer.name} = ({c_type}*)({place});"
-                self.line(depth, text.replace("(shared_memory)", "shared_memory"))
+                place = f"(shared_memory + {stmt.offset})" if stmt.offset else "shared_memory"
+                self.line(depth, f"{c_type}* const {buffer.name} = ({c_type}*){place};")
             case "local":
                 self.registers(buffer, depth)
 
@@ -181,17 +179,13 @@ class KernelWriter:
             c_type = self.expressions.c_type(buffer.dtype)
             self.line(depth, f"{c_type} {buffer.name}[{max(1, elements)}];")
 
-    def address(self, address: Address) -> str:
-        """A pointer to the element: into the words of a packed register array."""
-        return self.expressions.address(address)
-
     def register_words(self, address: Address) -> str:
         """A pointer to the 32-bit words of registers."""
-        text = self.address(address)
+        text = self.expressions.address(address)
         return f"(unsigned*)({text})" if address.buffer.dtype.bits == 32 else text
 
     def shared_address(self, address: Address) -> str:
-        return f"{self.expressions.use('smem_address')}({self.address(address)})"
+        return f"{self.expressions.use('smem_address')}({self.expressions.address(address)})"
 
     def store(self, stmt: st.Store, depth: int) -> None:
         if stmt.indices and isinstance(stmt.indices[-1], Ramp):
@@ -216,16 +210,12 @@ class KernelWriter:
             )
         return f"{buffer.name}[{bare(index)}] = {value};"
 
-    def name(self, base: str) -> str:
-        self.fresh += 1
-        return f"{base}{self.fresh}_"
-
     # Atomics, exchanges, output
 
     def atomic(self, stmt: st.Atomic, depth: int) -> None:
         buffer, dtype = stmt.buffer, stmt.buffer.dtype
         c_type = self.expressions.c_type(dtype)
-        place = self.address(Address(buffer, (stmt.indices[0],)))
+        place = self.expressions.address(Address(buffer, (stmt.indices[0],)))
         value = self.expressions(stmt.value)
         call = self.atomic_call(stmt.kind, dtype, place, value)
         if stmt.previous is not None:
@@ -280,7 +270,7 @@ class KernelWriter:
         elif kind == "match_any":
             text = f"__match_any_sync({mask}, {args[0]})"
         elif kind == "match_all":
-            flag = self.name("all")
+            flag = f"{stmt.var.name}_all_"
             self.line(depth, f"int {flag};")
             text = f"__match_all_sync({mask}, {args[0]}, &{flag})"
         elif kind in _BLOCK:
@@ -310,7 +300,7 @@ class KernelWriter:
     def extern_call(self, stmt: st.ExternCall, depth: int) -> None:
         """A call of a function of the program's sources: pointers keep their element type."""
         args = [
-            self.address(Address(arg.buffer, arg.indices))
+            self.expressions.address(Address(arg.buffer, arg.indices))
             if isinstance(arg, ir.AddressOf)
             else self.expressions(arg)
             for arg in stmt.args
@@ -368,7 +358,7 @@ class KernelWriter:
 
     def async_copy(self, stmt: simt.AsyncCopy) -> str:
         size = stmt.elements * stmt.dst.buffer.dtype.bits // 8
-        into, source = self.shared_address(stmt.dst), self.address(stmt.src)
+        into, source = self.shared_address(stmt.dst), self.expressions.address(stmt.src)
         if stmt.predicate is None:
             return f"{self.expressions.use(f'cp_async_{size}')}({into}, {source});"
         name = self.expressions.use(f"cp_async_{size}_or_zero")
@@ -383,7 +373,7 @@ class KernelWriter:
             raise UnsupportedError(f"mma has no form for {', '.join(dtypes)}") from None
         self.expressions.use(name, helper)
         a, b = self.register_words(stmt.a), self.register_words(stmt.b)
-        return f"{name}({self.address(stmt.c)}, {a}, {b});"
+        return f"{name}({self.expressions.address(stmt.c)}, {a}, {b});"
 
 
 def _quoted(text: str) -> str:
