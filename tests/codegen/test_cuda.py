@@ -270,6 +270,24 @@ def test_a_failed_assertion_prints_its_message_as_it_is():
     assert r'printf("device assert failed: more than 50%%s\n")' in source
 
 
+def test_names_that_cuda_has_other_uses_for():
+    @T.prim_func
+    def exp(new: T.Tensor((128,), "float16"), unsigned: T.Tensor((128,), "float32")):
+        with T.Kernel(1, threads=32):
+            v1 = T.alloc_shared((128,), "float32")
+            f16 = T.alloc_fragment((128,), "float32")
+            for threadIdx in T.Parallel(128):
+                v1[threadIdx] = T.exp(T.cast(new[threadIdx], "float32"))
+            T.copy(v1, f16)
+            T.copy(f16, unsigned)
+
+    values, found = np.arange(128).astype(np.float16) / 64, np.zeros(128, np.float32)
+    kernel = tw.compile(exp, target="ptx:sm_80")
+    kernel(values, found)
+    np.testing.assert_allclose(found, np.exp(values.astype(np.float32)), rtol=1e-6)
+    assert "exp_1(const f16* __restrict__ new_1, float* __restrict__ unsigned_1)" in kernel.source
+
+
 def test_what_needs_a_later_architecture_says_so():
     with pytest.raises(UnsupportedError) as caught:
         tw.compile(matmul(128, 128, 64, "bfloat16", out_dtype="bfloat16"), target="cuda:sm_75")

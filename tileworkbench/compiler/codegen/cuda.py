@@ -13,6 +13,7 @@ from tileworkbench.compiler.analysis.dataflow import effects_of
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.codegen.cuda_expressions import CudaExpressions
 from tileworkbench.compiler.codegen.cuda_helpers import resolve
+from tileworkbench.compiler.codegen.cuda_names import renamed
 from tileworkbench.compiler.codegen.cuda_statements import KernelWriter
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
@@ -65,13 +66,15 @@ def generate_cuda(program: Program, target: Target, source: tuple[str, ...] = ()
     ranges = Ranges(program)
     texts: list[str] = []
     launches: list[CudaLaunch] = []
-    expressions = CudaExpressions(ranges, arch)
+    names = renamed(program)
+    expressions = CudaExpressions(ranges, arch, names)
     for kernel in _kernels(program.body, {}):
         if isinstance(kernel, SourceKernel):
             texts += [text for text in [_source_text(kernel)] if text not in texts]
             launches.append(CudaLaunch(kernel.entry, kernel.grid, _row(kernel, program), 0))
             continue
-        entry = "main_kernel" if program.name == "main" else program.name  # C++ keeps that name
+        own = "main_kernel" if program.name == "main" else program.name  # C++ keeps that name
+        entry = names.get(own, own)
         entry = entry if not launches else f"{entry}_{len(launches)}"
         shared = program.scratch_bytes if _uses_shared(kernel) else 0
         writer = KernelWriter(expressions, program, source)
@@ -143,9 +146,11 @@ def _function(
     for value in arguments:
         if isinstance(value, Buffer):
             const = "" if value in written else "const "
-            params.append(f"{const}{writer.memory_type(value.dtype)}* __restrict__ {value.name}")
+            params.append(
+                f"{const}{writer.memory_type(value.dtype)}* __restrict__ {writer.named(value)}"
+            )
         else:
-            params.append(f"{writer.expressions.c_type(value.dtype)} {value.name}")
+            params.append(f"{writer.expressions.c_type(value.dtype)} {writer.named(value)}")
     threads = kernel.threads[0]
     lines = [
         f'extern "C" __global__ void __launch_bounds__({threads})',
@@ -154,13 +159,13 @@ def _function(
     ]
     if shared:
         lines.append("  extern __shared__ __align__(1024) unsigned char shared_memory[];")
-    lines.append(f"  const int {kernel.thread_vars[0].name} = threadIdx.x;")
+    lines.append(f"  const int {writer.named(kernel.thread_vars[0])} = threadIdx.x;")
     used = set(variables(kernel.body))
     for var, axis in zip(kernel.vars, _AXES, strict=False):
         if var not in used:
             continue
         lines.append(
-            f"  const {writer.expressions.c_type(var.dtype)} {var.name} = blockIdx.{axis};"
+            f"  const {writer.expressions.c_type(var.dtype)} {writer.named(var)} = blockIdx.{axis};"
         )
     writer.write(kernel.body, 1)
     return "\n".join([*lines, *writer.lines, "}"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Mapping
 
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.codegen.cuda_helpers import HELPERS, Helper
@@ -119,8 +120,9 @@ def _chosen(cond: str, then: str, other: str) -> str:
 class CudaExpressions:
     """Writes the expressions of one kernel and notes which helpers they call."""
 
-    def __init__(self, ranges: Ranges, arch: int) -> None:
+    def __init__(self, ranges: Ranges, arch: int, names: Mapping[str, str]) -> None:
         self.ranges = ranges
+        self.names = names  # for those that C++ has another use for
         self.arch = arch
         self.helpers: dict[str, Helper] = {}
         self.packed: set[Buffer] = set()  # register arrays kept in 32-bit words
@@ -140,6 +142,10 @@ class CudaExpressions:
         self.helpers[name] = found
         return name
 
+    def named(self, value: ir.Var | Buffer) -> str:
+        """What a variable or a buffer is called in the text."""
+        return self.names.get(value.name, value.name)
+
     def c_type(self, dtype: DType) -> str:
         """The C++ type of a scalar. Raises `UnsupportedError` for one that has none here."""
         found = C_TYPES.get(str(dtype.scalar))
@@ -158,8 +164,8 @@ class CudaExpressions:
         match value:
             case Const():
                 return self.constant(value)
-            case ir.Var(name):
-                return name
+            case ir.Var():
+                return self.named(value)
             case ir.Broadcast(inner):
                 return self.text(inner, None)
             case ir.Ramp(base, stride):
@@ -384,7 +390,8 @@ class CudaExpressions:
         elif buffer.dtype.bits == 4:
             index = f"{wrapped(index)} / 2"
         index = bare(index)
-        return buffer.name if index == "0" else f"&{buffer.name}[{index}]"
+        name = self.named(buffer)
+        return name if index == "0" else f"&{name}[{index}]"
 
     def load(self, value: Load, lane: str | None) -> str:
         buffer = value.buffer
@@ -394,7 +401,7 @@ class CudaExpressions:
                 return self.read(buffer, self(add(ramp.base, int_const(int(lane)))))
             return self.lane(buffer.dtype.scalar, self.vectors[value], int(lane))
         if buffer.scope == "local.var":
-            return buffer.name
+            return self.named(buffer)
         index = self.text(value.indices[0], lane)
         text = self.read(buffer, index)
         if value.predicate is None:
@@ -407,8 +414,10 @@ class CudaExpressions:
         if buffer in self.packed:
             return self.element(buffer, index)
         if buffer.dtype.bits == 4:
-            return self.four_bits(f"{self.use('get4')}({buffer.name}, {bare(index)})", buffer.dtype)
-        return f"{buffer.name}[{bare(index)}]"
+            return self.four_bits(
+                f"{self.use('get4')}({self.named(buffer)}, {bare(index)})", buffer.dtype
+            )
+        return f"{self.named(buffer)}[{bare(index)}]"
 
     def four_bits(self, text: str, dtype: DType) -> str:
         """A value from its four bits."""
@@ -431,9 +440,9 @@ class CudaExpressions:
         """Element `index` of a packed register array."""
         dtype = buffer.dtype.scalar
         if dtype.bits == 4:
-            bytes_ = f"(const unsigned char*){buffer.name}"
+            bytes_ = f"(const unsigned char*){self.named(buffer)}"
             return self.four_bits(f"{self.use('get4')}({bytes_}, {bare(index)})", dtype)
-        found = f"{self.use(f'get{bits_of(dtype)}')}({buffer.name}, {bare(index)})"
+        found = f"{self.use(f'get{bits_of(dtype)}')}({self.named(buffer)}, {bare(index)})"
         c_type = self.c_type(dtype)
         return found if c_type in CODES.values() else Text(f"({c_type}){found}", 14)
 

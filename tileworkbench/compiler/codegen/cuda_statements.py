@@ -48,6 +48,7 @@ class KernelWriter:
         self.source = source
         self.lines: list[str] = []
         self.site = 0
+        self.named = expressions.named
         self.vectors = VectorWriter(expressions, self.line)
 
     def memory_type(self, dtype: DType) -> str:
@@ -77,12 +78,17 @@ class KernelWriter:
         match stmt:
             case st.Let(var, value):
                 text = self.expressions(value)
-                self.line(depth, f"const {self.expressions.c_type(var.dtype)} {var.name} = {text};")
+                self.line(
+                    depth, f"const {self.expressions.c_type(var.dtype)} {self.named(var)} = {text};"
+                )
             case st.Alloc():
                 self.alloc(stmt, depth)
             case st.Alias(buffer, source):
                 c_type = self.memory_type(buffer.dtype)
-                self.line(depth, f"{c_type}* const {buffer.name} = ({c_type}*){source.name};")
+                self.line(
+                    depth,
+                    f"{c_type}* const {self.named(buffer)} = ({c_type}*){self.named(source)};",
+                )
             case st.Store():
                 self.store(stmt, depth)
             case st.Atomic():
@@ -118,7 +124,7 @@ class KernelWriter:
             case st.Pointer(buffer, address):
                 c_type = self.memory_type(buffer.dtype)
                 place = wrapped(self.expressions(address))
-                self.line(depth, f"{c_type}* const {buffer.name} = ({c_type}*){place};")
+                self.line(depth, f"{c_type}* const {self.named(buffer)} = ({c_type}*){place};")
             case st.ExternCall():
                 self.extern_call(stmt, depth)
             case _:
@@ -145,7 +151,7 @@ class KernelWriter:
         unrolled = stmt.kind in (st.LoopKind.UNROLLED, st.LoopKind.VECTORIZED)
         self.line(depth, "#pragma unroll" if unrolled else "#pragma unroll 1")
         start, stop, step = map(self.expressions, (stmt.start, stmt.stop, stmt.step))
-        name, number = stmt.var.name, const_int(stmt.step)
+        name, number = self.named(stmt.var), const_int(stmt.step)
         compare = ">" if number is not None and number < 0 else "<"
         advance = f"++{name}" if number == 1 else f"{name} += {step}"
         head = f"{self.expressions.c_type(stmt.var.dtype)} {name} = {start}"
@@ -159,11 +165,11 @@ class KernelWriter:
             case "local.var":
                 init = "" if stmt.init is None else f" = {self.expressions(stmt.init)}"
                 c_type = self.expressions.c_type(buffer.dtype)
-                self.line(depth, f"{c_type} {buffer.name}{init};")
+                self.line(depth, f"{c_type} {self.named(buffer)}{init};")
             case "shared" | "shared.barrier":
                 c_type = self.memory_type(buffer.dtype)
                 place = f"(shared_memory + {stmt.offset})" if stmt.offset else "shared_memory"
-                self.line(depth, f"{c_type}* const {buffer.name} = ({c_type}*){place};")
+                self.line(depth, f"{c_type}* const {self.named(buffer)} = ({c_type}*){place};")
             case "local":
                 self.registers(buffer, depth)
 
@@ -174,10 +180,10 @@ class KernelWriter:
         elements, bits = const_int(buffer.shape[0]) or 0, bits_of(buffer.dtype)
         if bits < 32:
             self.expressions.packed.add(buffer)
-            self.line(depth, f"unsigned {buffer.name}[{max(1, -(-elements * bits // 32))}];")
+            self.line(depth, f"unsigned {self.named(buffer)}[{max(1, -(-elements * bits // 32))}];")
         else:
             c_type = self.expressions.c_type(buffer.dtype)
-            self.line(depth, f"{c_type} {buffer.name}[{max(1, elements)}];")
+            self.line(depth, f"{c_type} {self.named(buffer)}[{max(1, elements)}];")
 
     def register_words(self, address: Address) -> str:
         """A pointer to the 32-bit words of registers."""
@@ -193,7 +199,7 @@ class KernelWriter:
             return
         buffer, value = stmt.buffer, bare(self.expressions(stmt.value))
         if buffer.scope == "local.var":
-            text = f"{buffer.name} = {value};"
+            text = f"{self.named(buffer)} = {value};"
         else:
             text = self.assignment(buffer, self.expressions(stmt.indices[0]), value)
         if stmt.predicate is not None:
@@ -203,12 +209,12 @@ class KernelWriter:
     def assignment(self, buffer: Buffer, index: str, value: str) -> str:
         if buffer in self.expressions.packed:
             name = self.expressions.use(f"set{bits_of(buffer.dtype)}")
-            return f"{name}({buffer.name}, {bare(index)}, {value});"
+            return f"{name}({self.named(buffer)}, {bare(index)}, {value});"
         if buffer.dtype.bits == 4:
             raise UnsupportedError(
                 f"an element of '{buffer.dtype}' is less than a byte and cannot be stored alone"
             )
-        return f"{buffer.name}[{bare(index)}] = {value};"
+        return f"{self.named(buffer)}[{bare(index)}] = {value};"
 
     # Atomics, exchanges, output
 
@@ -222,7 +228,7 @@ class KernelWriter:
             safe = "0" if stmt.safe is None else self.expressions(stmt.safe)
             if stmt.predicate is not None:
                 call = f"{wrapped(self.expressions(stmt.predicate), 3)} ? {call} : {safe}"
-            self.line(depth, f"const {c_type} {stmt.previous.name} = {call};")
+            self.line(depth, f"const {c_type} {self.named(stmt.previous)} = {call};")
             return
         test = "" if stmt.predicate is None else f"if ({self.expressions(stmt.predicate)}) "
         self.line(depth, f"{test}{call};")
@@ -270,7 +276,7 @@ class KernelWriter:
         elif kind == "match_any":
             text = f"__match_any_sync({mask}, {args[0]})"
         elif kind == "match_all":
-            flag = f"{stmt.var.name}_all_"
+            flag = f"{self.named(stmt.var)}_all_"
             self.line(depth, f"int {flag};")
             text = f"__match_all_sync({mask}, {args[0]}, &{flag})"
         elif kind in _BLOCK:
@@ -280,7 +286,7 @@ class KernelWriter:
             if suffix is None:
                 raise UnsupportedError(f"'{kind}' of '{stmt.var.dtype}' is not there on CUDA")
             text = f"{self.expressions.use(f'{kind}_{suffix}')}({args[0]})"
-        self.line(depth, f"const {c_type} {stmt.var.name} = {text};")
+        self.line(depth, f"const {c_type} {self.named(stmt.var)} = {text};")
 
     def print_line(self, stmt: st.Print, depth: int) -> None:
         pieces: list[str] = [stmt.parts[0].replace("%", "%%")]
@@ -307,7 +313,9 @@ class KernelWriter:
         ]
         call = f"{stmt.name}({', '.join(args)})"
         if stmt.var is not None:
-            call = f"const {self.expressions.c_type(stmt.var.dtype)} {stmt.var.name} = {call}"
+            call = (
+                f"const {self.expressions.c_type(stmt.var.dtype)} {self.named(stmt.var)} = {call}"
+            )
         self.line(depth, f"{call};")
 
     # One instruction each

@@ -39,6 +39,7 @@ class VectorWriter:
     def __init__(self, expressions: CudaExpressions, line: Callable[[int, str], None]) -> None:
         self.expressions = expressions
         self.line = line
+        self.named = expressions.named
         self.count = 0
 
     def store(self, stmt: st.Store, ramp: Ramp, depth: int) -> None:
@@ -157,7 +158,7 @@ class VectorWriter:
             else:
                 index = bare(self.expressions(add(base, int_const(at * per))))
                 index = f"({index}) / {per}" if per > 1 else index
-            found.append(f"{buffer.name}[{index}] = {bare(word)};")
+            found.append(f"{self.named(buffer)}[{index}] = {bare(word)};")
         return found
 
     def words(self, value: Expr, dtype: DType, lanes: int, packed: bool) -> list[str]:
@@ -182,9 +183,9 @@ class VectorWriter:
         per, start = 32 // bits_of(buffer.dtype), const_int(base)
         count = lanes // per
         if start is not None:
-            return [f"{buffer.name}[{start // per + at}]" for at in range(count)]
+            return [f"{self.named(buffer)}[{start // per + at}]" for at in range(count)]
         texts = [bare(self.expressions(add(base, int_const(at * per)))) for at in range(count)]
-        return [f"{buffer.name}[({text}) / {per}]" for text in texts]
+        return [f"{self.named(buffer)}[({text}) / {per}]" for text in texts]
 
     def word(self, value: Expr, dtype: DType, lanes: list[str]) -> str:
         """Some lanes side by side; two conversions to 16 bits are one instruction."""
