@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from tileworkbench.compiler.ir import expr as ir
-from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.program import Program
 
