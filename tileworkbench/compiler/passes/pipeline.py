@@ -7,23 +7,15 @@ from collections.abc import Callable
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.passes.bind_blocks import bind_blocks
-from tileworkbench.compiler.passes.bind_threads import bind_threads
 from tileworkbench.compiler.passes.check_accesses import check_accesses
 from tileworkbench.compiler.passes.check_thread_effects import check_thread_effects
-from tileworkbench.compiler.passes.drop_unused_lets import drop_unused_lets
-from tileworkbench.compiler.passes.expand_pipelines import expand_pipelines
 from tileworkbench.compiler.passes.flatten_buffers import flatten_buffers
 from tileworkbench.compiler.passes.fuse_loops import fuse_loops
 from tileworkbench.compiler.passes.guard_accesses import guard_accesses
 from tileworkbench.compiler.passes.infer_layouts import InferLayouts
-from tileworkbench.compiler.passes.infer_thread_layouts import InferThreadLayouts
-from tileworkbench.compiler.passes.insert_barriers import insert_barriers
 from tileworkbench.compiler.passes.lower_tile_operators import LowerTileOperators
-from tileworkbench.compiler.passes.lower_to_threads import LowerToThreads
 from tileworkbench.compiler.passes.merge_k_steps import merge_k_steps
-from tileworkbench.compiler.passes.plan_pipelines import plan_pipelines
 from tileworkbench.compiler.passes.plan_scratch import plan_scratch
-from tileworkbench.compiler.passes.plan_shared_memory import PlanSharedMemory
 from tileworkbench.compiler.passes.serialize_pipelines import serialize_pipelines
 from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
 from tileworkbench.compiler.passes.split_threads import SplitThreads
@@ -85,6 +77,16 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
 
 def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
     """A block of threads: fragments in registers, tiles in shared memory, copies ahead of use."""
+    # Imported here: the first cell of a notebook that needs no GPU does not wait for them.
+    from tileworkbench.compiler.passes.bind_threads import bind_threads
+    from tileworkbench.compiler.passes.drop_unused_lets import drop_unused_lets
+    from tileworkbench.compiler.passes.expand_pipelines import expand_pipelines
+    from tileworkbench.compiler.passes.infer_thread_layouts import InferThreadLayouts
+    from tileworkbench.compiler.passes.insert_barriers import insert_barriers
+    from tileworkbench.compiler.passes.lower_to_threads import LowerToThreads
+    from tileworkbench.compiler.passes.plan_pipelines import plan_pipelines
+    from tileworkbench.compiler.passes.plan_shared_memory import PlanSharedMemory
+
     return (
         simplify_expressions,
         check_accesses,

@@ -46,7 +46,6 @@ from tileworkbench.compiler.ops.threads.ranges import ThreadRanges
 from tileworkbench.compiler.ops.threads.split import Splitter
 from tileworkbench.compiler.ops.threads.units import groups_of, specialise
 from tileworkbench.compiler.passes.bind_threads import bind_thread
-from tileworkbench.compiler.passes.insert_barriers import with_barriers
 from tileworkbench.compiler.target import Target
 
 
@@ -59,6 +58,9 @@ class SplitThreads:
     def __call__(self, program: Program) -> Program:
         if not any(map(tells_threads_apart, _launches(program.body))):
             return program
+        # Imported here: most kernels do not tell their threads apart, and need none of it.
+        from tileworkbench.compiler.passes.insert_barriers import with_barriers
+
         names = Names(program)
 
         def split(stmt: Stmt) -> Stmt:
