@@ -47,7 +47,8 @@ def rewritten(fn: Callable[..., Any], namespace: Mapping[str, Any]) -> Callable[
     return made
 
 
-def _annotation_names(node: ast.FunctionDef) -> list[str]:
+@lru_cache(maxsize=256)
+def _annotation_names(node: ast.FunctionDef) -> tuple[str, ...]:
     """Names read by annotations, which a function that postpones them does not close over."""
     found: dict[str, None] = {}
     for child in ast.walk(node):
@@ -55,7 +56,7 @@ def _annotation_names(node: ast.FunctionDef) -> list[str]:
             for name in ast.walk(_parsed(child.annotation)):
                 if isinstance(name, ast.Name):
                     found[name.id] = None
-    return list(found)
+    return tuple(found)
 
 
 def _parsed(annotation: ast.expr) -> ast.expr:
