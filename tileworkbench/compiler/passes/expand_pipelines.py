@@ -39,17 +39,15 @@ from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, V
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
     Rewriter,
-    bound_by,
     statements,
     substitute,
     variables,
     with_body,
 )
-from tileworkbench.compiler.ir.simt import AsyncCopy, CommitGroup, Exchange, WaitGroup
+from tileworkbench.compiler.ir.simt import AsyncCopy, CommitGroup, WaitGroup
 from tileworkbench.compiler.ir.stmt import (
     Alloc,
     Atomic,
-    ExternCall,
     For,
     If,
     Let,
@@ -60,6 +58,7 @@ from tileworkbench.compiler.ir.stmt import (
 )
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.ops.threads.renaming import with_new_names
 from tileworkbench.compiler.passes.plan_pipelines import items
 
 
@@ -308,7 +307,7 @@ class _Expansion:
             self.bound.update(let.var for let in lets)
         body = substitute(seq([*lets, item.stmt]), {loop.var: iteration})
         if not current:
-            body = self.renamed(body)
+            body = with_new_names(body, self.names)  # it occurs a second time
         body = self.in_version(body, iteration, ahead, versions if number is None else {})
         if current:
             return list(items(body))
@@ -326,32 +325,6 @@ class _Expansion:
                 wanted.update(variables(let.value))
                 found.append(let)
         return found[::-1]
-
-    def renamed(self, body: Stmt) -> Stmt:
-        """`body` with fresh names for everything it binds: it occurs a second time."""
-        changes: dict[Var, Var] = {}
-        for stmt in statements(body):
-            for var in bound_by(stmt):
-                changes[var] = self.names.var(var.name, var.dtype)
-
-        def rebind(stmt: Stmt) -> Stmt:
-            match stmt:
-                case Let(var) if var in changes:
-                    return replace(stmt, var=changes[var])
-                case For(var) if var in changes:
-                    return replace(stmt, var=changes[var])
-                case Exchange(var) if var in changes:
-                    return replace(stmt, var=changes[var])
-                case ExternCall(var=Var() as var) if var in changes:
-                    return replace(stmt, var=changes[var])
-                case Atomic(previous=Var() as var) if var in changes:
-                    return replace(stmt, previous=changes[var])
-            return stmt
-
-        rename = Rewriter(
-            lambda found: changes.get(found, found) if isinstance(found, Var) else found, rebind
-        )
-        return rename(body)  # type: ignore[no-any-return]
 
     def in_version(
         self, body: Stmt, iteration: Expr, ahead: int, versions: dict[tuple[int, int], Expr]
