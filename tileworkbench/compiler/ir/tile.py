@@ -204,5 +204,8 @@ class MicroGemm(Stmt):
     site: int = field(default=0, compare=False)
 
 
-COLLECTIVE = (Parallel, Pipelined, Copy, Gemm, Fill, Reduce, Scan)
+OPERATORS = (Parallel, Copy, Gemm, Fill, Reduce, Scan)
+"""The tile operators: what `lower_to_threads` lowers for the layouts that were chosen."""
+
+COLLECTIVE = (Pipelined, *OPERATORS)
 """What the threads that reach it execute together."""

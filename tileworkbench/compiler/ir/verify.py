@@ -41,13 +41,7 @@ _TILE = (
     *_SCALAR,
     st.Kernel,
     st.SourceKernel,
-    tile.Parallel,
-    tile.Pipelined,
-    tile.Copy,
-    tile.Gemm,
-    tile.Fill,
-    tile.Reduce,
-    tile.Scan,
+    *tile.COLLECTIVE,
     *simt.THREAD_LEVEL,
 )
 LEGAL: dict[Stage, tuple[type[st.Stmt], ...]] = {

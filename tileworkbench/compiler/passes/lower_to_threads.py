@@ -27,15 +27,13 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.ir.simt import Role
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Kernel, Let, LoopKind, Seq, Stmt, seq
-from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Pipelined, Reduce, Scan
+from tileworkbench.compiler.ir.tile import OPERATORS, Pipelined
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.ops.simt import scalars
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.table import lower
 from tileworkbench.compiler.passes.plan_pipelines import items
 from tileworkbench.compiler.target import Target
-
-_OPERATORS = (Copy, Gemm, Fill, Reduce, Scan, Parallel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
             return Seq(())
         case Alias():
             return _lower_operator(stmt, context)
-    if isinstance(stmt, _OPERATORS):
+    if isinstance(stmt, OPERATORS):
         return _lower_operator(stmt, context)
     if isinstance(stmt, Seq):
         return seq([_lower(child, context) for child in stmt.stmts])

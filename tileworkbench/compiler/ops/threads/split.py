@@ -35,16 +35,7 @@ from tileworkbench.compiler.ops.threads.block import Block, Scope, Turns
 from tileworkbench.compiler.ops.threads.exchanges import split_exchange
 from tileworkbench.compiler.ops.threads.ranges import ThreadRanges
 
-_TILE = (
-    tile.Parallel,
-    tile.Pipelined,
-    tile.Copy,
-    tile.Gemm,
-    tile.Fill,
-    tile.Reduce,
-    tile.Scan,
-)
-_COLLECTIVE = (*(kind for kind in simt.THREAD_LEVEL if kind is not simt.Fence), *_TILE)
+_COLLECTIVE = (*(kind for kind in simt.THREAD_LEVEL if kind is not simt.Fence), *tile.COLLECTIVE)
 _TOGETHER = ("shared", "local.fragment", "shared.barrier")  # scopes that threads share
 _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 _SIMULATE = "run it in the simulator, with k.simulate(...)"

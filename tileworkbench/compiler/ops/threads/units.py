@@ -18,7 +18,6 @@ from tileworkbench.compiler.ops.threads.block import Block, Scope
 from tileworkbench.compiler.ops.threads.ranges import ThreadRanges
 from tileworkbench.compiler.ops.threads.renaming import with_new_names
 
-_OPERATORS = (tile.Parallel, tile.Copy, tile.Gemm, tile.Fill, tile.Reduce, tile.Scan)
 _COMMON = ("shared", "local.fragment", "shared.barrier")
 HIDDEN = 16  # from here on, numbers of barriers that the compiler itself has put
 
@@ -64,7 +63,7 @@ def specialise(
     meetings = {
         id(stmt): HIDDEN + number
         for number, stmt in enumerate(
-            stmt for stmt in statements(kernel.body) if isinstance(stmt, _OPERATORS)
+            stmt for stmt in statements(kernel.body) if isinstance(stmt, tile.OPERATORS)
         )
     }
     common = [stmt for stmt in statements(kernel.body) if _is_common(stmt)]
@@ -96,7 +95,7 @@ class _Specialiser:
         """`stmt`, which the threads of `scope` execute, for this group."""
         if _is_common(stmt):
             return st.Seq(())
-        if isinstance(stmt, _OPERATORS):
+        if isinstance(stmt, tile.OPERATORS):
             return self.meet(stmt, scope)
         match stmt:
             case simt.Role(start, extent, body):

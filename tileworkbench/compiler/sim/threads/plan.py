@@ -14,7 +14,6 @@ from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements, walk
 from tileworkbench.compiler.layout.layout import Layout
 
-_TILE_OPERATORS = (tile.Copy, tile.Gemm, tile.Fill, tile.Reduce, tile.Scan, tile.Parallel)
 _ALIGNMENT = 128
 
 
@@ -46,7 +45,7 @@ def plan_kernel(program: Program, kernel: st.Kernel) -> KernelPlan:
     )
     bases: dict[Buffer, int] = {}
     size = program.scratch_bytes
-    if not any(isinstance(stmt, _TILE_OPERATORS) for stmt in found):
+    if not any(isinstance(stmt, tile.OPERATORS) for stmt in found):
         bases, size = _places(found, size)
     return KernelPlan(
         bases,

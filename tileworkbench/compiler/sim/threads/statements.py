@@ -41,7 +41,6 @@ from tileworkbench.compiler.sim.threads.strands import (
 from tileworkbench.compiler.sim.threads.tensors import ThreadTensor
 from tileworkbench.compiler.sim.values import storage_dtype
 
-COLLECTIVE = (tile.Copy, tile.Gemm, tile.Fill, tile.Reduce, tile.Scan, tile.Parallel)
 BLOCKING = (simt.Barrier, simt.WarpBarrier, simt.GridBarrier, simt.BarrierWait)
 _COMPOUND = (st.If, st.For, st.While, tile.Pipelined, simt.Role)
 
@@ -77,7 +76,7 @@ class ThreadTranslator(StatementTranslator):
     def __call__(self, stmt: st.Stmt) -> Execute:
         if self._plan is None or isinstance(stmt, (st.Seq, *_COMPOUND)):
             return super().__call__(stmt)
-        if isinstance(stmt, COLLECTIVE):
+        if isinstance(stmt, tile.OPERATORS):
             return self._leaf(stmt, translate_collective(stmt, self._blocks))
         return self._leaf(stmt, self._translate(stmt))
 
@@ -277,7 +276,7 @@ class ThreadTranslator(StatementTranslator):
 
 def _takes_all(stmt: st.Stmt) -> bool:
     """Whether `stmt` has an operator of the whole block that is not a role's or a branch's."""
-    if isinstance(stmt, COLLECTIVE):
+    if isinstance(stmt, tile.OPERATORS):
         return True
     inner = stmt.children() if isinstance(stmt, st.Seq | st.For | st.While | tile.Pipelined) else ()
     return any(_takes_all(child) for child in inner if isinstance(child, st.Stmt))
