@@ -149,8 +149,8 @@ class GpuKernel:
         from tileworkbench.compiler.runtime.cuda_driver import CudaDevice
 
         if self._device is None:
-            CudaDevice.open()
-            self._device = CudaDevice.load(self.compiled().cubin, self.module.launches)
+            device = CudaDevice.open()  # first: without a device NVRTC need not run
+            self._device = CudaDevice.load(self.compiled().cubin, self.module.launches, device)
 
     def _grid(self, launch: CudaLaunch, scalars: dict[str, int]) -> Grid:
         """Blocks along x, y, z. Raises `ArgumentError` where there are none."""
