@@ -86,6 +86,7 @@ def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
     from tileworkbench.compiler.passes.lower_to_threads import LowerToThreads
     from tileworkbench.compiler.passes.plan_pipelines import plan_pipelines
     from tileworkbench.compiler.passes.plan_shared_memory import PlanSharedMemory
+    from tileworkbench.compiler.passes.unroll_register_loops import unroll_register_loops
 
     return (
         simplify_expressions,
@@ -103,6 +104,8 @@ def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
         # Barriers by the elements that threads touch, while indices are still those of the tile.
         insert_barriers,
         flatten_buffers,
+        # Registers have one index each by now; what a loop repeats of it is simplified next.
+        unroll_register_loops,
         simplify_expressions,
         drop_unused_lets,
     )

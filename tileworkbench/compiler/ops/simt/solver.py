@@ -4,7 +4,8 @@
 2. Common: what follows from known layouts, until nothing changes.
 3. Free: fragments that are still open fall into components that share operators. In each, every
    operator in turn may choose first; what follows is worked out, and the cheapest outcome is kept:
-   the least traffic to global memory, then the fewest registers, then the first in the program.
+   the least traffic to global memory, what does not fit into registers included, then the fewest
+   registers, then the first in the program.
 4. Final: every operator is asked with all layouts known, so that it can raise what it cannot lower.
 """
 
@@ -32,6 +33,9 @@ from tileworkbench.compiler.ops.simt.inference import (
 )
 from tileworkbench.compiler.ops.simt.plan import plan_loop
 from tileworkbench.compiler.ops.simt.views import seen_as
+
+_REGISTERS = 240  # of 32 bits that a thread has for fragments
+_SPILL_BYTES = 8  # to memory and back
 
 Infer = Callable[[Stmt, LayoutMap, Level, ThreadContext], LayoutUpdate]
 Cost = Callable[[Stmt, Fragment, ThreadContext], int]
@@ -228,8 +232,12 @@ class Solver:
                 operator = self.operators[number]
                 traffic += self.cost(operator.stmt, loop, operator.context)
         buffers = {buffer for number in component for buffer in self.operators[number].buffers}
-        places = (self.known.get(buffer) for buffer in buffers)
-        return traffic, sum(place.slots for place in places if isinstance(place, Fragment))
+        places = [(self.known.get(buffer), buffer.dtype.bits) for buffer in buffers]
+        held = [(place.slots, bits) for place, bits in places if isinstance(place, Fragment)]
+        words = sum(-(-slots * bits // 32) for slots, bits in held)
+        threads = self.operators[component[0]].context.threads
+        spilled = max(0, words - _REGISTERS) * threads * _SPILL_BYTES
+        return traffic + spilled, sum(slots for slots, _ in held)
 
     def _place_unused(self, buffer: Buffer) -> None:
         shape = const_shape(buffer)

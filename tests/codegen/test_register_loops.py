@@ -1,0 +1,139 @@
+"""Loops that pick registers by their variable leave no array in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.capability import require
+from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+
+SHAPE = (32, 32)
+
+
+def columns(body: Any, dtype: str) -> Any:
+    """A kernel whose `body(s, F)` folds the columns of a fragment into `s`."""
+    run = T.macro(body)
+
+    @T.prim_func
+    def main(A: T.Tensor(SHAPE, dtype), B: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            F = T.alloc_fragment(SHAPE, dtype)
+            s = T.alloc_fragment((32,), "float32")
+            T.copy(A, F)
+            T.clear(s)
+            run(s, F)
+            T.copy(s, B)
+
+    return main
+
+
+def every_column(s, F):
+    for k in T.serial(32):
+        for i in T.Parallel(32):
+            s[i] = s[i] * 0.5 + F[i, k]
+
+
+def backwards(s, F):
+    for k in T.serial(31, -1, -1):
+        for i in T.Parallel(32):
+            s[i] = s[i] * 0.5 + F[i, k]
+
+
+def a_ring_of_columns(s, F):
+    for k in T.serial(1024):
+        for i in T.Parallel(32):
+            s[i] = s[i] * 0.5 + F[i, k % 32]
+
+
+def two_loops(s, F):
+    for k in T.serial(4):
+        for j in T.serial(8):
+            for i in T.Parallel(32):
+                s[i] = s[i] * 0.5 + F[i, k * 8 + j]
+
+
+def a_triangle(s, F):
+    for k in T.serial(8):
+        for j in T.serial(k, 8):
+            for i in T.Parallel(32):
+                s[i] = s[i] * 0.5 + F[i, k * 4 + j // 2]
+
+
+def some_columns(s, F):
+    for k in T.serial(32):
+        if k == 20:
+            break
+        for i in T.Parallel(32):
+            s[i] = s[i] * 0.5 + F[i, k]
+
+
+def updates(s, F):
+    for k in T.serial(32):
+        for i in T.Parallel(32):
+            F[i, k] = F[i, k] * 2 + 1
+            s[i] = s[i] * 0.5 + F[i, k]
+
+
+BODIES = (every_column, backwards, a_ring_of_columns, two_loops, a_triangle, some_columns, updates)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+def test_fragments_stay_in_registers(body: Any, dtype: str) -> None:
+    require("nvrtc", missing_nvrtc())
+    kernel = tw.compile(columns(body, dtype), target="ptx:sm_80")
+    (found,) = kernel.stats.resources
+    assert (found.stack_bytes, found.spill_store_bytes, found.spill_load_bytes) == (0, 0, 0)
+    a = np.random.default_rng(0).standard_normal(SHAPE).astype(dtype)
+    results = []
+    for target in ("ptx:sm_80", "sim:sm_80", "cpu"):
+        results.append(np.zeros(32, np.float32))
+        tw.compile(columns(body, dtype), target=target)(a.copy(), results[-1])
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_allclose(results[0], results[2], rtol=1e-6)  # FMA contraction
+
+
+def test_arrays_of_a_thread_stay_in_registers() -> None:
+    require("nvrtc", missing_nvrtc())
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 32), "float32"), B: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            x = T.alloc_local((32,), "float32")
+            T.copy(A[tx, 0:32], x)
+            for k in T.serial(64):
+                B[tx, k] = x[31 - k % 32]
+
+    kernel = tw.compile(main, target="ptx:sm_80")
+    assert kernel.stats.resources[0].stack_bytes == 0
+    a = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
+    b = np.zeros((64, 64), np.float32)
+    kernel(a, b)
+    np.testing.assert_array_equal(b, np.hstack([a[:, ::-1], a[:, ::-1]]))
+
+
+def test_what_does_not_fit_into_registers_is_not_replicated() -> None:
+    """Whole rows for each thread would be better for memory, but 1024 registers."""
+    require("nvrtc", missing_nvrtc())
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=64):
+            F = T.alloc_fragment((64, 64), "float32")
+            s = T.alloc_fragment((64,), "float32")
+            T.copy(A, F)
+            T.clear(s)
+            for k in T.serial(64):
+                for i in T.Parallel(64):
+                    s[i] = s[i] * 0.5 + F[i, k]
+            for i, j in T.Parallel(64, 64):
+                B[i, j] = s[i] + F[i, j]
+
+    (found,) = tw.compile(main, target="ptx:sm_80").stats.resources
+    assert found.stack_bytes == 0

@@ -1,0 +1,156 @@
+"""Loops whose variable picks a register are unrolled: registers have no index, an array with one
+that is not constant would be kept in memory.
+
+Where the registers repeat after some iterations, only so many are written out.
+
+Before::
+
+    for k in T.serial(64):
+        s[0] = s[0] + F[k % 4]
+
+After::
+
+    for k_outer in T.serial(16):
+        for k_inner in T.unroll(4):
+            k = k_outer * 4 + k_inner
+            s[0] = s[0] + F[k_inner]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tileworkbench.compiler.analysis.evaluate import evaluate
+from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.build import add, cast, const_int, int_const, mul, sub
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import (
+    Rewriter,
+    statements,
+    substitute,
+    variables,
+    walk,
+    with_body,
+)
+
+_REGISTER_BITS = 256 * 32  # no thread has more
+_STATEMENTS = 4096  # that a loop may become
+_WINDOW = 1024  # iterations in which registers are seen to repeat
+
+
+def unroll_register_loops(program: Program) -> Program:
+    """Unroll loops of constant extents whose variables occur in indices of registers."""
+    return with_body(program, Rewriter(rewrite_stmt=_Unrolling(program).stmt)(program.body))
+
+
+class _Unrolling:
+    def __init__(self, program: Program) -> None:
+        self.names = Names(program)
+        self.ranges = Ranges(program)
+        self.lets: dict[Var, Expr] = {}
+        self.constant: set[Var] = set()  # variables that unrolling makes constant
+        for found in statements(program.body):
+            if isinstance(found, st.Let):
+                self.lets[found.var] = substitute(found.value, self.lets)
+            elif isinstance(found, st.For) and self.is_constant(found.start, found.stop):
+                self.constant.add(found.var)
+
+    def is_constant(self, *values: Expr) -> bool:
+        """Whether nothing but variables of such loops decides what they are."""
+        below = [node for value in values for node in walk(substitute(value, self.lets))]
+        return all(
+            node in self.constant if isinstance(node, Var) else not isinstance(node, Load)
+            for node in below
+        )
+
+    def stmt(self, stmt: st.Stmt) -> st.Stmt:
+        if not isinstance(stmt, st.For) or stmt.kind is not st.LoopKind.SERIAL:
+            return stmt
+        indices = [i for i in self.indices(stmt.body) if stmt.var in variables(i)]
+        if not indices or stmt.var not in self.constant:
+            return stmt
+        trips = self.trips(stmt)
+        period = self.period(stmt, trips, indices)
+        if trips is None or period == 1 or period * _size(stmt.body, self) > _STATEMENTS:
+            return stmt
+        if period == trips:
+            return replace(stmt, kind=st.LoopKind.UNROLLED)
+        return self.split(stmt, trips, period)
+
+    def indices(self, body: st.Stmt) -> Iterator[Expr]:
+        """What must be constant in `body`: indices of registers, bounds of unrolled loops."""
+        for node in walk(body):
+            found: tuple[Expr, ...] = ()
+            if isinstance(node, Load | Address | st.Store) and _is_register(node.buffer):
+                found = node.indices
+            elif isinstance(node, st.For) and node.kind is st.LoopKind.UNROLLED:
+                found = (node.start, node.stop)
+            for index in found:
+                if const_int(index) is None and self.is_constant(index):
+                    yield substitute(index, self.lets)
+
+    def trips(self, loop: st.For) -> int | None:
+        """How often the loop runs at most."""
+        step = const_int(loop.step)
+        extent = self.ranges.bounds(sub(loop.stop, loop.start))
+        length = extent.high if (step or 0) > 0 else extent.low
+        return None if not step or length is None else max(0, -(-length // step))
+
+    def period(self, loop: st.For, trips: int | None, indices: list[Expr]) -> int:
+        """The iterations after which the registers repeat: a divisor of `trips`."""
+        start, step = const_int(loop.start), const_int(loop.step)
+        whole = trips or 1
+        leaves = any(isinstance(found, st.Break) for found in statements(loop.body))
+        if start is None or step is None or const_int(loop.stop) is None or leaves:
+            return whole
+        values = range(start, start + min(whole, _WINDOW) * step, step)
+        try:
+            rows = [[self.sample(index, loop.var, value) for index in indices] for value in values]
+        except ArithmeticError:  # a division by what was chosen for another variable
+            return whole
+        for period in range(1, len(rows)):
+            if whole % period == 0 and rows[period:] == rows[:-period]:
+                return period
+        return whole
+
+    @staticmethod
+    def sample(index: Expr, var: Var, value: int) -> list[int]:
+        """`index` where `var` is `value` and the variables of other loops are some numbers."""
+        others = [other.name for other in variables(index)]
+        return [
+            int(evaluate(index, {**dict.fromkeys(others, number), var.name: value}))
+            for number in (1, 2)
+        ]
+
+    def split(self, loop: st.For, trips: int, period: int) -> st.Stmt:
+        """`period` iterations unrolled in a serial loop."""
+        outer, inner = (self.names.var(f"{loop.var.name}_{part}") for part in ("outer", "inner"))
+        at = add(mul(outer, int_const(period)), inner)
+        value = cast(add(loop.start, mul(at, loop.step)), loop.var.dtype)
+        body = st.seq([st.Let(loop.var, value, site=loop.site), loop.body])
+        zero, one = int_const(0), int_const(1)
+        kind, site = st.LoopKind.UNROLLED, loop.site
+        unrolled = st.For(inner, zero, int_const(period), one, kind, body, site=site)
+        count = int_const(trips // period)
+        return st.For(outer, zero, count, one, loop.kind, unrolled, site=site)
+
+
+def _size(body: st.Stmt, unrolling: _Unrolling) -> int:
+    """Statements of `body` with its unrolled loops written out."""
+    if isinstance(body, st.For) and body.kind is not st.LoopKind.SERIAL:
+        return (unrolling.trips(body) or 1) * _size(body.body, unrolling)
+    below = [child for child in body.children() if isinstance(child, st.Stmt)]
+    return sum(_size(child, unrolling) for child in below) if below else 1
+
+
+def _is_register(buffer: Buffer) -> bool:
+    if buffer.scope != "local" or not buffer.shape:
+        return False
+    bits = buffer.dtype.bits
+    for extent in buffer.shape:
+        bits *= const_int(extent) or _REGISTER_BITS + 1
+    return bits <= _REGISTER_BITS
