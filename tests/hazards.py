@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tileworkbench.compiler import driver
+from tileworkbench.compiler import compilation
 from tileworkbench.compiler.analysis.hazards import find_hazards
 from tileworkbench.compiler.diagnostics import Note
 from tileworkbench.compiler.ir.program import Program
@@ -22,6 +22,6 @@ def no_false_alarm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         found.extend(notes)
         return notes
 
-    monkeypatch.setattr(driver, "find_hazards", listening)
+    monkeypatch.setattr(compilation, "find_hazards", listening)
     yield
     assert not found, "\n".join(note.render("warning") for note in found)

@@ -9,14 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tileworkbench.compiler.compilation import CompiledKernel, Options, Source
 from tileworkbench.compiler.diagnostics import ArgumentError, TileError, TileTypeError
-from tileworkbench.compiler.driver import (
-    CompiledKernel,
-    Options,
-    Source,
-    compile_program,
-    resolve_target,
-)
+from tileworkbench.compiler.driver import compile_program, resolve_target
 from tileworkbench.compiler.frontend.function import (
     EagerFunction,
     PrimFunc,
@@ -24,16 +19,13 @@ from tileworkbench.compiler.frontend.function import (
     with_outputs,
 )
 from tileworkbench.compiler.frontend.source import FunctionSource
-from tileworkbench.compiler.gpu import GpuKernel
 from tileworkbench.compiler.ir.printer import print_program
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.runtime.cuda_driver import missing_device
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 from tileworkbench.compiler.target import ARCHITECTURES
 from tileworkbench.kernel import Kernel
 
 OutIdx = int | Sequence[int] | None
-MakeKernel = Callable[[CompiledKernel | GpuKernel], Kernel]
+MakeKernel = Callable[[CompiledKernel], Kernel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +39,9 @@ class TargetStatus:
 
 def targets() -> list[TargetStatus]:
     """Every target with what is usable on this machine and why the others are not."""
+    from tileworkbench.compiler.runtime.cuda_driver import missing_device
+    from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+
     found = [_status(name) for name in ("cpu", "cpu:avx512", "cpu:avx2", "cpu:generic")]
     device, nvrtc = missing_device() or "", missing_nvrtc() or ""
     for arch in ARCHITECTURES:

@@ -10,9 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tileworkbench.compiler.compilation import CompiledKernel
 from tileworkbench.compiler.diagnostics import ArgumentError, Note
-from tileworkbench.compiler.driver import CompiledKernel
-from tileworkbench.compiler.gpu import GpuKernel
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.printer import print_expr, print_program
@@ -21,13 +20,13 @@ from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.ir.stmt import Kernel as Grid
 from tileworkbench.compiler.record import Count, Snapshot, Timing
-from tileworkbench.compiler.runtime.nvrtc import KernelResources
 
 if TYPE_CHECKING:
     from tileworkbench.accesses import GlobalAccess
     from tileworkbench.bench.time_model import Prediction
     from tileworkbench.bench.timing import BenchResult
     from tileworkbench.compiler.layout import Fragment, Layout
+    from tileworkbench.compiler.runtime.nvrtc import KernelResources
     from tileworkbench.compiler.sim.report import AccessCount
     from tileworkbench.compiler.sim.simulate import SimResult
     from tileworkbench.validation import Validation
@@ -147,7 +146,7 @@ class Kernel:
     that of the reference, in milliseconds; None where nothing was tuned.
     """
 
-    def __init__(self, compiled: CompiledKernel | GpuKernel) -> None:
+    def __init__(self, compiled: CompiledKernel) -> None:
         self.config: Mapping[str, Any] | None = None
         self.latency: float | None = None
         self.ref_latency: float | None = None
@@ -258,18 +257,17 @@ class Kernel:
         """Operations, traffic, memory and compile times."""
         from tileworkbench.compiler.analysis.cost import count_work
 
-        work = count_work(self.program)
-        record = self._compiled.record
-        scratch = self._compiled.scratch_bytes
-        if isinstance(self._compiled, GpuKernel):
-            launches, build = self._compiled.module.launches, self._compiled.build
-            shared = max((launch.shared_bytes for launch in launches), default=0)
-            resources = () if build is None else build.kernels
-            return Stats(work.flops, work.bytes_, shared, scratch, record.timings, resources)
-        shared = sum(_bytes(b) for b in _allocated(self.program) if b.scope == "shared")
-        lowered = record.snapshots[-1].program if record.snapshots else None
+        work, compiled = count_work(self.program), self._compiled
+        snapshots = compiled.record.snapshots
+        lowered = snapshots[-1].program if snapshots and compiled.target.kind == "cpu" else None
         return Stats(
-            work.flops, work.bytes_, shared, scratch, record.timings, lowered=lowered
+            flops=work.flops,
+            bytes_=work.bytes_,
+            shared_bytes=compiled.shared_bytes,
+            scratch_bytes=compiled.scratch_bytes,
+            timings=compiled.record.timings,
+            resources=compiled.resources,
+            lowered=lowered,
         )
 
     @property
@@ -376,14 +374,14 @@ class Kernel:
 
     def _portable_code(self) -> str:
         """The generated functions, where they are the same on every host."""
-        if not isinstance(self._compiled, GpuKernel):
+        if self._compiled.target.kind == "cpu":
             return ""
         code = self.source
         return code[max(code.find('extern "C"'), 0) :]
 
     def _access_lines(self) -> tuple[str, ...]:
         """One line per shared buffer of a GPU kernel: its accesses and what they cost."""
-        if not isinstance(self._compiled, GpuKernel):
+        if self._compiled.target.kind == "cpu":
             return ()
         from tileworkbench.compiler.sim.report import AccessCount
 
@@ -440,10 +438,3 @@ def _resource_line(found: KernelResources) -> str:
     spilled = found.spill_store_bytes + found.spill_load_bytes
     spills = f"{spilled} bytes spilled" if spilled else "no spills"
     return f"{found.name}: {found.registers} registers, {spills}"
-
-
-def _bytes(buffer: Buffer) -> int:
-    size = buffer.dtype.bits
-    for extent in buffer.shape:
-        size *= const_int(extent) or 1
-    return size // 8

@@ -30,7 +30,8 @@ _MIDDLE = (
     *("compiler.frontend", "compiler.codegen"),
 )
 _EXECUTION = ("compiler.record", "compiler.sim", "compiler.runtime")
-_PROGRAMMING = ("compiler.driver", "compiler.gpu", "language", "kernels")
+_COMPILING = ("compiler.signature", "compiler.compilation", "compiler.cpu", "compiler.gpu")
+_PROGRAMMING = (*_COMPILING, "compiler.driver", "language", "kernels")
 _BELOW_VIEWS = (*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_PROGRAMMING)
 _JUPYTER = ("IPython", "anywidget", "ipywidgets", "traitlets")
 
@@ -63,10 +64,11 @@ RULES: Mapping[str, Rule] = {
         lazy=("llvmlite", "platformdirs", "torch"),
     ),
     # 3: the whole compiler wired together, and what users write kernels in
-    "compiler.driver": Rule(
-        (*_FOUNDATION, *_MIDDLE, *_EXECUTION, "compiler.gpu"), eager=("numpy",)
-    ),
-    "compiler.gpu": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION), lazy=("numpy",)),
+    "compiler.signature": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION)),
+    "compiler.compilation": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, "compiler.signature")),
+    "compiler.cpu": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING[:2])),
+    "compiler.gpu": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING[:2]), lazy=("numpy",)),
+    "compiler.driver": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
     "language": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, "compiler.driver")),
     "kernels": Rule(_BELOW_VIEWS, lazy=("torch",)),  # references of tests
     # 4: measuring, and records turned into what views show

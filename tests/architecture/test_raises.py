@@ -12,7 +12,7 @@ PASSED_ON = {
     "api.py:_arguments": "what Python says about arguments",
     "compiler/frontend/eager.py:_values": "what Python says about arguments",
     "compiler/diagnostics.py:failed_assertion": "the message of T.device_assert",
-    "compiler/driver.py:_with_fitting_stages": "the error of plan_shared_memory, hint tested",
+    "compiler/gpu.py:_with_fitting_stages": "the error of plan_shared_memory, hint tested",
     "compiler/gpu.py:_raise_findings": "the report of the simulator",
     "compiler/ops/simt/binding.py:_loop_of": "a note of the error that ends the search for layouts",
     "compiler/ops/simt/conflicts.py:describe_failure": "what an operator says about layouts",

@@ -6,11 +6,9 @@ work (argument checks, the launch) is part of its time.
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,6 +16,7 @@ import numpy as np
 
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.compiler.record import RunRecord
+from tileworkbench.compiler.runtime.collection import uncollected
 from tileworkbench.compiler.runtime.threads import get_num_threads
 
 Timer = Callable[[], int]
@@ -154,7 +153,7 @@ def do_bench(
         raise ArgumentError(f"quantiles lie between 0 and 1, not {list(quantiles or ())}")
     plan = _warm_up(fn, warmup, timer)
     rounds = max(1, math.ceil(rep * 1e6 / plan.sample_ns))
-    with _without_collection():
+    with uncollected():
         times = [plan.sample(timer) for _ in range(rounds)]
     if quantiles is not None:
         return [float(np.quantile(times, part)) for part in quantiles]
@@ -240,7 +239,7 @@ def _run_rounds(
     order = list(plans.items())
     interrupted = False
     try:
-        with _without_collection():
+        with uncollected():
             for _ in range(rounds):
                 # One append, so that no interrupt leaves a round half recorded.
                 done.append({name: plan.sample(timer) for name, plan in order})
@@ -250,18 +249,6 @@ def _run_rounds(
             raise
         interrupted = True
     return {name: [found[name] for found in done] for name in plans}, interrupted
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Garbage collections would fall into one sample or another by chance."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _clock_or_nan() -> float:

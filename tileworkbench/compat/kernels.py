@@ -12,10 +12,9 @@ from typing import Any, NoReturn
 from tileworkbench.api import Jit, OutIdx, compile_prim_func
 from tileworkbench.compat.profiler import Profiler
 from tileworkbench.compat.targets import read_target
+from tileworkbench.compiler.compilation import CompiledKernel, Options
 from tileworkbench.compiler.diagnostics import Note, TileTypeError, UnsupportedError
-from tileworkbench.compiler.driver import CompiledKernel, Options
 from tileworkbench.compiler.frontend.function import PrimFunc
-from tileworkbench.compiler.gpu import GpuKernel
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.supply import TensorSupplyType
@@ -24,7 +23,7 @@ from tileworkbench.tuning.supply import TensorSupplyType
 class JITKernel(Kernel):
     """A `Kernel` with the names that TileLang's scripts use."""
 
-    def __init__(self, compiled: CompiledKernel | GpuKernel, asked: str = "") -> None:
+    def __init__(self, compiled: CompiledKernel, asked: str = "") -> None:
         if asked:
             record = compiled.record
             note = Note(
@@ -141,7 +140,7 @@ def compile(
     chosen, asked = read_target(target)
     made: list[JITKernel] = []
 
-    def make(compiled: CompiledKernel | GpuKernel) -> JITKernel:
+    def make(compiled: CompiledKernel) -> JITKernel:
         made.append(JITKernel(compiled, asked))
         return made[0]
 

@@ -8,19 +8,33 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tileworkbench.compiler.analysis.assumptions import check_assumptions
 from tileworkbench.compiler.analysis.evaluate import evaluate
-from tileworkbench.compiler.codegen.cuda import CudaLaunch, CudaModule
+from tileworkbench.compiler.codegen.cuda import CudaLaunch, CudaModule, generate_cuda
 from tileworkbench.compiler.codegen.cuda_expressions import bits_of
-from tileworkbench.compiler.diagnostics import ArgumentError, RaceError, RunError
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.compilation import Compilation, CompiledKernel, lower_program
+from tileworkbench.compiler.diagnostics import (
+    ArgumentError,
+    CompileError,
+    Note,
+    RaceError,
+    ResourceError,
+    RunError,
+)
+from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.record import CompileRecord
-from tileworkbench.compiler.runtime.arguments import ArgumentBinder, BoundArguments
-from tileworkbench.compiler.runtime.nvrtc import CudaBuild, compile_cuda, missing_nvrtc
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
+from tileworkbench.compiler.ir.stmt import Stmt
+from tileworkbench.compiler.ir.tile import Pipelined
+from tileworkbench.compiler.runtime.arguments import BoundArguments
+from tileworkbench.compiler.runtime.nvrtc import (
+    CudaBuild,
+    KernelResources,
+    compile_cuda,
+    missing_nvrtc,
+)
 from tileworkbench.compiler.target import Target
 
 if TYPE_CHECKING:
@@ -30,45 +44,31 @@ Grid = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class GpuKernel:
-    """A kernel compiled for a GPU: its record, and a call that checks its arguments before it runs.
+class GpuKernel(CompiledKernel):
+    """A kernel compiled for a GPU.
 
-    `build` is NVRTC's result, None where NVRTC is missing or was not asked (target `sim:`). Calling
-    it takes one argument per parameter that is not an output and returns the outputs, as the CPU's
-    kernels do.
+    `build` is NVRTC's result, None where NVRTC is missing or was not asked (target `sim:`).
     """
 
-    record: CompileRecord
-    target: Target
     module: CudaModule
     lowered: Program
-    binder: ArgumentBinder
     build: CudaBuild | None
-    _outputs: tuple[int, ...] = field(default=())
-    _assumptions: tuple[Expr, ...] = field(default=())
     _ptx: PtxProgram | None = None
     _device: Any = None
-
-    @property
-    def scratch_bytes(self) -> int:
-        """No worker's arena: shared memory is counted apart."""
-        return 0
 
     def __call__(self, *args: Any) -> Any:
         run = {"sim": self._simulate, "ptx": self._interpret}.get(self.target.execution)
         if run is None:
             self._load()  # before the arguments: without a device they cannot be right
-        bound = self.binder.bind(args)
-        scalars = self._scalars(bound)
-        check_assumptions(self.record.name, self._assumptions, scalars)
-        grids = [self._grid(launch, scalars) for launch in self.module.launches]
+        bound = self.signature.bind(args)
+        numbers = self.signature.numbers(bound)
+        grids = [self._grid(launch, numbers) for launch in self.module.launches]
         if run is None:
-            sizes = [_buffer_bytes(buffer, scalars) for buffer in self.module.workspaces]
+            sizes = [_buffer_bytes(buffer, numbers) for buffer in self.module.workspaces]
             self._device.run(grids, bound.slots, sizes)
         else:
             run(args, bound, grids)
-        outputs = [bound.outputs[at] for at in self._outputs]
-        return outputs if len(outputs) > 1 else outputs[0] if outputs else None
+        return self.signature.results(bound)
 
     def assembly(self) -> str:
         """The PTX. Raises `UnsupportedError` without NVRTC."""
@@ -77,8 +77,20 @@ class GpuKernel:
     def compiled(self) -> CudaBuild:
         """NVRTC's result, made now if it was not yet. Raises `UnsupportedError` without NVRTC."""
         if self.build is None:
-            self.build = build_cuda(self.module, self.record.name, self.target)
+            self.build = _build(self.module, self.record.name, self.target)
         return self.build
+
+    @property
+    def scratch_bytes(self) -> int:
+        return 0
+
+    @property
+    def shared_bytes(self) -> int:
+        return max((launch.shared_bytes for launch in self.module.launches), default=0)
+
+    @property
+    def resources(self) -> tuple[KernelResources, ...]:
+        return () if self.build is None else self.build.kernels
 
     # The three ways to run
 
@@ -99,7 +111,8 @@ class GpuKernel:
         from tileworkbench.compiler.sim.arguments import as_numpy
 
         given, made = iter(args), iter(bound.outputs)
-        for spec, param in zip(self.binder.parameters, self.record.program.params, strict=True):
+        specs, params = self.signature.binder.parameters, self.record.program.params
+        for spec, param in zip(specs, params, strict=True):
             value = next(made) if spec.is_output else next(given)
             if isinstance(param.value, Buffer) and spec.is_written:
                 into = as_numpy(value, param.value.dtype)
@@ -110,7 +123,7 @@ class GpuKernel:
 
         if self._ptx is None:
             self._ptx = PtxProgram.parse(self.compiled().ptx)
-        values = self._values(bound, self._scalars(bound))
+        values = self._values(bound, self.signature.numbers(bound))
         for launch, grid in zip(self.module.launches, grids, strict=True):
             block = (launch.threads, 1, 1)
             self._ptx.launch(launch.entry, grid, block, values, launch.shared_bytes)
@@ -120,7 +133,7 @@ class GpuKernel:
         import numpy as np
 
         values: list[Any] = []
-        pairs = zip(self.binder.parameters, bound.slots, strict=False)
+        pairs = zip(self.signature.binder.parameters, bound.slots, strict=False)
         named = {spec.name: slot for spec, slot in pairs}
         for argument in self.module.arguments:
             if not isinstance(argument, Buffer):
@@ -135,14 +148,6 @@ class GpuKernel:
                 memory = (ctypes.c_uint8 * size).from_address(named[argument.name])
                 values.append(np.ctypeslib.as_array(memory))
         return values
-
-    def _scalars(self, bound: BoundArguments) -> dict[str, int]:
-        """Scalar arguments (their bits) and symbols by name."""
-        found = dict(zip(self.binder.symbols, bound.symbols, strict=True))
-        for param, slot in zip(self.record.program.params, bound.slots, strict=False):
-            if isinstance(param.value, Var):
-                found[param.name] = slot
-        return found
 
     def _load(self) -> None:
         """Load the code into the device. Raises `DeviceUnavailableError` where there is none."""
@@ -190,11 +195,67 @@ def _buffer_bytes(buffer: Buffer, scalars: dict[str, int]) -> int:
     return -(-elements * bits_of(buffer.dtype) * buffer.dtype.lanes // 8)
 
 
-def build_cuda(module: CudaModule, name: str, target: Target) -> CudaBuild:
+def compile_for_gpu(compilation: Compilation) -> GpuKernel:
+    """Lower and generate a program, and compile its text where that is needed and NVRTC is here.
+
+    Raises `CompileError` kinds, `UnsupportedError` where the target needs NVRTC and there is none.
+    """
+    program, target, source = compilation.program, compilation.target, compilation.source
+    warnings = compilation.find_hazards()
+    with compilation.step("passes"):
+        try:
+            snapshots = lower_program(program, target)
+        except ResourceError as error:
+            raise _with_fitting_stages(error, program, target) from None
+    lowered = snapshots[-1].program
+    with compilation.step("codegen"):
+        lines = ("",) * (source.first_line - 1) + tuple(source.text.splitlines())
+        module = generate_cuda(lowered, target, lines)
+    build = None
+    if target.execution == "ptx" or (target.execution == "native" and missing_nvrtc() is None):
+        with compilation.step("nvrtc"):
+            build = _build(module, program.name, target)
+    entry = module.launches[0].entry if module.launches else ""
+    warnings = (*warnings, *_build_warnings(build))
+    record = compilation.record(snapshots, module.text, entry, warnings)
+    signature = compilation.signature("cuda" if target.execution == "native" else "cpu")
+    return GpuKernel(record, target, signature, module, lowered, build)
+
+
+def _build(module: CudaModule, name: str, target: Target) -> CudaBuild:
     """Compile the module. Raises `UnsupportedError` where NVRTC is missing."""
     return compile_cuda(module.text, target.arch, name=f"{name}.cu")
 
 
-def can_build() -> bool:
-    """Whether NVRTC is here."""
-    return missing_nvrtc() is None
+def _with_fitting_stages(error: ResourceError, program: Program, target: Target) -> ResourceError:
+    """`error` with the most pipeline stages that fit in its hint, where fewer stages do."""
+    loops = [stmt for stmt in statements(program.body) if isinstance(stmt, Pipelined)]
+    for stages in range(max((loop.num_stages for loop in loops), default=0) - 1, 0, -1):
+
+        def shorten(stmt: Stmt, most: int = stages) -> Stmt:
+            if isinstance(stmt, Pipelined) and stmt.num_stages > most:
+                return replace(stmt, num_stages=most)
+            return stmt
+
+        try:
+            lower_program(with_body(program, Rewriter(rewrite_stmt=shorten)(program.body)), target)
+        except CompileError:
+            continue
+        return ResourceError(error.message, error.span, hint=f"num_stages={stages} would fit")
+    return error
+
+
+def _build_warnings(build: CudaBuild | None) -> list[Note]:
+    """What ptxas says that costs speed: spills, and what it serialised or ignored (C75xx)."""
+    if build is None:
+        return []
+    notes = [Note(text) for text in build.warnings if "C75" in text]
+    for kernel in build.kernels:
+        if kernel.spill_store_bytes or kernel.spill_load_bytes:
+            notes.append(
+                Note(
+                    f"'{kernel.name}' needs more than its {kernel.registers} registers: "
+                    f"{kernel.spill_store_bytes} bytes are spilled to memory"
+                )
+            )
+    return notes

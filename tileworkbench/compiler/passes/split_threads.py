@@ -29,23 +29,11 @@ from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.effects import exposes
 from tileworkbench.compiler.analysis.names import Names
-from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.ir.simt import THREAD_LEVEL
-from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, ExternCall, Kernel, Stmt, seq
+from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, ExternCall, Kernel, Stmt
 from tileworkbench.compiler.ir.tile import Parallel
-from tileworkbench.compiler.ops.context import Context
-from tileworkbench.compiler.ops.threads.barriers import Counters
-from tileworkbench.compiler.ops.threads.block import Block
-from tileworkbench.compiler.ops.threads.grid import split_at_grid_barriers
-from tileworkbench.compiler.ops.threads.local_tiles import expand_local_tiles
-from tileworkbench.compiler.ops.threads.machine import Machine, Meetings, take_turns
-from tileworkbench.compiler.ops.threads.privatise import privatise
-from tileworkbench.compiler.ops.threads.ranges import ThreadRanges
-from tileworkbench.compiler.ops.threads.split import Splitter
-from tileworkbench.compiler.ops.threads.units import groups_of, specialise
-from tileworkbench.compiler.passes.bind_threads import bind_thread
 from tileworkbench.compiler.target import Target
 
 
@@ -59,6 +47,8 @@ class SplitThreads:
         if not any(map(tells_threads_apart, _launches(program.body))):
             return program
         # Imported here: most kernels do not tell their threads apart, and need none of it.
+        from tileworkbench.compiler.ops.threads.loops import in_loops
+        from tileworkbench.compiler.passes.bind_threads import bind_thread
         from tileworkbench.compiler.passes.insert_barriers import with_barriers
 
         names = Names(program)
@@ -67,39 +57,11 @@ class SplitThreads:
             if not isinstance(stmt, Kernel) or not tells_threads_apart(stmt):
                 return stmt
             kernel = with_barriers(bind_thread(stmt, names), program)
-            parts = split_at_grid_barriers(kernel, names, program)
-            return seq([self._split(part, program, names) for part in parts])
+            return in_loops(kernel, program, self.target, names)
 
         body = Rewriter(rewrite_stmt=split)(program.body)
         note = "threads of a block are executed in loops between the places where they meet (simt)"
         return replace(with_body(program, body), notes=(*program.notes, note))
-
-    def _split(self, kernel: Kernel, program: Program, names: Names) -> Kernel:
-        (thread,), (count,) = kernel.thread_vars, kernel.threads
-        kernel = replace(
-            kernel, body=expand_local_tiles(kernel.body, Context.of(program, self.target), names)
-        )
-        block = Block(thread, count, names)
-        finished = privatise(_in_loops(kernel, block, program), block, program)
-        return replace(kernel, threads=(1,), thread_vars=(), body=seq([*block.allocs, finished]))
-
-
-def _in_loops(kernel: Kernel, block: Block, program: Program) -> Stmt:
-    """The code of `kernel` as loops over its threads, which take turns where groups of them wait
-    for each other.
-    """
-    counters: dict[Buffer, Counters] = {}
-    ranges = ThreadRanges(kernel, block.thread)
-    groups = groups_of(kernel, ranges)
-    if len(groups) == 1:
-        return Splitter(kernel, block, program, counters).block(kernel.body, groups[0])
-    found = specialise(kernel, groups, ranges, block)
-    common = Splitter(kernel, block, program, counters).block(seq(found.common), groups[0])
-    meetings, machines = Meetings(block), []
-    for scope, body in zip(groups, found.bodies, strict=True):
-        splitter = Splitter(replace(kernel, body=body), block, program, counters)
-        machines.append(Machine(body, scope, splitter, meetings, program))
-    return seq([common, *take_turns(machines, block)])
 
 
 def _launches(stmt: Stmt) -> Iterator[Kernel]:

@@ -1,0 +1,187 @@
+"""What compiling shares between targets: passes and their snapshots, steps and their times, the
+record.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tileworkbench.compiler.analysis.hazards import find_hazards
+from tileworkbench.compiler.diagnostics import ArgumentError, Note, VerifyError
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.stmt import Kernel
+from tileworkbench.compiler.ir.verify import verify
+from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
+from tileworkbench.compiler.record import CompileRecord, Snapshot, Timing
+from tileworkbench.compiler.signature import Signature
+from tileworkbench.compiler.target import Target
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.runtime.nvrtc import KernelResources
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a kernel's text came from."""
+
+    text: str = ""
+    file: str = ""
+    first_line: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a caller may choose beyond the target."""
+
+    allow_alias: bool = False
+    constants: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class CompiledKernel(ABC):
+    """A compiled kernel: its record, and a call that checks its arguments before it runs.
+
+    Calling it takes one argument per parameter that is not an output, in order, and returns the
+    outputs: None, one array, or a list in the order the kernel returns them.
+    """
+
+    record: CompileRecord
+    target: Target
+    signature: Signature
+
+    @abstractmethod
+    def __call__(self, *args: Any) -> Any:
+        """Run it."""
+
+    @abstractmethod
+    def assembly(self) -> str:
+        """The machine's assembly text, made on request."""
+
+    @property
+    @abstractmethod
+    def shared_bytes(self) -> int:
+        """Shared memory of a block: what a GPU launches it with, what a CPU's source allocates."""
+
+    @property
+    @abstractmethod
+    def scratch_bytes(self) -> int:
+        """Bytes of a CPU worker's arena."""
+
+    @property
+    @abstractmethod
+    def resources(self) -> tuple[KernelResources, ...]:
+        """Registers and spills of each CUDA function, as far as they are known."""
+
+
+@dataclass(slots=True)
+class Compilation:
+    """One compilation under way: what it was given, and the times of its steps so far."""
+
+    program: Program
+    target: Target
+    source: Source
+    options: Options
+    timings: list[Timing] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time what is done inside."""
+        start = time.perf_counter()
+        yield
+        self.timings.append(Timing(name, (time.perf_counter() - start) * 1e6))
+
+    def find_hazards(self) -> tuple[Note, ...]:
+        """The warnings. Raises `ArgumentError` for a grid that is always empty."""
+        _check_grids(self.program)
+        with self.step("analysis"):
+            return find_hazards(self.program)
+
+    def signature(self, device: str = "cpu") -> Signature:
+        """What a call takes, its tensors on `device`."""
+        return Signature.of(self.program, device, self.options.allow_alias)
+
+    def record(
+        self,
+        snapshots: tuple[Snapshot, ...],
+        code: str,
+        entry: str,
+        warnings: tuple[Note, ...],
+        *,
+        target: Target | None = None,
+        cached: str = "",
+    ) -> CompileRecord:
+        """What is left behind; `target` is the user's spelling where it is less precise."""
+        return CompileRecord(
+            name=self.program.name,
+            target=str(target or self.target),
+            level=self.target.arch,
+            source=self.source.text,
+            source_file=self.source.file,
+            first_line=self.source.first_line,
+            program=self.program,
+            snapshots=snapshots,
+            code=code,
+            entry=entry,
+            constants=self.options.constants,
+            warnings=warnings,
+            timings=tuple(self.timings),
+            cached=cached,
+        )
+
+
+def lower_program(program: Program, target: Target) -> tuple[Snapshot, ...]:
+    """Run every pass of `target`, verify after each, and return a snapshot per pass.
+
+    Raises `CompileError` kinds for kernels that cannot be compiled; a `VerifyError` is a bug of
+    the compiler and names the pass.
+    """
+    verify(program)
+    snapshots = []
+    current = program
+    for step in pipeline(target):
+        name = pass_name(step)
+        start = time.perf_counter()
+        after = step(current)
+        elapsed = (time.perf_counter() - start) * 1e6
+        if after is not current:
+            _verify_after(after, name)
+        changed = after is not current
+        snapshots.append(Snapshot(name, _first_sentence(step), after, changed, elapsed))
+        current = after
+    return tuple(snapshots)
+
+
+def _first_sentence(step: Any) -> str:
+    """The first paragraph of a pass's docstring, on one line."""
+    return " ".join((step.__doc__ or "").strip().split("\n\n")[0].split())
+
+
+def _verify_after(program: Program, name: str) -> None:
+    try:
+        verify(program)
+    except VerifyError as error:
+        raise VerifyError(
+            f"pass '{name}' broke the program: {error.message}",
+            error.span,
+            hint="this is a bug in tileworkbench; please report it with the kernel",
+        ) from None
+
+
+def _check_grids(program: Program) -> None:
+    """A grid that is provably empty would silently do nothing."""
+    for stmt in statements(program.body):
+        if isinstance(stmt, Kernel):
+            for extent in stmt.grid:
+                number = const_int(extent)
+                if number is not None and number <= 0:
+                    raise ArgumentError(
+                        f"'{program.name}': the grid has an extent of {number}",
+                        hint="every extent of T.Kernel must be at least 1",
+                    )

@@ -1,0 +1,179 @@
+"""CPU kernels as callables: LLVM IR text, linked into this process, and its launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tileworkbench.compiler.analysis.cost import count_work
+from tileworkbench.compiler.analysis.evaluate import evaluate
+from tileworkbench.compiler.codegen.c_sources import find_function, symbol_of
+from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
+from tileworkbench.compiler.codegen.llvm import Module, generate
+from tileworkbench.compiler.compilation import Compilation, CompiledKernel, lower_program
+from tileworkbench.compiler.diagnostics import CompileError, Span, UnsupportedError
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Buffer, Expr
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.stmt import Alloc, ExternCall, SourceKernel
+from tileworkbench.compiler.record import Snapshot
+from tileworkbench.compiler.runtime.launch import Launcher
+from tileworkbench.compiler.runtime.llvm import NativeTarget, compile_assembly, native_target
+from tileworkbench.compiler.runtime.native import build_native
+from tileworkbench.compiler.target import parse_target
+
+# A core's rates for the estimate that decides between one thread and all: orders of magnitude.
+_FLOPS_PER_NS, _TRANSCENDENTALS_PER_NS, _BYTES_PER_NS = 50.0, 2.0, 10.0
+
+
+@dataclass(slots=True)
+class _Launch:
+    """One grid: how many blocks, and what runs them."""
+
+    blocks: Expr | int
+    launcher: Launcher
+
+
+@dataclass(slots=True)
+class CpuKernel(CompiledKernel):
+    """A kernel linked into this process."""
+
+    module: Module
+    launches: tuple[_Launch, ...]
+    native: NativeTarget
+    estimated_ns: float | None
+
+    def __call__(self, *args: Any) -> Any:
+        bound = self.signature.bind(args)
+        for launch in self.launches:
+            blocks = launch.blocks
+            if not isinstance(blocks, int):
+                blocks = int(evaluate(blocks, self.signature.numbers(bound)))
+            launch.launcher(bound.slots, blocks, self.estimated_ns)
+        return self.signature.results(bound)
+
+    def assembly(self) -> str:
+        return compile_assembly(self.module.text, self.native)
+
+    @property
+    def shared_bytes(self) -> int:
+        allocs = (s for s in statements(self.record.program.body) if isinstance(s, Alloc))
+        return sum(_bytes(s.buffer) for s in allocs if s.buffer.scope == "shared")
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.module.scratch_bytes
+
+    @property
+    def resources(self) -> tuple[()]:
+        return ()
+
+
+def compile_for_cpu(compilation: Compilation) -> CpuKernel:
+    """Lower, generate and link a program. Raises `CompileError` kinds."""
+    program, target = compilation.program, compilation.target
+    host = native_target()
+    native = host if target.arch == isa_of(host).level else native_target(target.arch)
+    _check_sources(program)
+    warnings = compilation.find_hazards()
+    with compilation.step("passes"):
+        snapshots = lower_program(program, target)
+    lowered = snapshots[-1].program if snapshots else program
+    with compilation.step("codegen"):
+        module = generate(lowered, isa_of(native))
+    with compilation.step("native"):
+        signature = compilation.signature()
+        entries = [launch.entry for launch in module.launches]
+        built = build_native(module.text, entries, native, imports=_imports(program))
+    messages = [message for message, _ in module.assertions]
+    launches = tuple(
+        _Launch(
+            _static_blocks(launch.blocks),
+            Launcher(
+                built.functions[launch.entry],
+                program.name,
+                signature.binder.slot_count,
+                module.scratch_bytes,
+                assertions=messages,
+            ),
+        )
+        for launch in module.launches
+    )
+    record = compilation.record(
+        snapshots,
+        module.text,
+        entries[0] if entries else "",
+        warnings,
+        target=parse_target("cpu") if native.level == "native" else target,
+        cached="disk" if built.from_cache else "",
+    )
+    estimate = _estimate_ns(_with_thread_loops(program, snapshots))
+    return CpuKernel(record, target, signature, module, launches, native, estimate)
+
+
+def isa_of(native: NativeTarget) -> Isa:
+    """The instruction set of a target of LLVM's."""
+    return isa_from_features(dict.fromkeys(native.features, True))
+
+
+def _imports(program: Program) -> dict[str, int]:
+    """The addresses of the external functions that the program calls, by their names in code."""
+    found: dict[str, int] = {}
+    for stmt in statements(program.body):
+        if isinstance(stmt, ExternCall):
+            with placed_at(program.span(stmt.site)):
+                address = find_function(stmt.name, program.sources)
+            found[symbol_of(stmt.name, program.sources)] = address
+    return found
+
+
+@contextmanager
+def placed_at(span: Span | None) -> Iterator[None]:
+    """Give a compile error of the block its place."""
+    try:
+        yield
+    except CompileError as error:
+        error.span = error.span or span
+        raise
+
+
+def _with_thread_loops(program: Program, snapshots: tuple[Snapshot, ...]) -> Program:
+    """`program` with what its threads do written out, so that it can be counted."""
+    found = (step.program for step in snapshots if step.name == "split_threads" and step.changed)
+    return next(found, program)
+
+
+def _estimate_ns(program: Program) -> float | None:
+    """Roughly how long one core takes, None for symbolic shapes: small launches run serially."""
+    work = count_work(program)
+    total = (
+        work.flops.value / _FLOPS_PER_NS
+        + work.transcendentals.value / _TRANSCENDENTALS_PER_NS
+        + work.moved_bytes.value / _BYTES_PER_NS
+    )
+    return total if total == total else None
+
+
+def _static_blocks(blocks: Expr) -> Expr | int:
+    number = const_int(blocks)
+    return blocks if number is None else number
+
+
+def _check_sources(program: Program) -> None:
+    for stmt in statements(program.body):
+        if isinstance(stmt, SourceKernel):
+            raise UnsupportedError(
+                "target 'cpu' cannot run CUDA source",
+                program.span(stmt.site),
+                hint="compile the kernel for a CUDA target",
+            )
+
+
+def _bytes(buffer: Buffer) -> int:
+    size = buffer.dtype.bits
+    for extent in buffer.shape:
+        size *= const_int(extent) or 1
+    return size // 8

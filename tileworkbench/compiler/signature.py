@@ -1,0 +1,127 @@
+"""A program as a call sees it: the checks of its arguments, its symbols' values, its results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tileworkbench.compiler.analysis.assumptions import check_assumptions, host_assumptions
+from tileworkbench.compiler.analysis.effects import written_below
+from tileworkbench.compiler.analysis.elementwise import is_elementwise
+from tileworkbench.compiler.diagnostics import CompileError
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import buffers_of, parameters, statements
+from tileworkbench.compiler.ir.stmt import SourceKernel
+from tileworkbench.compiler.runtime.arguments import ArgumentBinder, BoundArguments
+from tileworkbench.compiler.runtime.parameters import DerivedDim, DimSpec, ParameterSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a call of `program` takes and returns.
+
+    `scalars` are the slots of scalar parameters by name, `returns` the places of the returned
+    tensors among the outputs, `assumptions` what is checked of symbols and scalars.
+    """
+
+    name: str
+    binder: ArgumentBinder
+    scalars: tuple[tuple[str, int], ...]
+    returns: tuple[int, ...]
+    assumptions: tuple[Expr, ...]
+
+    @classmethod
+    def of(cls, program: Program, device: str, allow_alias: bool) -> Signature:
+        """The signature of a program whose tensors are on `device`."""
+        params = program.params
+        outputs = [slot for slot, param in enumerate(params) if param.output]
+        return cls(
+            program.name,
+            _binder(program, device, allow_alias),
+            tuple((p.name, slot) for slot, p in enumerate(params) if isinstance(p.value, Var)),
+            tuple(outputs.index(slot) for slot in program.returns),
+            host_assumptions(program),
+        )
+
+    def bind(self, args: tuple[Any, ...]) -> BoundArguments:
+        """Check the arguments and make the slots of a launch. Raises `ArgumentError`."""
+        bound = self.binder.bind(args)
+        if self.assumptions:
+            check_assumptions(self.name, self.assumptions, self.numbers(bound))
+        return bound
+
+    def numbers(self, bound: BoundArguments) -> dict[str, int]:
+        """Scalar arguments (their bits) and symbols by name."""
+        found = dict(zip(self.binder.symbols, bound.symbols, strict=True))
+        return {**found, **{name: bound.slots[slot] for name, slot in self.scalars}}
+
+    def results(self, bound: BoundArguments) -> Any:
+        """What the call returns: None, one array, or a list."""
+        found = [bound.outputs[place] for place in self.returns]
+        return found if len(found) > 1 else found[0] if found else None
+
+
+def _binder(program: Program, device: str, allow_alias: bool) -> ArgumentBinder:
+    written = written_below(program.body)
+    used = set(buffers_of(program.body))
+    if any(isinstance(stmt, SourceKernel) for stmt in statements(program.body)):
+        written = used = set(parameters(program))  # what the source does to them is its own affair
+    specs = [
+        replace(_parameter(param.value, param.output, written), is_used=param.value in used)
+        for param in program.params
+    ]
+    return ArgumentBinder(
+        program.name,
+        specs,
+        [symbol.name for symbol in program.symbols],
+        allow_alias=allow_alias,
+        elementwise_alias_ok=is_elementwise(program),
+        device=device,
+    )
+
+
+def _parameter(value: Buffer | Var, output: bool, written: set[Buffer]) -> ParameterSpec:
+    if isinstance(value, Var):
+        return ParameterSpec(value.name, "scalar", str(value.dtype))
+    return ParameterSpec(
+        value.name,
+        "tensor",
+        str(value.dtype),
+        tuple(_output_dim(extent) if output else _dim(extent) for extent in value.shape),
+        tuple(_dim(stride) for stride in value.strides) or None,
+        is_output=output,
+        is_written=output or value in written,
+    )
+
+
+def _output_dim(extent: Expr) -> DimSpec:
+    """An extent that is computed, not solved for a symbol."""
+    number = const_int(extent)
+    return DerivedDim(formula=extent) if number is None else DimSpec(number)
+
+
+def _dim(extent: Expr) -> DimSpec:
+    """An extent or stride that is a constant or linear in one symbol."""
+    match extent:
+        case Const(value=number):
+            return DimSpec(int(number))
+        case Var(name):
+            return DimSpec(0, name)
+        case ir.Binary("mul", inner, Const(value=number)) | ir.Binary(
+            "mul", Const(value=number), inner
+        ):
+            found, factor = _dim(inner), int(number)
+            return DimSpec(found.constant * factor, found.symbol, found.coefficient * factor)
+        case ir.Binary("add", inner, Const(value=number)):
+            found = _dim(inner)
+            return DimSpec(found.constant + int(number), found.symbol, found.coefficient)
+        case ir.Binary("sub", inner, Const(value=number)):
+            found = _dim(inner)
+            return DimSpec(found.constant - int(number), found.symbol, found.coefficient)
+    raise CompileError(
+        "an extent must be a constant or linear in one symbol",
+        hint="pass the extent as a T.dynamic symbol of its own",
+    )
