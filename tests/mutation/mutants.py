@@ -76,13 +76,16 @@ def _changes(stmt: st.Stmt) -> Iterator[tuple[str, st.Stmt]]:
             yield "wrong lane", replace(stmt, args=(value, binary("xor", distance, int_const(8))))
         case st.Let(var, value) if var.dtype == "int32" and not _has_load(value):
             yield "name off by one", replace(stmt, value=add(value, int_const(1)))
-        case st.Store(predicate=Expr()):
+        case st.Store(predicate=Expr()) | st.Atomic(predicate=Expr()):
             yield "predicate dropped", replace(stmt, predicate=None)
         case st.If(cond) if cond is not TRUE:
             yield "guard dropped", replace(stmt, cond=TRUE)
     match stmt:
         case st.Store(buffer, indices) if buffer.scope in ("shared", "global"):
             yield "store moved", replace(stmt, indices=_moved(indices))
+        case st.Atomic(buffer=buffer, indices=indices):
+            yield "update dropped", _NOTHING
+            yield "update moved", replace(stmt, indices=_moved(indices))
         case st.For(stop=stop) if (const_int(stop) or 0) > 1:
             yield "one iteration less", replace(stmt, stop=int_const(const_int(stop) - 1))
         case st.Alloc(buffer, offset=offset) if buffer.scope == "shared" and offset:
@@ -139,6 +142,8 @@ _PTX_KINDS: tuple[tuple[str, str, str], ...] = (
     ("commit dropped", r"^\s*cp\.async\.commit_group;", ""),
     ("copy dropped", r"^\s*cp\.async\.c[ag]\.shared\.global .*;", ""),
     ("store dropped", r"^\s*(@%p\d+ )?st\.(shared|global)\S* .*;", ""),
+    ("update dropped", r"^\s*(@%p\d+ )?(red|atom)\S* .*;", ""),
+    ("words exchanged", r"^(\s*red\S* \[\S+\], \{)(%\w+), (%\w+)(.*)", r"\1\3, \2\4"),
     ("predicate dropped", r"^(\s*)@!?%p\d+ (st|ld|cp)(.*)$", r"\1\2\3"),
     ("transposition dropped", r"(ldmatrix\S*)\.trans(\S*)", r"\1\2"),
     ("wrong lane", r"(shfl\.sync\.\w+\.b32 .*, )(\d+)(, \d+, -1;)", r"\g<1>3\3"),
@@ -157,7 +162,7 @@ def ptx_mutants(text: str) -> Iterator[Mutant]:
         if waits:
             later = line.replace(waits[1] + ";", f"{int(waits[1]) + 1};")
             yield _of_line("wait count + 1", lines, number, later)
-        if re.match(r"\s*(ldmatrix|ld\.shared|st\.shared|cp\.async\.c)", line):
+        if re.match(r"\s*(ldmatrix|ld\.shared|st\.shared|cp\.async\.c|red)", line):
             moved = re.sub(r"\[(%r\w*\d+)(\+(-?\d+))?\]", _further, line, count=1)
             if moved != line:
                 yield _of_line("address moved", lines, number, moved)

@@ -1,6 +1,6 @@
 """The kernels that mistakes are made in, and how to tell that one was caught."""
 
-from __future__ import annotations
+# Annotations are evaluated where kernels are defined: no `from __future__ import annotations`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 import tileworkbench.kernels as kernels
+import tileworkbench.language as T
+from tileworkbench.compiler.analysis.dataflow import effects_of
 from tileworkbench.compiler.codegen.cuda import generate_cuda
 from tileworkbench.compiler.diagnostics import RunError, TileError
 from tileworkbench.compiler.driver import lower_program
@@ -34,17 +36,19 @@ class Subject:
     threads: Program  # after barriers, before addresses
     final: Program
     arguments: dict[str, Array]
+    arch: str
 
     @property
     def outputs(self) -> list[str]:
-        return [param.name for param in self.origin.params if param.output]
+        written = effects_of(self.origin.body).writes
+        return [param.name for param in self.origin.params if param.value in written]
 
 
-def subject(page: Any, arguments: dict[str, Array]) -> Subject:
+def subject(page: Any, arguments: dict[str, Array], arch: str = "sm_80") -> Subject:
     origin = page.program
-    snapshots = lower_program(origin, parse_target("sim:sm_80"))
+    snapshots = lower_program(origin, parse_target(f"sim:{arch}"))
     threads = next(found.program for found in snapshots if found.name == "insert_barriers")
-    return Subject(origin, threads, snapshots[-1].program, arguments)
+    return Subject(origin, threads, snapshots[-1].program, arguments, arch)
 
 
 @cache
@@ -63,7 +67,36 @@ def attention() -> Subject:
     return subject(page, {name: half(1, n, 1, 64, seed=n) for name, n in names})
 
 
-SUBJECTS: dict[str, Callable[[], Subject]] = {"matmul": matmul, "attention": attention}
+@T.prim_func
+def _additions(
+    A: T.Tensor((40, 60), "float16"),
+    C: T.Tensor((40, 60), "float32"),
+    D: T.Tensor((60,), "float16"),
+):
+    with T.Kernel(2, threads=64) as bx:
+        F = T.alloc_fragment((32, 64), "float16")
+        S = T.alloc_shared((64,), "float16")
+        T.copy(A[bx * 32, 0], F)
+        T.clear(S)
+        T.atomic_add(C[bx * 32, 0], F)
+        for i, j in T.Parallel(32, 64):
+            T.atomic_add(S[j], F[i, j])
+        for j in T.Parallel(30):
+            T.atomic_addx2(D[j * 2], S[j * 2])
+
+
+@cache
+def additions() -> Subject:
+    """Vectors of atomic additions to tiles at a ragged edge, shared memory and a row."""
+    arguments = {"A": half(40, 60, seed=3), "C": half(40, 60, seed=4).astype(np.float32)}
+    return subject(_additions, {**arguments, "D": half(60, seed=5)}, "sm_90")
+
+
+SUBJECTS: dict[str, Callable[[], Subject]] = {
+    "matmul": matmul,
+    "attention": attention,
+    "additions": additions,
+}
 
 
 @cache
@@ -97,8 +130,9 @@ def _difference(name: str, arrays: dict[str, Array]) -> str | None:
 @cache
 def ptx(name: str) -> tuple[str, Any]:
     """The PTX of a subject and how it is launched."""
-    module = generate_cuda(SUBJECTS[name]().final, parse_target("cuda:sm_80"))
-    return compile_cuda(module.text, "sm_80").ptx, module
+    found = SUBJECTS[name]()
+    module = generate_cuda(found.final, parse_target(f"cuda:{found.arch}"))
+    return compile_cuda(module.text, found.arch).ptx, module
 
 
 def executed(name: str, text: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Mistakes at every place of a lowered matmul and attention are caught.
+"""Mistakes at every place of a lowered matmul, attention and atomic additions are caught.
 
 By a finding of the simulator, an error of the executed PTX, or a wrong result. The few that are
 not are listed in `survivors.txt`, each with the reason; the list is exact.
@@ -58,6 +58,15 @@ def test_mistakes_in_the_threads_of_a_matmul():
 @pytest.mark.nvrtc
 def test_mistakes_in_the_ptx_of_a_matmul():
     assert check_ptx("matmul") >= 35
+
+
+def test_mistakes_in_the_threads_of_atomic_additions():
+    assert check_ir("additions") >= 10
+
+
+@pytest.mark.nvrtc
+def test_mistakes_in_the_ptx_of_atomic_additions():
+    assert check_ptx("additions") >= 20
 
 
 @pytest.mark.slow

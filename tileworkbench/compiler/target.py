@@ -61,6 +61,16 @@ class Target:
         """Whether a thread of a GPU multiplies and adds four signed bytes at once (dp4a)."""
         return self.compute_capability >= 61
 
+    def atomic_lanes(self, dtype: str, scope: str) -> int:
+        """How many neighbouring elements one instruction adds to memory, each atomically (PTX ISA,
+        "red").
+        """
+        if self.compute_capability >= 90:
+            wide = {"float32": 4, "float16": 8, "bfloat16": 8}
+            narrow = {"float16": 2, "bfloat16": 2}
+            return (wide if scope == "global" else narrow).get(dtype, 1)
+        return 2 if dtype == "float16" and self.compute_capability >= 70 else 1
+
     def __str__(self) -> str:
         if self.kind == "cpu":
             return "cpu" if self.arch == "native" else f"cpu:{self.arch}"

@@ -27,7 +27,7 @@ from tileworkbench.compiler.frontend.values import Value, fitting
 from tileworkbench.compiler.frontend.vectors import VectorValue, gather
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
-from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind
+from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, For, LoopKind
 from tileworkbench.compiler.ir.tile import Parallel
 
 _ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst")
@@ -185,19 +185,29 @@ def _neighbours(
     construct: str, count: int, dst: Any, src: Any, return_prev: bool
 ) -> VectorValue | None:
     target, source = _element(construct, dst), _element(construct, src)
+    _check_memory(construct, target.buffer)
     dtype = target.buffer.dtype
-    held: list[Value] = []
-    for step in range(count):
-        offset = build.int_const(step)
-        value = Load(source.buffer, (*source.mins[:-1], build.add(source.mins[-1], offset)))
-        place = (*target.mins[:-1], build.add(target.mins[-1], offset))
-        if return_prev:
-            _check_memory(construct, target.buffer)
-            added = build.cast(value, dtype)
-            held.append(_access(AtomicKind.ADD, target.buffer, place, added, "previous"))
-        else:
-            _emit(AtomicKind.ADD, target.buffer, place, build.cast(value, dtype))
-    return gather(dtype.with_lanes(count), tuple(held)) if held else None
+
+    def access(lane: Expr) -> tuple[tuple[Expr, ...], Expr]:
+        value = Load(source.buffer, (*source.mins[:-1], build.add(source.mins[-1], lane)))
+        place = (*target.mins[:-1], build.add(target.mins[-1], lane))
+        return place, build.cast(value, dtype)
+
+    if return_prev:
+        steps = [access(build.int_const(step)) for step in range(count)]
+        held = [
+            _access(AtomicKind.ADD, target.buffer, place, value, "previous")
+            for place, value in steps
+        ]
+        return gather(dtype.with_lanes(count), tuple(held))
+    builder = in_kernel(construct)
+    lane = builder.fresh_var("lane", "int32")
+    place, value = access(lane)
+    check_access(target.buffer, place)
+    body = Atomic(AtomicKind.ADD, target.buffer, place, value, site=builder.site)
+    zero, one, stop = build.int_const(0), build.int_const(1), build.int_const(count)
+    builder.emit(For(lane, zero, stop, one, LoopKind.VECTORIZED, body))
+    return None
 
 
 def _element(construct: str, value: Any) -> Operand:
@@ -208,7 +218,7 @@ def _element(construct: str, value: Any) -> Operand:
             f"{construct} takes an element, as in '{place.buffer.name}[i]', not a whole tensor or "
             "a slice"
         )
-    if construct not in ("T.atomic_addx2", "T.atomic_addx4"):
+    if construct not in ("T.atomic_addx2", "T.atomic_addx4"):  # the source may be anywhere
         _check_memory(construct, place.buffer)
     return place
 

@@ -12,7 +12,8 @@ import struct
 from collections.abc import Mapping
 
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.codegen.cuda_helpers import HELPERS, Helper
+from tileworkbench.compiler.codegen.cuda_function import Helper
+from tileworkbench.compiler.codegen.cuda_helpers import HELPERS
 from tileworkbench.compiler.codegen.cuda_small import NAMES, code_of, small_float_helpers
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import expr as ir

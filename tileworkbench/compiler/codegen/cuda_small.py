@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 
-from tileworkbench.compiler.codegen.cuda_helpers import Helper
+from tileworkbench.compiler.codegen.cuda_function import Helper
 from tileworkbench.compiler.codegen.float8 import FORMATS, SCALE, Format
 from tileworkbench.compiler.ir.types import DType
 

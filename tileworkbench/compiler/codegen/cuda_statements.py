@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tileworkbench.compiler.codegen.cuda_atomics import half_addition
+from tileworkbench.compiler.codegen.cuda_copies import wait_helper
 from tileworkbench.compiler.codegen.cuda_expressions import (
     HALVES,
     CudaExpressions,
@@ -9,7 +11,7 @@ from tileworkbench.compiler.codegen.cuda_expressions import (
     bits_of,
     wrapped,
 )
-from tileworkbench.compiler.codegen.cuda_helpers import mma_helper, wait_helper
+from tileworkbench.compiler.codegen.cuda_matrices import mma_helper
 from tileworkbench.compiler.codegen.cuda_vectors import VectorWriter
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import expr as ir
@@ -220,6 +222,9 @@ class KernelWriter:
 
     def atomic(self, stmt: st.Atomic, depth: int) -> None:
         buffer, dtype = stmt.buffer, stmt.buffer.dtype
+        if isinstance(stmt.indices[-1], Ramp):
+            self.vectors.add(stmt, stmt.indices[-1], depth)
+            return
         c_type = self.expressions.c_type(dtype)
         place = self.expressions.address(Address(buffer, (stmt.indices[0],)))
         value = self.expressions(stmt.value)
@@ -239,7 +244,10 @@ class KernelWriter:
         if kind is st.AtomicKind.STORE:
             return f"*(volatile {self.expressions.c_type(dtype)}*)({place}) = {value}"
         half = HALVES.get(str(dtype))
-        if half and kind.value in ("add", "max", "min"):
+        if half and kind is st.AtomicKind.ADD:
+            helper = half_addition(half, self.expressions.arch)
+            return f"{self.expressions.use(*helper)}({place}, {value})"
+        if half and kind.value in ("max", "min"):
             return f"{self.expressions.use(f'atomic_{kind}_{half}')}({place}, {value})"
         if dtype in ("float32", "float64") and kind.value in ("max", "min"):
             name = f"atomic_{kind}_f{dtype.bits}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tileworkbench.compiler.codegen.cuda_atomics import vector_addition
 from tileworkbench.compiler.codegen.cuda_expressions import (
     C_TYPES,
     HALVES,
@@ -47,18 +48,40 @@ class VectorWriter:
         buffer, lanes = stmt.buffer, ramp.lanes
         if const_int(ramp.stride) != 1:
             raise UnsupportedError(f"a vector of '{buffer.name}' is not contiguous")
-        guard = "" if stmt.predicate is None else f"if ({bare(self.expressions(stmt.predicate))}) "
         moved = self.moved(stmt, ramp)
         if moved is not None:
-            self.line(depth, guard + moved)
+            self.line(depth, self.guard(stmt) + moved)
             return
+        self.write(stmt, lambda: self.assignments(buffer, ramp.base, stmt.value, lanes), depth)
+
+    def add(self, stmt: st.Atomic, ramp: Ramp, depth: int) -> None:
+        """Atomic additions to neighbouring elements as one instruction."""
+        buffer, lanes = stmt.buffer, ramp.lanes
+        name = HALVES.get(str(buffer.dtype), "f32")
+        helper = self.expressions.use(*vector_addition(name, lanes, buffer.scope))
+        place = self.place(buffer, ramp.base)
+
+        def call() -> list[str]:
+            words = self.words(stmt.value, buffer.dtype, lanes, True)
+            return [f"{helper}({', '.join([place, *map(bare, words)])});"]
+
+        self.write(stmt, call, depth)
+
+    def guard(self, stmt: st.Store | st.Atomic) -> str:
+        if stmt.predicate is None:
+            return ""
+        return f"if ({bare(self.expressions(stmt.predicate))}) "
+
+    def write(self, stmt: st.Store | st.Atomic, lines: Callable[[], list[str]], depth: int) -> None:
+        """`lines` where the predicate holds, once the vectors of the value are read."""
+        guard = self.guard(stmt)
         loads = [found for found in walk(stmt.value) if self.is_memory(found)]
         if guard or loads:
             self.line(depth, f"{guard}{{")
             depth += 1
         for load in dict.fromkeys(loads):
             self.name(load, depth)  # type: ignore[arg-type]
-        for text in self.assignments(buffer, ramp.base, stmt.value, lanes):
+        for text in lines():
             self.line(depth, text)
         if guard or loads:
             self.line(depth - 1, "}")

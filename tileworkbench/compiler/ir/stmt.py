@@ -136,7 +136,8 @@ class Atomic(Stmt):
     `previous` names what the element held before, for the rest of the enclosing sequence; `safe`
     (zero when None) where the predicate does not hold. A load leaves the element as it is and its
     value is not used. Outside a parallel loop every thread of the block executes it. The memory is
-    global, shared, or a fragment: a contribution to a reducer.
+    global, shared, or a fragment: a contribution to a reducer. With a vector of indices each
+    element is a step of its own, and there is no `previous`.
     """
 
     kind: AtomicKind

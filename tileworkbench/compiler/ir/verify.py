@@ -217,8 +217,11 @@ class _Verifier:
         self.element(stmt.buffer, stmt.indices, stmt)
         if stmt.buffer.scope == "local" and self.program.stage in (Stage.TILE, Stage.SIMT):
             self.fail(f"'{stmt.buffer.name}' is in scope '{stmt.buffer.scope}'", stmt)
+        lanes = max((index.dtype.lanes for index in stmt.indices), default=1)
+        if lanes > 1 and stmt.previous is not None:
+            self.fail("the previous contents of a vector", stmt)
         for value in (stmt.value, stmt.previous, stmt.safe):
-            if value is not None and value.dtype != stmt.buffer.dtype:
+            if value is not None and value.dtype != stmt.buffer.dtype.with_lanes(lanes):
                 self.fail(f"a '{value.dtype}' beside an element of '{stmt.buffer.dtype}'", stmt)
         self.condition(stmt.predicate, stmt)
 

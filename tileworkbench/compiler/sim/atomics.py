@@ -12,7 +12,7 @@ from tileworkbench.compiler.ir.expr import Const
 from tileworkbench.compiler.ir.stmt import AtomicKind
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.arithmetic import binary_function
-from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.expressions import ExpressionTranslator, vector_indices
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.values import Value, from_storage, mask_and
 
@@ -36,9 +36,10 @@ def translate(stmt: st.Atomic, expr: ExpressionTranslator) -> Callable[[Frame], 
     kind, dtype = stmt.kind, stmt.buffer.dtype
     slot, indices, operand = (
         expr.slots.buffer(stmt.buffer),
-        expr.all(stmt.indices),
+        vector_indices(expr, stmt.indices),
         expr(stmt.value),
     )
+    width = max((index.dtype.lanes for index in stmt.indices), default=1)
     predicate = None if stmt.predicate is None else expr(stmt.predicate)
     fallback = expr(stmt.safe if stmt.safe is not None else Const(0, dtype))
     target = None if stmt.previous is None else expr.slots.variable(stmt.previous)
@@ -47,6 +48,9 @@ def translate(stmt: st.Atomic, expr: ExpressionTranslator) -> Callable[[Frame], 
     def atomic(frame: Frame) -> None:
         storage, lanes = frame.storages[slot], frame.lanes
         active = frame.mask if predicate is None else mask_and(frame.mask, predicate(frame))
+        if width > 1:
+            lanes = (*lanes, width)
+            active = active[..., None] if type(active) is np.ndarray else active
         index = tuple([position(frame) for position in indices])
         index, valid = storage.bounds(frame, "atomic", index, active, lanes)
         active = mask_and(active, valid)
@@ -54,7 +58,7 @@ def translate(stmt: st.Atomic, expr: ExpressionTranslator) -> Callable[[Frame], 
             lanes, storage.safe if storage.guarded else fallback(frame), storage.data.dtype
         )
         if active is not False:
-            storage.note_atomic(frame, index, active, kind is not AtomicKind.STORE)
+            storage.note_atomic(frame, index, active, kind is not AtomicKind.STORE, lanes)
             chosen = np.broadcast_to(np.asarray(active), lanes)
             place = tuple(
                 np.broadcast_to(np.asarray(at), lanes)[chosen] for at in storage.place(index)

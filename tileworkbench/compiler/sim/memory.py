@@ -206,15 +206,17 @@ class Storage:
         """Where the element at `index` is in `data`."""
         return index
 
-    def note_atomic(self, frame: Frame, index: Index, active: Mask, reads: bool) -> None:
-        """The lanes of `active` access the elements at `index` atomically."""
+    def note_atomic(
+        self, frame: Frame, index: Index, active: Mask, reads: bool, lanes: tuple[int, ...]
+    ) -> None:
+        """The `lanes` of `active` access the elements at `index` atomically."""
         if self.written is None:
             return
         if reads and frame.options.uninitialised:
             missing = mask_without(active, self.written[index])
-            self.check_written(frame, index, missing, frame.lanes)
-        chosen = np.broadcast_to(np.asarray(active), frame.lanes)
-        place = tuple(np.broadcast_to(np.asarray(at), frame.lanes)[chosen] for at in index)
+            self.check_written(frame, index, missing, lanes)
+        chosen = np.broadcast_to(np.asarray(active), lanes)
+        place = tuple(np.broadcast_to(np.asarray(at), lanes)[chosen] for at in index)
         self.written[place] = True
 
     def found(

@@ -126,18 +126,24 @@ class Group:
         safe = None if whole.safe is None else self.expr(whole.safe, at)
         return Load(load.buffer, _widened(indices, width), predicate, safe)
 
-    def store_vector(self, stmt: st.Store, value: Expr, start: int, width: int) -> st.Stmt:
-        """The store of `width` lanes from lane `start` on."""
+    def store_vector(
+        self, stmt: st.Store | st.Atomic, value: Expr, start: int, width: int
+    ) -> st.Stmt:
+        """The store, or the atomic addition, of `width` lanes from lane `start` on."""
         at, places = int_const(start), self.inline(stmt.indices)
         missing = missing_guards(stmt.buffer, places, None, self.context)
         predicate = conjunction([self.expr(cond, at) for cond in (*missing, *self.once())])
         indices = _widened(self.place(places, at), width)
-        return st.Store(stmt.buffer, indices, value, predicate, site=stmt.site)
+        return replace(stmt, indices=indices, value=value, predicate=predicate)
 
     def moved(self) -> list[st.Stmt] | None:
-        """A nest that only moves elements, converted perhaps, as vectors; None for any other."""
+        """A nest that only moves or adds elements, converted perhaps, as vectors; None for any
+        other.
+        """
         body = self.nest.op.body
-        if not isinstance(body, st.Store) or body.predicate is not None:
+        if not isinstance(body, st.Store) and body not in self.plan.stores:
+            return None
+        if not isinstance(body, st.Store | st.Atomic) or body.predicate is not None:
             return None
         lanes = self.plan.lanes
         if isinstance(body.value, Const) and body in self.plan.stores:
@@ -173,7 +179,7 @@ class Group:
         found = self.iterations.are_neighbours(buffer, self.inline(indices))
         return self.plan.lanes if found else 0
 
-    def move(self, stmt: st.Store, load: Load, start: int, width: int) -> st.Stmt:
+    def move(self, stmt: st.Store | st.Atomic, load: Load, start: int, width: int) -> st.Stmt:
         """One vector from its source to its destination."""
         if load.buffer.scope == "local.fragment":
             slot = self.slot(load.buffer, load.indices, int_const(start))
@@ -192,7 +198,7 @@ class Group:
             )
         return self.put(stmt, value, start, width)
 
-    def put(self, stmt: st.Store, value: Expr, start: int, width: int) -> st.Stmt:
+    def put(self, stmt: st.Store | st.Atomic, value: Expr, start: int, width: int) -> st.Stmt:
         """Store a vector, converted, to memory or to registers."""
         converted = cast(value, stmt.buffer.dtype)
         if stmt.buffer.scope == "local.fragment":
@@ -201,11 +207,12 @@ class Group:
             return st.Store(registers, _widened((slot,), width), converted, site=stmt.site)
         return self.store_vector(stmt, converted, start, width)
 
-    def is_asynchronous(self, stmt: st.Store, value: Load, width: int) -> bool:
+    def is_asynchronous(self, stmt: st.Store | st.Atomic, value: Load, width: int) -> bool:
         """Whether the copy engine can take a vector of a pipelined loop."""
         size = width * stmt.buffer.dtype.bits
         return (
             self.context.pipelined
+            and isinstance(stmt, st.Store)
             and self.context.target.compute_capability >= 80
             and value.buffer.scope == "global"
             and stmt.buffer.scope == "shared"
@@ -273,8 +280,8 @@ class Group:
         if not self.written:
             return root
         found = [
-            replace(stmt, buffer=self.written[id(stmt)], indices=(lane,))
-            if isinstance(stmt, st.Store) and id(stmt) in self.written
+            st.Store(self.written[id(stmt)], (lane,), stmt.value, site=stmt.site)
+            if isinstance(stmt, st.Store | st.Atomic) and id(stmt) in self.written
             else stmt
             for stmt in (root.stmts if isinstance(root, st.Seq) else (root,))
         ]

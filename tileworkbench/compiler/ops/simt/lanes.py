@@ -15,21 +15,22 @@ from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Select
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import bound_by, substitute, variables
 from tileworkbench.compiler.ops.simt.context import ThreadContext
-from tileworkbench.compiler.ops.simt.nests import MEMORY, Nest, accesses, pure_lets
+from tileworkbench.compiler.ops.simt.nests import MEMORY, Nest, accesses, pure_lets, update_lanes
 from tileworkbench.compiler.ops.simt.partition import Partition
 from tileworkbench.compiler.ops.simt.vectors import VECTOR_BITS, motions, step_box, vector_width
 
 
 @dataclass(frozen=True, slots=True)
 class LanePlan:
-    """Step number `step` in groups of `lanes`; the loads and stores that are vectors, each with its
-    width. Each element of a load in `shared` is for that many neighbouring lanes.
+    """Step number `step` in groups of `lanes`; the loads, stores and atomic additions that are
+    vectors, each with its width. Each element of a load in `shared` is for that many neighbouring
+    lanes.
     """
 
     step: int | None
     lanes: int
     loads: dict[Load, int]
-    stores: dict[st.Store, int]
+    stores: dict[st.Store | st.Atomic, int]
     shared: dict[Load, int] = field(default_factory=dict)
 
 
@@ -59,13 +60,13 @@ def plan_along(
     box, lets = step_box(nest.shape or (None,) * len(nest.op.vars)), pure_lets(nest.op.body)
     bound = {var for stmt in _flat(nest.op.body) for var in bound_by(stmt)}
 
-    def width(buffer: Buffer, indices: tuple[Expr, ...], shared: int = 1) -> int:
+    def width(buffer: Buffer, indices: tuple[Expr, ...], shared: int = 1, most: int = limit) -> int:
         inlined = tuple(substitute(index, lets) for index in indices)
         if any(var in bound for index in inlined for var in variables(index)):
             return 1  # known only in the middle of the group
         moved = motions(inlined, nest.op.vars, box, context.ranges)
         place, ranges = buffer.layout, context.ranges
-        return vector_width(buffer, place, inlined, moved, dim, limit, ranges, shared)
+        return vector_width(buffer, place, inlined, moved, dim, most, ranges, shared)
 
     allowed = _independent(nest.op.body)
     loads = {
@@ -73,11 +74,13 @@ def plan_along(
         for load in _loads(nest.op.body)
         if load.buffer in allowed and load.predicate is None
     }
-    stores = {
-        stmt: width(stmt.buffer, stmt.indices)
-        for stmt in _flat(nest.op.body)
-        if isinstance(stmt, st.Store) and stmt.buffer in allowed and stmt.predicate is None
-    }
+    stores: dict[st.Store | st.Atomic, int] = {}
+    for stmt in _flat(nest.op.body):
+        if isinstance(stmt, st.Store) and stmt.buffer in allowed and stmt.predicate is None:
+            stores[stmt] = width(stmt.buffer, stmt.indices)
+        elif isinstance(stmt, st.Atomic) and stmt.buffer.scope in MEMORY and not stmt.predicate:
+            most = min(limit, update_lanes(nest.op.body, stmt.buffer, context.target))
+            stores[stmt] = width(stmt.buffer, stmt.indices, most=most)
     shared: dict[Load, int] = {}
     for load, found in loads.items():
         for count in _SHARED if found == 1 and load.buffer.dtype.bits <= 32 else ():
@@ -130,7 +133,7 @@ def _independent(body: st.Stmt) -> set[Buffer]:
 def _loads(body: st.Stmt) -> Iterator[Load]:
     """The loads from memory that every iteration makes, outermost ones of each expression."""
     for stmt in _flat(body):
-        if isinstance(stmt, st.Store | st.Let):
+        if isinstance(stmt, st.Store | st.Atomic | st.Let):
             yield from _always(stmt.value)
 
 

@@ -18,6 +18,7 @@ from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.simt import copy, fill
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.traces import UntraceableError, index_map, reads_memory
+from tileworkbench.compiler.target import Target
 
 MEMORY = ("global", "shared")
 _OTHERS_LIMIT = 4096  # values of a variable from outside the nest that an index is traced over
@@ -133,6 +134,18 @@ def accesses(body: st.Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...], AccessKi
                 yield buffer, indices, AccessKind.LOAD if is_load else AccessKind.UPDATE
             case Load(buffer, indices):
                 yield buffer, indices, AccessKind.LOAD
+
+
+def update_lanes(body: st.Stmt, buffer: Buffer, target: Target) -> int:
+    """How many neighbouring elements of `buffer` the nest may add to at once: all that it does with
+    the buffer must be additions whose results nobody asks for.
+    """
+    found = [node for node in walk(body) if getattr(node, "buffer", None) is buffer]
+    alike = all(
+        isinstance(node, st.Atomic) and node.kind is st.AtomicKind.ADD and node.previous is None
+        for node in found
+    )
+    return target.atomic_lanes(str(buffer.dtype), buffer.scope) if alike else 1
 
 
 def pure_lets(body: st.Stmt) -> dict[Var, Expr]:

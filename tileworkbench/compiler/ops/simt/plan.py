@@ -13,7 +13,7 @@ from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.layout.maps import build_map, flatten, make_digit_map
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import LayoutMap
-from tileworkbench.compiler.ops.simt.nests import Nest
+from tileworkbench.compiler.ops.simt.nests import AccessKind, Nest, update_lanes
 from tileworkbench.compiler.ops.simt.vectors import VECTOR_BITS, motions, step_box, vector_width
 
 
@@ -116,6 +116,8 @@ def plan_vector(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> tuple
         place = layouts.get(access.buffer) or access.buffer.layout
         if not any(part.moves(best, box[best] + 1) for part in motion):
             continue
+        if access.kind is AccessKind.UPDATE:  # one by one, neighbours are for neighbouring threads
+            width = min(width, update_lanes(nest.op.body, access.buffer, context.target))
         width = vector_width(access.buffer, place, access.indices, motion, best, width, ranges)
     return best, width
 

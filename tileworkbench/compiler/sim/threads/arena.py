@@ -149,8 +149,10 @@ class ArenaStorage(Storage):
             threads = np.asarray(bad if bad.ndim == 1 else bad.any(axis=1))
             report_threads(frame, FindingKind.RACE, TWO_WRITERS, self.name, index, threads)
 
-    def note_atomic(self, frame: Frame, index: Index, active: Mask, reads: bool) -> None:
-        self._touch(frame, "atomic", index, self.locate(index), active, frame.lanes)
+    def note_atomic(
+        self, frame: Frame, index: Index, active: Mask, reads: bool, lanes: tuple[int, ...]
+    ) -> None:
+        self._touch(frame, "atomic", index, self.locate(index), active, lanes)
 
     def place(self, index: Index) -> Index:
         return (self.locate(index),)

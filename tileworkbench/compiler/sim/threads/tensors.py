@@ -157,13 +157,16 @@ class ThreadTensor(Storage):
         first = int(at[np.argmax(clash.where)])
         return tuple(int(position) for position in np.unravel_index(first, self.data.shape))
 
-    def note_atomic(self, frame: Any, index: Index, active: Mask, reads: bool) -> None:
+    def note_atomic(
+        self, frame: Any, index: Index, active: Mask, reads: bool, lanes: tuple[int, ...]
+    ) -> None:
         """Atomic accesses are counted; what they may race with is not checked."""
-        super().note_atomic(frame, index, active, reads)
+        super().note_atomic(frame, index, active, reads, lanes)
         if frame.parallel is None and frame.lanes:
-            first = self._in_memory(index, frame.lanes)
-            chosen = np.broadcast_to(np.asarray(active), frame.lanes)
-            self._count(frame, "atomic", index, first, chosen, 1)
+            places = self._in_memory(index, lanes).reshape(frame.lanes[0], -1)
+            chosen = np.broadcast_to(np.asarray(active), lanes).reshape(places.shape)
+            some, count = np.asarray(chosen.any(axis=1)), places.shape[1]
+            self._count(frame, "atomic", index, places[:, 0], some, count)
 
     def read_vector(
         self, frame: ThreadFrame, index: Index, active: Array, elements: int, kind: str

@@ -1,0 +1,94 @@
+"""Device functions of atomic updates that C++ has no word for."""
+
+from __future__ import annotations
+
+from tileworkbench.compiler.codegen.cuda_function import Helper, asm, function
+
+_NAMES = {"float": "f32", "double": "f64"}
+
+
+def _float_atomic(kind: str, ctype: str, bits: str, to: str, back: str) -> str:
+    """A maximum or minimum: compare and swap on the element's bits."""
+    op = f"f{kind}{'f' if ctype == 'float' else ''}"
+    body = (
+        f"  {bits} before = {to}(*p);\n"
+        "  for (;;) {\n"
+        f"    {bits} after = {to}({op}({back}(before), x));\n"
+        f"    {bits} found = atomicCAS(({bits}*)p, before, after);\n"
+        f"    if (found == before) return {back}(before);\n"
+        "    before = found;\n"
+        "  }"
+    )
+    return function(f"{ctype} atomic_{kind}_{_NAMES[ctype]}({ctype}* p, {ctype} x)", body)
+
+
+_SINGLE = ("float", "int", "__float_as_int", "__int_as_float")
+_DOUBLE = ("double", "unsigned long long", "__double_as_longlong", "__longlong_as_double")
+
+
+def _half_atomic(kind: str, name: str) -> str:
+    """Any update of a 16-bit element: compare and swap, of so few bits from sm_70 on."""
+    combined = {
+        "add": f"{name}_to_f32(old) + {name}_to_f32(x)",
+        "max": f"fmaxf({name}_to_f32(old), {name}_to_f32(x))",
+        "min": f"fminf({name}_to_f32(old), {name}_to_f32(x))",
+    }[kind]
+    body = (
+        f"  {name} old = *p;\n"
+        "  for (;;) {\n"
+        f"    {name} found = atomicCAS(p, old, {name}_from_f32({combined}));\n"
+        "    if (found == old) return old;\n"
+        "    old = found;\n"
+        "  }"
+    )
+    return function(f"{name} atomic_{kind}_{name}({name}* p, {name} x)", body)
+
+
+def _half_addition(name: str) -> str:
+    """atom: "Atomic operations on global and shared memory"."""
+    text = f"atom.add.noftz.{name} %0, [%1], %2;"
+    body = [f"  {name} y;", asm(text, '"=h"(y)', '"l"(p), "h"(x)', "memory"), "  return y;"]
+    return function(f"{name} atomic_add_{name}({name}* p, {name} x)", "\n".join(body))
+
+
+def half_addition(name: str, arch: int) -> tuple[str, Helper]:
+    """The addition to a 16-bit float: one instruction where the architecture has it."""
+    least = {"f16": 70, "bf16": 90}[name]
+    helper = ATOMICS[f"atomic_add_{name}"]
+    return f"atomic_add_{name}", Helper(_half_addition(name), (name,)) if arch >= least else helper
+
+
+def vector_addition(name: str, lanes: int, space: str) -> tuple[str, Helper]:
+    """red: "Reduction operations on global and shared memory", of `lanes` neighbours "f16", "bf16"
+    or "f32"; two halves are in one word.
+    """
+    single = name == "f32"
+    c_type, letter, words = ("float", "f", lanes) if single else ("unsigned", "r", lanes // 2)
+    registers = ", ".join(f"%{at + 1}" for at in range(words))
+    vector, operand = (f".v{words}", f"{{{registers}}}") if words > 1 else ("", registers)
+    kind = f"add{vector}.f32" if single else f"add.noftz{vector}.{name}x2"
+    place = '"l"(__cvta_generic_to_global(p))' if space == "global" else '"r"(smem_address(p))'
+    names = [f"x{at}" for at in range(words)]
+    inputs = ", ".join([place, *(f'"{letter}"({each})' for each in names)])
+    signature = ", ".join(["void* p", *(f"{c_type} {each}" for each in names)])
+    called = f"{space}_add_{name}x{lanes}"
+    text = asm(f"red.relaxed.gpu.{space}.{kind} [%0], {operand};", "", inputs, "memory")
+    needs = ("smem_address",) if space == "shared" else ()
+    least = 70 if name == "f16" and lanes == 2 else 90
+    return called, Helper(function(f"void {called}({signature})", text), needs, least)
+
+
+ATOMICS: dict[str, Helper] = {
+    **{
+        f"atomic_{kind}_{_NAMES[form[0]]}": Helper(_float_atomic(kind, *form))
+        for kind in ("max", "min")
+        for form in (_SINGLE, _DOUBLE)
+    },
+    **{
+        f"atomic_{kind}_{name}": Helper(
+            _half_atomic(kind, name), (f"{name}_to_f32", f"{name}_from_f32")
+        )
+        for kind in ("add", "max", "min")
+        for name in ("f16", "bf16")
+    },
+}
