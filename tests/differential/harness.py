@@ -56,6 +56,26 @@ def check_everywhere(
             check(run_native(program, arguments, target))
 
 
+def check_on_threads(
+    kernel: PrimFunc | Program,
+    arguments: dict[str, Any],
+    check: Check,
+    target: str = "sim:sm_80",
+) -> None:
+    """`check` holds on the threads of a GPU's block, after every pass; nothing is found wrong."""
+    program = kernel if isinstance(kernel, Program) else kernel.program
+    for snapshot in lower_program(program, resolve_target(target)):
+        if snapshot.changed:
+            result = simulate(snapshot.program, arguments, signature=program)
+            check_simulated(f"{target} after '{snapshot.name}'", result, check)
+
+
+def check_executors(kernel: PrimFunc | Program, arguments: dict[str, Any], check: Check) -> None:
+    """`check` holds for the tile program, on a processor and on the threads of a GPU."""
+    check_everywhere(kernel, arguments, check, ("native",))
+    check_on_threads(kernel, arguments, check)
+
+
 def check_simulated(stage: str, result: SimResult, check: Check) -> None:
     """A simulated run gives the right values, and nothing was wrong with its accesses."""
     with named(f"simulated {stage}"):

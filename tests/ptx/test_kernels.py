@@ -219,6 +219,29 @@ def test_transposing_through_shared_memory_counts_bank_conflicts() -> None:
         assert run.barriers == 4
 
 
+def test_addresses_of_32_bits_wrap() -> None:
+    text = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 p0)
+{
+.reg .b32 %a, %v, %x;
+.reg .b64 %at;
+.shared .align 4 .b8 tile[8];
+mov.u32 %x, 7;
+mov.u32 %a, tile;
+st.shared.u32 [%a+4], %x;
+add.s32 %a, %a, -8;
+ld.shared.u32 %v, [%a+12];
+ld.param.u64 %at, [p0];
+st.global.u32 [%at], %v;
+ret;
+}"""
+    out = np.zeros(1, np.uint32)
+    PtxProgram.parse(text).launch("k", (1,), (1,), [out])
+    assert out[0] == 7
+
+
 def test_atomic_updates() -> None:
     program = compile_program(COLLECTIVE)
     x = np.random.default_rng(0).integers(0, 256, 1000).astype(np.uint8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tileworkbench.compiler.analysis.effects import written
@@ -23,6 +24,15 @@ class Effects:
         """A buffer through which `later` depends on this: one of the two writes it."""
         shared = (self.writes & (later.reads | later.writes)) | (self.reads & later.writes)
         return min(shared, key=lambda buffer: buffer.name, default=None)
+
+    def through(self, views: Mapping[Buffer, Buffer]) -> Effects:
+        """The same of the memory behind `views`."""
+        if not views:
+            return self
+        return Effects(
+            frozenset(views.get(buffer, buffer) for buffer in self.reads),
+            frozenset(views.get(buffer, buffer) for buffer in self.writes),
+        )
 
 
 def effects_of(root: st.Stmt) -> Effects:

@@ -27,7 +27,7 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.dataflow import Effects, effects_of
@@ -39,6 +39,7 @@ from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, V
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
     Rewriter,
+    buffers_of,
     statements,
     substitute,
     variables,
@@ -46,12 +47,14 @@ from tileworkbench.compiler.ir.rewrite import (
 )
 from tileworkbench.compiler.ir.simt import AsyncCopy, CommitGroup, WaitGroup
 from tileworkbench.compiler.ir.stmt import (
+    Alias,
     Alloc,
     Atomic,
     For,
     If,
     Let,
     LoopKind,
+    Seq,
     Stmt,
     Store,
     seq,
@@ -59,31 +62,49 @@ from tileworkbench.compiler.ir.stmt import (
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.threads.renaming import with_new_names
-from tileworkbench.compiler.passes.plan_pipelines import items
+from tileworkbench.compiler.passes.plan_pipelines import items, scheduled
+
+Index = Callable[[Buffer], Expr]
 
 
 def expand_pipelines(program: Program) -> Program:
     """Turn every pipelined loop into a prologue and a serial loop."""
     names, ranges = Names(program), Ranges(program)
     versions: dict[Buffer, int] = {}
-
-    def count(stmt: Stmt) -> Stmt:
+    for stmt in statements(program.body):
         if isinstance(stmt, Pipelined):
             for buffer, number in _versions(stmt, program).items():
                 versions[buffer] = max(number, versions.get(buffer, 1))
-        return stmt
+    expanded: dict[Buffer, Buffer] = {}
 
-    Rewriter(rewrite_stmt=count)(program.body)
-    expanded = {buffer: _versioned(buffer, number) for buffer, number in versions.items()}
+    def own(loop: Pipelined) -> dict[Buffer, Buffer]:
+        """The buffers whose version is the loop's iteration: not those of a loop inside."""
+        needed = _versions(loop, program)
+        inside = {
+            buffer
+            for stmt in statements(loop.body)
+            if isinstance(stmt, Pipelined)
+            for buffer in _versions(stmt, program)
+        }
+        for buffer in buffers_of(loop.body):
+            if buffer in versions and buffer not in inside:
+                needed[buffer] = versions[buffer]
+        return {buffer: _versioned(buffer, number) for buffer, number in needed.items()}
 
     def expand(stmt: Stmt) -> Stmt:
+        """Loops outside first: a loop inside is one item of their schedule."""
         if isinstance(stmt, Pipelined):
-            return _Expansion(stmt, expanded, names, ranges).run()
-        if isinstance(stmt, Alloc) and stmt.buffer in expanded:
-            return replace(stmt, buffer=expanded[stmt.buffer])
-        return stmt
+            versioned = own(stmt)
+            expanded.update(versioned)
+            stmt = _Expansion(stmt, versioned, names, ranges).run()
+        made = stmt.map_children(lambda child: expand(child) if isinstance(child, Stmt) else child)
+        return seq(made.stmts) if isinstance(made, Seq) and made is not stmt else made
 
-    return with_body(program, Rewriter(rewrite_stmt=expand)(program.body))
+    body = expand(program.body)
+    if not expanded:
+        return with_body(program, body)
+    # A loop that is not pipelined uses one version for itself.
+    return with_body(program, _with_versions(body, expanded, lambda buffer: int_const(0)))
 
 
 def _versioned(buffer: Buffer, number: int) -> Buffer:
@@ -108,7 +129,7 @@ class _Item:
 
 def _schedule(loop: Pipelined) -> list[_Item]:
     """The scheduled statements in the order of execution."""
-    found = [stmt for stmt in items(loop.body) if not isinstance(stmt, Let | Alloc)]
+    found = scheduled(loop.body)
     made = [
         _Item(stmt, order, stage, effects_of(stmt), _is_asynchronous(stmt))
         for stmt, order, stage in zip(found, loop.order, loop.stage, strict=True)
@@ -163,7 +184,7 @@ class _Expansion:
         self.groups = self.group_items()
         self.lets = [stmt for stmt in items(loop.body) if isinstance(stmt, Let)]
         self.bound: set[Var] = set()  # scalars of the loop's own iteration that are there already
-        self.allocs = [stmt for stmt in items(loop.body) if isinstance(stmt, Alloc)]
+        self.allocs = [stmt for stmt in items(loop.body) if isinstance(stmt, Alloc | Alias)]
 
     def group_items(self) -> dict[int, int]:
         """The number of the commit group of each asynchronous item, by position in the schedule."""
@@ -336,19 +357,27 @@ class _Expansion:
             found = versions.get((ahead, number))
             return self.version(iteration, number) if found is None else found
 
-        def change(found: object) -> object:
-            if isinstance(found, Load | Address) and found.buffer in self.versioned:
-                indices = (index(found.buffer), *found.indices)
-                buffer = self.versioned[found.buffer]
-                if isinstance(found, Address):
-                    return Address(buffer, indices)
-                return Load(buffer, indices, found.predicate, found.safe)
-            return found
+        return _with_versions(body, self.versioned, index)
 
-        def change_stmt(stmt: Stmt) -> Stmt:
-            if isinstance(stmt, Store | Atomic) and stmt.buffer in self.versioned:
-                indices = (index(stmt.buffer), *stmt.indices)
-                return replace(stmt, buffer=self.versioned[stmt.buffer], indices=indices)
-            return stmt
 
-        return Rewriter(change, change_stmt)(body)  # type: ignore[no-any-return]
+def _with_versions(body: Stmt, versioned: Mapping[Buffer, Buffer], index: Index) -> Stmt:
+    """`body` with versioned buffers, accessed at the version `index` of each."""
+
+    def change(found: object) -> object:
+        if isinstance(found, Load | Address) and found.buffer in versioned:
+            indices = (index(found.buffer), *found.indices)
+            buffer = versioned[found.buffer]
+            if isinstance(found, Address):
+                return Address(buffer, indices)
+            return Load(buffer, indices, found.predicate, found.safe)
+        return found
+
+    def change_stmt(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Store | Atomic) and stmt.buffer in versioned:
+            indices = (index(stmt.buffer), *stmt.indices)
+            return replace(stmt, buffer=versioned[stmt.buffer], indices=indices)
+        if isinstance(stmt, Alloc) and stmt.buffer in versioned:
+            return replace(stmt, buffer=versioned[stmt.buffer])
+        return stmt
+
+    return Rewriter(change, change_stmt)(body)  # type: ignore[no-any-return]

@@ -26,13 +26,13 @@ from tileworkbench.compiler.diagnostics import CompileError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.ir.simt import Role
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Kernel, Let, LoopKind, Seq, Stmt, seq
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Kernel, LoopKind, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import OPERATORS, Pipelined
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.ops.simt import scalars
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.table import lower
-from tileworkbench.compiler.passes.plan_pipelines import items
+from tileworkbench.compiler.passes.plan_pipelines import declares, items
 from tileworkbench.compiler.target import Target
 
 
@@ -101,9 +101,9 @@ def _lower_pipeline(loop: Pipelined, context: ThreadContext) -> Stmt:
     for item in items(loop.body):
         lowered = items(_lower(item, context))
         found += lowered
-        if not isinstance(item, Let | Alloc):
+        if not declares(item):
             place = next(schedule)
-            places += [place for stmt in lowered if not isinstance(stmt, Let | Alloc)]
+            places += [place for stmt in lowered if not declares(stmt)]
     ranked = sorted(range(len(places)), key=lambda at: (places[at][0], at))
     order = [0] * len(places)
     for position, at in enumerate(ranked):

@@ -22,6 +22,7 @@ After::
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from tileworkbench.compiler.analysis.dataflow import (
     Effects,
@@ -29,24 +30,28 @@ from tileworkbench.compiler.analysis.dataflow import (
     leaves_early,
     regions_overlap,
 )
+from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.diagnostics import TileValueError
 from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import Buffer, Load, Region
+from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import buffers_of, walk
-from tileworkbench.compiler.ir.stmt import Alloc, For, Let, LoopKind, Seq, Stmt
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Let, LoopKind, Seq, Stmt
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
 
 
 def plan_pipelines(program: Program) -> Program:
     """Give every pipelined loop an order and a stage per statement."""
     notes: list[str] = []
+    views = owners(program.body)
+    viewed = {buffer for pair in views.items() for buffer in pair}
 
     def change(stmt: Stmt, outside: set[Buffer]) -> Stmt:
         """`outside`: the buffers used by what surrounds `stmt`."""
         if isinstance(stmt, Pipelined):
             stmt = replace(stmt, body=below(stmt.body, outside))
-            return _plan(stmt, outside, program, notes)
+            return _plan(stmt, outside | viewed, views, program, notes)
         return stmt.map_children(
             lambda child: below(child, outside) if isinstance(child, Stmt) else child
         )
@@ -70,15 +75,35 @@ def plan_pipelines(program: Program) -> Program:
 
 
 def _used(stmt: Stmt) -> set[Buffer]:
-    """The buffers some statement below `stmt` reads or writes; allocating one is no use."""
-    return set() if isinstance(stmt, Alloc) else set(buffers_of(stmt))
+    """The buffers some statement below `stmt` reads or writes. Allocating one is no use, nor is
+    what a pipelined loop does with a tile that each of its iterations fills before it reads it.
+    """
+    if isinstance(stmt, Alloc):
+        return set()
+    found = {b for child in stmt.children() for b in _used_by(child)}
+    return found - _filled_in(stmt) if isinstance(stmt, Pipelined) else found
+
+
+def _filled_in(loop: Pipelined) -> set[Buffer]:
+    """The shared tiles that copies fill in each iteration before it reads them."""
+    found = [_Item(stmt, effects_of(stmt)) for stmt in scheduled(loop.body)]
+    copies = [item.stmt for item in found if isinstance(item.stmt, Copy)]
+    apart = not any(regions_overlap(a.dst, b.dst) for a, b in combinations(copies, 2))
+    return {b for b in buffers_of(loop.body) if apart and _is_filled_first(b, found)}
+
+
+def _used_by(child: Node) -> set[Buffer]:
+    return _used(child) if isinstance(child, Stmt) else set(buffers_of(child))
+
+
+def declares(stmt: Stmt) -> bool:
+    """Whether `stmt` only makes a name: it has no place in a schedule."""
+    return isinstance(stmt, Let | Alloc | Alias)
 
 
 def scheduled(body: Stmt) -> list[Stmt]:
-    """The statements of a pipelined body that have a place in the schedule: all but lets and
-    allocs.
-    """
-    return [stmt for stmt in items(body) if not isinstance(stmt, Let | Alloc)]
+    """The statements of a pipelined body that have a place in the schedule."""
+    return [stmt for stmt in items(body) if not declares(stmt)]
 
 
 def items(body: Stmt) -> tuple[Stmt, ...]:
@@ -92,11 +117,20 @@ class _Item:
     effects: Effects
 
 
-def _plan(loop: Pipelined, outside: set[Buffer], program: Program, notes: list[str]) -> Stmt:
-    found = [_Item(stmt, effects_of(stmt)) for stmt in scheduled(loop.body)]
+def _plan(
+    loop: Pipelined,
+    outside: set[Buffer],
+    views: dict[Buffer, Buffer],
+    program: Program,
+    notes: list[str],
+) -> Stmt:
+    """`outside`: the buffers that must not be kept in versions; `views`: whose memory each view
+    is.
+    """
+    found = [_Item(stmt, effects_of(stmt).through(views)) for stmt in scheduled(loop.body)]
     if loop.order or loop.stage:
-        return _checked(loop, found, program)
-    reason = _obstacle(loop, found)
+        return _checked(loop, found, outside, program)
+    reason = _obstacle(loop, found, views)
     ahead = [reason is None and _is_ahead(item, found, loop, outside) for item in found]
     if reason is None and not any(ahead):
         reason = "no copy from global to shared memory can run ahead"
@@ -119,13 +153,14 @@ def serial(loop: Pipelined) -> Stmt:
     return For(loop.var, loop.start, loop.stop, one, LoopKind.SERIAL, loop.body, site=loop.site)
 
 
-def _obstacle(loop: Pipelined, found: list[_Item]) -> str | None:
+def _obstacle(loop: Pipelined, found: list[_Item], views: dict[Buffer, Buffer]) -> str | None:
     if loop.num_stages < 2:
         return "it has fewer than two stages"
     written = {buffer for item in found for buffer in item.effects.writes}
     for stmt in items(loop.body):
         if isinstance(stmt, Let):
-            read = next((b for b in _loads(stmt) if b in written or not b.shape), None)
+            loads = _loads(stmt)
+            read = next((b for b in loads if views.get(b, b) in written or not b.shape), None)
             if read is not None:
                 return f"'{stmt.var.name}' is read from '{read.name}', which the loop writes"
     if leaves_early(loop.body):
@@ -142,19 +177,25 @@ def _is_ahead(item: _Item, found: list[_Item], loop: Pipelined, outside: set[Buf
     stmt = item.stmt
     if not isinstance(stmt, Copy):
         return False
-    src, dst = stmt.src.buffer, stmt.dst.buffer
-    if src.scope != "global" or dst.scope != "shared" or dst in outside:
+    src, dst = stmt.src.buffer, stmt.dst.buffer  # `dst` is no view: that would be outside
+    if src.scope != "global" or dst in outside:
         return False
     written = {buffer for other in found if other is not item for buffer in other.effects.writes}
     read = set(item.effects.reads) - {dst}
     if read & (written - {dst}) or dst in item.effects.reads:
         return False
-    position = found.index(item)
-    first_use = next(
-        (at for at, other in enumerate(found) if dst in other.effects.reads), len(found)
-    )
-    whole = _covered(dst, [other.stmt for other in found[:first_use]])
-    return position < first_use and whole
+    first_use = _first_use(dst, found)
+    return found.index(item) < first_use and _is_filled_first(dst, found)
+
+
+def _first_use(tile: Buffer, found: list[_Item]) -> int:
+    return next((at for at, item in enumerate(found) if tile in item.effects.reads), len(found))
+
+
+def _is_filled_first(tile: Buffer, found: list[_Item]) -> bool:
+    """Whether copies fill a shared tile before the iteration reads it."""
+    before = [item.stmt for item in found[: _first_use(tile, found)]]
+    return tile.scope == "shared" and _covered(tile, before)
 
 
 def _covered(dst: Buffer, before: list[Stmt]) -> bool:
@@ -182,18 +223,19 @@ def _volume(region: Region) -> int | None:
 
 def _check_overlap(copies: list[_Item], program: Program) -> None:
     """Asynchronous copies land in no order: two of one iteration must not write one element."""
-    for at, first in enumerate(copies):
-        for second in copies[at + 1 :]:
-            a, b = first.stmt, second.stmt
-            if isinstance(a, Copy) and isinstance(b, Copy) and regions_overlap(a.dst, b.dst):
-                raise TileValueError(
-                    f"two copies of one iteration write the same elements of '{a.dst.buffer.name}'",
-                    program.span(b.site),
-                    hint="give them disjoint regions, or use T.serial for this loop",
-                )
+    for first, second in combinations(copies, 2):
+        a, b = first.stmt, second.stmt
+        if isinstance(a, Copy) and isinstance(b, Copy) and regions_overlap(a.dst, b.dst):
+            raise TileValueError(
+                f"two copies of one iteration write the same elements of '{a.dst.buffer.name}'",
+                program.span(b.site),
+                hint="give them disjoint regions, or use T.serial for this loop",
+            )
 
 
-def _checked(loop: Pipelined, found: list[_Item], program: Program) -> Pipelined:
+def _checked(
+    loop: Pipelined, found: list[_Item], outside: set[Buffer], program: Program
+) -> Pipelined:
     """The user's schedule, when it has one entry per statement and keeps every dependence."""
     span = program.span(loop.site)
     order = loop.order or tuple(range(len(found)))
@@ -223,6 +265,14 @@ def _checked(loop: Pipelined, found: list[_Item], program: Program) -> Pipelined
                     span,
                     hint="a statement needs a later stage than what it reads, or the same stage "
                     "and a later order",
+                )
+            kept_longer = shared in outside and stage[at] < stage[later]
+            if shared is not None and shared.scope == "shared" and kept_longer:
+                raise TileValueError(
+                    f"the schedule keeps '{shared.name}' for several iterations, and it is used "
+                    "outside the loop or through a view",
+                    span,
+                    hint="give the statements that write and read it the same stage",
                 )
     base = min(stage)
     return replace(loop, order=tuple(order), stage=tuple(value - base for value in stage))

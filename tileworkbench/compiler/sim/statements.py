@@ -82,9 +82,7 @@ class StatementTranslator:
             case st.Atomic():
                 return atomics.translate(stmt, self.expr)
             case st.If(cond, then, orelse):
-                return _branch(
-                    self.expr(cond), self(then), None if orelse is None else self(orelse)
-                )
+                return branch(self.expr(cond), self(then), None if orelse is None else self(orelse))
             case st.For(kind=st.LoopKind.VECTORIZED):
                 return self._vectorized(stmt)
             case st.For(kind=st.LoopKind.BLOCKS):
@@ -97,7 +95,7 @@ class StatementTranslator:
                 bounds = self.expr.all((start, stop, int_const(1)))
                 return _loop(self.slots.variable(var), bounds, self(stmt.body))
             case st.While(cond, body):
-                return _while(self.expr(cond), self(body))
+                return while_loop(self.expr(cond), self(body))
             case st.Break():
                 return _leave
             case st.Continue():
@@ -362,8 +360,8 @@ def _let(slot: int, value: Evaluate) -> Execute:
     return let
 
 
-def _branch(cond: Evaluate, then: Execute, orelse: Execute | None) -> Execute:
-    def branch(frame: Frame) -> None:
+def branch(cond: Evaluate, then: Execute, orelse: Execute | None) -> Execute:
+    def choose(frame: Frame) -> None:
         chosen = cond(frame)
         if type(chosen) is not np.ndarray:
             if chosen:
@@ -380,7 +378,7 @@ def _branch(cond: Evaluate, then: Execute, orelse: Execute | None) -> Execute:
             orelse(frame)
         frame.mask = mask_or(after, frame.mask)
 
-    return branch
+    return choose
 
 
 def _loop(slot: int, bounds: tuple[Evaluate, ...], body: Execute) -> Execute:
@@ -425,7 +423,7 @@ def _loop_by_lanes(frame: Frame, slot: int, bounds: tuple[Value, ...], body: Exe
         active = mask_without(active, frame.broke)
 
 
-def _while(cond: Evaluate, body: Execute) -> Execute:
+def while_loop(cond: Evaluate, body: Execute) -> Execute:
     def loop(frame: Frame) -> None:
         outer, outer_broke, frame.broke = frame.mask, frame.broke, False
         active, site = outer, frame.site

@@ -149,16 +149,18 @@ class Decoder:
         return ""
 
     def read_address(self, operand: Operand) -> Reader:
-        """A function that gives an address operand as signed 64-bit numbers."""
+        """A function that gives an address operand as signed 64-bit numbers; a sum of 32 bits
+        wraps, as NVRTC relies on where it splits a negative offset from a shared address."""
         if not isinstance(operand, Address):
             raise unsupported(self.instruction, "the operand is no address")
         base, offset = operand.base, operand.offset
         if isinstance(base, Register):
             slot = base.slot
+            wrap = (1 << base.bits) - 1 if base.bits < 64 else -1
 
             def read(state: State) -> Array:
                 address = state.registers[slot].astype(np.int64)
-                return address + offset if offset else address
+                return (address + offset) & wrap if offset else address
 
             return read
         start = base.value if isinstance(base, Immediate) else self.address_of(base)

@@ -14,11 +14,18 @@ from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import int_const
-from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
 from tileworkbench.compiler.ir.program import Program, Stage
-from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.rewrite import statements, walk
+from tileworkbench.compiler.sim.expressions import Evaluate
 from tileworkbench.compiler.sim.memory import Storage, allocate, memory_at
-from tileworkbench.compiler.sim.statements import Execute, StatementTranslator, print_lines
+from tileworkbench.compiler.sim.statements import (
+    Execute,
+    StatementTranslator,
+    branch,
+    print_lines,
+    while_loop,
+)
 from tileworkbench.compiler.sim.threads import barriers, copies, matrix, mbarriers
 from tileworkbench.compiler.sim.threads.arena import ArenaStorage
 from tileworkbench.compiler.sim.threads.collective import different_values, translate_collective
@@ -100,8 +107,11 @@ class ThreadTranslator(StatementTranslator):
             return super()._translate(stmt)
         made: Any = None
         match stmt:
-            case tile.Pipelined():
-                made = super()._translate(stmt)
+            case st.If(cond, then, orelse):
+                other = None if orelse is None else self(orelse)
+                made = branch(self._decision(cond), self(then), other)
+            case st.While(cond, body):
+                made = while_loop(self._decision(cond), self(body))
             case simt.Exchange():
                 made = translate_exchange(stmt, self.expr)
             case simt.BarrierInit():
@@ -130,6 +140,22 @@ class ThreadTranslator(StatementTranslator):
                 made = super()._translate(stmt)
         return made  # type: ignore[no-any-return]
 
+    def _decision(self, cond: Expr) -> Evaluate:
+        """A condition; where threads run in lock step, reading what decides is a step too."""
+        evaluate = self.expr(cond)
+        loads = any(isinstance(node, Load) for node in walk(cond))
+        if self._plan is None or not self._plan.lock_step or not loads:
+            return evaluate
+
+        def decide(frame: Any) -> Any:
+            if frame.apart:
+                frame.synchronise()
+            found = evaluate(frame)
+            frame.synchronise()
+            return found
+
+        return decide
+
     # Statements that can block
 
     def code(self, stmt: st.Stmt) -> Part:
@@ -142,13 +168,13 @@ class ThreadTranslator(StatementTranslator):
                 return Sequence(tuple(self._parts(stmts)))
             case st.If(cond, then, orelse):
                 other = None if orelse is None else self.code(orelse)
-                return Branch(self.expr(cond), self.code(then), other, site)
+                return Branch(self._decision(cond), self.code(then), other, site)
             case st.For(var, start, stop, step):
                 return self._loop_code(var, (start, stop, step), stmt.body, site)
             case tile.Pipelined(var, start, stop):
                 return self._loop_code(var, (start, stop, int_const(1)), stmt.body, site)
             case st.While(cond, body):
-                return ConditionLoop(self.expr(cond), self.code(body), site)
+                return ConditionLoop(self._decision(cond), self.code(body), site)
             case simt.Role(start, count, body):
                 return RolePart(start, start + count, self.code(body))
         return Blocking(self._arrive(stmt), site)
