@@ -16,7 +16,7 @@ from tileworkbench.compiler.codegen.lane_access import (
     repeat_lanes,
     strided_starts,
 )
-from tileworkbench.compiler.codegen.lookup import lookup
+from tileworkbench.compiler.codegen.lookup import lane_at, lookup
 from tileworkbench.compiler.codegen.text import EmittedFunction, VectorType
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import add, const, const_int
@@ -72,6 +72,8 @@ class Expressions(Arithmetic):
             case ir.Call("lookup", (code, *table), dtype):
                 entries = [entry.value for entry in table if isinstance(entry, Const)]
                 return self._lookup(code, entries, dtype.scalar)
+            case ir.Call("lane_at", (table, code), dtype):
+                return self._lane_at(table, code, dtype.scalar)
             case ir.Call(name, args):
                 return self._call(name, [self.evaluate(arg) for arg in args])
             case ir.AddressOf(buffer, indices):
@@ -128,11 +130,23 @@ class Expressions(Arithmetic):
         self.out.set_guard(outer)
         return value
 
-    def _lookup(self, code: Expr, table: list[float], dtype: DType) -> Value:
+    def _lane_at(self, table: Expr, code: Expr, dtype: DType) -> Value:
+        def store() -> Value:
+            return Value(self.to_memory(self.evaluate(table)), dtype, table.dtype.lanes)
+
+        stored, found = self.out.placed(table, "stored", store), self.evaluate(self._all_bits(code))
+        text = lane_at(self.out, stored.text, found.text, found.lanes)
+        return self.from_memory(text, dtype, found.lanes)
+
+    def _all_bits(self, code: Expr) -> Expr:
+        """`code` before its low four bits were taken, which the instruction does itself."""
         known = self.definitions.get(code, code) if isinstance(code, Var) else code
         if isinstance(known, ir.Binary) and known.op == "and" and const_int(known.b) == 15:
-            code = known.a  # the instruction takes no more than these bits
-        found = self.evaluate(code)
+            return known.a
+        return code
+
+    def _lookup(self, code: Expr, table: list[float], dtype: DType) -> Value:
+        found = self.evaluate(self._all_bits(code))
         text = lookup(self.out, self.out.isa, found.text, found.lanes, table, dtype)
         return Value(text, dtype, found.lanes)
 

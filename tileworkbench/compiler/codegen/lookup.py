@@ -1,4 +1,4 @@
-"""One of sixteen constants for every lane: a permutation of registers that hold them."""
+"""One of sixteen numbers for every lane: a permutation of registers that hold them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,26 @@ def lookup(
     kind = VectorType("i32", lanes)
     parts = []
     for start in range(0, lanes, width):
-        part = _slice(writer, code, kind, start, width)
+        few = kind.lanes <= width
+        part = writer.resize(code, kind, width) if few else writer.slice(code, kind, start, width)
         parts.append(permute(writer, part, table, element))
-    return _join(writer, parts, VectorType(element, width), lanes)
+    return writer.join(parts, VectorType(element, width), lanes)
+
+
+def lane_at(writer: FunctionWriter, table: str, code: str, lanes: int) -> str:
+    """`table[code % 16]` for `lanes` lanes of i32 (16 or a multiple of 32), where a table of 16
+    lanes of i16 and its result are stored elements: VPERMW, which takes the low five bits."""
+    width = min(lanes, 32)
+    short, word = VectorType("i16", width), VectorType("i32", lanes)
+    if width == 32:
+        order = ", ".join(f"i32 {lane % 16}" for lane in range(32))
+        both = f"<16 x i16> {table}, <16 x i16> poison"
+        table = writer.let(f"shufflevector {both}, <32 x i32> <{order}>")
+    index = writer.let(f"trunc {word} {code} to {word.of('i16')}")
+    name = f"llvm.x86.avx512.permvar.hi.{16 * width}"
+    indices = (writer.slice(index, word.of("i16"), at, width) for at in range(0, lanes, width))
+    parts = [writer.call(short, name, (short, table), (short, part)) for part in indices]
+    return writer.join(parts, short, lanes)
 
 
 def _permute_512(writer: FunctionWriter, code: str, table: Sequence[float], element: str) -> str:
@@ -66,21 +83,3 @@ def _constants(kind: VectorType, values: Sequence[float]) -> str:
     single = VectorType(kind.element, 1)
     return f"<{', '.join(f'{single} {single.constant(value)}' for value in values)}>"
 
-
-def _slice(writer: FunctionWriter, value: str, kind: VectorType, start: int, count: int) -> str:
-    if kind.lanes <= count:
-        return writer.resize(value, kind, count)
-    order = ", ".join(f"i32 {lane}" for lane in range(start, start + count))
-    return writer.let(f"shufflevector {kind} {value}, {kind} poison, <{count} x i32> <{order}>")
-
-
-def _join(writer: FunctionWriter, parts: list[str], kind: VectorType, lanes: int) -> str:
-    while len(parts) > 1:
-        order = ", ".join(f"i32 {lane}" for lane in range(2 * kind.lanes))
-        mask = f"<{2 * kind.lanes} x i32> <{order}>"
-        parts = [
-            writer.let(f"shufflevector {kind} {left}, {kind} {right}, {mask}")
-            for left, right in zip(parts[::2], parts[1::2], strict=True)
-        ]
-        kind = VectorType(kind.element, 2 * kind.lanes)
-    return writer.resize(parts[0], kind, lanes)

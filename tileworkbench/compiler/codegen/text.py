@@ -176,6 +176,27 @@ class FunctionWriter:
         both = f"{kind} {value}, {kind} zeroinitializer"
         return self.let(f"shufflevector {both}, <{lanes} x i32> <{order}>")
 
+    def slice(self, value: str, kind: VectorType, start: int, lanes: int) -> str:
+        """Append `lanes` lanes of `value`, a `kind`, from `start` on."""
+        if kind.lanes == lanes:
+            return value
+        order = ", ".join(f"i32 {lane}" for lane in range(start, start + lanes))
+        both = f"{kind} {value}, {kind} poison"
+        return self.let(f"shufflevector {both}, <{lanes} x i32> <{order}>")
+
+    def join(self, parts: Sequence[str], kind: VectorType, lanes: int) -> str:
+        """Append the first `lanes` lanes of vectors of one `kind` behind one another; their number
+        is a power of two."""
+        while len(parts) > 1:
+            order = ", ".join(f"i32 {lane}" for lane in range(2 * kind.lanes))
+            mask = f"<{2 * kind.lanes} x i32> <{order}>"
+            parts = [
+                self.let(f"shufflevector {kind} {left}, {kind} {right}, {mask}")
+                for left, right in zip(parts[::2], parts[1::2], strict=True)
+            ]
+            kind = VectorType(kind.element, 2 * kind.lanes)
+        return self.resize(parts[0], kind, lanes)
+
     def repeat(self, count: int, body: Callable[[str], None]) -> None:
         """Write `for i in range(count): body(i)`."""
 

@@ -75,6 +75,7 @@ INTRINSICS: dict[str, int] = {
     "dp4a": 3,  # of int32: the four products of the bytes of a and b, added to c
     "max_nan": 2,  # maximum and minimum that return NaN when either side is NaN
     "min_nan": 2,
+    "lane_at": 2,  # of a vector of 16 lanes, the one that the low four bits of an index name
     "lookup": 17,  # of the constants after the first argument, the one that its low four bits name
     # From a vector to its scalar, lanes combined in an unspecified order.
     **dict.fromkeys(

@@ -278,6 +278,8 @@ class _Parser:
         dtype = args[0].dtype
         if name.startswith("lanes_"):
             dtype = dtype.scalar
+        elif name == "lane_at":
+            dtype = dtype.scalar.with_lanes(args[1].dtype.lanes)
         elif name == "lookup":
             dtype = args[1].dtype.with_lanes(dtype.lanes)
         elif name in ("isnan", "isinf"):

@@ -323,8 +323,8 @@ class _Verifier:
                 ):
                     self.fail(f"select of '{cond.dtype}', '{then.dtype}' and '{other.dtype}'", stmt)
             case ir.Call(name, args):
-                alike = args[1:] if name == "lookup" else args
-                if alike is not args and not all(isinstance(arg, ir.Const) for arg in alike):
+                alike = args[1:] if name in ("lookup", "lane_at") else args
+                if name == "lookup" and not all(isinstance(arg, ir.Const) for arg in alike):
                     self.fail("a table of 'lookup' that is not constant", stmt)
                 if ir.INTRINSICS.get(name) != len(args) or any(
                     arg.dtype != alike[0].dtype for arg in alike

@@ -94,6 +94,8 @@ class ExpressionTranslator:
             case ir.Call("lookup", (code, *table), dtype):
                 entries = [entry.value for entry in table if isinstance(entry, Const)]
                 return _lookup(self(code), entries, dtype.scalar)
+            case ir.Call("lane_at", (vector, index)):
+                return _lane_at(self(vector), self(index), vector.dtype.lanes)
             case ir.Call(name, args):
                 return _call(intrinsic_function(name, args[0].dtype.scalar), self.all(args))
             case ir.Ramp(base, stride, lanes):
@@ -324,6 +326,16 @@ def _call(function: Callable[..., Value], args: tuple[Evaluate, ...]) -> Evaluat
 def _lookup(code: Evaluate, table: list[Any], dtype: DType) -> Evaluate:
     values = np.array(table, storage_dtype(dtype))
     return lambda frame: from_storage(values[code(frame) & 15], dtype)
+
+
+def _lane_at(vector: Evaluate, index: Evaluate, lanes: int) -> Evaluate:
+    def lane_at(frame: Frame) -> Value:
+        number = np.asarray(index(frame))[..., None] % lanes
+        found = vector(frame)
+        found = np.broadcast_to(found, (*number.shape[:-1], lanes))
+        return np.take_along_axis(found, number, -1)[..., 0]
+
+    return lane_at
 
 
 def _ramp(base: Evaluate, stride: Evaluate, dtype: DType, lanes: int) -> Evaluate:
