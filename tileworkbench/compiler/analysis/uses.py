@@ -13,22 +13,7 @@ from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import statements, walk
 
 _PLAIN = (
-    st.Seq,
-    st.Let,
-    st.Alloc,
-    st.Alias,
-    st.Pointer,
-    st.ExternCall,
-    st.Store,
-    st.Atomic,
-    st.For,
-    st.While,
-    st.If,
-    st.Break,
-    st.Continue,
-    st.Assume,
-    st.DeviceAssert,
-    st.Print,
+    *st.SCALAR,
     st.Kernel,
     *tile.COLLECTIVE,
     simt.Barrier,

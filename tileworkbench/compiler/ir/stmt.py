@@ -267,3 +267,24 @@ def seq(stmts: list[Stmt] | tuple[Stmt, ...]) -> Stmt:
         else:
             flat.append(stmt)
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+SCALAR = (
+    Seq,
+    Let,
+    Alloc,
+    Alias,
+    Pointer,
+    ExternCall,
+    Store,
+    Atomic,
+    For,
+    While,
+    If,
+    Break,
+    Continue,
+    Assume,
+    DeviceAssert,
+    Print,
+)
+"""What a program may hold at every stage."""

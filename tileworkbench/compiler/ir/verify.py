@@ -19,26 +19,8 @@ from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import bound_by
 from tileworkbench.compiler.ir.types import BOOL, HANDLE
 
-_SCALAR = (
-    st.Seq,
-    st.Let,
-    st.Alloc,
-    st.Alias,
-    st.Pointer,
-    st.ExternCall,
-    st.Store,
-    st.Atomic,
-    st.For,
-    st.While,
-    st.If,
-    st.Break,
-    st.Continue,
-    st.Assume,
-    st.DeviceAssert,
-    st.Print,
-)
 _TILE = (
-    *_SCALAR,
+    *st.SCALAR,
     st.Kernel,
     st.SourceKernel,
     *tile.COLLECTIVE,
@@ -47,8 +29,8 @@ _TILE = (
 LEGAL: dict[Stage, tuple[type[st.Stmt], ...]] = {
     Stage.TILE: _TILE,
     Stage.PLANNED: (*_TILE, *simt.LOWERED, tile.Pack, tile.MicroGemm),
-    Stage.SIMT: (*_SCALAR, st.Kernel, st.SourceKernel, *simt.THREAD_LEVEL, *simt.LOWERED),
-    Stage.CPU: (*_SCALAR, tile.Pack, tile.MicroGemm),
+    Stage.SIMT: (*st.SCALAR, st.Kernel, st.SourceKernel, *simt.THREAD_LEVEL, *simt.LOWERED),
+    Stage.CPU: (*st.SCALAR, tile.Pack, tile.MicroGemm),
 }
 _VECTOR_BODY = (st.Seq, st.Let, st.Store)
 _COLLECTIVE = (tile.Copy, tile.Gemm, tile.Fill, tile.Reduce, tile.Scan, tile.Pipelined)
