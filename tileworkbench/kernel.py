@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tileworkbench.accesses import GlobalAccess
     from tileworkbench.bench.time_model import Prediction
     from tileworkbench.bench.timing import BenchResult
+    from tileworkbench.compiler.analysis.cost import Work
     from tileworkbench.compiler.layout import Fragment, Layout
     from tileworkbench.compiler.runtime.nvrtc import KernelResources
     from tileworkbench.compiler.sim.report import AccessCount
@@ -203,6 +204,21 @@ class Kernel:
         return next(found, None)
 
     @cached_property
+    def variants(self) -> tuple[Kernel, ...]:
+        """The same kernel compiled under assumptions about symbolic extents (`assumes`), for a GPU.
+
+        A call takes the first variant whose assumptions hold of its arguments, else this kernel,
+        whose passes, accesses, stats and source are those of the code for every size. What is asked
+        of a variant is about its own code.
+        """
+        return tuple(Kernel(variant) for variant in self._compiled.variants)
+
+    @property
+    def assumes(self) -> tuple[str, ...]:
+        """What a variant assumes, such as ``N % 8 == 0``; () for a kernel of its own."""
+        return self._compiled.record.facts
+
+    @cached_property
     def passes(self) -> Passes:
         """One snapshot per pass."""
         return Passes(self.program, self._compiled.record.snapshots)
@@ -253,11 +269,15 @@ class Kernel:
         return self._compiled.assembly()
 
     @cached_property
-    def stats(self) -> Stats:
-        """Operations, traffic, memory and compile times."""
+    def _work(self) -> Work:
         from tileworkbench.compiler.analysis.cost import count_work
 
-        work, compiled = count_work(self.program), self._compiled
+        return count_work(self.program)
+
+    @property
+    def stats(self) -> Stats:
+        """Operations, traffic, memory and compile times."""
+        work, compiled = self._work, self._compiled
         snapshots = compiled.record.snapshots
         lowered = snapshots[-1].program if snapshots and compiled.target.kind == "cpu" else None
         return Stats(
@@ -349,6 +369,7 @@ class Kernel:
             portable_code=self._portable_code(),
             accesses=self._access_lines(),
             resources=tuple(_resource_line(found) for found in stats.resources),
+            variants=self._variant_lines(),
             check=self._check,
             bench=None if self._bench is None else self._bench.record,
         )
@@ -378,6 +399,19 @@ class Kernel:
             return ""
         code = self.source
         return code[max(code.find('extern "C"'), 0) :]
+
+    def _variant_lines(self) -> tuple[str, ...]:
+        """One line per variant, and which code the last call took."""
+        compiled = self._compiled
+        if not compiled.variants:
+            return ()
+        lines = {id(compiled): "code for every size"}
+        for variant in compiled.variants:
+            lines[id(variant)] = f"code where {' and '.join(variant.record.facts)}"
+        return tuple(
+            f"{line}: taken by the last call" if found == id(compiled.taken) else line
+            for found, line in lines.items()
+        )
 
     def _access_lines(self) -> tuple[str, ...]:
         """One line per shared buffer of a GPU kernel: its accesses and what they cost."""

@@ -82,6 +82,13 @@ def test_assumed_bounds() -> None:
     assert ranges.bounds(Var("x", int_const(0).dtype)) == Interval(3, 8)
 
 
+def test_divisibility_of_products() -> None:
+    """Constants, symbols and extents that were widened all count."""
+    index, ranges = index_of("T.cast(n * 2, 'int64') * T.cast(x, 'int64')", "T.assume(n % 4 == 0)")
+    assert ranges.divides(8, index)
+    assert not ranges.divides(16, index)
+
+
 def test_divisibility() -> None:
     index, ranges = index_of("n * 2 + j * 2 + 8", "T.assume(n % 4 == 0)")
     assert ranges.divides(8, index)

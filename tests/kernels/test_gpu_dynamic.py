@@ -12,7 +12,9 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.driver import clear_memory_cache
 
+NARROW = "K % 8 == 0 and N % 8 == 0"
 TARGETS = ["sim:sm_80", pytest.param("ptx:sm_80", marks=pytest.mark.nvrtc)]
 
 
@@ -56,6 +58,106 @@ def test_one_kernel_for_every_size(target: str, whole_vectors: bool) -> None:
     sizes = [(33, 40, 48), (1, 8, 8), (64, 64, 64), (16, 16, 0)]
     for size in [*sizes, *([] if whole_vectors else [(35, 41, 7), (31, 1, 33)])]:
         run(kernel, *size)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_call_takes_the_code_that_fits(target: str) -> None:
+    """Whatever code runs, the result is that of torch."""
+    torch = pytest.importorskip("torch")
+    kernel = tw.compile(product(False), target=target)
+    (aligned,) = kernel.variants
+    assert (kernel.assumes, aligned.assumes) == ((), ("K % 8 == 0", "N % 8 == 0"))
+    assert kernel.view().variants == ("code for every size", f"code where {NARROW}")
+    random = torch.Generator().manual_seed(0)
+    sizes = {(33, 40, 48): 1, (35, 41, 7): 0, (16, 8, 12): 0, (16, 12, 8): 0, (64, 64, 64): 1}
+    for (m, n, k), taken in {**sizes, (16, 16, 0): 1, (16, 15, 0): 0}.items():
+        a = torch.randn(m, k, generator=random).half()
+        b = torch.randn(k, n, generator=random).half()
+        c = torch.full((m, n), 7.0)
+        kernel(a, b, c)
+        torch.testing.assert_close(c.double(), a.double() @ b.double(), atol=1e-4, rtol=1e-5)
+        lines = kernel.view().variants
+        assert [line.endswith(": taken by the last call") for line in lines] == [not taken, taken]
+
+
+def test_code_for_whole_vectors_moves_16_bytes_at_once() -> None:
+    kernel = tw.compile(product(False), target="sim:sm_80")
+    (aligned,) = kernel.variants
+
+    def widths(of: tw.Kernel, scope: str) -> dict[tuple[str, str], int]:
+        return {(x.buffer, x.kind): x.width for x in of.accesses if x.scope == scope}
+
+    assert widths(kernel, "global") == {("A", "load"): 2, ("B", "load"): 2, ("C", "store"): 4}
+    assert widths(aligned, "global") == {
+        **{("A", "cp.async"): 16, ("B", "cp.async"): 16},
+        ("C", "store"): 8,
+    }
+
+    def sectors(of: tw.Kernel) -> float:
+        m, n, k = 64, 64, 64
+        a, b = np.ones((m, k), np.float16), np.ones((k, n), np.float16)
+        report = of.simulate(a, b, np.zeros((m, n), np.float32)).report
+        found = [x for x in report.accesses if x.buffer == "C"]
+        return sum(x.sectors for x in found) / sum(x.ideal_sectors for x in found)
+
+    assert sectors(kernel) == 2 and sectors(aligned) == 1
+
+
+def test_a_variant_is_a_kernel_of_its_own() -> None:
+    """It checks what it assumes, and says in every view what that is."""
+    kernel = tw.compile(product(False), target="sim:sm_80")
+    (aligned,) = kernel.variants
+    assert repr(kernel).endswith(", 10 changed | 2 variants>")
+    assert repr(aligned).endswith(f", 10 changed | where {NARROW}>")
+    assert "cp_async_16" in aligned.source and "T.assume(K % 8 == 0)" in str(aligned.program)
+    assert [timing.step for timing in kernel.stats.timings] == [
+        *("analysis", "passes", "variant", "codegen")
+    ]
+    assert aligned.passes[-1].program != kernel.passes[-1].program
+    with pytest.raises(ArgumentError) as wrong:
+        run(aligned, 16, 12, 8)
+    assert wrong.value.message == "'product': the kernel assumes 'N % 8 == 0', and N = 12"
+
+
+@pytest.mark.nvrtc
+def test_code_is_compiled_by_nvrtc_once_a_call_takes_it() -> None:
+    clear_memory_cache()
+    kernel = tw.compile(product(False), target="ptx:sm_80")
+    (aligned,) = kernel.variants
+    assert kernel.stats.resources == aligned.stats.resources == ()
+    run(kernel, 16, 16, 16)
+    assert kernel.stats.resources == () and len(aligned.stats.resources) == 1
+    run(kernel, 16, 15, 16)
+    assert len(kernel.stats.resources) == 1
+    assert kernel.stats.timings[-1].step == "nvrtc"
+
+
+def test_no_variant_where_it_would_be_the_same_code() -> None:
+    """The program says so itself, vectors are whole anyway, or nothing is moved by tile."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def rows(A: T.Tensor((n, 64), "float16"), B: T.Tensor((n, 64), "float16")):
+        with T.Kernel(n, threads=32) as bx:
+            tile = T.alloc_fragment((64,), "float16")
+            T.copy(A[bx, 0], tile)
+            T.copy(tile, B[bx, 0])
+
+    @T.prim_func
+    def one_by_one(A: T.Tensor((n,), "float32")):
+        with T.Kernel(1, threads=1):
+            for i in T.serial(n):
+                A[i] = A[i] * 2.0
+
+    @T.prim_func
+    def permuted(A: T.Tensor((n,), "float32"), P: T.Tensor((n,), "int32")):
+        with T.Kernel(T.ceildiv(n, 32), threads=32) as bx:
+            for i in T.Parallel(32):
+                A[P[bx * 32 + i]] = 1.0
+
+    for program in (product(True), rows, one_by_one, permuted):
+        assert tw.compile(program, target="sim:sm_80").variants == ()
+    assert tw.compile(product(False), target="cpu").variants == ()
 
 
 def test_rows_of_any_length_are_read_by_element() -> None:

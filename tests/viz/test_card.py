@@ -61,6 +61,16 @@ def test_plain_line_without_optional_facts() -> None:
     assert plain_line(view) == "<TileKernel mm cpu grid=4x4 threads=128 | 5 passes, 3 changed>"
 
 
+def test_variants_are_named() -> None:
+    view = kernel_view(variants=("code for every size", "code where N % 8 == 0"))
+    variant = replace(view.record, facts=("N % 8 == 0", "K % 4 == 0"))
+    assert "| where N % 8 == 0 and K % 4 == 0 |" in plain_line(replace(view, record=variant))
+    record = replace(view.record, variants=(variant,))
+    assert "| 2 variants |" in plain_line(replace(view, record=record))
+    assert card_model(view)["notes"] == ["code for every size", "code where N % 8 == 0"]
+    assert "code where N % 8 == 0" in card_html(view)
+
+
 def test_plain_line_says_that_threads_are_executed() -> None:
     view = kernel_view()
     program = view.record.program

@@ -6,17 +6,19 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.analysis.hazards import find_hazards
 from tileworkbench.compiler.diagnostics import ArgumentError, Note, VerifyError
 from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Expr
+from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.stmt import Kernel
+from tileworkbench.compiler.ir.rewrite import statements, with_body
+from tileworkbench.compiler.ir.stmt import Assume, Kernel, seq
 from tileworkbench.compiler.ir.verify import verify
 from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
 from tileworkbench.compiler.record import CompileRecord, Snapshot, Timing
@@ -50,11 +52,16 @@ class CompiledKernel(ABC):
 
     Calling it takes one argument per parameter that is not an output, in order, and returns the
     outputs: None, one array, or a list in the order the kernel returns them.
+
+    `variants` are the same kernel compiled under assumptions; a call takes the first whose
+    assumptions hold, else this one. `taken` is what the last call took.
     """
 
     record: CompileRecord
     target: Target
     signature: Signature
+    variants: tuple[CompiledKernel, ...] = field(default=(), kw_only=True)
+    taken: CompiledKernel | None = field(default=None, kw_only=True)
 
     @abstractmethod
     def __call__(self, *args: Any) -> Any:
@@ -82,13 +89,21 @@ class CompiledKernel(ABC):
 
 @dataclass(slots=True)
 class Compilation:
-    """One compilation under way: what it was given, and the times of its steps so far."""
+    """One compilation under way: what it was given, what it takes for true besides, and the times
+    of its steps so far.
+    """
 
     program: Program
     target: Target
     source: Source
     options: Options
+    facts: tuple[Expr, ...] = ()
     timings: list[Timing] = field(default_factory=list)
+
+    def assuming(self, facts: tuple[Expr, ...]) -> Compilation:
+        """The compilation of the same program for arguments of which `facts` hold."""
+        body = seq([*map(Assume, facts), self.program.body])
+        return replace(self, program=with_body(self.program, body), facts=facts, timings=[])
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -116,6 +131,7 @@ class Compilation:
         *,
         target: Target | None = None,
         cached: str = "",
+        variants: Sequence[CompiledKernel] = (),
     ) -> CompileRecord:
         """What is left behind; `target` is the user's spelling where it is less precise."""
         return CompileRecord(
@@ -133,6 +149,8 @@ class Compilation:
             warnings=warnings,
             timings=tuple(self.timings),
             cached=cached,
+            facts=tuple(print_expr(fact) for fact in self.facts),
+            variants=tuple(variant.record for variant in variants),
         )
 
 

@@ -84,7 +84,7 @@ def compile_program(
     timings = [Timing("trace", trace_us)] if trace_us else []
     try:
         with _deep_recursion(), uncollected():
-            made = _compile(Compilation(program, resolved, source, options, timings))
+            made = _compile(Compilation(program, resolved, source, options, timings=timings))
     except RecursionError:
         raise UnsupportedError(
             f"an expression of '{program.name}' is nested too deeply to be compiled",

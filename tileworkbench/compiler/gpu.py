@@ -7,8 +7,9 @@ work on tensors in the host's memory.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.analysis.evaluate import evaluate
@@ -28,12 +29,15 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.tile import Pipelined
+from tileworkbench.compiler.ops.simt.divisibility import is_changed_by, vector_facts
+from tileworkbench.compiler.record import Snapshot, Timing
 from tileworkbench.compiler.runtime.arguments import BoundArguments
 from tileworkbench.compiler.runtime.nvrtc import (
     CudaBuild,
     KernelResources,
     compile_cuda,
     missing_nvrtc,
+    nvrtc_version,
 )
 from tileworkbench.compiler.target import Target
 
@@ -52,23 +56,31 @@ class GpuKernel(CompiledKernel):
 
     module: CudaModule
     lowered: Program
-    build: CudaBuild | None
+    build: CudaBuild | None = None
+    variants: tuple[GpuKernel, ...] = field(default=(), kw_only=True)
     _ptx: PtxProgram | None = None
     _device: Any = None
 
     def __call__(self, *args: Any) -> Any:
-        run = {"sim": self._simulate, "ptx": self._interpret}.get(self.target.execution)
-        if run is None:
+        if self.target.execution == "native":
             self._load()  # before the arguments: without a device they cannot be right
         bound = self.signature.bind(args)
         numbers = self.signature.numbers(bound)
+        fitting = (variant for variant in self.variants if variant.signature.holds(numbers))
+        self.taken = next(fitting, self)
+        self.taken._run(args, bound, numbers)
+        return self.signature.results(bound)
+
+    def _run(self, args: Sequence[Any], bound: BoundArguments, numbers: dict[str, int]) -> None:
         grids = [self._grid(launch, numbers) for launch in self.module.launches]
-        if run is None:
+        if self.target.execution == "sim":
+            self._simulate(args, bound)
+        elif self.target.execution == "ptx":
+            self._interpret(bound, numbers, grids)
+        else:
+            self._load()
             sizes = [_buffer_bytes(buffer, numbers) for buffer in self.module.workspaces]
             self._device.run(grids, bound.slots, sizes)
-        else:
-            run(args, bound, grids)
-        return self.signature.results(bound)
 
     def assembly(self) -> str:
         """The PTX. Raises `UnsupportedError` without NVRTC."""
@@ -77,7 +89,14 @@ class GpuKernel(CompiledKernel):
     def compiled(self) -> CudaBuild:
         """NVRTC's result, made now if it was not yet. Raises `UnsupportedError` without NVRTC."""
         if self.build is None:
-            self.build = _build(self.module, self.record.name, self.target)
+            start, name = time.perf_counter(), self.record.name
+            self.build = compile_cuda(self.module.text, self.target.arch, name=f"{name}.cu")
+            timing = Timing("nvrtc", (time.perf_counter() - start) * 1e6)
+            self.record = replace(
+                self.record,
+                timings=(*self.record.timings, timing),
+                warnings=(*self.record.warnings, *_build_warnings(self.build)),
+            )
         return self.build
 
     @property
@@ -94,7 +113,7 @@ class GpuKernel(CompiledKernel):
 
     # The three ways to run
 
-    def _simulate(self, args: Sequence[Any], bound: BoundArguments, grids: Sequence[Grid]) -> None:
+    def _simulate(self, args: Sequence[Any], bound: BoundArguments) -> None:
         from tileworkbench.compiler.sim.simulate import simulate
 
         program = self.record.program
@@ -118,12 +137,14 @@ class GpuKernel(CompiledKernel):
                 into = as_numpy(value, param.value.dtype)
                 np.copyto(into, arrays[param.name].reshape(into.shape))
 
-    def _interpret(self, args: Sequence[Any], bound: BoundArguments, grids: Sequence[Grid]) -> None:
+    def _interpret(
+        self, bound: BoundArguments, numbers: dict[str, int], grids: Sequence[Grid]
+    ) -> None:
         from tileworkbench.compiler.sim.ptx.launch import PtxProgram
 
         if self._ptx is None:
             self._ptx = PtxProgram.parse(self.compiled().ptx)
-        values = self._values(bound, self.signature.numbers(bound))
+        values = self._values(bound, numbers)
         for launch, grid in zip(self.module.launches, grids, strict=True):
             block = (launch.threads, 1, 1)
             self._ptx.launch(launch.entry, grid, block, values, launch.shared_bytes)
@@ -198,33 +219,54 @@ def _buffer_bytes(buffer: Buffer, scalars: dict[str, int]) -> int:
 def compile_for_gpu(compilation: Compilation) -> GpuKernel:
     """Lower and generate a program, and compile its text where that is needed and NVRTC is here.
 
+    Where a symbolic extent may cut vectors short, the same is done once more under the assumption
+    that it does not; a call takes the code that fits, and NVRTC compiles what a call has taken.
     Raises `CompileError` kinds, `UnsupportedError` where the target needs NVRTC and there is none.
     """
-    program, target, source = compilation.program, compilation.target, compilation.source
     warnings = compilation.find_hazards()
+    snapshots = _lower(compilation)
+    variants = []
+    facts = vector_facts(compilation.program)
+    if facts:
+        with compilation.step("variant"):
+            under = compilation.assuming(facts)
+            found = _lower(under)
+            if is_changed_by(snapshots[-1].program, facts, found[-1].program):
+                variants.append(_generate(under, found, warnings))
+    kernel = _generate(compilation, snapshots, warnings, tuple(variants))
+    execution = compilation.target.execution
+    if execution == "ptx":
+        nvrtc_version()  # it is needed sooner or later
+    if not variants and (execution == "ptx" or (execution == "native" and missing_nvrtc() is None)):
+        kernel.compiled()
+    return kernel
+
+
+def _lower(compilation: Compilation) -> tuple[Snapshot, ...]:
+    program, target = compilation.program, compilation.target
     with compilation.step("passes"):
         try:
-            snapshots = lower_program(program, target)
+            return lower_program(program, target)
         except ResourceError as error:
             raise _with_fitting_stages(error, program, target) from None
+
+
+def _generate(
+    compilation: Compilation,
+    snapshots: tuple[Snapshot, ...],
+    warnings: tuple[Note, ...],
+    variants: tuple[GpuKernel, ...] = (),
+) -> GpuKernel:
+    """The kernel of a lowered program."""
+    target, source = compilation.target, compilation.source
     lowered = snapshots[-1].program
     with compilation.step("codegen"):
         lines = ("",) * (source.first_line - 1) + tuple(source.text.splitlines())
         module = generate_cuda(lowered, target, lines)
-    build = None
-    if target.execution == "ptx" or (target.execution == "native" and missing_nvrtc() is None):
-        with compilation.step("nvrtc"):
-            build = _build(module, program.name, target)
     entry = module.launches[0].entry if module.launches else ""
-    warnings = (*warnings, *_build_warnings(build))
-    record = compilation.record(snapshots, module.text, entry, warnings)
+    record = compilation.record(snapshots, module.text, entry, warnings, variants=variants)
     signature = compilation.signature("cuda" if target.execution == "native" else "cpu")
-    return GpuKernel(record, target, signature, module, lowered, build)
-
-
-def _build(module: CudaModule, name: str, target: Target) -> CudaBuild:
-    """Compile the module. Raises `UnsupportedError` where NVRTC is missing."""
-    return compile_cuda(module.text, target.arch, name=f"{name}.cu")
+    return GpuKernel(record, target, signature, module, lowered, variants=variants)
 
 
 def _with_fitting_stages(error: ResourceError, program: Program, target: Target) -> ResourceError:

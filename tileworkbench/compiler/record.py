@@ -40,7 +40,8 @@ class CompileRecord:
     `source` is the user's text with its first line number, `program` the front end's Program,
     `snapshots` one per pass, `code` the generated text, `asm` the machine's, or empty until asked
     for. `warnings` carry spans. `cached` says where the machine code came from: "", "memory" or
-    "disk".
+    "disk". `variants` are the records of the same kernel compiled under assumptions, `facts` what a
+    variant assumes.
     """
 
     name: str
@@ -57,6 +58,8 @@ class CompileRecord:
     warnings: tuple[Note, ...] = ()
     timings: tuple[Timing, ...] = ()
     cached: str = ""
+    facts: tuple[str, ...] = ()
+    variants: tuple[CompileRecord, ...] = ()
     schema: int = SCHEMA
 
 

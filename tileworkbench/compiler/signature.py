@@ -8,6 +8,7 @@ from typing import Any
 from tileworkbench.compiler.analysis.assumptions import check_assumptions, host_assumptions
 from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.analysis.elementwise import is_elementwise
+from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.diagnostics import CompileError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import const_int
@@ -52,6 +53,10 @@ class Signature:
         if self.assumptions:
             check_assumptions(self.name, self.assumptions, self.numbers(bound))
         return bound
+
+    def holds(self, numbers: dict[str, int]) -> bool:
+        """Whether every assumption is true of these values."""
+        return all(evaluate(cond, numbers) for cond in self.assumptions)
 
     def numbers(self, bound: BoundArguments) -> dict[str, int]:
         """Scalar arguments (their bits) and symbols by name."""

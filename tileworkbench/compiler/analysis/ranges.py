@@ -62,7 +62,7 @@ class Ranges:
                     for var, count in zip(stmt.thread_vars, stmt.threads, strict=False):
                         self.enter(var, int_const(0), int_const(count), 1)
             case st.Assume(cond) if always:
-                self._assume(cond)
+                self.assume(cond)
         for child in stmt.children():
             if isinstance(child, st.Stmt):
                 self._collect(child, always and isinstance(stmt, st.Kernel))
@@ -96,12 +96,13 @@ class Ranges:
         if step is not None and abs(step) > 1 and const_int(start) == 0:
             self._factors[var] = abs(step)
 
-    def _assume(self, cond: Expr) -> None:
+    def assume(self, cond: Expr) -> None:
+        """Take `cond` for true from here on."""
         if not isinstance(cond, Binary):
             return
         if cond.op == "logical_and":
-            self._assume(cond.a)
-            self._assume(cond.b)
+            self.assume(cond.a)
+            self.assume(cond.b)
         elif (
             cond.op == "eq" and isinstance(cond.a, Binary) and cond.a.op in ("floormod", "truncmod")
         ):
@@ -325,8 +326,13 @@ class Ranges:
     def _factor(self, atom: Expr) -> int:
         """A number that `atom` is known to be a multiple of."""
         known = self._factors.get(atom, 1)
-        if isinstance(atom, Binary) and atom.op == "mul":
-            known = max(known, self._factor(atom.a) * self._factor(atom.b))
+        match atom:
+            case Const() if atom.dtype.is_int:
+                return int(atom.value)
+            case ir.Cast(inner, dtype) if inner.dtype.is_int and dtype.bits >= inner.dtype.bits:
+                known = max(known, self._factor(inner))
+            case Binary("mul", a, b):
+                known = max(known, self._factor(a) * self._factor(b))
         return known
 
     def in_range(self, index: Expr, extent: Expr) -> tuple[bool, bool]:

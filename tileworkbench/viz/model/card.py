@@ -81,7 +81,7 @@ def card_model(view: KernelView) -> dict[str, Any]:
         ],
         "bench": None if view.bench is None else bench_summary(view.bench),
         "warnings": [{"text": note.message, "line": line} for note, line in warnings_of(record)],
-        "notes": [*view.accesses, *view.resources],
+        "notes": [*view.variants, *view.accesses, *view.resources],
         "source": {"first": record.first_line, "lines": record.source.splitlines()},
         "tabs": tabs(view),
         "changed": passes_changed(record)[0],
@@ -181,7 +181,7 @@ def _static_head(view: KernelView) -> str:
         where = html.tag("b", "", f"line {line}: " if line else "")
         text = html.text(_clip(note.message, 400))
         parts.append(html.tag("div", f"color:{html.WARN}", "⚠ ", where, text))
-    for entry in view.accesses:
+    for entry in (*view.variants, *view.accesses):
         parts.append(html.tag("div", f"{html.MONO};font-size:12px", html.text(_clip(entry, 200))))
     return "".join(parts)
 

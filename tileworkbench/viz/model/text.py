@@ -106,6 +106,10 @@ def plain_line(view: KernelView) -> str:
     parts = [" ".join(facts), f"{total} passes, {changed} changed"]
     if view.intensity is not None:
         parts.append(f"AI {_three_digits(view.intensity)} F/B")
+    if record.facts:
+        parts.append(f"where {' and '.join(record.facts)}")
+    if record.variants:
+        parts.append(f"{len(record.variants) + 1} variants")
     if view.check is not None:
         parts.append(check_text(view.check))
     if record.warnings:

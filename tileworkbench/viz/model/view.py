@@ -59,6 +59,7 @@ class KernelView:
             over the ideal.
         resources: one line per function that NVRTC compiled; they depend on its version, so only
             live views show them.
+        variants: one line per code of a kernel that has several, saying for which arguments.
         check: the last comparison with a reference, if there was one.
         bench: the last measurement, if there was one.
         machine, points: the roofline's ceilings and this kernel's measured points.
@@ -76,6 +77,7 @@ class KernelView:
     portable_code: str = ""
     accesses: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
     check: CheckResult | None = None
     bench: RunRecord | None = None
     machine: Machine | None = None
