@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, storage
+from tests.differential.harness import check_everywhere, equals, run_native, storage
 
 MODES = ("rn", "rz", "ru", "rd")
 
@@ -68,11 +68,13 @@ def root(value, mode, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_arithmetic_in_every_direction(dtype):
     a, b, c = (interesting(np.dtype(dtype), seed) for seed in range(3))
-    with_fma = dtype != "float64"
+    with np.errstate(over="ignore"):
+        products = np.nan_to_num((-a.astype(np.float64) * b).astype(dtype))
+    c[::2] = products[::2]  # so that sums lose almost all
 
     @T.prim_func
     def kernel(A: T.Tensor((128,), dtype), B: T.Tensor((128,), dtype), C: T.Tensor((128,), dtype)):
-        R = T.empty((6, 4, 128), dtype)
+        R = T.empty((7, 4, 128), dtype)
         with T.Kernel(1, threads=128):
             for i in T.Parallel(128):
                 for m, mode in enumerate(MODES):
@@ -81,7 +83,8 @@ def test_arithmetic_in_every_direction(dtype):
                     R[2, m, i] = T.ieee_mul(A[i], B[i], mode)
                     R[3, m, i] = T.ieee_fdiv(A[i], B[i], rounding_mode=mode)
                     R[4, m, i] = T.ieee_fsqrt(T.abs(A[i]), mode)
-                    R[5, m, i] = T.ieee_fmaf(A[i], B[i], C[i], mode if with_fma else "rn")
+                    R[5, m, i] = T.ieee_fmaf(A[i], B[i], C[i], mode)
+                    R[6, m, i] = T.ieee_frsqrt(T.abs(A[i]), mode) if dtype != "float64" else 0
         return R
 
     x, y, z = ([Fraction(float(v)) for v in values] for values in (a, b, c))
@@ -95,12 +98,52 @@ def test_arithmetic_in_every_direction(dtype):
         rows.append([[rounded(v, mode, dtype) for v in exact] for mode in MODES])
     rows.append([[root(abs(v), mode, dtype) for v in x] for mode in MODES])
     sums = [p * q + r for p, q, r in zip(x, y, z, strict=True)]
-    rows.append([[rounded(v, mode if with_fma else "rn", dtype) for v in sums] for mode in MODES])
-    expected = np.array(rows).astype(dtype)
-    check_everywhere(kernel, {"A": a, "B": b, "C": c}, equals(R=expected))
+    rows.append([[rounded(v, mode, dtype) for v in sums] for mode in MODES])
+    inverse = [0 if dtype == "float64" else 1 / abs(v) for v in x]
+    rows.append([[root(v, mode, dtype) for v in inverse] for mode in MODES])
+    check_exactly(kernel, {"A": a, "B": b, "C": c}, np.array(rows).astype(dtype))
 
 
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def check_exactly(kernel, arguments, expected):
+    """The output R is this, on processors and on simulated threads."""
+    check = equals(R=expected)
+    check_everywhere(kernel, arguments, check)
+    check(run_native(kernel.program, arguments, "sim:sm_80"))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "int64", "uint64"])
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
+def test_wide_numbers_in_every_direction(dtype, name):
+    if dtype == "float64":
+        a = np.array([1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-8 + 2.0**-45, 1 + 3 * 2.0**-8 - 2.0**-45])
+        small = [2.0**-25 + 2.0**-60, 2.0**-134 * (1 + 2.0**-30), 65519.99999, 65520.0, 1e300, 0.1]
+        a = np.concatenate([a, -a, small, [1 + 2.0**-30, 0.0, -1e-50, 3.0]])
+    else:
+        top = np.iinfo(dtype).max
+        near = [2**24 + 1, 2**24 + 3, 0x1008001, 5, 0, top // 2 + 1, 65503, 70000]
+        near += [top, top - 64, top // 3, top // 5, 4097, 2**30 + 1, 2**31 - 1, 257]
+        a = np.array(near, dtype)
+        a[1::2] = a[1::2] if dtype == "uint64" else -a[1::2]
+    target = storage(name)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((16,), dtype)):
+        R = T.empty((4, 16), name)
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(16):
+                for m, mode in enumerate(MODES):
+                    R[m, i] = T.cast(A[i], name, round=mode)
+        return R
+
+    exact = [Fraction(float(v)) if dtype == "float64" else Fraction(int(v)) for v in a]
+    expected = [[rounded(v, mode, target) for v in exact] for mode in MODES]
+    check_exactly(kernel, {"A": a}, np.array(expected).astype(target))
+
+
+CASTS = ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float6_e2m3fn", "float6_e3m2fn"]
+
+
+@pytest.mark.parametrize("name", CASTS)
 def test_casts_in_every_direction(name):
     dtype = storage(name)
     rng = np.random.default_rng(9)
@@ -132,9 +175,11 @@ def test_casts_in_every_direction(name):
         assert ((up == down) | (up == adjacent)).all()
         np.testing.assert_array_equal(found[1][inner], np.where(exact[inner] > 0, down, up))
         assert ((found[4][inner] == down) | (found[4][inner] == up)).all()
-        either = (up != down) & (found[4][inner] != found[1][inner])
-        assert 0.3 < either.sum() / (up != down).sum() < 0.7
-        if name.startswith("float8"):
+        between, cut = up != down, found[1][inner]
+        away = found[4][inner][between] != cut[between]
+        share = np.abs(exact[inner] - cut)[between] / (up - down)[between]
+        assert abs(away.sum() - share.sum()) < 2.5 * np.sqrt((share * (1 - share)).sum())
+        if name.startswith(("float6", "float8")):
             assert (np.abs(found[:, ~inner]) == limit).all()
 
     check_everywhere(kernel, {"A": a, "U": noise}, check)

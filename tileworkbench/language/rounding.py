@@ -12,6 +12,7 @@ from collections.abc import Callable
 from math import frexp
 from typing import Any
 
+from tileworkbench.compiler.codegen.float8 import FORMATS
 from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
 from tileworkbench.compiler.frontend.dtypes import to_dtype
 from tileworkbench.compiler.frontend.values import (
@@ -33,7 +34,7 @@ from tileworkbench.language import math
 
 _ROUNDINGS = ("rn", "rz", "ru", "rd")
 _CAST_ROUNDINGS = {"rn": "rn", "rz": "rz", "rp": "ru", "rm": "rd", "ru": "ru", "rd": "rd"}
-_DOUBLE, _SCALE = DType("float64"), "float8_e8m0fnu"
+_SINGLE, _DOUBLE, _SCALE = DType("float32"), DType("float64"), "float8_e8m0fnu"
 
 
 # Casts --------------------------------------------------------------------------------------------
@@ -44,10 +45,10 @@ def cast(value: Any, dtype: Any, round: Any = None, sat: Any = None, rbits: Any 
     zero, to a narrower float rounds to nearest even.
 
     `round` is "rn" (nearest even), "rz" (toward zero), "rp" or "rm" (toward plus or minus
-    infinity), or "rs": stochastic, upwards where the bits that are lost, added to as many of
-    `rbits`, carry. Floats of 8 bits and less saturate; with `sat=False` what is too large becomes
-    infinite or NaN, and with `sat=True` wider floats saturate too. Raises `TileValueError` for
-    other options.
+    infinity; also "ru" and "rd"), or "rs" for floats of at most 32 bits: stochastic, upwards where
+    the bits that are lost, added to as many of `rbits`, carry. Floats of 8 bits and less saturate;
+    with `sat=False` what is too large becomes infinite or NaN, and with `sat=True` wider floats
+    saturate too. Raises `TileValueError` for other options.
     """
     mode, target = _cast_mode(round, sat, rbits), to_dtype(dtype)
     if isinstance(value, VectorValue):
@@ -56,10 +57,15 @@ def cast(value: Any, dtype: Any, round: Any = None, sat: Any = None, rbits: Any 
         return Value(*fitting(value, target))
     made = to_value(value)
     source = made.expr.dtype
-    if not source.is_float or not (target.is_float or target.is_int):
-        return made.astype(target)
-    if target.is_int:
+    if mode == "rs" and not (source.is_float and source.bits <= 32 and target.is_float):
+        raise TileValueError(
+            f"T.cast of '{source}' to '{target}' cannot round stochastically",
+            hint="'rs' rounds a float of at most 32 bits to a narrower one",
+        )
+    if target.is_int and source.is_float:
         return _to_integer(made, target, mode)
+    if not target.is_float or source.is_bool:
+        return made.astype(target)
     rounded = _narrowed(made, target, mode, rbits)
     return rounded if sat is None else _saturated(made, rounded, target, sat)
 
@@ -84,25 +90,57 @@ def _cast_mode(round: Any, sat: Any, rbits: Any) -> str:
 
 def _to_integer(value: Value, target: DType, mode: str) -> Value:
     functions = {"rn": math.nearbyint, "ru": math.ceil, "rd": math.floor}
-    if mode == "rs":
-        raise TileValueError(f"T.cast to '{target}' cannot round stochastically")
     rounded: Value = functions[mode](value) if mode in functions else value
     return rounded.astype(target)
 
 
 def _narrowed(value: Value, target: DType, mode: str, rbits: Any) -> Value:
-    """A float converted to another float."""
-    if target.bits >= value.expr.dtype.bits or mode in ("", "rn"):
+    """A number converted to a float."""
+    source = value.expr.dtype
+    if mode in ("", "rn") or (source.is_float and target.bits >= source.bits):
         return value.astype(target)
     if target == _SCALE:
-        return _power_of_two(value.astype("float32"), mode)
-    if target.bits == 6:
-        raise UnsupportedError(f"T.cast to '{target}' rounds to nearest only")
+        return _power_of_two(_narrowed(value, _SINGLE, mode, None), mode)
     if mode == "rs":
-        value, mode = _with_noise(value.astype("float32"), target, rbits), "rz"
+        value, mode = _with_noise(value.astype(_SINGLE), target, rbits), "rz"
+    if target.bits == 6:
+        return _on_grid(_narrowed(value, _SINGLE, mode, None), target, mode)
     nearest = value.astype(target)
-    rest = value.astype(_DOUBLE) - nearest.astype(_DOUBLE)
-    return _moved(nearest, rest, mode)
+    return _moved(nearest, _rest(value, nearest), mode)
+
+
+def _rest(value: Value, nearest: Value) -> Value:
+    """What `value` is more than the number it was rounded to."""
+    wide, dtype = nearest.astype(_DOUBLE), value.expr.dtype
+    if dtype.is_float or dtype.bits <= 32:
+        rest: Value = value.astype(_DOUBLE) - wide
+        return rest
+    low = value & 0xFFFFFFFF
+    rest = (value - low).astype(_DOUBLE) - wide + low.astype(_DOUBLE)
+    return rest
+
+
+def _on_grid(value: Value, target: DType, mode: str) -> Value:
+    """A float32 rounded to a multiple of the step between numbers of its size."""
+    step = _step(value, target)
+    whole = {"rz": math.trunc, "ru": math.ceil, "rd": math.floor}[mode](value / step)
+    rounded: Value = whole * step
+    return rounded.astype(target)
+
+
+def _step(value: Value, target: DType) -> Value:
+    """How far apart the numbers of `target` near a float32 are, a float32."""
+    mantissa, bias = _form(target)
+    exponent = math.max(_bits(value) >> 23 & 255, 128 - bias)
+    return _from_bits(exponent - mantissa << 23, _SINGLE)
+
+
+def _form(target: DType) -> tuple[int, int]:
+    """The bits of the mantissa of a narrow float, and the bias of its exponent."""
+    if target.bits == 16:
+        return (10, 15) if target == "float16" else (7, 127)
+    form = FORMATS[str(target)]
+    return form.mantissa, form.bias
 
 
 def _power_of_two(value: Value, mode: str) -> Value:
@@ -113,21 +151,26 @@ def _power_of_two(value: Value, mode: str) -> Value:
     if mode == "ru":
         bits = bits + 0x7FFFFF
     special = math.isnan(value) | math.isinf(value)
-    power = _from_bits(bits & 0x7F800000, DType("float32"))
+    power = _from_bits(bits & 0x7F800000, _SINGLE)
     return select(special, value, power, lazy=False).astype(_SCALE)
 
 
 def _with_noise(value: Value, target: DType, rbits: Any) -> Value:
-    """`value` plus random bits below the last that a normal number of `target` keeps."""
-    kept = {"float16": 10, "bfloat16": 7, "float8_e4m3fn": 3, "float8_e4m3fnuz": 3}
-    lost = 23 - kept.get(str(target), 2 if target.bits == 8 else 1)
+    """A float32 plus random bits below the last that `target` keeps of it."""
+    lost = 23 - _form(target)[0]
     noise = to_value(rbits).astype("uint32") & ((1 << lost) - 1)
-    return _from_bits(_bits(value) + noise, DType("float32"))
+    if target == "bfloat16":
+        return _from_bits(_bits(value) + noise, _SINGLE)
+    away = noise.astype(_DOUBLE) * 2.0**-lost * _step(value, target)
+    signed = select(value < 0.0, unary("neg", away), away, lazy=False)
+    noisy: Value = value.astype(_DOUBLE) + signed
+    return noisy
 
 
 def _saturated(value: Value, rounded: Value, target: DType, sat: bool) -> Value:
     """`rounded` with the wanted result for what is too large."""
-    if target.bits >= value.expr.dtype.bits or target == _SCALE:
+    source = value.expr.dtype
+    if target == _SCALE or (source.is_float and target.bits >= source.bits):
         return rounded
     largest = float(target.max_value)
     wide = value.astype(_DOUBLE)
@@ -141,8 +184,7 @@ def _saturated(value: Value, rounded: Value, target: DType, sat: bool) -> Value:
         raise TileValueError(f"'{target}' has no infinity and no NaN: T.cast to it saturates")
     # Half a step above the largest number; a tie goes to the even neighbour, which is the larger
     # one where the last bit kept is set.
-    mantissa = 3 if "e4m3" in target else 2
-    step = 2.0 ** (_exponent(largest) - mantissa)
+    step = 2.0 ** (_exponent(largest) - _form(target)[0])
     odd = int(largest / step) % 2 == 1
     limit = largest + step / 2
     size = math.abs(wide)
@@ -187,10 +229,8 @@ def ieee_mul(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
     left, right = _operands(a, b)
 
     def error(result: Value) -> Value:
-        if _is_double(left):
-            return _fma(left, right, unary("neg", result))
-        exact: Value = left.astype(_DOUBLE) * right.astype(_DOUBLE) - result.astype(_DOUBLE)
-        return exact
+        wide = [part.astype(_DOUBLE) for part in (left, right, unary("neg", result))]
+        return _fma(*wide)
 
     return _directed(_unfused("mul", left, right), mode, error, left, right)
 
@@ -230,10 +270,23 @@ def ieee_fsqrt(value: Any, rounding_mode: str = "rn") -> Any:
 
 
 def ieee_frsqrt(value: Any, rounding_mode: str = "rn") -> Any:
-    """1 over the square root, both rounded to nearest; no other rounding exists."""
-    if _mode("ieee_frsqrt", rounding_mode) != "rn":
-        raise TileValueError(f"T.ieee_frsqrt rounds to nearest, not with '{rounding_mode}'")
-    return ieee_frcp(math.sqrt(value))
+    """1 over the square root, as `ieee_add`; of a float64 both are rounded, to nearest only."""
+    mode = _mode("ieee_frsqrt", rounding_mode)
+    made, _ = _operands(value, value)
+    if mode != "rn" and made.expr.dtype == _DOUBLE:
+        raise UnsupportedError(
+            "T.ieee_frsqrt of 'float64' rounds to nearest only",
+            hint="T.ieee_frcp(T.ieee_fsqrt(x, mode), mode) rounds twice, in chosen directions",
+        )
+    wide, one = made.astype(_DOUBLE), Value(build.const(1, _DOUBLE))
+
+    def error(result: Value) -> Value:
+        root = result.astype(_DOUBLE)
+        return _fma(unary("neg", wide), root * root, one)  # the product has 48 bits
+
+    # Checked for every float32: rounding twice, from float64 to float32, is rounding once.
+    nearest = arithmetic("div", one, math.sqrt(wide)).astype(made.expr.dtype)
+    return _directed(nearest, mode, error, made, exact=made == _zero_like(made))
 
 
 def ieee_fmaf(a: Any, b: Any, c: Any, rounding_mode: str = "rn") -> Any:
@@ -242,11 +295,15 @@ def ieee_fmaf(a: Any, b: Any, c: Any, rounding_mode: str = "rn") -> Any:
     made = math.fma(a, b, c)
     if mode == "rn":
         return made
-    if _is_double(made):
-        raise UnsupportedError("T.ieee_fmaf of 'float64' rounds to nearest only")
     parts = [to_value(part).astype(made.expr.dtype) for part in (a, b, c)]
-    product = parts[0].astype(_DOUBLE) * parts[1].astype(_DOUBLE)
-    error = _sum_error(product, parts[2].astype(_DOUBLE))
+    x, y, z = (part.astype(_DOUBLE) for part in parts)
+    product, low = _two_product(x, y)
+    rest, least = _two_sum(z, low)
+    total, middle = _two_sum(product, rest)
+
+    def error(result: Value) -> Value:
+        return _more(_more(_less(total, result.astype(_DOUBLE)), middle), least)
+
     return _directed(made, mode, error, *parts)
 
 
@@ -266,10 +323,6 @@ def _operands(a: Any, b: Any) -> tuple[Value, Value]:
     if not total.is_float:
         raise TileTypeError(f"IEEE arithmetic needs floats, not '{total}'")
     return left.astype(total), right.astype(total)
-
-
-def _is_double(value: Value) -> bool:
-    return value.expr.dtype == _DOUBLE
 
 
 def _zero_like(like: Value) -> Value:
@@ -292,20 +345,31 @@ def _unfused(op: str, left: Value, right: Value) -> Value:
     return _fma(left, right, Value(zero)) if op == "mul" else _fma(left, Value(one), right)
 
 
+def _more(a: Value, b: Value) -> Value:
+    return _unfused("add", a, b)
+
+
+def _less(a: Value, b: Value) -> Value:
+    return _unfused("add", a, unary("neg", b))
+
+
+def _two_product(a: Value, b: Value) -> tuple[Value, Value]:
+    """The product of two doubles and what it lacks."""
+    product = _unfused("mul", a, b)
+    return product, _fma(a, b, unary("neg", product))
+
+
+def _two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    """The sum of two doubles and what it lacks."""
+    total = _more(a, b)
+    virtual = _less(total, a)
+    return total, _more(_less(a, _less(total, virtual)), _less(b, virtual))
+
+
 def _sum_error(left: Value, right: Value) -> Callable[[Value], Value]:
-    """What the exact sum is more than a result: the error of the sum in float64, and the rest."""
-    a, b = left.astype(_DOUBLE), right.astype(_DOUBLE)
-
-    def less(x: Value, y: Value) -> Value:
-        return _unfused("add", x, unary("neg", y))
-
-    def error(result: Value) -> Value:
-        total = _unfused("add", a, b)
-        virtual = less(total, a)
-        missing = _unfused("add", less(a, less(total, virtual)), less(b, virtual))
-        return _unfused("add", less(total, result.astype(_DOUBLE)), missing)
-
-    return error
+    """What the exact sum is more than a result."""
+    total, missing = _two_sum(left.astype(_DOUBLE), right.astype(_DOUBLE))
+    return lambda result: _more(_less(total, result.astype(_DOUBLE)), missing)
 
 
 def _directed(

@@ -141,13 +141,31 @@ def _float_to_half(writer: FunctionWriter, value: str, lanes: int) -> str:
     return let(f"trunc {word} {let(f'or {word} {result}, {sign}')} to {word.of('i16')}")
 
 
+def _to_odd(writer: FunctionWriter, value: str, lanes: int) -> str:
+    """Write the conversion of float64 to float32 that sets the last bit of what is not exact, so
+    that a second rounding, to fewer bits, is as if it were the only one.
+    """
+    double, single, word = (VectorType(e, lanes) for e in ("double", "float", "i32"))
+    let, long, flag = writer.let, word.of("i64"), word.of("i1")
+    nearest = let(f"fptrunc {double} {value} to {single}")
+    wide = let(f"fpext {single} {nearest} to {double}")
+    sizes = (let(f"bitcast {double} {v} to {long}") for v in (wide, value))
+    above, size = (let(f"shl {long} {v}, {long.constant(1)}") for v in sizes)
+    beyond = let(f"sext {flag} {let(f'icmp ugt {long} {above}, {size}')} to {word}")
+    inexact = let(f"fcmp one {double} {wide}, {value}")
+    bits = let(f"bitcast {single} {nearest} to {word}")
+    odd = let(f"or {word} {let(f'add {word} {bits}, {beyond}')}, {word.constant(1)}")
+    bits = let(f"select {flag} {inexact}, {word} {odd}, {word} {bits}")
+    return let(f"bitcast {word} {bits} to {single}")
+
+
 def convert(
     writer: FunctionWriter, value: str, source: str, target: str, lanes: int, isa: Isa
 ) -> str:
     """Write the conversion of `lanes` elements between two dtypes, as they are stored, and
     return the result.
 
-    Floats convert to any float, through float32 where one of them has 16 bits; int8, uint8 and
+    Floats convert to any float, through float32 where one of them is narrower; int8, uint8 and
     int16 convert to any integer at least as wide.
     """
     if source == target:
@@ -160,8 +178,9 @@ def convert(
         value, source, have = widen_float(writer, value, source, lanes, isa), "float32", single
         return convert(writer, value, source, target, lanes, isa)
     if source == "float64":
-        value = writer.let(f"fptrunc {have} {value} to {single}")
-        return convert(writer, value, "float32", target, lanes, isa)
+        if target != "float32":
+            return narrow_float(writer, _to_odd(writer, value, lanes), target, lanes, isa)
+        return writer.let(f"fptrunc {have} {value} to {single}")
     if target == "float64":
         return writer.let(f"fpext {have} {value} to {want}")
     return narrow_float(writer, value, target, lanes, isa)

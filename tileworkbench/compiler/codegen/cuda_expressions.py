@@ -298,6 +298,8 @@ class CudaExpressions:
         if str(target) in CODES:
             exact = source.is_float and source.bits <= 32
             wide = text if exact else f"(float){wrapped(text)}"
+            if source == "float64":
+                wide = f"{self.use('odd_f32')}({text})"
             return f"{self.use(f'{CODES[str(target)]}_from_f32')}({wide})"
         if target == "float32" and str(source) in CODES:
             return text

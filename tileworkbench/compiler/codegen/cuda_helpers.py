@@ -71,6 +71,13 @@ _PHILOX = """__device__ __forceinline__ unsigned philox(
 }"""
 
 HELPERS: dict[str, Helper] = {
+    "odd_f32": Helper(
+        _function(
+            "float odd_f32(double x)",
+            "  float y = __double2float_rz(x);\n"
+            "  return y < x || y > x ? __uint_as_float(__float_as_uint(y) | 1u) : y;",
+        )
+    ),
     "f16": Helper("typedef unsigned short f16;"),
     "bf16": Helper("typedef unsigned short bf16;"),
     "f16_to_f32": Helper(

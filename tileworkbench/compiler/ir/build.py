@@ -34,7 +34,17 @@ def round_to(value: float, dtype: DType) -> float:
     import ml_dtypes
     import numpy as np
 
-    return float(np.float64(value).astype(getattr(ml_dtypes, name)))
+    return float(np.float32(_to_odd(value)).astype(getattr(ml_dtypes, name)))
+
+
+def _to_odd(value: float) -> float:
+    """`value` in float32 with the last bit set unless exact, so that rounding again is rounding
+    once."""
+    nearest = _pack_round(value, "f")
+    if nearest == value:
+        return value
+    bits = struct.unpack("I", struct.pack("f", nearest))[0] - (abs(nearest) > abs(value)) | 1
+    return float(struct.unpack("f", struct.pack("I", bits))[0])
 
 
 def _round_to_small(value: float, dtype: DType) -> float:
@@ -47,7 +57,7 @@ def _round_to_small(value: float, dtype: DType) -> float:
     value = min(max(value, -limit), limit)
     if dtype.scalar == "float8_e8m0fnu":
         return _round_to_scale(value)
-    return float(np.float64(value).astype(getattr(ml_dtypes, str(dtype.scalar))))
+    return float(np.float32(_to_odd(value)).astype(getattr(ml_dtypes, str(dtype.scalar))))
 
 
 def _round_to_scale(value: float) -> float:

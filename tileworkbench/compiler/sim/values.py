@@ -52,6 +52,7 @@ _WITHOUT_NAN = {
     for name in ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")
 }
 _SCALE = np.dtype(_STORAGE["float8_e8m0fnu"])
+_NARROW = {np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), _SCALE, *_LARGEST, *_WITHOUT_NAN}
 
 
 @cache
@@ -127,6 +128,8 @@ def narrowed(array: Any, storage: np.dtype[Any]) -> Any:
     """`array` (or a numpy scalar) rounded to the numpy type `storage`; what is too large for a
     float of 8 bits or less becomes its largest value, as does NaN where there is none.
     """
+    if array.dtype == np.float64 and storage in _NARROW:
+        array = _to_odd(np.asarray(array))[()]
     limit = _LARGEST.get(storage)
     if limit is not None:
         array = np.clip(array.astype(np.float32), -limit, limit)
@@ -135,6 +138,18 @@ def narrowed(array: Any, storage: np.dtype[Any]) -> Any:
     elif storage == _SCALE and array.dtype != _SCALE:
         return _to_scale(array.astype(np.float32))
     return array.astype(storage)
+
+
+def _to_odd(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """float64 as float32 with the last bit set in what is not exact, so that a second rounding, to
+    fewer bits, is as if it were the only one.
+    """
+    with np.errstate(over="ignore"):
+        nearest = array.astype(np.float32)
+    wide = nearest.astype(np.float64)
+    bits = nearest.view(np.uint32)
+    odd = bits - (np.abs(wide) > np.abs(array)) | 1
+    return np.where((wide != array) & ~np.isnan(array), odd, bits).astype(np.uint32).view("f4")
 
 
 def _to_scale(array: Any) -> Any:
