@@ -265,8 +265,16 @@ class Kernel:
 
     @cached_property
     def asm(self) -> str:
-        """The machine's assembly text."""
+        """The machine's assembly text (PTX for a GPU)."""
         return self._compiled.assembly()
+
+    @cached_property
+    def sass(self) -> str:
+        """The instructions of an NVIDIA device under the lines of the kernel that they come from.
+
+        Raises `UnsupportedError` without NVRTC and nvdisasm (the extra `cuda`), or for a CPU.
+        """
+        return self._compiled.sass()
 
     @cached_property
     def _work(self) -> Work:

@@ -56,8 +56,8 @@ def test_a_machine_without_a_device() -> None:
 
 
 def test_a_compiler_without_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "_wheel_directories", lambda part: ())
-    monkeypatch.setattr(nvrtc, "_toolkit_directories", lambda part: ())
+    monkeypatch.setattr(nvrtc, "wheel_directories", lambda part: ())
+    monkeypatch.setattr(nvrtc, "toolkit_directories", lambda part: ())
     monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: (12, 9))
     assert rendered(nvrtc.header_options, tw.UnsupportedError) == (
         "UnsupportedError: the CUDA headers are not installed\n"

@@ -71,6 +71,10 @@ class CompiledKernel(ABC):
     def assembly(self) -> str:
         """The machine's assembly text, made on request."""
 
+    @abstractmethod
+    def sass(self) -> str:
+        """The instructions of an NVIDIA device, made on request."""
+
     @property
     @abstractmethod
     def shared_bytes(self) -> int:

@@ -58,6 +58,10 @@ class CpuKernel(CompiledKernel):
     def assembly(self) -> str:
         return compile_assembly(self.module.text, self.native)
 
+    def sass(self) -> str:
+        name = self.record.name
+        raise UnsupportedError(f"'{name}' is compiled for a CPU", hint="its assembly is 'k.asm'")
+
     @property
     def shared_bytes(self) -> int:
         allocs = (s for s in statements(self.record.program.body) if isinstance(s, Alloc))

@@ -99,6 +99,11 @@ class GpuKernel(CompiledKernel):
             )
         return self.build
 
+    def sass(self) -> str:
+        from tileworkbench.compiler.runtime.nvdisasm import disassemble
+
+        return disassemble(self.compiled().cubin, self.module.text)
+
     @property
     def scratch_bytes(self) -> int:
         return 0

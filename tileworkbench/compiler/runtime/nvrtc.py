@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 import os
 import re
 import sys
@@ -18,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import CompileError, Note, UnsupportedError
-
-_INSTALL = "install it with 'pip install tileworkbench[cuda]'"
+from tileworkbench.compiler.runtime.cuda_files import (
+    INSTALL,
+    toolkit_directories,
+    wheel_directories,
+)
 
 
 class CudaCompileError(CompileError):
@@ -89,7 +91,7 @@ def header_options() -> tuple[str, ...]:
     The headers are those of `nvidia-cuda-runtime` or of a toolkit, else those that NVRTC 13.3 and
     later carry. Raises `UnsupportedError` where there are none.
     """
-    for directory in (*_wheel_directories("include"), *_toolkit_directories("include")):
+    for directory in (*wheel_directories("include"), *toolkit_directories("include")):
         if (directory / "cuda_fp16.h").is_file():
             return (f"-I{directory}",)
     if nvrtc_version() < (13, 3):
@@ -208,7 +210,7 @@ def _library() -> ctypes.CDLL:
             continue
         _declare(library)
         return library
-    raise UnsupportedError("the CUDA compiler library NVRTC is not installed", hint=_INSTALL)
+    raise UnsupportedError("the CUDA compiler library NVRTC is not installed", hint=INSTALL)
 
 
 def _load(candidate: str) -> ctypes.CDLL:
@@ -230,24 +232,11 @@ def _patterns() -> tuple[str, str]:
 
 def _candidates() -> Iterator[str]:
     pattern = _patterns()[0]
-    folders = (*_wheel_directories("lib"), *_wheel_directories("bin"))
-    for directory in (*folders, *_toolkit_directories("lib64"), *_toolkit_directories("bin")):
+    folders = (*wheel_directories("lib"), *wheel_directories("bin"))
+    for directory in (*folders, *toolkit_directories("lib64"), *toolkit_directories("bin")):
         yield from (str(path) for path in sorted(directory.glob(pattern), reverse=True))
     if sys.platform != "win32":
         yield from ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
-
-
-def _wheel_directories(kind: str) -> list[Path]:
-    """The folders `kind` of NVIDIA's wheels, newest layout first."""
-    spec = importlib.util.find_spec("nvidia")
-    roots = list(spec.submodule_search_locations or ()) if spec is not None else []
-    packages = ("cu13", "cu14", "cuda_nvrtc", "cuda_runtime")
-    return [Path(root) / package / kind for root in roots for package in packages]
-
-
-def _toolkit_directories(kind: str) -> list[Path]:
-    named = (os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda")
-    return [Path(root) / kind for root in named if root]
 
 
 def _declare(library: Any) -> None:
