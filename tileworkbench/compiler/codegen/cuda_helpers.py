@@ -72,7 +72,7 @@ _PHILOX = """__device__ __forceinline__ unsigned philox(
 
 HELPERS: dict[str, Helper] = {
     "odd_f32": Helper(
-        _function(
+        function(
             "float odd_f32(double x)",
             "  float y = __double2float_rz(x);\n"
             "  return y < x || y > x ? __uint_as_float(__float_as_uint(y) | 1u) : y;",
