@@ -9,6 +9,7 @@ from typing import Any
 
 from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.evaluate import evaluate
+from tileworkbench.compiler.analysis.steps import steps
 from tileworkbench.compiler.codegen.c_sources import find_function, symbol_of
 from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.codegen.llvm import Module, generate
@@ -25,6 +26,9 @@ from tileworkbench.compiler.runtime.llvm import NativeTarget, compile_assembly, 
 from tileworkbench.compiler.runtime.native import build_native
 from tileworkbench.compiler.target import parse_target
 
+BRIEF_STEPS = 50_000
+"""Statements, of `analysis.steps`, that are executed before somebody could press Ctrl-C: a loop
+with bounds of run time counts as more."""
 # A core's rates for the estimate that decides between one thread and all: orders of magnitude.
 _FLOPS_PER_NS, _TRANSCENDENTALS_PER_NS, _BYTES_PER_NS = 50.0, 2.0, 10.0
 
@@ -102,6 +106,7 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
                 signature.binder.slot_count,
                 module.scratch_bytes,
                 assertions=messages,
+                brief=steps(lowered.body) < BRIEF_STEPS,
             ),
         )
         for launch in module.launches

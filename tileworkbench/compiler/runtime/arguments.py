@@ -9,16 +9,15 @@ that names kernel and parameter, raised before anything runs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.runtime.arrays import (
     PACKED,
     ArrayView,
+    array_maker,
     element_view,
-    empty_like_kind,
     storage_dtypes,
     view_array,
 )
@@ -53,18 +52,17 @@ class _Plan(NamedTuple):
     """What is the same for all calls with arguments of one form.
 
     `pairs` are the tensors that must not overlap: positions among the passed arguments with their
-    byte ranges, and whether they may be the very same tensor.
+    byte ranges, and whether they may be the very same tensor. `outputs` are slots with what makes
+    their arrays.
     """
 
     symbols: tuple[int, ...]
     masks: tuple[tuple[int, int], ...]
     pairs: tuple[tuple[int, int, int, int, int, int, bool], ...]
-    outputs: tuple[tuple[int, tuple[int, ...], str], ...]
-    output_kind: str
+    outputs: tuple[tuple[int, Callable[[], Any]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Argument:
+class _Argument(NamedTuple):
     """A parameter that the caller passes: its position in the signature, and how to encode it if a
     scalar."""
 
@@ -121,32 +119,32 @@ class ArgumentBinder:
         """
         if len(args) != len(self._arguments):
             raise self._wrong_count(len(args))
-        tensor, ndarray = _loaded_type("torch", "Tensor"), _loaded_type("numpy", "ndarray")
+        tensor, ndarray = _array_types()
         on_cpu = self._device == "cpu"
         slots = self._slot_template.copy()
         owners: list[Any] = []
         key: list[Any] = []
-        for argument, value in zip(self._arguments, args, strict=True):
-            if argument.encode is not None:
-                slots[argument.slot] = encoded = argument.encode(value)
-                if argument.is_in_key:
+        for (slot, spec, encode, is_in_key), value in zip(self._arguments, args, strict=True):
+            if encode is not None:
+                slots[slot] = encoded = encode(value)
+                if is_in_key:
                     key.append(encoded)
             # The common cases without a view; each attribute costs about 50 ns.
             elif type(value) is tensor and value.is_cpu and on_cpu and not value.is_neg():
                 try:
-                    slots[argument.slot] = value.data_ptr()
-                    key.append((value.dtype, value.shape, value.stride()))
+                    slots[slot] = value.data_ptr()
+                    key += (value.dtype, value.shape, value.stride())
                 except RuntimeError:  # a sparse tensor has neither
-                    self._view(argument.spec, value)
+                    self._view(spec, value)
                     raise
             elif type(value) is ndarray:
-                slots[argument.slot] = value.__array_interface__["data"][0]
+                slots[slot] = value.__array_interface__["data"][0]
                 key.append((value.dtype, value.shape, value.strides, value.flags.writeable))
-            elif value is None and not argument.spec.is_used:
+            elif value is None and not spec.is_used:
                 key.append(None)
             else:
-                view = self._view(argument.spec, value)
-                slots[argument.slot] = view.pointer
+                view = self._view(spec, value)
+                slots[slot] = view.pointer
                 owners.append(view.owner)
                 key.append((view.kind, view.dtype, view.shape, view.strides, view.readonly))
         form = tuple(key)
@@ -164,29 +162,21 @@ class ArgumentBinder:
             apart = at_a + high_a <= at_b + low_b or at_b + high_b <= at_a + low_a
             if not apart and not (same_ok and at_a == at_b):
                 raise self._overlapping(a, b)
-        outputs: tuple[Any, ...] = ()
-        if plan.outputs:
-            outputs = self._allocate(plan, slots)
+        outputs: list[Any] = []
+        for slot, make in plan.outputs:
+            array = make()
+            slots[slot] = _address(array)
+            outputs.append(array)
         count = len(self.symbols)
         if count:
             slots[-count:] = plan.symbols
-        return BoundArguments(slots, plan.symbols, outputs, owners)
+        return BoundArguments(slots, plan.symbols, tuple(outputs), owners)
 
     def _argument(self, slot: int, spec: ParameterSpec) -> _Argument:
         if spec.kind == "tensor":
             return _Argument(slot, spec, None, is_in_key=True)
         encode = scalar_encoder(self._where(spec), spec.dtype)
         return _Argument(slot, spec, encode, is_in_key=spec.name in self.symbols)
-
-    def _allocate(self, plan: _Plan, slots: list[int]) -> tuple[Any, ...]:
-        outputs = []
-        for slot, shape, dtype in plan.outputs:
-            kind, _, device = plan.output_kind.partition(":")
-            array = empty_like_kind(kind, shape, dtype, device or "cpu")
-            is_torch = kind == "torch"
-            slots[slot] = array.data_ptr() if is_torch else array.__array_interface__["data"][0]
-            outputs.append(array)
-        return tuple(outputs)
 
     # The first call of a form: everything is checked.
 
@@ -205,8 +195,7 @@ class ArgumentBinder:
             symbols=tuple(symbols.values()),
             masks=tuple((s, m) for s, v in views.items() if (m := self._alignment(v) - 1)),
             pairs=self._pairs(views),
-            outputs=self._output_forms(symbols),
-            output_kind=_output_kind(views, self._device),
+            outputs=self._output_makers(symbols, views),
         )
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
@@ -330,21 +319,22 @@ class ArgumentBinder:
                 pairs.append((*ranges, self._same_tensor_ok and same_form))
         return tuple(pair for pair in pairs if pair[1] != pair[2] and pair[4] != pair[5])
 
-    def _output_forms(
-        self, symbols: dict[str, int]
-    ) -> tuple[tuple[int, tuple[int, ...], str], ...]:
-        forms = tuple(
-            (slot, tuple(dim.evaluate(symbols) for dim in spec.dims), spec.dtype)
-            for slot, spec in enumerate(self.parameters)
-            if spec.is_output
-        )
-        for slot, shape, dtype in forms:
-            if dtype in PACKED and shape[-1] % 2:
+    def _output_makers(
+        self, symbols: dict[str, int], views: dict[int, ArrayView]
+    ) -> tuple[tuple[int, Callable[[], Any]], ...]:
+        kind, device = _output_place(views, self._device)
+        found = []
+        for slot, spec in enumerate(self.parameters):
+            if not spec.is_output:
+                continue
+            shape = tuple(dim.evaluate(symbols) for dim in spec.dims)
+            if spec.dtype in PACKED and shape[-1] % 2:
                 raise ArgumentError(
-                    f"{self._where(self.parameters[slot])} would have {shape[-1]} elements of "
-                    f"'{dtype}' in a row, and two of them share a byte"
+                    f"{self._where(spec)} would have {shape[-1]} elements of "
+                    f"'{spec.dtype}' in a row, and two of them share a byte"
                 )
-        return forms
+            found.append((slot, array_maker(kind, shape, spec.dtype, device)))
+        return tuple(found)
 
     # Errors
 
@@ -378,9 +368,18 @@ def _expected(accepted: tuple[str, ...], kind: str) -> str:
     return next(name for name in accepted if not name.endswith("_x2"))
 
 
-def _loaded_type(module: str, name: str) -> Any:
-    """A type of a module that the process has imported; None if it has not."""
-    return getattr(sys.modules.get(module), name, None)
+def _array_types() -> tuple[Any, Any]:
+    """The array types of torch and numpy, as far as the process has imported them."""
+    modules = sys.modules
+    torch, numpy = modules.get("torch"), modules.get("numpy")
+    return getattr(torch, "Tensor", None), getattr(numpy, "ndarray", None)
+
+
+def _address(array: Any) -> int:
+    """Where a new array of ours begins."""
+    if hasattr(array, "data_ptr"):
+        return int(array.data_ptr())
+    return int(array.__array_interface__["data"][0])
 
 
 def _value_at(source: Source, views: dict[int, ArrayView], slots: list[int]) -> int:
@@ -390,15 +389,14 @@ def _value_at(source: Source, views: dict[int, ArrayView], slots: list[int]) -> 
     return (view.strides if source.is_stride else view.shape)[source.axis]
 
 
-def _output_kind(views: dict[int, ArrayView], device: str) -> str:
-    """torch if any input is a torch tensor; without tensor inputs, if the process uses torch; else
-    numpy. On a GPU always torch, on the device of the inputs: "torch:cuda:0"."""
+def _output_place(views: dict[int, ArrayView], device: str) -> tuple[str, str]:
+    """Kind and device of outputs: torch if any input is a torch tensor; without tensor inputs, if
+    the process uses torch; else numpy. On a GPU always torch, on the device of the inputs."""
     if device != "cpu":
-        return f"torch:{next((view.device for view in views.values()), device)}"
+        return "torch", next((view.device for view in views.values()), device)
     kinds = {view.kind for view in views.values()}
-    if not kinds:
-        return "torch" if "torch" in sys.modules else "numpy"
-    return "torch" if "torch" in kinds else "numpy"
+    uses_torch = "torch" in kinds if kinds else "torch" in sys.modules
+    return "torch" if uses_torch else "numpy", "cpu"
 
 
 def _tuple_text(dims: tuple[DimSpec, ...]) -> str:

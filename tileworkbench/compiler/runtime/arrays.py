@@ -4,7 +4,9 @@ producers."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError
@@ -147,8 +149,11 @@ def dtype_bytes(dtype: str) -> int:
     return max(1, int(digits) // 8) if digits else 1
 
 
-def empty_like_kind(kind: str, shape: tuple[int, ...], dtype: str, device: str = "cpu") -> Any:
-    """A new uninitialised array: on `device` a torch tensor for kind ``torch``, else a numpy array.
+def array_maker(
+    kind: str, shape: tuple[int, ...], dtype: str, device: str = "cpu"
+) -> Callable[[], Any]:
+    """What makes uninitialised arrays of a form: on `device` torch tensors for kind ``torch``, else
+    numpy arrays.
 
     numpy has no bfloat16 and no floats of a byte or less: those come from ml_dtypes. Two elements
     of 4 bits share one of the array's, along the last dimension.
@@ -160,11 +165,12 @@ def empty_like_kind(kind: str, shape: tuple[int, ...], dtype: str, device: str =
         import torch
 
         name = next(name for name in names if hasattr(torch, name))
-        return torch.empty(shape, dtype=getattr(torch, name), device=device)
+        form = {"dtype": getattr(torch, name), "device": torch.device(device)}
+        return partial(torch.empty_strided, shape, dlpack.contiguous_strides(shape), **form)
     import numpy
 
     name = next(name for name in names if not name.endswith("_x2"))
-    return numpy.empty(shape, dtype=numpy_dtype(name))
+    return partial(numpy.empty, shape, dtype=numpy_dtype(name))
 
 
 def numpy_dtype(dtype: str) -> Any:

@@ -97,7 +97,8 @@ class Launcher:
 
     `slot_count` is the number of 8-byte argument slots, `scratch_bytes` what the code needs per
     worker, `chunk` the blocks a worker takes at a time (0: chosen from the grid). `assertions` are
-    the messages of the kernel's device assertions by number.
+    the messages of the kernel's device assertions by number. A `brief` kernel is over before Ctrl-C
+    could stop it, which then waits for its end.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Launcher:
         scratch_bytes: int = 0,
         chunk: int = 0,
         assertions: Sequence[str] = (),
+        brief: bool = False,
     ) -> None:
         self.kernel_name = kernel_name
         self._native = native
@@ -115,7 +117,9 @@ class Launcher:
         self._stride = -(-scratch_bytes // _PAGE) * _PAGE
         self._chunk = chunk
         self._assertions = tuple(assertions)
+        self._brief = brief
         self._dispatch = dispatch()
+        self._run_serial = self._dispatch.run_serial
         self._free: dict[bool, list[_Record]] = {True: [], False: []}
         self._offset = 8 * words.SCRATCH_WORD
         self._pack = struct.Struct(f"={4 + slot_count}q").pack_into
@@ -138,17 +142,18 @@ class Launcher:
         is_long = blocks > 1 and (estimated_ns is None or estimated_ns >= SERIAL_BELOW_NS)
         threads = _choose_threads(blocks, estimated_ns) if is_long else 1
         chunk = self._chunk or -(-blocks // (threads * _CHUNKS_PER_THREAD))
-        guarded = get_ident() == main_thread().ident
+        guarded = not self._brief and get_ident() == main_thread().ident
+        run = self._run if guarded else self._run_team
         records = self._free[guarded]
         record = records.pop() if records else self._new_record(guarded)
         if self._stride == 0:
             self._pack(record.buffer, self._offset, 0, 0, blocks, chunk, *slots)
-            code = self._run(record.address, threads, guarded)
+            code = run(record.address, threads)
         else:
             arena = self._arena(threads)
             base, stride = arena.address, self._stride
             self._pack(record.buffer, self._offset, base, stride, blocks, chunk, *slots)
-            code = self._run(record.address, threads, guarded)
+            code = run(record.address, threads)
             _give_arena(arena)
         records.append(record)
         if is_long:
@@ -170,9 +175,7 @@ class Launcher:
                 f"for {threads} thread{'' if threads == 1 else 's'}"
             ) from None
 
-    def _run(self, record: int, threads: int, guarded: bool) -> int:
-        if not guarded:
-            return self._run_team(record, threads)
+    def _run(self, record: int, threads: int) -> int:
         enter, leave = self._dispatch.guard_enter, self._dispatch.guard_leave
         if enter is None or leave is None:
             return self._run_team(record, threads)
@@ -189,7 +192,7 @@ class Launcher:
 
     def _run_team(self, record: int, threads: int) -> int:
         if threads == 1:
-            return self._dispatch.run_serial(record)
+            return self._run_serial(record)
         return team_for(threads).run(record, threads)
 
     def _interrupted(self) -> Interrupted:
