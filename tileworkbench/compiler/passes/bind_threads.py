@@ -2,7 +2,8 @@
 
 Further thread indices that the kernel names, and block indices that `T.use_swizzle` permutes, are
 computed from the linear ones. A branch with tile operators that only threads in a row take becomes
-a role of these threads.
+a role of these threads, and so does one in which whole warps exchange data: they have barriers of
+their own.
 
 Before::
 
@@ -24,6 +25,7 @@ from dataclasses import replace
 from math import prod
 
 from tileworkbench.compiler.analysis.access import conjuncts
+from tileworkbench.compiler.analysis.dataflow import effects_of
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.uniformity import Uniformity
@@ -40,9 +42,11 @@ from tileworkbench.compiler.ir.rewrite import (
 )
 from tileworkbench.compiler.ir.simt import Role
 from tileworkbench.compiler.ir.stmt import If, Kernel, Let, Seq, Stmt, seq
-from tileworkbench.compiler.ir.tile import COLLECTIVE
+from tileworkbench.compiler.ir.tile import COLLECTIVE, Copy, Fill, Parallel, Pipelined
 from tileworkbench.compiler.passes.bind_blocks import block_indices, is_swizzled, launch_size
 
+_WARP = 32
+_ELEMENTWISE = (Copy, Fill, Parallel, Pipelined)
 _GRID_DIMS = 3  # CUDA programming guide: blockIdx has x, y and z
 
 
@@ -75,9 +79,10 @@ def bind_thread(kernel: Kernel, names: Names) -> Kernel:
 
 
 def with_roles(kernel: Kernel, program: Program) -> Kernel:
-    """Tile operators that only some threads reach are theirs: the branch becomes a role.
+    """Tile operators that only some threads reach are theirs: the branch becomes a role. So does
+    one in which whole warps pass data on through shared memory.
 
-    Raises `UnsupportedError` where these are not threads in a row.
+    Raises `UnsupportedError` for operators where these are not threads in a row.
     """
     uniformity = Uniformity(kernel)
     lets = {stmt.var: stmt.value for stmt in statements(kernel.body) if isinstance(stmt, Let)}
@@ -85,8 +90,17 @@ def with_roles(kernel: Kernel, program: Program) -> Kernel:
     def change(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, If) or not uniformity.varies(stmt.cond):
             return stmt
-        if not any(isinstance(found, COLLECTIVE) for found in statements(stmt)):
+        operators = any(isinstance(found, COLLECTIVE) for found in statements(stmt))
+        if not operators and not _exchanges(stmt):
             return stmt
+        try:
+            return as_roles(stmt)
+        except UnsupportedError:
+            if operators:
+                raise
+            return stmt  # without barriers, which it may not need
+
+    def as_roles(stmt: If) -> Stmt:
         own = [cond for cond in conjuncts(stmt.cond) if uniformity.varies(cond)]
         common = conjunction([cond for cond in conjuncts(stmt.cond) if cond not in own])
         if stmt.orelse is not None and common is not None:
@@ -129,7 +143,26 @@ def _role(threads: list[int], body: Stmt, program: Program, stmt: If) -> Stmt:
         return Seq(())
     if threads != list(range(threads[0], threads[0] + len(threads))):
         raise _not_in_a_row(program, stmt)
+    if (threads[0] % _WARP or len(threads) % _WARP) and not _is_elementwise(body):
+        raise UnsupportedError(
+            f"a tile operator for which threads {threads[0]} to {threads[-1]} work together needs "
+            "whole warps",
+            program.span(stmt.site),
+            hint=f"let the groups of threads begin at multiples of {_WARP}",
+        )
     return Role(threads[0], len(threads), body, site=stmt.site)
+
+
+def _is_elementwise(body: Stmt) -> bool:
+    """Whether no thread needs another one's registers."""
+    operators = [found for found in statements(body) if isinstance(found, COLLECTIVE)]
+    return bool(operators) and all(isinstance(found, _ELEMENTWISE) for found in operators)
+
+
+def _exchanges(stmt: If) -> bool:
+    """Whether threads might pass data on through shared memory within the branch."""
+    effects = effects_of(stmt)
+    return any(buffer.scope == "shared" for buffer in effects.writes & effects.reads)
 
 
 def _not_in_a_row(program: Program, stmt: Stmt) -> UnsupportedError:

@@ -33,7 +33,7 @@ from tileworkbench.compiler.analysis.thread_accesses import (
     same_version,
 )
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.ir.build import binary, int_const, sub, unary
+from tileworkbench.compiler.ir.build import binary, const, int_const, sub, unary
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
@@ -45,9 +45,11 @@ from tileworkbench.compiler.ir.simt import (
     GridBarrier,
     Role,
     WaitGroup,
+    WarpBarrier,
 )
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Seq, Stmt, While, seq
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan
+from tileworkbench.compiler.ir.types import UINT32
 from tileworkbench.compiler.passes.plan_shared_memory import shared_bytes
 
 
@@ -64,11 +66,13 @@ def insert_barriers(program: Program) -> Program:
 
 
 def with_barriers(kernel: Kernel, program: Program) -> Kernel:
-    """`kernel`, of a program in any stage, with the barriers that its single threads need.
+    """`kernel`, of a program in any stage, with the barriers that its single threads need, where
+    nobody waits at memory barriers.
 
-    Tile operators are places where all threads meet; roles are ordered by their own barriers.
+    Tile operators are places where all threads meet. Where only some threads are, it is a barrier
+    of their warps, which says all that loops over threads need to know.
     """
-    if any(isinstance(stmt, Role | BarrierWait) for stmt in statements(kernel.body)):
+    if any(isinstance(stmt, BarrierWait) for stmt in statements(kernel.body)):
         return kernel
     ranges = Ranges(replace(program, body=kernel))
     return replace(kernel, body=_Placement(kernel, program, ranges, strict=False).run())
@@ -105,8 +109,10 @@ class _Placement:
         self.accesses = ThreadAccesses(kernel, ranges, frozenset(self.places))
         self.found: dict[int, tuple[ThreadAccess, ...]] = {}
         self.needed: set[int] = set()
+        self.divergent: set[int] = set()  # those that not all threads reach
         self.entered_freely: set[int] = set()  # loops that get no barrier in front
         self.role: Role | None = None
+        self.numbers: dict[tuple[int, int], int] = {}  # barriers of roles, by start and extent
         self.branch: If | None = None  # the innermost branch that threads take apart
 
     def arena(self) -> dict[Buffer, tuple[str, int, int]]:
@@ -196,7 +202,7 @@ class _Placement:
         """
         outer, self.branch = self.branch, stmt
         for cond, body in ((stmt.cond, stmt.then), (unary("not", stmt.cond), stmt.orelse)):
-            if body is not None and self.strict:
+            if body is not None:
                 self.accesses.conditions.append(cond)
                 self.walk(body, _State([], list(state.copying)))
                 self.accesses.conditions.pop()
@@ -209,7 +215,7 @@ class _Placement:
         """
         roles = list(takewhile(lambda stmt: isinstance(stmt, Role), stmts))
         accesses = tuple(access for role in roles for access in self.of(role))
-        if not self.strict or self.role is not None:
+        if not self.strict:
             return state
         return self.enter(roles[0], accesses, state)
 
@@ -223,9 +229,13 @@ class _Placement:
         if self.branch is not None:
             known = tuple(access for access in accesses if access.owners is not None)
             before = [access for access in state.pending if access.owners is not None]
-            if self.conflict(before, known):
+            if id(stmt) not in self.divergent and not self.conflict(before, known):
+                return state
+            if self.strict:
                 self.refuse(self.branch)
-            return state
+            self.divergent.add(id(stmt))
+            self.needed.add(id(stmt))
+            return _State([], state.copying)
         if id(stmt) in self.entered_freely:
             return state
         if id(stmt) not in self.needed and not self.conflict(state.pending, accesses):
@@ -314,8 +324,8 @@ class _Placement:
             "threads exchange data through memory under a condition that is not the same for all "
             "of them, where no barrier can be",
             self.program.span(stmt.site),
-            hint="end the `if` before the data are read, or make the condition the same for the "
-            "block",
+            hint="end the `if` before the data are read, or let its condition name whole warps in "
+            "a row",
         )
 
     # Writing them down
@@ -348,11 +358,35 @@ class _Placement:
 
     def barrier(self, stmt: Stmt, role: Role | None) -> Stmt:
         """All threads of the block, or of the role under a number of its own."""
+        if not self.strict and (role is not None or id(stmt) in self.divergent):
+            return WarpBarrier(const(0xFFFFFFFF, UINT32), site=stmt.site)
         if role is None:
             return Barrier(site=stmt.site)
-        return Barrier(_ROLE_BARRIERS + role.start // role.extent, role.extent, site=stmt.site)
+        if role.start % _WARP or role.extent % _WARP:
+            raise UnsupportedError(
+                f"threads {role.start} to {role.start + role.extent - 1} exchange data, for which "
+                "they would have to wait for each other, and only whole warps can do that",
+                self.program.span(stmt.site),
+                hint=f"let the groups of threads begin at multiples of {_WARP}",
+            )
+        return Barrier(self.number(role, stmt), role.extent, site=stmt.site)
+
+    def number(self, role: Role, stmt: Stmt) -> int:
+        """The barrier of the role's threads: one that nobody else uses."""
+        threads = (role.start, role.extent)
+        if threads not in self.numbers:
+            barriers = [s for s in statements(self.kernel.body) if isinstance(s, Barrier)]
+            used = {*(barrier.id for barrier in barriers), *self.numbers.values()}
+            free = [number for number in range(_BARRIERS - 1, 0, -1) if number not in used]
+            if not free:
+                raise UnsupportedError(
+                    f"a block has {_BARRIERS} barriers, which its groups of threads need more of",
+                    self.program.span(stmt.site),
+                    hint="use fewer groups that exchange data at once",
+                )
+            self.numbers[threads] = free[0]
+        return self.numbers[threads]
 
 
-# Barrier 0 is the block's; kernels number their own from 1 on, of the 16 that hardware has (PTX
-# ISA, bar).
-_ROLE_BARRIERS = 8
+_WARP = 32
+_BARRIERS = 16  # PTX ISA, "bar"; barrier 0 is the block's

@@ -20,6 +20,7 @@ After::
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import prod
 
 from tileworkbench.compiler.diagnostics import ResourceError, UnsupportedError
@@ -27,6 +28,7 @@ from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, buffers_of, statements, with_body
+from tileworkbench.compiler.ir.simt import Role
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Kernel, Stmt, While
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.target import Target
@@ -98,6 +100,7 @@ def _lifetimes(kernel: Kernel, program: Program) -> list[_Lifetime]:
     owner: dict[Buffer, Buffer] = {}
     depth_of: dict[Buffer, int] = {}
     loops: list[tuple[int, set[Buffer]]] = []  # start of each open loop, buffers used in it
+    at_once: list[set[Buffer]] = []  # buffers used in each open row of roles
     clock = 0
 
     def use(buffer: Buffer) -> None:
@@ -109,6 +112,8 @@ def _lifetimes(kernel: Kernel, program: Program) -> list[_Lifetime]:
             for depth, (_, used) in enumerate(loops):
                 if depth >= depth_of[buffer]:
                     used.add(buffer)
+            for used in at_once:
+                used.add(buffer)
 
     def visit(stmt: Stmt) -> None:
         nonlocal clock
@@ -129,15 +134,28 @@ def _lifetimes(kernel: Kernel, program: Program) -> list[_Lifetime]:
                     use(buffer)
         if isinstance(stmt, For | While):
             loops.append((clock, set()))
-        for child in stmt.children():
-            if isinstance(child, Stmt):
-                visit(child)
+        below = [child for child in stmt.children() if isinstance(child, Stmt)]
+        for are_roles, row in groupby(below, lambda child: isinstance(child, Role)):
+            visit_row(list(row), are_roles)
         if isinstance(stmt, For | While):
             start, used = loops.pop()
             clock += 1
-            for buffer in used:
-                found[buffer].first = min(found[buffer].first, start)
-                found[buffer].last = max(found[buffer].last, clock)
+            extend(used, start)
+
+    def visit_row(row: list[Stmt], are_roles: bool) -> None:
+        """Statements one after another; roles side by side run at once."""
+        start = clock
+        if are_roles:
+            at_once.append(set())
+        for stmt in row:
+            visit(stmt)
+        if are_roles:
+            extend(at_once.pop(), start)
+
+    def extend(used: set[Buffer], start: int) -> None:
+        for buffer in used:
+            found[buffer].first = min(found[buffer].first, start)
+            found[buffer].last = max(found[buffer].last, clock)
 
     visit(kernel.body)
     for life in found.values():

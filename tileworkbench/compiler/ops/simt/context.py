@@ -77,8 +77,10 @@ class ThreadContext:
         )
 
     def restricted(self, start: int, extent: int) -> ThreadContext:
-        """The context of a role: only the threads `start .. start + extent - 1` take part."""
-        thread = sub(self.thread, int_const(start)) if start else self.thread
+        """The context of a role: only the threads `start .. start + extent - 1` of the block take
+        part.
+        """
+        thread = sub(self.thread, int_const(start - self.start))
         return replace(self, thread=thread, threads=extent, start=start)
 
     @property
