@@ -8,7 +8,7 @@ from typing import Any
 
 from common import environment, write_results
 
-from tileworkbench.compiler.runtime.cuda_driver import CudaDevice, missing_device
+from tileworkbench.compiler.runtime.cuda_driver import missing_device, open_device
 from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 
 PACKAGES = ["torch", "nvidia-cuda-nvrtc"]
@@ -26,13 +26,13 @@ def missing() -> str | None:
 
 def device_target() -> str:
     """The target of the first device's own architecture."""
-    return f"cuda:{CudaDevice.open().arch}"
+    return f"cuda:{open_device().arch}"
 
 
 def facts() -> dict[str, Any]:
     """The environment of a table; the machine is named by its device."""
     found = environment(PACKAGES)
-    return found if missing() else {**found, "machine": CudaDevice.open().name}
+    return found if missing() else {**found, "machine": open_device().name}
 
 
 def write_nothing(name: str, reason: str) -> None:
@@ -73,7 +73,7 @@ def cache_eraser() -> Callable[[], Any]:
     """A call that overwrites what the device's cache holds, and lets the host run ahead."""
     import torch
 
-    size = 4 * CudaDevice.open().limits.l2_bytes
+    size = 4 * open_device().limits.l2_bytes
     memory = torch.empty(size, dtype=torch.uint8, device="cuda")
     return memory.zero_
 

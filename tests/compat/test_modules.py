@@ -280,8 +280,7 @@ def test_tests_run_where_the_device_is_new_enough(
 
     from tileworkbench.compiler.runtime import cuda_driver
 
-    opened = SimpleNamespace(open=lambda: SimpleNamespace(arch=arch))
-    monkeypatch.setattr(cuda_driver, "CudaDevice", opened)
+    monkeypatch.setattr(cuda_driver, "open_device", lambda: SimpleNamespace(arch=arch))
     testing = tilelang("tilelang.testing")
 
     @getattr(testing, f"requires_cuda_compute_version_{mode}")(9, 0)

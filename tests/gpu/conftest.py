@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.capability import require
-from tileworkbench.compiler.runtime.cuda_driver import CudaDevice, missing_device
+from tileworkbench.compiler.runtime.cuda_driver import missing_device, open_device
 from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 from tileworkbench.compiler.target import ARCHITECTURES
 
@@ -29,7 +29,7 @@ def missing() -> str | None:
 
     if not torch.cuda.is_available():
         return "PyTorch is built without CUDA"
-    arch = CudaDevice.open().arch
+    arch = open_device().arch
     return None if arch in ARCHITECTURES else f"there is no target for the device's '{arch}'"
 
 
@@ -37,4 +37,4 @@ def missing() -> str | None:
 def gpu() -> Gpu:
     """The first device, with its own architecture as the target."""
     require("gpu", missing())
-    return Gpu(f"cuda:{CudaDevice.open().arch}")
+    return Gpu(f"cuda:{open_device().arch}")

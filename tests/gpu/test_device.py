@@ -160,7 +160,7 @@ def test_an_assertion_that_fails_is_an_error_of_the_device(gpu: Gpu) -> None:
 
 def fail() -> None:
     """Trip an assertion on the first device."""
-    from tileworkbench.compiler.runtime.cuda_driver import CudaDevice
+    from tileworkbench.compiler.runtime.cuda_driver import open_device
 
     @T.prim_func
     def check(A: T.Tensor((64,), "float32")):
@@ -168,7 +168,7 @@ def fail() -> None:
             for i in T.Parallel(64):
                 T.device_assert(A[i] < 5.0, "never 50%")
 
-    tw.compile(check, target=f"cuda:{CudaDevice.open().arch}")(torch.full((64,), 9.0).cuda())
+    tw.compile(check, target=f"cuda:{open_device().arch}")(torch.full((64,), 9.0).cuda())
     try:
         torch.cuda.synchronize()
     except RuntimeError:

@@ -50,7 +50,7 @@ def test_a_driver_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_machine_without_a_device() -> None:
     device = cuda_driver.CudaDevice
-    assert rendered(lambda: device.open(0, FakeDriver()), DeviceUnavailableError) == (
+    assert rendered(lambda: device.open(FakeDriver()), DeviceUnavailableError) == (
         f"DeviceUnavailableError: this machine has no CUDA device\n{WAY_OUT}"
     )
 

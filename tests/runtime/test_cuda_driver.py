@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tileworkbench.compiler.diagnostics import DeviceUnavailableError, RunError
+import tileworkbench as tw
+import tileworkbench.language as T
+from tileworkbench.compiler import gpu
+from tileworkbench.compiler.diagnostics import ArgumentError, DeviceUnavailableError, RunError
+from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.compiler.runtime import cuda_driver
 from tileworkbench.compiler.runtime.cuda_driver import (
     CudaDevice,
     CudaDriver,
     DeviceLimits,
+    LoadedKernels,
+    open_device,
     open_driver,
 )
+from tileworkbench.compiler.runtime.nvrtc import CudaBuild
 
 
 @dataclass
@@ -29,6 +38,7 @@ class FakeCuda:
     calls: list[str] = field(default_factory=list)
     launched: list[dict[str, Any]] = field(default_factory=list)
     attributes: list[tuple[Any, ...]] = field(default_factory=list)
+    contexts: list[int] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu"):
@@ -61,8 +71,7 @@ class FakeCuda:
         out._obj.value = ordinal + 10
 
     def do_cuDeviceGetName(self, out: Any, size: int, device: Any) -> None:
-        assert device.value == 10
-        out.value = b"Fake H1"
+        out.value = b"Fake H1" if device.value == 10 else b"Fake H2"
 
     def do_cuDeviceGetAttribute(self, out: Any, number: int, device: Any) -> None:
         out._obj.value = {75: 9, 76: 0, 97: 232448, 1: 1024, 12: 65536, 16: 132, 10: 32, 38: 5}[
@@ -70,13 +79,16 @@ class FakeCuda:
         ]
 
     def do_cuDevicePrimaryCtxRetain(self, out: Any, device: Any) -> None:
-        out._obj.value = 77
+        out._obj.value = 67 + device.value
 
-    def do_cuCtxSetCurrent(self, context: Any) -> None:
-        assert context.value == 77
+    def do_cuCtxPushCurrent_v2(self, context: Any) -> None:
+        self.contexts.append(context.value)
+
+    def do_cuCtxPopCurrent_v2(self, out: Any) -> None:
+        out._obj.value = self.contexts.pop()
 
     def do_cuModuleLoadData(self, out: Any, image: bytes) -> None:
-        assert image == b"elf"
+        assert image == b"elf" and self.contexts
         out._obj.value = 5
 
     def do_cuModuleGetFunction(self, out: Any, module: Any, name: bytes) -> None:
@@ -98,11 +110,13 @@ class FakeCuda:
                 "shared": shared,
                 "stream": stream.value,
                 "values": numbers,
+                "context": self.contexts[-1],
             }
         )
         assert extra is None
 
 
+BUILD = CudaBuild("sm_90", "", b"elf", "", (), ())
 LAUNCHES = (
     SimpleNamespace(entry="first", threads=128, shared_bytes=100_000),
     SimpleNamespace(entry="second", threads=64, shared_bytes=0),
@@ -122,39 +136,106 @@ def test_a_device_and_its_limits() -> None:
 
 def test_launches_go_to_the_stream_with_arguments_and_workspaces() -> None:
     fake, device = open_fake()
-    kernels = CudaDevice.load(b"elf", LAUNCHES, device)
+    kernels = LoadedKernels(device, b"elf", LAUNCHES)
     assert fake.attributes == [(101, 8, 100_000)]
     kernels.run([(4, 2, 1), (1, 1, 1)], [0x1000, -1], [256], stream=42)
     assert fake.launched == [
         {"function": 101, "shape": (4, 2, 1, 128, 1, 1), "shared": 100_000, "stream": 42,
-         "values": [0x1000, 2**64 - 1, 0x9100]},
+         "values": [0x1000, 2**64 - 1, 0x9100], "context": 77},
         {"function": 102, "shape": (1, 1, 1, 64, 1, 1), "shared": 0, "stream": 42,
-         "values": [0x1000, 2**64 - 1, 0x9100]},
+         "values": [0x1000, 2**64 - 1, 0x9100], "context": 77},
     ]  # fmt: skip
-    assert fake.calls[-4:] == [
-        *("cuMemAllocAsync", "cuLaunchKernel", "cuLaunchKernel", "cuMemFreeAsync")
+    assert fake.calls[-6:] == [
+        *("cuCtxPushCurrent_v2", "cuMemAllocAsync", "cuLaunchKernel", "cuLaunchKernel"),
+        *("cuMemFreeAsync", "cuCtxPopCurrent_v2"),
     ]
+    assert fake.contexts == []  # the caller's own is current again
 
 
 def test_an_empty_grid_launches_nothing() -> None:
     fake, device = open_fake()
-    CudaDevice.load(b"elf", LAUNCHES, device).run([(0, 1, 1), (2, 1, 1)], [])
+    LoadedKernels(device, b"elf", LAUNCHES).run([(0, 1, 1), (2, 1, 1)], [])
     assert [launch["function"] for launch in fake.launched] == [102]
     assert fake.launched[0]["stream"] is None  # the default stream
 
 
 def test_the_current_stream_is_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = SimpleNamespace(cuda_stream=1234)
-    cuda = SimpleNamespace(is_available=lambda: True, current_stream=lambda: stream)
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        current_stream=lambda ordinal: {2: stream}[ordinal],
+        current_device=lambda: 2,
+    )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    assert cuda_driver.current_stream() == 1234
+    assert (cuda_driver.current_stream(2), cuda_driver.current_ordinal()) == (1234, 2)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert cuda_driver.current_stream() == 0
+    assert (cuda_driver.current_stream(2), cuda_driver.current_ordinal()) == (0, 0)
+
+
+class OnDevice:
+    """An array as if on a device: what DLPack says of memory that nobody here reads."""
+
+    def __init__(self, array: np.ndarray[Any, Any], ordinal: int) -> None:
+        self.array, self.ordinal = array, ordinal
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.ordinal
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__()
+
+
+@T.prim_func
+def copied(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+    with T.Kernel(1, threads=32):
+        T.copy(A, B)
+
+
+def tensors(*ordinals: int) -> list[OnDevice]:
+    memory = np.zeros((len(ordinals), 64), np.float32)
+    if memory.ctypes.data % 16:
+        pytest.skip("numpy did not align its memory")
+    return [OnDevice(row, ordinal) for row, ordinal in zip(memory, ordinals, strict=True)]
+
+
+@pytest.fixture
+def two_devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    fake = FakeCuda(devices=2)
+    monkeypatch.setattr(cuda_driver, "_driver", lambda: open_driver(fake))
+    monkeypatch.setattr(FakeCuda, "do_cuModuleGetFunction", lambda *rest: None)
+    open_device.cache_clear()
+    clear_memory_cache()
+    yield fake
+    open_device.cache_clear()
+    clear_memory_cache()
+
+
+def test_a_call_runs_where_its_tensors_are(
+    monkeypatch: pytest.MonkeyPatch, two_devices: FakeCuda
+) -> None:
+    """Code is loaded once on each device."""
+    monkeypatch.setattr(gpu, "missing_nvrtc", lambda: "none")
+    monkeypatch.setattr(gpu, "compile_cuda", lambda *rest, **options: BUILD)
+    kernel = tw.compile(copied, target="cuda:sm_90")
+    for ordinal in (1, 0, 1):
+        kernel(*tensors(ordinal, ordinal))
+    assert [launch["context"] for launch in two_devices.launched] == [78, 77, 78]
+    assert two_devices.calls.count("cuModuleLoadData") == 2
+
+
+def test_tensors_on_different_devices_are_refused(two_devices: FakeCuda) -> None:
+    kernel = tw.compile(copied, target="cuda:sm_90")
+    with pytest.raises(ArgumentError) as caught:
+        kernel(*tensors(0, 1))
+    assert str(caught.value) == (
+        "'copied': 'B' is on device 'cuda:1', and 'A' on 'cuda:0'\n"
+        "hint: move all tensors of a call to one device"
+    )
 
 
 def test_workspaces_are_freed_when_a_launch_fails() -> None:
     fake, device = open_fake()
-    kernels = CudaDevice.load(b"elf", LAUNCHES, device)
+    kernels = LoadedKernels(device, b"elf", LAUNCHES)
     fake.fails["cuLaunchKernel"] = 1
     with pytest.raises(RunError) as caught:
         kernels.run([(1, 1, 1), (1, 1, 1)], [], [16])
@@ -166,7 +247,7 @@ def test_too_much_shared_memory_is_named() -> None:
     _, device = open_fake()
     greedy = SimpleNamespace(entry="first", threads=1, shared_bytes=300_000)
     with pytest.raises(RunError) as caught:
-        CudaDevice.load(b"elf", [greedy], device)
+        LoadedKernels(device, b"elf", [greedy])
     assert str(caught.value) == (
         "'first' needs 300000 bytes of shared memory a block; 'Fake H1' has 232448"
     )
@@ -176,7 +257,7 @@ def test_an_image_for_another_architecture() -> None:
     fake, device = open_fake()
     fake.fails["cuModuleLoadData"] = 209
     with pytest.raises(RunError) as caught:
-        CudaDevice.load(b"elf", LAUNCHES, device)
+        LoadedKernels(device, b"elf", LAUNCHES)
     assert str(caught.value) == (
         "'cuModuleLoadData' failed: CUDA_ERROR_NO_BINARY (words)\n"
         "hint: compile for the device's own architecture, e.g. target 'cuda:sm_90'"
@@ -193,7 +274,7 @@ def test_machines_without_driver_or_device(monkeypatch: pytest.MonkeyPatch) -> N
         open_fake(devices=0)
     assert str(caught.value) == "this machine has no CUDA device" + hint
     with pytest.raises(DeviceUnavailableError) as caught:
-        CudaDevice.open(3, open_driver(FakeCuda()))
+        CudaDevice.open(open_driver(FakeCuda()), 3)
     assert str(caught.value) == "this machine has no CUDA device 3" + hint
     with pytest.raises(DeviceUnavailableError) as caught:
         open_driver(FakeCuda(fails={"cuInit": 100}))
@@ -206,7 +287,8 @@ def test_machines_without_driver_or_device(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(cuda_driver.ctypes, "CDLL", refuse)
     cuda_driver._driver.cache_clear()
+    open_device.cache_clear()
     with pytest.raises(DeviceUnavailableError) as caught:
-        CudaDevice.load(b"elf", LAUNCHES)
+        open_device()
     assert str(caught.value) == "this machine has no CUDA driver" + hint
     assert cuda_driver.missing_device() == "this machine has no CUDA driver"

@@ -82,11 +82,11 @@ def requires_cuda_compute_version(major: int, minor: int = 0, mode: str = "ge") 
     """Skip a test unless the CUDA device's compute capability compares with ``major.minor`` as
     `mode` says: ge, gt, eq, le or lt.
     """
-    from tileworkbench.compiler.runtime.cuda_driver import CudaDevice, missing_device
+    from tileworkbench.compiler.runtime.cuda_driver import missing_device, open_device
 
     reason = missing_device() or ""
     if not reason:
-        digits = re.findall(r"\d+", CudaDevice.open().arch)[0]
+        digits = re.findall(r"\d+", open_device().arch)[0]
         has = int(digits[:-1]), int(digits[-1])
         if not getattr(operator, mode)(has, (major, minor)):
             reason = f"the device has compute capability {has[0]}.{has[1]}"

@@ -32,6 +32,11 @@ from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.ops.simt.divisibility import is_changed_by, vector_facts
 from tileworkbench.compiler.record import Snapshot, Timing
 from tileworkbench.compiler.runtime.arguments import BoundArguments
+from tileworkbench.compiler.runtime.cuda_driver import (
+    LoadedKernels,
+    current_ordinal,
+    open_device,
+)
 from tileworkbench.compiler.runtime.nvrtc import (
     CudaBuild,
     KernelResources,
@@ -59,11 +64,11 @@ class GpuKernel(CompiledKernel):
     build: CudaBuild | None = None
     variants: tuple[GpuKernel, ...] = field(default=(), kw_only=True)
     _ptx: PtxProgram | None = None
-    _device: Any = None
+    _loaded: dict[int, LoadedKernels] = field(default_factory=dict)
 
     def __call__(self, *args: Any) -> Any:
         if self.target.execution == "native":
-            self._load()  # before the arguments: without a device they cannot be right
+            open_device()  # before the arguments: without a device they cannot be right
         bound = self.signature.bind(args)
         numbers = self.signature.numbers(bound)
         fitting = (variant for variant in self.variants if variant.signature.holds(numbers))
@@ -78,9 +83,8 @@ class GpuKernel(CompiledKernel):
         elif self.target.execution == "ptx":
             self._interpret(bound, numbers, grids)
         else:
-            self._load()
             sizes = [_buffer_bytes(buffer, numbers) for buffer in self.module.workspaces]
-            self._device.run(grids, bound.slots, sizes)
+            self._loaded_on(bound.device).run(grids, bound.slots, sizes)
 
     def assembly(self) -> str:
         """The PTX. Raises `UnsupportedError` without NVRTC."""
@@ -175,13 +179,16 @@ class GpuKernel(CompiledKernel):
                 values.append(np.ctypeslib.as_array(memory))
         return values
 
-    def _load(self) -> None:
-        """Load the code into the device. Raises `DeviceUnavailableError` where there is none."""
-        from tileworkbench.compiler.runtime.cuda_driver import CudaDevice
-
-        if self._device is None:
-            device = CudaDevice.open()  # first: without a device NVRTC need not run
-            self._device = CudaDevice.load(self.compiled().cubin, self.module.launches, device)
+    def _loaded_on(self, device: str) -> LoadedKernels:
+        """The code on the device "cuda:1", or on the current one ("cuda")."""
+        index = device.partition(":")[2]
+        ordinal = int(index) if index else current_ordinal()
+        if ordinal not in self._loaded:
+            opened = open_device(ordinal)
+            self._loaded[ordinal] = LoadedKernels(
+                opened, self.compiled().cubin, self.module.launches
+            )
+        return self._loaded[ordinal]
 
     def _grid(self, launch: CudaLaunch, scalars: dict[str, int]) -> Grid:
         """Blocks along x, y, z. Raises `ArgumentError` where there are none."""

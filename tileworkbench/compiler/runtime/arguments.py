@@ -38,14 +38,15 @@ class BoundArguments(NamedTuple):
     """A call ready to launch.
 
     `slots` are the argument slots followed by the symbols' values, `symbols` those values alone,
-    `outputs` the arrays that were allocated. `owners` keep exported memory alive until the launch
-    is over.
+    `outputs` the arrays that were allocated, on `device` as all tensors are. `owners` keep exported
+    memory alive until the launch is over.
     """
 
     slots: list[int]
     symbols: tuple[int, ...]
     outputs: tuple[Any, ...]
     owners: tuple[Any, ...]
+    device: str
 
 
 class _Plan(NamedTuple):
@@ -60,6 +61,7 @@ class _Plan(NamedTuple):
     masks: tuple[tuple[int, int], ...]
     pairs: tuple[tuple[int, int, int, int, int, int, bool], ...]
     outputs: tuple[tuple[int, Callable[[], Any]], ...]
+    device: str
 
 
 class _Argument(NamedTuple):
@@ -75,8 +77,8 @@ class _Argument(NamedTuple):
 class ArgumentBinder:
     """Binds calls of one compiled kernel.
 
-    `device` is where tensors must be: "cpu" or "cuda". `symbols` are the kernel's run-time symbols
-    in slot order. `allow_alias` drops the check that
+    `device` is where tensors must be: "cpu", or "cuda" for all on one device of the machine.
+    `symbols` are the kernel's run-time symbols in slot order. `allow_alias` drops the check that
     written tensors overlap no other; `elementwise_alias_ok` lets one whole tensor be passed for
     several parameters: set it where the kernel provably reads and writes each element in one
     statement. Raises `UnsupportedError` for a symbol that no argument determines.
@@ -146,11 +148,11 @@ class ArgumentBinder:
                 view = self._view(spec, value)
                 slots[slot] = view.pointer
                 owners.append(view.owner)
-                key.append((view.kind, view.dtype, view.shape, view.strides, view.readonly))
-        form = tuple(key)
-        plan = self._plans.get(form)
+                form = (view.kind, view.dtype, view.shape, view.strides, view.readonly)
+                key.append((*form, view.device))
+        plan = self._plans.get(found := tuple(key))
         if plan is None:
-            plan = self._check(args, slots, form)
+            plan = self._check(args, slots, found)
         return self._finish(plan, slots, tuple(owners))
 
     def _finish(self, plan: _Plan, slots: list[int], owners: tuple[Any, ...]) -> BoundArguments:
@@ -170,7 +172,7 @@ class ArgumentBinder:
         count = len(self.symbols)
         if count:
             slots[-count:] = plan.symbols
-        return BoundArguments(slots, plan.symbols, tuple(outputs), owners)
+        return BoundArguments(slots, plan.symbols, tuple(outputs), owners, plan.device)
 
     def _argument(self, slot: int, spec: ParameterSpec) -> _Argument:
         if spec.kind == "tensor":
@@ -186,6 +188,7 @@ class ArgumentBinder:
             if argument.encode is None and not (value is None and not argument.spec.is_used):
                 views[argument.slot] = view = self._view(argument.spec, value)
                 self._check_fixed(argument.spec, view)
+        device = self._common_device(views)
         elements = {s: element_view(v, self.parameters[s].dtype) for s, v in views.items()}
         symbols = self._solve(elements, slots)
         for slot, view in elements.items():
@@ -195,7 +198,8 @@ class ArgumentBinder:
             symbols=tuple(symbols.values()),
             masks=tuple((s, m) for s, v in views.items() if (m := self._alignment(v) - 1)),
             pairs=self._pairs(views),
-            outputs=self._output_makers(symbols, views),
+            outputs=self._output_makers(symbols, views, device),
+            device=device,
         )
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
@@ -208,7 +212,7 @@ class ArgumentBinder:
 
     def _view(self, spec: ParameterSpec, value: Any) -> ArrayView:
         try:
-            view = view_array(value)
+            view = view_array(value, self._device)
         except ArgumentError as error:
             raise ArgumentError(f"{self._where(spec)} {error.message}", error.hint) from None
         if view is None:
@@ -240,6 +244,18 @@ class ArgumentBinder:
             )
         if spec.is_written and view.readonly:
             raise ArgumentError(f"{where} is read-only, but the kernel writes to it")
+
+    def _common_device(self, views: dict[int, ArrayView]) -> str:
+        """The device of all tensors; the kind that is expected where there are none."""
+        first = next(iter(views), None)
+        for slot, view in views.items():
+            if first is not None and view.device != views[first].device:
+                raise ArgumentError(
+                    f"{self._where(self.parameters[slot])} is on device '{view.device}', and "
+                    f"'{self.parameters[first].name}' on '{views[first].device}'",
+                    hint="move all tensors of a call to one device",
+                )
+        return self._device if first is None else views[first].device
 
     def _solve(self, views: dict[int, ArrayView], slots: list[int]) -> dict[str, int]:
         symbols: dict[str, int] = {}
@@ -320,9 +336,9 @@ class ArgumentBinder:
         return tuple(pair for pair in pairs if pair[1] != pair[2] and pair[4] != pair[5])
 
     def _output_makers(
-        self, symbols: dict[str, int], views: dict[int, ArrayView]
+        self, symbols: dict[str, int], views: dict[int, ArrayView], device: str
     ) -> tuple[tuple[int, Callable[[], Any]], ...]:
-        kind, device = _output_place(views, self._device)
+        kind, place = _output_place(views, device)
         found = []
         for slot, spec in enumerate(self.parameters):
             if not spec.is_output:
@@ -333,7 +349,7 @@ class ArgumentBinder:
                     f"{self._where(spec)} would have {shape[-1]} elements of "
                     f"'{spec.dtype}' in a row, and two of them share a byte"
                 )
-            found.append((slot, array_maker(kind, shape, spec.dtype, device)))
+            found.append((slot, array_maker(kind, shape, spec.dtype, place)))
         return tuple(found)
 
     # Errors
@@ -393,7 +409,7 @@ def _output_place(views: dict[int, ArrayView], device: str) -> tuple[str, str]:
     """Kind and device of outputs: torch if any input is a torch tensor; without tensor inputs, if
     the process uses torch; else numpy. On a GPU always torch, on the device of the inputs."""
     if device != "cpu":
-        return "torch", next((view.device for view in views.values()), device)
+        return "torch", device
     kinds = {view.kind for view in views.values()}
     uses_torch = "torch" in kinds if kinds else "torch" in sys.modules
     return "torch" if uses_torch else "numpy", "cpu"

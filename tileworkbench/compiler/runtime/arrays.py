@@ -72,12 +72,12 @@ def element_view(view: ArrayView, dtype: str) -> ArrayView:
     return replace(view, shape=shape, strides=strides)
 
 
-def view_array(value: Any) -> ArrayView | None:
+def view_array(value: Any, kind: str = "cpu") -> ArrayView | None:
     """The view of a torch tensor, numpy array or DLPack producer; None for anything else.
 
-    The data may be on any device. Raises `ArgumentError`, with a message that lacks its subject,
-    for an array whose memory does not hold its elements as they are: sparse, lazily negated, of
-    foreign byte order.
+    The data may be on any device, but DLPack is asked for it on those of `kind` alone. Raises
+    `ArgumentError`, with a message that lacks its subject, for an array whose memory does not hold
+    its elements as they are: sparse, lazily negated, of foreign byte order.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
@@ -86,7 +86,7 @@ def view_array(value: Any) -> ArrayView | None:
     if numpy is not None and isinstance(value, numpy.ndarray):
         return _view_numpy(value)
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
-        return _view_dlpack(value)
+        return _view_dlpack(value, kind)
     return None
 
 
@@ -132,14 +132,14 @@ def _view_numpy(value: Any) -> ArrayView:
     )
 
 
-def _view_dlpack(value: Any) -> ArrayView:
+def _view_dlpack(value: Any, kind: str) -> ArrayView:
     device = dlpack.device_name(value)
-    if device != "cpu":
+    if device.partition(":")[0] != kind:
         return ArrayView(0, (), (), "", 0, device, False, "dlpack", value)
     pointer, shape, strides, dtype, readonly, capsule = dlpack.read_tensor(value)
     itemsize = dtype_bytes(dtype)
     return ArrayView(
-        pointer, shape, strides, dtype, itemsize, "cpu", readonly, "dlpack", (value, capsule)
+        pointer, shape, strides, dtype, itemsize, device, readonly, "dlpack", (value, capsule)
     )
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -49,7 +50,7 @@ class Launch(Protocol):
 def missing_device() -> str | None:
     """One sentence saying that there is no CUDA device, or None where there is one."""
     try:
-        CudaDevice.open()
+        open_device()
     except DeviceUnavailableError as error:
         return error.message
     return None
@@ -107,6 +108,12 @@ def open_driver(library: Any) -> CudaDriver:
     return driver
 
 
+@functools.cache
+def open_device(ordinal: int = 0) -> CudaDevice:
+    """A device of this machine, opened once. Raises `DeviceUnavailableError` without one."""
+    return CudaDevice.open(_driver(), ordinal)
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
     """What a device has: sizes in bytes, shared memory and threads per block."""
@@ -131,9 +138,8 @@ class CudaDevice:
     context: int
 
     @classmethod
-    def open(cls, ordinal: int = 0, driver: CudaDriver | None = None) -> CudaDevice:
+    def open(cls, driver: CudaDriver, ordinal: int = 0) -> CudaDevice:
         """Open a device and retain its primary context. Raises `DeviceUnavailableError`."""
-        driver = driver or _driver()
         count = ctypes.c_int()
         driver.call("cuDeviceGetCount", ctypes.byref(count))
         if ordinal >= count.value:
@@ -154,18 +160,15 @@ class CudaDevice:
         text = name.value.decode(errors="replace")
         return cls(driver, ordinal, text, arch, DeviceLimits(**facts), context.value or 0)
 
-    @classmethod
-    def load(
-        cls, cubin: bytes, launches: Sequence[Launch], device: CudaDevice | None = None
-    ) -> LoadedKernels:
-        """Load an ELF image and find the functions of its launches, on the first device unless
-        another is given."""
-        opened = device or cls.open()
-        return LoadedKernels(opened, cubin, launches)
-
-    def activate(self) -> None:
-        """Make the primary context current in this thread."""
-        self.driver.call("cuCtxSetCurrent", ctypes.c_void_p(self.context))
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Have the primary context current in this thread; afterwards whatever was, for PyTorch's
+        current device is that of the current context."""
+        self.driver.call("cuCtxPushCurrent_v2", ctypes.c_void_p(self.context))
+        try:
+            yield
+        finally:
+            self.driver.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
 
 class LoadedKernels:
@@ -175,10 +178,10 @@ class LoadedKernels:
     def __init__(self, device: CudaDevice, cubin: bytes, launches: Sequence[Launch]) -> None:
         self.device = device
         self.launches = tuple(launches)
-        device.activate()
         module = ctypes.c_void_p()
-        device.driver.call("cuModuleLoadData", ctypes.byref(module), cubin)
-        self._functions = [self._function(module, launch) for launch in self.launches]
+        with device.active():
+            device.driver.call("cuModuleLoadData", ctypes.byref(module), cubin)
+            self._functions = [self._function(module, launch) for launch in self.launches]
 
     def _function(self, module: ctypes.c_void_p, launch: Launch) -> ctypes.c_void_p:
         """The function of a launch, allowed as much shared memory as it asks for."""
@@ -209,24 +212,30 @@ class LoadedKernels:
         sizes follow them; they live until the launches are done. `stream` is a `CUstream`, by
         default PyTorch's current one.
         """
-        call = self.device.driver.call
-        self.device.activate()
-        queue = ctypes.c_void_p(current_stream() if stream is None else stream)
-        spaces: list[ctypes.c_uint64] = []
-        try:
-            for size in workspace_bytes:
-                space = ctypes.c_uint64()
-                call("cuMemAllocAsync", ctypes.byref(space), ctypes.c_size_t(max(size, 1)), queue)
-                spaces.append(space)
-            numbers, pointers = pack_arguments([*slots, *(space.value for space in spaces)])
+        ordinal = self.device.ordinal
+        queue = ctypes.c_void_p(current_stream(ordinal) if stream is None else stream)
+        with self.device.active(), self._workspaces(workspace_bytes, queue) as spaces:
+            numbers, pointers = pack_arguments([*slots, *spaces])
             for launch, function, grid in zip(self.launches, self._functions, grids, strict=True):
                 if all(grid):
                     block = (launch.threads, 1, 1)
-                    call(
+                    self.device.driver.call(
                         *("cuLaunchKernel", function, *grid, *block, launch.shared_bytes),
                         *(queue, pointers, None),
                     )
             del numbers  # copied by the launches
+
+    @contextmanager
+    def _workspaces(self, sizes: Sequence[int], queue: ctypes.c_void_p) -> Iterator[list[int]]:
+        """Memory in the order of a stream; it is freed there too."""
+        call = self.device.driver.call
+        spaces: list[ctypes.c_uint64] = []
+        try:
+            for size in sizes:
+                space = ctypes.c_uint64()
+                call("cuMemAllocAsync", ctypes.byref(space), ctypes.c_size_t(max(size, 1)), queue)
+                spaces.append(space)
+            yield [space.value for space in spaces]
         finally:
             for space in spaces:
                 call("cuMemFreeAsync", space, queue)
@@ -241,9 +250,19 @@ def pack_arguments(slots: Sequence[int]) -> tuple[Any, Any]:
     return numbers, pointers
 
 
-def current_stream() -> int:
-    """PyTorch's current stream where PyTorch uses CUDA in this process, else the default one."""
+def current_stream(ordinal: int = 0) -> int:
+    """PyTorch's current stream of a device where PyTorch uses CUDA in this process, else the
+    default one."""
+    torch = _torch_with_cuda()
+    return 0 if torch is None else int(torch.cuda.current_stream(ordinal).cuda_stream)
+
+
+def current_ordinal() -> int:
+    """PyTorch's current device where PyTorch uses CUDA in this process, else the first one."""
+    torch = _torch_with_cuda()
+    return 0 if torch is None else int(torch.cuda.current_device())
+
+
+def _torch_with_cuda() -> Any:
     torch: Any = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
-        return 0
-    return int(torch.cuda.current_stream().cuda_stream)
+    return torch if torch is not None and torch.cuda.is_available() else None

@@ -1,4 +1,4 @@
-"""Reading a DLPack capsule on the CPU without a library:
+"""Reading a DLPack capsule without a library:
 https://dmlc.github.io/dlpack/latest/c_api.html."""
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def read_tensor(
 ) -> tuple[int, tuple[int, ...], tuple[int, ...], str, bool, Any]:
     """Pointer, shape, strides in elements, dtype name, whether read-only, and the capsule.
 
-    `value` is a DLPack producer with its data on the CPU. The pointer is good as long as the
+    `value` is a DLPack producer, whose data may be on a device. The pointer is good as long as the
     capsule lives. Raises `ArgumentError` for what the producer cannot export.
     """
     capsule = _export(value)
