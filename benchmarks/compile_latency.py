@@ -32,8 +32,12 @@ from common import (
     write_results,
 )
 
-NUMBA_PYTHON = "TILEWORKBENCH_NUMBA_PYTHON"
-TILELANG_PYTHON = "TILEWORKBENCH_TILELANG_PYTHON"
+# Peer -> the variable that names an interpreter which has it, the script, processes at most.
+PEERS = {
+    "numba": ("TILEWORKBENCH_NUMBA_PYTHON", "numba_matmul.py", 7),
+    "TileLang": ("TILEWORKBENCH_TILELANG_PYTHON", "tilelang_cuda.py", 3),
+    "Triton": ("TILEWORKBENCH_TRITON_PYTHON", "triton_cuda.py", 3),
+}
 GPU_GROUPS = (("gpu_matmul",), ("gpu_attention",))
 GPU_IMPORT = "sm_80: import of its passes and code generator"
 SIZE = 1024
@@ -61,6 +65,10 @@ LIMITS: dict[str, tuple[str, float | None]] = {
     "TileLang, sm_80: matmul to CUDA text, first in the process": ("ms", None),
     "TileLang, sm_80: matmul to CUDA text, again": ("ms", None),
     "TileLang, sm_80: attention to CUDA text": ("ms", None),
+    "Triton: import": ("ms", None),
+    "Triton, sm_80: matmul to cubin, first in the process": ("ms", None),
+    "Triton, sm_80: matmul to cubin, again": ("ms", None),
+    "Triton, sm_80: attention to cubin": ("ms", None),
     "numba: import": ("ms", None),
     "numba: compile, first in the process": ("ms", None),
     "numba: compile, another function compiled before": ("ms", None),
@@ -80,10 +88,9 @@ def main() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     measure_once()
     runs = [measure_once() for _ in range(options.processes)]
-    numba = [run_numba() for _ in range(options.processes)]
     values = {name: [run[name] for run in runs] for name in runs[0]}
-    peers = [run_tilelang() for _ in range(min(3, options.processes))]
-    for name, found in (("numba", numba), ("TileLang", peers)):
+    for name, (_, _, most) in PEERS.items():
+        found = [run_peer(name) for _ in range(min(most, options.processes))]
         values |= {row: [run[row] for run in found] for row in found[0] if row in LIMITS}
         facts["versions"][name] = found[0]["version"]
     table = report(values)
@@ -279,21 +286,15 @@ def measure_card() -> dict[str, float]:
     return {"messages of a displayed card": (sum(sent) + len(json.dumps(bundle))) / 1e3}
 
 
-def run_numba() -> dict[str, Any]:
-    """numba's figures from the interpreter that has it; its version says if there is none."""
-    interpreter = os.environ.get(NUMBA_PYTHON) or (sys.executable if find_spec("numba") else None)
+def run_peer(name: str) -> dict[str, Any]:
+    """A peer's figures from the interpreter that has it; its version says if there is none."""
+    variable, script, _ = PEERS[name]
+    interpreter = os.environ.get(variable)
+    if interpreter is None and find_spec(name.lower()) is not None:
+        interpreter = sys.executable
     if interpreter is None:
-        return {"version": f"not installed ({NUMBA_PYTHON} names no interpreter that has it)"}
-    found: dict[str, Any] = run_child(FOLDER / "numba_matmul.py", interpreter=interpreter)
-    return found
-
-
-def run_tilelang() -> dict[str, Any]:
-    """TileLang's figures for the same kernels, from the interpreter that has it."""
-    interpreter = os.environ.get(TILELANG_PYTHON)
-    if interpreter is None:
-        return {"version": f"not installed ({TILELANG_PYTHON} names no interpreter that has it)"}
-    found: dict[str, Any] = run_child(FOLDER / "tilelang_cuda.py", interpreter=interpreter)
+        return {"version": f"not installed ({variable} names no interpreter that has it)"}
+    found: dict[str, Any] = run_child(FOLDER / script, interpreter=interpreter)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from common import make_matmul
-from compile_latency import measure_once, run_numba
+from compile_latency import measure_once, run_peer
 from cpu_gemm import add_into, run_tilelang
 
 from tileworkbench.bench.timing import measure
@@ -46,7 +46,7 @@ def compare_tilelang() -> list[Line]:
 def compare_compilation() -> list[Line]:
     """Time of a cold compilation over numba's."""
     ours = [measure_once()["compile, cold"] for _ in range(PROCESSES)]
-    numba = [run_numba() for _ in range(PROCESSES)]
+    numba = [run_peer("numba") for _ in range(PROCESSES)]
     name = "numba: compile, first in the process"
     if name not in numba[0]:
         return [line(numba[0]["version"], float("nan"), 0.5, 0.3, at_least=False, note="no numba")]

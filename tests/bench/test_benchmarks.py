@@ -89,3 +89,15 @@ def test_the_cell_is_the_benchmarks_kernel(scripts: Path) -> None:
     assert function.name == "matmul"
     assert source.count("T.float32") == 6
     assert source.endswith("return C\n")
+
+
+def test_a_peer_that_is_not_installed_says_how_to_name_it(
+    scripts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    latency = load("compile_latency")
+    monkeypatch.setattr(latency, "find_spec", lambda name: None)
+    for name, (variable, script, _) in latency.PEERS.items():
+        monkeypatch.delenv(variable, raising=False)
+        assert (FOLDER / script).is_file()
+        said = f"not installed ({variable} names no interpreter that has it)"
+        assert latency.run_peer(name) == {"version": said}
