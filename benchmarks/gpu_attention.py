@@ -7,20 +7,9 @@ Without a device the result file says so. See README.md for what the columns mea
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
-from common import markdown_table, write_results
-from gpu_common import (
-    cache_eraser,
-    compare_times,
-    device_target,
-    facts,
-    missing,
-    shown,
-    summary,
-    write_nothing,
-)
+from gpu_common import device_target, measured, run
 
 import tileworkbench as tw
 from tileworkbench import kernels
@@ -56,50 +45,15 @@ def measure(shape: tuple[int, int, int, int, bool], rounds: int) -> dict[str, An
         found = kernel(q, k, v)
         return found[0] if isinstance(found, list) else found
 
-    calls = {"ours": ours, "torch": lambda: attend(*given, is_causal=causal)}
-    expected = calls["torch"]().transpose(1, 2).float()
-    error = float((ours().float() - expected).abs().max() / expected.abs().max())
-    times = summary(compare_times(calls, rounds, cache_eraser()))
+    calls = {"ours": ours, "torch": lambda: attend(*given, is_causal=causal).transpose(1, 2)}
     operations = 4.0 * batch * heads * length * length * width / (2 if causal else 1)
-    return {
-        "shape": shape,
-        "error": error,
-        **times,
-        "ours_tflops": operations / times["ours_ms"][1] / 1e9,
-        "torch_tflops": operations / times["torch_ms"][1] / 1e9,
-    }
+    return measured(shape, calls, operations, rounds)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=50, help="times each is called")
-    rounds = parser.parse_args().rounds
-    reason = missing()
-    if reason is not None:
-        write_nothing("gpu_attention", reason)
-        return
-    rows = [measure(shape, rounds) for shape in SHAPES]
-    columns = ["batch, heads, length, width", "causal", "ours/torch", "ours, ms", "torch, ms"]
-    table = markdown_table(
-        [*columns, "ours", "torch", "error"],
-        [
-            [
-                ", ".join(map(str, row["shape"][:4])),
-                "yes" if row["shape"][4] else "no",
-                shown(row["ratio"], 2),
-                shown(row["ours_ms"]),
-                shown(row["torch_ms"]),
-                f"{row['ours_tflops']:.0f}",
-                f"{row['torch_tflops']:.0f}",
-                f"{row['error']:.1e}",
-            ]
-            for row in rows
-        ],
-    )
-    text = f"float16, forward, {device_target()}.\n\n{table}"
-    print(text)
-    print(f"written to {write_results('gpu_attention', facts(), rows, text)}")
+def label(shape: tuple[int, int, int, int, bool]) -> list[str]:
+    return [", ".join(map(str, shape[:4])), "yes" if shape[4] else "no"]
 
 
 if __name__ == "__main__":
-    main()
+    names = ["batch, heads, length, width", "causal"]
+    run("gpu_attention", __doc__, "float16, forward", SHAPES, measure, (names, label))

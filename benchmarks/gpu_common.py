@@ -1,12 +1,15 @@
-"""What the benchmarks of a CUDA device share: whether there is one, and times by CUDA events."""
+"""What the benchmarks of a CUDA device share: whether there is one, times by CUDA events, the table
+of a kernel against torch.
+"""
 
 from __future__ import annotations
 
+import argparse
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from common import environment, write_results
+from common import environment, markdown_table, write_results
 
 from tileworkbench.compiler.runtime.cuda_driver import missing_device, open_device
 from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
@@ -35,11 +38,67 @@ def facts() -> dict[str, Any]:
     return found if missing() else {**found, "machine": open_device().name}
 
 
-def write_nothing(name: str, reason: str) -> None:
-    """Write the result file of a machine without a device: it holds the reason and no time."""
-    text = f"Nothing was measured: {reason}."
+def run(
+    name: str,
+    description: str,
+    about: str,
+    shapes: Iterable[Any],
+    measure: Callable[[Any, int], dict[str, Any]],
+    label: tuple[Sequence[str], Callable[[Any], Sequence[str]]],
+) -> None:
+    """The program of a benchmark: a row per shape, printed and written.
+
+    `label` are the names and the cells of the columns that say what a row is. Without a device the
+    result file holds the reason and no time.
+    """
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=50, help="times each is called")
+    rounds = parser.parse_args().rounds
+    reason, rows = missing(), []
+    if reason is None:
+        rows = [measure(shape, rounds) for shape in shapes]
+        text = f"{about}, {device_target()}.\n\n{table(rows, *label)}"
+    else:
+        text = f"Nothing was measured: {reason}."
     print(text)
-    print(f"written to {write_results(name, facts(), {'measured': False, 'reason': reason}, text)}")
+    data = {"measured": False, "reason": reason} if reason else rows
+    print(f"written to {write_results(name, facts(), data, text)}")
+
+
+def table(
+    rows: Iterable[dict[str, Any]], names: Sequence[str], label: Callable[[Any], Sequence[str]]
+) -> str:
+    """One line per row of `measured`."""
+    columns = [*names, "ours/torch", "ours, ms", "torch, ms", "ours", "torch", "error"]
+    cells = (
+        [
+            *label(row["shape"]),
+            shown(row["ratio"], 2),
+            shown(row["ours_ms"]),
+            shown(row["torch_ms"]),
+            f"{row['ours_tflops']:.0f}",
+            f"{row['torch_tflops']:.0f}",
+            f"{row['error']:.1e}",
+        ]
+        for row in rows
+    )
+    return markdown_table(columns, cells)
+
+
+def measured(
+    shape: Any, calls: dict[str, Callable[[], Any]], operations: float, rounds: int
+) -> dict[str, Any]:
+    """A row: times of `ours` and `torch`, which return tensors of one shape, and their rates."""
+    expected = calls["torch"]().float()
+    error = float((calls["ours"]().float() - expected).abs().max() / expected.abs().max())
+    times = summary(compare_times(calls, rounds, cache_eraser()))
+    return {
+        "shape": shape,
+        "error": error,
+        **times,
+        "ours_tflops": operations / times["ours_ms"][1] / 1e9,
+        "torch_tflops": operations / times["torch_ms"][1] / 1e9,
+    }
 
 
 def compare_times(

@@ -22,7 +22,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     importlib.import_module("common")
     monkeypatch.setattr("common.RESULTS", tmp_path)
     yield tmp_path
-    for name in ("common", "cpu_gemm", "compile_latency"):
+    for name in ("common", "cpu_gemm", "compile_latency", "gpu_common"):
         sys.modules.pop(name, None)
 
 
@@ -101,3 +101,22 @@ def test_a_peer_that_is_not_installed_says_how_to_name_it(
         assert (FOLDER / script).is_file()
         said = f"not installed ({variable} names no interpreter that has it)"
         assert latency.run_peer(name) == {"version": said}
+
+
+def test_gpu_rows_and_the_reason_for_none(
+    scripts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = load("gpu_common")
+    row = {
+        **{"shape": (1, 2), "ratio": (0.9, 1.0, 1.1), "error": 1e-4},
+        **{"ours_ms": (1.0, 2.0, 3.0), "torch_ms": (2.0, 2.0, 2.0)},
+        **{"ours_tflops": 100.4, "torch_tflops": 99.6},
+    }
+    assert common.table([row], ["M x N"], lambda shape: [" x ".join(map(str, shape))]).endswith(
+        "\n| 1 x 2 | 1.00 (0.90 to 1.10) | 2.000 (1.000 to 3.000) | 2.000 (2.000 to 2.000) "
+        "| 100 | 100 | 1.0e-04 |"
+    )
+    monkeypatch.setattr(common, "missing", lambda: "no device")
+    monkeypatch.setattr(sys, "argv", ["gpu"])
+    common.run("gpu", "About.", "float16", [], lambda *_: {}, ([], lambda _: []))
+    assert capsys.readouterr().out.startswith("Nothing was measured: no device.\nwritten to ")
