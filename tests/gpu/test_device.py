@@ -14,6 +14,7 @@ from tests.kernels.checks import compare, random
 from tests.kernels.test_gpu import CASES, HALF
 from tests.kernels.test_gpu_dtypes import DTYPES, EXACT, READ_AS, TRANSPOSES
 from tests.kernels.test_gpu_dynamic import product
+from tests.ops.simt.test_sync_grid import BLOCKS, THREADS, rotations
 from tileworkbench import kernels
 from tileworkbench.compiler.diagnostics import ArgumentError
 
@@ -130,6 +131,14 @@ def test_a_launch_of_two_kernels_is_captured(gpu: Gpu) -> None:
     graph.replay()
     torch.cuda.synchronize()
     assert_product(found, a, b)
+
+
+def test_blocks_that_wait_for_each_other(gpu: Gpu) -> None:
+    a = random(BLOCKS, THREADS, dtype="float32").to(gpu.device)
+    kernel, found = tw.compile(rotations(3), target=gpu.target), torch.empty_like(a)
+    for _ in range(2):
+        kernel(a, found)
+        assert torch.equal(found, a.roll(-3, 0).flip(1))
 
 
 def test_a_tensor_in_the_hosts_memory_is_refused(gpu: Gpu) -> None:

@@ -39,6 +39,7 @@ class FakeCuda:
     launched: list[dict[str, Any]] = field(default_factory=list)
     attributes: list[tuple[Any, ...]] = field(default_factory=list)
     contexts: list[int] = field(default_factory=list)
+    cleared: list[tuple[int, int, int]] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu"):
@@ -115,11 +116,22 @@ class FakeCuda:
         )
         assert extra is None
 
+    def do_cuLaunchCooperativeKernel(self, *arguments: Any) -> None:
+        self.do_cuLaunchKernel(*arguments, None)
+
+    def do_cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        self, out: Any, function: Any, threads: int, shared: Any
+    ) -> None:
+        out._obj.value = 2048 // threads
+
+    def do_cuMemsetD8Async(self, place: Any, value: int, size: Any, stream: Any) -> None:
+        self.cleared.append((place.value, value, size.value))
+
 
 BUILD = CudaBuild("sm_90", "", b"elf", "", (), ())
 LAUNCHES = (
-    SimpleNamespace(entry="first", threads=128, shared_bytes=100_000),
-    SimpleNamespace(entry="second", threads=64, shared_bytes=0),
+    SimpleNamespace(entry="first", threads=128, shared_bytes=100_000, cooperative=False),
+    SimpleNamespace(entry="second", threads=64, shared_bytes=0, cooperative=False),
 )
 
 
@@ -150,6 +162,25 @@ def test_launches_go_to_the_stream_with_arguments_and_workspaces() -> None:
         *("cuMemFreeAsync", "cuCtxPopCurrent_v2"),
     ]
     assert fake.contexts == []  # the caller's own is current again
+
+
+def test_blocks_that_wait_for_each_other_are_launched_together() -> None:
+    fake, device = open_fake()
+    waiting = SimpleNamespace(entry="first", threads=512, shared_bytes=16, cooperative=True)
+    kernels = LoadedKernels(device, b"elf", [waiting])
+    kernels.run([(132, 4, 1)], [0x1000], [256, 4])
+    assert fake.cleared == [(0x9004, 0, 4)]  # the barrier alone
+    assert fake.calls[-3:] == ["cuMemFreeAsync", "cuMemFreeAsync", "cuCtxPopCurrent_v2"]
+    assert "cuLaunchCooperativeKernel" in fake.calls and "cuLaunchKernel" not in fake.calls
+    assert fake.launched[0]["values"] == [0x1000, 0x9100, 0x9004]
+    assert fake.launched[0]["shape"] == (132, 4, 1, 512, 1, 1)
+    with pytest.raises(RunError) as caught:
+        kernels.run([(133, 4, 1)], [0x1000], [256, 4])
+    assert str(caught.value) == (
+        "'first' has 532 blocks that wait for each other (T.sync_grid); 'Fake H1' runs 528 of them "
+        "at once\nhint: launch no more blocks than that and let each do more, as T.Persistent does"
+    )
+    assert len(fake.launched) == 1 and fake.calls.count("cuMemFreeAsync") == 4
 
 
 def test_an_empty_grid_launches_nothing() -> None:
@@ -245,7 +276,7 @@ def test_workspaces_are_freed_when_a_launch_fails() -> None:
 
 def test_too_much_shared_memory_is_named() -> None:
     _, device = open_fake()
-    greedy = SimpleNamespace(entry="first", threads=1, shared_bytes=300_000)
+    greedy = SimpleNamespace(entry="first", threads=1, shared_bytes=300_000, cooperative=False)
     with pytest.raises(RunError) as caught:
         LoadedKernels(device, b"elf", [greedy])
     assert str(caught.value) == (

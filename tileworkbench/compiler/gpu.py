@@ -156,7 +156,8 @@ class GpuKernel(CompiledKernel):
         values = self._values(bound, numbers)
         for launch, grid in zip(self.module.launches, grids, strict=True):
             block = (launch.threads, 1, 1)
-            self._ptx.launch(launch.entry, grid, block, values, launch.shared_bytes)
+            shared, cooperative = launch.shared_bytes, launch.cooperative
+            self._ptx.launch(launch.entry, grid, block, values, shared, cooperative=cooperative)
 
     def _values(self, bound: BoundArguments, scalars: dict[str, int]) -> list[Any]:
         """The arguments of a launch as arrays of bytes over the tensors' memory, and numbers."""

@@ -14,11 +14,12 @@ from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.codegen.cuda_expressions import CudaExpressions
 from tileworkbench.compiler.codegen.cuda_helpers import resolve
 from tileworkbench.compiler.codegen.cuda_names import renamed
-from tileworkbench.compiler.codegen.cuda_statements import KernelWriter
+from tileworkbench.compiler.codegen.cuda_statements import GRID_BARRIER, KernelWriter
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
+from tileworkbench.compiler.ir.simt import GridBarrier
 from tileworkbench.compiler.ir.stmt import Alloc, Assume, Kernel, Let, Seq, SourceKernel, Stmt
 from tileworkbench.compiler.target import Target
 
@@ -30,19 +31,22 @@ class CudaLaunch:
     """One `__global__` function and how it is launched.
 
     `grid` are its extents x, y, z in the program's scalars and symbols; `shared_bytes` the dynamic
-    shared memory of a block. Arguments are the module's `arguments`, in order.
+    shared memory of a block; `cooperative` says that its blocks wait for each other. Arguments are
+    the module's `arguments`, in order.
     """
 
     entry: str
     grid: tuple[Expr, ...]
     threads: int
     shared_bytes: int
+    cooperative: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CudaModule:
     """The text of a translation unit, its launches in order, and what each is given: the tensor and
-    scalar parameters, the symbols, then workspaces that live as long as one call.
+    scalar parameters, the symbols, then workspaces that live as long as one call. Where a launch is
+    cooperative the last of these is its barrier, which must be zero.
     """
 
     text: str
@@ -62,6 +66,8 @@ def generate_cuda(program: Program, target: Target, source: tuple[str, ...] = ()
     arch = int(match.group(1))
     allocated = [s.buffer for s in statements(program.body) if isinstance(s, Alloc)]
     workspaces = tuple(buffer for buffer in allocated if buffer.scope == "global")
+    if _is_cooperative(program.body):
+        workspaces = (*workspaces, GRID_BARRIER)
     arguments = (*(param.value for param in program.params), *program.symbols, *workspaces)
     ranges = Ranges(program)
     texts: list[str] = []
@@ -79,7 +85,9 @@ def generate_cuda(program: Program, target: Target, source: tuple[str, ...] = ()
         shared = program.scratch_bytes if _uses_shared(kernel) else 0
         writer = KernelWriter(expressions, program, source)
         texts.append(_function(entry, kernel, arguments, writer, shared))
-        launches.append(CudaLaunch(entry, kernel.grid or (), kernel.threads[0], shared))
+        cooperative = _is_cooperative(kernel.body)
+        threads = kernel.threads[0]
+        launches.append(CudaLaunch(entry, kernel.grid or (), threads, shared, cooperative))
     head = f"// {program.name} for {target.arch}"
     tables = [
         f"__device__ __constant__ {c_type} {name}[16] = {{{entries}}};"
@@ -127,6 +135,11 @@ def _kernels(body: Stmt, lets: dict[Var, Expr]) -> list[Kernel | SourceKernel]:
     )
 
 
+def _is_cooperative(body: Stmt) -> bool:
+    """Whether blocks wait for each other."""
+    return any(isinstance(stmt, GridBarrier) for stmt in statements(body))
+
+
 def _uses_shared(kernel: Kernel) -> bool:
     return any(
         isinstance(stmt, Alloc) and stmt.buffer.scope in ("shared", "shared.barrier")
@@ -141,13 +154,18 @@ def _function(
     writer: KernelWriter,
     shared: int,
 ) -> str:
-    written = effects_of(kernel.body).writes
+    effects = effects_of(kernel.body)
     params = []
     for value in arguments:
-        if isinstance(value, Buffer):
-            const = "" if value in written else "const "
+        if value is GRID_BARRIER:
+            params.append(f"unsigned* {GRID_BARRIER.name}")
+        elif isinstance(value, Buffer):
+            read, written = value in effects.reads, value in effects.writes
+            const = "" if written else "const "
+            # What other threads may have written is read again behind a barrier.
+            pointer = "*" if read and written else "* __restrict__"
             params.append(
-                f"{const}{writer.memory_type(value.dtype)}* __restrict__ {writer.named(value)}"
+                f"{const}{writer.memory_type(value.dtype)}{pointer} {writer.named(value)}"
             )
         else:
             params.append(f"{writer.expressions.c_type(value.dtype)} {writer.named(value)}")

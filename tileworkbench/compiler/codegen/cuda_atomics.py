@@ -78,7 +78,27 @@ def vector_addition(name: str, lanes: int, space: str) -> tuple[str, Helper]:
     return called, Helper(function(f"void {called}({signature})", text), needs, least)
 
 
+# A barrier of the grid as a counter whose highest bit flips when all blocks have arrived: block 0
+# adds what the others lack. It is left as the next one needs it, and begins at zero.
+_SYNC_GRID = function(
+    "void sync_grid(unsigned* counter)",
+    """  __syncthreads();
+  if (threadIdx.x == 0) {
+    unsigned blocks = gridDim.x * gridDim.y * gridDim.z, before, now;
+    bool first = blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0;
+    unsigned mine = first ? 0x80000000u - (blocks - 1) : 1;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
+                 : "=r"(before) : "l"(__cvta_generic_to_global(counter)), "r"(mine) : "memory");
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                   : "=r"(now) : "l"(__cvta_generic_to_global(counter)) : "memory");
+    } while (((before ^ now) & 0x80000000u) == 0);
+  }
+  __syncthreads();""",
+)
+
 ATOMICS: dict[str, Helper] = {
+    "sync_grid": Helper(_SYNC_GRID),
     **{
         f"atomic_{kind}_{_NAMES[form[0]]}": Helper(_float_atomic(kind, *form))
         for kind in ("max", "min")

@@ -23,7 +23,7 @@ volatile wchar_t xor xor_eq
 """
 # What NVRTC declares without a header, and what the text itself declares.
 _DECLARED = """
-threadIdx blockIdx blockDim gridDim warpSize printf shared_memory
+threadIdx blockIdx blockDim gridDim warpSize printf shared_memory grid_barrier
 pow fmod fma fmax fmin fabs exp exp2 exp10 log log2 log10 log1p sqrt rsqrt sin cos tan sinh cosh
 tanh atan erf floor ceil trunc round rint
 """

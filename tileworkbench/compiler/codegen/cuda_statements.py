@@ -17,10 +17,13 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.build import const_int, int_const
 from tileworkbench.compiler.ir.expr import Address, Buffer, Ramp
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.types import DType
+
+GRID_BARRIER = Buffer("grid_barrier", DType("uint32"), (int_const(1),), "global")
+"""The workspace behind barriers of the grid: zero when a launch begins."""
 
 _WORDS = {128: "uint4", 64: "uint2", 32: "unsigned", 16: "unsigned short", 8: "unsigned char"}
 _ZERO = {"uint4": "make_uint4(0, 0, 0, 0)", "uint2": "make_uint2(0, 0)"}
@@ -336,6 +339,8 @@ class KernelWriter:
             case simt.Barrier(number, count, wait):
                 name = "sync" if wait else "arrive"
                 return f'asm volatile("barrier.{name} {number}, {count};" ::: "memory");'
+            case simt.GridBarrier():
+                return f"{use('sync_grid')}({GRID_BARRIER.name});"
             case simt.WarpBarrier(mask):
                 return f"__syncwarp((unsigned){wrapped(self.expressions(mask))});"
             case simt.CommitGroup():

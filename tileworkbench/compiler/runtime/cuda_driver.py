@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
 
 from tileworkbench.compiler.diagnostics import DeviceUnavailableError, RunError
@@ -45,6 +46,9 @@ class Launch(Protocol):
 
     @property
     def shared_bytes(self) -> int: ...
+
+    @property
+    def cooperative(self) -> bool: ...
 
 
 def missing_device() -> str | None:
@@ -209,20 +213,25 @@ class LoadedKernels:
 
         `slots` are the arguments as 64-bit numbers: addresses on the device, and the bits of
         scalars, of which the kernel reads as many as its parameter has. Workspaces of the given
-        sizes follow them; they live until the launches are done. `stream` is a `CUstream`, by
-        default PyTorch's current one.
+        sizes follow them; they live until the launches are done. The last is the barrier of
+        cooperative launches, set to zero. `stream` is a `CUstream`, by default PyTorch's current
+        one. Raises `RunError` for more blocks that wait for each other than run at once.
         """
-        ordinal = self.device.ordinal
+        ordinal, call = self.device.ordinal, self.device.driver.call
         queue = ctypes.c_void_p(current_stream(ordinal) if stream is None else stream)
         with self.device.active(), self._workspaces(workspace_bytes, queue) as spaces:
             numbers, pointers = pack_arguments([*slots, *spaces])
             for launch, function, grid in zip(self.launches, self._functions, grids, strict=True):
-                if all(grid):
-                    block = (launch.threads, 1, 1)
-                    self.device.driver.call(
-                        *("cuLaunchKernel", function, *grid, *block, launch.shared_bytes),
-                        *(queue, pointers, None),
-                    )
+                if not all(grid):
+                    continue
+                shape = (*grid, launch.threads, 1, 1, launch.shared_bytes)
+                if launch.cooperative:
+                    self._check_residency(launch, function, grid)
+                    size = ctypes.c_size_t(workspace_bytes[-1])
+                    call("cuMemsetD8Async", ctypes.c_uint64(spaces[-1]), 0, size, queue)
+                    call("cuLaunchCooperativeKernel", function, *shape, queue, pointers)
+                else:
+                    call("cuLaunchKernel", function, *shape, queue, pointers, None)
             del numbers  # copied by the launches
 
     @contextmanager
@@ -239,6 +248,22 @@ class LoadedKernels:
         finally:
             for space in spaces:
                 call("cuMemFreeAsync", space, queue)
+
+    def _check_residency(
+        self, launch: Launch, function: ctypes.c_void_p, grid: tuple[int, int, int]
+    ) -> None:
+        """Blocks that wait for each other must all run at once."""
+        each = ctypes.c_int()
+        name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+        size = ctypes.c_size_t(launch.shared_bytes)
+        self.device.driver.call(name, ctypes.byref(each), function, launch.threads, size)
+        blocks, most = prod(grid), each.value * self.device.limits.multiprocessors
+        if blocks > most:
+            raise RunError(
+                f"'{launch.entry}' has {blocks} blocks that wait for each other (T.sync_grid); "
+                f"'{self.device.name}' runs {most} of them at once",
+                hint="launch no more blocks than that and let each do more, as T.Persistent does",
+            )
 
 
 def pack_arguments(slots: Sequence[int]) -> tuple[Any, Any]:

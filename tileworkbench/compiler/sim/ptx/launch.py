@@ -121,6 +121,7 @@ class PtxProgram:
         mode: str = "lazy",
         detectors: bool = True,
         instruction_limit: int = 20_000_000,
+        cooperative: bool = False,
     ) -> PtxRun:
         """Run a kernel.
 
@@ -130,7 +131,8 @@ class PtxProgram:
         "eager" at once.
         With `detectors` reads of unwritten shared memory, races and unawaited copies are errors;
         accesses out of bounds or misaligned always are. A batch of blocks that executes more than
-        `instruction_limit` instructions is stopped.
+        `instruction_limit` instructions is stopped. All blocks of a `cooperative` launch run side
+        by side.
 
         Raises classes of `RunError` naming the thread and the PTX and source lines,
         `UnsupportedError` for an instruction that is not modelled.
@@ -147,7 +149,8 @@ class PtxProgram:
         printed: list[str] = []
         total_bytes = prepared.frame.dynamic_start + shared_bytes
         try:
-            for blocks in _batches(shape, threads, total_bytes):
+            whole = [range(shape[0] * shape[1] * shape[2])]
+            for blocks in whole if cooperative else _batches(shape, threads, total_bytes):
                 geometry = Geometry(shape, threads, blocks)
                 space = prepared.frame.memory(memory, geometry, shared_bytes, parameters)
                 bits, code = self.module.register_bits, self.module.code
