@@ -31,6 +31,29 @@ def test_branches_in_a_parallel_loop():
     check_everywhere(kernel, {"A": VALUES}, equals(Out=expected))
 
 
+def test_one_element_for_the_lanes_that_a_condition_leaves():
+    """The row is the same for all lanes, in range in a tile and perhaps outside in a tensor."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((N,), "int32"), Row: T.Tensor((8,), "int32")):
+        Out = T.empty((8, 32), "int32")
+        with T.Kernel(1, threads=128) as _:
+            rows = T.alloc_fragment((8,), "int32")
+            T.copy(Row, rows)
+            for i, j in T.Parallel(8, 32):
+                found = T.if_then_else(j % 3 == i % 3, A[Row[i]] + rows[i], -1)
+                Out[i, j] = T.if_then_else(j > 40, A[Row[i]], found)
+        return Out
+
+    row = np.array([0, 44, 45, -3, 1000, 7, 2**30, 12], np.int32)
+    inside = (row >= 0) & (row < N)
+    value = np.where(inside, VALUES[np.where(inside, row, 0)], 0) + row
+    i, j = np.indices((8, 32))
+    expected = np.where(j % 3 == i % 3, value[:, None], -1).astype(np.int32)
+    arguments = {"A": VALUES, "Row": row}
+    check_everywhere(kernel, arguments, equals(Out=expected))
+
+
 def test_a_serial_loop_in_a_parallel_one():
     @T.prim_func
     def kernel(A: T.Tensor((N, 7), "float32")):

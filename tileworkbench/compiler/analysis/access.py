@@ -128,6 +128,11 @@ def conjuncts(cond: Expr | None) -> list[Expr]:
     return list(found)
 
 
+def loads(root: Node) -> Iterator[Load]:
+    """The reads of memory in `root`."""
+    return (found for found in walk(root) if isinstance(found, Load))
+
+
 def has_loads(root: Node) -> bool:
     """Whether `root` reads memory."""
-    return any(isinstance(found, Load) for found in walk(root))
+    return any(True for _ in loads(root))

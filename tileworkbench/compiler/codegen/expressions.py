@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial, reduce
 
-from tileworkbench.compiler.analysis.access import has_loads
+from tileworkbench.compiler.analysis.access import loads
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.codegen import packed
 from tileworkbench.compiler.codegen.arithmetic import Arithmetic
@@ -121,14 +121,21 @@ class Expressions(Arithmetic):
         return Value(self.out.let(text), first.dtype, lanes)
 
     def _guarded(self, expr: Expr, condition: Value) -> Value:
-        """`expr`, with loads only where `condition` holds."""
-        if not has_loads(expr):
+        """`expr`, with loads that could be out of range only where `condition` holds."""
+        if all(self._is_in_range(load) for load in loads(expr)):
             return self.evaluate(expr)
         outer = self.out.guard
         self.out.set_guard(condition if outer is None else self.both(outer, condition))
         value = self.evaluate(expr)
         self.out.set_guard(outer)
         return value
+
+    def _is_in_range(self, load: ir.Load) -> bool:
+        """Whether a load can be made wherever its index can be computed."""
+        buffer = load.buffer
+        exists = buffer.scope != "global" or buffer in self.out.constant
+        pairs = zip(load.indices, buffer.shape, strict=False)
+        return exists and all(all(self.ranges.in_range(*pair)) for pair in pairs)
 
     def _lane_at(self, table: Expr, code: Expr, dtype: DType) -> Value:
         def store() -> Value:
@@ -361,11 +368,22 @@ class Expressions(Arithmetic):
         if found is not None and found[1] == lanes:
             return self._load_at(self.pointer(load.buffer, found[0]), dtype, lanes, predicate, safe)
         addresses = self.pointers(load.buffer, index)
-        if self.evaluate(index).lanes == 1:
-            first = self.out.let(f"insertelement <{lanes} x ptr> poison, ptr {addresses}, i32 0")
-            shuffle = f"<{lanes} x ptr> {first}, <{lanes} x ptr> poison"
-            addresses = self.out.let(f"shufflevector {shuffle}, <{lanes} x i32> zeroinitializer")
+        if self.evaluate(index).lanes == 1 and predicate is not None:
+            return self._load_shared(addresses, dtype, predicate, safe)
         return self._gather(addresses, dtype, lanes, predicate, safe)
+
+    def _load_shared(self, address: str, dtype: DType, mask: Value, safe: Value) -> Value:
+        """One element for all lanes of a mask: read if any of them is active."""
+        name = f"llvm.vector.reduce.or.{mask.type.mangled}"
+        active = Value(self.out.call("i1", name, (mask.type, mask.text)), BOOL)
+        zero = Value(register_type(dtype, 1).constant(0), dtype)
+        element = self._load_at(address, dtype, 1, active, zero)
+        value = self.spread(element, mask.lanes)
+        if self._is_zero(safe):
+            return value
+        kind = value.type
+        chosen = f"select {mask.type} {mask.text}, {kind} {value.text}, {kind} {safe.text}"
+        return Value(self.out.let(chosen), dtype, mask.lanes)
 
     def _gather(
         self, addresses: str, dtype: DType, lanes: int, predicate: Value | None, safe: Value
