@@ -210,3 +210,27 @@ def test_what_neighbours_held_before():
     c.reshape(4, 4)[:, 2:] = total.reshape(4, 4)[:, :2]
     total.reshape(4, 4)[:, :2] += b.reshape(4, 4)[:, :2]
     check_everywhere(kernel, {"A": a, "B": b}, equals(A=total, C=c))
+
+
+def test_neighbours_outside_the_tensor_are_left_alone():
+    a, b = random_array((6,), "float32").round(), np.full(6, 10, np.float32)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((6,), "float32"), B: T.Tensor((6,), "float32")):
+        C = T.empty((4, 2), "float32")
+        D = T.empty((2, 4), "float32")
+        with T.Kernel(1, threads=32) as bx:
+            T.annotate_safe_value({A: 9})
+            for i in T.Parallel(4):
+                C[i, 0:2] = T.atomic_addx2(A[i * 2], B[i * 2], return_prev=True)
+            for i in T.Parallel(2):
+                D[i, 0:4] = T.atomic_addx4(A[i * 4], B[i * 4], return_prev=True)
+                T.atomic_addx4(A[i * 4], B[i * 4])
+        return C, D
+
+    nine = np.full(2, 9, np.float32)
+    pairs = np.concatenate([a, nine]).reshape(4, 2)
+    fours = np.concatenate([a + b, nine]).reshape(2, 4)
+    expected = equals(A=a + 3 * b, C=pairs, D=fours)
+    check_everywhere(kernel, {"A": a, "B": b}, expected)
+    expected(run_native(kernel.program, {"A": a, "B": b}, "sim:sm_80"))

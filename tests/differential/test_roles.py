@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 
 import tileworkbench.language as T
+from tests.capability import require
 from tests.differential.harness import check_everywhere, equals, random_array, run_native
 from tests.differential.test_threads import SMALL, close
 from tileworkbench.compiler.diagnostics import DeadlockError
 from tileworkbench.compiler.driver import lower_program, resolve_target
+from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 from tileworkbench.compiler.sim import simulate
 
 
@@ -114,6 +116,69 @@ def test_a_chain_of_three_roles(stages, order):
     a = SMALL[:448].reshape(7, 64).copy()
     expected = np.maximum(np.maximum.accumulate(a, 0), 0)[:, ::-1].astype(np.int32)
     check_everywhere(kernel, {"A": a, "B": np.zeros((7, 64), np.int32)}, equals(B=expected))
+
+
+def small_products(count):
+    """Factors whose products are exact, and the sum of these."""
+    a, b = (random_array((count, 32, 32), "int8", seed) % 4 for seed in (1, 2))
+    total = np.matmul(a.astype(np.float32), b.astype(np.float32)).sum(0)
+    return {"A": a.astype(np.float16), "B": b.astype(np.float16)}, equals(C=total)
+
+
+@pytest.mark.parametrize("product", [T.gemm, T.tcgen05_gemm])
+def test_a_product_arrives_once_at_its_barrier(product):
+    arguments, check = small_products(4)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 32, 32), "float16"), B: T.Tensor((4, 32, 32), "float16")):
+        C = T.empty((32, 32), "float32")
+        with T.Kernel(1, threads=128):
+            left = T.alloc_shared((32, 32), "float16")
+            right = T.alloc_shared((32, 32), "float16")
+            acc = T.alloc_fragment((32, 32), "float32")
+            done = T.alloc_barrier([3, 1])
+            for k in T.serial(4):
+                T.copy(A[k, :, :], left)
+                T.copy(B[k, :, :], right)
+                product(left, right, acc, clear_accum=k == 0, mbar=done[1])
+                T.mbarrier_wait_parity(done[1], k % 2)
+            T.copy(acc, C)
+        return C
+
+    check_everywhere(kernel, arguments, check)
+    check(run_native(kernel.program, arguments, "sim:sm_80"))
+
+
+def test_a_product_frees_the_tiles_of_another_role():
+    arguments, check = small_products(6)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((6, 32, 32), "float16"), B: T.Tensor((6, 32, 32), "float16")):
+        C = T.empty((32, 32), "float32")
+        with T.Kernel(1, threads=256):
+            left = T.alloc_shared((2, 32, 32), "float16")
+            right = T.alloc_shared((2, 32, 32), "float16")
+            acc = T.alloc_fragment((32, 32), "float32")
+            loaded = T.alloc_barrier([128, 128])
+            free = T.alloc_barrier([1, 1])
+            with T.ws(0):
+                for k in T.serial(6):
+                    T.mbarrier_wait_parity(free[k % 2], (k // 2 + 1) % 2)
+                    T.copy(A[k, :, :], left[k % 2, :, :])
+                    T.copy(B[k, :, :], right[k % 2, :, :])
+                    T.mbarrier_arrive(loaded[k % 2])
+            with T.ws(1):
+                T.clear(acc)
+                for k in T.serial(6):
+                    T.mbarrier_wait_parity(loaded[k % 2], k // 2 % 2)
+                    T.gemm(left[k % 2, :, :], right[k % 2, :, :], acc, mbar=free[k % 2])
+                T.copy(acc, C)
+        return C
+
+    check_everywhere(kernel, arguments, check)
+    check(run_native(kernel.program, arguments, "sim:sm_80"))
+    require("nvrtc", missing_nvrtc())
+    check(run_native(kernel.program, arguments, "ptx:sm_80"))
 
 
 def test_roles_inside_a_common_loop_with_state_of_their_own():

@@ -211,7 +211,8 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         *("min2", "mul2", "sub2"),
     ),
     "asynchronous": (
-        *("async_copy", "ptx_commit_group", "ptx_wait_group", "wait_wgmma", "wgmma_gemm"),
+        *("async_copy", "ptx_commit_group", "ptx_wait_group", "tcgen05_gemm", "wait_wgmma"),
+        "wgmma_gemm",
     ),
     "threads": (
         *("get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents"),

@@ -43,6 +43,23 @@ def wgmma_gemm(
     gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum)
 
 
+def tcgen05_gemm(
+    A: Any,
+    B: Any,
+    C: Any,
+    transpose_A: bool = False,
+    transpose_B: bool = False,
+    policy: Any = GemmWarpPolicy.Square,
+    clear_accum: Any = False,
+    *,
+    mbar: Any,
+    use_2cta: bool = False,
+    annotations: Any = None,
+) -> None:
+    """`T.gemm` whose result may be read once the memory barrier `mbar` has its arrival."""
+    gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum, mbar=mbar)
+
+
 def wait_wgmma(count: int = 0) -> None:
     """Wait until at most `count` asynchronous products are left: no effect."""
     _wait("T.wait_wgmma", count)

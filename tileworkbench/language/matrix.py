@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import (
-    ShapeError,
-    TileTypeError,
-    TileValueError,
-    UnsupportedError,
-)
+from tileworkbench.compiler.diagnostics import ShapeError, TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import Builder, in_kernel
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
 from tileworkbench.compiler.frontend.regions import show_shape, to_region
@@ -120,18 +115,16 @@ def gemm_blockscaled(
     (`float8_e8m0fnu`), or of 32-bit words with four e8m0 scales each, the lowest byte first; `SFB`
     is the same with N rows. Element k uses scale number `(k_start + k) // granularity` modulo the
     scales of a row. `policy`, `wg_wait`, `use_2cta`, `sf_layout` and `annotations` change no
-    result. Raises as `T.gemm`.
+    result, `mbar` is that of `T.gemm`. Raises as `T.gemm`.
     """
     builder = _operator("T.gemm_blockscaled")
-    if mbar is not None:
-        raise UnsupportedError("'mbar' of T.gemm_blockscaled is not supported yet")
     sides = (
         ("A", A, SFA, bool(transpose_A), sf_a_granularity_k),
         ("B", B, SFB, not transpose_B, sf_b_granularity_k),
     )
     start, _ = index_expr(k_start, "'k_start' of T.gemm_blockscaled")
     left, right = (_scaled(builder, *side, start) for side in sides)
-    gemm(left, right, C, False, True, policy, clear_accum)
+    gemm(left, right, C, False, True, policy, clear_accum, mbar=mbar)
 
 
 mma_gemm_blockscaled = tcgen05_gemm_blockscaled = gemm_blockscaled

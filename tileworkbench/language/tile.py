@@ -8,12 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import (
-    ShapeError,
-    TileTypeError,
-    TileValueError,
-    UnsupportedError,
-)
+from tileworkbench.compiler.diagnostics import ShapeError, TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import Builder, in_kernel
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
 from tileworkbench.compiler.frontend.private_tiles import (
@@ -31,6 +26,7 @@ from tileworkbench.compiler.frontend.regions import (
     to_region,
 )
 from tileworkbench.compiler.frontend.tensors import emit_store
+from tileworkbench.compiler.frontend.threads import arrive_once, barrier_address
 from tileworkbench.compiler.frontend.values import Operators, condition, fitting
 from tileworkbench.compiler.ir import build, tile
 from tileworkbench.compiler.ir.expr import Expr, Load, Region
@@ -138,8 +134,9 @@ def gemm(
 
     C is an (M, N) tile; A is (M, K), or (K, M) when `transpose_A`; B is (K, N), or (N, K) when
     `transpose_B`; further leading extents must be 1. All are tiles in shared memory or fragments.
-    Where `clear_accum` (a bool or a condition) holds, C is overwritten. `policy`, `k_pack` and
-    `annotations` change no result. Raises `ShapeError` for shapes that do not fit and
+    Where `clear_accum` (a bool or a condition) holds, C is overwritten. The memory barrier `mbar`
+    gets one arrival when the product is done. `policy`, `k_pack` and `annotations` change no
+    result. Raises `ShapeError` for shapes that do not fit and
     `TileTypeError` for dtypes that do not.
     """
     builder = _operator("T.gemm")
@@ -149,7 +146,7 @@ def gemm(
     _check_product(a, b, c, bool(transpose_A), bool(transpose_B))
     _check_types(a, b, c)
     if mbar is not None:
-        raise UnsupportedError("'mbar' of T.gemm is not supported yet")
+        barrier_address("T.gemm", mbar)
     if k_pack not in (1, 2):
         raise TileValueError(f"'k_pack' of T.gemm must be 1 or 2, not {k_pack}")
     clears = (
@@ -157,6 +154,8 @@ def gemm(
     )
     flag: Expr = clears if clears is not None else build.const(bool(clear_accum), "bool")
     builder.emit(tile.Gemm(a, b, c, bool(transpose_A), bool(transpose_B), flag, _policy(policy)))
+    if mbar is not None:
+        arrive_once("T.gemm", mbar)
 
 
 def _policy(policy: Any) -> WarpPolicy:

@@ -48,6 +48,7 @@ class Frame:
     stmts: list[Stmt] = field(default_factory=list)
     open: bool = True
     repeats: bool = False  # a loop of the program: what Python computes in it happens once only
+    threads: tuple[int, int] | None = None  # the first thread of a role, and how many it has
 
     @property
     def described(self) -> str:

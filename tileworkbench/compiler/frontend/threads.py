@@ -25,13 +25,20 @@ from tileworkbench.compiler.frontend.values import Value, describe, to_value
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Address, Const, Expr, Load, Var, is_bool
 from tileworkbench.compiler.ir.rewrite import statements, walk
-from tileworkbench.compiler.ir.simt import Exchange, Role, exchange_dtype
-from tileworkbench.compiler.ir.stmt import Stmt
+from tileworkbench.compiler.ir.simt import (
+    Barrier,
+    BarrierArrive,
+    Exchange,
+    Role,
+    exchange_dtype,
+)
+from tileworkbench.compiler.ir.stmt import If, Stmt
 from tileworkbench.compiler.ir.types import BOOL, INT32, UINT32
 
 WARP = 32
 WARP_GROUP = 128
 _NAMES = ("tx", "ty", "tz")
+_ROLE_BARRIERS = 8  # of the 16 that a block has, where those of roles begin; kernels count from 1
 _FULL_MASK = build.const(0xFFFFFFFF, UINT32)
 
 
@@ -151,6 +158,7 @@ class RoleBlock:
         if builder.enclosing("role") is not None:
             raise TileValueError("a T.ws block cannot stand inside another one")
         self.frame = builder.push("role")
+        self.frame.threads = (self.start, self.extent)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if kind is not None or self.frame is None:
@@ -262,6 +270,18 @@ def barrier_address(construct: str, value: Any) -> Address:
             hint="write barriers[k] for one of T.alloc_barrier([...])",
         )
     return Address(place.buffer, place.mins)
+
+
+def arrive_once(construct: str, value: Any) -> None:
+    """One arrival at the memory barrier `value`, once all threads that execute this are here."""
+    builder = at_thread_level(construct)
+    place = barrier_address(construct, value)
+    frame = builder.enclosing("role")
+    first, count = (0, 0) if frame is None or frame.threads is None else frame.threads
+    number = _ROLE_BARRIERS + first // WARP_GROUP if count else 0
+    builder.emit(Barrier(number, count))
+    alone = build.binary("eq", linear_index(builder), build.int_const(first))
+    builder.emit(If(alone, BarrierArrive(place, site=builder.site)))
 
 
 def is_barrier(value: Expr) -> bool:

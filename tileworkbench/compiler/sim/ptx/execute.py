@@ -150,7 +150,7 @@ class Executor:
 
     def surroundings(self, group: Group) -> tuple[set[int], int]:
         """Where other groups stand that this one could merge with, and the lowest place of one
-        that could run."""
+        that would run instead."""
         if len(self.groups) == 1:
             return set(), 1 << 60
         stops, lowest = set(), 1 << 60
@@ -159,7 +159,7 @@ class Executor:
                 continue
             if other.stack == group.stack:
                 stops.add(other.pc)
-            if self.is_ready(other):
+            if other.turns <= group.turns and self.is_ready(other):
                 lowest = min(lowest, other.pc)
         return stops, lowest
 
