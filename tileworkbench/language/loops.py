@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
+from tileworkbench.compiler.diagnostics import LayoutError, TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import PythonLoop, current
 from tileworkbench.compiler.frontend.control import emit_jump
 from tileworkbench.compiler.frontend.loops import GridLoop, ParallelLoop, PipelinedLoop, SerialLoop
@@ -72,23 +72,31 @@ def Parallel(
     independent of each other.
 
     The body works on single elements; tile operators and T.Pipelined are not allowed in it, and
-    another T.Parallel only directly. `coalesced_width` (elements per access), `loop_layout` (a
-    T.Fragment: which thread gets which iteration), `prefer_async` and `annotations` are hints.
-    Raises `TileValueError` for these misuses and for an extent that is negative.
+    another T.Parallel only directly. `loop_layout` is a T.Fragment over the whole nest: which
+    thread of a GPU executes which iteration, and in which order. `coalesced_width` (elements per
+    access), `prefer_async` and `annotations` are hints. Raises `TileValueError` for these misuses
+    and for an extent that is negative, `LayoutError` for a layout that is not one of the
+    iterations.
     """
     check_loop_layout("T.Parallel", loop_layout)
     if not 1 <= len(extents) <= 16:
         raise TileValueError(f"T.Parallel takes 1 to 16 extents, not {len(extents)}")
-    return ParallelLoop(extents, _width("T.Parallel", coalesced_width))
+    return ParallelLoop(extents, _width("T.Parallel", coalesced_width), loop_layout)
 
 
 def check_loop_layout(construct: str, layout: Any) -> None:
-    """Raise `TileTypeError` for a `loop_layout` that is no T.Fragment; as a hint it has no effect
-    yet.
+    """Raise `TileTypeError` for a `loop_layout` that is no T.Fragment, `LayoutError` for one that
+    gives two iterations one place in time.
     """
-    if layout is not None and not isinstance(layout, Fragment):
+    if layout is None:
+        return
+    if not isinstance(layout, Fragment):
         raise TileTypeError(
             f"'loop_layout' of {construct} must be a T.Fragment, not {describe(layout)}"
+        )
+    if not layout.is_injective:
+        raise LayoutError(
+            f"'loop_layout' of {construct} gives one thread two iterations in one slot"
         )
 
 

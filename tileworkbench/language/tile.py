@@ -10,7 +10,7 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import ShapeError, TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import Builder, in_kernel
-from tileworkbench.compiler.frontend.loops import refuse_in_parallel
+from tileworkbench.compiler.frontend.loops import check_iterations, refuse_in_parallel
 from tileworkbench.compiler.frontend.private_tiles import (
     emit_copy,
     emit_fill,
@@ -72,8 +72,9 @@ def copy(
 
     Each side is a tensor, a slice `A[i:i + m, :]`, or an element `A[i, j]`, which stands for the
     box of the other side's extents that starts there. What lies outside a global source reads as
-    its safe value (zero); what lies outside a global destination is dropped. The keywords are
-    hints. Raises `ShapeError` for extents that do not fit together.
+    its safe value (zero); what lies outside a global destination is dropped. `loop_layout` is as in
+    T.Parallel, over the extents that are not 1 of the side that is nearer the threads; the other
+    keywords are hints. Raises `ShapeError` for extents that do not fit together.
     """
     check_loop_layout("T.copy", loop_layout)
     width = _width("T.copy", coalesced_width)
@@ -91,7 +92,9 @@ def copy(
     if is_private(builder, source.buffer, target.buffer):
         emit_copy(builder, *regions)
     else:
-        builder.emit(tile.Copy(*regions, width))
+        wide = [e for e in regions[0].extents if build.const_int(e) != 1]
+        check_iterations("T.copy", loop_layout, wide or regions[0].extents[-1:])
+        builder.emit(tile.Copy(*regions, width, loop_layout))
 
 
 def fill(buffer: Any, value: Any) -> None:

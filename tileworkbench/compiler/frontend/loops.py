@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
+    LayoutError,
     TileSyntaxError,
     TileValueError,
 )
@@ -23,6 +24,7 @@ from tileworkbench.compiler.ir.expr import Expr, Var
 from tileworkbench.compiler.ir.stmt import DeviceAssert, For, LoopKind, Stmt
 from tileworkbench.compiler.ir.tile import Parallel, Pipelined
 from tileworkbench.compiler.ir.types import INT32, INT64
+from tileworkbench.compiler.layout.fragment import Fragment
 
 _DEFAULT_NAMES = "ijklmnopqrstuvwxyz"
 
@@ -151,6 +153,7 @@ class ParallelLoop(LoopSpec):
 
     extents: tuple[Any, ...]
     coalesced_width: int | None = None
+    loop_layout: Fragment | None = None
 
     def run(self, builder: Builder) -> Iterator[Value | tuple[Value, ...]]:
         in_kernel("T.Parallel")
@@ -173,6 +176,7 @@ class ParallelLoop(LoopSpec):
             return
         made = self._merged(builder, names, extents, loop)
         if outer is None:
+            check_iterations("T.Parallel", made.loop_layout, made.extents)
             leave_parallel(builder, made)
         else:
             builder.emit(made)
@@ -196,15 +200,32 @@ class ParallelLoop(LoopSpec):
         """The loop, joined with one that is directly nested in it."""
         inner = [stmt for stmt in loop.frame.stmts if isinstance(stmt, Parallel)]
         if not inner:
-            return Parallel(names, extents, loop.body, self.coalesced_width, site=loop.site)
+            return Parallel(
+                names,
+                extents,
+                loop.body,
+                self.coalesced_width,
+                self.loop_layout,
+                site=loop.site,
+            )
         if len(loop.frame.stmts) > 1:
             error = _not_nested()
             error.span = builder.sites[loop.frame.stmts[1].site]
             raise error
         child = inner[0]
         width = self.coalesced_width or child.coalesced_width
+        if self.loop_layout is not None and child.loop_layout is not None:
+            raise LayoutError(
+                "both loops of a nest have a 'loop_layout', and one is for all of it",
+                hint="give it to the outer T.Parallel, over the extents of both",
+            )
         return Parallel(
-            (*names, *child.vars), (*extents, *child.extents), child.body, width, site=loop.site
+            (*names, *child.vars),
+            (*extents, *child.extents),
+            child.body,
+            width,
+            self.loop_layout or child.loop_layout,
+            site=loop.site,
         )
 
 
@@ -252,4 +273,15 @@ def refuse_in_parallel(builder: Builder, construct: str) -> None:
         raise TileValueError(
             f"'{construct}' works on whole tiles and cannot be used inside T.Parallel",
             hint="move it out of the loop, or work on single elements with indices",
+        )
+
+
+def check_iterations(construct: str, layout: Fragment | None, extents: Sequence[Expr]) -> None:
+    """Raise `LayoutError` for a layout of other iterations than `extents`."""
+    shape = tuple(build.const_int(extent) for extent in extents)
+    if layout is not None and layout.shape != shape:
+        shown = ", ".join("?" if extent is None else str(extent) for extent in shape)
+        raise LayoutError(
+            f"'loop_layout' of {construct} has shape {layout.shape}, and the loop has extents "
+            f"({shown})"
         )

@@ -436,15 +436,8 @@ class _Parser:
         self.names.update({var.name: var for var in names})
         zero, one = int_const(0), int_const(1)
         if kind == "Parallel":
-            width = options.get("coalesced_width")
-            layout = options.get("loop_layout")
-            return tile.Parallel(
-                names,
-                tuple(bounds),
-                self.body(node.body),
-                None if width is None else self.literal(width),
-                None if layout is None else self.layout_value(layout),
-            )
+            body = self.body(node.body)
+            return tile.Parallel(names, tuple(bounds), body, *self.loop_options(options))
         start, stop = (zero, bounds[0]) if len(bounds) == 1 else bounds[:2]
         if kind == "Pipelined":
             order, stage = (
@@ -537,9 +530,15 @@ class _Parser:
         self.fail(call, "a statement")
 
     def copy(self, call: ast.Call) -> st.Stmt:
-        width = self.keywords(call).get("coalesced_width")
         src, dst = map(self.region, call.args)
-        return tile.Copy(src, dst, None if width is None else self.literal(width))
+        return tile.Copy(src, dst, *self.loop_options(self.keywords(call)))
+
+    def loop_options(self, options: dict[str, ast.expr]) -> tuple[int | None, Any]:
+        width, layout = options.get("coalesced_width"), options.get("loop_layout")
+        return (
+            None if width is None else self.literal(width),
+            None if layout is None else self.layout_value(layout),
+        )
 
     def gemm(self, call: ast.Call) -> st.Stmt:
         options = self.keywords(call)

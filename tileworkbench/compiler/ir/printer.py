@@ -299,10 +299,7 @@ def _head(stmt: st.Stmt) -> str | None:
             options = [] if var.dtype == "int32" else [f'dtype="{var.dtype}"']
             return f"for {var.name} in T.{kind}({', '.join([*map(print_expr, bounds), *options])})"
         case tile.Parallel(names, extents):
-            options = _options(coalesced_width=stmt.coalesced_width)
-            if stmt.loop_layout is not None:
-                options.append(f"loop_layout={stmt.loop_layout.to_text()}")
-            arguments = ", ".join([*map(print_expr, extents), *options])
+            arguments = ", ".join([*map(print_expr, extents), *_loop_options(stmt)])
             return f"for {', '.join(var.name for var in names)} in T.Parallel({arguments})"
         case tile.Pipelined(var, start, stop, stages):
             bounds = [stop] if start is int_const(0) else [start, stop]
@@ -318,6 +315,13 @@ def _head(stmt: st.Stmt) -> str | None:
         case simt.Role(start, extent):
             return f"with T.threads({start}, {extent})"
     return None
+
+
+def _loop_options(stmt: tile.Parallel | tile.Copy) -> list[str]:
+    options = _options(coalesced_width=stmt.coalesced_width)
+    if stmt.loop_layout is not None:
+        options.append(f"loop_layout={stmt.loop_layout.to_text()}")
+    return options
 
 
 def _kernel(stmt: st.Kernel) -> str:
@@ -419,7 +423,7 @@ def _alloc(stmt: st.Alloc) -> str:
 def _tile_operator(stmt: st.Stmt) -> str:
     match stmt:
         case tile.Copy(src, dst):
-            options = _options(coalesced_width=stmt.coalesced_width)
+            options = _loop_options(stmt)
             return f"T.copy({', '.join([print_region(src), print_region(dst), *options])})"
         case tile.Gemm():
             return _gemm(stmt)

@@ -43,7 +43,8 @@ class ReduceKind(StrEnum):
 @node
 class Parallel(Stmt):
     """A block-wide element-wise loop nest over the box `extents`; iterations are independent and
-    unordered.
+    unordered. `loop_layout` says which thread of a GPU executes which: the user's choice, or that
+    of the inference.
     """
 
     vars: tuple[Var, ...]
@@ -78,12 +79,13 @@ class Copy(Stmt):
     The iteration space is that of the region whose buffer is nearer the threads (global < shared <
     fragment or local; the source on a tie); its non-unit dimensions are matched in order with those
     of the other side. Elements outside the source read as its safe value (zero), those outside the
-    destination are dropped.
+    destination are dropped. `loop_layout` is as in `Parallel`, over the extents that are not 1.
     """
 
     src: Region
     dst: Region
     coalesced_width: int | None = None
+    loop_layout: Fragment | None = None
     site: int = field(default=0, compare=False)
 
 

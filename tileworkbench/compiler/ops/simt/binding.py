@@ -10,6 +10,7 @@ not use become replicas where they are spread over threads.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
@@ -48,12 +49,12 @@ def infer_nest(
     Raises `LayoutConflict` where no binding of threads suits the known layouts.
     """
     if level is Level.STRICT:
-        return LayoutUpdate(tuple(_strict(nest, context)))
+        return LayoutUpdate((*_strict(nest, context), *_demanded(nest, layouts, context)))
     if nest.shape is None:
         _refuse_symbolic(nest)
         return NOTHING
     if nest.op.loop_layout is not None:
-        return _complete(nest, nest.op.loop_layout, layouts, context)
+        return _complete(nest, _given_loop(nest.op.loop_layout, context), layouts, context)
     if not nest.fragments:
         if level is Level.COMMON:
             return NOTHING
@@ -84,6 +85,28 @@ def _strict(nest: Nest, context: ThreadContext) -> Iterator[Proposal]:
         if shape is not None and all(access.is_constant for access in found):
             layout = Fragment.fully_replicated(shape, context.threads)
             yield Proposal(buffer, layout, "is used as a scalar, which every thread holds")
+
+
+def _demanded(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> tuple[Proposal, ...]:
+    """What the user's choice of threads says of the fragments that the nest writes."""
+    if nest.op.loop_layout is None:
+        return ()
+    found = _complete(nest, _given_loop(nest.op.loop_layout, context), layouts, context)
+    written = {a.buffer for a in nest.fragments if a.kind is AccessKind.STORE}
+    return tuple(
+        replace(proposal, reason="is written as 'loop_layout' says")
+        for proposal in found.proposals
+        if proposal.buffer in written
+    )
+
+
+def _given_loop(loop: Fragment, context: ThreadContext) -> Fragment:
+    """The user's layout of a loop, for the threads that take part."""
+    if loop.threads > context.threads:
+        raise LayoutConflict(
+            f"'loop_layout' is for {loop.threads} threads, and {context.threads} take part"
+        )
+    return loop.bind_thread_range(context.start, context.threads) if context.start else loop
 
 
 def _refuse_symbolic(nest: Nest) -> None:

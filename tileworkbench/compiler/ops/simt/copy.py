@@ -34,4 +34,4 @@ def as_nest(op: Copy, context: ThreadContext) -> Parallel:
     writes: dict[int, Expr] = {d: var for (_, d), var in zip(pairs, variables, strict=True)}
     value = cast(Load(src.buffer, element(src, reads)), dst.buffer.dtype)
     store = Store(dst.buffer, element(dst, writes), value, site=op.site)
-    return Parallel(variables, extents, store, op.coalesced_width, site=op.site)
+    return Parallel(variables, extents, store, op.coalesced_width, op.loop_layout, site=op.site)
