@@ -80,6 +80,22 @@ def test_a_call_takes_the_code_that_fits(target: str) -> None:
         assert [line.endswith(": taken by the last call") for line in lines] == [not taken, taken]
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_tensors_that_begin_between_vectors_take_the_code_by_element(target: str) -> None:
+    kernel = tw.compile(product(False), target=target)
+    m, n, k = 32, 32, 32
+    for offset in (0, 1, 8):
+        memory = np.arange(m * k + 8, dtype=np.float16) % 7
+        a = memory[offset : offset + m * k].reshape(m, k)
+        b, c = np.ones((k, n), np.float16), np.zeros((m, n), np.float32)
+        kernel(a, b, c)
+        np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+        assert kernel.view().variants[int(offset % 8 == 0)].endswith(" by the last call")
+    with pytest.raises(ArgumentError) as wrong:
+        kernel.variants[0](memory[1 : 1 + m * k].reshape(m, k), b, c)
+    assert wrong.value.message == ("'product': 'A' begins at an address that is no multiple of 16")
+
+
 def test_code_for_whole_vectors_moves_16_bytes_at_once() -> None:
     kernel = tw.compile(product(False), target="sim:sm_80")
     (aligned,) = kernel.variants

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.analysis.hazards import find_hazards
@@ -122,9 +123,11 @@ class Compilation:
         with self.step("analysis"):
             return find_hazards(self.program)
 
-    def signature(self, device: str = "cpu") -> Signature:
-        """What a call takes, its tensors on `device`."""
-        return Signature.of(self.program, device, self.options.allow_alias)
+    def signature(
+        self, device: str = "cpu", alignment: Mapping[str, int] = MappingProxyType({})
+    ) -> Signature:
+        """What a call takes, its tensors on `device` at addresses with that `alignment`."""
+        return Signature.of(self.program, device, self.options.allow_alias, alignment)
 
     def record(
         self,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tileworkbench.compiler.analysis.alignment import needed_alignment
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.codegen.cuda import CudaLaunch, CudaModule, generate_cuda
 from tileworkbench.compiler.codegen.cuda_expressions import bits_of
@@ -71,7 +72,7 @@ class GpuKernel(CompiledKernel):
             open_device()  # before the arguments: without a device they cannot be right
         bound = self.signature.bind(args)
         numbers = self.signature.numbers(bound)
-        fitting = (variant for variant in self.variants if variant.signature.holds(numbers))
+        fitting = (variant for variant in self.variants if variant.signature.fits(bound, numbers))
         self.taken = next(fitting, self)
         self.taken._run(args, bound, numbers)
         return self.signature.results(bound)
@@ -278,7 +279,8 @@ def _generate(
         module = generate_cuda(lowered, target, lines)
     entry = module.launches[0].entry if module.launches else ""
     record = compilation.record(snapshots, module.text, entry, warnings, variants=variants)
-    signature = compilation.signature("cuda" if target.execution == "native" else "cpu")
+    device = "cuda" if target.execution == "native" else "cpu"
+    signature = compilation.signature(device, needed_alignment(lowered))
     return GpuKernel(record, target, signature, module, lowered, variants=variants)
 
 

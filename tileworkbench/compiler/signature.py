@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +26,8 @@ class Signature:
     """What a call of `program` takes and returns.
 
     `scalars` are the slots of scalar parameters by name, `returns` the places of the returned
-    tensors among the outputs, `assumptions` what is checked of symbols and scalars.
+    tensors among the outputs, `assumptions` what is checked of symbols and scalars, `masks` the
+    bits that must be zero in the addresses of slots.
     """
 
     name: str
@@ -33,18 +35,23 @@ class Signature:
     scalars: tuple[tuple[str, int], ...]
     returns: tuple[int, ...]
     assumptions: tuple[Expr, ...]
+    masks: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(cls, program: Program, device: str, allow_alias: bool) -> Signature:
-        """The signature of a program whose tensors are on `device`."""
+    def of(
+        cls, program: Program, device: str, allow_alias: bool, alignment: Mapping[str, int]
+    ) -> Signature:
+        """The signature of a program whose tensors are on `device`; `alignment` is what their
+        addresses are multiples of, in bytes by name, where that is more than an element's size."""
         params = program.params
         outputs = [slot for slot, param in enumerate(params) if param.output]
         return cls(
             program.name,
-            _binder(program, device, allow_alias),
+            _binder(program, device, allow_alias, alignment),
             tuple((p.name, slot) for slot, p in enumerate(params) if isinstance(p.value, Var)),
             tuple(outputs.index(slot) for slot in program.returns),
             host_assumptions(program),
+            tuple((at, alignment.get(p.name, 1) - 1) for at, p in enumerate(params)),
         )
 
     def bind(self, args: tuple[Any, ...]) -> BoundArguments:
@@ -54,9 +61,10 @@ class Signature:
             check_assumptions(self.name, self.assumptions, self.numbers(bound))
         return bound
 
-    def holds(self, numbers: dict[str, int]) -> bool:
-        """Whether every assumption is true of these values."""
-        return all(evaluate(cond, numbers) for cond in self.assumptions)
+    def fits(self, bound: BoundArguments, numbers: dict[str, int]) -> bool:
+        """Whether every assumption is true of a call that another signature has bound."""
+        aligned = not any(bound.slots[slot] & mask for slot, mask in self.masks)
+        return aligned and all(evaluate(cond, numbers) for cond in self.assumptions)
 
     def numbers(self, bound: BoundArguments) -> dict[str, int]:
         """Scalar arguments (their bits) and symbols by name."""
@@ -69,13 +77,19 @@ class Signature:
         return found if len(found) > 1 else found[0] if found else None
 
 
-def _binder(program: Program, device: str, allow_alias: bool) -> ArgumentBinder:
+def _binder(
+    program: Program, device: str, allow_alias: bool, alignment: Mapping[str, int]
+) -> ArgumentBinder:
     written = written_below(program.body)
     used = set(buffers_of(program.body))
     if any(isinstance(stmt, SourceKernel) for stmt in statements(program.body)):
         written = used = set(parameters(program))  # what the source does to them is its own affair
     specs = [
-        replace(_parameter(param.value, param.output, written), is_used=param.value in used)
+        replace(
+            _parameter(param.value, param.output, written),
+            is_used=param.value in used,
+            alignment=alignment.get(param.name, 1),
+        )
         for param in program.params
     ]
     return ArgumentBinder(

@@ -9,7 +9,7 @@ that names kernel and parameter, raised before anything runs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tileworkbench.compiler.diagnostics import ArgumentError
@@ -196,7 +196,7 @@ class ArgumentBinder:
             self._check_strides(self.parameters[slot], view, symbols)
         plan = _Plan(
             symbols=tuple(symbols.values()),
-            masks=tuple((s, m) for s, v in views.items() if (m := self._alignment(v) - 1)),
+            masks=tuple(self._masks(views)),
             pairs=self._pairs(views),
             outputs=self._output_makers(symbols, views, device),
             device=device,
@@ -206,9 +206,12 @@ class ArgumentBinder:
         self._plans[form] = plan
         return plan
 
-    def _alignment(self, view: ArrayView) -> int:
-        """What a tensor's address must be a multiple of: a GPU reads 16 bytes at once."""
-        return view.itemsize if self._device == "cpu" else 16
+    def _masks(self, views: dict[int, ArrayView]) -> Iterator[tuple[int, int]]:
+        """The bits of addresses that must be zero."""
+        for slot, view in views.items():
+            alignment = max(view.itemsize, self.parameters[slot].alignment)
+            if alignment > 1:
+                yield slot, alignment - 1
 
     def _view(self, spec: ParameterSpec, value: Any) -> ArrayView:
         try:

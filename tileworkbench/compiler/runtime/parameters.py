@@ -74,7 +74,8 @@ class ParameterSpec:
     `shape` is for tensors; `strides` (in elements) None means row-major contiguous. The call
     allocates and returns a parameter that `is_output`; its caller passes nothing for it.
     `is_written` says that the kernel stores to it; for one that it never uses
-    (not `is_used`) the caller may pass None. A scalar whose name is one of the kernel's
+    (not `is_used`) the caller may pass None. A tensor's address must be a multiple of `alignment`
+    bytes, and of its elements' size. A scalar whose name is one of the kernel's
     symbols gives that symbol its value.
     """
 
@@ -86,6 +87,7 @@ class ParameterSpec:
     is_output: bool = False
     is_written: bool = False
     is_used: bool = True
+    alignment: int = 1
 
     @property
     def dims(self) -> tuple[DimSpec, ...]:
