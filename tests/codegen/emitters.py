@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tileworkbench.compiler.codegen.convert import convert
+from tileworkbench.compiler.codegen.gemm_spec import MicroGemmSpec
 from tileworkbench.compiler.codegen.isa import Isa
-from tileworkbench.compiler.codegen.micro_gemm import MicroGemmSpec
 from tileworkbench.compiler.codegen.pack import PackSpec, emit_pack
 from tileworkbench.compiler.codegen.text import EmittedFunction, FunctionWriter, storage_type
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,9 +39,12 @@ def host_levels() -> list[Level]:
     """Return every level this processor can run, with and without dot products."""
     host = dict(llvm.get_host_cpu_features())
     levels = [_level(host)]
-    if levels[0].isa.name == "avx512_vnni":
-        plain = replace(levels[0].isa, name="avx512", dot_int8=False, dot_bfloat16=False)
-        levels.append(replace(levels[0], isa=plain))
+    best = levels[0].isa
+    if best.tiles:
+        levels.append(Level(replace(best, name="avx512_vnni", tiles=False), levels[0].features))
+    if best.dot_int8 and best.vector_bits == 512:
+        plain = replace(best, name="avx512", dot_int8=False, dot_bfloat16=False, tiles=False)
+        levels.append(Level(plain, levels[0].features))
     for name in ("avx2", "generic"):
         try:
             kept = native_target(name).features | _IMPLIED
@@ -58,9 +61,14 @@ class Jit:
     """Compiled functions of one module; keeps their code mapped while it lives."""
 
     def __init__(
-        self, functions: Sequence[EmittedFunction], level: Level, exported: str = ""
+        self,
+        functions: Sequence[EmittedFunction],
+        level: Level,
+        exported: str = "",
+        imports: Mapping[str, int] | None = None,
     ) -> None:
-        """Compile `functions` and the text `exported`, whose functions are external."""
+        """Compile `functions` and the text `exported`, whose functions are external. `imports` are
+        the addresses of what they call."""
         text = "\n".join(sorted({line for f in functions for line in f.declarations}))
         text += "\n" + "\n".join(f.text for f in functions) + exported
         module = llvm.parse_assembly(text)
@@ -82,6 +90,8 @@ class Jit:
         ]
         for name in names:
             builder.export_symbol(name)
+        for name, address in (imports or {}).items():
+            builder.import_symbol(name, address)
         self._library = builder.link(self._engine, f"library{next(_unique)}")
 
     def function(self, name: str, *argument_types: Any) -> Any:

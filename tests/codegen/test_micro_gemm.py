@@ -12,12 +12,9 @@ from tests.codegen.emitters import emit_pack_a, emit_pack_b
 from tests.codegen.jit import Jit, Level, export, host_levels
 from tests.codegen.tiles import NUMPY, GuardedTile, gemm_bound, poison, random_tile
 from tileworkbench.compiler.analysis.micro_tile import choose_micro_tile
+from tileworkbench.compiler.codegen.gemm_spec import MicroGemmSpec
 from tileworkbench.compiler.codegen.isa import GENERIC, Isa
-from tileworkbench.compiler.codegen.micro_gemm import (
-    MicroGemmSpec,
-    emit_micro_gemm,
-    split_evenly,
-)
+from tileworkbench.compiler.codegen.micro_gemm import emit_micro_gemm, split_evenly
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.target import Target
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _AVX512_REQUIRED = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c")
+_TILES = ("amx-tile", "amx-bf16", "amx-int8")
 _AVX2_REQUIRED = ("avx2", "fma", "f16c")
 
 
@@ -19,7 +20,7 @@ class Isa:
     """What emitted vector code may use on one kind of processor.
 
     Args:
-        name: 'avx512', 'avx512_vnni', 'avx2', 'avx2_vnni', 'neon' or 'generic'.
+        name: 'avx512', 'avx512_vnni', 'avx512_amx', 'avx2', 'avx2_vnni', 'neon' or 'generic'.
         vector_bits: width of a vector register.
         registers: number of vector registers.
         fma: a fused multiply-add exists in hardware; `llvm.fma` without it is a library call
@@ -29,6 +30,7 @@ class Isa:
         dot_bfloat16: bfloat16 dot products (VDPBF16PS) exist at `vector_bits`. They take denormals
             for zero; see `bfloat16_guard`.
         scalef: the AVX-512 power-of-two scaling instruction exists.
+        tiles: AMX multiplies tiles of bfloat16 and of bytes.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Isa:
     dot_int8: bool
     dot_bfloat16: bool
     scalef: bool
+    tiles: bool = False
 
     @property
     def level(self) -> str:
@@ -67,7 +70,9 @@ def isa_from_features(features: Mapping[str, bool]) -> Isa:
 
     if has(*_AVX512_REQUIRED):
         vnni, bfloat16 = has("avx512vnni"), has("avx512bf16")
-        return Isa("avx512_vnni" if vnni else "avx512", 512, 32, True, True, vnni, bfloat16, True)
+        tiles = vnni and bfloat16 and has(*_TILES)
+        name = "avx512_amx" if tiles else "avx512_vnni" if vnni else "avx512"
+        return Isa(name, 512, 32, True, True, vnni, bfloat16, True, tiles)
     if has(*_AVX2_REQUIRED):
         vnni = has("avxvnni")
         return Isa("avx2_vnni" if vnni else "avx2", 256, 16, True, True, vnni, False, False)

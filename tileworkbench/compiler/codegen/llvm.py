@@ -17,8 +17,9 @@ from tileworkbench.compiler.codegen.c_sources import symbol_of
 from tileworkbench.compiler.codegen.control import ControlFlow
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
 from tileworkbench.compiler.codegen.expressions import ZEROS
+from tileworkbench.compiler.codegen.gemm_spec import MicroGemmSpec
 from tileworkbench.compiler.codegen.isa import Isa
-from tileworkbench.compiler.codegen.micro_gemm import MicroGemmSpec, emit_micro_gemm
+from tileworkbench.compiler.codegen.micro_gemm import emit_micro_gemm
 from tileworkbench.compiler.codegen.module import ModuleState
 from tileworkbench.compiler.codegen.pack import PackSpec, emit_pack
 from tileworkbench.compiler.codegen.text import EmittedFunction

@@ -9,116 +9,13 @@ that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplicatio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
-from tileworkbench.compiler.analysis.micro_tile import compute_dtype
-from tileworkbench.compiler.ir.types import DType
-
+from . import amx
 from .bfloat16_guard import Lines, write_guard
 from .convert import convert
-from .isa import Isa
+from .gemm_spec import MicroGemmSpec
 from .text import DTYPE_BYTES, EmittedFunction, FunctionWriter, VectorType, storage_type
-
-
-@dataclass(frozen=True, slots=True)
-class MicroGemmSpec:
-    """One tile product, C[m, n] = (C +) A[m, k] B[k, n].
-
-    Args:
-        m, n, k: extents of the tile.
-        in_dtype: dtype of the elements of A and B before packing.
-        acc_dtype: dtype of C in memory; 16-bit floats are summed in float32 and rounded at the
-            store.
-        isa: what the code may use.
-        mr, nr: rows and columns of a register block; `nr` is a multiple of the vector length.
-        a_layout: 'rows' (element (i, p) at i * lda + p) or 'columns' (at p * lda + i; with
-            `group` g > 1, bytes g p .. g p + g - 1 of a row lie together and lda counts rows of
-            groups).
-        b_layout: 'panels' as packing writes them, or 'rows' (element (p, j) at p * ldb +
-            j), which needs `group` 1 and B already in `panel_dtype`.
-        prefetch_a: how many k ahead to fetch rows of A into the first-level cache; 0 for none.
-            Set it to k where A lies in a large matrix and the next tile is k further on.
-    """
-
-    m: int
-    n: int
-    k: int
-    in_dtype: str
-    acc_dtype: str
-    isa: Isa
-    mr: int
-    nr: int
-    a_layout: str = "rows"
-    b_layout: str = "panels"
-    prefetch_a: int = 0
-
-    def __post_init__(self) -> None:
-        if compute_dtype(DType(self.in_dtype), DType(self.acc_dtype)) is None:
-            raise ValueError(f"no product of '{self.in_dtype}' with accumulator '{self.acc_dtype}'")
-        if min(self.m, self.n, self.k, self.mr, self.nr) < 1 or self.nr % self.lanes:
-            raise ValueError(f"extents must be positive and nr a multiple of {self.lanes}: {self}")
-        if self.a_layout not in ("rows", "columns") or self.b_layout not in ("panels", "rows"):
-            raise ValueError(f"unknown operand layout: '{self.a_layout}', '{self.b_layout}'")
-        if self.prefetch_a and self.a_layout != "rows":
-            raise ValueError("only rows of A are prefetched")
-        if self.b_layout == "rows" and self.group > 1:
-            raise ValueError(f"'{self.in_dtype}' operands need packed panels of B")
-
-    @property
-    def compute_dtype(self) -> str:
-        """The dtype of the accumulators in registers."""
-        found = compute_dtype(DType(self.in_dtype), DType(self.acc_dtype))
-        return self.acc_dtype if found is None else str(found)
-
-    @property
-    def lanes(self) -> int:
-        """Accumulators in one vector register."""
-        return self.isa.lanes(DTYPE_BYTES[self.compute_dtype])
-
-    @property
-    def dot(self) -> str:
-        """The dtype whose products a dot-product instruction sums in groups, or '' for none."""
-        if self.compute_dtype == "int32":
-            return "int8" if self.in_dtype == "int8" and self.isa.dot_int8 else "int16"
-        pairs = self.in_dtype == "bfloat16" and self.compute_dtype == "float32"
-        return "bfloat16" if pairs and self.isa.dot_bfloat16 else ""
-
-    @property
-    def group(self) -> int:
-        """How many consecutive k an accumulator lane takes at once: 4 bytes, 2 shorts or 1."""
-        return 4 // DTYPE_BYTES[self.dot] if self.dot else 1
-
-    @property
-    def panel_dtype(self) -> str:
-        """The dtype of packed A and B; A may be used where it lies if this equals `in_dtype`."""
-        return self.dot or self.compute_dtype
-
-    @property
-    def k_padded(self) -> int:
-        """k rounded up to a multiple of `group`; what packed rows of A hold."""
-        return -(-self.k // self.group) * self.group
-
-    @property
-    def panel_stride(self) -> int:
-        """Elements of `panel_dtype` from one packed panel of B to the next."""
-        column_sums = 4 * self.nr if self.dot == "int8" else 0
-        return self.k_padded * self.nr + column_sums
-
-    @property
-    def a_elements(self) -> int:
-        """Elements of `panel_dtype` that packed A takes, in either layout."""
-        return self.m * self.k_padded
-
-    @property
-    def b_elements(self) -> int:
-        """Elements of `panel_dtype` that the packed panels of B take."""
-        return -(-self.n // self.nr) * self.panel_stride
-
-    @property
-    def a_stride(self) -> int:
-        """The `lda` of packed A."""
-        return self.k_padded if self.a_layout == "rows" else self.m
 
 
 def emit_micro_gemm(spec: MicroGemmSpec, name: str) -> EmittedFunction:
@@ -158,6 +55,8 @@ def _lines_of_a(spec: MicroGemmSpec, writer: FunctionWriter) -> Lines:
 def split_evenly(extent: int, block: int) -> list[tuple[int, int]]:
     """Return (count, size) of the fewest blocks of at most `block`, as equal as can be."""
     count = -(-extent // block)
+    if not count:
+        return []
     small, larger = divmod(extent, count)
     return [
         (blocks, size) for blocks, size in ((larger, small + 1), (count - larger, small)) if blocks
@@ -167,14 +66,25 @@ def split_evenly(extent: int, block: int) -> list[tuple[int, int]]:
 class _TileWriter:
     """Writes the loops of one tile product; the pointers of the current block are passed down."""
 
+    tiles: amx.TileRegisters | None = None
+
     def __init__(self, spec: MicroGemmSpec, writer: FunctionWriter) -> None:
         self.spec = spec
+        self.uses_tiles = spec.tiles
         self.writer = writer
         self.accumulator = storage_type(spec.compute_dtype, spec.lanes)
         self.panel = storage_type(spec.panel_dtype)
         self.memory = storage_type(spec.acc_dtype)
 
     def write_tile(self) -> None:
+        if not self.uses_tiles:
+            self.write_all_columns()
+            return
+        self.tiles = amx.begin(self.spec, self.writer)
+        self.write_all_columns()
+        amx.end(self.writer)
+
+    def write_all_columns(self) -> None:
         spec = self.spec
         full, rest = divmod(spec.n, spec.nr)
         stride = spec.panel_stride if spec.b_layout == "panels" else spec.nr
@@ -196,7 +106,9 @@ class _TileWriter:
     def write_columns(self, panel: str, c: str, columns: int) -> None:
         """Write all blocks of rows of one block of columns."""
         first = 0
-        for count, rows in split_evenly(self.spec.m, self.spec.mr):
+        if self.tiles is not None and columns == self.spec.nr:
+            first = self.tiles.write_rows(panel, c)
+        for count, rows in split_evenly(self.spec.m - first, self.spec.mr):
             self.writer.repeat(count, partial(self.write_rows, panel, c, first, rows, columns))
             first += count * rows
 
@@ -470,6 +382,7 @@ class _WideningTileWriter(_TileWriter):
 
     def __init__(self, spec: MicroGemmSpec, writer: FunctionWriter) -> None:
         super().__init__(spec, writer)
+        self.uses_tiles = False
         self.halves: dict[str, tuple[str, str]] = {}
 
     def dot_product(self, a: str, b: str, total: str) -> str:

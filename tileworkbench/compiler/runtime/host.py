@@ -162,3 +162,15 @@ def _processor_brand() -> str:
         if key.strip() == "model name" and value.strip():
             return " ".join(value.split())
     return platform.processor() or architecture()
+
+
+@functools.cache
+def request_tiles() -> bool:
+    """Ask the system for the tile registers of AMX, which Linux gives a process on request only
+    (arch_prctl, ARCH_REQ_XCOMP_PERM for component 18)."""
+    if platform.system() != "Linux" or architecture() != "x86_64":
+        return False
+    import ctypes
+
+    arch_prctl, request, tile_data = 158, 0x1023, 18
+    return int(ctypes.CDLL(None).syscall(arch_prctl, request, tile_data)) == 0

@@ -144,7 +144,9 @@ def native_target(level: str = "native") -> NativeTarget:
 
 def _host_target(triple: str) -> NativeTarget:
     present = host.cpu_features()
+    tiles = [name for name in present if name.startswith("amx-")]
     removed = [name for name in _INEXACT_FEATURES if name in present]
+    removed += tiles if tiles and not host.request_tiles() else []
     feature_string = ",".join((host.cpu_feature_string(), *(f"-{name}" for name in removed)))
     return NativeTarget(
         "native", triple, host.cpu_name(), feature_string.strip(","), present.difference(removed)
