@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, random_array, run_native
+from tests.differential.harness import (
+    check_everywhere,
+    check_executors,
+    equals,
+    random_array,
+    run_native,
+)
 from tileworkbench.compiler.diagnostics import DeviceAssertError
 
 N = 45
@@ -463,3 +469,50 @@ def test_steps_that_are_known_at_run_time():
     check_everywhere(kernel, arguments, equals(A=expected))
     with pytest.raises(DeviceAssertError, match="the step of a loop is 0"):
         run_native(kernel.program, {"A": np.zeros((4, 40), np.int32), "step": 0}, "cpu")
+
+
+BOUNDS = (random_array((N,), "int32", 3) % 9).astype(np.int32)
+
+
+def bounds_that_change():
+    """What a bound was read from changes in the loop; a step may have either sign."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((N,), "int32")):
+        Steps, Moving = T.empty((N,), "int32"), T.empty((N,), "int32")
+        Last = T.empty((N,), "int32")
+        with T.Kernel(1, threads=64) as bx:
+            n, m = T.alloc_var("int32", 3), T.alloc_var("int32", 1)
+            for i in T.Parallel(N):
+                Steps[i] = 0
+                for k in T.serial(A[i], -A[i], T.if_then_else(A[i] > 0, -1, 1)):
+                    Steps[i] = Steps[i] * 3 + k
+                Last[i] = A[i] + 4
+                for k in T.serial(T.min(Last[i], 7)):
+                    Last[i] = Last[i] + k
+            for i in T.Parallel(N):
+                Moving[i] = 0
+            for k in T.serial(0, n, m):
+                n = n + 1
+                m = m + 1
+                for i in T.Parallel(N):
+                    Moving[i] = Moving[i] + k + n
+        return Steps, Moving, Last
+
+    steps, last = np.zeros(N, np.int32), BOUNDS + 4
+    for i, a in enumerate(BOUNDS):
+        for k in range(a, -a, -1 if a > 0 else 1):
+            steps[i] = steps[i] * 3 + k
+        last[i] += sum(range(min(last[i], 7)))
+    moving = np.full(N, 4 + 1 + 5 + 2 + 6, np.int32)
+    return kernel, {"A": BOUNDS}, equals(Steps=steps, Moving=moving, Last=last)
+
+
+def test_bounds_are_fixed_on_entry():
+    check_executors(*bounds_that_change())
+
+
+@pytest.mark.nvrtc
+def test_bounds_are_fixed_on_entry_in_executed_ptx():
+    kernel, arguments, check = bounds_that_change()
+    check(run_native(kernel.program, arguments, "ptx:sm_80"))

@@ -42,22 +42,26 @@ class Owners:
     first: Array
     last: Array
 
-    def meet(self, other: Owners) -> bool:
-        """Whether an element is touched by one thread here and by another one there."""
+    def meet(self, other: Owners, group: int = 1) -> bool:
+        """Whether an element is touched by one thread here and by another one there, of another
+        `group` of neighbouring threads.
+        """
         size = min(len(self.first), len(other.first))
         both = (self.first[:size] >= 0) & (other.first[:size] >= 0)
         if not both.any():
             return False
         lowest = np.minimum(self.first[:size], other.first[:size])
         highest = np.maximum(self.last[:size], other.last[:size])
-        return bool((both & (lowest != highest)).any())
+        return bool((both & (lowest // group != highest // group)).any())
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadAccess:
     """One access of a statement. `base` are the symbolic parts of its indices; `owners` is None
-    when nothing is known about the elements. `version` is the first of several indices where it is
-    the same for all threads and iterations of the statement.
+    when nothing is known about the elements, `rows` the same of the first index alone, where that
+    may say more. `version` is the first of several indices where it is the same for all
+    threads and iterations of the statement. `warps_met`: the threads of each warp have waited for
+    each other since.
     """
 
     buffer: Buffer
@@ -68,6 +72,8 @@ class ThreadAccess:
     owners: Owners | None
     site: int
     version: Expr | None = None
+    rows: Owners | None = None
+    warps_met: bool = False
 
     def shifted(self, values: Mapping[Var, Expr]) -> ThreadAccess:
         """The access with other values for the loop variables in its symbolic parts."""
@@ -93,6 +99,10 @@ class ThreadAccesses:
     def of(self, stmt: st.Stmt) -> tuple[ThreadAccess, ...]:
         """The accesses of `stmt` and everything below it."""
         return tuple(self._below(stmt, {}))
+
+    def own(self, stmt: st.Stmt) -> tuple[ThreadAccess, ...]:
+        """Those of the expressions of `stmt` itself, which `of` lists first."""
+        return tuple(self._own(stmt, {}))
 
     def _below(self, stmt: st.Stmt, loops: dict[Var, range]) -> Iterator[ThreadAccess]:
         if isinstance(stmt, st.If):
@@ -192,8 +202,12 @@ class ThreadAccesses:
         ramp = indices[-1] if isinstance(indices[-1], Ramp) else None
         owners = self._owners(buffer, varying, ramp, loops)
         version = None if len(indices) == 1 or varying[0].terms else indices[0]
+        rows = None
+        partly = owners is None or any(const_int(part) is None for part in base[1:])
+        if varying[0].terms and len(indices) > 1 and partly:
+            rows = self._owners(replace(buffer, shape=buffer.shape[:1]), varying[:1], None, loops)
         return ThreadAccess(
-            buffer, write, atomic, asynchronous, tuple(base), owners, stmt.site, version
+            buffer, write, atomic, asynchronous, tuple(base), owners, stmt.site, version, rows
         )
 
     def _split(self, linear: Linear, loops: dict[Var, range]) -> tuple[Expr, Linear]:

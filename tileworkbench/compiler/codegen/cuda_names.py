@@ -28,7 +28,7 @@ pow fmod fma fmax fmin fabs exp exp2 exp10 log log2 log10 log1p sqrt rsqrt sin c
 tanh atan erf floor ceil trunc round rint
 """
 _PATTERN = re.compile(
-    r"__\w*|v\d+|table_\d+|(mma|cp_async|atomic|(global|shared)_add|lanes|make)_\w+|atomic[A-Z]\w*"
+    r"__\w*|v\d+|(stop|step)_of_\w+|table_\d+|(mma|cp_async|atomic|(global|shared)_add|lanes|make)_\w+|atomic[A-Z]\w*"
     r"|(u?(char|short|int|long|longlong)|float|double)[1-4]"
 )
 _RESERVED = frozenset(

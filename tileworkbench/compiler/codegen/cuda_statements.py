@@ -17,9 +17,10 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import const_int, int_const
-from tileworkbench.compiler.ir.expr import Address, Buffer, Ramp
+from tileworkbench.compiler.ir.build import binary, const, const_int, int_const
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.types import DType
 
 GRID_BARRIER = Buffer("grid_barrier", DType("uint32"), (int_const(1),), "global")
@@ -153,14 +154,28 @@ class KernelWriter:
         self.line(depth, "}")
 
     def loop(self, stmt: st.For, depth: int) -> None:
+        name, number = self.named(stmt.var), const_int(stmt.step)
+        start = self.expressions(stmt.start)
+        stop = wrapped(self.bound(stmt, stmt.stop, "stop", depth), 10)
+        step = self.bound(stmt, stmt.step, "step", depth)
         unrolled = stmt.kind in (st.LoopKind.UNROLLED, st.LoopKind.VECTORIZED)
         self.line(depth, "#pragma unroll" if unrolled else "#pragma unroll 1")
-        start, stop, step = map(self.expressions, (stmt.start, stmt.stop, stmt.step))
-        name, number = self.named(stmt.var), const_int(stmt.step)
-        compare = ">" if number is not None and number < 0 else "<"
+        test = f"{name} {'>' if number is not None and number < 0 else '<'} {stop}"
+        forwards = binary("gt", stmt.step, const(0, stmt.step.dtype))
+        if number is None and not self.expressions.ranges.proves(forwards):
+            test = f"({wrapped(step, 10)} > 0 ? {name} < {stop} : {name} > {stop})"
         advance = f"++{name}" if number == 1 else f"{name} += {step}"
         head = f"{self.expressions.c_type(stmt.var.dtype)} {name} = {start}"
-        self.block(depth, f"for ({head}; {name} {compare} {stop}; {advance})", stmt.body)
+        self.block(depth, f"for ({head}; {test}; {advance})", stmt.body)
+
+    def bound(self, stmt: st.For, value: Expr, kind: str, depth: int) -> str:
+        """A bound as it is on entry: one that is read from memory gets a name."""
+        text = self.expressions(value)
+        if not any(isinstance(found, Load) for found in walk(value)):
+            return text
+        name = f"{kind}_of_{self.named(stmt.var)}"
+        self.line(depth, f"const {self.expressions.c_type(value.dtype)} {name} = {text};")
+        return name
 
     # Memory
 

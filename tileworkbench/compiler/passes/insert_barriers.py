@@ -2,9 +2,10 @@
 
 A walk in program order keeps the accesses that no barrier separates from here. A statement that
 conflicts with one of them (the same element, different threads, at least one write) needs a barrier
-in front; loops are walked again with the accesses of the iteration before. What an asynchronous
-copy writes becomes visible to its own thread at a wait, so that it counts from there. From here on
-threads run on their own: the program enters the SIMT stage.
+in front; loops are walked again with the accesses of the iteration before. A condition that reads
+what its branches write is evaluated into a scalar first. What an asynchronous copy writes becomes
+visible to its own thread at a wait, so that it counts from there. From here on threads run on their
+own: the program enters the SIMT stage.
 
 Before::
 
@@ -26,6 +27,7 @@ from itertools import takewhile
 
 from tileworkbench.compiler.analysis.dataflow import effects_of
 from tileworkbench.compiler.analysis.effects import owners, written
+from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.thread_accesses import (
     ThreadAccess,
@@ -34,7 +36,7 @@ from tileworkbench.compiler.analysis.thread_accesses import (
 )
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import binary, const, int_const, sub, unary
-from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.expr import Buffer, Const
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.simt import (
@@ -50,22 +52,21 @@ from tileworkbench.compiler.ir.simt import (
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Seq, Stmt, While, seq
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan
 from tileworkbench.compiler.ir.types import UINT32
+from tileworkbench.compiler.ops.threads.decisions import with_decisions_apart
 from tileworkbench.compiler.passes.plan_shared_memory import shared_bytes
 
 
 def insert_barriers(program: Program) -> Program:
     """Place the barriers of every launch; the program is in the SIMT stage from here on."""
-    ranges = Ranges(program)
+    ranges, names = Ranges(program), Names(program)
 
     def change(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Kernel):
-            return stmt
-        return replace(stmt, body=_Placement(stmt, program, ranges).run())
+        return _placed(stmt, program, ranges, names) if isinstance(stmt, Kernel) else stmt
 
     return replace(program, body=Rewriter(rewrite_stmt=change)(program.body), stage=Stage.SIMT)
 
 
-def with_barriers(kernel: Kernel, program: Program) -> Kernel:
+def with_barriers(kernel: Kernel, program: Program, names: Names) -> Kernel:
     """`kernel`, of a program in any stage, with the barriers that its single threads need, where
     nobody waits at memory barriers.
 
@@ -75,7 +76,18 @@ def with_barriers(kernel: Kernel, program: Program) -> Kernel:
     if any(isinstance(stmt, BarrierWait) for stmt in statements(kernel.body)):
         return kernel
     ranges = Ranges(replace(program, body=kernel))
-    return replace(kernel, body=_Placement(kernel, program, ranges, strict=False).run())
+    return _placed(kernel, program, ranges, names, strict=False)
+
+
+def _placed(
+    kernel: Kernel, program: Program, ranges: Ranges, names: Names, strict: bool = True
+) -> Kernel:
+    placement = _Placement(kernel, program, ranges, strict)
+    body = with_decisions_apart(kernel.body, placement.decides_late, names)
+    if body is not kernel.body:
+        kernel = replace(kernel, body=body)
+        placement = _Placement(kernel, program, Ranges(replace(program, body=kernel)), strict)
+    return replace(kernel, body=placement.run())
 
 
 @dataclass(slots=True)
@@ -113,7 +125,7 @@ class _Placement:
         self.entered_freely: set[int] = set()  # loops that get no barrier in front
         self.role: Role | None = None
         self.numbers: dict[tuple[int, int], int] = {}  # barriers of roles, by start and extent
-        self.branch: If | None = None  # the innermost branch that threads take apart
+        self.branch: Stmt | None = None  # the innermost branch or loop that threads take apart
 
     def arena(self) -> dict[Buffer, tuple[str, int, int]]:
         """Where each buffer is that threads exchange data through: memory, first byte and end."""
@@ -142,6 +154,13 @@ class _Placement:
             self.walk(self.kernel.body, _State())
             self.drop_entries()
         return self.rebuild(self.kernel.body, None)
+
+    def decides_late(self, stmt: Stmt) -> bool:
+        """Whether a condition or bound of `stmt` reads what other threads write in its body."""
+        if not self.places:
+            return False
+        own = self.accesses.own(stmt)
+        return bool(own) and self.conflict(list(own), self.of(stmt)[len(own) :])
 
     def drop_entries(self) -> None:
         """A barrier in front of a loop is not needed where the loop's own barriers serve."""
@@ -173,6 +192,9 @@ class _Placement:
                 return _State([], state.copying)
             case Exchange(kind=kind) if kind.startswith("block_"):
                 return _State([], state.copying)
+            case WarpBarrier(mask=Const(value=lanes)) if lanes == _ALL_LANES and self.strict:
+                met = [replace(access, warps_met=True) for access in state.pending]
+                return _State(met, state.copying)
             case WaitGroup():
                 return _State(_union(state.pending, state.copying), state.copying)
             case Role(body=body):
@@ -191,6 +213,8 @@ class _Placement:
                 second = state if orelse is None else self.walk(orelse, state.copy())
                 return first.join(second)
             case For() | While() if self.exchanges(stmt, accesses):
+                if self.strict and self.left_apart(stmt):
+                    return self.loop_apart(stmt, accesses, state)
                 return self.walk_loop(stmt, state)
         added = [access for access in accesses if not access.asynchronous]
         copied = [access for access in accesses if access.asynchronous]
@@ -206,6 +230,25 @@ class _Placement:
                 self.accesses.conditions.append(cond)
                 self.walk(body, _State([], list(state.copying)))
                 self.accesses.conditions.pop()
+        self.branch = outer
+        return _State(_union(state.pending, list(accesses)), state.copying)
+
+    def left_apart(self, loop: For | While) -> bool:
+        """Whether threads may leave the loop at different times."""
+        uniformity = self.accesses.uniformity
+        decided = (loop.cond,) if isinstance(loop, While) else (loop.start, loop.stop, loop.step)
+        return any(map(uniformity.varies, decided)) or uniformity.leaves_divergently(loop.body)
+
+    def loop_apart(
+        self, loop: For | While, accesses: tuple[ThreadAccess, ...], state: _State
+    ) -> _State:
+        """A loop that threads leave at different times, in which data are exchanged: as `apart`."""
+        meets = any(isinstance(found, Barrier | WarpBarrier) for found in statements(loop))
+        if not meets and self.conflict(list(accesses), accesses):
+            self.refuse(loop)
+        outer, self.branch = self.branch, loop
+        inside = self.walk(loop.body, _State([], list(state.copying)))
+        self.walk(loop.body, self.carried(loop, inside))
         self.branch = outer
         return _State(_union(state.pending, list(accesses)), state.copying)
 
@@ -312,12 +355,15 @@ class _Placement:
         versions = (a.version, b.version)
         if None not in versions and same_version(*versions, self.ranges) is False:  # type: ignore[arg-type]
             return False
-        same = all(
+        same = [
             x is y or same_version(x, y, self.ranges) for x, y in zip(a.base, b.base, strict=True)
+        ]
+        group = _WARP if a.warps_met or b.warps_met else 1
+        known = [(a.rows, b.rows)] if same[0] else []
+        known += [(a.owners, b.owners)] if all(same) else []
+        return all(
+            first is None or second is None or first.meet(second, group) for first, second in known
         )
-        if not same or a.owners is None or b.owners is None:
-            return True
-        return a.owners.meet(b.owners)
 
     def refuse(self, stmt: Stmt) -> None:
         raise UnsupportedError(
@@ -325,7 +371,9 @@ class _Placement:
             "of them, where no barrier can be",
             self.program.span(stmt.site),
             hint="end the `if` before the data are read, or let its condition name whole warps in "
-            "a row",
+            "a row"
+            if isinstance(stmt, If)
+            else "end the loop before the data are read, or let all threads leave it at once",
         )
 
     # Writing them down
@@ -390,3 +438,4 @@ class _Placement:
 
 _WARP = 32
 _BARRIERS = 16  # PTX ISA, "bar"; barrier 0 is the block's
+_ALL_LANES = (1 << _WARP) - 1

@@ -56,7 +56,7 @@ class SplitThreads:
         def split(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Kernel) or not tells_threads_apart(stmt):
                 return stmt
-            kernel = with_barriers(bind_thread(stmt, names), program)
+            kernel = with_barriers(bind_thread(stmt, names), program, names)
             return in_loops(kernel, program, self.target, names)
 
         body = Rewriter(rewrite_stmt=split)(program.body)

@@ -88,12 +88,12 @@ class StatementTranslator:
             case st.For(kind=st.LoopKind.BLOCKS):
                 return self._block_loop(stmt)
             case st.For(var, start, stop, step):
-                return _loop(
+                return counted_loop(
                     self.slots.variable(var), self.expr.all((start, stop, step)), self(stmt.body)
                 )
             case tile.Pipelined(var, start, stop):
                 bounds = self.expr.all((start, stop, int_const(1)))
-                return _loop(self.slots.variable(var), bounds, self(stmt.body))
+                return counted_loop(self.slots.variable(var), bounds, self(stmt.body))
             case st.While(cond, body):
                 return while_loop(self.expr(cond), self(body))
             case st.Break():
@@ -263,7 +263,7 @@ class StatementTranslator:
             self.expr.all((stmt.start, stmt.stop, stmt.step)),
             self(stmt.body),
         )
-        serial, dtype = _loop(slot, bounds, body), storage_dtype(stmt.var.dtype)
+        serial, dtype = counted_loop(slot, bounds, body), storage_dtype(stmt.var.dtype)
 
         def vectorized(frame: Frame) -> None:
             if not frame.strict:
@@ -381,7 +381,7 @@ def branch(cond: Evaluate, then: Execute, orelse: Execute | None) -> Execute:
     return choose
 
 
-def _loop(slot: int, bounds: tuple[Evaluate, ...], body: Execute) -> Execute:
+def counted_loop(slot: int, bounds: tuple[Evaluate, ...], body: Execute) -> Execute:
     def loop(frame: Frame) -> None:
         start, stop, step = [bound(frame) for bound in bounds]
         outer, outer_broke, frame.broke = frame.mask, frame.broke, False

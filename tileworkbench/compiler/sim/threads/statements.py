@@ -23,6 +23,7 @@ from tileworkbench.compiler.sim.statements import (
     Execute,
     StatementTranslator,
     branch,
+    counted_loop,
     print_lines,
     while_loop,
 )
@@ -49,6 +50,7 @@ from tileworkbench.compiler.sim.threads.tensors import ThreadTensor
 from tileworkbench.compiler.sim.values import storage_dtype
 
 BLOCKING = (simt.Barrier, simt.WarpBarrier, simt.GridBarrier, simt.BarrierWait)
+_SPECIAL = (st.LoopKind.VECTORIZED, st.LoopKind.BLOCKS)
 _COMPOUND = (st.If, st.For, st.While, tile.Pipelined, simt.Role)
 
 
@@ -110,6 +112,9 @@ class ThreadTranslator(StatementTranslator):
             case st.If(cond, then, orelse):
                 other = None if orelse is None else self(orelse)
                 made = branch(self._decision(cond), self(then), other)
+            case st.For(var, start, stop, step, kind) if kind not in _SPECIAL:
+                bounds = tuple(map(self._decision, (start, stop, step)))
+                made = counted_loop(self.slots.variable(var), bounds, self(stmt.body))
             case st.While(cond, body):
                 made = while_loop(self._decision(cond), self(body))
             case simt.Exchange():
@@ -141,7 +146,7 @@ class ThreadTranslator(StatementTranslator):
         return made  # type: ignore[no-any-return]
 
     def _decision(self, cond: Expr) -> Evaluate:
-        """A condition; where threads run in lock step, reading what decides is a step too."""
+        """A condition or a bound; where threads run in lock step, reading it is a step too."""
         evaluate = self.expr(cond)
         loads = any(isinstance(node, Load) for node in walk(cond))
         if self._plan is None or not self._plan.lock_step or not loads:
@@ -190,7 +195,7 @@ class ThreadTranslator(StatementTranslator):
             yield self.code(stmt)
 
     def _loop_code(self, var: Any, bounds: tuple[Any, ...], body: st.Stmt, site: int) -> Code:
-        start, stop, step = self.expr.all(bounds)
+        start, stop, step = map(self._decision, bounds)
         return CountedLoop(self.slots.variable(var), (start, stop, step), self.code(body), site)
 
     def _arrive(self, stmt: st.Stmt) -> barriers.Arrive:
