@@ -8,8 +8,12 @@ import torch
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, random_array
-from tileworkbench.compiler.diagnostics import ArgumentError, TileValueError
+from tests.capability import require
+from tests.differential.harness import check_everywhere, equals, random_array, run_native
+from tileworkbench.compiler.diagnostics import ArgumentError, RunError, TileValueError
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.stmt import Alias
+from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 from tileworkbench.compiler.sim import simulate
 
 CARRIER = {"int4": np.int8, "uint4": np.uint8, "float4_e2m1fn": np.uint8}
@@ -289,4 +293,183 @@ def test_arguments_that_do_not_hold_packed_elements():
 
     assert wrong.value.message == (
         "the last extent of 'A' is 7, and two elements of 'uint4' share a byte"
+    )
+
+
+def check_views(kernel, arguments, check, gpu=True):
+    """On processors, on simulated threads and from PTX."""
+    check_everywhere(kernel, arguments, check)
+    if gpu:
+        check(run_native(kernel.program, arguments, "sim:sm_80"))
+        require("nvrtc", missing_nvrtc())
+        check(run_native(kernel.program, arguments, "ptx:sm_80"))
+
+
+@pytest.mark.parametrize("name", CARRIER)
+def test_parameters_seen_as_bytes_and_bytes_as_elements(name):
+    a = random_packed((8, 16), name)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8, 16), "uint8"), P: T.Tensor((8, 32), name)):
+        B = T.empty((8, 32), "float32")
+        C = T.empty((8, 16), "uint8")
+        with T.Kernel(2, threads=32) as bx:
+            V, W = T.view(A, dtype=name), T.view(P, (8, 16), "uint8")
+            for i, j in T.Parallel(4, 32):
+                B[bx * 4 + i, j] = T.cast(V[bx * 4 + i, j], "float32")
+            for i, j in T.Parallel(4, 16):
+                C[bx * 4 + i, j] = W[bx * 4 + i, j] ^ 1
+        return B, C
+
+    bytes_ = a.view(np.uint8)
+    check = equals(B=unpack(a, name).astype(np.float32), C=bytes_ ^ 1)
+    check_views(kernel, {"A": bytes_, "P": a}, check)
+
+
+@pytest.mark.parametrize("alloc", [T.alloc_shared, T.alloc_fragment])
+@pytest.mark.parametrize("name", CARRIER)
+def test_tiles_seen_as_bytes_and_bytes_as_elements(name, alloc):
+    a = random_packed((8, 16), name)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8, 16), "uint8"), P: T.Tensor((8, 32), name)):
+        B = T.empty((8, 32), "float32")
+        C = T.empty((8, 16), "uint8")
+        D = T.empty((8, 4), "uint32")
+        with T.Kernel(2, threads=32) as bx:
+            S, R = alloc((4, 16), "uint8"), alloc((4, 32), name)
+            T.copy(A[bx * 4, 0], S)
+            T.copy(P[bx * 4, 0], R)
+            T.copy(T.view(S, dtype=name), B[bx * 4, 0])
+            T.copy(T.view(R, (4, 16), "uint8"), C[bx * 4, 0])
+            T.copy(T.view(R, dtype="uint32"), D[bx * 4, 0])
+        return B, C, D
+
+    bytes_ = a.view(np.uint8)
+    check = equals(B=unpack(a, name).astype(np.float32), C=bytes_, D=bytes_.view(np.uint32))
+    check_views(kernel, {"A": bytes_, "P": a}, check)
+
+
+@pytest.mark.parametrize("alloc", [T.alloc_shared, T.alloc_fragment])
+@pytest.mark.parametrize("name", CARRIER)
+def test_views_of_tiles_are_written(name, alloc):
+    a = (np.arange(256).reshape(8, 32) % 5).astype(np.float32)
+    h = random_packed((8, 16), name)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8, 32), "float32"), H: T.Tensor((8, 16), "uint8")):
+        B = T.empty((8, 16), "uint8")
+        D = T.empty((8, 32), "float32")
+        with T.Kernel(2, threads=32) as bx:
+            S, R = alloc((4, 16), "uint8"), alloc((4, 32), name)
+            V, W = T.view(S, dtype=name), T.view(R, (4, 16), "uint8")
+            for i, j in T.Parallel(4, 32):
+                V[i, j] = T.cast(A[bx * 4 + i, j], name)
+            T.copy(S, B[bx * 4, 0])
+            T.copy(H[bx * 4, 0], W)
+            T.copy(R, D[bx * 4, 0])
+        return B, D
+
+    stored = a.astype(ml_dtypes.float4_e2m1fn if "float" in name else np.int8)
+    bytes_ = pack(stored, name).view(np.uint8)
+    check = equals(B=bytes_, D=unpack(h, name).astype(np.float32))
+    on_gpu = alloc is T.alloc_shared  # half a byte of a register cannot be written alone
+    check_views(kernel, {"A": a, "H": h.view(np.uint8)}, check, gpu=on_gpu)
+
+
+def test_four_bits_of_another_kind_and_views_of_views():
+    a = random_packed((8, 16), "int4")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8, 32), "int4")):
+        B = T.empty((8, 32), "float32")
+        C = T.empty((8, 32), "float32")
+        D = T.empty((32, 8), "int32")
+        with T.Kernel(2, threads=32) as bx:
+            G = T.view(A, dtype="float4_e2m1fn")
+            S = T.alloc_shared((4, 32), "int4")
+            V = T.view(S, dtype="uint4")
+            W = T.view(V, dtype="int8")
+            rows = slice(bx * 4, bx * 4 + 4)
+            T.copy(A[bx * 4, 0], S)
+            T.copy(G[rows, :], B[rows, :])
+            T.copy(V, C[bx * 4, 0])
+            for i, j in T.Parallel(4, 16):
+                W[i, j] = W[i, j] ^ T.int8(17)
+            for i, j in T.Parallel(4, 32):
+                D[j, bx * 4 + i] = S[i, j]
+        return B, C, D
+
+    changed = unpack((a.view(np.uint8) ^ 17).view(np.int8), "int4")
+    check = equals(
+        B=unpack(a, "float4_e2m1fn").astype(np.float32),
+        C=unpack(a, "uint4").astype(np.float32),
+        D=changed.T.astype(np.int32),
+    )
+    check_views(kernel, {"A": a}, check)
+
+
+def test_bytes_seen_as_elements_are_operands_of_a_product():
+    a, b = (random_packed((32, 32), "int4", seed).view(np.int8) for seed in (1, 2))
+
+    @T.prim_func
+    def kernel(A: T.Tensor((32, 32), "int8"), B: T.Tensor((32, 32), "int8")):
+        C = T.empty((32, 32), "int32")
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((32, 32), "int8")
+            R = T.alloc_shared((32, 32), "int8")
+            acc = T.alloc_fragment((32, 32), "int32")
+            T.copy(A, S)
+            T.copy(B, R)
+            left, right = T.view(S, dtype="int4"), T.view(R, dtype="int4")
+            T.gemm(left, right, acc, transpose_B=True, clear_accum=True)
+            T.copy(acc, C)
+        return C
+
+    left, right = (unpack(v, "int4").astype(np.int32) for v in (a, b))
+    check_views(kernel, {"A": a, "B": b}, equals(C=left @ right.T))
+
+
+def test_elements_of_an_array_that_each_thread_has():
+    a = random_packed((8, 8), "uint4")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8, 8), "uint8")):
+        B = T.empty((8, 16), "float32")
+        C = T.empty((8, 2), "uint32")
+        with T.Kernel(2, threads=32) as bx:
+            own = T.alloc_local((8,), "uint8")
+            halves, words = T.view(own, dtype="uint4"), T.view(own, dtype="uint32")
+            for i in T.Parallel(4):
+                for j in T.serial(8):
+                    own[j] = A[bx * 4 + i, j]
+                for j in T.serial(16):
+                    B[bx * 4 + i, j] = halves[j]
+                for j in T.serial(8):
+                    halves[2 * j] = T.uint4(5)
+                for j in T.serial(2):
+                    C[bx * 4 + i, j] = words[j]
+        return B, C
+
+    changed = (a & 0xF0 | 5).view(np.uint32)
+    check = equals(B=unpack(a, "uint4").astype(np.float32), C=changed)
+    check_everywhere(kernel, {"A": a}, check)
+
+
+def test_bytes_of_elements_have_no_address_in_the_simulator():
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "uint4"), B: T.Tensor((4,), "uint8")):
+        with T.Kernel(1, threads=1):
+            bytes_ = T.view(A, dtype="uint8")
+            B[0] = T.make_tensor(T.address_of(bytes_[1]), (2,), "uint8")[1]
+
+    a = np.array([1, 2, 3, 4], np.uint8)
+    arguments = {"A": a, "B": np.zeros(4, np.uint8)}
+    assert run_native(kernel.program, arguments, "cpu")["B"][0] == 3
+    with pytest.raises(RunError) as error:
+        simulate(kernel.program, arguments)
+    name = next(stmt.buffer.name for stmt in statements(kernel.program.body) if type(stmt) is Alias)
+    assert error.value.message.splitlines()[0] == (
+        f"'{name}' has no address in the simulator, where each 4-bit element of its memory has a "
+        "byte"
     )

@@ -132,7 +132,8 @@ def reshape(buffer: Any, shape: Any) -> TensorValue:
 
 
 def view(buffer: Any, shape: Any = None, dtype: Any = None, strides: Any = None) -> TensorValue:
-    """The memory of `buffer` with another shape, dtype or both, the bits in the same order.
+    """The memory of `buffer` with another shape, dtype or both, the bits in the same order: of two
+    4-bit elements in a byte the even one is the low half.
 
     Without a shape the last extent changes with the size of the dtype. With `strides`, in elements,
     a tensor in global memory is seen in part. Raises as `reshape`.
@@ -201,10 +202,10 @@ def _view(construct: str, value: Any, shape: Any, dtype: Any) -> TensorValue:
             f"{construct} needs contiguous memory, and '{source.name}' has strides"
         )
     element = source.dtype if dtype is None else _element(construct, dtype)
-    if min(element.bits, source.dtype.bits) < 8 and element != source.dtype:
+    if 6 in (element.bits, source.dtype.bits) and element.bits != source.dtype.bits:
         raise UnsupportedError(
-            f"{construct} from '{source.dtype}' to '{element}', which have less than a byte, is "
-            "not supported yet",
+            f"{construct} from '{source.dtype}' to '{element}': six bits have a byte of their own, "
+            "and share none with others",
             hint="T.reinterpret does it element by element",
         )
     if shape is None:

@@ -50,6 +50,22 @@ def owners(root: st.Stmt) -> dict[Buffer, Buffer]:
     return found
 
 
+def packed_tiles(root: st.Stmt) -> frozenset[Buffer]:
+    """Buffers of 4-bit elements of which two share a byte although a worker's memory has a byte for
+    each: others see the same bits as larger elements.
+    """
+    groups: dict[Buffer, set[Buffer]] = {}
+    for view, owner in owners(root).items():
+        groups.setdefault(owner, {owner}).add(view)
+    return frozenset(
+        buffer
+        for group in groups.values()
+        if any(not buffer.dtype.is_packed for buffer in group)
+        for buffer in group
+        if buffer.dtype.is_packed
+    )
+
+
 def constant_buffers(program: Program) -> frozenset[Buffer]:
     """The tensors that the program only reads; none where raw addresses could reach any."""
     if any(isinstance(stmt, st.Pointer | st.ExternCall) for stmt in statements(program.body)):

@@ -75,11 +75,17 @@ class Emitter(FunctionWriter):
     """A function writer that knows the kernel's variables and buffers."""
 
     def __init__(
-        self, name: str, parameters: str, isa: Isa, constant: frozenset[Buffer] = frozenset()
+        self,
+        name: str,
+        parameters: str,
+        isa: Isa,
+        constant: frozenset[Buffer] = frozenset(),
+        packed: frozenset[Buffer] = frozenset(),
     ) -> None:
         super().__init__(name, "i32", parameters)
         self.isa = isa
         self.constant = constant
+        self.packed = packed
         self.scopes = [Scope()]
         self.values: dict[Var, Value] = {}
         self.pointers: dict[Buffer, str] = {}
@@ -92,6 +98,10 @@ class Emitter(FunctionWriter):
         self._var_levels: dict[Var, int] = {}
         self._slots: list[Any] = []
         self._lines.append(self._slots)
+
+    def is_packed(self, buffer: Buffer) -> bool:
+        """Whether two elements of `buffer` share a byte."""
+        return buffer.dtype.is_packed and (buffer.scope == "global" or buffer in self.packed)
 
     # Where things go
 

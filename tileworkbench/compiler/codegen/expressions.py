@@ -235,7 +235,7 @@ class Expressions(Arithmetic):
         found = self.contiguous(index)
         lanes = self.evaluate(index).lanes if found is None else found[1]
         safe = self._safe(load, lanes)
-        if packed.is_packed(buffer):
+        if self.out.is_packed(buffer):
             return self._load_packed(load, found, max(lanes, _lanes(predicate)), predicate)
         if predicate is not None and predicate.lanes > lanes:
             lanes, safe = predicate.lanes, self._safe(load, predicate.lanes)

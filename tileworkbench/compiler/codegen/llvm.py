@@ -96,7 +96,8 @@ class _KernelWriter(ControlFlow):
             for kind, _, register in self.formal
         ]
         parameters += ["i32 %block", "ptr %flag", "ptr noalias %scratch"]
-        emitter = Emitter(f"{name}_block", ", ".join(parameters), module.isa, module.constant)
+        facts = (module.constant, module.packed)
+        emitter = Emitter(f"{name}_block", ", ".join(parameters), module.isa, *facts)
         super().__init__(module, emitter)
 
     def block(self, prelude: list[st.Stmt]) -> EmittedFunction:

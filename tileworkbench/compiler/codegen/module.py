@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tileworkbench.compiler.analysis.effects import constant_buffers
+from tileworkbench.compiler.analysis.effects import constant_buffers, packed_tiles
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.streaming import streamed_buffers
 from tileworkbench.compiler.codegen.isa import Isa
@@ -23,6 +23,7 @@ class ModuleState:
     ranges: Ranges
     streamed: frozenset[Buffer]
     constant: frozenset[Buffer]
+    packed: frozenset[Buffer]
     functions: dict[str, EmittedFunction] = field(default_factory=dict)
     assertions: list[tuple[str, int]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -31,7 +32,8 @@ class ModuleState:
     def of(cls, program: Program, isa: Isa) -> ModuleState:
         """The state before anything is written."""
         streamed = frozenset(streamed_buffers(program))
-        return cls(program, isa, Ranges(program), streamed, constant_buffers(program))
+        constant, packed = constant_buffers(program), packed_tiles(program.body)
+        return cls(program, isa, Ranges(program), streamed, constant, packed)
 
     def text_constant(self, text: str) -> str:
         """The name of a constant with the bytes of `text` and a final zero."""

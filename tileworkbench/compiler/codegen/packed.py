@@ -1,21 +1,15 @@
 """Elements of 4 bits in global memory: two per byte, the even one in the low half.
 
-The memory of a worker (tiles, fragments, arrays) has a byte for each such element, so only accesses
-of global memory are here. Neighbours that share a byte may belong to two blocks, which run at once:
-a single element is therefore replaced by two atomic operations on its byte, which leave the other
-half as it is.
+The memory of a worker (tiles, fragments, arrays) has a byte for each such element, unless it is
+also seen as larger elements: then it is as global memory. Neighbours that share a byte may belong
+to two blocks, which run at once: a single element is therefore replaced by two atomic operations on
+its byte, which leave the other half as it is.
 """
 
 from __future__ import annotations
 
 from tileworkbench.compiler.codegen.emitter import Emitter, Value
 from tileworkbench.compiler.codegen.text import VectorType
-from tileworkbench.compiler.ir.expr import Buffer
-
-
-def is_packed(buffer: Buffer) -> bool:
-    """Whether two elements of `buffer` share a byte."""
-    return buffer.scope == "global" and buffer.dtype.is_packed
 
 
 def byte_of(out: Emitter, index: Value) -> tuple[str, str]:

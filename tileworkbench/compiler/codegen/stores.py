@@ -62,7 +62,7 @@ class Stores:
             return
         value = self.exprs.spread(value, lanes)
         masked = predicate is not None and predicate.lanes > 1
-        if packed.is_packed(buffer):
+        if self.out.is_packed(buffer):
             self.store_packed(buffer, index, value, predicate)
             return
         if found is not None or lanes == 1:
@@ -139,7 +139,7 @@ class Stores:
                 "a vector loop stores different values in one element",
                 self.program.span(stmt.site),
             )
-        if packed.is_packed(stmt.buffer):
+        if self.out.is_packed(stmt.buffer):
             self.store_packed(stmt.buffer, stmt.indices[0], value, predicate)
             return
         address = self.exprs.pointer

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tileworkbench.compiler.analysis.effects import packed_tiles
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import Span
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The target, what is known about indices, unused names, and values read outside global
-    buffers.
+    """The target, what is known about indices, unused names, values read outside global buffers,
+    and tiles of which two elements share a byte.
     """
 
     target: Target
@@ -29,13 +30,14 @@ class Context:
     names: Names
     safe_values: Mapping[str, Expr]
     sites: tuple[Span | None, ...]
+    packed: frozenset[Buffer]
 
     @classmethod
     def of(cls, program: Program, target: Target) -> Context:
         """The context for lowering operators of `program`."""
-        return cls(
-            target, Ranges(program), Names(program), dict(program.safe_values), program.sites
-        )
+        names, safe_values = Names(program), dict(program.safe_values)
+        packed = packed_tiles(program.body)
+        return cls(target, Ranges(program), names, safe_values, program.sites, packed)
 
     def span(self, site: int) -> Span | None:
         """Where operation `site` is in the user's source."""

@@ -129,7 +129,11 @@ def lower(op: Gemm, context: Context) -> Stmt:
 
 
 def _planned_tile(op: Gemm, context: Context) -> MicroTile | None:
-    """The micro-tile, also when `infer_layouts` has widened the operands."""
+    """The micro-tile, also when `infer_layouts` has widened the operands; none where elements
+    share bytes.
+    """
+    if {op.a.buffer, op.b.buffer} & context.packed:
+        return None
     m, n, k = _extents(op)
     dtypes = [region.buffer.dtype for region in (op.a, op.b)]
     acc = op.c.buffer.dtype

@@ -172,7 +172,7 @@ def argument_array(
     if array.shape == shape:
         return _copied(array)
     if len(shape) == 1:
-        flat = memory_of(array)
+        flat: Array = memory_of(array)
         if flat.size == shape[0]:
             return flat.copy()
     raise ArgumentError(f"'{name}' has shape {array.shape}, expected {shape}")

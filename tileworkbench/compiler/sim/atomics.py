@@ -65,7 +65,8 @@ def translate(stmt: st.Atomic, expr: ExpressionTranslator) -> Callable[[Frame], 
             )
             values = np.broadcast_to(np.asarray(operand(frame), before.dtype), lanes)[chosen]
             for _ in range(1 if lanes or not repeats else frame.threads):
-                if target is None and kind in _AT_ONCE and (dtype.is_int or dtype.bits >= 32):
+                at_once = kind in _AT_ONCE and isinstance(storage.data, np.ndarray)
+                if target is None and at_once and (dtype.is_int or dtype.bits >= 32):
                     _AT_ONCE[kind].at(storage.data, place, values)
                 else:
                     before[chosen] = _steps(storage.data, dtype, place, values, kind)

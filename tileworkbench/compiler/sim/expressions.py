@@ -17,6 +17,7 @@ from tileworkbench.compiler.sim.arithmetic import (
     unary_function,
 )
 from tileworkbench.compiler.sim.frame import Frame
+from tileworkbench.compiler.sim.regrouped import Regrouped
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.values import (
     Mask,
@@ -305,10 +306,18 @@ def _address(slot: int, indices: tuple[Evaluate, ...]) -> Evaluate:
 
     def address(frame: Frame) -> Value:
         storage = frame.storages[slot]
+        data: Any = storage.data
+        if isinstance(data, Regrouped):
+            raise located(
+                RunError,
+                f"'{storage.name}' has no address in the simulator, where each 4-bit element of "
+                "its memory has a byte",
+                frame.recorder.program.span(frame.site),
+            )
         storage.expose()
         place = (*storage.prefix, *storage.place(tuple([index(frame) for index in indices])))
-        start: Value = storage.data.ctypes.data
-        for position, stride in zip(place, storage.data.strides, strict=True):
+        start: Value = data.ctypes.data
+        for position, stride in zip(place, data.strides, strict=True):
             wide = position if type(position) is int else np.asarray(position, np.int64)
             start = start + wide * stride
         return start

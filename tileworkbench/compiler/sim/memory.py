@@ -12,6 +12,7 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.races import READ_AND_WRITTEN, AccessLog
+from tileworkbench.compiler.sim.regrouped import Regrouped, regroup
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.values import (
     Mask,
@@ -33,9 +34,10 @@ NEVER_WRITTEN = "read before it is written"
 class Storage:
     """The memory of one buffer.
 
-    `data` has the buffer's shape; with a `prefix` (thread-private memory inside a parallel loop)
-    the lane grid comes first and `prefix` are the lanes' own indices. `written` marks initialised
-    elements, None when all are. A `guarded` buffer masks accesses outside it.
+    `data`, an array or like one (`regrouped.py`), has the buffer's shape; with a `prefix`
+    (thread-private memory inside a parallel loop) the lane grid comes first and `prefix` are the
+    lanes' own indices. `written` marks initialised elements, None when all are. A `guarded` buffer
+    masks accesses outside it.
     """
 
     __slots__ = (
@@ -81,12 +83,11 @@ class Storage:
 
         Elements of another size cannot share the marks of what was written, which end with this.
         """
-        dtype = storage_dtype(buffer.dtype)
-        if dtype.itemsize != self.data.itemsize and self.written is not None:
+        data = regroup(self.data, self.dtype, buffer.dtype, shape)
+        if data.size != self.data.size and self.written is not None:
             self.written[...] = True  # for views that share the marks
             self.written = None
         written = None if self.written is None else self.written.reshape(shape)
-        data = self.data.reshape(-1).view(dtype).reshape(shape)
         safe = self.safe if buffer.dtype == self.dtype else None
         return Storage(buffer, data, written=written, guarded=self.guarded, safe=safe)
 
@@ -257,8 +258,7 @@ class PrivateStorage(Storage):
         """
         self.is_shared = owner.is_shared = True
         lanes = self.data.shape[: len(self.prefix)]
-        elements = owner.data.reshape(*lanes, -1).view(self.data.dtype)
-        self.data = elements.reshape(lanes + self.shape)
+        self.data = regroup(owner.data, owner.dtype, self.dtype, lanes + self.shape)
         self.written = owner.written = None
 
     def _note_read(self, frame: Frame, place: Index, reading: Mask, lanes: tuple[int, ...]) -> None:
@@ -303,8 +303,10 @@ def unsigned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.view(_UNSIGNED[array.itemsize])
 
 
-def memory_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def memory_of(array: Any) -> Any:
     """The elements of `array` in memory, first to last, holes of its strides included; a view."""
+    if isinstance(array, Regrouped):
+        return Regrouped(array.cells, array.source, array.target, (array.size,))
     if array.flags.c_contiguous or not array.size:
         return array.reshape(-1)
     strides = [stride // array.itemsize for stride in array.strides]

@@ -11,6 +11,7 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.memory import NEVER_WRITTEN, Index, Storage
+from tileworkbench.compiler.sim.regrouped import four_bits
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.threads.findings import (
     NOT_ALIGNED,
@@ -161,8 +162,8 @@ class ArenaStorage(Storage):
         if self.bits != 4:
             return self.data[place]
         place = np.asarray(place)
-        found = self.data[place // 2] >> (4 * (place % 2)).astype(np.uint8) & 15
-        return unpacked(found, self.dtype)
+        found = self.data[place // 2] >> (4 * (place % 2)).astype(np.uint8)
+        return four_bits(found, self.dtype)
 
     def _put(self, place: Array, values: Array) -> None:
         if self.bits != 4:
@@ -196,13 +197,6 @@ class ArenaStorage(Storage):
         frame.counters.shared(frame.site, self.name, kind, addresses, chosen, width)
         frame.counters.instruction(f"shared {kind}", chosen)
         check_access(frame, self, kind, addresses, chosen, width, index)
-
-
-def unpacked(nibbles: Array, dtype: Any) -> Array:
-    """The low four bits of each byte as an element of `dtype`, which has four bits."""
-    if dtype.kind == "int":
-        return ((nibbles ^ 8).astype(np.int8) - 8).astype(np.int8)
-    return nibbles.astype(np.uint8).view(storage_dtype(dtype))
 
 
 def check_access(

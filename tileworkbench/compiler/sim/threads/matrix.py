@@ -22,8 +22,9 @@ from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.atoms import mma_operand
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.regrouped import four_bits
 from tileworkbench.compiler.sim.report import FindingKind, located
-from tileworkbench.compiler.sim.threads.arena import ArenaStorage, check_access, unpacked
+from tileworkbench.compiler.sim.threads.arena import ArenaStorage, check_access
 from tileworkbench.compiler.sim.threads.findings import NOT_CONTIGUOUS, report_threads
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.order import WARP
@@ -97,7 +98,7 @@ class _Registers:
         """The same from bytes."""
         if self.dtype.bits == 4:
             nibbles = np.stack([values & 15, values >> 4], axis=-1).reshape(len(values), -1)
-            self.write(frame, unpacked(nibbles, self.dtype))
+            self.write(frame, four_bits(nibbles, self.dtype))
         else:
             self.write(frame, np.ascontiguousarray(values).view(storage_dtype(self.dtype)))
 

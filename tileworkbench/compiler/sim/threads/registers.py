@@ -9,6 +9,7 @@ import numpy as np
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.memory import Index, Storage
+from tileworkbench.compiler.sim.regrouped import regroup
 from tileworkbench.compiler.sim.values import Mask, Value, mask_and, poison, storage_dtype
 
 if TYPE_CHECKING:
@@ -29,12 +30,10 @@ class LaneStorage(Storage):
 
     def view(self, buffer: Buffer, shape: tuple[int, ...]) -> Storage:
         made = LaneStorage.__new__(LaneStorage)
-        threads, dtype = len(self.data), storage_dtype(buffer.dtype)
-        Storage.__init__(
-            made, buffer, self.data.reshape(threads, -1).view(dtype).reshape(threads, *shape)
-        )
+        lanes = (len(self.data), *shape)
+        Storage.__init__(made, buffer, regroup(self.data, self.dtype, buffer.dtype, lanes))
         made.prefix, made.shape = self.prefix, shape
-        if dtype.itemsize != self.data.itemsize and self.written is not None:
+        if made.data.size != self.data.size and self.written is not None:
             self.written[...] = True  # the marks cannot be shared, as in Storage.view
             self.written = None
         elif self.written is not None:
