@@ -43,3 +43,24 @@ def test_loading_the_extension_loads_neither_torch_nor_matplotlib() -> None:
 
 def test_the_check_sees_what_is_loaded() -> None:
     assert loaded_by("import traitlets", NOTEBOOK) == ["traitlets"]
+
+
+GPU = {
+    *("tileworkbench.compiler.gpu", "tileworkbench.compiler.codegen.cuda"),
+    *("tileworkbench.compiler.runtime.nvrtc", "tileworkbench.compiler.runtime.cuda_driver"),
+    *("tileworkbench.compiler.ops.simt.solver", "tileworkbench.compiler.ops.threads.split"),
+}
+COMPILE = """
+import tileworkbench as tw
+from tileworkbench.kernels import softmax
+tw.compile(softmax(8, 32), target={target!r})"""
+
+
+def test_a_kernel_for_a_cpu_loads_nothing_of_a_gpus() -> None:
+    assert loaded_by(COMPILE.format(target="cpu"), GPU) == []
+
+
+def test_a_kernel_for_a_gpu_loads_nothing_of_a_cpus() -> None:
+    cpu = {"llvmlite", "tileworkbench.compiler.cpu", "tileworkbench.compiler.codegen.llvm"}
+    found = loaded_by(COMPILE.format(target="sim:sm_80"), GPU | cpu)
+    assert not cpu & set(found) and "tileworkbench.compiler.gpu" in found
