@@ -54,7 +54,9 @@ class Target:
     def matrix_instructions(self) -> tuple[MatrixInstruction, ...]:
         """What the tensor cores multiply in one step, the best first for each dtype."""
         capability = self.compute_capability
-        return tuple(found for least, found in _MATRIX_INSTRUCTIONS if capability >= least)
+        return tuple(
+            found for least, end, found in _MATRIX_INSTRUCTIONS if least <= capability < end
+        )
 
     @property
     def has_dot_product(self) -> bool:
@@ -79,12 +81,16 @@ class Target:
         return f"{self.execution}:{self.arch}"
 
 
-def _matrix_instructions() -> tuple[tuple[int, MatrixInstruction], ...]:
-    """Compute capability that has it -> instruction (PTX ISA, "mma", target ISA notes)."""
-    found: list[tuple[int, MatrixInstruction]] = []
+def _matrix_instructions() -> tuple[tuple[int, int, MatrixInstruction], ...]:
+    """The first compute capability that has it, the first that has it no more, and the instruction
+    (PTX ISA, "mma", target ISA notes).
+    """
+    found: list[tuple[int, int, MatrixInstruction]] = []
 
-    def add(least: int, shape: tuple[int, int, int], a: str, b: str, c: str) -> None:
-        found.append((least, MatrixInstruction(*shape, a, b, c)))
+    def add(
+        least: int, shape: tuple[int, int, int], a: str, b: str, c: str, end: int = 1000
+    ) -> None:
+        found.append((least, end, MatrixInstruction(*shape, a, b, c)))
 
     for c in ("float32", "float16"):
         add(80, (16, 8, 16), "float16", "float16", c)
@@ -98,6 +104,10 @@ def _matrix_instructions() -> tuple[tuple[int, MatrixInstruction], ...]:
         add(80, (16, 8, 32), dtype, dtype, "int32")
         add(80, (16, 8, 16), dtype, dtype, "int32")
         add(75, (8, 8, 16), dtype, dtype, "int32")
+    for dtype in ("int4", "uint4"):  # from sm_90 on made of products of bytes
+        add(80, (16, 8, 64), dtype, dtype, "int32", end=90)
+        add(80, (16, 8, 32), dtype, dtype, "int32", end=90)
+        add(75, (8, 8, 32), dtype, dtype, "int32", end=90)
     for a in ("float8_e4m3fn", "float8_e5m2"):
         for b in ("float8_e4m3fn", "float8_e5m2"):
             add(89, (16, 8, 32), a, b, "float32")

@@ -428,7 +428,10 @@ def test_the_best_instruction_is_taken() -> None:
     assert shape("cuda:sm_80", "float64", "float64", 32) == (8, 8, 4)
     assert shape("cuda:sm_89", "float8_e4m3fn", "float32", 32) == (16, 8, 32)
     assert shape("cuda:sm_89", "float8_e4m3fn", "float32", 48) == (16, 8, 16)
-    assert shape("cuda:sm_80", "int4", "int32", 64) == (16, 8, 32)
+    assert shape("cuda:sm_80", "int4", "int32", 64) == (16, 8, 64)
+    assert shape("cuda:sm_80", "int4", "int32", 48) == (16, 8, 16)  # bytes
+    assert shape("cuda:sm_75", "uint4", "int32", 64) == (8, 8, 32)
+    assert shape("cuda:sm_90", "int4", "int32", 64) == (16, 8, 32)
     assert shape("cuda:sm_80", "float32", "float64", 32) is None
     assert shape("hip:gfx942", "float16", "float32", 32) is None
     assert parse_target("hip:gfx942").has_dot_product is False

@@ -48,6 +48,7 @@ _PTX = {
     "float8_e4m3fn": "e4m3",
     "float8_e5m2": "e5m2",
 }
+_TURING = ((16, 8, 16), (8, 16, 8), (8, 32, 4))  # M, K and bits of what sm_75 has
 _ACCUMULATORS = {"float32": ("f32", "f", "float"), "int32": ("s32", "r", "int")}
 
 
@@ -89,8 +90,6 @@ def mma_helper(m: int, n: int, k: int, a: str, b: str, c: str) -> tuple[str, Hel
         ]
     )
     signature = f"void {name}({ctype}* c, const {operand}* a, const {operand}* b)"
-    arch = (
-        89 if ta in ("e4m3", "e5m2") else 75 if (m, k) in ((8, 16), (16, 8)) and width != 32 else 80
-    )
+    arch = 89 if ta in ("e4m3", "e5m2") else 75 if (m, k, width) in _TURING else 80
     body = f'  asm volatile("{text}"\n               : {outputs}\n               : {inputs});'
     return name, Helper(function(signature, body), arch=arch)

@@ -198,15 +198,17 @@ def _shared_layout(buffer: Buffer, k_last: bool, plan: MatrixPlan | None) -> Lay
     constant = [extent for extent in shape if extent is not None]
     if len(constant) < len(shape):
         return None
-    dtype = buffer.dtype
-    return operand_layout(constant, dtype.bits, _reader(dtype, k_last, plan is None))
+    return operand_layout(constant, buffer.dtype.bits, _reader(buffer.dtype, k_last, plan))
 
 
-def _reader(dtype: DType, k_last: bool, scalar: bool) -> Reader:
-    """How the operand is read."""
-    if dtype.bits == 64 or (dtype.bits == 32 and (scalar or not k_last)):
+def _reader(dtype: DType, k_last: bool, plan: MatrixPlan | None) -> Reader:
+    """How the operand is read: rows are as far apart as a register has elements."""
+    if dtype.bits == 64 or (dtype.bits == 32 and (plan is None or not k_last)):
         return Reader.ELEMENTS
-    return Reader.BYTES if dtype.bits == 8 and not k_last else Reader.MATRIX
+    if k_last or dtype.bits > 8:
+        return Reader.MATRIX
+    bits = dtype.bits if plan is None else DType(plan.instruction.a).bits
+    return {4: Reader.NIBBLES, 8: Reader.BYTES}.get(bits, Reader.MATRIX)
 
 
 # Lowering

@@ -179,7 +179,7 @@ class Loader:
         """
         operand = self.operand
         bits = operand.dtype.bits
-        if operand.buffer.dtype != operand.dtype or bits not in (8, 16, 32):
+        if operand.buffer.dtype != operand.dtype or bits not in (4, 8, 16, 32):
             return False
         if not operand.k_last and bits != 16:
             return False

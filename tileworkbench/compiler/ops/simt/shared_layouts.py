@@ -5,7 +5,8 @@ bits of the row's number, so that what a warp reads in one phase lies in differe
 
 - ldmatrix reads the units of 16 bytes at one column of 8 rows that follow one another;
 - loads of 32- and 64-bit elements for transposed operands read 32 bytes of 4 rows;
-- loads of bytes for transposed operands read 8 bytes of 4 rows that are 4 apart.
+- loads of bytes for transposed operands read 8 bytes of 4 rows that are 4 apart, those of 4 bits
+  for the same read 4 bytes of 4 rows that are 8 apart.
 
 A row of `2**z * odd` units starts 8 (or 4) / 2**z different banks, and z bits of the row's number
 tell apart the rows that start at one. Vectors of 16 bytes stay in one piece, so copies by rows
@@ -34,6 +35,8 @@ class Reader(Enum):
     """Elements of 32 and 64 bits: 4 rows of 32 bytes."""
     BYTES = (16, 4, 4)
     """Bytes of a transposed operand: 4 rows, 4 apart."""
+    NIBBLES = (16, 8, 4)
+    """4-bit elements of a transposed operand: 4 rows, 8 apart."""
 
 
 def operand_layout(shape: Sequence[int], bits: int, reader: Reader) -> Layout:
