@@ -48,21 +48,24 @@ def export_kernel(kernel: Kernel, directory: Path) -> Path:
     """Write the folder and return it.
 
     ``source.py`` is the user's text, ``program.txt`` the front end's program, ``passes/`` the
-    program after each pass that changed it, ``code.ll`` the generated code, ``parameters.json``
-    names, dtypes and shapes, ``environment.json`` versions, and ``reproduce.py`` a script that
-    compiles ``program.txt`` and runs it. Raises `ArgumentError` where the path is a file.
+    program after each pass that changed it, ``code.ll`` or ``code.cu`` the generated code
+    (``code_1.cu`` that of a variant), ``parameters.json`` names, dtypes and shapes,
+    ``environment.json`` versions, and ``reproduce.py`` a script that compiles ``program.txt`` and
+    runs it. Raises `ArgumentError` where the path is a file.
     """
     if directory.exists() and not directory.is_dir():
         raise ArgumentError(f"'{directory}' is a file", hint="k.export writes a folder")
     passes = directory / "passes"
     passes.mkdir(parents=True, exist_ok=True)
-    for old in passes.glob("[0-9][0-9]_*.txt"):  # of another kernel exported here before
+    # What another kernel left that was exported here before.
+    for old in (*passes.glob("[0-9][0-9]_*.txt"), *directory.glob("code*.[lc][lu]")):
         old.unlink()
     record = kernel.record
+    suffix = "ll" if record.target.startswith("cpu") else "cu"
     texts = {
         "source.py": record.source,
         "program.txt": print_program(record.program),
-        "code.ll": record.code,
+        f"code.{suffix}": record.code,
         "parameters.json": _json([_parameter(param) for param in record.program.params]),
         "environment.json": _json(_environment(kernel)),
         "reproduce.py": _SCRIPT.format(target=record.target),
@@ -70,6 +73,8 @@ def export_kernel(kernel: Kernel, directory: Path) -> Path:
     for number, snapshot in enumerate(record.snapshots):
         if snapshot.changed:
             texts[f"passes/{number:02}_{snapshot.name}.txt"] = print_program(snapshot.program)
+    for number, variant in enumerate(record.variants, 1):
+        texts[f"code_{number}.{suffix}"] = f"// where {' and '.join(variant.facts)}\n{variant.code}"
     for name, text in texts.items():
         (directory / name).write_text(text, encoding="utf-8")
     return directory

@@ -59,6 +59,16 @@ def test_the_files_are_the_compilation(tmp_path: Path) -> None:
     assert environment["packages"]["tileworkbench"] == tw.__version__
 
 
+def test_a_kernel_for_a_gpu_leaves_the_text_of_each_variant(tmp_path: Path) -> None:
+    for target, files in (("cpu", ["code.ll"]), ("sim:sm_80", ["code.cu", "code_1.cu"])):
+        kernel = tw.compile(copy.fn(32), target=target)
+        folder = kernel.export(tmp_path)
+        assert sorted(path.name for path in folder.glob("code*")) == files
+    assert (folder / "code.cu").read_text() == kernel.source
+    (variant,) = kernel.variants
+    assert (folder / "code_1.cu").read_text() == f"// where m % 4 == 0\n{variant.source}"
+
+
 def test_it_compiles_and_runs_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
