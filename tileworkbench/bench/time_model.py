@@ -38,7 +38,7 @@ from tileworkbench.viz.model.roofline import BANDWIDTH, PEAK, Machine
 # Cycles of a core per vector register, at the rates of current x86 cores: two or three simple
 # operations at once; a division, an elementary function of some 20 operations, longer ones.
 _SIMPLE, _DIVISION, _FUNCTION, _LONG_FUNCTION = 0.3, 6.0, 6.0, 11.0
-_LONG = ("erf", "tanh", "log", "log2", "log10", "log1p", "sin", "cos")
+_LONG = ("tanh", "log", "log2", "log10", "log1p", "sin", "cos")
 _CHEAP = ("fma", "max_nan", "min_nan", "floor", "ceil", "trunc", "nearbyint", "lookup", "lane_at")
 _ROUNDING = 1.7  # to bfloat16, which integer operations do
 _LOAD, _STORE, _SCATTERED = 0.4, 0.7, 1.2  # the last per lane

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from .error_function import LAST, LIMIT, erf_of_magnitude, has_segments
 from .isa import Isa
 from .text import EmittedFunction, FunctionWriter, VectorType, storage_type
 
@@ -380,7 +381,13 @@ class _MathWriter:
         return self.intrinsic("copysign", result, x)
 
     def erf(self, x: str) -> str:
-        """1 - 2^y with y = n + r: (1 - 2^n) - 2^n (2^r - 1), which is exact for small x, n = 0."""
+        """By segments where they fit registers, else 1 - 2^y with y = n + r: (1 - 2^n) - 2^n (2^r -
+        1), which is exact for small x, n = 0."""
+        if has_segments(self.isa, self.kind):
+            magnitude = self.clamp(self.intrinsic("fabs", x), None, LIMIT)
+            within = self.clamp(magnitude, None, LAST)
+            found = erf_of_magnitude(self.writer, self.isa, self.kind, magnitude, within)
+            return self.intrinsic("copysign", found, x)
         magnitude = self.clamp(self.intrinsic("fabs", x), None, _ERF_LIMIT)
         y = self.binary("fmul", magnitude, self.polynomial(magnitude, _ERF))
         shift = self.constant(1.5 * 2**23)
