@@ -302,10 +302,8 @@ def _with_fitting_stages(error: ResourceError, program: Program, target: Target)
     return error
 
 
-def _build_warnings(build: CudaBuild | None) -> list[Note]:
+def _build_warnings(build: CudaBuild) -> list[Note]:
     """What ptxas says that costs speed: spills, and what it serialised or ignored (C75xx)."""
-    if build is None:
-        return []
     notes = [Note(text) for text in build.warnings if "C75" in text]
     for kernel in build.kernels:
         if kernel.spill_store_bytes or kernel.spill_load_bytes:
