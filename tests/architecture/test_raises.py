@@ -31,8 +31,6 @@ PASSED_ON = {
 _LOWERED = "the passes leave no such node"
 _TRIED = "the inference tries another layout"
 INTERNAL = {
-    # What kernels reach of these has its case in tests/messages/targets.
-    "compiler/codegen/cuda*:*": _LOWERED,
     "compiler/codegen/stores.py:last_lane": _LOWERED,
     "compiler/ir/parser.py:fail": "the IR's own text; tests/ir holds samples",
     "compiler/ops/simt/binding.py:_project": _TRIED,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tileworkbench.compiler.analysis.alignment import needed_alignment
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.codegen.cuda import CudaLaunch, CudaModule, generate_cuda
-from tileworkbench.compiler.codegen.cuda_expressions import bits_of
+from tileworkbench.compiler.codegen.cuda_text import bits_of
 from tileworkbench.compiler.compilation import Compilation, CompiledKernel, lower_program
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,

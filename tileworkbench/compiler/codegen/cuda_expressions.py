@@ -14,57 +14,25 @@ from collections.abc import Mapping
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.codegen.cuda_function import Helper
 from tileworkbench.compiler.codegen.cuda_helpers import HELPERS
-from tileworkbench.compiler.codegen.cuda_small import NAMES, code_of, small_float_helpers
+from tileworkbench.compiler.codegen.cuda_small import code_of, small_float_helpers
+from tileworkbench.compiler.codegen.cuda_text import (
+    C_TYPES,
+    CODES,
+    Text,
+    bare,
+    bits_of,
+    chosen,
+    float32_text,
+    infinity,
+    joined,
+    wrapped,
+)
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import add, const_int, int_const
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Load
 from tileworkbench.compiler.ir.types import DType
 
-C_TYPES = {
-    "bool": "bool",
-    "int8": "signed char",
-    "uint8": "unsigned char",
-    "int16": "short",
-    "uint16": "unsigned short",
-    "int32": "int",
-    "uint32": "unsigned",
-    "int64": "long long",
-    "uint64": "unsigned long long",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float32": "float",
-    "tfloat32": "float",
-    "float64": "double",
-    "handle": "unsigned long long",
-    "int4": "signed char",
-    "uint4": "unsigned char",
-    **NAMES,
-}
-HALVES = {"float16": "f16", "bfloat16": "bf16"}
-# Floats that are carried as codes and computed in float32.
-CODES = {**HALVES, **NAMES}
-_INFIX = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "truncdiv": "/",
-    "truncmod": "%",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    "shl": "<<",
-    "shr": ">>",
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "logical_and": "&&",
-    "logical_or": "||",
-}
 _MATH = {
     **{name: name for name in ("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt")},
     **{name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "atan", "erf")},
@@ -74,48 +42,7 @@ _MATH = {
 }
 
 
-# How tightly C++ operators bind; shifts and bit operators take parentheses around any operator.
-_LEVELS = {
-    **dict.fromkeys(("mul", "div", "truncdiv", "truncmod"), (13, 13, 14)),
-    **dict.fromkeys(("add", "sub"), (12, 12, 13)),
-    **dict.fromkeys(("shl", "shr"), (11, 15, 15)),
-    **dict.fromkeys(("lt", "le", "gt", "ge"), (9, 12, 12)),
-    **dict.fromkeys(("eq", "ne"), (8, 12, 12)),
-    **dict.fromkeys(("and", "or", "xor"), (6, 15, 15)),
-    "logical_and": (5, 8, 8),
-    "logical_or": (4, 5, 5),
-}
-_CONDITIONAL = 2
-
-
 _SMALL = small_float_helpers()
-
-
-class Text(str):
-    """C++ text that is no atom: `level` says how tightly its outermost operator binds."""
-
-    __slots__ = ("level",)
-    level: int
-
-    def __new__(cls, text: str, level: int) -> Text:
-        made = super().__new__(cls, text)
-        made.level = level
-        return made
-
-
-def wrapped(text: str, level: int = 15) -> str:
-    """`text` in parentheses when it binds more loosely than `level`."""
-    return f"({text})" if isinstance(text, Text) and text.level < level else text
-
-
-def _joined(op: str, a: str, b: str) -> str:
-    level, left, right = _LEVELS[op]
-    return Text(f"{wrapped(a, left)} {_INFIX[op]} {wrapped(b, right)}", level)
-
-
-def _chosen(cond: str, then: str, other: str) -> str:
-    parts = (wrapped(cond, 3), wrapped(then, 3), wrapped(other, 3))
-    return Text(f"{parts[0]} ? {parts[1]} : {parts[2]}", _CONDITIONAL)
 
 
 class CudaExpressions:
@@ -148,10 +75,8 @@ class CudaExpressions:
         return self.names.get(value.name, value.name)
 
     def c_type(self, dtype: DType) -> str:
-        """The C++ type of a scalar. Raises `UnsupportedError` for one that has none here."""
-        found = C_TYPES.get(str(dtype.scalar))
-        if found is None:
-            raise UnsupportedError(f"CUDA emission does not know the dtype '{dtype}' yet")
+        """The C++ type of a scalar."""
+        found = C_TYPES[str(dtype.scalar)]
         if found in CODES.values():
             self.use(found)
         return found
@@ -171,14 +96,14 @@ class CudaExpressions:
                 return self.text(inner, None)
             case ir.Ramp(base, stride):
                 step = self.text(stride, None)
-                return _joined("add", self.text(base, None), _joined("mul", step, str(lane)))
+                return joined("add", self.text(base, None), joined("mul", step, str(lane)))
             case ir.Binary():
                 return self.binary(value, lane)
             case ir.Unary(op, a):
                 return self.unary(op, a, lane)
             case ir.Select(cond, then, other):
                 parts = [self.text(part, lane) for part in (cond, then, other)]
-                return _chosen(*parts)
+                return chosen(*parts)
             case ir.Cast(inner, dtype):
                 return self.cast(self.text(inner, lane), inner.dtype.scalar, dtype.scalar)
             case ir.Reinterpret(Load() as whole, dtype) if whole.dtype.lanes > 1 == dtype.lanes:
@@ -192,7 +117,7 @@ class CudaExpressions:
                 return self.call(name, [self.text(arg, lane) for arg in args], value.dtype, args)
             case Load():
                 return self.load(value, lane)
-        raise UnsupportedError(f"CUDA emission does not know '{type(value).__name__}'")
+        raise TypeError(f"CUDA emission of {type(value).__name__}")
 
     # Leaves
 
@@ -221,7 +146,7 @@ class CudaExpressions:
         if not math.isfinite(number):
             bits = struct.unpack("I", struct.pack("f", number))[0]
             return f"__int_as_float(0x{bits:08x})"
-        text = f"{_float32_text(number)}f"
+        text = f"{float32_text(number)}f"
         return f"({text})" if text.startswith("-") else text
 
     # Operators
@@ -243,14 +168,14 @@ class CudaExpressions:
                 return f"f{op}{'f' if dtype.bits == 32 else ''}({a}, {b})"
             sign = "<" if op == "min" else ">"
             test = f"{wrapped(a, 12)} {sign} {wrapped(b, 12)}"
-            return _chosen(Text(test, 9), a, b)
+            return chosen(Text(test, 9), a, b)
         if op == "pow":
             return f"pow{'f' if dtype.bits == 32 else ''}({a}, {b})"
         if op == "fmod":
             return f"fmod{'f' if dtype.bits == 32 else ''}({a}, {b})"
         if op in ("floordiv", "floormod"):
             return self.floor(op, a, b, dtype, value)
-        text = _joined(op, a, b)
+        text = joined(op, a, b)
         return self.narrow(text, dtype) if op in ("add", "sub", "mul", "shl") else text
 
     def floor(self, op: str, a: str, b: str, dtype: DType, value: ir.Binary) -> str:
@@ -258,13 +183,13 @@ class CudaExpressions:
         divisor = const_int(value.b)
         if divisor and divisor > 0 and divisor & (divisor - 1) == 0:
             if op == "floordiv":
-                return _joined("shr", a, str(divisor.bit_length() - 1)) if divisor > 1 else a
-            return _joined("and", a, str(divisor - 1))
+                return joined("shr", a, str(divisor.bit_length() - 1)) if divisor > 1 else a
+            return joined("and", a, str(divisor - 1))
         low = self.ranges.bounds(value.a).low if value.a.dtype.lanes == 1 else None
         low_b = self.ranges.bounds(value.b).low if value.b.dtype.lanes == 1 else None
         unsigned = dtype.kind == "uint"
         if unsigned or (low is not None and low >= 0 and low_b is not None and low_b > 0):
-            return _joined("truncdiv" if op == "floordiv" else "truncmod", a, b)
+            return joined("truncdiv" if op == "floordiv" else "truncmod", a, b)
         name = op if dtype.bits <= 32 else f"{op}_i64"
         return f"{self.use(name)}({a}, {b})"
 
@@ -307,7 +232,7 @@ class CudaExpressions:
             cut = "<< 28 >> 28" if target == "int4" else "& 15"
             return Text(f"({self.c_type(target)})((int){wrapped(text)} {cut})", 14)
         if target.is_bool:
-            return _joined("ne", text, "0")
+            return joined("ne", text, "0")
         return Text(f"({self.c_type(target)}){wrapped(text)}", 14)
 
     def reinterpret(self, text: str, source: DType, target: DType) -> str:
@@ -355,9 +280,9 @@ class CudaExpressions:
         suffix = "f" if dtype.bits == 32 else ""
         match name:
             case "isnan":
-                return _joined("ne", args[0], args[0])
+                return joined("ne", args[0], args[0])
             case "isinf":
-                return f"(fabs{suffix}({args[0]}) == {_infinity(dtype)})"
+                return f"(fabs{suffix}({args[0]}) == {infinity(dtype)})"
             case "sigmoid":
                 one = "1.0f" if suffix else "1.0"
                 return f"({one} / ({one} + exp{suffix}(-{wrapped(args[0])})))"
@@ -410,7 +335,7 @@ class CudaExpressions:
         if value.predicate is None:
             return text
         safe = "0" if value.safe is None else self(value.safe)
-        return _chosen(self(value.predicate), text, safe)
+        return chosen(self(value.predicate), text, safe)
 
     def read(self, buffer: Buffer, index: str) -> str:
         """Element `index` of a buffer."""
@@ -450,33 +375,3 @@ class CudaExpressions:
         return found if c_type in CODES.values() else Text(f"({c_type}){found}", 14)
 
 
-def bits_of(dtype: DType) -> int:
-    """The bits that an element has in memory: six take a byte."""
-    return 8 if dtype.bits == 6 else dtype.bits
-
-
-def bare(text: str) -> str:
-    """`text` without parentheses that enclose all of it."""
-    if not text.startswith("(") or not text.endswith(")"):
-        return text
-    depth = 0
-    for at, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0:
-            return text[1:-1] if at == len(text) - 1 else text
-    return text
-
-
-def _infinity(dtype: DType) -> str:
-    if dtype.bits == 32:
-        return "__int_as_float(0x7f800000)"
-    return "__longlong_as_double(0x7ff0000000000000ll)"
-
-
-def _float32_text(number: float) -> str:
-    """The shortest decimal that rounds to this float32, with a point."""
-    for digits in range(6, 10):
-        text = f"{number:.{digits}g}"
-        if struct.pack("f", float(text)) == struct.pack("f", number):
-            break
-    return text if any(letter in text for letter in ".en") else f"{text}.0"

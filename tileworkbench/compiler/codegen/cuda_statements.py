@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from tileworkbench.compiler.codegen.cuda_atomics import half_addition
 from tileworkbench.compiler.codegen.cuda_copies import wait_helper
-from tileworkbench.compiler.codegen.cuda_expressions import (
-    HALVES,
-    CudaExpressions,
-    bare,
-    bits_of,
-    wrapped,
-)
+from tileworkbench.compiler.codegen.cuda_exchanges import exchange
+from tileworkbench.compiler.codegen.cuda_expressions import CudaExpressions
 from tileworkbench.compiler.codegen.cuda_matrices import mma_helper
+from tileworkbench.compiler.codegen.cuda_text import HALVES, bare, bits_of, wrapped
 from tileworkbench.compiler.codegen.cuda_vectors import VectorWriter
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import expr as ir
@@ -25,23 +21,6 @@ from tileworkbench.compiler.ir.types import DType
 
 GRID_BARRIER = Buffer("grid_barrier", DType("uint32"), (int_const(1),), "global")
 """The workspace behind barriers of the grid: zero when a launch begins."""
-
-_WORDS = {128: "uint4", 64: "uint2", 32: "unsigned", 16: "unsigned short", 8: "unsigned char"}
-_ZERO = {"uint4": "make_uint4(0, 0, 0, 0)", "uint2": "make_uint2(0, 0)"}
-_SHUFFLES = {
-    "shfl": "__shfl_sync",
-    "shfl_xor": "__shfl_xor_sync",
-    "shfl_up": "__shfl_up_sync",
-    "shfl_down": "__shfl_down_sync",
-}
-_VOTES = {"any_sync": "__any_sync", "all_sync": "__all_sync", "ballot": "__ballot_sync"}
-_BLOCK = {
-    "block_count": "__syncthreads_count",
-    "block_all": "__syncthreads_and",
-    "block_any": "__syncthreads_or",
-}
-_WARP_TYPES = {"int": "i32", "unsigned": "u32", "float": "f32", "double": "f64"}
-
 
 class KernelWriter:
     """Writes the body of one kernel into `lines`."""
@@ -126,7 +105,8 @@ class KernelWriter:
                 tests.append(f"threadIdx.x < {start + extent}")
                 self.block(depth, f"if ({' && '.join(tests)})", body)
             case simt.Exchange():
-                self.exchange(stmt, depth)
+                for text in exchange(stmt, self.expressions):
+                    self.line(depth, text)
             case st.Pointer(buffer, address):
                 c_type = self.memory_type(buffer.dtype)
                 place = wrapped(self.expressions(address))
@@ -236,7 +216,7 @@ class KernelWriter:
             )
         return f"{self.named(buffer)}[{bare(index)}] = {value};"
 
-    # Atomics, exchanges, output
+    # Atomics, output
 
     def atomic(self, stmt: st.Atomic, depth: int) -> None:
         buffer, dtype = stmt.buffer, stmt.buffer.dtype
@@ -278,41 +258,6 @@ class KernelWriter:
             pointer = f"(unsigned long long*)({place})"
             return f"(long long){name}({pointer}, (unsigned long long){wrapped(value)})"
         return f"{name}({place}, {value})"
-
-    def exchange(self, stmt: simt.Exchange, depth: int) -> None:
-        args = [self.expressions(arg) for arg in stmt.args]
-        c_type = self.expressions.c_type(stmt.var.dtype)
-        mask = (
-            "0xffffffffu"
-            if stmt.mask is None
-            else f"(unsigned){wrapped(self.expressions(stmt.mask))}"
-        )
-        kind = stmt.kind
-        if kind in _SHUFFLES:
-            tail = f", {stmt.width}" if stmt.width != 32 else ""
-            text = f"{_SHUFFLES[kind]}({mask}, {args[0]}, {args[1]}{tail})"
-            if stmt.var.dtype.bits < 32:
-                text = (
-                    f"({c_type}){_SHUFFLES[kind]}({mask}, (int){wrapped(args[0])}, {args[1]}{tail})"
-                )
-        elif kind in _VOTES:
-            text = f"{_VOTES[kind]}({mask}, {args[0]})"
-        elif kind == "activemask":
-            text = "__activemask()"
-        elif kind == "match_any":
-            text = f"__match_any_sync({mask}, {args[0]})"
-        elif kind == "match_all":
-            flag = f"{self.named(stmt.var)}_all_"
-            self.line(depth, f"int {flag};")
-            text = f"__match_all_sync({mask}, {args[0]}, &{flag})"
-        elif kind in _BLOCK:
-            text = f"{_BLOCK[kind]}({args[0]})"
-        else:
-            suffix = _WARP_TYPES.get(c_type)
-            if suffix is None:
-                raise UnsupportedError(f"'{kind}' of '{stmt.var.dtype}' is not there on CUDA")
-            text = f"{self.expressions.use(f'{kind}_{suffix}')}({args[0]})"
-        self.line(depth, f"const {c_type} {self.named(stmt.var)} = {text};")
 
     def print_line(self, stmt: st.Print, depth: int) -> None:
         pieces: list[str] = [stmt.parts[0].replace("%", "%%")]
@@ -387,10 +332,7 @@ class KernelWriter:
                 return f"{use('fence_async')}();"
             case simt.Fence(kind):
                 return "__threadfence_block();" if kind == "block" else "__threadfence();"
-        raise UnsupportedError(
-            f"CUDA emission does not know '{type(stmt).__name__}' yet",
-            self.program.span(stmt.site),
-        )
+        raise TypeError(f"CUDA emission of {type(stmt).__name__}")
 
     def async_copy(self, stmt: simt.AsyncCopy) -> str:
         size = stmt.elements * stmt.dst.buffer.dtype.bits // 8

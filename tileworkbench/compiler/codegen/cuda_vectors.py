@@ -9,18 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tileworkbench.compiler.codegen.cuda_atomics import vector_addition
-from tileworkbench.compiler.codegen.cuda_expressions import (
-    C_TYPES,
-    HALVES,
-    CudaExpressions,
-    bare,
-    bits_of,
-    wrapped,
-)
+from tileworkbench.compiler.codegen.cuda_expressions import CudaExpressions
+from tileworkbench.compiler.codegen.cuda_text import C_TYPES, HALVES, bare, bits_of, wrapped
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import add, const_int, int_const
+from tileworkbench.compiler.ir.build import add, const_int, int_const, is_zero
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp
 from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.types import DType
@@ -99,7 +93,7 @@ class VectorWriter:
         value, bits = stmt.value, ramp.lanes * bits_of(stmt.buffer.dtype)
         if not isinstance(value, Load) or not self.is_memory(value) or bits > _PIECE:
             return None
-        if stmt.buffer.scope == "local" or not _is_zero(value.safe):
+        if stmt.buffer.scope == "local" or not is_zero(value.safe):
             return None
         kind = _word_type(bits)
         text = self.read(value, kind, 0)
@@ -121,7 +115,7 @@ class VectorWriter:
         value = "0" if load.safe is None else self.expressions(load.safe)
         if bits_of(dtype) < 32:
             per = min(32 // bits_of(dtype), load.dtype.lanes)
-            value = "0u" if _is_zero(load.safe) else self.joined(dtype, [value] * per)
+            value = "0u" if is_zero(load.safe) else self.joined(dtype, [value] * per)
         return f"make_{kind}({', '.join([value] * count)})" if count > 1 else value
 
     def place(self, buffer: Buffer, base: Expr) -> str:
@@ -254,7 +248,3 @@ def _vector_type(dtype: DType, bits: int) -> str:
 def _components(dtype: DType, bits: int) -> int:
     """How many words, or elements of 32 bits and more, a vector has."""
     return max(1, bits // max(32, bits_of(dtype)))
-
-
-def _is_zero(value: Expr | None) -> bool:
-    return value is None or (isinstance(value, ir.Const) and not value.value)

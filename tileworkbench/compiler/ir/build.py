@@ -361,3 +361,8 @@ def ceildiv(a: Expr, b: Expr) -> Expr:
 def const_int(value: Expr) -> int | None:
     """The Python int of an integer literal, else None."""
     return int(value.value) if isinstance(value, Const) and value.dtype.is_int else None
+
+
+def is_zero(value: Expr | None) -> bool:
+    """Whether it is the constant zero, which None stands for."""
+    return value is None or (isinstance(value, Const) and not value.value)

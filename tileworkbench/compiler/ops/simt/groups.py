@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tileworkbench.compiler.analysis.access import conjuncts
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import binary, cast, conjunction, int_const
+from tileworkbench.compiler.ir.build import binary, cast, conjunction, int_const, is_zero
 from tileworkbench.compiler.ir.expr import (
     Address,
     Broadcast,
@@ -218,7 +218,7 @@ class Group:
             and stmt.buffer.scope == "shared"
             and value.buffer.dtype == stmt.buffer.dtype
             and size in (32, 64, 128)
-            and (value.predicate is None or value.safe is None or _is_zero(value.safe))
+            and (value.predicate is None or is_zero(value.safe))
             and not self.once()
         )
 
@@ -327,7 +327,3 @@ def _widened(indices: tuple[Expr, ...], width: int) -> tuple[Expr, ...]:
         return indices
     last = indices[-1]
     return (*indices[:-1], Ramp(last, cast(int_const(1), last.dtype), width))
-
-
-def _is_zero(value: Expr) -> bool:
-    return getattr(value, "value", None) == 0
