@@ -492,3 +492,41 @@ def test_operands_in_registers_in_every_orientation(dtype, scopes, transposed):
     wide = [x.astype(result) for x in (a, b)]
     expected = (wide[0].T if transposed[0] else wide[0]) @ (wide[1].T if transposed[1] else wide[1])
     check_executors(kernel, {"A": a, "B": b}, equals(C=expected))
+
+
+@pytest.mark.parametrize("n", [40, 72, 96, 160])
+def test_products_whose_columns_no_power_of_two_divides(n):
+    @T.prim_func
+    def kernel(A: T.Tensor((64, 32), F16), B: T.Tensor((n, 32), F16)):
+        C = T.empty((64, n), F32)
+        with T.Kernel(1, threads=128) as bx:
+            a, b = T.alloc_shared((64, 32), F16), T.alloc_shared((n, 32), F16)
+            c = T.alloc_fragment((64, n), F32)
+            T.copy(A, a)
+            T.copy(B, b)
+            T.gemm(a, b, c, transpose_B=True, clear_accum=True)
+            T.copy(c, C)
+        return C
+
+    a, b = small(64, 32, dtype=F16), small(n, 32, dtype=F16)
+    expected = a.astype(F32) @ b.astype(F32).T
+    check_executors(kernel, {"A": a, "B": b}, equals(C=expected))
+
+
+def test_shared_memory_is_as_large_as_its_layout():
+    """Padding counts, and only as far as elements lie."""
+
+    def shared_bytes(columns: int) -> int:
+        @T.prim_func
+        def kernel(A: T.Tensor((32, 32), F32), B: T.Tensor((32, 32), F32)):
+            with T.Kernel(1, threads=32) as bx:
+                s = T.alloc_shared((32, 32), F32)
+                T.annotate_layout({s: T.Layout((32, 32), lambda i, j: i * columns + j)})
+                T.copy(A, s)
+                for i, j in T.Parallel(32, 32):
+                    B[i, j] = s[j, i]
+
+        return tw.compile(kernel, target="sim:sm_80").stats.shared_bytes
+
+    assert shared_bytes(32) == 32 * 32 * 4
+    assert 31 * 33 * 4 + 128 <= shared_bytes(33) <= 32 * 33 * 4

@@ -65,6 +65,7 @@ class Rejected:
 
     operator: int
     conflict: LayoutConflict
+    met_by: int
 
 
 class Failure(Exception):
@@ -193,7 +194,7 @@ class Solver:
             try:
                 update = self._ask(number, Level.FREE)
             except Failure as failure:
-                rejected.append(Rejected(number, failure.conflict))
+                rejected.append(Rejected(number, failure.conflict, failure.operator))
                 continue
             if any(_foresees(outcome, update) for outcome in outcomes):
                 continue  # it would choose what came out before
@@ -203,7 +204,7 @@ class Solver:
                 score = (*self._score(component), number)
                 outcomes.append(dict(self.known))
             except Failure as failure:
-                rejected.append(Rejected(number, failure.conflict))
+                rejected.append(Rejected(number, failure.conflict, failure.operator))
                 score = None
             self._undo(mark)
             if score is not None and (best is None or score < best[0]):
@@ -212,7 +213,7 @@ class Solver:
             self._attempt(best[1], component)
         elif rejected:
             first = rejected[0]
-            raise Failure(first.conflict, first.operator, tuple(rejected))
+            raise Failure(first.conflict, first.met_by, tuple(rejected))
 
     def _attempt(self, root: int, component: tuple[int, ...]) -> None:
         """`root` chooses, then the others of its component, as far as anything is open."""
