@@ -118,21 +118,25 @@ def test_arrays_of_a_thread_stay_in_registers() -> None:
     np.testing.assert_array_equal(b, np.hstack([a[:, ::-1], a[:, ::-1]]))
 
 
-def test_what_does_not_fit_into_registers_is_not_replicated() -> None:
-    """Whole rows for each thread would be better for memory, but 1024 registers."""
+@pytest.mark.parametrize(("extent", "threads"), [(64, 64), (64, 128), (32, 32), (16, 32)])
+def test_rows_are_not_replicated_for_the_sake_of_memory(extent: int, threads: int) -> None:
+    """Several threads to a row would store in whole lines, but need up to 1024 registers and an
+    index of the thread's own into them.
+    """
     require("nvrtc", missing_nvrtc())
+    shape = (extent, extent)
 
     @T.prim_func
-    def main(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64, 64), "float32")):
-        with T.Kernel(1, threads=64):
-            F = T.alloc_fragment((64, 64), "float32")
-            s = T.alloc_fragment((64,), "float32")
+    def main(A: T.Tensor(shape, "float32"), B: T.Tensor(shape, "float32")):
+        with T.Kernel(1, threads=threads):
+            F = T.alloc_fragment(shape, "float32")
+            s = T.alloc_fragment((extent,), "float32")
             T.copy(A, F)
             T.clear(s)
-            for k in T.serial(64):
-                for i in T.Parallel(64):
+            for k in T.serial(extent):
+                for i in T.Parallel(extent):
                     s[i] = s[i] * 0.5 + F[i, k]
-            for i, j in T.Parallel(64, 64):
+            for i, j in T.Parallel(extent, extent):
                 B[i, j] = s[i] + F[i, j]
 
     (found,) = tw.compile(main, target="ptx:sm_80").stats.resources

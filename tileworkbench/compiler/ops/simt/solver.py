@@ -4,8 +4,8 @@
 2. Common: what follows from known layouts, until nothing changes.
 3. Free: fragments that are still open fall into components that share operators. In each, every
    operator in turn may choose first; what follows is worked out, and the cheapest outcome is kept:
-   the least traffic to global memory, what does not fit into registers included, then the fewest
-   registers, then the first in the program.
+   the least traffic to memory, with what cannot be in registers, then the fewest registers, then
+   the first in the program.
 4. Final: every operator is asked with all layouts known, so that it can raise what it cannot lower.
 """
 
@@ -38,7 +38,7 @@ _REGISTERS = 240  # of 32 bits that a thread has for fragments
 _SPILL_BYTES = 8  # to memory and back
 
 Infer = Callable[[Stmt, LayoutMap, Level, ThreadContext], LayoutUpdate]
-Cost = Callable[[Stmt, Fragment, ThreadContext], int]
+Cost = Callable[[Stmt, Fragment, LayoutMap, ThreadContext], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,8 @@ class Solver:
             loop = self._ask(number, Level.FREE).loop
             if loop is not None:
                 operator = self.operators[number]
-                traffic += self.cost(operator.stmt, loop, operator.context)
+                layouts = LayoutMap(self.known)
+                traffic += self.cost(operator.stmt, loop, layouts, operator.context)
         buffers = {buffer for number in component for buffer in self.operators[number].buffers}
         places = [(self.known.get(buffer), buffer.dtype.bits) for buffer in buffers]
         held = [(place.slots, bits) for place, bits in places if isinstance(place, Fragment)]

@@ -12,7 +12,7 @@ from tileworkbench.compiler.ops.simt.binding import infer_nest
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import NOTHING, LayoutMap, LayoutUpdate, Level
 from tileworkbench.compiler.ops.simt.nests import nest_of
-from tileworkbench.compiler.ops.simt.traffic import global_traffic
+from tileworkbench.compiler.ops.simt.traffic import global_traffic, register_traffic
 
 
 def infer_layout(
@@ -34,11 +34,14 @@ def infer_layout(
     return NOTHING
 
 
-def traffic(op: st.Stmt, loop: Fragment, context: ThreadContext) -> int:
-    """Bytes that an operator costs in global memory when its iterations run as `loop` says."""
+def traffic(op: st.Stmt, loop: Fragment, layouts: LayoutMap, context: ThreadContext) -> int:
+    """Bytes that an operator costs in memory when its iterations run as `loop` says."""
     match op:
         case tile.Parallel() | tile.Copy() | tile.Fill():
-            return global_traffic(nest_of(op, context), loop, context.threads)
+            nest, threads = nest_of(op, context), context.threads
+            return global_traffic(nest, loop, threads) + register_traffic(
+                nest, loop, layouts, threads
+            )
     return 0
 
 

@@ -1,7 +1,8 @@
-"""What the threads of a loop cost in global memory: the score by which free choices are compared.
+"""What the threads of a loop cost in memory: the score by which free choices are compared.
 
 One access of a warp moves whole segments of 128 bytes, and takes an issue slot however little it
-moves, so a step costs the larger of the two. Vectors of up to 128 bits count as one step.
+moves, so a step costs the larger of the two. Vectors of up to 128 bits count as one step. A
+fragment whose register depends on the thread is kept in memory, as registers have no index.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from tileworkbench.compiler.ir.expr import Var
 from tileworkbench.compiler.ir.rewrite import variables
 from tileworkbench.compiler.layout.digits import DigitSum, NotDigitsError
 from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.ops.panels import row_major_strides
-from tileworkbench.compiler.ops.simt.nests import MemoryAccess, Nest
-from tileworkbench.compiler.ops.simt.partition import partition
+from tileworkbench.compiler.ops.simt.inference import LayoutMap
+from tileworkbench.compiler.ops.simt.nests import FragmentAccess, MemoryAccess, Nest
+from tileworkbench.compiler.ops.simt.partition import Partition, partition
 from tileworkbench.compiler.ops.simt.traces import UntraceableError, trace
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 _SEGMENT_BYTES = 128
 _VECTOR_BYTES = 16
 _SYMBOLIC_STRIDE = 4099  # elements; prime, so that rows lie in different segments
+_BOTH_WAYS = 2  # to local memory and back
 _SLOTS = 64  # slots that are looked at; the pattern repeats
 
 
@@ -39,6 +43,37 @@ def global_traffic(nest: Nest, loop: Fragment, threads: int) -> int:
     except LayoutError:
         return sum(_worst(access, nest) for access in found)
     return sum(_cost(access, nest, index, threads) for access in found)
+
+
+def register_traffic(nest: Nest, loop: Fragment, layouts: LayoutMap, threads: int) -> int:
+    """Bytes that the nest's fragments cost which are indexed by the thread."""
+    try:
+        shared = partition(loop, threads)
+    except LayoutError:
+        return 0
+    total = 0
+    for access in nest.fragments:
+        fragment = layouts.fragment(access.buffer)
+        if fragment is not None and _depends_on_thread(access, fragment, shared):
+            size = max(access.buffer.dtype.bits // 8, 1)
+            total += fragment.slots * threads * size * _BOTH_WAYS
+    return total
+
+
+def _depends_on_thread(access: FragmentAccess, fragment: Fragment, shared: Partition) -> bool:
+    if access.map is None:
+        return False
+    box = (*shared.box, *access.map.shape[access.rank :])
+    inputs = [Index(box, total) for total in shared.sums[:-1]]
+    inputs += Index.variables(box)[len(shared.box) :]
+    try:
+        slot = fragment.evaluate(*access.map.evaluate(*inputs), 0)[1]
+    except (NotDigitsError, LayoutError, ValueError):
+        return False
+    thread = len(shared.box) - 1
+    return isinstance(slot, Index) and any(
+        digit.dim == thread for term in slot.sum.terms for digit in term.digits
+    )
 
 
 def _positions(loop: Fragment, threads: int) -> list[Table]:
