@@ -17,7 +17,7 @@ import tileworkbench.language as T
 from tileworkbench.compiler import gpu
 from tileworkbench.compiler.diagnostics import ArgumentError, DeviceUnavailableError, RunError
 from tileworkbench.compiler.driver import clear_memory_cache
-from tileworkbench.compiler.runtime import cuda_driver
+from tileworkbench.compiler.runtime import arguments, cuda_driver
 from tileworkbench.compiler.runtime.cuda_driver import (
     CudaDevice,
     CudaDriver,
@@ -252,6 +252,64 @@ def test_a_call_runs_where_its_tensors_are(
         kernel(*tensors(ordinal, ordinal))
     assert [launch["context"] for launch in two_devices.launched] == [78, 77, 78]
     assert two_devices.calls.count("cuModuleLoadData") == 2
+
+
+@dataclass(frozen=True)
+class Device:
+    """torch.device of a build with CUDA."""
+
+    index: int
+    type: str = "cuda"
+
+    def __str__(self) -> str:
+        return f"cuda:{self.index}"
+
+
+class Tensor:
+    """As much of a torch tensor on a device as a call asks for."""
+
+    is_cpu, is_cuda, layout, dtype, shape = False, True, "strided", "torch.float32", (64,)
+
+    def __init__(self, ordinal: int) -> None:
+        self.device = Device(ordinal)
+        self.memory = ctypes.create_string_buffer(512)
+
+    def data_ptr(self) -> int:
+        return -(-ctypes.addressof(self.memory) // 128) * 128
+
+    def stride(self) -> tuple[int, ...]:
+        return (1,)
+
+    def element_size(self) -> int:
+        return 4
+
+    def is_neg(self) -> bool:
+        return False
+
+    is_conj = is_neg
+
+
+def test_torch_tensors_are_looked_at_once_for_each_device(
+    monkeypatch: pytest.MonkeyPatch, two_devices: FakeCuda
+) -> None:
+    """Later calls of the same form read addresses alone, and go to the device's own stream."""
+    kernel = tw.compile(copied, target="cuda:sm_90")
+    kernel._compiled.build = BUILD
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        current_stream=lambda ordinal: SimpleNamespace(cuda_stream=1000 + ordinal),
+    )
+    torch = SimpleNamespace(Tensor=Tensor, strided="strided", cuda=cuda)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    looked: list[Any] = []
+    view = arguments.view_array
+    monkeypatch.setattr(arguments, "view_array", lambda *rest: looked.append(rest) or view(*rest))
+    for ordinal in (1, 0, 1, 0):
+        kernel(Tensor(ordinal), Tensor(ordinal))
+    assert [launch["stream"] for launch in two_devices.launched] == [1001, 1000, 1001, 1000]
+    assert len(looked) == 4
+    with pytest.raises(ArgumentError):
+        kernel(Tensor(0), Tensor(1))
 
 
 def test_tensors_on_different_devices_are_refused(two_devices: FakeCuda) -> None:

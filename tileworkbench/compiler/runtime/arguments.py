@@ -132,10 +132,16 @@ class ArgumentBinder:
                 if is_in_key:
                     key.append(encoded)
             # The common cases without a view; each attribute costs about 50 ns.
-            elif type(value) is tensor and value.is_cpu and on_cpu and not value.is_neg():
+            elif (
+                type(value) is tensor
+                and (value.is_cpu if on_cpu else value.is_cuda)
+                and not value.is_neg()
+            ):
                 try:
                     slots[slot] = value.data_ptr()
                     key += (value.dtype, value.shape, value.stride())
+                    if not on_cpu:
+                        key.append(value.device)
                 except RuntimeError:  # a sparse tensor has neither
                     self._view(spec, value)
                     raise
