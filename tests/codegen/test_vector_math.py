@@ -83,7 +83,7 @@ def sweep() -> np.ndarray:
     ]
     rest = np.concatenate([*lines, specials, edges]).astype(np.float32)
     values = np.concatenate([every, rest])
-    return np.resize(values, -(-values.size // 16) * 16)
+    return np.resize(values, -(-values.size // 32) * 32)
 
 
 def ulps(got: np.ndarray, reference: np.ndarray) -> np.ndarray:
@@ -134,7 +134,7 @@ def test_float32_functions(level: Level, samples: tuple[np.ndarray, dict[str, np
     functions = {
         (op, lanes): emit_vector_math(op, "float32", lanes, level.isa)
         for op in REFERENCES
-        for lanes in LANES
+        for lanes in (*LANES, 32)
     }
     loops = "".join(
         map_loop(function, "float32", "float32", lanes, 1)

@@ -145,7 +145,7 @@ class Emitter(FunctionWriter):
     def alloca(self, kind: str, count: int = 1) -> str:
         """A stack slot of the function, made on entry."""
         with self.writing_to(self._slots):
-            return self.let(f"alloca {kind}, i32 {count}, align 64")
+            return self.let(f"alloca [{count} x {kind}], align 64")
 
     def scratch(self, offset: int) -> str:
         """The place `offset` bytes into the worker's arena, named on entry."""

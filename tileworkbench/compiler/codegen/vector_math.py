@@ -262,13 +262,14 @@ class _MathWriter:
 
     def scale(self, power: str, n: str, shifted: str) -> str:
         """Return power * 2^n, rounded once, also where it is a denormal, zero or infinite."""
-        bits = self.kind.lanes * 32
-        if self.isa.scalef and bits in (128, 256, 512):
-            mask = f"i{max(8, self.kind.lanes)}"
-            arguments = [(self.kind, power), (self.kind, n), (self.kind, self.constant(0.0))]
-            rounding = [("i32", "4")] if bits == 512 else []
-            callee = f"llvm.x86.avx512.mask.scalef.ps.{bits}"
-            return self.writer.call(self.kind, callee, *arguments, (mask, "-1"), *rounding)
+        lanes = self.kind.lanes
+        if self.isa.scalef and (lanes in (4, 8) or lanes % 16 == 0):
+            part = VectorType("float", min(lanes, 16))
+            parts = []
+            for at in range(0, lanes, part.lanes):
+                pair = (self.writer.slice(v, self.kind, at, part.lanes) for v in (power, n))
+                parts.append(self.scale_register(part, *pair))
+            return self.writer.join(parts, part, lanes)
         # Two factors, because 2^n itself may not be a normal number; the first product is exact.
         whole = self.integer("sub", self.bits(shifted), 0x4B400000)
         half = self.integer("ashr", whole, 1)
@@ -277,6 +278,14 @@ class _MathWriter:
             factor = self.from_bits(self.integer("shl", biased, 23))
             power = self.binary("fmul", power, factor)
         return power
+
+    def scale_register(self, kind: VectorType, power: str, n: str) -> str:
+        """The same for one register, by VSCALEFPS."""
+        mask = f"i{max(8, kind.lanes)}"
+        arguments = [(kind, power), (kind, n), (kind, kind.constant(0.0))]
+        rounding = [("i32", "4")] if kind.lanes == 16 else []
+        callee = f"llvm.x86.avx512.mask.scalef.ps.{32 * kind.lanes}"
+        return self.writer.call(kind, callee, *arguments, (mask, "-1"), *rounding)
 
     # Logarithms: log_b(2^e (1 + f)) = e log_b 2 + (f + f^2 q(f)) / log(b)
 

@@ -82,7 +82,7 @@ _PIPELINES = {"default<O1>": 1, "default<O2>": 2, "default<O3>": 3}
 # RuntimeDyld.
 _USES_JITLINK = sys.platform != "win32"
 
-DEFAULT_PASSES: tuple[str, ...] = ("instcombine", "simplifycfg")
+DEFAULT_PASSES: tuple[str, ...] = ("sroa", "instcombine", "simplifycfg")
 
 
 class NativeError(TileError):
