@@ -92,6 +92,31 @@ def test_code_of_single_threads(split: int, threads: int) -> None:
     np.testing.assert_array_equal(found, np.concatenate([a[:split][::-1], 2 * a[split:][::-1]]))
 
 
+def test_barriers_of_the_block_in_both_arms() -> None:
+    """Even and odd warps come to them from different statements, as often as each other."""
+
+    @T.prim_func
+    def main(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((128,), "float32")
+            tx = T.get_thread_binding()
+            if tx // 32 % 2 == 0:
+                S[tx] = A[tx] + 1
+                T.sync_threads()
+                B[tx] = S[127 - tx]
+                T.sync_threads()
+            else:
+                S[tx] = A[tx] + 2
+                for _ in T.serial(2):
+                    T.sync_threads()
+                B[tx] = S[127 - tx]
+
+    a = np.arange(128, dtype=np.float32)
+    found = on_every_target(main, a, np.zeros_like(a))
+    np.testing.assert_array_equal(found, (a + 1 + np.arange(128) // 32 % 2)[::-1])
+    assert 'asm volatile("barrier.sync 0, 128;"' in tw.compile(main, target="sim:sm_80").source
+
+
 def test_a_branch_in_a_branch() -> None:
     """The inner threads wait for the outer ones, and these for them."""
 

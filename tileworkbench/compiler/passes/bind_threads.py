@@ -3,7 +3,8 @@
 Further thread indices that the kernel names, and block indices that `T.use_swizzle` permutes, are
 computed from the linear ones. A branch with tile operators that only threads in a row take becomes
 a role of these threads, and so does one in which whole warps exchange data: they have barriers of
-their own.
+their own. Where threads may come to the block's barrier from different statements it says how many
+they are.
 
 Before::
 
@@ -40,7 +41,7 @@ from tileworkbench.compiler.ir.rewrite import (
     variables,
     with_body,
 )
-from tileworkbench.compiler.ir.simt import Role
+from tileworkbench.compiler.ir.simt import Barrier, Role
 from tileworkbench.compiler.ir.stmt import If, Kernel, Let, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import COLLECTIVE, Copy, Fill, Parallel, Pipelined
 from tileworkbench.compiler.passes.bind_blocks import block_indices, is_swizzled, launch_size
@@ -57,7 +58,8 @@ def bind_threads(program: Program) -> Program:
     def bind(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, Kernel):
             return stmt
-        return _bind_blocks(with_roles(bind_thread(stmt, names), program), names)
+        kernel = with_roles(bind_thread(stmt, names), program)
+        return _bind_blocks(with_counted_barriers(kernel, program), names)
 
     return with_body(program, Rewriter(rewrite_stmt=bind)(program.body))
 
@@ -115,6 +117,48 @@ def with_roles(kernel: Kernel, program: Program) -> Kernel:
 
     body = Rewriter(rewrite_stmt=change)(kernel.body)
     return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def with_counted_barriers(kernel: Kernel, program: Program) -> Kernel:
+    """Barriers of the block that its threads may reach at different statements say how many wait:
+    what they are for is then no question of the statement (PTX ISA, "bar").
+
+    Raises `UnsupportedError` where only some threads of a warp would wait.
+    """
+    uniformity, threads = Uniformity(kernel), kernel.threads[0]
+    lets = {stmt.var: stmt.value for stmt in statements(kernel.body) if isinstance(stmt, Let)}
+
+    def check(stmt: If) -> None:
+        waits = [found for found in statements(stmt) if _waits_for_all(found)]
+        try:
+            inside = set(_threads_where([stmt.cond], kernel, lets, program, stmt))
+        except UnsupportedError:
+            return  # known at run time only
+        warps = {thread // _WARP for thread in inside}
+        if waits and len(inside) < sum(min(_WARP, threads - _WARP * warp) for warp in warps):
+            raise UnsupportedError(
+                "only some threads of a warp reach this barrier",
+                program.span(waits[0].site),
+                hint=f"let the condition name whole warps, of {_WARP} threads",
+            )
+
+    def visit(stmt: Stmt, apart: bool) -> Stmt:
+        if _waits_for_all(stmt) and apart and threads % _WARP == 0:
+            return Barrier(0, threads, site=stmt.site)
+        if isinstance(stmt, If) and uniformity.varies(stmt.cond):
+            check(stmt)
+            apart = True
+        apart = apart or isinstance(stmt, Role)
+        return stmt.map_children(
+            lambda child: visit(child, apart) if isinstance(child, Stmt) else child
+        )
+
+    body = visit(kernel.body, False)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+def _waits_for_all(stmt: Stmt) -> bool:
+    return isinstance(stmt, Barrier) and stmt.id == 0 and stmt.count == 0 and stmt.wait
 
 
 def _threads_where(

@@ -74,7 +74,8 @@ class BlockBarriers:
         meeting.true += true
         meeting.statements.add(stmt)
         _check_warps(frame, f"barrier {number}")
-        if len(meeting.statements) > 1 and count == 0:
+        # Lowered code says how many wait where threads come from different statements.
+        if len(meeting.statements) > 1 and count == 0 and not frame.lock_step:
             _found(frame, DIVERGENT, f"barrier {number}")
         if meeting.arrived >= meeting.expected:
             del self.open[number]
