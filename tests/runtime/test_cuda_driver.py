@@ -88,6 +88,13 @@ class FakeCuda:
     def do_cuCtxPopCurrent_v2(self, out: Any) -> None:
         out._obj.value = self.contexts.pop()
 
+    def do_cuPointerGetAttribute(self, out: Any, attribute: int, pointer: Any) -> None:
+        assert attribute == 9
+        out._obj.value = 1
+
+    def do_cuStreamSynchronize(self, stream: Any) -> None:
+        assert (stream.value, self.contexts) == (7, [78])
+
     def do_cuModuleLoadData(self, out: Any, image: bytes) -> None:
         assert image == b"elf" and self.contexts
         out._obj.value = 5
@@ -310,6 +317,36 @@ def test_torch_tensors_are_looked_at_once_for_each_device(
     assert len(looked) == 4
     with pytest.raises(ArgumentError):
         kernel(Tensor(0), Tensor(1))
+
+
+def interface(array: np.ndarray[Any, Any], **more: Any) -> Any:
+    """An object with the CUDA array interface."""
+    place = array.ctypes.data
+    found = {"data": (place, False), "shape": array.shape, "typestr": array.dtype.str, **more}
+    return SimpleNamespace(__cuda_array_interface__={"version": 3, **found}, owner=array)
+
+
+def test_arrays_with_the_cuda_array_interface(two_devices: FakeCuda) -> None:
+    """The driver knows the device of an address; what fills an array is waited for."""
+    kernel = tw.compile(copied, target="cuda:sm_90")
+    kernel._compiled.build = BUILD
+    a, b = (tensor.array for tensor in tensors(1, 1))
+    kernel(interface(a, strides=(4,), stream=7), interface(b, strides=None))
+    (launch,) = two_devices.launched
+    assert launch["values"] == [a.ctypes.data, b.ctypes.data] and launch["context"] == 78
+    assert "cuStreamSynchronize" in two_devices.calls
+    refused = {
+        "is masked, and a kernel would read what the mask hides": interface(a, mask=b),
+        "has strides (2,), expected (1,)": interface(a, strides=(8,)),
+    }
+    for said, array in refused.items():
+        with pytest.raises(ArgumentError) as caught:
+            kernel(array, interface(b))
+        assert caught.value.message == f"'copied': 'A' {said}"
+    two_devices.fails["cuPointerGetAttribute"] = 1
+    with pytest.raises(ArgumentError) as caught:
+        kernel(interface(a), interface(b))
+    assert str(caught.value) == "'copied': 'A' points to no memory of a CUDA device"
 
 
 def test_tensors_on_different_devices_are_refused(two_devices: FakeCuda) -> None:

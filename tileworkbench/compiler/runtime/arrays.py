@@ -1,5 +1,5 @@
-"""What the run time needs to know of a user's array: torch tensors, numpy arrays, DLPack
-producers."""
+"""What the run time needs to know of a user's array: torch tensors, numpy arrays, DLPack producers,
+arrays with the CUDA array interface."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ArrayView:
     itemsize: int
     device: str
     readonly: bool
-    kind: str  # torch, numpy or dlpack
+    kind: str  # torch, numpy, dlpack or cuda
     owner: Any
 
     @property
@@ -73,7 +73,8 @@ def element_view(view: ArrayView, dtype: str) -> ArrayView:
 
 
 def view_array(value: Any, kind: str = "cpu") -> ArrayView | None:
-    """The view of a torch tensor, numpy array or DLPack producer; None for anything else.
+    """The view of a torch tensor, numpy array or DLPack producer, where `kind` is "cuda" also of an
+    array with the CUDA array interface; None for anything else.
 
     The data may be on any device, but DLPack is asked for it on those of `kind` alone. Raises
     `ArgumentError`, with a message that lacks its subject, for an array whose memory does not hold
@@ -87,6 +88,8 @@ def view_array(value: Any, kind: str = "cpu") -> ArrayView | None:
         return _view_numpy(value)
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         return _view_dlpack(value, kind)
+    if kind == "cuda" and hasattr(value, "__cuda_array_interface__"):
+        return _view_cuda(value)
     return None
 
 
@@ -140,6 +143,36 @@ def _view_dlpack(value: Any, kind: str) -> ArrayView:
     itemsize = dtype_bytes(dtype)
     return ArrayView(
         pointer, shape, strides, dtype, itemsize, device, readonly, "dlpack", (value, capsule)
+    )
+
+
+def _view_cuda(value: Any) -> ArrayView:
+    """What version 3 of the interface says; the stream that it names is waited for."""
+    import numpy
+
+    from tileworkbench.compiler.runtime.cuda_driver import pointer_ordinal, wait_for_stream
+
+    found = value.__cuda_array_interface__
+    pointer, readonly = found["data"]
+    shape, dtype = tuple(found["shape"]), numpy.dtype(found["typestr"])
+    if found.get("mask") is not None:
+        raise ArgumentError("is masked, and a kernel would read what the mask hides")
+    ordinal = pointer_ordinal(pointer) if pointer else 0
+    if found.get("stream"):
+        wait_for_stream(found["stream"], ordinal)
+    strides = found.get("strides")
+    return ArrayView(
+        pointer=pointer or 0,
+        shape=shape,
+        strides=dlpack.contiguous_strides(shape)
+        if strides is None
+        else tuple(stride // dtype.itemsize for stride in strides),
+        dtype=dtype.name,
+        itemsize=dtype.itemsize,
+        device=f"cuda:{ordinal}",
+        readonly=readonly,
+        kind="cuda",
+        owner=value,
     )
 
 

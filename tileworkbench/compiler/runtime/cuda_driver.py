@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
-from tileworkbench.compiler.diagnostics import DeviceUnavailableError, RunError
+from tileworkbench.compiler.diagnostics import ArgumentError, DeviceUnavailableError, RunError
 
 _HINT = "targets 'sim:<arch>' and 'ptx:<arch>' run the kernel without one"
 
-# Numbers of `CUdevice_attribute`, `CUfunction_attribute` and `CUresult` in cuda.h.
+# Numbers of `CUdevice_attribute`, `CUfunction_attribute`, `CUpointer_attribute` and `CUresult` in
+# cuda.h.
 _ATTRIBUTES = {
     "max_threads_per_block": 1,
     "max_shared_bytes": 97,  # with the function attribute below raised
@@ -32,6 +33,7 @@ _ATTRIBUTES = {
     "minor": 76,
 }
 _FUNCTION_MAX_DYNAMIC_SHARED = 8
+_POINTER_DEVICE_ORDINAL = 9
 _NO_BINARY_FOR_GPU = 209
 
 
@@ -280,6 +282,23 @@ def current_stream(ordinal: int = 0) -> int:
     default one."""
     torch = _torch_with_cuda()
     return 0 if torch is None else int(torch.cuda.current_stream(ordinal).cuda_stream)
+
+
+def wait_for_stream(stream: int, ordinal: int) -> None:
+    """Return when all that was put into a `CUstream` of a device is done."""
+    device = open_device(ordinal)
+    with device.active():
+        device.driver.call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+
+def pointer_ordinal(pointer: int) -> int:
+    """The device whose memory is there. Raises `ArgumentError` for memory of none."""
+    found = ctypes.c_int()
+    driver = open_device().driver
+    where = ctypes.c_uint64(pointer)
+    if driver.library.cuPointerGetAttribute(ctypes.byref(found), _POINTER_DEVICE_ORDINAL, where):
+        raise ArgumentError("points to no memory of a CUDA device")
+    return found.value
 
 
 def current_ordinal() -> int:
