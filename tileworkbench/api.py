@@ -280,7 +280,7 @@ class Jit:
         try:
             found = self._kernels.get(key)
         except TypeError as error:
-            raise ArgumentError(f"'{self.fn.__name__}': an argument has no hash: {error}") from None
+            raise TileTypeError(f"'{self.fn.__name__}': an argument has no hash: {error}") from None
         if found is None:
             start = time.perf_counter()
             func = self.fn(*args, **kwargs)

@@ -234,7 +234,7 @@ def test_wrong_uses() -> None:
     assert str(caught.value) == "tw.autotune needs configurations: @tw.autotune(configs=[...])"
     with pytest.raises(tw.ArgumentError, match="'lazy': too many positional arguments"):
         tuned(lazy)(1, 2, 3)
-    with pytest.raises(tw.ArgumentError, match="'lazy': an argument has no hash"):
+    with pytest.raises(tw.TileTypeError, match="'lazy': an argument has no hash"):
         tuned(lazy)([100])
 
 

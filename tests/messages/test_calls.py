@@ -181,8 +181,8 @@ def test_views_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_argument_without_a_hash() -> None:
     tuned = autotune([{"block": 8}])(eager)
-    assert rendered(lambda: tuned({1: {2}})) == (
-        "ArgumentError: 'eager': an argument has no hash: unhashable type: 'dict'"
+    assert rendered(lambda: tuned({1: {2}}), tw.TileTypeError) == (
+        "TileTypeError: 'eager': an argument has no hash: unhashable type: 'dict'"
     )
 
 

@@ -168,6 +168,11 @@ def test_carries_chain_words_to_longs(rows: list[tuple[int, int]]) -> None:
     assert (run_instruction(text, ["b64", "b64"], "b64", a, b) == a + b).all()
     text = text.replace("add.cc", "sub.cc").replace("addc", "subc")
     assert (run_instruction(text, ["b64", "b64"], "b64", a, b) == a - b).all()
+    text = """.reg .b32 %al, %ah, %bl, %bh;
+        mov.b64 {%al, %ah}, %a; mov.b64 {%bl, %bh}, %b;
+        mad.lo.cc.u32 %bl, %al, %ah, %bl; madc.hi.u32 %bh, %al, %ah, %bh; mov.b64 %d, {%bl, %bh};"""
+    product = (a & 0xFFFFFFFF) * (a >> 32)
+    assert (run_instruction(text, ["b64", "b64"], "b64", a, b) == product + b).all()
 
 
 @examples(5)

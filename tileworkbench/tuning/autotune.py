@@ -140,7 +140,7 @@ class Autotuned:
             found = self._searches.get(key)
         except TypeError as error:
             name = self.jit.fn.__name__
-            raise ArgumentError(f"'{name}': an argument has no hash: {error}") from None
+            raise TileTypeError(f"'{name}': an argument has no hash: {error}") from None
         if found is None:
             chosen: list[Config] = []
             for config in configs:  # what the call gives is not up to a configuration

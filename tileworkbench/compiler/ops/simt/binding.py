@@ -168,8 +168,8 @@ def _loop_of(access: FragmentAccess, layouts: LayoutMap) -> Fragment:
             f"'{name}' is no variable of the nest, and the thread that holds an element of "
             f"'{access.buffer.name}' depends on it",
             access.buffer,
-            hint=f"make '{name}' a variable of T.Parallel, or keep '{access.buffer.name}' in "
-            "shared memory",
+            hint=f"'{access.buffer.name}' is a thread-distributed fragment: make '{name}' a "
+            "variable of T.Parallel, sum with T.reduce_sum, or keep it in shared memory",
         )
     return _follow(fragment, _loop_map(access))
 

@@ -65,15 +65,20 @@ def _by_half(function: Callable[..., Array], *values: Array) -> Array:
 
 
 def _carry(i: Instruction, d: Decoder) -> Step:
-    """``add.cc``, ``addc``, ``sub.cc`` and ``subc``: with the carry (borrow) of each lane."""
+    """``add.cc``, ``addc``, ``sub.cc``, ``subc``, ``mad.cc`` and ``madc``: with the carry (borrow)
+    of each lane.
+    """
     bits = TYPE_BITS[i.modifiers[-1]]
     kind, dtype = f"b{bits}", UNSIGNED[bits]
-    first, second = d.read_all(i.operands[1:3], kind)
+    *factors, last = d.read_all(i.operands[1:], i.modifiers[-1])
     write = d.write(i.operands[0], kind)
     subtracts, takes, gives = i.opcode.startswith("sub"), i.opcode.endswith("c"), i.has("cc")
+    multiply = multiply_high if i.has("hi") else np.multiply
 
     def step(state: State) -> None:
-        a, b = first(state), second(state)
+        found = [factor(state) for factor in factors]
+        a = (multiply(*found) if len(found) == 2 else found[0]).astype(dtype)
+        b = last(state).astype(dtype)
         carry = state.carry.astype(dtype) if takes else np.zeros(state.lanes, dtype=dtype)
         if subtracts:
             partial = a - b
@@ -101,8 +106,8 @@ def decode_mul(i: Instruction, d: Decoder) -> Step:
 
 def decode_mad(i: Instruction, d: Decoder) -> Step:
     kind = i.modifiers[-1]
-    if i.has("cc"):
-        raise unsupported(i)
+    if i.has("cc") or i.opcode == "madc":
+        return _carry(i, d)
     if i.has("wide"):
         return _multiply_wide(i, d, True)
     if i.has("hi"):

@@ -40,6 +40,7 @@ _TYPED: dict[str, tuple[DecodeStep, DecodeStep]] = {
 
 _PLAIN: dict[str, DecodeStep] = {
     **dict.fromkeys(("addc", "subc"), arithmetic.decode_add),
+    "madc": arithmetic.decode_mad,
     **dict.fromkeys(("mul24", "mad24"), arithmetic.decode_mul24),
     **{"rem": arithmetic.decode_div, "sad": arithmetic.decode_sad},
     **dict.fromkeys(("and", "or", "xor", "not"), arithmetic.decode_logic),
