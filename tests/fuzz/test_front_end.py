@@ -82,7 +82,7 @@ def _compile(program: Program, target: str) -> None:
 def _is_pythons(raised: TracebackType | None) -> bool:
     """Whether the module's own code or a plain function raised, or nothing of ours ran before."""
     codes = [entry.tb_frame.f_code for entry in errors._entries(raised)]
-    if codes[-1].co_name == "__getattr__":
+    if codes[-1].co_name in ("__getattr__", "stop"):
         codes.pop()
     plain = codes[-1].co_filename == "kernel.py" and codes[-1] not in errors._rewritten
     return plain or not any(code.co_filename.startswith(PACKAGE) for code in codes)

@@ -73,7 +73,10 @@ def _constant(construct: str, what: str, value: Any, default: int) -> int:
         return default
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TileTypeError(f"the {what} of {construct} must be an integer, not {describe(value)}")
-    return int(value.__index__())
+    number = int(value.__index__())
+    if number.bit_length() > 63:
+        raise TileValueError(f"the {what} of {construct} does not fit into 64 bits")
+    return number
 
 
 def sync_warp(mask: Any = None) -> None:
