@@ -98,6 +98,34 @@ def test_fragments_stay_in_registers(body: Any, dtype: str) -> None:
     np.testing.assert_allclose(results[0], results[2], rtol=1e-6)  # FMA contraction
 
 
+def test_a_ring_of_registers_for_any_number_of_steps() -> None:
+    """The last eight elements of each row, summed at the end."""
+    require("nvrtc", missing_nvrtc())
+
+    @T.prim_func
+    def main(A: T.Tensor((64, T.dynamic("n")), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            x = T.alloc_local((8,), "float32")
+            for k in T.serial(8):
+                x[k] = 0.0
+            for k in T.serial(A.shape[1]):
+                x[k % 8] = A[tx, k] + x[k % 8] * 0.5
+            B[tx] = x[0] + x[1] + x[2] + x[3] + x[4] + x[5] + x[6] + x[7]
+
+    kernel = tw.compile(main, target="ptx:sm_80")
+    for n in (0, 5, 8, 21):
+        a = np.random.default_rng(n).integers(-8, 8, (64, n)).astype(np.float32)
+        ring = np.zeros((64, 8))
+        for k in range(n):
+            ring[:, k % 8] = a[:, k] + ring[:, k % 8] * 0.5
+        for target in ("ptx:sm_80", "sim:sm_80"):
+            b = np.zeros(64, np.float32)
+            tw.compile(main, target=target)(a, b)
+            np.testing.assert_allclose(b, ring.sum(1), rtol=1e-6)
+    assert all(found.stack_bytes == 0 for found in kernel.stats.resources)
+
+
 def test_arrays_of_a_thread_stay_in_registers() -> None:
     require("nvrtc", missing_nvrtc())
 

@@ -1,7 +1,8 @@
 """Loops whose variable picks a register are unrolled: registers have no index, an array with one
 that is not constant would be kept in memory.
 
-Where the registers repeat after some iterations, only so many are written out.
+Where the registers repeat after some iterations, only so many are written out; if so, the number of
+iterations need not be known.
 
 Before::
 
@@ -25,7 +26,16 @@ from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import add, cast, const_int, int_const, mul, sub
+from tileworkbench.compiler.ir.build import (
+    add,
+    binary,
+    cast,
+    ceildiv,
+    const_int,
+    int_const,
+    mul,
+    sub,
+)
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
@@ -36,14 +46,19 @@ from tileworkbench.compiler.ir.rewrite import (
     walk,
     with_body,
 )
+from tileworkbench.compiler.ir.types import INT32
+from tileworkbench.compiler.ops.simt.traces import reads_memory
 
 _REGISTER_BITS = 256 * 32  # no thread has more
 _STATEMENTS = 4096  # that a loop may become
 _WINDOW = 1024  # iterations in which registers are seen to repeat
+_RING = 32  # after which they must repeat where the number of iterations is not known
 
 
 def unroll_register_loops(program: Program) -> Program:
-    """Unroll loops of constant extents whose variables occur in indices of registers."""
+    """Unroll loops whose variables occur in indices of registers: of constant extents, or over
+    registers that repeat.
+    """
     return with_body(program, Rewriter(rewrite_stmt=_Unrolling(program).stmt)(program.body))
 
 
@@ -58,6 +73,11 @@ class _Unrolling:
                 self.lets[found.var] = substitute(found.value, self.lets)
             elif isinstance(found, st.For) and self.is_constant(found.start, found.stop):
                 self.constant.add(found.var)
+        for found in statements(program.body):
+            if isinstance(found, st.For) and found.var not in self.constant:
+                self.constant.add(found.var)
+                if not self.ring(found):
+                    self.constant.remove(found.var)
 
     def is_constant(self, *values: Expr) -> bool:
         """Whether nothing but variables of such loops decides what they are."""
@@ -73,6 +93,10 @@ class _Unrolling:
         indices = [i for i in self.indices(stmt.body) if stmt.var in variables(i)]
         if not indices or stmt.var not in self.constant:
             return stmt
+        if not self.is_constant(stmt.start, stmt.stop):
+            ring = self.ring(stmt)
+            fits = ring > 1 and ring * _size(stmt.body, self) <= _STATEMENTS
+            return self.split(stmt, None, ring) if fits else stmt
         trips = self.trips(stmt)
         period = self.period(stmt, trips, indices)
         if trips is None or period == 1 or period * _size(stmt.body, self) > _STATEMENTS:
@@ -100,22 +124,34 @@ class _Unrolling:
         length = extent.high if (step or 0) > 0 else extent.low
         return None if not step or length is None else max(0, -(-length // step))
 
+    def ring(self, loop: st.For) -> int:
+        """The iterations after which the registers of a loop of any extent repeat, 0 for none."""
+        indices = [i for i in self.indices(loop.body) if loop.var in variables(i)]
+        forwards = const_int(loop.start) is not None and (const_int(loop.step) or 0) > 0
+        if not indices or not forwards or _leaves(loop) or reads_memory(loop.stop):
+            return 0
+        rows = self.rows(loop, indices, 2 * _RING)
+        return next((p for p in range(1, _RING + 1) if rows and rows[p:] == rows[:-p]), 0)
+
     def period(self, loop: st.For, trips: int | None, indices: list[Expr]) -> int:
         """The iterations after which the registers repeat: a divisor of `trips`."""
-        start, step = const_int(loop.start), const_int(loop.step)
         whole = trips or 1
-        leaves = any(isinstance(found, st.Break) for found in statements(loop.body))
-        if start is None or step is None or const_int(loop.stop) is None or leaves:
-            return whole
-        values = range(start, start + min(whole, _WINDOW) * step, step)
-        try:
-            rows = [[self.sample(index, loop.var, value) for index in indices] for value in values]
-        except ArithmeticError:  # a division by what was chosen for another variable
-            return whole
-        for period in range(1, len(rows)):
-            if whole % period == 0 and rows[period:] == rows[:-period]:
-                return period
+        constant = None not in map(const_int, (loop.start, loop.stop, loop.step))
+        if constant and not _leaves(loop):
+            rows = self.rows(loop, indices, min(whole, _WINDOW))
+            for period in range(1, len(rows)):
+                if whole % period == 0 and rows[period:] == rows[:-period]:
+                    return period
         return whole
+
+    def rows(self, loop: st.For, indices: list[Expr], count: int) -> list[list[list[int]]]:
+        """The indices in the first iterations; nothing where they cannot be told."""
+        start, step = const_int(loop.start) or 0, const_int(loop.step) or 1
+        values = range(start, start + count * step, step)
+        try:
+            return [[self.sample(index, loop.var, value) for index in indices] for value in values]
+        except ArithmeticError:  # a division by what was chosen for another variable
+            return []
 
     @staticmethod
     def sample(index: Expr, var: Var, value: int) -> list[int]:
@@ -126,17 +162,26 @@ class _Unrolling:
             for number in (1, 2)
         ]
 
-    def split(self, loop: st.For, trips: int, period: int) -> st.Stmt:
-        """`period` iterations unrolled in a serial loop."""
+    def split(self, loop: st.For, trips: int | None, period: int) -> st.Stmt:
+        """`period` iterations unrolled in a serial loop, as far as there are any."""
         outer, inner = (self.names.var(f"{loop.var.name}_{part}") for part in ("outer", "inner"))
         at = add(mul(outer, int_const(period)), inner)
         value = cast(add(loop.start, mul(at, loop.step)), loop.var.dtype)
-        body = st.seq([st.Let(loop.var, value, site=loop.site), loop.body])
         zero, one = int_const(0), int_const(1)
-        kind, site = st.LoopKind.UNROLLED, loop.site
+        kind, site, body = st.LoopKind.UNROLLED, loop.site, loop.body
+        if trips is None:
+            body = st.If(binary("lt", loop.var, loop.stop), body, site=site)
+            steps = ceildiv(sub(loop.stop, loop.start), loop.step)
+            count = ceildiv(steps, cast(int_const(period), steps.dtype))
+        else:
+            count = int_const(trips // period)
+        body = st.seq([st.Let(loop.var, value, site=site), body])
         unrolled = st.For(inner, zero, int_const(period), one, kind, body, site=site)
-        count = int_const(trips // period)
-        return st.For(outer, zero, count, one, loop.kind, unrolled, site=site)
+        return st.For(outer, zero, cast(count, INT32), one, loop.kind, unrolled, site=site)
+
+
+def _leaves(loop: st.For) -> bool:
+    return any(isinstance(found, st.Break) for found in statements(loop.body))
 
 
 def _size(body: st.Stmt, unrolling: _Unrolling) -> int:
