@@ -58,6 +58,8 @@ def index_of(text: str, assume: str = "T.assume(n > 0)") -> tuple[Expr, Ranges]:
         ("x & 7", 0, 7),
         ("x % 10", 0, 9),
         ("T.int32(T.uint8(x))", 0, 255),
+        ("T.int32(T.uint8(i) - T.uint8(3))", 0, 255),
+        ("T.int32(T.uint8(i) + T.uint8(3))", 3, 18),
     ],
 )
 def test_bounds(text: str, low: int, high: int) -> None:
@@ -98,6 +100,15 @@ def test_divisibility() -> None:
 VARIABLES = {"by": range(8), "i": range(16), "k": range(7, 2, -1)}
 
 
+WRAPPING = ("int8", "uint8", "uint32")
+
+
+def wrapped(parts: tuple[tuple[str, str], str, str]) -> str:
+    """Arithmetic in a dtype whose numbers wrap around."""
+    (a, b), dtype, op = parts
+    return f"T.int32(T.{dtype}({a}) {op} T.{dtype}({b}))"
+
+
 def expressions() -> st.SearchStrategy[str]:
     leaves = st.sampled_from([*VARIABLES, "3", "0", "-5", "17", "4"])
 
@@ -109,6 +120,7 @@ def expressions() -> st.SearchStrategy[str]:
             both.map(lambda p: f"T.max({p[0]}, {p[1]})"),
             st.tuples(inner, st.sampled_from("1234")).map(lambda p: f"({p[0]} // {p[1]})"),
             st.tuples(inner, st.sampled_from("1234")).map(lambda p: f"({p[0]} % {p[1]})"),
+            st.tuples(both, st.sampled_from(WRAPPING), st.sampled_from("+-*")).map(wrapped),
         )
 
     return st.recursive(leaves, extend, max_leaves=6)

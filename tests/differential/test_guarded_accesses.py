@@ -337,6 +337,32 @@ for _dtype in (F16, "bfloat16", "float8_e4m3fn", "float8_e5m2"):
 
 
 @case
+def pairs_of_bytes_are_parts_of_registers() -> Case:
+    """Wide elements arrive by two, and four bytes share a register."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((16, 32), "int64"), B: T.Tensor((16, 37), "float64")):
+        C, D = T.empty((16, 32), "float64"), T.empty((16, 32), "int64")
+        E = T.empty((16, 32), "int64")
+        with T.Kernel(1, threads=64) as bx:
+            c, d = T.alloc_fragment((16, 32), "float8_e5m2"), T.alloc_fragment((16, 32), "int8")
+            e = T.alloc_fragment((16, 32), "uint8")
+            T.copy(A, c)
+            T.copy(A, d)
+            T.copy(B[0:16, 2:34], e)
+            for i, j in T.Parallel(16, 32):
+                d[i, j] = d[i, j] + T.cast(c[i, j], "int8")
+            T.copy(c, C)
+            T.copy(d, D)
+            T.copy(e, E)
+        return C, D, E
+
+    a, b = small(16, 32, dtype="int64"), small(16, 37, dtype="float64", low=0, high=9)
+    expected = {"C": a.astype("float64"), "D": a * 2, "E": b[:, 2:34].astype("int64")}
+    return kernel, {"A": a, "B": b}, equals(**expected)
+
+
+@case
 def codes_of_four_bits_are_unpacked_with_and_without_sign() -> Case:
     @T.prim_func
     def kernel(A: T.Tensor((16, 64), "int4"), B: T.Tensor((16, 64), "uint4")):

@@ -7,7 +7,7 @@ evaluation and all widths give the same bits, and results can be compared exactl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -23,6 +23,7 @@ from tileworkbench.compiler.ir.types import INT32, DType
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 # No unsigned tile or output: a negative float has no value there.
+SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2")  # of tiles; loaded as float32
 INTEGERS = ("int32", "int8", "int64")
 UNSIGNED = ("uint8", "uint32")
 PRODUCTS = (
@@ -54,7 +55,8 @@ class _Writer:
     def __init__(self, draw: Callable[..., Any]) -> None:
         self.draw = draw
         self.count = 0
-        self.rows, self.cols = draw(hs.sampled_from([(4, 8), (3, 5), (8, 16), (1, 33), (16, 1)]))
+        sizes = [(4, 8), (3, 5), (8, 16), (1, 33), (16, 1), (16, 32), (32, 16)]
+        self.rows, self.cols = draw(hs.sampled_from(sizes))
         self.shape = (self.integer(1, 2 * self.rows + 1), self.integer(1, 2 * self.cols + 1))
         self.bx, self.by = Var("bx", INT32), Var("by", INT32)
         self.n = Var("n", INT32)
@@ -86,7 +88,7 @@ class _Writer:
 
     def new_tile(self, shape: tuple[int, ...], dtype: str | None = None) -> Buffer:
         scope = self.choose(["shared", "local.fragment"])
-        element = DType(dtype or self.choose(FLOATS + INTEGERS))
+        element = DType(dtype or self.choose(FLOATS + INTEGERS + SMALL_FLOATS))
         return Buffer(self.name("tile"), element, tuple(map(int_const, shape)), scope)
 
     def block_region(self, buffer: Buffer, shift: tuple[int, int] = (0, 0)) -> Region:
@@ -141,6 +143,7 @@ class _Writer:
 
     def statement(self, depth: int) -> st.Stmt:
         kinds = [self.parallel, self.region_copy, self.fill, self.scan, self.reduce, self.product]
+        kinds += [self.through_a_view, self.pipeline]
         kind = self.integer(0, len(kinds) + (2 if depth else 0) - 1)
         if kind < len(kinds):
             return kinds[kind]()
@@ -150,13 +153,69 @@ class _Writer:
             if self.choose([True, False]):
                 return tile.Pipelined(var, *bounds[:2], 2, self.statement(depth - 1))
             return st.For(var, *bounds, st.LoopKind.SERIAL, self.statement(depth - 1))
-        cond = self.block_condition()
+        cond = self.choose([self.block_condition, self.tile_condition])()
         orelse = self.statement(depth - 1) if self.choose([True, False]) else None
         return st.If(cond, self.statement(depth - 1), orelse)
 
     def block_condition(self) -> Expr:
         value = self.choose([self.bx, self.by, self.n])
         return binary(self.choose(["lt", "eq", "ge"]), value, int_const(self.integer(0, 2)))
+
+    def tile_condition(self) -> Expr:
+        """A condition on an element of a tile, which the branches may write."""
+        tile_ = self.choose(self.tiles)
+        place = (self.integer(0, self.rows - 1), self.integer(0, self.cols - 1))
+        value = self.load(tile_, tuple(map(int_const, place)))
+        return binary(self.choose(["lt", "ge"]), value, const(self.integer(0, 3), value.dtype))
+
+    @staticmethod
+    def load(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+        """An element; a small float as float32."""
+        found = Load(buffer, indices)
+        return cast(found, "float32") if str(buffer.dtype) in SMALL_FLOATS else found
+
+    def through_a_view(self) -> st.Stmt:
+        """The elements of a tile, backwards through a flat view, into another one."""
+        source, target = self.choose(self.tiles), self.choose(self.tiles)
+        if source.scope != "shared" or source is target:
+            return self.parallel()
+        size = self.rows * self.cols
+        flat = Buffer(self.name("view"), source.dtype, (int_const(size),), "shared")
+        i, j = Var(self.name("i"), INT32), Var(self.name("j"), INT32)
+        at = sub(int_const(size - 1), add(mul(i, int_const(self.cols)), j))
+        value = self.clamped(self.load(flat, (at,)), target)
+        nest = tile.Parallel((i, j), target.shape, st.Store(target, (i, j), value))
+        return st.seq([st.Alias(flat, source), nest])
+
+    def pipeline(self) -> st.Stmt:
+        """A loop whose copies may run ahead of its work, which may depend on a condition."""
+        var, target = Var(self.name("k"), INT32), self.choose(self.tiles)
+        body: list[st.Stmt] = []
+        copied: list[Buffer] = []
+        for _ in range(self.integer(1, 2)):
+            copied.append(replace(self.new_tile((self.rows, self.cols)), scope="shared"))
+            region = self.block_region(self.choose(self.inputs), (self.integer(-1, 1), 0))
+            moved = (add(region.mins[0], mul(var, int_const(self.integer(0, 2)))), region.mins[1])
+            source = Region(region.buffer, moved, region.extents)
+            body.append(tile.Copy(source, self.whole(copied[-1])))
+        for made in copied:
+            i, j = Var(self.name("i"), INT32), Var(self.name("j"), INT32)
+            turned = (sub(int_const(self.rows - 1), i), self.choose([j, int_const(0)]))
+            value = binary("add", self.load(made, turned), self.load(target, (i, j)))
+            store = st.Store(target, (i, j), self.clamped(value, target))
+            work: st.Stmt = tile.Parallel((i, j), target.shape, store)
+            kind = self.integer(0, 3)
+            if kind == 1:
+                work = st.If(binary("lt", var, int_const(self.integer(1, 3))), work)
+            elif kind == 2:
+                first = self.load(made, (int_const(0), int_const(0)))
+                work = st.If(binary("ge", first, const(1, first.dtype)), work)
+            elif kind == 3:
+                work = st.If(self.block_condition(), work)
+            body.append(work)
+        stop = self.choose([int_const(self.integer(0, 5)), self.n])
+        loop = tile.Pipelined(var, int_const(0), stop, self.integer(1, 4), st.seq(body))
+        return st.seq([*map(st.Alloc, copied), loop])
 
     def parallel(self) -> st.Stmt:
         """`target[i, j] = ...`, from its own old value, other tiles, inputs and the indices."""
@@ -177,7 +236,7 @@ class _Writer:
     def through_a_name(self, target: Buffer, i: Var, j: Var) -> st.Stmt:
         value = self.clamped(self.value(target, i, j, 2), target)
         var = Var(self.name("x"), value.dtype)
-        again = binary("max", var, Load(target, (i, j)))
+        again = binary("max", var, self.load(target, (i, j)))
         return st.seq([st.Let(var, value), st.Store(target, (i, j), self.clamped(again, target))])
 
     def lane_condition(self, i: Var, j: Var) -> Expr:
@@ -198,7 +257,7 @@ class _Writer:
     def value(self, target: Buffer, i: Var, j: Var, depth: int) -> Expr:
         kind = self.integer(0, 6) if depth else self.integer(0, 2)
         if kind == 0:
-            return Load(target, (i, j))
+            return self.load(target, (i, j))
         if kind == 1:
             return self.elsewhere(target, i, j)
         if kind == 2:
@@ -225,12 +284,12 @@ class _Writer:
         """An element of another tile, or of an input, which may lie outside."""
         source = self.choose([*self.tiles, *self.inputs])
         if source is target:
-            return Load(target, (i, j))
+            return self.load(target, (i, j))
         if source.scope != "global":
             turned = (sub(int_const(self.rows - 1), i), sub(int_const(self.cols - 1), j))
-            return Load(source, self.choose([(i, j), turned, (turned[0], j), (i, int_const(0))]))
+            return self.load(source, self.choose([(i, j), turned, (turned[0], j), (i, int_const(0))]))
         corner = self.block_region(source, (self.integer(-2, 2), self.integer(-2, 2))).mins
-        return Load(source, (add(corner[0], i), add(corner[1], j)))
+        return self.load(source, (add(corner[0], i), add(corner[1], j)))
 
     def region_copy(self) -> st.Stmt:
         target = self.choose(self.tiles)
@@ -255,6 +314,8 @@ class _Writer:
 
     def scan(self) -> st.Stmt:
         target = self.choose(self.tiles)
+        if str(target.dtype) in SMALL_FLOATS:
+            return self.fill()
         kind = tile.ReduceKind.MAX
         if target.dtype.is_int:
             kind = self.choose([tile.ReduceKind.SUM, tile.ReduceKind.MAX])
@@ -264,6 +325,8 @@ class _Writer:
     def reduce(self) -> st.Stmt:
         """A reduction, and a loop that takes its result back into the tile."""
         target, dim = self.choose(self.tiles), self.integer(0, 1)
+        if str(target.dtype) in SMALL_FLOATS:
+            return self.parallel()
         kinds = [tile.ReduceKind.SUM, tile.ReduceKind.MAX, tile.ReduceKind.MIN]
         if target.dtype.is_int:
             kinds += [tile.ReduceKind.BITXOR, tile.ReduceKind.BITOR, tile.ReduceKind.BITAND]
@@ -287,7 +350,7 @@ class _Writer:
         target = self.choose(self.tiles)
         operand, result = self.choose(PRODUCTS)
         depth, transposed = (
-            self.integer(1, 9),
+            self.choose([*range(1, 10), 16, 32]),
             (self.choose([False, True]), self.choose([False, True])),
         )
         a = self.new_tile((depth, self.rows) if transposed[0] else (self.rows, depth), operand)
@@ -295,7 +358,7 @@ class _Writer:
         c = Buffer(self.name("tile"), DType(result), target.shape, "local.fragment")
         i, j = Var(self.name("i"), INT32), Var(self.name("j"), INT32)
         value = self.clamped(
-            cast(binary("add", Load(c, (i, j)), Load(target, (i, j))), result), target
+            cast(binary("add", Load(c, (i, j)), self.load(target, (i, j))), result), target
         )
         clear = self.choose([build.TRUE, build.FALSE, self.block_condition()])
         return st.seq([

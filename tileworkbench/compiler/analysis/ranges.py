@@ -155,7 +155,9 @@ class Ranges:
             if linear.terms != ((value, 1),):
                 return self.linear_bounds(linear)
             if isinstance(value, Binary) and value.op == "mul":
-                return _product(self.bounds(value.a), self.bounds(value.b))
+                product = _product(self.bounds(value.a), self.bounds(value.b))
+                if _is_exact(value.dtype) or _fits(product, value.dtype):
+                    return product
             return _dtype_interval(value.dtype)
         if isinstance(value, Binary):
             return self._binary_bounds(value)
@@ -215,6 +217,15 @@ class Ranges:
         return found
 
     def _find_linear(self, value: Expr) -> Linear:
+        found = self._sum(value)
+        if found is None or not (
+            _is_exact(value.dtype) or _fits(self.linear_bounds(found), value.dtype)
+        ):
+            return Linear(((value, 1),), 0)
+        return found
+
+    def _sum(self, value: Expr) -> Linear | None:
+        """`value` as a sum that is equal as long as nothing wraps."""
         match value:
             case Const() if value.dtype.is_int:
                 return Linear((), int(value.value))
@@ -230,11 +241,10 @@ class Ranges:
                     return combine([(left, right.constant)])
                 if not left.terms:
                     return combine([(right, left.constant)])
-            case ir.Cast(inner, dtype) if (
-                dtype.is_int and inner.dtype.is_int and dtype.bits >= inner.dtype.bits
-            ):
-                return self.linear(inner)
-        return Linear(((value, 1),), 0)
+            case ir.Cast(inner, dtype) if dtype.is_int and inner.dtype.is_int:
+                if _contains(dtype, inner.dtype) or _fits(self.bounds(inner), dtype):
+                    return self.linear(inner)
+        return None
 
     def proves(self, cond: Expr) -> bool | None:
         """True or False where `cond` always has that value, None where it is not known."""
@@ -330,9 +340,11 @@ class Ranges:
             case Const() if atom.dtype.is_int:
                 return int(atom.value)
             case ir.Cast(inner, dtype) if inner.dtype.is_int and dtype.bits >= inner.dtype.bits:
-                known = max(known, self._factor(inner))
+                factor = self._factor(inner)
+                known = max(known, factor if _contains(dtype, inner.dtype) else factor & -factor)
             case Binary("mul", a, b):
-                known = max(known, self._factor(a) * self._factor(b))
+                factor = self._factor(a) * self._factor(b)
+                known = max(known, factor if _is_exact(atom.dtype) else factor & -factor)
         return known
 
     def in_range(self, index: Expr, extent: Expr) -> tuple[bool, bool]:
@@ -369,6 +381,16 @@ def _fits(found: Interval, dtype: DType) -> bool:
         and dtype.min_value <= found.low
         and found.high <= dtype.max_value
     )
+
+
+def _is_exact(dtype: DType) -> bool:
+    """Whether arithmetic in `dtype` is taken for that of numbers: others wrap around by design."""
+    return dtype.is_int and dtype.is_signed and dtype.bits >= 32
+
+
+def _contains(dtype: DType, other: DType) -> bool:
+    """Whether every value of `other` is one of `dtype`."""
+    return bool(dtype.min_value <= other.min_value and other.max_value <= dtype.max_value)
 
 
 def _natural(found: Interval) -> bool:

@@ -148,6 +148,8 @@ class VectorWriter:
         packed = buffer.scope != "local" or buffer in self.expressions.packed
         words = self.words(value, dtype, lanes, packed)
         if buffer.scope == "local":
+            if buffer in self.expressions.packed and not self.is_whole_words(buffer, base, lanes):
+                return self.into_parts(buffer, base, value, lanes)
             return self.into_registers(buffer, base, words)
         if buffer.scope == "local.var":
             raise UnsupportedError(f"'{buffer.name}' is a scalar and takes no vector")
@@ -162,6 +164,29 @@ class VectorWriter:
                 text = f"({kind})({text})"
             into = f"*({kind}*)({place})" if bits <= _PIECE else f"(({kind}*)({place}))[{piece}]"
             found.append(f"{into} = {bare(text)};")
+        return found
+
+    def is_whole_words(self, buffer: Buffer, base: Expr, lanes: int) -> bool:
+        """Whether so many elements of a packed array from `base` on are 32-bit words of it."""
+        per = 32 // bits_of(buffer.dtype)
+        return lanes % per == 0 and self.expressions.ranges.divides(per, base)
+
+    def into_parts(self, buffer: Buffer, base: Expr, value: Expr, lanes: int) -> list[str]:
+        """Two bytes as half of a word where they are one, else element by element."""
+        bits, divides = bits_of(buffer.dtype), self.expressions.ranges.divides
+        step = 2 if bits == 8 and lanes % 2 == 0 and divides(2, base) else 1
+        put = self.expressions.use(f"set{bits * step}")
+        found = []
+        for first in range(0, lanes, step):
+            index = bare(self.expressions(add(base, int_const(first))))
+            index = f"({index}) / {step}" if step > 1 else index
+            parts = [str(first + at) for at in range(step)]
+            text = (
+                self.word(value, buffer.dtype, parts)
+                if step > 1
+                else self.expressions.text(value, parts[0])
+            )
+            found.append(f"{put}({self.named(buffer)}, {index}, {bare(text)});")
         return found
 
     def into_registers(self, buffer: Buffer, base: Expr, words: list[str]) -> list[str]:
@@ -186,7 +211,10 @@ class VectorWriter:
         if same and isinstance(value, Load):
             if self.is_memory(value):
                 return self.expressions.vectors[value]
-            if value.buffer in self.expressions.packed and lanes * bits_of(dtype) >= 32:
+            base = _base(value)
+            if value.buffer in self.expressions.packed and self.is_whole_words(
+                value.buffer, base, lanes
+            ):
                 return self.register_words(value, lanes)
         per = min(32 // bits_of(dtype), lanes)
         found = []

@@ -185,7 +185,7 @@ def _is_ahead(item: _Item, found: list[_Item], loop: Pipelined, outside: set[Buf
     if read & (written - {dst}) or dst in item.effects.reads:
         return False
     first_use = _first_use(dst, found)
-    return found.index(item) < first_use and _is_filled_first(dst, found)
+    return found.index(item) < first_use < len(found) and _is_filled_first(dst, found)
 
 
 def _first_use(tile: Buffer, found: list[_Item]) -> int:
