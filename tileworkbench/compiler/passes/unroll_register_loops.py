@@ -95,13 +95,13 @@ class _Unrolling:
             return stmt
         if not self.is_constant(stmt.start, stmt.stop):
             ring = self.ring(stmt)
-            fits = ring > 1 and ring * _size(stmt.body, self) <= _STATEMENTS
+            fits = ring > 0 and ring * _size(stmt.body, self) <= _STATEMENTS
             return self.split(stmt, None, ring) if fits else stmt
         trips = self.trips(stmt)
         period = self.period(stmt, trips, indices)
-        if trips is None or period == 1 or period * _size(stmt.body, self) > _STATEMENTS:
+        if trips is None or period * _size(stmt.body, self) > _STATEMENTS:
             return stmt
-        if period == trips:
+        if period >= trips:
             return replace(stmt, kind=st.LoopKind.UNROLLED)
         return self.split(stmt, trips, period)
 
