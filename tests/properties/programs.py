@@ -287,7 +287,8 @@ class _Writer:
             return self.load(target, (i, j))
         if source.scope != "global":
             turned = (sub(int_const(self.rows - 1), i), sub(int_const(self.cols - 1), j))
-            return self.load(source, self.choose([(i, j), turned, (turned[0], j), (i, int_const(0))]))
+            places = [(i, j), turned, (turned[0], j), (i, int_const(0))]
+            return self.load(source, self.choose(places))
         corner = self.block_region(source, (self.integer(-2, 2), self.integer(-2, 2))).mins
         return self.load(source, (add(corner[0], i), add(corner[1], j)))
 
