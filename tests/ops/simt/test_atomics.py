@@ -80,6 +80,25 @@ def test_neighbours_that_the_user_names(dtype: str, arch: str, count: int) -> No
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_several_in_one_loop_and_in_code_of_threads(arch: str) -> None:
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float16"), C: T.Tensor((3, 64), "float16")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            T.atomic_addx2(C[0, tx * 2], A[tx * 2])
+            for i in T.Parallel(16):
+                T.atomic_addx4(C[1, i * 4], A[i * 4])
+                T.atomic_addx2(C[2, i * 4], A[i * 4])
+
+    a, c = small((64,), "float16"), small((3, 64), "float16", 1)
+    expected = c + a
+    expected[2].reshape(16, 4)[:, 2:] = c[2].reshape(16, 4)[:, 2:]
+    wide = "global_add_f16x2 global_add_f16x2" if arch == "sm_80" else "global_add_f16x4"
+    assert run(main, arch, a, c) == f"global_add_f16x2 {wide} global_add_f16x2"
+    np.testing.assert_array_equal(c, expected)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_pairs_in_shared_memory_and_ragged_edges(arch: str) -> None:
     @T.prim_func
     def main(A: T.Tensor((40, 56), "float16"), C: T.Tensor((56,), "float16")):

@@ -31,6 +31,7 @@ from tileworkbench.compiler.ir.tile import OPERATORS, Pipelined
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.ops.simt import scalars
 from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.groups import vectorize
 from tileworkbench.compiler.ops.simt.table import lower
 from tileworkbench.compiler.passes.plan_pipelines import declares, items
 from tileworkbench.compiler.target import Target
@@ -73,7 +74,7 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
     if isinstance(stmt, Seq):
         return seq([_lower(child, context) for child in stmt.stmts])
     if isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED:
-        vectors = scalars.vectorize(stmt, context)
+        vectors = vectorize(stmt, context)
         if vectors is not None:
             return vectors
     made = stmt.map_children(

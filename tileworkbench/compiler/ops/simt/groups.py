@@ -8,7 +8,15 @@ from typing import Any, Protocol
 
 from tileworkbench.compiler.analysis.access import conjuncts
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import binary, cast, conjunction, int_const, is_zero
+from tileworkbench.compiler.ir.build import (
+    binary,
+    cast,
+    conjunction,
+    const_int,
+    int_const,
+    is_zero,
+    mul,
+)
 from tileworkbench.compiler.ir.expr import (
     Address,
     Broadcast,
@@ -22,10 +30,11 @@ from tileworkbench.compiler.ir.expr import (
 )
 from tileworkbench.compiler.ir.rewrite import Rewriter, substitute
 from tileworkbench.compiler.ir.simt import AsyncCopy
+from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ops.simt.context import ThreadContext
-from tileworkbench.compiler.ops.simt.iterations import guarded, missing_guards
-from tileworkbench.compiler.ops.simt.lanes import LanePlan
-from tileworkbench.compiler.ops.simt.nests import Nest
+from tileworkbench.compiler.ops.simt.iterations import SymbolicIterations, guarded, missing_guards
+from tileworkbench.compiler.ops.simt.lanes import LanePlan, plan_along
+from tileworkbench.compiler.ops.simt.nests import Nest, analyse, pure_lets
 
 _ZERO = int_const(0)
 _COMBINE = {
@@ -246,7 +255,15 @@ class Group:
         return self.scalar(value, lane)  # type: ignore[no-any-return]
 
     def statement(self, stmt: st.Stmt, lane: Expr) -> st.Stmt:
-        """A statement of the body, for one lane."""
+        """A statement of the body, for one lane; vector loops of the user's beside others are wide
+        accesses where they can be.
+        """
+        if isinstance(stmt, st.Seq) and any(map(_is_vector_loop, stmt.stmts)):
+            return st.seq([self.statement(child, lane) for child in stmt.stmts])
+        if _is_vector_loop(stmt) and not self.once():
+            vectors = vectorize(self.iterations.substitute(stmt, lane), self.context)
+            if vectors is not None:
+                return vectors
         found: st.Stmt = self.scalar(self.with_vectors(self.with_targets(stmt, lane), lane), lane)
         return found
 
@@ -321,9 +338,33 @@ class Group:
         return replace(stmt, predicate=conjunction(found), safe=safe)
 
 
+def _is_vector_loop(stmt: st.Stmt) -> bool:
+    return isinstance(stmt, st.For) and stmt.kind is st.LoopKind.VECTORIZED
+
+
 def _widened(indices: tuple[Expr, ...], width: int) -> tuple[Expr, ...]:
     """The indices of `width` elements from `indices` on."""
     if width == 1:
         return indices
     last = indices[-1]
     return (*indices[:-1], Ramp(last, cast(int_const(1), last.dtype), width))
+
+
+def vectorize(loop: st.For, context: ThreadContext) -> st.Stmt | None:
+    """The user's vector loop with wide accesses to memory; None where none is possible."""
+    extent = const_int(loop.stop)
+    if (const_int(loop.start), const_int(loop.step)) != (0, 1) or not extent:
+        return None
+    nest = analyse(Parallel((loop.var,), (loop.stop,), loop.body, site=loop.site), context.ranges)
+    plan = plan_along(nest, 0, 0, extent & -extent, context)
+    if nest.fragments or plan.lanes == 1:
+        return None
+    group = context.loop_var(loop.var.name)
+    trips = extent // plan.lanes
+    first = int_const(0) if trips == 1 else mul(group, int_const(plan.lanes))
+    iterations = SymbolicIterations(nest, (first,))
+    body = Group(nest, iterations, plan, context, pure_lets(loop.body)).lower()
+    if trips == 1:
+        return body
+    stop = int_const(trips)
+    return st.For(group, loop.start, stop, loop.step, st.LoopKind.UNROLLED, body, site=loop.site)
