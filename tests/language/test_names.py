@@ -41,8 +41,8 @@ def test_unsupported_construct_says_so_at_its_line(name: str) -> None:
 
 def test_unsupported_decorator_says_so_outside_a_trace() -> None:
     with pytest.raises(UnsupportedError) as caught:
-        T.ClusterKernel(4)
-    assert caught.value.message == "'T.ClusterKernel' is not supported yet"
+        T.TensorCoreIntrinEmitter(4)
+    assert caught.value.message == "'T.TensorCoreIntrinEmitter' is not supported yet"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -2,10 +2,10 @@
 
 A kernel is an ordinary Python function whose body is traced. Its parts are here: what parameters
 are declared with and how launches are written (`functions`), memory (`memory`), atomic accesses
-(`atomics`), threads and what they exchange (`threads`, `exchanges`, `barriers`, `allreduce`),
-operators on tiles (`tile`, `matrix`, `convolution`, `predicates`, `reducers`), loops (`loops`),
-scalar arithmetic (`math`, `rounding`, `random`), vectors (`vectors`), dtypes (`dtypes`), layouts
-(`layouts`), hints and checks (`hints`), printing (`printing`), other languages (`extern`).
+(`atomics`), threads and what they exchange (`threads`, `exchanges`, `barriers`, `clusters`,
+`allreduce`), operators on tiles (`tile`, `matrix`, `convolution`, `predicates`, `reducers`), loops
+(`loops`), scalar arithmetic (`math`, `rounding`, `random`), vectors (`vectors`), dtypes (`dtypes`),
+layouts (`layouts`), hints and checks (`hints`), printing (`printing`), other languages (`extern`).
 Constructs that are not supported yet exist too and say so when they are used.
 """
 
@@ -21,6 +21,7 @@ from tileworkbench.language import allreduce as _allreduce
 from tileworkbench.language import asynchronous as _asynchronous
 from tileworkbench.language import atomics as _atomics
 from tileworkbench.language import barriers as _barriers
+from tileworkbench.language import clusters as _clusters
 from tileworkbench.language import convolution as _convolution
 from tileworkbench.language import dtypes as _dtypes
 from tileworkbench.language import exchanges as _exchanges
@@ -232,12 +233,17 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         *("named_barrier_arrive", "sync_grid", "sync_threads", "sync_warp", "tma_copy"),
         *("tma_store_arrive", "tma_store_wait", "tvm_storage_sync"),
     ),
+    "clusters": (
+        *("ClusterKernel", "alloc_cluster_barrier", "block_rank_in_cluster", "cluster_arrive"),
+        *("cluster_sync", "cluster_wait", "copy_cluster"),
+    ),
     "allreduce": ("attr", "comm_reducer", "tvm_thread_allreduce"),
     "dtypes": ("dtype", *_dtypes.SCALARS, *_dtypes.ALIASES),
 }
 _MODULES = {
     "allreduce": _allreduce,
     "barriers": _barriers,
+    "clusters": _clusters,
     "exchanges": _exchanges,
     "threads": _threads,
     "functions": _functions,

@@ -8,6 +8,7 @@ latest phase of that parity has completed; parity 1 has on a fresh barrier.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
@@ -168,7 +169,10 @@ def _integer(construct: str, what: str, value: Any) -> Expr:
 def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
     """Arrive at a memory barrier without waiting; every thread that executes it is an arrival."""
     if cta_id is not None:
-        raise UnsupportedError("'cta_id' of T.mbarrier_arrive needs a cluster of blocks")
+        raise UnsupportedError(
+            "an arrival at the memory barrier of another block is not supported yet",
+            hint="wait for each other with T.cluster_sync()",
+        )
     _arrive("T.mbarrier_arrive", mbarrier)
 
 
@@ -213,12 +217,13 @@ def tma_copy(
 
     A copy into shared memory expects its bytes at `barrier` and delivers them before the next
     statement, so the phase waits for arrivals only, which stay the user's. A copy into global
-    memory takes no barrier. The other options are hints. Raises `TileValueError` for a barrier that
+    memory takes no barrier. The blocks of a cluster that `cluster_mask` names may share a copy. The
+    other options are hints. Raises `TileValueError` for a barrier that
     is missing or superfluous, and as `T.copy`.
     """
     at_thread_level("T.tma_copy")
     if cluster_mask is not None:
-        raise UnsupportedError("'cluster_mask' of T.tma_copy needs a cluster of blocks")
+        check_cluster_mask("T.tma_copy", cluster_mask)
     source = to_operand(src, "T.tma_copy", "source").buffer.scope
     target = to_operand(dst, "T.tma_copy", "destination").buffer.scope
     if {source, target} != {"global", "shared"}:
@@ -236,6 +241,16 @@ def tma_copy(
         if target == "global":
             raise TileValueError("T.tma_copy into global memory takes no barrier")
     copy(src, dst)
+
+
+def check_cluster_mask(construct: str, mask: Any) -> None:
+    """Raise `TileValueError` for a mask that names no blocks of a cluster."""
+    size = prod(in_kernel(construct).cluster)
+    if _constant(construct, "cluster mask", mask, 0) not in range(1, 1 << size):
+        raise TileValueError(
+            f"the cluster mask {mask} of {construct} names blocks that a cluster of {size} lacks",
+            hint="give bit k for the block of rank k, in a T.ClusterKernel",
+        )
 
 
 def tma_store_arrive() -> None:

@@ -12,7 +12,6 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 # Name -> what it does, by theme.
 _MEMORY = {
     "alloc_buffer": "A buffer of the underlying IR.",
-    "alloc_cluster_barrier": "Memory barriers shared by a cluster of blocks.",
     "alloc_descriptor": "A descriptor of a matrix operand.",
     "alloc_tcgen05_instr_desc": "An instruction descriptor of tensor memory.",
     "alloc_tcgen05_smem_desc": "A shared-memory descriptor of tensor memory.",
@@ -21,20 +20,11 @@ _MEMORY = {
     "match_buffer": "A buffer of the underlying IR.",
     "sblock": "A block of the underlying IR.",
 }
-_MOVEMENT = {
-    "copy_cluster": "A copy to several blocks of a cluster.",
-}
 _THREADS = {
-    "ClusterKernel": "A launch of clusters of blocks.",
     "TensorCoreIntrinEmitter": "Matrix instructions, one by one.",
-    "block_rank_in_cluster": "The index of the block in its cluster.",
-    "cluster_arrive": "An arrival at the barrier of a cluster.",
-    "cluster_sync": "A barrier of a cluster.",
-    "cluster_wait": "A wait at the barrier of a cluster.",
 }
 UNSUPPORTED: dict[str, str] = {
     **_MEMORY,
-    **_MOVEMENT,
     **_THREADS,
 }
 # Families of names that belong to single instructions of GPUs.

@@ -19,6 +19,7 @@ _PLAIN = (
     simt.Barrier,
     simt.WarpBarrier,
     simt.GridBarrier,
+    simt.ClusterBarrier,
     simt.Exchange,
     simt.Role,
     simt.Fence,

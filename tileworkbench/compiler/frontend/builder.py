@@ -141,6 +141,7 @@ class Builder:
         self.random: Any = None  # the generator of random numbers (`random.Generator`)
         self.sources: list[str] = []  # of T.import_source
         self.swizzle: tuple[int, str] | None = None
+        self.cluster: tuple[int, ...] = ()
         self.grid: tuple[Expr, ...] = ()  # of the launch that is being traced
         self.blocks: tuple[Var, ...] = ()  # and its block indices
         self.threads: tuple[int, ...] = ()  # the extents of its blocks

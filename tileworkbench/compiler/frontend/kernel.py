@@ -13,11 +13,12 @@ from tileworkbench.compiler.frontend.loops import set_range
 from tileworkbench.compiler.frontend.values import Value, describe, extent_expr
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Expr
-from tileworkbench.compiler.ir.stmt import Kernel
+from tileworkbench.compiler.ir.stmt import Assume, Kernel
 
 MOST_THREADS = 1024  # of every target
 MOST_BLOCKS = 2**31 - 1
 DEFAULT_THREADS = 128
+_MOST_IN_CLUSTER = 16  # CUDA programming guide: 8 everywhere, 16 where a kernel asks for it
 _BLOCK_NAMES = ("bx", "by", "bz")
 
 
@@ -52,10 +53,39 @@ def check_threads(threads: Any) -> tuple[int, ...]:
     return extents
 
 
+def check_cluster(cluster: Any, grid: tuple[Expr, ...]) -> tuple[int, ...]:
+    """How many blocks of a cluster lie along each extent of the grid.
+
+    Raises `TileTypeError` or `TileValueError`.
+    """
+    single = isinstance(cluster, str) or not isinstance(cluster, Sequence)
+    values = (cluster,) if single else tuple(cluster)
+    for value in values:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise TileTypeError(
+                f"an extent of 'cluster_dims' must be an integer, not {describe(value)}"
+            )
+    extents = [int(value) for value in values]
+    if not extents or min(extents) <= 0 or prod(extents) > _MOST_IN_CLUSTER:
+        raise TileValueError(f"'cluster_dims' takes 1 to {_MOST_IN_CLUSTER} blocks, not {cluster}")
+    if any(extent != 1 for extent in extents[len(grid) :]):
+        raise TileValueError(f"'cluster_dims' {cluster} has more extents than the grid")
+    extents = (extents + [1] * len(grid))[: len(grid)]
+    for have, count in zip(grid, extents, strict=True):
+        known = build.const_int(have)
+        if known is not None and known % count:
+            raise TileValueError(
+                f"a grid extent of {known} is not a multiple of the cluster's {count}"
+            )
+    return tuple(extents)
+
+
 class KernelBlock:
     """The context manager that `T.Kernel` returns."""
 
-    def __init__(self, blocks: tuple[Any, ...], threads: Any, prelude: Any) -> None:
+    def __init__(
+        self, blocks: tuple[Any, ...], threads: Any, prelude: Any, cluster: Any = ()
+    ) -> None:
         if len(blocks) > 3:
             raise TileValueError(f"a grid has at most 3 extents, not {len(blocks)}")
         if prelude is not None and not isinstance(prelude, str):
@@ -65,6 +95,7 @@ class KernelBlock:
         self.grid: tuple[Expr, ...] = tuple(extent_expr(block, "a grid extent") for block in blocks)
         if prod(build.const_int(extent) or 1 for extent in self.grid) > MOST_BLOCKS:
             raise ResourceError(f"a launch has at most {MOST_BLOCKS} blocks")
+        self.cluster = check_cluster(cluster, self.grid) if cluster != () else ()
         self.frame: Frame | None = None
 
     @placed_outside
@@ -76,12 +107,17 @@ class KernelBlock:
             raise TileValueError("a T.Kernel block cannot stand inside another one")
         if self.prelude is not None and self.prelude not in builder.sources:
             builder.sources.append(self.prelude)
+        for extent, count in zip(self.grid, self.cluster, strict=False):
+            rest = build.binary("floormod", extent, build.int_const(count))
+            if build.const_int(rest) is None:
+                builder.emit(Assume(build.binary("eq", rest, build.int_const(0))))
         grid = self.grid or (build.int_const(1),)
         names = tuple(builder.hint(d, _BLOCK_NAMES[d]) for d in range(len(grid)))
         self.grid = grid
         self.vars = tuple(builder.fresh_var(n, e.dtype) for n, e in zip(names, grid, strict=True))
         builder.grid, builder.blocks = grid, self.vars
         builder.threads, builder.thread_vars = self.threads, ()
+        builder.cluster = self.cluster
         self.frame = builder.push("kernel")
         for var, extent in zip(self.vars, grid, strict=True):
             set_range(builder, var, build.int_const(0), extent)
@@ -94,6 +130,5 @@ class KernelBlock:
         builder = current("T.Kernel")
         frame, swizzle, builder.swizzle = self.frame, builder.swizzle, None
         body, threads = builder.pop(frame), builder.thread_vars
-        builder.emit(
-            Kernel(self.vars, self.grid, self.threads, body, swizzle, threads, site=frame.site)
-        )
+        parts = (self.vars, self.grid, self.threads, body, swizzle, threads, self.cluster)
+        builder.emit(Kernel(*parts, site=frame.site))

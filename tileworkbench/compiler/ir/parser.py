@@ -472,7 +472,8 @@ class _Parser:
         indices = self.literal(options["thread_vars"]) if "thread_vars" in options else []
         thread_vars = tuple(Var(name, INT32) for name in indices)
         self.names.update({var.name: var for var in thread_vars})
-        return st.Kernel(names, grid, threads, self.body(body), swizzle, thread_vars)
+        cluster = self.literal(options["cluster"]) if "cluster" in options else ()
+        return st.Kernel(names, grid, threads, self.body(body), swizzle, thread_vars, cluster)
 
     def exchange(self, name: str, kind: str, call: ast.Call) -> st.Stmt:
         options = self.keywords(call)

@@ -331,6 +331,8 @@ def _kernel(stmt: st.Kernel) -> str:
         parts.append(f'swizzle=({stmt.swizzle[0]}, "{stmt.swizzle[1]}")')
     if stmt.thread_vars:
         parts.append(f"thread_vars={_names([var.name for var in stmt.thread_vars])}")
+    if stmt.cluster:
+        parts.append(f"cluster={stmt.cluster}")
     names = ", ".join(var.name for var in stmt.vars)
     bound = f" as ({names})" if len(stmt.vars) > 1 else f" as {names}" if names else ""
     return f"with T.Kernel({', '.join(parts)}){bound}"

@@ -74,6 +74,13 @@ class GridBarrier(Stmt):
 
 
 @node
+class ClusterBarrier(Stmt):
+    """All threads of the blocks of a cluster meet."""
+
+    site: int = field(default=0, compare=False)
+
+
+@node
 class Exchange(Stmt):
     """`var = kind(args)`: a value that depends on other threads, see EXCHANGES. It names the result
     for the rest of the enclosing sequence.
@@ -221,6 +228,7 @@ THREAD_LEVEL = (
     Barrier,
     WarpBarrier,
     GridBarrier,
+    ClusterBarrier,
     Exchange,
     Role,
     BarrierInit,
@@ -237,6 +245,7 @@ NAMES: dict[str, type[Stmt]] = {
     "sync_threads": Barrier,
     "sync_warp": WarpBarrier,
     "sync_grid": GridBarrier,
+    "cluster_sync": ClusterBarrier,
     "barrier_init": BarrierInit,
     "barrier_arrive": BarrierArrive,
     "barrier_expect": BarrierExpect,

@@ -233,7 +233,7 @@ class Kernel(Stmt):
 
     `thread_vars` are the thread's indices x, y, z in a kernel that names them, else empty.
     `swizzle` is the rasterisation hint `(panel size, order)` of `T.use_swizzle`, which permutes the
-    blocks.
+    blocks. Blocks that cooperate are neighbours: `cluster[d]` of them along each extent, if any.
     """
 
     vars: tuple[Var, ...]
@@ -242,6 +242,7 @@ class Kernel(Stmt):
     body: Stmt
     swizzle: tuple[int, str] | None = None
     thread_vars: tuple[Var, ...] = ()
+    cluster: tuple[int, ...] = ()
     site: int = field(default=0, compare=False)
 
 

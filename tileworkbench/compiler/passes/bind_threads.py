@@ -58,6 +58,12 @@ def bind_threads(program: Program) -> Program:
     def bind(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, Kernel):
             return stmt
+        if stmt.cluster:
+            raise UnsupportedError(
+                "clusters of blocks need sm_90, and there is no code for them on a GPU yet",
+                program.span(stmt.site),
+                hint="run it in the simulator, with k.simulate(...) of a kernel for 'cpu'",
+            )
         kernel = with_roles(bind_thread(stmt, names), program)
         return _bind_blocks(with_counted_barriers(kernel, program), names)
 

@@ -43,6 +43,7 @@ from tileworkbench.compiler.ir.simt import (
     Barrier,
     BarrierInit,
     BarrierWait,
+    ClusterBarrier,
     Exchange,
     GridBarrier,
     Role,
@@ -188,7 +189,7 @@ class _Placement:
                 return state
             case Barrier():
                 return _State([], state.copying) if self.is_common(stmt) else state
-            case GridBarrier() | BarrierWait():
+            case GridBarrier() | ClusterBarrier() | BarrierWait():
                 return _State([], state.copying)
             case Exchange(kind=kind) if kind.startswith("block_"):
                 return _State([], state.copying)

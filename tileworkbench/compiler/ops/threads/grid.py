@@ -1,4 +1,5 @@
-"""A barrier of the whole grid ends a launch: what follows it is another one over the same blocks.
+"""A barrier of the grid, or of its clusters, ends a launch: what follows it is another one over the
+same blocks.
 
 Only tensors in global memory live from one launch to the next. Names that are computed from block
 and thread indices are computed again; memory of the block is made again where the later part writes
@@ -27,7 +28,7 @@ def split_at_grid_barriers(kernel: st.Kernel, names: Names, program: Program) ->
     """
     parts: list[list[st.Stmt]] = [[]]
     for stmt in kernel.body.stmts if isinstance(kernel.body, st.Seq) else (kernel.body,):
-        if isinstance(stmt, simt.GridBarrier):
+        if isinstance(stmt, simt.GridBarrier | simt.ClusterBarrier):
             parts.append([])
         else:
             parts[-1].append(stmt)
@@ -77,7 +78,7 @@ def _names(stmt: st.Stmt) -> tuple[Var | Buffer, ...]:
 
 def _kept_over(name: str, stmt: st.Stmt, program: Program) -> UnsupportedError:
     return UnsupportedError(
-        f"target 'cpu' cannot keep '{name}' over 'T.sync_grid'",
+        f"target 'cpu' cannot keep '{name}' over a barrier of several blocks",
         program.span(stmt.site),
         hint="keep it in global memory, or run it in the simulator, with k.simulate(...)",
     )

@@ -174,6 +174,8 @@ class Splitter:
                 out.cut()
             case simt.GridBarrier():
                 self.refuse("'T.sync_grid' at this place", stmt)
+            case simt.ClusterBarrier():
+                self.refuse("'T.cluster_sync' at this place", stmt)
             case simt.Exchange():
                 self.exchange(stmt, out)
             case (

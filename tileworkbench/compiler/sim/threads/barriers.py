@@ -240,8 +240,9 @@ def translate_warp_barrier(stmt: simt.WarpBarrier, expr: ExpressionTranslator) -
 
 @dataclass(slots=True)
 class GridWait:
-    """At the barrier of the grid; the launch lets it go on."""
+    """At the barrier of the grid, or of a cluster; the launch lets it go on."""
 
+    of_cluster: bool = False
     released: bool = False
 
     def ready(self) -> bool:
@@ -251,14 +252,20 @@ class GridWait:
         pass
 
     def describe(self) -> str:
-        return "at the barrier of the grid"
+        return f"at the barrier of the {self.place}"
+
+    @property
+    def place(self) -> str:
+        """Whose barrier it is."""
+        return "cluster" if self.of_cluster else "grid"
 
 
-def translate_grid_barrier() -> Arrive:
-    """The closure of a barrier of the grid."""
+def translate_grid_barrier(of_cluster: bool) -> Arrive:
+    """The closure of a barrier of the grid or a cluster."""
 
     def arrive(frame: ThreadFrame) -> Wait:
-        frame.counters.instruction("grid barrier", frame.active())
-        return GridWait()
+        wait = GridWait(of_cluster)
+        frame.counters.instruction(f"{wait.place} barrier", frame.active())
+        return wait
 
     return arrive

@@ -1,4 +1,6 @@
-"""The blocks of a launch: one after another or, with a barrier of the grid, side by side."""
+"""The blocks of a launch: one after another or, with a barrier of the grid or of clusters, side by
+side.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ class Launch:
         self._arena: Arena | None = None
         self._base = frame.launch_base
 
-    def run(self, code: Code, grid: tuple[int, ...]) -> None:
+    def run(self, code: Code, grid: tuple[int, ...], cluster: tuple[int, ...] = ()) -> None:
         """Execute all blocks."""
         host, total = self._host, prod(grid)
         for storage in host.storages:
@@ -54,12 +56,14 @@ class Launch:
             if not self._advance(block):
                 waiting.append(block)
         while waiting:
-            if len(waiting) < total:
+            ready = _complete(waiting, total, cluster)
+            if not ready:
                 raise self._left_waiting(waiting)
-            for block in waiting:
+            for block in ready:
                 self._release(block, total)
             self._base += total
-            waiting = [block for block in waiting if not self._advance(block)]
+            ended = [block for block in ready if self._advance(block)]
+            waiting = [block for block in waiting if block not in ended]
         host.launch_base = self._base + total
         host.order.now = self._now
 
@@ -87,7 +91,7 @@ class Launch:
         blocks = "1 block waits" if len(waiting) == 1 else f"{len(waiting)} blocks wait"
         return located(
             DeadlockError,
-            f"{blocks} at a barrier of the grid that the others do not reach",
+            f"{blocks} at a barrier of the {_meeting(first).place} that the others do not reach",
             span,
         )
 
@@ -132,3 +136,22 @@ class Launch:
         else:
             self._arena.forget()
         return self._arena
+
+
+def _meeting(block: BlockRun) -> GridWait:
+    """What all strands of a block wait at, as far as the first one knows."""
+    found = block.strands[0].waiting
+    assert isinstance(found, GridWait)  # nothing else lets the launch go on
+    return found
+
+
+def _complete(waiting: list[BlockRun], total: int, cluster: tuple[int, ...]) -> list[BlockRun]:
+    """The blocks whose barrier all others of the grid, or of their cluster, have reached too."""
+    groups: dict[tuple[int, ...] | None, list[BlockRun]] = {}
+    for block in waiting:
+        own = None
+        if _meeting(block).of_cluster:
+            own = tuple(b // c for b, c in zip(block.frame.block, cluster, strict=True))
+        groups.setdefault(own, []).append(block)
+    sizes = {own: total if own is None else prod(cluster) for own in groups}
+    return [block for own, group in groups.items() if len(group) == sizes[own] for block in group]

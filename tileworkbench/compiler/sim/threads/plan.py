@@ -53,7 +53,7 @@ def plan_kernel(program: Program, kernel: st.Kernel) -> KernelPlan:
         _granule(kernel, bases),
         partial,
         program.stage is not Stage.SIMT,
-        any(isinstance(stmt, simt.GridBarrier) for stmt in found),
+        any(isinstance(stmt, simt.GridBarrier | simt.ClusterBarrier) for stmt in found),
     )
 
 

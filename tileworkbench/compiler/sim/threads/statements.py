@@ -49,7 +49,7 @@ from tileworkbench.compiler.sim.threads.strands import (
 from tileworkbench.compiler.sim.threads.tensors import ThreadTensor
 from tileworkbench.compiler.sim.values import storage_dtype
 
-BLOCKING = (simt.Barrier, simt.WarpBarrier, simt.GridBarrier, simt.BarrierWait)
+BLOCKING = (simt.Barrier, simt.WarpBarrier, simt.GridBarrier, simt.ClusterBarrier, simt.BarrierWait)
 _SPECIAL = (st.LoopKind.VECTORIZED, st.LoopKind.BLOCKS)
 _COMPOUND = (st.If, st.For, st.While, tile.Pipelined, simt.Role)
 
@@ -209,7 +209,7 @@ class ThreadTranslator(StatementTranslator):
                 return barriers.translate_warp_barrier(stmt, self.expr)
             case simt.BarrierWait():
                 return mbarriers.translate_wait(stmt, self.expr)
-        return barriers.translate_grid_barrier()
+        return barriers.translate_grid_barrier(isinstance(stmt, simt.ClusterBarrier))
 
     def _blocks_in(self, stmt: st.Stmt) -> bool:
         found = self._blocking.get(id(stmt))
@@ -300,7 +300,7 @@ class ThreadTranslator(StatementTranslator):
                 )
             dtypes = tuple(storage_dtype(var.dtype) for var in self.slots.variables)
             launch = Launch(frame, plan, stmt.threads, thread_slots, block_slots, dtypes)
-            launch.run(code, extents)
+            launch.run(code, extents, stmt.cluster)
 
         return kernel
 
