@@ -41,7 +41,7 @@ from tileworkbench.compiler.ir.rewrite import (
     variables,
     with_body,
 )
-from tileworkbench.compiler.ir.simt import Barrier, Role
+from tileworkbench.compiler.ir.simt import Barrier, GridBarrier, Role
 from tileworkbench.compiler.ir.stmt import If, Kernel, Let, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import COLLECTIVE, Copy, Fill, Parallel, Pipelined
 from tileworkbench.compiler.passes.bind_blocks import block_indices, is_swizzled, launch_size
@@ -129,7 +129,8 @@ def with_counted_barriers(kernel: Kernel, program: Program) -> Kernel:
     """Barriers of the block that its threads may reach at different statements say how many wait:
     what they are for is then no question of the statement (PTX ISA, "bar").
 
-    Raises `UnsupportedError` where only some threads of a warp would wait.
+    Raises `UnsupportedError` where only some threads of a warp would wait, or some of the block for
+    the grid.
     """
     uniformity, threads = Uniformity(kernel), kernel.threads[0]
     lets = {stmt.var: stmt.value for stmt in statements(kernel.body) if isinstance(stmt, Let)}
@@ -151,6 +152,12 @@ def with_counted_barriers(kernel: Kernel, program: Program) -> Kernel:
     def visit(stmt: Stmt, apart: bool) -> Stmt:
         if _waits_for_all(stmt) and apart and threads % _WARP == 0:
             return Barrier(0, threads, site=stmt.site)
+        if isinstance(stmt, GridBarrier) and apart:
+            raise UnsupportedError(
+                "only some threads of the block reach this barrier of the grid",
+                program.span(stmt.site),
+                hint="call T.sync_grid() where all of them are",
+            )
         if isinstance(stmt, If) and uniformity.varies(stmt.cond):
             check(stmt)
             apart = True
