@@ -1,6 +1,10 @@
-"""Random kernels of single threads: native code does what the simulator does thread by thread."""
+"""Random kernels of single threads: native code, the threads of a GPU and its PTX do what the
+simulator does thread by thread.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -16,28 +20,49 @@ from tileworkbench.compiler.sim import simulate
 SEEDS = [*range(16), *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(16, 200)]]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_threads_in_loops_do_what_threads_do(seed: int) -> None:
+def threads_of(seed: int) -> tuple[str, dict[str, Array]]:
     threads = (32, 64, 96)[seed % 3]
     rng = np.random.default_rng(seed)
-    arguments = {
+    return ThreadProgram(seed, threads).source, {
         "A": rng.integers(-20, 20, (2, threads)).astype(np.int32),
         "B": np.zeros((2, threads, 5), np.int32),
         "H": np.zeros(8, np.int32),
     }
-    compare(ThreadProgram(seed, threads).source, arguments, stages=seed % 4 == 0)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_roles_that_take_turns_do_what_roles_do(seed: int) -> None:
+def roles_of(seed: int) -> tuple[str, dict[str, Array]]:
     program = RoleProgram(seed)
     rng = np.random.default_rng(seed)
-    arguments = {
+    return program.source, {
         "A": rng.integers(-50, 50, (program.steps, 64)).astype(np.int32),
         "B": np.zeros((program.steps, 64), np.int32),
         "H": np.zeros(8, np.int32),
     }
-    compare(program.source, arguments, stages=seed % 4 == 0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_threads_in_loops_do_what_threads_do(seed: int) -> None:
+    compare(*threads_of(seed), stages=seed % 4 == 0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_roles_that_take_turns_do_what_roles_do(seed: int) -> None:
+    compare(*roles_of(seed), stages=seed % 4 == 0)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", [threads_of, roles_of], ids=["threads", "roles"])
+def test_threads_of_a_gpu_do_what_threads_do(
+    kind: Callable[[int], tuple[str, dict[str, Array]]], seed: int
+) -> None:
+    source, arguments = kind(seed)
+    program = program_of(source)
+    expected = simulate(program, arguments).arrays
+    for target in ("sim:sm_80", "ptx:sm_80"):
+        found = run_native(program, arguments, target)
+        for name in ("B", "H"):
+            np.testing.assert_array_equal(found[name], expected[name], f"{target}\n{source}")
 
 
 def compare(source: str, arguments: dict[str, Array], stages: bool) -> None:

@@ -84,7 +84,7 @@ def generate_cuda(program: Program, target: Target, source: tuple[str, ...] = ()
         entry = entry if not launches else f"{entry}_{len(launches)}"
         shared = program.scratch_bytes if _uses_shared(kernel) else 0
         writer = KernelWriter(expressions, program, source)
-        texts.append(_function(entry, kernel, arguments, writer, shared))
+        texts.append(_function(entry, kernel, arguments, writer))
         cooperative = _is_cooperative(kernel.body)
         threads = kernel.threads[0]
         launches.append(CudaLaunch(entry, kernel.grid or (), threads, shared, cooperative))
@@ -152,7 +152,6 @@ def _function(
     kernel: Kernel,
     arguments: tuple[Buffer | Var, ...],
     writer: KernelWriter,
-    shared: int,
 ) -> str:
     effects = effects_of(kernel.body)
     params = []
@@ -175,7 +174,7 @@ def _function(
         f"{entry}({', '.join(params)})",
         "{",
     ]
-    if shared:
+    if _uses_shared(kernel):
         lines.append("  extern __shared__ __align__(1024) unsigned char shared_memory[];")
     lines.append(f"  const int {writer.named(kernel.thread_vars[0])} = threadIdx.x;")
     used = set(variables(kernel.body))

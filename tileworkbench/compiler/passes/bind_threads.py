@@ -41,7 +41,7 @@ from tileworkbench.compiler.ir.rewrite import (
     variables,
     with_body,
 )
-from tileworkbench.compiler.ir.simt import Barrier, GridBarrier, Role
+from tileworkbench.compiler.ir.simt import Barrier, BarrierArrive, BarrierWait, GridBarrier, Role
 from tileworkbench.compiler.ir.stmt import If, Kernel, Let, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import COLLECTIVE, Copy, Fill, Parallel, Pipelined
 from tileworkbench.compiler.passes.bind_blocks import block_indices, is_swizzled, launch_size
@@ -217,7 +217,11 @@ def _is_elementwise(body: Stmt) -> bool:
 
 
 def _exchanges(stmt: If) -> bool:
-    """Whether threads might pass data on through shared memory within the branch."""
+    """Whether threads might pass data on through shared memory within the branch, or to others by
+    way of memory barriers, where no barrier of the block may stand.
+    """
+    if any(isinstance(found, BarrierWait | BarrierArrive) for found in statements(stmt)):
+        return True
     effects = effects_of(stmt)
     return any(buffer.scope == "shared" for buffer in effects.writes & effects.reads)
 
