@@ -119,6 +119,29 @@ def test_code_for_whole_vectors_moves_16_bytes_at_once() -> None:
     assert sectors(kernel) == 2 and sectors(aligned) == 1
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_vector_loops_of_single_threads_count_too(target: str) -> None:
+    m, n = T.dynamic("m, n")
+
+    @T.prim_func
+    def double(A: T.Tensor((m, n), "float32"), B: T.Tensor((m, n), "float32")):
+        T.assume(n >= 128)
+        with T.Kernel(m, threads=32) as row:
+            thread = T.get_thread_binding(0)
+            for i in T.vectorized(4):
+                B[row, thread * 4 + i] = A[row, thread * 4 + i] * 2
+
+    kernel = tw.compile(double, target=target)
+    (aligned,) = kernel.variants
+    assert aligned.assumes == ("n % 4 == 0",)
+    assert [{x.width for x in of.accesses} for of in (kernel, aligned)] == [{4}, {16}]
+    for size in (128, 130):
+        a = np.arange(3.0 * size, dtype=np.float32).reshape(3, size)
+        b = np.zeros_like(a)
+        kernel(a, b)
+        np.testing.assert_array_equal(b[:, :128], 2 * a[:, :128])
+
+
 def test_a_variant_is_a_kernel_of_its_own() -> None:
     """It checks what it assumes, and says in every view what that is."""
     kernel = tw.compile(product(False), target="sim:sm_80")

@@ -11,7 +11,7 @@ from tileworkbench.compiler.ir.build import binary, cast, const_int, int_const
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Cast, Expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, buffers_of, statements, with_body
-from tileworkbench.compiler.ir.stmt import Assume, Stmt, seq
+from tileworkbench.compiler.ir.stmt import Assume, For, LoopKind, Stmt, seq
 from tileworkbench.compiler.ir.tile import OPERATORS
 from tileworkbench.compiler.ops.panels import row_major_strides
 from tileworkbench.compiler.ops.simt.vectors import VECTOR_BITS
@@ -43,9 +43,14 @@ def _is_multiple(extent: Expr, number: int) -> Expr:
 
 
 def _tensors(program: Program) -> Iterator[Buffer]:
-    """The tensors that tile operators read or write, each once."""
-    operators = (stmt for stmt in statements(program.body) if isinstance(stmt, OPERATORS))
-    touched = dict.fromkeys(buffer for stmt in operators for buffer in buffers_of(stmt))
+    """The tensors that tile operators and vector loops read or write, each once."""
+    wide = (
+        stmt
+        for stmt in statements(program.body)
+        if isinstance(stmt, OPERATORS)
+        or (isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED)
+    )
+    touched = dict.fromkeys(buffer for stmt in wide for buffer in buffers_of(stmt))
     return (buffer for buffer in touched if buffer.scope == "global" and buffer.shape)
 
 
