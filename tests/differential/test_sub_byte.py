@@ -145,7 +145,7 @@ def test_four_bit_integers_wrap():
     u = [np.asarray(row) & 15 for row in [*u, p << (q & 3)]]
     u += [np.clip(np.trunc(p * 1.5), 0, 15), signed(x + y)]
     expected = equals(S=np.array(i).astype(np.int8), U=np.array(u, np.int64).astype(np.uint8))
-    check_everywhere(kernel, {"A": a, "B": b}, expected)
+    check_on_all(kernel, {"A": a, "B": b}, expected)
 
 
 @pytest.mark.parametrize("name", ["int4", "uint4"])
@@ -201,7 +201,7 @@ def test_every_code_and_every_rounding(name):
     stored = pack(codes, "uint4") if T.dtype(name).bits == 4 else codes
     narrow = saturated(values, dtype).astype(np.float32)
     expected = equals(W=codes.astype(np.float32), N=narrow)
-    check_everywhere(kernel, {"C": stored, "A": values}, expected)
+    check_on_all(kernel, {"C": stored, "A": values}, expected)
 
 
 def test_scale_factors_are_powers_of_two():
@@ -296,13 +296,12 @@ def test_arguments_that_do_not_hold_packed_elements():
     )
 
 
-def check_views(kernel, arguments, check, gpu=True):
+def check_on_all(kernel, arguments, check):
     """On processors, on simulated threads and from PTX."""
     check_everywhere(kernel, arguments, check)
-    if gpu:
-        check(run_native(kernel.program, arguments, "sim:sm_80"))
-        require("nvrtc", missing_nvrtc())
-        check(run_native(kernel.program, arguments, "ptx:sm_80"))
+    check(run_native(kernel.program, arguments, "sim:sm_80"))
+    require("nvrtc", missing_nvrtc())
+    check(run_native(kernel.program, arguments, "ptx:sm_80"))
 
 
 @pytest.mark.parametrize("name", CARRIER)
@@ -323,7 +322,7 @@ def test_parameters_seen_as_bytes_and_bytes_as_elements(name):
 
     bytes_ = a.view(np.uint8)
     check = equals(B=unpack(a, name).astype(np.float32), C=bytes_ ^ 1)
-    check_views(kernel, {"A": bytes_, "P": a}, check)
+    check_on_all(kernel, {"A": bytes_, "P": a}, check)
 
 
 @pytest.mark.parametrize("alloc", [T.alloc_shared, T.alloc_fragment])
@@ -347,7 +346,7 @@ def test_tiles_seen_as_bytes_and_bytes_as_elements(name, alloc):
 
     bytes_ = a.view(np.uint8)
     check = equals(B=unpack(a, name).astype(np.float32), C=bytes_, D=bytes_.view(np.uint32))
-    check_views(kernel, {"A": bytes_, "P": a}, check)
+    check_on_all(kernel, {"A": bytes_, "P": a}, check)
 
 
 @pytest.mark.parametrize("alloc", [T.alloc_shared, T.alloc_fragment])
@@ -373,8 +372,7 @@ def test_views_of_tiles_are_written(name, alloc):
     stored = a.astype(ml_dtypes.float4_e2m1fn if "float" in name else np.int8)
     bytes_ = pack(stored, name).view(np.uint8)
     check = equals(B=bytes_, D=unpack(h, name).astype(np.float32))
-    on_gpu = alloc is T.alloc_shared  # half a byte of a register cannot be written alone
-    check_views(kernel, {"A": a, "H": h.view(np.uint8)}, check, gpu=on_gpu)
+    check_on_all(kernel, {"A": a, "H": h.view(np.uint8)}, check)
 
 
 def test_four_bits_of_another_kind_and_views_of_views():
@@ -406,7 +404,7 @@ def test_four_bits_of_another_kind_and_views_of_views():
         C=unpack(a, "uint4").astype(np.float32),
         D=changed.T.astype(np.int32),
     )
-    check_views(kernel, {"A": a}, check)
+    check_on_all(kernel, {"A": a}, check)
 
 
 def test_bytes_seen_as_elements_are_operands_of_a_product():
@@ -427,7 +425,7 @@ def test_bytes_seen_as_elements_are_operands_of_a_product():
         return C
 
     left, right = (unpack(v, "int4").astype(np.int32) for v in (a, b))
-    check_views(kernel, {"A": a, "B": b}, equals(C=left @ right.T))
+    check_on_all(kernel, {"A": a, "B": b}, equals(C=left @ right.T))
 
 
 def test_elements_of_an_array_that_each_thread_has():
@@ -453,7 +451,7 @@ def test_elements_of_an_array_that_each_thread_has():
 
     changed = (a & 0xF0 | 5).view(np.uint32)
     check = equals(B=unpack(a, "uint4").astype(np.float32), C=changed)
-    check_everywhere(kernel, {"A": a}, check)
+    check_on_all(kernel, {"A": a}, check)
 
 
 def test_bytes_of_elements_have_no_address_in_the_simulator():

@@ -213,6 +213,8 @@ class CudaExpressions:
         """What C++ computed as int, in the bits that it has here."""
         if not dtype.is_int or dtype.bits >= 32:
             return text
+        if dtype.bits == 4:
+            return self.low_bits(text, dtype)
         return Text(f"({self.c_type(dtype)}){wrapped(text, 14)}", 14)
 
     def cast(self, text: str, source: DType, target: DType) -> str:
@@ -228,14 +230,23 @@ class CudaExpressions:
             return f"{self.use(f'{CODES[str(target)]}_from_f32')}({wide})"
         if target == "float32" and str(source) in CODES:
             return text
+        if target.bits == 4 and source.is_float:
+            low, high = int(target.min_value), int(target.max_value)
+            return Text(f"({self.c_type(target)})min(max((int){wrapped(text)}, {low}), {high})", 14)
         if target.bits == 4:
-            cut = "<< 28 >> 28" if target == "int4" else "& 15"
-            return Text(f"({self.c_type(target)})((int){wrapped(text)} {cut})", 14)
+            return self.low_bits(text, target)
         if target.is_bool:
             return joined("ne", text, "0")
         return Text(f"({self.c_type(target)}){wrapped(text)}", 14)
 
+    def low_bits(self, text: str, dtype: DType) -> str:
+        """The low four bits of an integer as an element of `dtype`."""
+        cut = "<< 28 >> 28" if dtype == "int4" else "& 15"
+        return Text(f"({self.c_type(dtype)})((int){wrapped(text)} {cut})", 14)
+
     def reinterpret(self, text: str, source: DType, target: DType) -> str:
+        if target.bits == 4:
+            return self.low_bits(text, target)
         pair = (str(source), str(target))
         if target.lanes > 1:
             raise UnsupportedError(f"CUDA emission cannot reinterpret '{source}' as '{target}' yet")

@@ -70,6 +70,9 @@ class KernelWriter:
                 self.alloc(stmt, depth)
             case st.Alias(buffer, source):
                 c_type = self.memory_type(buffer.dtype)
+                if buffer.scope == "local" and bits_of(buffer.dtype) < 32:
+                    c_type = "unsigned"
+                    self.expressions.packed.add(buffer)
                 self.line(
                     depth,
                     f"{c_type}* const {self.named(buffer)} = ({c_type}*){self.named(source)};",
@@ -335,7 +338,7 @@ class KernelWriter:
         raise TypeError(f"CUDA emission of {type(stmt).__name__}")
 
     def async_copy(self, stmt: simt.AsyncCopy) -> str:
-        size = stmt.elements * stmt.dst.buffer.dtype.bits // 8
+        size = stmt.elements * bits_of(stmt.dst.buffer.dtype) // 8
         into, source = self.shared_address(stmt.dst), self.expressions.address(stmt.src)
         if stmt.predicate is None:
             return f"{self.expressions.use(f'cp_async_{size}')}({into}, {source});"

@@ -92,7 +92,9 @@ def shared_bytes(buffer: Buffer) -> int:
         elements = prod(buffer.layout.output_shape)
     else:
         elements = prod(const_int(extent) or 0 for extent in buffer.shape)
-    return -(-elements * buffer.dtype.bits * buffer.dtype.lanes // 8)
+    scalar = buffer.dtype.scalar
+    bits = 4 if scalar.is_packed else 8 * scalar.bytes  # six bits have a byte
+    return -(-elements * bits * buffer.dtype.lanes // 8)
 
 
 def _lifetimes(kernel: Kernel, program: Program) -> list[_Lifetime]:

@@ -6,8 +6,6 @@ around it need no exchange. The copies are combined once, when the result is rea
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import cast
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
@@ -38,17 +36,25 @@ _KINDS = {
 
 
 def start(op: Fill, context: ThreadContext) -> Stmt:
-    """Neutral values in all copies; the first value, a contribution as well, in one of them."""
+    """Neutral values in all threads, also in those without a copy, which are combined with the
+    others; the first value, a contribution as well, in one copy.
+    """
     buffer, layout = op.dst.buffer, op.dst.buffer.layout
     neutral = identity(_KINDS[context.reducers[buffer]], buffer.dtype)
-    if op.value is neutral or not isinstance(layout, Fragment) or layout.replicate == 1:
+    if not isinstance(layout, Fragment) or layout.replicate == 1:
         return parallel.lower(op, context)
     registers = context.registers(buffer)
+
+    def nothing(slot: Expr) -> Stmt:
+        return Store(registers, (slot,), neutral, site=op.site)
+
+    everywhere = unrolled(context, "s", layout.slots, nothing, op.site)
+    if op.value is neutral:
+        return everywhere
 
     def first(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
         return Store(registers, (slot,), op.value, predicate, site=op.site)
 
-    everywhere = parallel.lower(replace(op, value=neutral), context)
     return seq([everywhere, each_element(context, layout, first, op.site, once=True)])
 
 
