@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, random_array
+from tests.differential.harness import check_everywhere, equals, random_array, run_native
 
 A2 = random_array((20, 12), "float32", 4)
 
@@ -84,7 +84,31 @@ def test_a_parameter_is_seen_as_a_row():
                 out[bx * 64 + i] = row[bx * 64 + i + 6]
 
     expected = np.append(a.reshape(-1)[6:], np.full(6, -5, np.int32)).reshape(30, 12)
-    check_everywhere(kernel, {"A": a, "C": np.zeros_like(a)}, equals(C=expected))
+    arguments = {"A": a, "C": np.zeros_like(a)}
+    check_everywhere(kernel, arguments, equals(C=expected))
+    equals(C=expected)(run_native(kernel.program, arguments, "sim:sm_80"))
+
+
+def test_a_view_before_two_launches():
+    a = random_array((8, 12), "int32")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8, 12), "int32")):
+        row = T.reshape(A, (96,))
+        bytes_ = T.view(row, dtype="int8")
+        B, C = T.empty((96,), "int32"), T.empty((96,), "int8")
+        with T.Kernel(3, threads=32) as bx:
+            for i in T.Parallel(32):
+                B[bx * 32 + i] = row[95 - bx * 32 - i]
+        with T.Kernel(3, threads=32) as bx:
+            for i in T.Parallel(32):
+                C[bx * 32 + i] = bytes_[bx * 32 + i] + T.cast(row[0], "int8")
+        return B, C
+
+    flat = a.reshape(-1)
+    check = equals(B=flat[::-1], C=flat.view(np.int8)[:96] + flat[:1].astype(np.int8))
+    check_everywhere(kernel, {"A": a}, check)
+    check(run_native(kernel.program, {"A": a}, "sim:sm_80"))
 
 
 def test_views_of_memory_that_threads_have_for_themselves():

@@ -1,10 +1,10 @@
 """The threads of a block get one linear index, and the grid at most three dimensions.
 
 Further thread indices that the kernel names, and block indices that `T.use_swizzle` permutes, are
-computed from the linear ones. A branch with tile operators that only threads in a row take becomes
-a role of these threads, and so does one in which whole warps exchange data: they have barriers of
-their own. Where threads may come to the block's barrier from different statements it says how many
-they are.
+computed from the linear ones. Views of tensors move into the launches. A branch with tile operators
+that only threads in a row take becomes a role of these threads, and so does one in which whole
+warps exchange data: they have barriers of their own. Where threads may come to the block's barrier
+from different statements it says how many they are.
 
 Before::
 
@@ -44,6 +44,7 @@ from tileworkbench.compiler.ir.rewrite import (
 from tileworkbench.compiler.ir.simt import Barrier, BarrierArrive, BarrierWait, GridBarrier, Role
 from tileworkbench.compiler.ir.stmt import If, Kernel, Let, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import COLLECTIVE, Copy, Fill, Parallel, Pipelined
+from tileworkbench.compiler.ops.simt.outer_views import with_own_views
 from tileworkbench.compiler.passes.bind_blocks import block_indices, is_swizzled, launch_size
 
 _WARP = 32
@@ -67,7 +68,8 @@ def bind_threads(program: Program) -> Program:
         kernel = with_roles(bind_thread(stmt, names), program)
         return _bind_blocks(with_counted_barriers(kernel, program), names)
 
-    return with_body(program, Rewriter(rewrite_stmt=bind)(program.body))
+    body = with_own_views(program.body, names)
+    return with_body(program, Rewriter(rewrite_stmt=bind)(body))
 
 
 def bind_thread(kernel: Kernel, names: Names) -> Kernel:
