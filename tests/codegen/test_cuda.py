@@ -292,3 +292,16 @@ def test_what_needs_a_later_architecture_says_so():
     with pytest.raises(UnsupportedError) as caught:
         tw.compile(matmul(128, 128, 64, "bfloat16", out_dtype="bfloat16"), target="cuda:sm_75")
     assert "sm_75" in str(caught.value)
+
+
+def test_a_shared_tile_that_nothing_uses() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64) as bx:
+            unused = T.alloc_shared((64,), "int32")
+            for i in T.Parallel(64):
+                A[i] = i
+
+    found = np.zeros(64, np.int32)
+    tw.compile(kernel, target="ptx:sm_80")(found)
+    np.testing.assert_array_equal(found, np.arange(64))

@@ -94,7 +94,7 @@ class ThreadProgram:
         if together >= WARP:
             kinds += [self.shuffle, self.vote]
         if together == BLOCK:
-            kinds += [self.common, self.share, self.vote_of_block]
+            kinds += [self.common, self.share, self.decide, self.vote_of_block]
         self.random.choice(kinds)(together)
 
     def body(self, together: int, most: int = 3) -> None:
@@ -120,13 +120,45 @@ class ThreadProgram:
             self.write("x = x + T.cast(T.popcount(T.activemask()), 'int32')")
         self.write(f"T.atomic_add(H[{self.value()} % 8], {self.random.randint(1, 3)})")
 
-    def share(self, _: int) -> None:
+    def place(self) -> str:
         last, n = self.threads - 1, self.threads
-        place = self.random.choice([f"{last} - tx", f"(tx + 5) % {n}", "tx ^ 3", "7"])
+        return self.random.choice([f"{last} - tx", f"(tx + 5) % {n}", "tx ^ 3", "7"])
+
+    def share(self, _: int) -> None:
+        """Through shared memory, with the kernel's own barriers or with those that it needs."""
+        barriers = self.random.random() < 0.5
         self.write(f"S[tx] = {self.bounded()}")
-        self.write("T.sync_threads()")
-        self.write(f"x = S[{place}]")
-        self.write("T.sync_threads()")
+        if barriers:
+            self.write("T.sync_threads()")
+        self.write(f"x = S[{self.place()}]")
+        if barriers:
+            self.write("T.sync_threads()")
+
+    def decide(self, _: int) -> None:
+        """By what is in shared memory, which is replaced then."""
+        self.write(f"S[tx] = {self.bounded()}")
+        kind = self.random.choice(["if", "own", "for", "while"])
+        if kind == "own":  # each thread for itself, and at its own place
+            self.write(f"if S[{self.place()}] % 3 == {self.random.randint(0, 2)}:")
+            self.write(f"    S[tx] = {self.bounded()}")
+            return
+        at = self.random.randint(0, 31)
+        if kind == "while":
+            self.write(f"S[{at}] = 0")
+        head = {
+            "if": f"if S[{at}] % 2 == {self.random.randint(0, 1)}:",
+            "for": f"for {self.fresh('i')} in range(S[{at}] % 4):",
+            "while": f"while S[{at}] < {self.random.randint(1, 3)}:",
+        }[kind]
+        self.write(head)
+        self.depth += 1
+        if kind == "while":
+            self.write(f"x = x + S[(tx + {self.random.randint(0, 3)}) % {self.threads}]")
+            self.write(f"if tx == {self.random.randint(0, self.threads - 1)}:")
+            self.write(f"    S[{at}] = S[{at}] + 1")
+        else:
+            self.share(BLOCK)
+        self.depth -= 1
 
     def shuffle(self, _: int) -> None:
         kind = self.random.choice(["shfl_xor", "shfl_up", "shfl_down", "shfl_sync"])

@@ -101,10 +101,12 @@ def _apart(low_a: Expr, extent_a: Expr, low_b: Expr, extent_b: Expr) -> bool:
     return distance >= length_a or -distance >= length_b
 
 
-def leaves_early(body: st.Stmt) -> bool:
+def leaves_early(
+    body: st.Stmt, kind: type[st.Stmt] | tuple[type[st.Stmt], ...] = (st.Break, st.Continue)
+) -> bool:
     """Whether a `break` or `continue` in `body` belongs to the loop around it."""
-    if isinstance(body, st.Break | st.Continue):
+    if isinstance(body, kind):
         return True
     if isinstance(body, st.For | st.While | tile.Pipelined):
         return False
-    return any(leaves_early(child) for child in body.children() if isinstance(child, st.Stmt))
+    return any(leaves_early(child, kind) for child in body.children() if isinstance(child, st.Stmt))

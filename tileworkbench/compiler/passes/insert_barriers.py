@@ -25,7 +25,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from tileworkbench.compiler.analysis.dataflow import effects_of
+from tileworkbench.compiler.analysis.dataflow import effects_of, leaves_early
 from tileworkbench.compiler.analysis.effects import owners, written
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
@@ -50,7 +50,18 @@ from tileworkbench.compiler.ir.simt import (
     WaitGroup,
     WarpBarrier,
 )
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Seq, Stmt, While, seq
+from tileworkbench.compiler.ir.stmt import (
+    Alias,
+    Alloc,
+    Continue,
+    For,
+    If,
+    Kernel,
+    Seq,
+    Stmt,
+    While,
+    seq,
+)
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan
 from tileworkbench.compiler.ir.types import UINT32
 from tileworkbench.compiler.ops.threads.decisions import with_decisions_apart
@@ -122,6 +133,8 @@ class _Placement:
         self.accesses = ThreadAccesses(kernel, ranges, frozenset(self.places))
         self.found: dict[int, tuple[ThreadAccess, ...]] = {}
         self.needed: set[int] = set()
+        # Of each loop around: the states in which iterations end early, and whether others follow.
+        self.exits: list[list[tuple[_State, bool]]] = []
         self.divergent: set[int] = set()  # those that not all threads reach
         self.entered_freely: set[int] = set()  # loops that get no barrier in front
         self.role: Role | None = None
@@ -180,6 +193,12 @@ class _Placement:
 
     def walk(self, stmt: Stmt, state: _State) -> _State:
         """Mark the statements below `stmt` that need a barrier; the state after it."""
+        after = self.walk_one(stmt, state)
+        if isinstance(stmt, If) and self.exits and leaves_early(stmt):
+            self.exits[-1].append((after, leaves_early(stmt, Continue)))
+        return after
+
+    def walk_one(self, stmt: Stmt, state: _State) -> _State:
         match stmt:
             case Seq(stmts):
                 for at, child in enumerate(stmts):
@@ -299,13 +318,22 @@ class _Placement:
         that out, so that one barrier can serve both the data that came and the room that is free.
         """
         needed = set(self.needed)
-        after = self.walk(loop.body, state.copy())
+        after, _ = self.walk_iteration(loop, state.copy())
         self.needed = needed
         while True:
             known = len(self.needed)
-            after = self.walk(loop.body, self.carried(loop, after).join(state))
+            after, behind = self.walk_iteration(loop, self.carried(loop, after).join(state))
             if len(self.needed) == known:
-                return after.join(state)
+                return behind.join(state)
+
+    def walk_iteration(self, loop: For | While, state: _State) -> tuple[_State, _State]:
+        """The states in front of the next iteration and behind the loop."""
+        self.exits.append([])
+        after = behind = self.walk(loop.body, state)
+        for left, continues in self.exits.pop():
+            behind = behind.join(left)
+            after = after.join(left) if continues else after
+        return after, behind
 
     @staticmethod
     def carried(loop: For | While, state: _State) -> _State:
