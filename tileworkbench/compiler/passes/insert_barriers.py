@@ -229,16 +229,22 @@ class _Placement:
             case If(cond, then, orelse) if self.exchanges(stmt, accesses):
                 if self.accesses.uniformity.varies(cond):
                     return self.apart(stmt, accesses, state)
+                state = self.decided(stmt, state)
                 first = self.walk(then, state.copy())
                 second = state if orelse is None else self.walk(orelse, state.copy())
                 return first.join(second)
             case For() | While() if self.exchanges(stmt, accesses):
                 if self.strict and self.left_apart(stmt):
                     return self.loop_apart(stmt, accesses, state)
-                return self.walk_loop(stmt, state)
+                return self.walk_loop(stmt, self.decided(stmt, state))
         added = [access for access in accesses if not access.asynchronous]
         copied = [access for access in accesses if access.asynchronous]
         return _State(_union(state.pending, added), _union(state.copying, copied))
+
+    def decided(self, stmt: Stmt, state: _State) -> _State:
+        """The state once the condition or the bounds of `stmt` were read."""
+        own = self.of(stmt)[: len(self.accesses.own(stmt))]
+        return _State(_union(state.pending, list(own)), state.copying)
 
     def apart(self, stmt: If, accesses: tuple[ThreadAccess, ...], state: _State) -> _State:
         """A branch that some threads take, in which data are exchanged: its own barriers must do,
@@ -333,6 +339,8 @@ class _Placement:
         for left, continues in self.exits.pop():
             behind = behind.join(left)
             after = after.join(left) if continues else after
+        if isinstance(loop, While):  # which asks again in between
+            return self.decided(loop, after), self.decided(loop, behind)
         return after, behind
 
     @staticmethod
