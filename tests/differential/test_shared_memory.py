@@ -365,6 +365,33 @@ def reductions_borrow_memory_while_tiles_are_alive() -> Case:
 
 
 @case
+def rows_of_twelve_threads_are_reduced_apart() -> Case:
+    """A product spreads rows over 12 threads of 96, of which 8 have columns."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((16, 32), "int64")):
+        B, C = T.empty((16,), F32), T.empty((16, 32), F32)
+        with T.Kernel(1, threads=96) as bx:
+            f, r = T.alloc_fragment((16, 32), F16), T.alloc_shared((16,), F16)
+            a, b = T.alloc_fragment((16, 3), "int8"), T.alloc_fragment((3, 32), "int8")
+            c = T.alloc_fragment((16, 32), I32)
+            T.copy(A, f)
+            T.fill(r, 1.0)
+            T.reduce_sum(f, r, dim=1, clear=False)
+            T.copy(r, B)
+            T.fill(a, 1)
+            T.fill(b, 2)
+            T.gemm(a, b, c, clear_accum=True)
+            for i, j in T.Parallel(16, 32):
+                f[i, j] = f[i, j] + T.cast(c[i, j], F16)
+            T.copy(f, C)
+        return B, C
+
+    a = small(16, 32, dtype="int64")
+    return kernel, {"A": a}, equals(B=(a.sum(1) + 1).astype(F32), C=(a + 6).astype(F32))
+
+
+@case
 def batches_of_rows_are_reduced_at_once() -> Case:
     @T.prim_func
     def kernel(A: T.Tensor((16, 64), F32)):

@@ -75,7 +75,10 @@ def route(places: tuple[Place, ...], context: ThreadContext) -> Route:
     whole = context.threads % warp == 0 and context.start % warp == 0
     for place in places:
         reach = 1 << (place.extent - 1).bit_length()
-        binary_place = place.stride & (place.stride - 1) == 0 and reach <= place.capacity
+        # Flipping a bit of the lane's number flips it in the digit only where that begins aligned.
+        last = place.stride * place.capacity >= context.threads
+        aligned = reach <= place.capacity and (last or place.capacity % reach == 0)
+        binary_place = place.stride & (place.stride - 1) == 0 and aligned
         if not whole or not binary_place or place.stride >= warp:
             rest.append(place)
             continue
