@@ -6,6 +6,7 @@ from functools import partial, reduce
 
 from tileworkbench.compiler.analysis.access import loads
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.analysis.streaming import AHEAD_BYTES
 from tileworkbench.compiler.codegen import packed
 from tileworkbench.compiler.codegen.arithmetic import Arithmetic
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
@@ -32,10 +33,15 @@ class Expressions(Arithmetic):
     """Evaluates expressions in an emitter's current place."""
 
     def __init__(
-        self, emitter: Emitter, functions: dict[str, EmittedFunction], ranges: Ranges
+        self,
+        emitter: Emitter,
+        functions: dict[str, EmittedFunction],
+        ranges: Ranges,
+        fetched: frozenset[ir.Load] = frozenset(),
     ) -> None:
         super().__init__(emitter, functions)
         self.ranges = ranges
+        self.fetched = fetched  # what is fetched ahead of its use
         # Lets of the current vector loop: an index may be written in them.
         self.definitions: dict[Var, Expr] = {}
 
@@ -241,6 +247,7 @@ class Expressions(Arithmetic):
             lanes, safe = predicate.lanes, self._safe(load, predicate.lanes)
         elif found is not None or lanes == 1:
             address = self.pointer(buffer, index if found is None else found[0])
+            self._fetch_ahead(load, address)
             return self._load_at(address, dtype, lanes, predicate, safe)
         elif lanes == self.out.lanes and _lanes(predicate) == 1:
             moves = self.pattern(index)
@@ -256,9 +263,18 @@ class Expressions(Arithmetic):
         """Neighbours, each of them in several lanes."""
         buffer, count = load.buffer, lanes // moves.repeat
         address = self.pointer(buffer, moves.base)
+        self._fetch_ahead(load, address)
         value = self._load_at(address, buffer.dtype, count, predicate, self._safe(load, count))
         text = repeat_lanes(self.out, value.text, value.type, moves.repeat)
         return Value(text, buffer.dtype, lanes)
+
+    def _fetch_ahead(self, load: ir.Load, address: str) -> None:
+        """Prefetch what comes `AHEAD_BYTES` later, be it past the tensor's end."""
+        if load not in self.fetched:
+            return
+        self.out.declare("void", "llvm.prefetch.p0", "ptr", "i32", "i32", "i32")
+        ahead = self.out.let(f"getelementptr i8, ptr {address}, i64 {AHEAD_BYTES}")
+        self.out.do(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
 
     def _load_strided(
         self, load: ir.Load, moves: LanePattern, lanes: int, predicate: Value | None

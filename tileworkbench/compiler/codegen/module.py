@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from tileworkbench.compiler.analysis.effects import constant_buffers, packed_tiles
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.analysis.streaming import streamed_buffers
+from tileworkbench.compiler.analysis.streaming import fetched_loads, streamed_buffers
 from tileworkbench.compiler.codegen.isa import Isa
 from tileworkbench.compiler.codegen.text import EmittedFunction
-from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.expr import Buffer, Load
 from tileworkbench.compiler.ir.program import Program
 
 
@@ -22,6 +22,7 @@ class ModuleState:
     isa: Isa
     ranges: Ranges
     streamed: frozenset[Buffer]
+    fetched: frozenset[Load]
     constant: frozenset[Buffer]
     packed: frozenset[Buffer]
     functions: dict[str, EmittedFunction] = field(default_factory=dict)
@@ -33,7 +34,9 @@ class ModuleState:
         """The state before anything is written."""
         streamed = frozenset(streamed_buffers(program))
         constant, packed = constant_buffers(program), packed_tiles(program.body)
-        return cls(program, isa, Ranges(program), streamed, constant, packed)
+        ranges = Ranges(program)
+        fetched = fetched_loads(program, constant, ranges)
+        return cls(program, isa, ranges, streamed, fetched, constant, packed)
 
     def text_constant(self, text: str) -> str:
         """The name of a constant with the bytes of `text` and a final zero."""

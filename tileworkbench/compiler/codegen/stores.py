@@ -23,7 +23,7 @@ class Stores:
     def __init__(self, module: ModuleState, emitter: Emitter) -> None:
         self.module, self.program, self.isa = module, module.program, module.isa
         self.out = emitter
-        self.exprs = Expressions(emitter, module.functions, module.ranges)
+        self.exprs = Expressions(emitter, module.functions, module.ranges, module.fetched)
         # Whether the stores being written may pass the caches by; None where it does not matter.
         self.streams: bool | None = None
 
