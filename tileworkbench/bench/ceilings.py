@@ -134,8 +134,10 @@ def _measure_machine() -> tuple[Machine, bool]:
     start, clock = time.perf_counter(), sample_clock()
     threads = sorted({1, get_num_threads()})
     rates: dict[str, list[Rate]] = {}
-    for level, bytes_ in working_sets(host.cache_sizes(), threads[-1]).items():
-        rates[level] = [_measure_level(level, bytes_, count) for count in threads]
+    caches = host.cache_sizes()
+    sets = {count: working_sets(caches, count) for count in threads}
+    for level in sets[threads[-1]]:
+        rates[level] = [_measure_level(level, sets[count][level], count) for count in threads]
     for kind in ARITHMETIC:
         rates[kind] = [_measure_peak(kind, count) for count in threads]
     rates |= {wide: rates[kind] for wide, kind in _WIDENED.items()}
