@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tileworkbench.compiler.analysis.access import loads
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.steps import trips
 from tileworkbench.compiler.ir import stmt as st
@@ -46,7 +47,7 @@ def _vector_loads(
 ) -> Iterator[tuple[Load, tuple[st.For, ...]]]:
     """The loads of vector loops, with the serial loops around them, the innermost first."""
     if isinstance(stmt, st.For) and stmt.kind is st.LoopKind.VECTORIZED:
-        yield from ((found, loops) for found in walk(stmt.body) if isinstance(found, Load))
+        yield from ((load, loops) for load in loads(stmt.body))
         return
     inside = (stmt, *loops) if isinstance(stmt, st.For) else loops
     for child in stmt.children():

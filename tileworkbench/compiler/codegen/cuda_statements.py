@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.codegen.cuda_atomics import half_addition
 from tileworkbench.compiler.codegen.cuda_copies import wait_helper
 from tileworkbench.compiler.codegen.cuda_exchanges import exchange
@@ -14,9 +15,8 @@ from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import binary, const, const_int, int_const
-from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Ramp
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.types import DType
 
 GRID_BARRIER = Buffer("grid_barrier", DType("uint32"), (int_const(1),), "global")
@@ -154,7 +154,7 @@ class KernelWriter:
     def bound(self, stmt: st.For, value: Expr, kind: str, depth: int) -> str:
         """A bound as it is on entry: one that is read from memory gets a name."""
         text = self.expressions(value)
-        if not any(isinstance(found, Load) for found in walk(value)):
+        if not has_loads(value):
             return text
         name = f"{kind}_of_{self.named(stmt.var)}"
         self.line(depth, f"const {self.expressions.c_type(value.dtype)} {name} = {text};")

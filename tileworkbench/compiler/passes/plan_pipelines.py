@@ -24,6 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from tileworkbench.compiler.analysis.access import loads
 from tileworkbench.compiler.analysis.dataflow import (
     Effects,
     effects_of,
@@ -33,10 +34,10 @@ from tileworkbench.compiler.analysis.dataflow import (
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.diagnostics import TileValueError
 from tileworkbench.compiler.ir.build import const, const_int
-from tileworkbench.compiler.ir.expr import Buffer, Load, Region
+from tileworkbench.compiler.ir.expr import Buffer, Region
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import buffers_of, walk
+from tileworkbench.compiler.ir.rewrite import buffers_of
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Let, LoopKind, Seq, Stmt
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
 
@@ -159,17 +160,13 @@ def _obstacle(loop: Pipelined, found: list[_Item], views: dict[Buffer, Buffer]) 
     written = {buffer for item in found for buffer in item.effects.writes}
     for stmt in items(loop.body):
         if isinstance(stmt, Let):
-            loads = _loads(stmt)
-            read = next((b for b in loads if views.get(b, b) in written or not b.shape), None)
+            read_from = (load.buffer for load in loads(stmt))
+            read = next((b for b in read_from if views.get(b, b) in written or not b.shape), None)
             if read is not None:
                 return f"'{stmt.var.name}' is read from '{read.name}', which the loop writes"
     if leaves_early(loop.body):
         return "it is left early"
     return None
-
-
-def _loads(stmt: Stmt) -> list[Buffer]:
-    return [node.buffer for node in walk(stmt) if isinstance(node, Load)]
 
 
 def _is_ahead(item: _Item, found: list[_Item], loop: Pipelined, outside: set[Buffer]) -> bool:

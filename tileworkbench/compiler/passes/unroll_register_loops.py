@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
@@ -47,7 +48,6 @@ from tileworkbench.compiler.ir.rewrite import (
     with_body,
 )
 from tileworkbench.compiler.ir.types import INT32
-from tileworkbench.compiler.ops.simt.traces import reads_memory
 
 _REGISTER_BITS = 256 * 32  # no thread has more
 _STATEMENTS = 4096  # that a loop may become
@@ -128,7 +128,7 @@ class _Unrolling:
         """The iterations after which the registers of a loop of any extent repeat, 0 for none."""
         indices = [i for i in self.indices(loop.body) if loop.var in variables(i)]
         forwards = const_int(loop.start) is not None and (const_int(loop.step) or 0) > 0
-        if not indices or not forwards or _leaves(loop) or reads_memory(loop.stop):
+        if not indices or not forwards or _leaves(loop) or has_loads(loop.stop):
             return 0
         rows = self.rows(loop, indices, 2 * _RING)
         return next((p for p in range(1, _RING + 1) if rows and rows[p:] == rows[:-p]), 0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir import stmt as st
@@ -17,7 +18,7 @@ from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.simt import copy, fill
 from tileworkbench.compiler.ops.simt.context import ThreadContext
-from tileworkbench.compiler.ops.simt.traces import UntraceableError, index_map, reads_memory
+from tileworkbench.compiler.ops.simt.traces import UntraceableError, index_map
 from tileworkbench.compiler.target import Target
 
 MEMORY = ("global", "shared")
@@ -152,7 +153,7 @@ def pure_lets(body: st.Stmt) -> dict[Var, Expr]:
     """The values of lets in `body` that read no memory, in terms of other variables."""
     found: dict[Var, Expr] = {}
     for stmt in walk(body):
-        if isinstance(stmt, st.Let) and stmt.var.dtype.is_int and not reads_memory(stmt.value):
+        if isinstance(stmt, st.Let) and stmt.var.dtype.is_int and not has_loads(stmt.value):
             found[stmt.var] = substitute(stmt.value, found)
     return found
 
@@ -191,7 +192,7 @@ def trace_access(
         if any(var in loop for var in found):
             return node.map_children(cut)
         whole = isinstance(node, Var) or not all(_is_small(var, ranges) for var in found)
-        if whole and _is_small(node, ranges) and not reads_memory(node):
+        if whole and _is_small(node, ranges) and not has_loads(node):
             return others.setdefault(node, Var(f"other {len(others)}", node.dtype))
         if isinstance(node, Var):
             raise UntraceableError

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tileworkbench.compiler.ir.build import add, binary, int_const, mul
-from tileworkbench.compiler.ir.expr import Binary, Cast, Const, Expr, Load, Select, Var
+from tileworkbench.compiler.ir.expr import Binary, Cast, Const, Expr, Select, Var
 from tileworkbench.compiler.layout.digits import DigitSum, NotDigitsError
 from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.layout.layout import Layout
@@ -100,17 +100,6 @@ def _choose(cond: Any, then: Any, other: Any) -> Any:
     import numpy as np
 
     return np.where(cond, then, other)
-
-
-def reads_memory(value: Expr) -> bool:
-    """Whether `value` depends on what some buffer holds."""
-    stack: list[Any] = [value]
-    while stack:
-        found = stack.pop()
-        if isinstance(found, Load):
-            return True
-        stack.extend(found.children())
-    return False
 
 
 def index_map(

@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.ir.build import TRUE, unary
-from tileworkbench.compiler.ir.expr import Expr, Load
-from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.stmt import Break, For, If, Let, Stmt, While, seq
 from tileworkbench.compiler.ir.tile import Parallel
 
@@ -45,7 +45,7 @@ def _apart(stmt: If | For | While, names: Names) -> Stmt:
     lets: list[Stmt] = []
 
     def named(value: Expr, name: str) -> Expr:
-        if not any(isinstance(found, Load) for found in walk(value)):
+        if not has_loads(value):
             return value
         var = names.var(name, value.dtype)
         lets.append(Let(var, value, site=stmt.site))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import simt, tile
@@ -50,7 +51,7 @@ def _again(before: list[st.Stmt], part: list[st.Stmt], program: Program) -> list
     kept: list[st.Stmt] = []
     for stmt in reversed(before):
         if isinstance(stmt, st.Let) and stmt.var in needed:
-            if any(isinstance(found, Load) for found in walk(stmt.value)):
+            if has_loads(stmt.value):
                 raise _kept_over(stmt.var.name, stmt, program)
             needed |= set(variables(stmt.value))
         elif isinstance(stmt, st.Alias) and stmt.buffer in needed:

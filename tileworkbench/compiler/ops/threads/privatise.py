@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import add, int_const
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
@@ -66,8 +67,7 @@ def _formulas(body: Stmt, block: Block) -> dict[Var | Buffer, Expr]:
         if not isinstance(stmt, Let) or stmt.var not in in_loops:
             continue
         names = set(variables(stmt.value)) & in_loops
-        pure = not any(isinstance(node, Load) for node in walk(stmt.value))
-        if pure and names <= found.keys():
+        if not has_loads(stmt.value) and names <= found.keys():
             value = substitute(stmt.value, {var: found[var] for var in names})
             if sum(1 for _ in zip(walk(value), range(_LARGEST), strict=False)) < _LARGEST:
                 found[stmt.var] = value

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.expr import Expr, Load, Var
-from tileworkbench.compiler.ir.rewrite import statements, substitute, variables, walk
+from tileworkbench.compiler.ir.expr import Expr, Var
+from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
 
 
 class ThreadRanges:
@@ -16,8 +17,7 @@ class ThreadRanges:
         self._lets = {
             stmt.var: stmt.value
             for stmt in statements(kernel.body)
-            if isinstance(stmt, st.Let)
-            and not any(isinstance(found, Load) for found in walk(stmt.value))
+            if isinstance(stmt, st.Let) and not has_loads(stmt.value)
         }
 
     def split(self, cond: Expr, start: int, extent: int) -> list[tuple[int, int, bool]] | None:

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import int_const
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
+from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program, Stage
-from tileworkbench.compiler.ir.rewrite import statements, walk
+from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.sim.expressions import Evaluate
 from tileworkbench.compiler.sim.memory import Storage, allocate, memory_at
 from tileworkbench.compiler.sim.statements import (
@@ -148,8 +149,7 @@ class ThreadTranslator(StatementTranslator):
     def _decision(self, cond: Expr) -> Evaluate:
         """A condition or a bound; where threads run in lock step, reading it is a step too."""
         evaluate = self.expr(cond)
-        loads = any(isinstance(node, Load) for node in walk(cond))
-        if self._plan is None or not self._plan.lock_step or not loads:
+        if self._plan is None or not self._plan.lock_step or not has_loads(cond):
             return evaluate
 
         def decide(frame: Any) -> Any:
