@@ -4,7 +4,6 @@ by name, conversions of special values, elements that share bytes. The same on e
 # Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
 
 from functools import partial
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,28 +11,15 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tests.differential.cases import F16, F32, I32, Case, Cases, small
 from tests.differential.harness import (
     check_executors,
     equals,
     random_array,
-    run_native,
     storage,
 )
 
-Case = tuple[Any, dict[str, Any], Any]
-CASES: dict[str, Any] = {}
-F32, F16, I32 = "float32", "float16", "int32"
-
-
-def case(make: Any) -> Any:
-    """A kernel, its arguments and the check of its results, under the name of a claim."""
-    CASES[make.__name__] = make
-    return make
-
-
-def small(*shape: int, dtype: str = F32, seed: int = 0, low: int = -3, high: int = 4) -> Any:
-    """Small integers: every order of evaluation gives the same bits."""
-    return np.random.default_rng([seed, *shape]).integers(low, high, shape).astype(storage(dtype))
+case = Cases()
 
 
 @case
@@ -333,7 +319,7 @@ def conversions(dtype: str) -> Case:
 
 
 for _dtype in (F16, "bfloat16", "float8_e4m3fn", "float8_e5m2"):
-    CASES[f"special_values_become_{_dtype}"] = partial(conversions, _dtype)
+    case[f"special_values_become_{_dtype}"] = partial(conversions, _dtype)
 
 
 @case
@@ -405,13 +391,12 @@ def a_word_of_codes_is_taken_apart() -> Case:
     return kernel, {"A": a}, equals(B=b, C=a.view(I32) >> 28)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", case)
 def test_results(name):
-    check_executors(*CASES[name]())
+    case.check(name)
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", case)
 def test_executed_ptx(name):
-    kernel, arguments, check = CASES[name]()
-    check(run_native(kernel.program, arguments, "ptx:sm_80"))
+    case.check_ptx(name)

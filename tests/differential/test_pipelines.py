@@ -9,22 +9,10 @@ import numpy as np
 import pytest
 
 import tileworkbench.language as T
-from tests.differential.harness import check_executors, check_on_threads, equals, run_native
+from tests.differential.cases import F16, F32, I32, Case, Cases, small
+from tests.differential.harness import check_executors, check_on_threads, equals
 
-Case = tuple[Any, dict[str, Any], Any]
-CASES: dict[str, Any] = {}
-F32, F16, I32 = "float32", "float16", "int32"
-
-
-def case(make: Any) -> Any:
-    """A kernel, its arguments and the check of its results, under the name of a claim."""
-    CASES[make.__name__] = make
-    return make
-
-
-def small(*shape: int, dtype: str = F32, seed: int = 0, low: int = -3, high: int = 4) -> Any:
-    """Small integers: every order of evaluation gives the same bits."""
-    return np.random.default_rng([seed, *shape]).integers(low, high, shape).astype(dtype)
+case = Cases()
 
 
 def matmul(k: int, stages: int, dtype: str = F16) -> Case:
@@ -676,13 +664,12 @@ def a_scheduled_loop_copies_inside_a_scheduled_loop() -> Case:
     return kernel, {"A": a, "B": b}, equals(C=a.sum(1) + weighted)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", case)
 def test_results(name):
-    check_executors(*CASES[name]())
+    case.check(name)
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", case)
 def test_executed_ptx(name):
-    kernel, arguments, check = CASES[name]()
-    check(run_native(kernel.program, arguments, "ptx:sm_80"))
+    case.check_ptx(name)

@@ -11,23 +11,11 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tests.differential.harness import check_executors, equals, run_native, storage
+from tests.differential.cases import F16, F32, I32, Case, Cases, small
+from tests.differential.harness import check_executors, equals, storage
 from tileworkbench.compiler.diagnostics import LayoutError
 
-Case = tuple[Any, dict[str, Any], Any]
-CASES: dict[str, Any] = {}
-F32, F16, I32 = "float32", "float16", "int32"
-
-
-def case(make: Any) -> Any:
-    """A kernel, its arguments and the check of its results, under the name of a claim."""
-    CASES[make.__name__] = make
-    return make
-
-
-def small(*shape: int, dtype: str = F32, seed: int = 0, low: int = -3, high: int = 4) -> Any:
-    """Small integers: every order of evaluation gives the same bits."""
-    return np.random.default_rng([seed, *shape]).integers(low, high, shape).astype(dtype)
+case = Cases()
 
 
 @case
@@ -453,16 +441,15 @@ def four_threads_per_row_that_do_not_divide_the_work() -> Case:
     return kernel, {"A": a, "B": b}, equals(C=a + a[::-1], D=b.sum(1))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", case)
 def test_results(name):
-    check_executors(*CASES[name]())
+    case.check(name)
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", case)
 def test_executed_ptx(name):
-    kernel, arguments, check = CASES[name]()
-    check(run_native(kernel.program, arguments, "ptx:sm_80"))
+    case.check_ptx(name)
 
 
 @pytest.mark.parametrize(
