@@ -27,13 +27,13 @@ def begin(spec: MicroGemmSpec, writer: FunctionWriter) -> TileRegisters:
     shapes = [1, 0, widths, widths, 0, 0, rows, 0]  # palette 1; each register's size
     for at, word in enumerate(shapes):
         writer.do(f"store i64 {word}, ptr {writer.address(_WORD, config, str(at))}, align 8")
-    _call(writer, "ldtilecfg", ("ptr", config))
+    writer.run("llvm.x86.ldtilecfg", ("ptr", config))
     return TileRegisters(spec, writer, writer.let("alloca [256 x i32], align 64"))
 
 
 def end(writer: FunctionWriter) -> None:
     """Give the registers back, so that a thread switch need not save them."""
-    _call(writer, "tilerelease")
+    writer.run("llvm.x86.tilerelease")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class TileRegisters:
         depth = _ROW_BYTES // size
         down = writer.let(f"mul i64 %lda, {_ROWS}")
         bytes_of_a = writer.let(f"mul i64 %lda, {size}")
-        product = "tdpbssd" if spec.dot == "int8" else "tdpbf16ps"
+        product = f"llvm.x86.{'tdpbssd' if spec.dot == 'int8' else 'tdpbf16ps'}"
 
         def step(k: str, carried: list[str]) -> list[str]:
             left = writer.address(element, a, k)
@@ -92,7 +92,7 @@ class TileRegisters:
                 self._load(_RIGHT + j, at, str(4 * spec.nr))
             for number, _ in places:
                 factors = ("i8", str(_LEFT + number // 2)), ("i8", str(_RIGHT + number % 2))
-                _call(writer, product, ("i8", str(number)), *factors)
+                writer.run(product, ("i8", str(number)), *factors)
             return carried
 
         writer.counted_loop(spec.k, depth, step)
@@ -112,7 +112,7 @@ class TileRegisters:
         """Sums of integers begin with what C holds."""
         writer = self.writer
         for number, _ in places:
-            _call(writer, "tilezero", ("i8", str(number)))
+            writer.run("llvm.x86.tilezero", ("i8", str(number)))
         if self.spec.dot == "bfloat16":
             return
         load, go = writer.fresh_label("load"), writer.fresh_label("go")
@@ -153,14 +153,8 @@ class TileRegisters:
 
     def _load(self, register: int, address: str, stride: str) -> None:
         operands = (("i8", str(register)), ("ptr", address), ("i64", stride))
-        _call(self.writer, "tileloadd64", *operands)
+        self.writer.run("llvm.x86.tileloadd64", *operands)
 
     def _store(self, register: int, address: str, stride: str) -> None:
         operands = (("i8", str(register)), ("ptr", address), ("i64", stride))
-        _call(self.writer, "tilestored64", *operands)
-
-
-def _call(writer: FunctionWriter, name: str, *operands: tuple[str, str]) -> None:
-    writer.declare("void", f"llvm.x86.{name}", *(kind for kind, _ in operands))
-    actual = ", ".join(f"{kind} {value}" for kind, value in operands)
-    writer.do(f"call void @llvm.x86.{name}({actual})")
+        self.writer.run("llvm.x86.tilestored64", *operands)

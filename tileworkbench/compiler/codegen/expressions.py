@@ -272,9 +272,7 @@ class Expressions(Arithmetic):
         """Prefetch what comes `AHEAD_BYTES` later, be it past the tensor's end."""
         if load not in self.fetched:
             return
-        self.out.declare("void", "llvm.prefetch.p0", "ptr", "i32", "i32", "i32")
-        ahead = self.out.let(f"getelementptr i8, ptr {address}, i64 {AHEAD_BYTES}")
-        self.out.do(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
+        self.out.prefetch(self.out.let(f"getelementptr i8, ptr {address}, i64 {AHEAD_BYTES}"))
 
     def _load_strided(
         self, load: ir.Load, moves: LanePattern, lanes: int, predicate: Value | None

@@ -191,14 +191,13 @@ class _TileWriter:
         """Fetch the lines of these rows `prefetch_a` further on, be it past the end of A."""
         spec = self.spec
         line = 64 // DTYPE_BYTES[spec.panel_dtype]
-        self.writer.declare("void", "llvm.prefetch.p0", "ptr", "i32", "i32", "i32")
         for i in range(rows):
             for p in range(spec.prefetch_a, spec.prefetch_a + spec.k, line):
                 index = (
                     self.writer.let(f"add i64 {self.writer.times('%lda', i)}, {p}") if i else str(p)
                 )
                 at = self.writer.let(f"getelementptr {self.panel}, ptr {a}, i64 {index}")
-                self.writer.do(f"call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 3, i32 1)")
+                self.writer.prefetch(at)
 
     def initial(self, panel: str, vectors: int) -> list[str]:
         """Return what sums start from: zero, or what makes up for the 128 added to bytes of A."""

@@ -190,9 +190,8 @@ class Stores:
         kind, lanes = memory_type(dtype, value.lanes), VectorType("i1", value.lanes)
         stored = self.exprs.to_memory(value)
         callee = f"llvm.masked.store.{kind.mangled}.p0"
-        self.out.declare("void", callee, kind, "ptr", "i32", lanes)
-        arguments = f"{kind} {stored}, ptr {address}, i32 {dtype.bytes}, {lanes} {mask.text}"
-        self.out.do(f"call void @{callee}({arguments})")
+        place = (("ptr", address), ("i32", str(dtype.bytes)))
+        self.out.run(callee, (kind, stored), *place, (lanes, mask.text))
 
     def scatter(self, buffer: Buffer, index: Expr, value: Value, mask: Value | None) -> None:
         kind, lanes = memory_type(buffer.dtype, value.lanes), VectorType("i1", value.lanes)
@@ -200,6 +199,5 @@ class Stores:
         active = "splat (i1 true)" if mask is None else mask.text
         pointers = VectorType("ptr", value.lanes)
         callee = f"llvm.masked.scatter.{kind.mangled}.v{value.lanes}p0"
-        self.out.declare("void", callee, kind, pointers, "i32", lanes)
-        arguments = f"{pointers} {addresses}, i32 {buffer.dtype.bytes}, {lanes} {active}"
-        self.out.do(f"call void @{callee}({kind} {stored}, {arguments})")
+        places = ((pointers, addresses), ("i32", str(buffer.dtype.bytes)))
+        self.out.run(callee, (kind, stored), *places, (lanes, active))

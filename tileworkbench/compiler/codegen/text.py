@@ -131,6 +131,17 @@ class FunctionWriter:
         actual = ", ".join(f"{kind} {value}" for kind, value in arguments)
         return self.let(f"call {result} @{callee}({actual})")
 
+    def run(self, callee: str, *arguments: tuple[VectorType | str, str]) -> None:
+        """Append a call without a result, declared by the argument types."""
+        self.declare("void", callee, *(kind for kind, _ in arguments))
+        actual = ", ".join(f"{kind} {value}" for kind, value in arguments)
+        self.do(f"call void @{callee}({actual})")
+
+    def prefetch(self, address: str) -> None:
+        """Append a fetch into the first-level cache, of any address."""
+        options = (("i32", number) for number in ("0", "3", "1"))  # a read, to keep, of data
+        self.run("llvm.prefetch.p0", ("ptr", address), *options)
+
     def declare(self, result: VectorType | str, callee: str, *parameters: VectorType | str) -> None:
         """Record a declaration that the function needs."""
         formal = ", ".join(str(kind) for kind in parameters)
