@@ -86,7 +86,7 @@ def check_simulated(stage: str, result: SimResult, check: Check) -> None:
 def run_native(program: Program, arguments: dict[str, Any], target: str) -> dict[str, Array]:
     """Every tensor after a native run on copies of `arguments`."""
     passed = {
-        name: value.copy() if isinstance(value, np.ndarray) else value
+        name: value.copy(order="K") if isinstance(value, np.ndarray) else value
         for name, value in arguments.items()
     }
     order = [param.name for param in program.params if not param.output]

@@ -84,6 +84,66 @@ def loops_between_the_block_and_another_loop() -> Case:
     return kernel, {"A": a}, equals(B=np.cumsum(a[:, ::-1] * factors[:, None], 0, dtype=F32))
 
 
+@case
+def extents_that_formulas_give() -> Case:
+    M, N = T.dynamic("M, N")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((M, N), F32), B: T.Tensor((M * N,), F32), S: T.Tensor((N // 4, M), F32)):
+        with T.Kernel(M, threads=32) as bx:
+            for j in T.Parallel(N):
+                B[bx * N + j] = A[bx, j] * S[j // 4, bx]
+
+    a, s = small(5, 24), small(6, 5, seed=1)
+    expected = (a * np.repeat(s.T, 4, axis=1)).ravel()
+    return kernel, {"A": a, "B": np.zeros(120, F32), "S": s}, equals(B=expected)
+
+
+@case
+def extents_that_scalars_give() -> Case:
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), F32), n: T.int32, s: T.float32):
+        B = T.empty((n, 2), F32)
+        W = T.alloc_global((n + 1,), F32)
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(n):
+                W[i] = A[i] * s
+        with T.Kernel(n, threads=32) as bx:
+            for j in T.Parallel(2):
+                B[bx, j] = W[bx] + j
+        return B
+
+    a = small(64)
+    expected = a[:7, None] * np.float32(0.5) + np.arange(2, dtype=F32)
+    return kernel, {"A": a, "n": 7, "s": 0.5}, equals(B=expected)
+
+
+@case
+def a_stride_that_only_one_row_gives() -> Case:
+    M, S = T.dynamic("M"), T.dynamic("S")
+
+    @T.prim_func
+    def kernel(A: T.StridedTensor((M, 64), (S, 1), F32), B: T.Tensor((M, 64), F32)):
+        with T.Kernel(M, threads=32) as bx:
+            T.copy(A[bx, :], B[bx, :])
+
+    a = small(1, 77)[:, :64]
+    return kernel, {"A": a, "B": np.zeros((1, 64), F32)}, equals(B=a)
+
+
+@case
+def strides_that_leave_no_gap() -> Case:
+    S = T.dynamic("S")
+
+    @T.prim_func
+    def kernel(A: T.StridedTensor((16, 64), (1, S), F32), B: T.Tensor((16, 64), F32)):
+        with T.Kernel(1, threads=32) as bx:
+            T.copy(A, B)
+
+    a = small(64, 16).T
+    return kernel, {"A": a, "B": np.zeros((16, 64), F32)}, equals(A=a, B=a)
+
+
 @pytest.mark.parametrize("name", case)
 def test_results(name):
     case.check(name)

@@ -86,8 +86,28 @@ def test_an_empty_grid_of_a_program_read_from_text() -> None:
 def test_an_extent_that_no_argument_gives() -> None:
     m, n = T.dynamic("m, n")
     assert rendered(lambda: tw.compile(make(m * n), target="cpu"), tw.CompileError) == (
-        "CompileError: an extent must be a constant or linear in one symbol\n"
-        "hint: pass the extent as a T.dynamic symbol of its own"
+        "UnsupportedError: 'double': no argument determines 'm'\n"
+        "hint: an extent or a stride of an input must be linear in 'm' alone"
+    )
+
+
+def test_an_extent_that_a_formula_gives() -> None:
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), "float32"), S: T.Tensor((T.ceildiv(n, 4),), "float32")):
+        with T.Kernel(1, threads=32):
+            T.clear(S)
+
+    array = np.zeros(6, np.float32)
+    assert rendered(lambda: tw.compile(kernel)(array, array[:1])) == (
+        "ArgumentError: 'kernel': dimension 0 of 'S' is 1, expected (n + 3) // 4 = 2"
+    )
+
+
+def test_an_out_idx_that_is_a_name() -> None:
+    assert rendered(lambda: tw.compile(make(), out_idx="B"), tw.CompileError) == (
+        "TileTypeError: out_idx must be an integer or a list of them, not 'B'"
     )
 
 

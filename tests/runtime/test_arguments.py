@@ -432,7 +432,7 @@ def test_symbol_that_no_argument_determines() -> None:
         ArgumentBinder("k", parameters, ("n", "m"))
     assert str(raised.value) == (
         "'k': no argument determines 'm'\n"
-        "hint: 'm' must be the extent of an input, or linear in one"
+        "hint: an extent or a stride of an input must be linear in 'm' alone"
     )
 
 

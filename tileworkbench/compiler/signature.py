@@ -10,7 +10,6 @@ from tileworkbench.compiler.analysis.assumptions import check_assumptions, host_
 from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.analysis.elementwise import is_elementwise
 from tileworkbench.compiler.analysis.evaluate import evaluate
-from tileworkbench.compiler.diagnostics import CompileError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
@@ -109,21 +108,25 @@ def _parameter(value: Buffer | Var, output: bool, written: set[Buffer]) -> Param
         value.name,
         "tensor",
         str(value.dtype),
-        tuple(_output_dim(extent) if output else _dim(extent) for extent in value.shape),
+        tuple(_computed_dim(extent) if output else _dim(extent) for extent in value.shape),
         tuple(_dim(stride) for stride in value.strides) or None,
         is_output=output,
         is_written=output or value in written,
     )
 
 
-def _output_dim(extent: Expr) -> DimSpec:
+def _computed_dim(extent: Expr) -> DimSpec:
     """An extent that is computed, not solved for a symbol."""
     number = const_int(extent)
     return DerivedDim(formula=extent) if number is None else DimSpec(number)
 
 
 def _dim(extent: Expr) -> DimSpec:
-    """An extent or stride that is a constant or linear in one symbol."""
+    """An extent or stride, from which a symbol follows where it is linear in one."""
+    return _linear_dim(extent) or _computed_dim(extent)
+
+
+def _linear_dim(extent: Expr) -> DimSpec | None:
     match extent:
         case Const(value=number):
             return DimSpec(int(number))
@@ -132,15 +135,14 @@ def _dim(extent: Expr) -> DimSpec:
         case ir.Binary("mul", inner, Const(value=number)) | ir.Binary(
             "mul", Const(value=number), inner
         ):
-            found, factor = _dim(inner), int(number)
-            return DimSpec(found.constant * factor, found.symbol, found.coefficient * factor)
+            scale, offset = int(number), 0
         case ir.Binary("add", inner, Const(value=number)):
-            found = _dim(inner)
-            return DimSpec(found.constant + int(number), found.symbol, found.coefficient)
+            scale, offset = 1, int(number)
         case ir.Binary("sub", inner, Const(value=number)):
-            found = _dim(inner)
-            return DimSpec(found.constant - int(number), found.symbol, found.coefficient)
-    raise CompileError(
-        "an extent must be a constant or linear in one symbol",
-        hint="pass the extent as a T.dynamic symbol of its own",
-    )
+            scale, offset = 1, -int(number)
+        case _:
+            return None
+    found = _linear_dim(inner)
+    if found is None:
+        return None
+    return DimSpec(found.constant * scale + offset, found.symbol, found.coefficient * scale)

@@ -146,7 +146,9 @@ def with_outputs(program: Program, out_idx: int | Sequence[int] | None) -> Progr
     """
     if out_idx is None:
         return program
-    indices = [out_idx] if isinstance(out_idx, int) else list(out_idx)
+    indices = [out_idx] if isinstance(out_idx, int) else out_idx
+    if not isinstance(indices, Sequence) or not all(isinstance(index, int) for index in indices):
+        raise TileTypeError(f"out_idx must be an integer or a list of them, not {out_idx!r}")
     if program.returns:
         raise TileValueError(
             f"Out index conflict: '{program.name}' returns tensors made by T.empty and out_idx "

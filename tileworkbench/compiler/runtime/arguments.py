@@ -101,6 +101,7 @@ class ArgumentBinder:
         self._same_tensor_ok = elementwise_alias_ok
         self._device = device
         self._sources = find_sources(kernel_name, self.parameters, self.symbols)
+        self._read_scalars = self._scalars_of_extents()
         self._arguments = tuple(
             self._argument(slot, spec)
             for slot, spec in enumerate(self.parameters)
@@ -184,7 +185,18 @@ class ArgumentBinder:
         if spec.kind == "tensor":
             return _Argument(slot, spec, None, is_in_key=True)
         encode = scalar_encoder(self._where(spec), spec.dtype)
-        return _Argument(slot, spec, encode, is_in_key=spec.name in self.symbols)
+        is_in_key = spec.name in self.symbols or slot in self._read_scalars
+        return _Argument(slot, spec, encode, is_in_key)
+
+    def _scalars_of_extents(self) -> dict[int, str]:
+        """The scalar parameters that extents and strides are written in, by slot."""
+        dims = [dim for spec in self.parameters for dim in (*spec.dims, *(spec.stride_dims or ()))]
+        read = {name for dim in dims for name in dim.names()} - set(self.symbols)
+        return {
+            slot: spec.name
+            for slot, spec in enumerate(self.parameters)
+            if spec.kind == "scalar" and spec.name in read
+        }
 
     # The first call of a form: everything is checked.
 
@@ -197,14 +209,15 @@ class ArgumentBinder:
         device = self._common_device(views)
         elements = {s: element_view(v, self.parameters[s].dtype) for s, v in views.items()}
         symbols = self._solve(elements, slots)
+        known = {**symbols, **{name: slots[slot] for slot, name in self._read_scalars.items()}}
         for slot, view in elements.items():
-            self._check_extents(slot, view, symbols)
-            self._check_strides(self.parameters[slot], view, symbols)
+            self._check_extents(slot, view, known)
+            self._check_strides(self.parameters[slot], view, known)
         plan = _Plan(
             symbols=tuple(symbols.values()),
             masks=tuple(self._masks(views)),
             pairs=self._pairs(views),
-            outputs=self._output_makers(symbols, views, device),
+            outputs=self._output_makers(known, views, device),
             device=device,
         )
         if len(self._plans) >= _MAX_PLANS:
@@ -315,8 +328,8 @@ class ArgumentBinder:
 
     def _explain(self, dim: DimSpec, expected: int) -> str:
         """`expected`, with the equation and the origin of its symbol."""
-        if dim.symbol is None:
-            return str(expected)
+        if dim.symbol not in self.symbols:
+            return f"{dim} = {expected}" if dim.names() else str(expected)
         source = self._sources[self.symbols.index(dim.symbol)]
         origin = source.describe(self.parameters[source.position].name)
         return f"{dim} = {expected} as {origin} says"

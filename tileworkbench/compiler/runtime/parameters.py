@@ -11,6 +11,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.printer import print_expr
+from tileworkbench.compiler.ir.rewrite import variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,10 @@ class DimSpec:
             return self.constant
         return self.coefficient * symbols[self.symbol] + self.constant
 
+    def names(self) -> set[str]:
+        """The symbols and scalars that the value follows from."""
+        return set() if self.symbol is None else {self.symbol}
+
     def solve(self, value: int) -> int | None:
         """The symbol's value that makes this dimension `value`; None if no natural number does."""
         quotient, remainder = divmod(value - self.constant, self.coefficient)
@@ -53,12 +58,15 @@ _ZERO = int_const(0)
 
 @dataclass(frozen=True, slots=True)
 class DerivedDim(DimSpec):
-    """An extent of an output: any formula in the symbols."""
+    """Any formula in symbols and scalars, computed and never solved for one of them."""
 
     formula: Expr = _ZERO
 
     def evaluate(self, symbols: Mapping[str, int]) -> int:
         return int(evaluate(self.formula, symbols))
+
+    def names(self) -> set[str]:
+        return {var.name for var in variables(self.formula)}
 
     def __str__(self) -> str:
         return print_expr(self.formula)
@@ -141,7 +149,7 @@ def find_sources(
         if symbol not in found:
             raise UnsupportedError(
                 f"'{kernel_name}': no argument determines '{symbol}'",
-                hint=f"'{symbol}' must be the extent of an input, or linear in one",
+                hint=f"an extent or a stride of an input must be linear in '{symbol}' alone",
             )
     return tuple(found[symbol][1] for symbol in symbols)
 

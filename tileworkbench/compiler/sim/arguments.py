@@ -33,22 +33,16 @@ def solve_symbols(
     symbol stays unknown, when an extent has no integer solution, or when an array does not have the
     shape that the symbols give.
     """
-    known = dict(given or {})
-    unknown = [var.name for var in program.symbols if var.name not in known]
+    known = {**_integers(program, arguments), **(given or {})}
     equations = list(_equations(program, arguments))
-    progress = True
-    while unknown and progress:
-        progress = False
-        for where, extent, actual in equations:
-            free = [var for var in variables(extent) if var.name not in known]
-            if len(free) == 1 and free[0].name in unknown:
-                known[free[0].name] = _solve(where, extent, free[0], actual, known)
-                unknown.remove(free[0].name)
-                progress = True
-    if unknown:
-        raise ArgumentError(
-            f"the symbol '{unknown[0]}' of '{program.name}' does not follow from its arguments"
-        )
+    _solve_all(program, equations, known)
+    # The stride of an extent of 1 is never used, and says what nothing else does.
+    _solve_all(program, list(_equations(program, arguments, strict=False)), known)
+    for var in program.symbols:
+        if var.name not in known:
+            raise ArgumentError(
+                f"the symbol '{var.name}' of '{program.name}' does not follow from its arguments"
+            )
     for where, extent, actual in equations:
         expected = _evaluate(extent, known)
         if expected != actual:
@@ -56,9 +50,36 @@ def solve_symbols(
     return known
 
 
-def _equations(program: Program, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Expr, int]]:
+def _integers(program: Program, arguments: Mapping[str, Any]) -> dict[str, int]:
+    """The integers among the scalar arguments, which extents may be written in."""
+    scalars = [param.value for param in program.params if isinstance(param.value, Var)]
+    return {
+        var.name: int(arguments[var.name])
+        for var in scalars
+        if var.dtype.is_int and var.name in arguments
+    }
+
+
+def _solve_all(
+    program: Program, equations: list[tuple[str, Expr, int]], known: dict[str, int]
+) -> None:
+    """Add to `known` the symbols of `program` that follow from `equations`."""
+    symbols = {var.name for var in program.symbols}
+    progress = True
+    while progress:
+        progress = False
+        for where, extent, actual in equations:
+            free = [var for var in variables(extent) if var.name not in known]
+            if len(free) == 1 and free[0].name in symbols:
+                known[free[0].name] = _solve(where, extent, free[0], actual, known)
+                progress = True
+
+
+def _equations(
+    program: Program, arguments: Mapping[str, Any], strict: bool = True
+) -> Iterator[tuple[str, Expr, int]]:
     """What must equal what: (description, expression, actual value). Flattened parameters say
-    nothing.
+    nothing, nor do strides of extents of 1 if `strict`.
     """
     for param in program.params:
         buffer = param.value
@@ -77,7 +98,7 @@ def _equations(program: Program, arguments: Mapping[str, Any]) -> Iterator[tuple
         for axis, (extent, actual) in enumerate(zip(buffer.shape, shape, strict=True)):
             yield f"extent {axis} of '{param.name}'", extent, actual
         for axis, stride in enumerate(buffer.strides):
-            if shape[axis] != 1:
+            if shape[axis] != 1 or not strict:
                 yield (
                     f"stride {axis} of '{param.name}'",
                     stride,
@@ -204,6 +225,6 @@ def user_array(data: Array, buffer: Buffer, given: Any) -> Array:
         return (halves[..., 0] | halves[..., 1] << 4).view(original.dtype)
     if data.shape == original.shape:
         return data
-    if data.size == original.size:
+    if original.flags.c_contiguous:
         return data.reshape(original.shape)
     return np.lib.stride_tricks.as_strided(data, original.shape, original.strides)
