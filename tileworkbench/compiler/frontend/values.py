@@ -311,9 +311,10 @@ def describe(value: object) -> str:
 def number_const(number: Number, partner: DType | None) -> Const:
     """A Python number as a literal beside an operand of type `partner`.
 
-    An int takes a float partner's type and that of 32- and 64-bit unsigned ones, else int32 or
-    int64; a float is float32, or float64 beside a float64. Raises `ValueError` for a negative
-    number beside an unsigned type.
+    An int takes a float partner's type, and that of a 32- or 64-bit unsigned one where it is an
+    int32 or fits nothing else; otherwise it is an int32 or int64. A float is float32, or float64
+    beside a float64. Raises `ValueError` for a negative number beside an unsigned type, and for
+    one that no 64-bit integer holds.
     """
     if isinstance(number, bool) or partner is None:
         return build.python_scalar(number)
@@ -321,13 +322,28 @@ def number_const(number: Number, partner: DType | None) -> Const:
         return build.const(number, FLOAT64 if partner.scalar == FLOAT64 else FLOAT32)
     if partner.is_float:
         return build.const(number, partner.scalar)
-    if partner.kind == "uint" and partner.bits >= 32 and number < 0:
-        raise ValueError(
-            f"{number} has no value in '{partner}'; cast the other operand to a signed type"
-        )
-    if partner.kind == "uint" and partner.bits == 32 and number < 1 << 32:
-        return build.const(number, partner.scalar)
+    if partner.kind == "uint" and partner.bits >= 32:
+        if number < 0:
+            raise ValueError(
+                f"{number} has no value in '{partner}'; cast the other operand to a signed type"
+            )
+        if number < 1 << 31 or 1 << 63 <= number < 1 << partner.bits:
+            return build.const(number, partner.scalar)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{number} has no value in 'int64'")
     return build.python_scalar(number)
+
+
+def _bits_const(number: Any, partner: DType) -> Any:
+    """A Python int as bits of type `partner` where they fit into it, else itself."""
+    if not isinstance(number, int) or not (partner.is_int or partner.is_bool):
+        return number
+    width = 1 if partner.is_bool else partner.bits
+    low, high = (0, 1) if partner.is_bool else (-(1 << width - 1), (1 << width) - 1)
+    if partner.kind == "int":
+        high >>= 1
+    fits = low <= number <= high
+    return Value(build.const(number, partner.scalar)) if fits else number
 
 
 def fitting(value: Any, dtype: DType) -> tuple[Expr, Binding | None]:
@@ -386,11 +402,31 @@ def arithmetic(op: str, a: Any, b: Any) -> Any:
     """`a op b` for operands of which at least one is a `Value`."""
     if op in _NO_ANSWER and (a is None or b is None or isinstance(a, str) or isinstance(b, str)):
         return op == "ne"
-    left, right = pair(a, b)
+    left, right = _bits(op, a, b) if op in ir.BITWISE else pair(a, b)
     made = (
         build.add(left.expr, right.expr) if op == "add" else build.binary(op, left.expr, right.expr)
     )
     return Value(made, deeper(left.binding, right.binding))
+
+
+def _bits(op: str, a: Any, b: Any) -> tuple[Value, Value]:
+    """The operands of an operation on bits: a Python int is bits of the other side's type, and a
+    shift has the type of both sides.
+    """
+    if isinstance(a, Operators):
+        left, right = pair(a, _bits_const(b, to_value(a).expr.dtype))
+    else:
+        left, right = pair(_bits_const(a, to_value(b).expr.dtype), b)
+    if op not in ("shl", "shr") or not (left.expr.dtype.is_int and right.expr.dtype.is_int):
+        return left, right
+    dtype = promote(left.expr.dtype, right.expr.dtype)
+    count = b if isinstance(b, int) else build.const_int(right.expr) or 0
+    if not 0 <= count < dtype.bits:
+        raise TileValueError(f"shift by {count} is out of range for '{dtype}'")
+    return (
+        Value(build.cast(left.expr, dtype), left.binding),
+        Value(build.cast(right.expr, dtype), right.binding),
+    )
 
 
 def unary(op: str, operand: Any) -> Value:
