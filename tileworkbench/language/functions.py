@@ -43,8 +43,9 @@ def prim_func(func: Callable[..., Any]) -> PrimFunc:
 def macro(func: Callable[..., Any]) -> Macro:
     """Decorator: a function that is inlined where a kernel calls it, with names of its own.
 
-    It may take and return tensors, values and Python objects. A variable of `T.alloc_var` is passed
-    by value, or by reference to a parameter annotated `T.Ref` or `T.Var`.
+    It may take and return tensors, values and Python objects. A variable of `T.alloc_var` and an
+    element of a tensor are passed by value, or by reference to a parameter annotated `T.Ref` or
+    `T.Var`.
     """
     return Macro(_function(func, "T.macro"))
 
@@ -68,7 +69,7 @@ def meta_class(cls: type) -> type:
 
 
 class Ref(Reference):
-    """Annotation of a macro's parameter that takes a variable by reference:
+    """Annotation of a macro's parameter that takes a variable or an element by reference:
 
     `x: T.Ref` or `x: T.Ref[T.float32]`.
     """

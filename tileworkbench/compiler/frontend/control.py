@@ -46,6 +46,7 @@ from tileworkbench.compiler.frontend.values import (
     describe,
     fitting,
     select,
+    to_expr,
     to_value,
 )
 from tileworkbench.compiler.frontend.vectors import VectorValue
@@ -84,6 +85,18 @@ def let(builder: Builder, name: str, value: Value) -> Value:
     if low is not None and high is not None:
         builder.ranges[var] = (low, high)
     return Value(var, builder.bind(name))
+
+
+def reference(builder: Builder, name: str, value: Value) -> VarCell | None:
+    """The element that `value` reads, to be read and assigned to as the variable `name`; its
+    indices are computed here, once. None for any other value.
+    """
+    expr = to_value(value).expr
+    if not isinstance(expr, ir.Load):
+        return None
+    indices = tuple(to_expr(let(builder, name, Value(index))) for index in expr.indices)
+    binding = value.binding or builder.bind(name)
+    return VarCell(expr.buffer, binding, indices)
 
 
 class Element:
@@ -144,7 +157,7 @@ def _store_variable(cell: VarCell, value: Any) -> None:
     if isinstance(value, NotScalar):
         value.refuse()
     expr, _ = fitting(value, cell.buffer.dtype)
-    emit_store(Store(cell.buffer, (), expr))
+    emit_store(Store(cell.buffer, cell.indices, expr))
 
 
 def _evaluated(builder: Builder, name: str, value: Any) -> Any:
@@ -160,6 +173,7 @@ class Control:
 
     def __init__(self, spans: tuple[Span, ...]) -> None:
         self.spans = spans
+        self.depth = len(current("a kernel function").frames)  # where the function is called
 
     # Places
 
@@ -331,12 +345,12 @@ class Control:
 
     def returned(self, value: Any) -> Any:
         """`return value`, which must not depend on a run-time branch or loop."""
-        builder = current("'return'")
-        if builder.frame.kind not in ("function", "kernel"):
-            raise TileSyntaxError(
-                f"'return' inside a {builder.frame.described} of the kernel",
-                hint="guard the rest of the body with 'if'",
-            )
+        for frame in current("'return'").frames[self.depth :]:
+            if frame.kind != "kernel":
+                raise TileSyntaxError(
+                    f"'return' inside a {frame.described} of the kernel",
+                    hint="guard the rest of the body with 'if'",
+                )
         return value
 
     def as_sequence(self, value: Any) -> Any:

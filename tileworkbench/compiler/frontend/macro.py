@@ -8,19 +8,21 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
     TileTypeError,
+    TileValueError,
 )
-from tileworkbench.compiler.frontend.builder import current
-from tileworkbench.compiler.frontend.control import let
+from tileworkbench.compiler.frontend.builder import Builder, current
+from tileworkbench.compiler.frontend.control import let, reference
 from tileworkbench.compiler.frontend.errors import placed_outside
+from tileworkbench.compiler.frontend.refusals import NotScalar
 from tileworkbench.compiler.frontend.rewritten import rewritten, users_names
 from tileworkbench.compiler.frontend.trace import (
     annotation_of,
 )
-from tileworkbench.compiler.frontend.values import VarCell
+from tileworkbench.compiler.frontend.values import Value, VarCell, describe
 
 
 class Reference:
-    """Base of the annotations that pass a variable of T.alloc_var into a macro by reference:
+    """Base of the annotations that pass a variable or an element into a macro by reference:
 
     `T.Ref`, `T.Var`.
     """
@@ -48,7 +50,9 @@ class Macro:
             raise TileTypeError(f"the macro '{self.fn.__name__}': {error}") from None
         bound.apply_defaults()
         for name, value in bound.arguments.items():
-            if isinstance(value, VarCell) and not self._by_reference(name):
+            if self._by_reference(name):
+                bound.arguments[name] = self._referred(builder, name, value)
+            elif isinstance(value, VarCell):
                 bound.arguments[name] = let(builder, name, value.load())
         saved = builder.checkpoint()
         result = rewritten(self.fn, self._namespace)(*bound.args, **bound.kwargs)
@@ -58,6 +62,22 @@ class Macro:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A macro that is a method receives its object first."""
         return self if instance is None else lambda *args, **kwargs: self(instance, *args, **kwargs)
+
+    def _referred(self, builder: Builder, name: str, value: Any) -> Any:
+        """`value` as what a parameter by reference may hold. Raises `TileValueError` for what has
+        no place in memory.
+        """
+        if isinstance(value, VarCell | NotScalar):
+            return value
+        cell = reference(builder, name, value) if isinstance(value, Value) else None
+        if cell is None:
+            described = "a computed value" if isinstance(value, Value) else describe(value)
+            raise TileValueError(
+                f"the parameter '{name}' of the macro '{self.fn.__name__}' is a reference and "
+                f"cannot be {described}",
+                hint="pass a variable of T.alloc_var, an element such as A[i], or a tensor",
+            )
+        return cell
 
     def _by_reference(self, name: str) -> bool:
         annotation = annotation_of(self.fn, name, self._namespace)

@@ -61,7 +61,7 @@ def _operand(value: Any, construct: str, role: str) -> Operand:
         return Operand(region.buffer, region.mins, region.extents)
     if isinstance(value, VarCell):
         value.binding.check()
-        return Operand(value.buffer, (), None)
+        return Operand(value.buffer, value.indices, None)
     if isinstance(value, Value):
         expr = to_value(value).expr
         if isinstance(expr, Load):
@@ -85,7 +85,7 @@ def to_region(value: Any, construct: str, role: str) -> Region:
 
 def to_buffer(value: Any, construct: str, role: str) -> Buffer:
     """`value` as a whole buffer. Raises `TileTypeError` for a part of one."""
-    if isinstance(value, VarCell):
+    if isinstance(value, VarCell) and not value.indices:
         value.binding.check()
         return value.buffer
     region = to_region(value, construct, role)

@@ -228,20 +228,23 @@ class Value(Operators):
 
 
 class VarCell(Operators):
-    """A mutable scalar of `T.alloc_var`: reading the name loads it, assigning to the name stores
-    into it.
+    """A mutable scalar, of `T.alloc_var` or an element passed by reference: reading the name loads
+    it, assigning to the name stores into it.
     """
 
-    __slots__ = ("binding", "buffer", "fresh")
+    __slots__ = ("binding", "buffer", "fresh", "indices")
 
-    def __init__(self, buffer: Buffer, binding: Binding) -> None:
+    def __init__(
+        self, buffer: Buffer, binding: Binding, indices: tuple[Expr, ...] | None = None
+    ) -> None:
         self.buffer = buffer
         self.binding = binding
-        self.fresh = True  # until its first name is bound
+        self.indices = indices or ()
+        self.fresh = indices is None  # until its first name is bound
 
     def load(self) -> Value:
         """The current content."""
-        return Value(ir.Load(self.buffer, ()), self.binding)
+        return Value(ir.Load(self.buffer, self.indices), self.binding)
 
     def __repr__(self) -> str:
         return f"<variable {self.buffer.name}: {self.buffer.dtype}>"
