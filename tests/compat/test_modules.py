@@ -68,6 +68,7 @@ def test_tilelang_imported_before_is_left_alone(monkeypatch: pytest.MonkeyPatch)
     "name",
     [
         "tilelang.jit",
+        "tilelang.jit.exceptions",
         "tilelang.language",
         "tilelang.language.fp8",
         "tilelang.testing",
@@ -87,6 +88,13 @@ def test_the_decorator_is_no_module(installed: None) -> None:
     assert callable(tilelang().jit)
     assert tilelang().jit is tilelang("tilelang.jit").jit
     assert callable(tilelang().autotune)
+
+
+def test_the_language_outside_a_kernel(installed: None) -> None:
+    with pytest.raises(tilelang("tilelang.jit.exceptions").JITNoBuilderError):
+        tilelang("tilelang.language").const("M")
+    with pytest.raises(RuntimeError, match="has a meaning inside a kernel only"):
+        tilelang("tilelang.language").Kernel(1).__enter__()
 
 
 @pytest.mark.parametrize(
@@ -287,3 +295,29 @@ def test_tests_run_where_the_device_is_new_enough(
     def check() -> None: ...
 
     assert bool(getattr(check, "pytestmark", [])) == skips
+
+
+REGRESSION = """
+import tilelang.testing
+
+def regression_b():
+    tilelang.testing.process_func(lambda n: n / 2, "regression_half", n=3)
+
+def regression_a():
+    tilelang.testing.process_func(lambda: 0.25)
+
+def other():
+    raise RuntimeError
+
+tilelang.testing.regression(verbose=False)
+"""
+
+
+def test_latencies_of_a_script_are_a_table(
+    installed: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exec(compile(REGRESSION, "script.py", "exec"), {"__name__": "script"})
+    table = "| File | Latency |\n|---|---|\n| script | 0.25 |\n| half | 1.5 |\n"
+    assert capsys.readouterr().out == table
+    with pytest.warns(RuntimeWarning, match=r"'none' took 0\.0, which is no time"):
+        tilelang("tilelang.testing").process_func(lambda: 0.0, "none")

@@ -7,7 +7,7 @@ import torch
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, random_array
+from tests.differential.harness import check_everywhere, equals, random_array, run_native
 from tileworkbench.compiler.diagnostics import ArgumentError
 
 
@@ -132,3 +132,40 @@ def test_none_for_a_tensor_that_is_never_used():
     run(a, None)
     run(a, np.ones(4, np.float32))
     np.testing.assert_array_equal(a, 2)
+
+
+def test_elements_below_a_byte():
+    held = np.random.default_rng(0).integers(0, 256, (2, 32)).astype(np.uint8)
+    written = np.zeros((2, 32), np.uint8)
+    table = np.array([address(row) for row in held], np.int64)
+
+    @T.prim_func
+    def kernel(P: T.Tensor((2,), T.ptr), Q: T.ptr, n: T.int32, B: T.Tensor((2, 64), "int32")):
+        with T.Kernel(2, threads=32) as bx:
+            X = T.make_tensor(P[bx], (n, 16), "int4")
+            Y = T.make_tensor(P[bx], (2, 16), "float4_e2m1fn", strides=(32, 1))
+            Z = T.make_tensor(Q, (2, 64), "uint4")
+            F = T.alloc_fragment((4, 16), "int32")
+            T.copy(X[0:4, 0:16], F)
+            for i, j in T.Parallel(4, 16):
+                B[bx, i * 16 + j] = F[i, j] * 2
+                Z[bx, i * 16 + j] = F[i, j] & 7
+            B[bx, 0] = T.cast(Y[1, 1] * 2, "int32")
+            B[bx, 1] = X[3, 15]
+
+    codes = np.stack([held & 15, held >> 4], -1).reshape(2, 64).astype(np.int32)
+    signed = (codes ^ 8) - 8
+    expected = 2 * signed
+    sizes = np.array([0, 1, 2, 3, 4, 6, 8, 12])  # twice the magnitudes of float4_e2m1fn
+    expected[:, 0] = sizes[codes[:, 33] & 7] * np.where(codes[:, 33] & 8, -1, 1)
+    expected[:, 1] = signed[:, 63]
+
+    def check(arrays):
+        np.testing.assert_array_equal(arrays["B"], expected)
+        parts = np.stack([written & 15, written >> 4], -1).reshape(2, 64)
+        np.testing.assert_array_equal(parts, codes & 7)
+        written[:] = 0xFF
+
+    arguments = {"P": table, "Q": address(written), "n": 4, "B": np.zeros((2, 64), np.int32)}
+    check_everywhere(kernel, arguments, check)
+    check(run_native(kernel.program, arguments, "sim:sm_80"))

@@ -320,3 +320,91 @@ def check_deadlock(kernel, arguments, expected):
     with pytest.raises(DeadlockError) as caught:
         simulate(split.program, arguments, signature=kernel.program)
     assert caught.value.message.startswith(expected)
+
+
+def test_a_role_of_groups_that_are_not_neighbours():
+    """Two producers around a consumer: all threads of both count, their tiles are filled once."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((6, 64), "float32"),
+        B: T.Tensor((64,), "float32"),
+        C: T.Tensor((384,), "int32"),
+    ):
+        with T.Kernel(1, threads=384) as bx:
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((64,), "float32")
+            filled = T.alloc_barrier([256])
+            taken = T.alloc_barrier([128])
+            count = T.alloc_var("int32")
+            with T.ws(0, 2):
+                row = T.alloc_shared((64,), "float32")
+                for k in range(6):
+                    count += k
+                    T.mbarrier_wait_parity(taken[0], k % 2 ^ 1)
+                    T.copy(A[k, :], row)
+                    for i in T.Parallel(64):
+                        S[i] = row[i] * 2
+                    T.mbarrier_arrive(filled[0])
+                C[tx] = count + T.cast(row[0], "int32")
+            with T.ws(1):
+                acc = T.alloc_fragment((64,), "float32")
+                T.clear(acc)
+                for k in range(6):
+                    T.mbarrier_wait_parity(filled[0], k % 2)
+                    for i in T.Parallel(64):
+                        acc[i] += S[i]
+                    T.mbarrier_arrive(taken[0])
+                T.copy(acc, B)
+
+    a = np.arange(384, dtype=np.float32).reshape(6, 64)
+    expected = np.where(np.arange(384) // 128 == 1, 0, 15 + int(a[5, 0])).astype(np.int32)
+    check = equals(B=2 * a.sum(0), C=expected)
+    arguments = {"A": a, "B": np.zeros(64, np.float32), "C": np.zeros(384, np.int32)}
+    check_everywhere(kernel, arguments, check)
+    check(run_native(kernel.program, arguments, "sim:sm_80"))
+    require("nvrtc", missing_nvrtc())
+    check(run_native(kernel.program, arguments, "ptx:sm_80"))
+
+
+def test_a_pipeline_of_groups_that_are_not_neighbours():
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((64, 128), "float16"),
+        B: T.Tensor((128, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+        D: T.Tensor((512,), "int32"),
+    ):
+        with T.Kernel(1, threads=512) as bx:
+            tx = T.get_thread_binding()
+            sums = T.alloc_local((2,), "int32")
+            sums[0] = 0
+            with T.ws(0, 2, 3):
+                A_shared = T.alloc_shared((64, 32), "float16")
+                B_shared = T.alloc_shared((32, 64), "float16")
+                acc = T.alloc_fragment((64, 64), "float32")
+                T.clear(acc)
+                for k in T.Pipelined(4, num_stages=2):
+                    T.copy(A[0, k * 32], A_shared)
+                    T.copy(B[k * 32, 0], B_shared)
+                    T.gemm(A_shared, B_shared, acc)
+                for k in T.Pipelined(4, num_stages=2):
+                    T.copy(A[0, k * 32], A_shared)
+                    sums[0] += T.cast(A_shared[0, 0], "int32")
+                    if k % 2 == 0:
+                        sums[0] += tx
+                    else:
+                        T.fill(A_shared, 1)
+                        sums[0] += T.cast(A_shared[1, 0], "int32")
+                T.copy(acc, C)
+            D[tx] = sums[0]
+
+    a = np.random.default_rng(3).integers(-3, 4, (64, 128)).astype(np.float16)
+    b = np.random.default_rng(3).integers(-3, 4, (128, 64)).astype(np.float16)
+    threads = np.arange(512)
+    sums = int(a[0, ::32].astype(np.int32).sum()) + 2 * threads + 2
+    d = np.where(threads // 128 == 1, 0, sums).astype(np.int32)
+    check = equals(C=a.astype(np.float32) @ b, D=d)
+    arguments = {"A": a, "B": b, "C": np.zeros((64, 64), np.float32), "D": np.zeros(512, np.int32)}
+    check_everywhere(kernel, arguments, check)
+    check(run_native(kernel.program, arguments, "sim:sm_80"))

@@ -84,7 +84,7 @@ def test_arithmetic_in_every_direction(dtype):
                     R[3, m, i] = T.ieee_fdiv(A[i], B[i], rounding_mode=mode)
                     R[4, m, i] = T.ieee_fsqrt(T.abs(A[i]), mode)
                     R[5, m, i] = T.ieee_fmaf(A[i], B[i], C[i], mode)
-                    R[6, m, i] = T.ieee_frsqrt(T.abs(A[i]), mode) if dtype != "float64" else 0
+                    R[6, m, i] = T.ieee_frsqrt(T.abs(A[i]), mode)
         return R
 
     x, y, z = ([Fraction(float(v)) for v in values] for values in (a, b, c))
@@ -99,9 +99,38 @@ def test_arithmetic_in_every_direction(dtype):
     rows.append([[root(abs(v), mode, dtype) for v in x] for mode in MODES])
     sums = [p * q + r for p, q, r in zip(x, y, z, strict=True)]
     rows.append([[rounded(v, mode, dtype) for v in sums] for mode in MODES])
-    inverse = [0 if dtype == "float64" else 1 / abs(v) for v in x]
-    rows.append([[root(v, mode, dtype) for v in inverse] for mode in MODES])
+    rows.append([[root(1 / abs(v), mode, dtype) for v in x] for mode in MODES])
     check_exactly(kernel, {"A": a, "B": b, "C": c}, np.array(rows).astype(dtype))
+
+
+def test_reciprocal_roots_of_all_doubles():
+    rng = np.random.default_rng(5)
+    ends = [5e-324, 2.2e-308, 1.7976931348623157e308, 4.0, 0.25, 4.0**-500, 2.0**1023, 1 - 2.0**-53]
+    values = np.concatenate([ends, rng.integers(1, 0x7FEF << 48, 120).view(np.float64)])
+
+    @T.prim_func
+    def kernel(A: T.Tensor((128,), "float64"), R: T.Tensor((4, 128), "float64")):
+        with T.Kernel(1, threads=128):
+            for i in T.Parallel(128):
+                for m, mode in enumerate(MODES):
+                    R[m, i] = T.ieee_frsqrt(A[i], mode)
+
+    rows = [[root(1 / Fraction(v), mode, "float64") for v in values.tolist()] for mode in MODES]
+    check_exactly(kernel, {"A": values, "R": np.zeros((4, 128))}, np.array(rows))
+
+
+def test_reciprocal_roots_that_are_no_numbers():
+    values = np.array([0.0, np.inf, np.nan, -1.0])
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4,), "float64"), R: T.Tensor((4, 4), "float64")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(4):
+                for m, mode in enumerate(MODES):
+                    R[m, i] = T.ieee_frsqrt(A[i], mode)
+
+    expected = np.tile(np.array([np.inf, 0.0, np.nan, np.nan]), (4, 1))
+    check_exactly(kernel, {"A": values, "R": np.zeros((4, 4))}, expected)
 
 
 def check_exactly(kernel, arguments, expected):

@@ -19,7 +19,7 @@ from tileworkbench.compiler.ir.rewrite import (
     substitute,
     walk,
 )
-from tileworkbench.compiler.ir.types import DType, promote
+from tileworkbench.compiler.ir.types import BOOL, DType, promote
 
 I32, F32 = DType("int32"), DType("float32")
 
@@ -176,3 +176,11 @@ def test_a_load_has_the_lanes_of_its_index() -> None:
 
     index = Ramp(build.int_const(0), build.int_const(1), 8)
     assert Load(buffer, (index,)).dtype == "float32x8"
+
+
+@pytest.mark.parametrize(("op", "as_bits"), [("add", "or"), ("sub", "xor"), ("mul", "and")])
+def test_sums_of_bools_are_bools(op: str, as_bits: str) -> None:
+    a, b = Var("a", BOOL), Var("b", BOOL)
+    assert build.binary(op, a, b) is build.binary(as_bits, a, b)
+    assert build.binary(op, a, b).dtype == BOOL
+    assert build.binary(op, a, Var("n", DType("int8"))).dtype == "int8"

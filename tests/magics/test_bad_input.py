@@ -144,11 +144,11 @@ def kernel_of(*lines: str, grid: str = "1") -> str:
             "  |      ^^^^^^^^^^^^^^^^^^^^^^^",
         ),
         (  # a construct that is not supported
-            kernel_of("T.tma_gather4()"),
-            "UnsupportedError: 'T.tma_gather4' is not supported yet\n"
+            kernel_of("T.tma_load()"),
+            "UnsupportedError: 'T.tma_load' is not supported yet\n"
             "  --> {cell}, line 4\n"
-            "4 | T.tma_gather4()\n"
-            "  | ^^^^^^^^^^^^^^^",
+            "4 | T.tma_load()\n"
+            "  | ^^^^^^^^^^^^",
         ),
         (
             kernel_of("with open('f') as f:", "    A[bx] = 1.0"),

@@ -13,7 +13,7 @@ from typing import Any
 import tileworkbench.language as language
 from tileworkbench.api import Jit
 from tileworkbench.compat import autotuner, kernels, names, profiler, testing
-from tileworkbench.compiler.diagnostics import TileError
+from tileworkbench.compiler.diagnostics import JITNoBuilderError, TileError
 from tileworkbench.tuning.supply import TensorSupplyType
 
 _RELEASE = "0.1.15"  # the release whose language this package speaks
@@ -78,6 +78,7 @@ def _contents() -> dict[str, Mapping[str, Any]]:
         "tilelang.carver.arch": {},
         "tilelang.carver.arch.driver": driver,
         "tilelang.jit": {**jit, "compile": kernels.compile, "jit": kernels.jit},
+        "tilelang.jit.exceptions": {"JITNoBuilderError": JITNoBuilderError},
         "tilelang.language": {"__all__": language.__all__},
         "tilelang.language.fp8": {"determine_fp8_type": names.determine_fp8_type},
         "tilelang.layout": {**layouts, "Fragment": language.Fragment, "Layout": language.Layout},

@@ -7,7 +7,8 @@ import operator
 import random
 import re
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -119,3 +120,36 @@ def requires_package(name: str) -> Callable[[Any], Any]:
     if find_spec(name) is None:
         return _skip(f"the package '{name}' is not installed")
     return lambda test: test
+
+
+_latencies: dict[str, float] = {}
+
+
+def process_func(
+    func: Callable[..., float], name: str | None = None, /, **kwargs: Any
+) -> None:
+    """Call `func`, which measures something and returns how long it took, and keep the number under
+    `name` (the name of its module by default) for `regression`.
+    """
+    shown = (name or func.__module__).removeprefix("regression_")
+    latency = float(func(**kwargs))
+    if latency > 0:
+        _latencies[shown] = latency
+    else:
+        warnings.warn(f"'{shown}' took {latency}, which is no time", RuntimeWarning, stacklevel=2)
+
+
+def regression(prefixes: Sequence[str] = ("regression_",), verbose: bool = True) -> None:
+    """Call the functions of the calling module whose names begin with one of `prefixes`, in
+    alphabetical order, and print what `process_func` has kept as a table.
+    """
+    _latencies.clear()
+    caller = inspect.stack()[1].frame.f_globals
+    for name in sorted(name for name in caller if name.startswith(tuple(prefixes))):
+        if callable(caller[name]):
+            if verbose:
+                print(name, flush=True)
+            caller[name]()
+    print("| File | Latency |\n|---|---|")
+    for name, latency in _latencies.items():
+        print(f"| {name} | {latency:.8g} |")

@@ -6,9 +6,11 @@ The tree of errors::
     ├── CompileError            wrong kernels: span, message, hint, notes
     │   ├── TileSyntaxError     (SyntaxError)
     │   ├── TileTypeError       (TypeError)
+    │   │   └── TileAssertionError  (AssertionError)
     │   ├── TileValueError      (ValueError)
     │   ├── TileIndexError      (IndexError)
     │   ├── TileRuntimeError    (RuntimeError)   names used after their scope, endless loops
+    │   │   └── JITNoBuilderError   the language outside a kernel
     │   ├── ShapeError          (AssertionError, ValueError)
     │   ├── LayoutError         (ValueError)
     │   ├── ResourceError
@@ -155,6 +157,10 @@ class TileTypeError(CompileError, TypeError):
     """An operand, dtype or argument of the wrong kind."""
 
 
+class TileAssertionError(TileTypeError, AssertionError):
+    """A dtype that is not legal here, where TileLang asserts."""
+
+
 class TileValueError(CompileError, ValueError):
     """A value, shape or option that is not legal here."""
 
@@ -165,6 +171,10 @@ class TileIndexError(CompileError, IndexError):
 
 class TileRuntimeError(CompileError, RuntimeError):
     """A name used after its scope has ended, or a trace that would not end."""
+
+
+class JITNoBuilderError(TileRuntimeError):
+    """A construct of the language where no kernel is being traced; the name is TileLang's."""
 
 
 class ShapeError(CompileError, AssertionError, ValueError):

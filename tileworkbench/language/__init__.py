@@ -3,9 +3,10 @@
 A kernel is an ordinary Python function whose body is traced. Its parts are here: what parameters
 are declared with and how launches are written (`functions`), memory (`memory`), atomic accesses
 (`atomics`), threads and what they exchange (`threads`, `exchanges`, `barriers`, `clusters`,
-`allreduce`), operators on tiles (`tile`, `matrix`, `convolution`, `predicates`, `reducers`), loops
-(`loops`), scalar arithmetic (`math`, `rounding`, `random`), vectors (`vectors`), dtypes (`dtypes`),
-layouts (`layouts`), hints and checks (`hints`), printing (`printing`), other languages (`extern`).
+`gathers`, `allreduce`), operators on tiles (`tile`, `matrix`, `convolution`, `predicates`,
+`reducers`), loops (`loops`), scalar arithmetic (`math`, `rounding`, `random`), vectors (`vectors`),
+dtypes (`dtypes`), layouts (`layouts`), hints and checks (`hints`), printing (`printing`), other
+languages (`extern`).
 Constructs that are not supported yet exist too and say so when they are used.
 """
 
@@ -27,6 +28,7 @@ from tileworkbench.language import dtypes as _dtypes
 from tileworkbench.language import exchanges as _exchanges
 from tileworkbench.language import extern as _extern
 from tileworkbench.language import functions as _functions
+from tileworkbench.language import gathers as _gathers
 from tileworkbench.language import hints as _hints
 from tileworkbench.language import layouts as _layouts
 from tileworkbench.language import loops as _loops
@@ -237,6 +239,7 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         *("ClusterKernel", "alloc_cluster_barrier", "block_rank_in_cluster", "cluster_arrive"),
         *("cluster_sync", "cluster_wait", "copy_cluster"),
     ),
+    "gathers": ("tma_gather4", "tma_gather4_bytes", "tma_scatter4"),
     "allreduce": ("attr", "comm_reducer", "tvm_thread_allreduce"),
     "dtypes": ("dtype", *_dtypes.SCALARS, *_dtypes.ALIASES),
 }
@@ -245,6 +248,7 @@ _MODULES = {
     "barriers": _barriers,
     "clusters": _clusters,
     "exchanges": _exchanges,
+    "gathers": _gathers,
     "threads": _threads,
     "functions": _functions,
     "memory": _memory,

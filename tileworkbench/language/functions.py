@@ -111,7 +111,7 @@ def const(names: str) -> Any:
     `M, N = T.const("M, N")`.
 
     In the body of a @tw.jit kernel, before the declarations of the tensors that they are extents or
-    strides of. Raises `TileRuntimeError` elsewhere and `TileValueError` for a name that stands
+    strides of. Raises `JITNoBuilderError` elsewhere and `TileValueError` for a name that stands
     alone in no declaration.
     """
     return declarations.const(names)

@@ -254,8 +254,6 @@ def make_tensor(ptr: Any, shape: Any, dtype: Any = "float32", strides: Any = Non
     refuse_in_parallel(builder, "T.make_tensor")
     address = _address("T.make_tensor", ptr)
     element = _element("T.make_tensor", dtype)
-    if element.bits < 8:
-        raise UnsupportedError("T.make_tensor of elements smaller than a byte is not supported yet")
     extents = tuple(_named(e, "extent", "an extent") for e in as_shape(shape))
     steps = tuple(_named(s, "stride", "a stride") for s in as_shape(strides or ()))
     if steps and len(steps) != len(extents):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
+from tileworkbench.compiler.diagnostics import TileAssertionError, TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import Binding, in_kernel
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
 from tileworkbench.compiler.frontend.refusals import NotScalar
@@ -99,7 +99,7 @@ def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: str | No
         raise TileValueError(f"{replication!r} is not a replication of T.alloc_reducer")
     made = alloc_fragment(shape, dtype)
     if op.startswith("bit") and not made.buffer.dtype.is_int:
-        raise TileTypeError(
+        raise TileAssertionError(
             f"a reducer with '{op}' needs integers, and '{made.name}' is '{made.buffer.dtype}'"
         )
     return made if replication is not None else Reducer(made, op)

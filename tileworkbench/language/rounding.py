@@ -13,7 +13,9 @@ from math import frexp
 from typing import Any
 
 from tileworkbench.compiler.codegen.float8 import FORMATS
-from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
+from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
+from tileworkbench.compiler.frontend.builder import current
+from tileworkbench.compiler.frontend.control import let
 from tileworkbench.compiler.frontend.dtypes import to_dtype
 from tileworkbench.compiler.frontend.values import (
     Value,
@@ -270,14 +272,11 @@ def ieee_fsqrt(value: Any, rounding_mode: str = "rn") -> Any:
 
 
 def ieee_frsqrt(value: Any, rounding_mode: str = "rn") -> Any:
-    """1 over the square root, as `ieee_add`; of a float64 both are rounded, to nearest only."""
+    """1 over the square root, as `ieee_add`."""
     mode = _mode("ieee_frsqrt", rounding_mode)
     made, _ = _operands(value, value)
-    if mode != "rn" and made.expr.dtype == _DOUBLE:
-        raise UnsupportedError(
-            "T.ieee_frsqrt of 'float64' rounds to nearest only",
-            hint="T.ieee_frcp(T.ieee_fsqrt(x, mode), mode) rounds twice, in chosen directions",
-        )
+    if made.expr.dtype == _DOUBLE:
+        return _moved(*_double_rsqrt(made), mode)
     wide, one = made.astype(_DOUBLE), Value(build.const(1, _DOUBLE))
 
     def error(result: Value) -> Value:
@@ -287,6 +286,44 @@ def ieee_frsqrt(value: Any, rounding_mode: str = "rn") -> Any:
     # Checked for every float32: rounding twice, from float64 to float32, is rounding once.
     nearest = arithmetic("div", one, math.sqrt(wide)).astype(made.expr.dtype)
     return _directed(nearest, mode, error, made, exact=made == _zero_like(made))
+
+
+def _double_rsqrt(x: Value) -> tuple[Value, Value]:
+    """1 over the square root of a float64, and a number with the sign of what it lacks.
+
+    `x` is m 4^k with m in [1, 4), of which the exact root is one Newton step from 1 / sqrt(m): a
+    step that needs 1 - m y^2 to more digits than a float64 has.
+    """
+    x, one = _named(x), Value(build.const(1, _DOUBLE))
+    small = _named(x < 2.0**-900)
+    code = _named(_bits(select(small, x * 2.0**200, x, lazy=False)).astype("int64"))
+    half = _named((code >> 52) - 1023 >> 1)
+    m = _named(_from_bits(code - (half << 53), _DOUBLE))
+    guess = _named(arithmetic("div", one, math.sqrt(m)))
+    near = _named(_fma(guess, _rsqrt_rest(m, guess) * 0.5, guess))
+    scale = _from_bits((1023 - half << 52) + select(small, 100 << 52, 0, lazy=False), _DOUBLE)
+    regular = _named(math.And(math.isfinite(x), x > _zero_like(x)))
+    other = arithmetic("div", one, math.sqrt(x))
+    rest = select(regular, _rsqrt_rest(m, near), _zero_like(x), lazy=False)
+    return _named(select(regular, near * scale, other, lazy=False)), _named(rest)
+
+
+def _rsqrt_rest(m: Value, y: Value) -> Value:
+    """1 - m y^2 of float64 numbers, for a product near 1."""
+    square, square_low = map(_named, _two_product(y, y))
+    product, low = map(_named, _two_product(m, square))
+    other, other_low = map(_named, _two_product(m, square_low))
+    above = _named(_less(Value(build.const(1, _DOUBLE)), product))  # exact
+    total, first = map(_named, _two_sum(above, unary("neg", low)))
+    total, second = map(_named, _two_sum(total, unary("neg", other)))
+    middle, least = map(_named, _two_sum(first, second))
+    total, middle = map(_named, _two_sum(total, middle))
+    return _more(total, _more(middle, _less(least, other_low)))
+
+
+def _named(value: Value) -> Value:
+    """`value` under a name of its own: what is used often must not be written out as often."""
+    return let(current("T.ieee_frsqrt"), "part", value)
 
 
 def ieee_fmaf(a: Any, b: Any, c: Any, rounding_mode: str = "rn") -> Any:

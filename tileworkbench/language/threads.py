@@ -9,15 +9,14 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import in_kernel
+from tileworkbench.compiler.frontend.roles import RoleBlock, role_of_groups
 from tileworkbench.compiler.frontend.threads import (
     WARP,
     WARP_GROUP,
-    RoleBlock,
     ThreadLoop,
     check_dimension,
     kernel_value,
     linear_index,
-    role_of_groups,
     thread_index,
 )
 from tileworkbench.compiler.frontend.values import Value, describe, from_expr
@@ -173,7 +172,8 @@ def _kernel_wide(value: Expr) -> Value:
 
 def ws(*groups: int) -> RoleBlock:
     """`with T.ws(0, 1):` the statements inside are executed by these groups of 128 threads only,
-    and tile operators in it are shared by the threads of these groups.
+    and tile operators in it are shared by the threads of these groups. Of groups that are not
+    neighbours the longest row of neighbours (the first of several) executes tile operators.
 
     Raises `TileValueError` for a group that the block does not have.
     """

@@ -74,6 +74,18 @@ def _mbarrier() -> dict[str, Helper]:
             ),
             arch=90,
         ),
+        "mbarrier_complete": Helper(
+            function(
+                "void mbarrier_complete(unsigned barrier, unsigned bytes)",
+                asm(
+                    "fence.acq_rel.cta; mbarrier.complete_tx.relaxed.cta.shared.b64 [%0], %1;",
+                    "",
+                    '"r"(barrier), "r"(bytes)',
+                    "memory",
+                ),
+            ),
+            arch=90,
+        ),
         "mbarrier_wait": Helper(
             function("void mbarrier_wait(unsigned barrier, unsigned parity)", test), arch=80
         ),

@@ -326,8 +326,10 @@ class KernelWriter:
             case simt.BarrierArrive(barrier):
                 return f"{use('mbarrier_arrive')}({self.shared_address(barrier)});"
             case simt.BarrierExpect(barrier, bytes_):
-                value = self.expressions(bytes_)
-                return f"{use('mbarrier_expect')}({self.shared_address(barrier)}, {value});"
+                arrived = -(const_int(bytes_) or 0)
+                name = "mbarrier_complete" if arrived > 0 else "mbarrier_expect"
+                value = str(arrived) if arrived > 0 else self.expressions(bytes_)
+                return f"{use(name)}({self.shared_address(barrier)}, {value});"
             case simt.BarrierWait(barrier, parity):
                 value = self.expressions(parity)
                 return f"{use('mbarrier_wait')}({self.shared_address(barrier)}, {value});"

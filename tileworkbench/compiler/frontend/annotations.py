@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
+    JITNoBuilderError,
     TileRuntimeError,
     TileTypeError,
     TileValueError,
@@ -173,7 +174,7 @@ def _constant(builder: Builder, name: str) -> Any:
         var = builder.placeholders.setdefault(name, Var(f"const {name}", DType("int32")))
         return Value(var)
     if builder.constants is None:
-        raise TileRuntimeError(
+        raise JITNoBuilderError(
             "'T.const' has a meaning in the body of a @tw.jit kernel only",
             hint="here pass the number as an argument of the enclosing function, or use T.dynamic",
         )

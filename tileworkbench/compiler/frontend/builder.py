@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tileworkbench.compiler.diagnostics import (
     CompileError,
+    JITNoBuilderError,
     Note,
     Span,
     TileRuntimeError,
@@ -287,10 +288,10 @@ def _quoted(construct: str) -> str:
 
 
 def current(construct: str) -> Builder:
-    """The running trace's builder. Raises `TileRuntimeError` when no kernel is being traced."""
+    """The running trace's builder. Raises `JITNoBuilderError` when no kernel is being traced."""
     found = active_builder()
     if found is None:
-        raise TileRuntimeError(
+        raise JITNoBuilderError(
             f"{_quoted(construct)} has a meaning inside a kernel only",
             hint="call it from a function decorated with @tw.jit, @T.prim_func or @T.macro",
         )

@@ -15,10 +15,8 @@ from tileworkbench.compiler.diagnostics import (
     Span,
     TileTypeError,
     TileValueError,
-    UnsupportedError,
 )
-from tileworkbench.compiler.frontend.builder import Builder, Frame, in_kernel
-from tileworkbench.compiler.frontend.errors import placed_outside
+from tileworkbench.compiler.frontend.builder import Builder, in_kernel
 from tileworkbench.compiler.frontend.loops import LoopSpec, set_range
 from tileworkbench.compiler.frontend.regions import to_operand
 from tileworkbench.compiler.frontend.values import Value, describe, to_value
@@ -29,7 +27,6 @@ from tileworkbench.compiler.ir.simt import (
     Barrier,
     BarrierArrive,
     Exchange,
-    Role,
     exchange_dtype,
 )
 from tileworkbench.compiler.ir.stmt import If, Stmt
@@ -139,65 +136,6 @@ class ThreadLoop(LoopSpec):
             yield kernel_value(builder, variables[dim])
 
 
-# Roles
-
-
-class RoleBlock:
-    """The context manager that `T.ws` returns: the statements inside are for the threads `start ..
-    start + extent - 1`.
-    """
-
-    def __init__(self, start: int, extent: int) -> None:
-        self.start = start
-        self.extent = extent
-        self.frame: Frame | None = None
-
-    @placed_outside
-    def __enter__(self) -> None:
-        builder = at_thread_level("T.ws")
-        if builder.enclosing("role") is not None:
-            raise TileValueError("a T.ws block cannot stand inside another one")
-        self.frame = builder.push("role")
-        self.frame.threads = (self.start, self.extent)
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if kind is not None or self.frame is None:
-            return
-        builder = in_kernel("T.ws")
-        frame = self.frame
-        builder.emit(Role(self.start, self.extent, builder.pop(frame), site=frame.site))
-
-
-def role_of_groups(groups: tuple[Any, ...]) -> RoleBlock:
-    """The role of the given groups of 128 threads.
-
-    Raises `TileTypeError` or `TileValueError` for groups that the block does not have, and
-    `UnsupportedError` for groups that are not neighbours.
-    """
-    builder = at_thread_level("T.ws")
-    for group in groups:
-        if isinstance(group, bool) or not isinstance(group, int):
-            raise TileTypeError(f"a warp group of T.ws must be an integer, not {describe(group)}")
-    if not groups:
-        raise TileValueError("T.ws needs at least one warp group")
-    chosen, threads = sorted(set(groups)), thread_count(builder)
-    last = (threads - 1) // WARP_GROUP
-    for group in chosen:
-        if not 0 <= group <= last:
-            raise TileValueError(
-                f"the block has no warp group {group}: its {threads} threads are the groups 0 to "
-                f"{last}, of {WARP_GROUP} threads each",
-                hint="ask for more threads in T.Kernel(threads=...)",
-            )
-    if chosen != list(range(chosen[0], chosen[-1] + 1)):
-        raise UnsupportedError(
-            f"T.ws of warp groups that are not neighbours, {', '.join(map(str, chosen))}, is not "
-            "supported"
-        )
-    start = chosen[0] * WARP_GROUP
-    return RoleBlock(start, min(threads, (chosen[-1] + 1) * WARP_GROUP) - start)
-
-
 # Exchanges and barriers
 
 
@@ -272,14 +210,18 @@ def barrier_address(construct: str, value: Any) -> Address:
     return Address(place.buffer, place.mins)
 
 
+def role_barrier(first: int, count: int) -> Barrier:
+    """A barrier of a role of `count` threads that begins with the thread `first`."""
+    return Barrier(_ROLE_BARRIERS + first // WARP_GROUP, count)
+
+
 def arrive_once(construct: str, value: Any) -> None:
     """One arrival at the memory barrier `value`, once all threads that execute this are here."""
     builder = at_thread_level(construct)
     place = barrier_address(construct, value)
     frame = builder.enclosing("role")
     first, count = (0, 0) if frame is None or frame.threads is None else frame.threads
-    number = _ROLE_BARRIERS + first // WARP_GROUP if count else 0
-    builder.emit(Barrier(number, count))
+    builder.emit(role_barrier(first, count) if count else Barrier())
     alone = build.binary("eq", linear_index(builder), build.int_const(first))
     builder.emit(If(alone, BarrierArrive(place, site=builder.site)))
 

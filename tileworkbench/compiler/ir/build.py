@@ -164,6 +164,7 @@ FOLD_UNARY: dict[str, Callable[[Any], Any]] = {
     "abs": abs,
 }
 _SYMBOL = {"shl": "<<", "shr": ">>", "and": "&", "or": "|", "xor": "^"}
+_OF_BITS = {"add": "or", "sub": "xor", "mul": "and"}  # what is not zero is true
 _ZERO_DIVISOR = ("floordiv", "floormod", "truncdiv", "truncmod")
 
 
@@ -173,6 +174,8 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
     if op in ir.LOGICAL:
         return logical(op, a, b)
     dtype = _operand_dtype(op, a, b)
+    if dtype.is_bool:
+        op = _OF_BITS.get(op, op)
     a, b = cast(a, dtype), cast(b, dtype)
     if a.dtype.lanes != b.dtype.lanes:
         a, b = _broadcast(a, dtype.lanes), _broadcast(b, dtype.lanes)
@@ -202,8 +205,6 @@ def _operand_dtype(op: str, a: Expr, b: Expr) -> DType:
         )
     if op in ("and", "or", "xor") and not (dtype.is_int or dtype.is_bool):
         raise TypeError(f"'{_SYMBOL[op]}' needs integers, got '{a.dtype}' and '{b.dtype}'")
-    if op in ("add", "sub", "mul") and dtype.is_bool:
-        return INT32
     return dtype
 
 

@@ -13,10 +13,19 @@ from tileworkbench.compiler.ir.stmt import Seq, Stmt, seq
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """Every node below and including `root`, parents first, in program order."""
+    """Every node below and including `root`, parents first, in program order; what a statement's
+    expressions share once.
+    """
     stack = [root]
+    seen: set[Node] = set()
     while stack:
         current = stack.pop()
+        if not isinstance(current, InternedNode):
+            seen.clear()
+        elif current in seen:
+            continue
+        else:
+            seen.add(current)
         yield current
         stack.extend(reversed(current.children()))
 

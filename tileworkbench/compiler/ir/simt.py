@@ -127,7 +127,9 @@ class BarrierArrive(Stmt):
 
 @node
 class BarrierExpect(Stmt):
-    """The current phase of the mbarrier also waits for `bytes_` bytes of asynchronous copies."""
+    """The current phase of the mbarrier also waits for `bytes_` bytes of asynchronous copies; when
+    negative, so many have arrived.
+    """
 
     barrier: Address
     bytes_: Expr

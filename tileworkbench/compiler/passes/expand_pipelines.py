@@ -37,6 +37,7 @@ from tileworkbench.compiler.diagnostics import TileValueError
 from tileworkbench.compiler.ir.build import add, binary, const, int_const, sub
 from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, Var
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.renaming import with_new_names
 from tileworkbench.compiler.ir.rewrite import (
     Rewriter,
     buffers_of,
@@ -61,7 +62,6 @@ from tileworkbench.compiler.ir.stmt import (
 )
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.layout.layout import Layout
-from tileworkbench.compiler.ops.threads.renaming import with_new_names
 from tileworkbench.compiler.passes.plan_pipelines import items, scheduled
 
 Index = Callable[[Buffer], Expr]
@@ -328,7 +328,7 @@ class _Expansion:
             self.bound.update(let.var for let in lets)
         body = substitute(seq([*lets, item.stmt]), {loop.var: iteration})
         if not current:
-            body = with_new_names(body, self.names)  # it occurs a second time
+            body = with_new_names(body, self.names.fresh)  # it occurs a second time
         body = self.in_version(body, iteration, ahead, versions if number is None else {})
         if current:
             return list(items(body))

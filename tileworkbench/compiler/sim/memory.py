@@ -328,16 +328,28 @@ def first_index(index: Index, chosen: Mask, lanes: tuple[int, ...]) -> tuple[int
 
 def memory_at(
     address: int, buffer: Buffer, shape: tuple[int, ...], strides: tuple[int, ...]
-) -> np.ndarray[Any, Any]:
+) -> Any:
     """The process's own memory from `address` on, as the elements of `buffer`."""
-    storage = storage_dtype(buffer.dtype)
+    packed, storage = buffer.dtype.is_packed, storage_dtype(buffer.dtype)
     if 0 in shape:
         return np.empty(shape, storage)
     steps = strides or tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
     span = 1 + sum((extent - 1) * step for extent, step in zip(shape, steps, strict=True))
-    memory: Any = (ctypes.c_char * (span * storage.itemsize)).from_address(address)
+    size = (span + 1) // 2 if packed else span * storage.itemsize
+    memory: Any = (ctypes.c_char * size).from_address(address)
+    if packed:
+        made = Regrouped(np.frombuffer(memory, np.uint8), DType("uint8"), buffer.dtype, (span,))
+        made.numbers = _strided(made.numbers, shape, steps)
+        return made
     flat = np.frombuffer(memory, storage)
-    byte_steps = tuple(step * storage.itemsize for step in steps)
+    return _strided(flat, shape, steps)
+
+
+def _strided(
+    flat: np.ndarray[Any, Any], shape: tuple[int, ...], steps: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    """A view of `flat` with these steps, in elements."""
+    byte_steps = tuple(step * flat.itemsize for step in steps)
     return np.lib.stride_tricks.as_strided(flat, shape, byte_steps)
 
 

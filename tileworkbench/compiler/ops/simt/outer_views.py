@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.renaming import with_new_names
 from tileworkbench.compiler.ir.rewrite import buffers_of
 from tileworkbench.compiler.ir.stmt import Alias, Kernel, Seq, Stmt, seq
-from tileworkbench.compiler.ops.threads.renaming import with_new_names
 
 
 def with_own_views(body: Stmt, names: Names) -> Stmt:
@@ -31,6 +31,6 @@ def with_own_views(body: Stmt, names: Names) -> Stmt:
             again = bool(placed & needed)
             placed |= {view.buffer for view in views} & needed
             stmt = replace(stmt, body=seq([*own, stmt.body]))
-            stmt = with_new_names(stmt, names) if again else stmt
+            stmt = with_new_names(stmt, names.fresh) if again else stmt
         made.append(stmt)
     return seq(made)

@@ -47,9 +47,9 @@ class Counters:
         return [Store(self.missing, place.indices, left, site=site), self.complete(place, site)]
 
     def expect(self, place: Address, bytes_: Expr, site: int) -> list[Stmt]:
-        """The phase waits for `bytes_` more bytes."""
+        """The phase waits for `bytes_` more bytes; negative ones have arrived."""
         total = add(Load(self.bytes_, place.indices), bytes_)
-        return [Store(self.bytes_, place.indices, total, site=site)]
+        return [Store(self.bytes_, place.indices, total, site=site), self.complete(place, site)]
 
     def complete(self, place: Address, site: int) -> Stmt:
         """Begin the next phase as long as nothing is missing."""

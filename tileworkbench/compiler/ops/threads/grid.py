@@ -19,8 +19,8 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Load, Region, Var
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.renaming import with_new_names
 from tileworkbench.compiler.ir.rewrite import bound_by, buffers_of, variables, walk
-from tileworkbench.compiler.ops.threads.renaming import with_new_names
 
 
 def split_at_grid_barriers(kernel: st.Kernel, names: Names, program: Program) -> list[st.Kernel]:
@@ -40,7 +40,7 @@ def split_at_grid_barriers(kernel: st.Kernel, names: Names, program: Program) ->
     for done, part in pairwise(parts):
         before += done
         whole = replace(kernel, body=st.seq([*_again(before, part, program), *part]))
-        made.append(with_new_names(whole, names))
+        made.append(with_new_names(whole, names.fresh))
     return made
 
 

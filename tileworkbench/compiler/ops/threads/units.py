@@ -13,10 +13,10 @@ from itertools import pairwise
 
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.renaming import with_new_names
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ops.threads.block import Block, Scope
 from tileworkbench.compiler.ops.threads.ranges import ThreadRanges
-from tileworkbench.compiler.ops.threads.renaming import with_new_names
 
 _COMMON = ("shared", "local.fragment", "shared.barrier")
 HIDDEN = 16  # from here on, numbers of barriers that the compiler itself has put
@@ -72,7 +72,7 @@ def specialise(
     for group in groups:
         writer = _Specialiser(group, ranges, meetings, count)
         body = writer.visit(kernel.body, Scope(0, count))
-        bodies.append(with_new_names(body, block.names))
+        bodies.append(with_new_names(body, block.names.fresh))
     return Specialised(common, bodies)
 
 

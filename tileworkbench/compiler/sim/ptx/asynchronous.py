@@ -47,6 +47,10 @@ class MemoryBarrier:
     known: Array | None = None  # what those who arrived in this phase knew
     completed: Array | None = None  # what those who arrived in the last one knew
 
+    def learn(self, known: Array) -> None:
+        """Somebody who knew this has arrived in this phase."""
+        self.known = known if self.known is None else np.maximum(self.known, known)
+
 
 @dataclass(slots=True)
 class Store:
@@ -275,7 +279,7 @@ class Asynchronous:
                 known = shadow.release(block, np.unique(self.state.geometry.warp[lanes]))
             else:
                 known = shadow.release_copies(block)
-            barrier.known = known if barrier.known is None else np.maximum(barrier.known, known)
+            barrier.learn(known)
         self.settle(barrier)
 
     def complete(self, block: int, address: int, bytes_: int) -> None:
@@ -285,7 +289,7 @@ class Asynchronous:
         shadow = self.state.shadow
         if shadow is not None:
             known = shadow.release_copies(block)
-            barrier.known = known if barrier.known is None else np.maximum(barrier.known, known)
+            barrier.learn(known)
         self.settle(barrier)
 
     def settle(self, barrier: MemoryBarrier) -> None:

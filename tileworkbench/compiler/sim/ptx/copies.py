@@ -102,13 +102,15 @@ def _address_operand(i: Instruction) -> int:
 
 
 def decode_fence(i: Instruction, d: Decoder) -> Step:
-    """Fences of memory change nothing here but what the asynchronous proxy may read."""
-    if not i.has("proxy") or not any(name.startswith("async") for name in i.modifiers):
+    """Fences between threads, and between threads and the asynchronous proxy."""
+    if i.has("proxy") and not any(name.startswith("async") for name in i.modifiers):
         return lambda state: None
+    between_proxies = i.has("proxy")
 
     def step(state: State) -> None:
         if state.shadow is not None:
-            state.shadow.fence_proxy(state.index)
+            fence = state.shadow.fence_proxy if between_proxies else state.shadow.fence
+            fence(state.index)
 
     return step
 
@@ -178,6 +180,8 @@ def _decode_transaction(i: Instruction, d: Decoder, sign: int) -> Step:
         for block, place, lanes in state.asynchronous.each(address(state), "changes"):
             barrier = state.asynchronous.barrier(block, place)
             barrier.transaction_bytes += sign * int(amounts[lanes].sum())
+            if sign < 0 and state.shadow is not None:
+                barrier.learn(state.shadow.fenced(lanes))
             state.asynchronous.settle(barrier)
 
     return step

@@ -52,6 +52,8 @@ class Shadow:
         # Accesses of a warp with an earlier clock are ordered between its threads.
         self.warp_sync = np.zeros((blocks, warps), dtype=np.int32)
 
+        self._fenced: dict[tuple[int, int], Array] = {}
+
     # -- order
 
     def synchronise_block(self, block: int, warps: Array) -> None:
@@ -77,6 +79,19 @@ class Shadow:
         clocks = self.clocks[block]
         clocks[warps] = np.maximum(clocks[warps], known)
         self.warp_sync[block, warps] = np.maximum(self.warp_sync[block, warps], known[warps] + 1)
+
+    def fence(self, lanes: Array) -> None:
+        """A fence of these lanes' memory: what a later relaxed operation on a barrier releases."""
+        block, _, warp = self._agents(lanes)
+        for number, agent in sorted({(int(b), int(w)) for b, w in zip(block, warp, strict=True)}):
+            self._fenced[number, agent] = self.release(number, np.array([agent]))
+
+    def fenced(self, lanes: Array) -> Array:
+        """What the fences of the warps of these lanes have ordered."""
+        block, _, warp = self._agents(lanes)
+        agents = {(int(b), int(w)) for b, w in zip(block, warp, strict=True)}
+        nothing = np.full_like(self.clocks[0, 0], -1)
+        return np.asarray(np.max([self._fenced.get(agent, nothing) for agent in agents], axis=0))
 
     def _advance(self, block: int, warps: Array) -> None:
         self.clocks[block, warps, warps] += 1

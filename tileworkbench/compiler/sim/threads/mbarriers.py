@@ -43,6 +43,12 @@ class Mbarrier:
         self.pending -= count
         self._advance()
 
+    def expect(self, bytes_: int, times: Array) -> None:
+        """`bytes_` more bytes are missing, or, when negative, have arrived."""
+        self.bytes_ += bytes_
+        if bytes_ < 0:
+            self.arrive(0, times)
+
     def _advance(self) -> None:
         while self.pending <= 0 and self.bytes_ <= 0:
             self.phase += 1
@@ -150,7 +156,8 @@ def translate_expect(stmt: simt.BarrierExpect, expr: ExpressionTranslator) -> Ca
         number = np.broadcast_to(np.asarray(bytes_(frame)), frame.lanes)
         for storage, at, threads in places.groups(frame):
             if not frame.lock_step:
-                storage.made[at].bytes_ += int(number[threads].sum())
+                times = frame.order.release(threads)
+                storage.made[at].expect(int(number[threads].sum()), times)
 
     return expect
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.expr import Buffer, Var
@@ -15,16 +14,15 @@ from tileworkbench.compiler.ir.rewrite import Rewriter, bound_by, statements
 S = TypeVar("S", bound=st.Stmt)
 
 
-def with_new_names(root: S, names: Names) -> S:
-    """`root` with new names for everything that is made in it."""
+def with_new_names(root: S, fresh: Callable[[str], str]) -> S:
+    """`root` with new names, by `fresh` from the old ones, for everything that is made in it."""
     variables: dict[Var, Var] = {}
     buffers: dict[Buffer, Buffer] = {}
     for stmt in statements(root):
         for var in bound_by(stmt):
-            variables[var] = names.var(var.name, var.dtype)
+            variables[var] = Var(fresh(var.name), var.dtype)
         if isinstance(stmt, st.Alloc | st.Alias):
-            name = names.fresh(stmt.buffer.name)
-            buffers[stmt.buffer] = replace(stmt.buffer, name=name)
+            buffers[stmt.buffer] = replace(stmt.buffer, name=fresh(stmt.buffer.name))
 
     def change(found: object) -> object:
         if isinstance(found, Var):
