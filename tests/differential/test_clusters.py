@@ -6,7 +6,7 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, check_simulated, equals, random_array
+from tests.differential.harness import check_everywhere, equals, random_array
 from tileworkbench.compiler.diagnostics import ArgumentError, DeadlockError, UnsupportedError
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.printer import print_program
@@ -43,6 +43,7 @@ def test_blocks_hand_values_to_each_other(split):
             T.copy(total, P[bx])
             if split:
                 T.cluster_arrive()
+                T.cluster_arrive_relaxed()
                 T.cluster_wait()
             else:
                 T.cluster_sync()
@@ -80,9 +81,7 @@ def test_shared_tiles_live_on_over_the_barrier_of_a_cluster():
             held = held[::-1]
         expected[2 * cluster : 2 * cluster + 2] = held
     arguments = {"A": a, "B": np.zeros_like(a)}
-    check_simulated("tile", simulate(kernel.program, arguments), equals(B=expected))
-    with pytest.raises(UnsupportedError, match=r"'T\.cluster_sync' at this place"):
-        tw.compile(kernel)
+    check_everywhere(kernel, arguments, equals(B=expected))
 
 
 def test_copies_that_blocks_share():
@@ -119,6 +118,13 @@ def test_a_cluster_that_waits_for_a_block_that_never_comes():
         simulate(kernel.program, {"A": np.zeros(4, np.int32)})
     assert error.value.message.splitlines()[0] == (
         "1 block waits at a barrier of the cluster that the others do not reach"
+    )
+    with pytest.raises(DeadlockError) as error:
+        tw.compile(kernel)(np.zeros(4, np.int32))
+    first = error.value.message.splitlines()[0]
+    assert first.startswith("deadlock: threads 0 to 31 of block 0 of the cluster wait in line")
+    assert first.endswith(
+        "at T.cluster_sync; threads 0 to 31 of block 1 of the cluster have finished"
     )
 
 

@@ -23,7 +23,7 @@ EVERY_SIMT_NODE = """\
 def warp_code(
     A: T.Tensor((4096,), "float16"),
 ):
-    with T.Kernel(8, threads=128, thread_vars=["tx"]) as bx:
+    with T.Kernel(8, threads=128, thread_vars=["tx"], cluster=(2,), blocks=3) as bx:
         bars = T.alloc_barrier((2,), "uint64", offset=0)
         A_shared = T.alloc_shared((4096,), "float16", offset=16)
         a = T.alloc_local((8,), "float16")
@@ -49,6 +49,10 @@ m=16, n=8, k=16)
         n = T.activemask()
         T.sync_warp(T.uint32(255))
         T.sync_grid()
+        T.cluster_sync()
+        A_peer = T.peer(A_shared, bx % 2 ^ 1)
+        bars_peer = T.peer(bars, 0)
+        T.barrier_signal(T.address_of(bars_peer[0]), arrivals=1, bytes_=-64)
         T.fence(kind='block')
         T.store_matrix(T.address_of(A_shared[0]), T.address_of(a[0]), \
 count=1, transpose=True)

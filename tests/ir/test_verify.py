@@ -8,8 +8,8 @@ import pytest
 
 from tests.ir.test_text import EVERY_NODE
 from tileworkbench.compiler.diagnostics import VerifyError
+from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import TRUE, const, int_const
 from tileworkbench.compiler.ir.expr import (
     Binary,
@@ -54,6 +54,10 @@ def loop(body: st.Stmt, kind: st.LoopKind = st.LoopKind.SERIAL, stop: int = 8) -
     return st.For(Var("i", I32), ZERO, int_const(stop), ONE, kind, body)
 
 
+def launch(*stmts: st.Stmt, cluster: tuple[int, ...] = (2,)) -> st.Stmt:
+    return st.Kernel((Var("bx", I32),), (int_const(4),), (32,), st.seq(stmts), cluster=cluster)
+
+
 STORE = st.Store(A, (ZERO,), Y)
 REJECTED = [
     ("'x' is not in scope", let(Var("z", I32)), "variable 'z' is not in scope in 'r = z'"),
@@ -67,6 +71,12 @@ REJECTED = [
     ("condition", st.If(X, STORE), "condition 'x' has dtype 'int32' in 'if x:'"),
     ("alias scope", st.seq([st.Alloc(L), st.Alias(S, L)]), "'S' cannot share the memory of 'L' in 'S = T.view(L, (8,), \"float32\")'"),
     ("alias source", st.Alias(S, replace(S, name="Q")), "buffer 'Q' is not in scope in 'S = T.view(Q, (8,), \"float32\")'"),
+    ("peer source", launch(simt.Peer(replace(S, name="P"), S, ZERO)), "buffer 'S' is not in scope in 'P = T.peer(S, 0)'"),
+    ("peer scope", launch(simt.Peer(replace(A, name="P"), A, ZERO)), "other blocks have no access to 'A' in 'P = T.peer(A, 0)'"),
+    ("peer shape", launch(st.Alloc(S), simt.Peer(replace(S, name="P", dtype=I32), S, ZERO)), "'P' is not like 'S' in 'P = T.peer(S, 0)'"),
+    ("peer rank", launch(st.Alloc(S), simt.Peer(replace(S, name="P"), S, Y)), "the rank 'y' has dtype 'float32' in 'P = T.peer(S, y)'"),
+    ("peer of a peer", launch(st.Alloc(S), simt.Peer(replace(S, name="P"), S, ZERO), simt.Peer(replace(S, name="Q"), replace(S, name="P"), ZERO)), "'P' belongs to another block in 'Q = T.peer(P, 0)'"),
+    ("peer alone", launch(st.Alloc(S), simt.Peer(replace(S, name="P"), S, ZERO), cluster=()), "a launch without clusters in 'P = T.peer(S, 0)'"),
     ("print", st.Print(("x", "y"), ()), "0 values between 2 texts in 'T.print('x')'"),
     ("atomic dtype", st.Atomic(st.AtomicKind.ADD, A, (ZERO,), X), "a 'int32' beside an element of 'float32' in 'T.atomic_add(A[0], x)'"),
     ("atomic scope", st.seq([st.Alloc(L), st.Atomic(st.AtomicKind.ADD, L, (ZERO,), Y)]), "'L' is in scope 'local' in 'T.atomic_add(L[0], y)'"),

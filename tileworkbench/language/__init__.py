@@ -237,7 +237,7 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
     ),
     "clusters": (
         *("ClusterKernel", "alloc_cluster_barrier", "block_rank_in_cluster", "cluster_arrive"),
-        *("cluster_sync", "cluster_wait", "copy_cluster"),
+        *("cluster_arrive_relaxed", "cluster_sync", "cluster_wait", "copy_cluster"),
     ),
     "gathers": ("tma_gather4", "tma_gather4_bytes", "tma_scatter4"),
     "allreduce": ("attr", "comm_reducer", "tvm_thread_allreduce"),

@@ -11,8 +11,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
+from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import in_kernel
+from tileworkbench.compiler.frontend.clusters import peer_address, rank_of
 from tileworkbench.compiler.frontend.regions import to_operand
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.threads import at_thread_level, barrier_address, to_mask
@@ -167,13 +168,19 @@ def _integer(construct: str, what: str, value: Any) -> Expr:
 
 
 def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
-    """Arrive at a memory barrier without waiting; every thread that executes it is an arrival."""
-    if cta_id is not None:
-        raise UnsupportedError(
-            "an arrival at the memory barrier of another block is not supported yet",
-            hint="wait for each other with T.cluster_sync()",
-        )
-    _arrive("T.mbarrier_arrive", mbarrier)
+    """Arrive at a memory barrier without waiting; every thread that executes it is an arrival. With
+    `cta_id` it is that of the block of this rank in the cluster.
+
+    Raises `TileTypeError` or `TileValueError` for a rank that the cluster does not have, and
+    `TileValueError` for one in a launch without clusters.
+    """
+    construct = "T.mbarrier_arrive"
+    if cta_id is None:
+        _arrive(construct, mbarrier)
+    else:
+        builder = at_thread_level(construct)
+        place = barrier_address(construct, mbarrier)
+        builder.emit(BarrierArrive(peer_address(builder, place, rank_of(construct, cta_id))))
 
 
 def barrier_arrive(mbarrier: Any) -> None:

@@ -1,24 +1,29 @@
-"""Clusters: neighbouring blocks that wait for each other.
-
-A copy to several blocks of a cluster is one of each block: the blocks that a mask names must name
-the same source anyway. What blocks hand to each other goes through global memory.
+"""Clusters: neighbouring blocks that run at once, wait for each other and write to each other's
+shared memory.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import TileValueError, UnsupportedError
-from tileworkbench.compiler.frontend.builder import Builder, in_kernel
+from tileworkbench.compiler.diagnostics import TileValueError
+from tileworkbench.compiler.frontend.clusters import (
+    in_cluster,
+    own_rank,
+    peer,
+    peer_address,
+    rank_of,
+)
 from tileworkbench.compiler.frontend.kernel import KernelBlock
+from tileworkbench.compiler.frontend.regions import to_operand
 from tileworkbench.compiler.frontend.tensors import TensorValue
-from tileworkbench.compiler.frontend.threads import at_thread_level
+from tileworkbench.compiler.frontend.threads import at_thread_level, barrier_address
 from tileworkbench.compiler.frontend.values import Value
-from tileworkbench.compiler.ir import build
-from tileworkbench.compiler.ir.expr import Expr
-from tileworkbench.compiler.ir.simt import ClusterBarrier
+from tileworkbench.compiler.ir.simt import BarrierSignal, ClusterBarrier
 from tileworkbench.language.barriers import alloc_barrier, check_cluster_mask
-from tileworkbench.language.tile import copy
+from tileworkbench.language.loops import check_loop_layout, check_width
+from tileworkbench.language.tile import copy, emit_operands
 
 
 def ClusterKernel(
@@ -34,34 +39,37 @@ def ClusterKernel(
 
 def block_rank_in_cluster() -> Value:
     """The number of the block in its cluster, x fastest."""
-    builder = _in_cluster("T.block_rank_in_cluster")
-    rank: Expr = build.int_const(0)
-    for var, count in zip(reversed(builder.blocks), reversed(builder.cluster), strict=True):
-        extent = build.int_const(count)
-        rank = build.add(build.mul(rank, extent), build.binary("floormod", var, extent))
-    return Value(rank, builder.bind("rank", kind="kernel"))
+    builder = in_cluster("T.block_rank_in_cluster")
+    return Value(own_rank(builder), builder.bind("rank", kind="kernel"))
 
 
 def cluster_sync() -> None:
     """All threads of all blocks of a cluster wait for each other."""
-    _in_cluster("T.cluster_sync")
+    in_cluster("T.cluster_sync")
     at_thread_level("T.cluster_sync").emit(ClusterBarrier())
 
 
 def cluster_arrive() -> None:
     """The first half of `cluster_sync`: no effect, `cluster_wait` is where threads wait."""
-    _in_cluster("T.cluster_arrive")
+    in_cluster("T.cluster_arrive")
+
+
+def cluster_arrive_relaxed() -> None:
+    """The same, without an order of memory accesses: no effect either."""
+    in_cluster("T.cluster_arrive_relaxed")
 
 
 def cluster_wait() -> None:
     """The second half of `cluster_sync`."""
-    _in_cluster("T.cluster_wait")
+    in_cluster("T.cluster_wait")
     at_thread_level("T.cluster_wait").emit(ClusterBarrier())
 
 
 def alloc_cluster_barrier(arrive_count: int | list[int]) -> TensorValue:
-    """`T.alloc_barrier` in a launch of clusters; only the block's own threads can arrive."""
-    _in_cluster("T.alloc_cluster_barrier")
+    """`T.alloc_barrier` in a launch of clusters: threads of other blocks can arrive there too, with
+    `T.mbarrier_arrive(bars[k], rank)` or a copy, once `T.cluster_sync()` says that it is made.
+    """
+    in_cluster("T.alloc_cluster_barrier")
     return alloc_barrier(arrive_count)
 
 
@@ -73,29 +81,45 @@ def copy_cluster(
     cluster_mask: int | None = None,
     remote_barrier: Any = None,
     eviction_policy: Any = None,
+    coalesced_width: int | None = None,
     annotations: Any = None,
+    loop_layout: Any = None,
 ) -> None:
-    """`T.copy` that the blocks of `cluster_mask`, a bit for each rank, may share.
+    """`T.copy` between the blocks of a cluster.
 
-    The other options are hints. Raises `UnsupportedError` for a copy into the shared memory of
-    another block, and as `T.copy`.
+    With `dst_block`, a rank, it writes to `dst` in the shared memory of that block, which has made
+    it before a `T.cluster_sync()`. That block can read it behind another one or, with
+    `remote_barrier`, behind a phase of its own barrier of that name: the copy is one arrival there.
+    With `cluster_mask`, a bit for each rank, blocks share what they read from global memory.
+    The other options are those of `T.copy`. Raises `TileValueError` for options that exclude each
+    other and a destination that is not in shared memory, and as `T.copy`.
     """
-    _in_cluster("T.copy_cluster")
-    if dst_block is not None or remote_barrier is not None:
-        raise UnsupportedError(
-            "T.copy_cluster into the shared memory of another block is not supported yet",
-            hint="write to global memory, and read it after T.cluster_sync()",
-        )
-    if cluster_mask is not None:
-        check_cluster_mask("T.copy_cluster", cluster_mask)
-    copy(src, dst)
-
-
-def _in_cluster(construct: str) -> Builder:
-    builder = in_kernel(construct)
-    if not builder.cluster:
+    construct = "T.copy_cluster"
+    builder = in_cluster(construct)
+    if dst_block is None and remote_barrier is not None:
         raise TileValueError(
-            f"{construct} needs a launch of clusters",
-            hint="with T.ClusterKernel(..., cluster_dims=(2, 1, 1)) as ...",
+            f"'remote_barrier' of {construct} is that of a copy into the memory of another block",
+            hint="say which one with dst_block=rank",
         )
-    return builder
+    if dst_block is not None and cluster_mask is not None:
+        raise TileValueError(f"{construct} takes 'dst_block' or 'cluster_mask', not both")
+    if dst_block is None:
+        if cluster_mask is not None:
+            check_cluster_mask(construct, cluster_mask)
+        copy(src, dst, coalesced_width, loop_layout=loop_layout)
+        return
+    at_thread_level(construct)
+    rank = rank_of(construct, dst_block)
+    check_loop_layout(construct, loop_layout)
+    width = check_width(construct, coalesced_width)
+    source, target = to_operand(src, construct, "source"), to_operand(dst, construct, "destination")
+    if target.buffer.scope != "shared":
+        raise TileValueError(
+            f"{construct} writes to the shared memory of another block, and "
+            f"'{target.buffer.name}' is not in shared memory"
+        )
+    barrier = None if remote_barrier is None else barrier_address(construct, remote_barrier)
+    theirs = replace(target, buffer=peer(builder, target.buffer, rank))
+    emit_operands(source, theirs, width, loop_layout)
+    if barrier is not None:
+        builder.emit(BarrierSignal(peer_address(builder, barrier, rank), arrivals=1, bytes_=0))

@@ -79,16 +79,18 @@ class Var(Reference):
     """The same as `Ref`."""
 
 
-def Kernel(*blocks: Any, threads: Any = None, prelude: Any = None) -> KernelBlock:
+def Kernel(
+    *blocks: Any, threads: Any = None, prelude: Any = None, cluster_dims: Any = None
+) -> KernelBlock:
     """`with T.Kernel(gx, gy, threads=128) as (bx, by)`: launch a grid of blocks, which run in any
     order.
 
     `blocks` are 1 to 3 positive extents, x first (none: a single block); `threads` is the number of
     threads of a block, 128 by default, or up to three extents. Yields the block's index along each
-    extent. Raises `TileValueError` for extents that are not positive and `TileTypeError` for ones
-    that are not integers.
+    extent. `cluster_dims` is as in `T.ClusterKernel`. Raises `TileValueError` for extents that are
+    not positive and `TileTypeError` for ones that are not integers.
     """
-    return KernelBlock(blocks, threads, prelude)
+    return KernelBlock(blocks, threads, prelude, () if cluster_dims is None else cluster_dims)
 
 
 def dynamic(name: str, dtype: Any = "int32") -> Any:

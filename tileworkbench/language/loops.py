@@ -81,7 +81,7 @@ def Parallel(
     check_loop_layout("T.Parallel", loop_layout)
     if not 1 <= len(extents) <= 16:
         raise TileValueError(f"T.Parallel takes 1 to 16 extents, not {len(extents)}")
-    return ParallelLoop(extents, _width("T.Parallel", coalesced_width), loop_layout)
+    return ParallelLoop(extents, check_width("T.Parallel", coalesced_width), loop_layout)
 
 
 def check_loop_layout(construct: str, layout: Any) -> None:
@@ -100,7 +100,7 @@ def check_loop_layout(construct: str, layout: Any) -> None:
         )
 
 
-def _width(construct: str, width: Any) -> int | None:
+def check_width(construct: str, width: Any) -> int | None:
     """A checked `coalesced_width`."""
     if width is None:
         return None

@@ -18,6 +18,7 @@ from tileworkbench.compiler.frontend.private_tiles import (
     is_private,
 )
 from tileworkbench.compiler.frontend.regions import (
+    Operand,
     check_inside,
     copy_regions,
     show_shape,
@@ -32,7 +33,8 @@ from tileworkbench.compiler.ir import build, tile
 from tileworkbench.compiler.ir.expr import Expr, Load, Region
 from tileworkbench.compiler.ir.stmt import Store
 from tileworkbench.compiler.ir.tile import ReduceKind, WarpPolicy
-from tileworkbench.language.loops import _width, check_loop_layout
+from tileworkbench.compiler.layout import Fragment
+from tileworkbench.language.loops import check_loop_layout, check_width
 
 
 class GemmWarpPolicy(IntEnum):
@@ -77,8 +79,15 @@ def copy(
     keywords are hints. Raises `ShapeError` for extents that do not fit together.
     """
     check_loop_layout("T.copy", loop_layout)
-    width = _width("T.copy", coalesced_width)
+    width = check_width("T.copy", coalesced_width)
     source, target = to_operand(src, "T.copy", "source"), to_operand(dst, "T.copy", "destination")
+    emit_operands(source, target, width, loop_layout)
+
+
+def emit_operands(
+    source: Operand, target: Operand, width: int | None = None, loop_layout: Fragment | None = None
+) -> None:
+    """`T.copy` of operands."""
     if source.buffer.dtype.lanes != target.buffer.dtype.lanes:
         raise TileTypeError(
             f"T.copy cannot convert '{source.buffer.dtype}' to '{target.buffer.dtype}': the lanes "

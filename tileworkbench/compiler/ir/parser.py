@@ -369,6 +369,8 @@ class _Parser:
             return self.alloc(target.id, kind, value)  # type: ignore[arg-type]
         if kind == "view":
             return self.alias(target.id, value)  # type: ignore[arg-type]
+        if kind == "peer":
+            return self.peer(target.id, value)  # type: ignore[arg-type]
         if kind == "make_tensor":
             return self.pointer(target.id, value)  # type: ignore[arg-type]
         if kind == "call_extern":
@@ -402,6 +404,11 @@ class _Parser:
         buffer = Buffer(name, dtype, shape, source.scope, (), self.layout(call))
         self.names[name] = buffer
         return st.Alias(buffer, source)
+
+    def peer(self, name: str, call: ast.Call) -> st.Stmt:
+        source, rank = self.name(call.args[0], Buffer), self.expr(call.args[1])
+        buffer = self.names[name] = dataclasses.replace(source, name=name)
+        return simt.Peer(buffer, source, rank)
 
     def pointer(self, name: str, call: ast.Call) -> st.Stmt:
         address, shape = self.expr(call.args[0]), self.exprs(call.args[1])
@@ -473,7 +480,9 @@ class _Parser:
         thread_vars = tuple(Var(name, INT32) for name in indices)
         self.names.update({var.name: var for var in thread_vars})
         cluster = self.literal(options["cluster"]) if "cluster" in options else ()
-        return st.Kernel(names, grid, threads, self.body(body), swizzle, thread_vars, cluster)
+        blocks = self.literal(options["blocks"]) if "blocks" in options else 1
+        parts = (names, grid, threads, self.body(body), swizzle, thread_vars, cluster, blocks)
+        return st.Kernel(*parts)
 
     def exchange(self, name: str, kind: str, call: ast.Call) -> st.Stmt:
         options = self.keywords(call)

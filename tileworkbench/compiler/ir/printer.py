@@ -333,6 +333,8 @@ def _kernel(stmt: st.Kernel) -> str:
         parts.append(f"thread_vars={_names([var.name for var in stmt.thread_vars])}")
     if stmt.cluster:
         parts.append(f"cluster={stmt.cluster}")
+    if stmt.blocks != 1:
+        parts.append(f"blocks={stmt.blocks}")
     names = ", ".join(var.name for var in stmt.vars)
     bound = f" as ({names})" if len(stmt.vars) > 1 else f" as {names}" if names else ""
     return f"with T.Kernel({', '.join(parts)}){bound}"
@@ -382,6 +384,8 @@ def _simple(stmt: st.Stmt) -> str:
             return f"T.assume({print_expr(cond)})"
         case st.DeviceAssert(cond, message):
             return f"T.device_assert({print_expr(cond)}, {message!r})"
+        case simt.Peer(buffer, source, rank):
+            return f"{buffer.name} = T.peer({source.name}, {print_expr(rank)})"
         case simt.Exchange(var, kind, args):
             options = _options(width=None if stmt.width == 32 else stmt.width, mask=stmt.mask)
             return f"{var.name} = T.{kind}({', '.join([*map(print_expr, args), *options])})"

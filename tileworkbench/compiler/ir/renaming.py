@@ -16,12 +16,17 @@ S = TypeVar("S", bound=st.Stmt)
 
 def with_new_names(root: S, fresh: Callable[[str], str]) -> S:
     """`root` with new names, by `fresh` from the old ones, for everything that is made in it."""
+    return renamed(root, fresh)[0]
+
+
+def renamed(root: S, fresh: Callable[[str], str]) -> tuple[S, dict[Buffer, Buffer]]:
+    """The same, and what its buffers are called now."""
     variables: dict[Var, Var] = {}
     buffers: dict[Buffer, Buffer] = {}
     for stmt in statements(root):
         for var in bound_by(stmt):
             variables[var] = Var(fresh(var.name), var.dtype)
-        if isinstance(stmt, st.Alloc | st.Alias):
+        if isinstance(stmt, st.Alloc | st.Alias | simt.Peer):
             buffers[stmt.buffer] = replace(stmt.buffer, name=fresh(stmt.buffer.name))
 
     def change(found: object) -> object:
@@ -29,7 +34,7 @@ def with_new_names(root: S, fresh: Callable[[str], str]) -> S:
             return variables.get(found, found)
         return buffers.get(found, found) if isinstance(found, Buffer) else found
 
-    return Rewriter(change, _binder(variables))(root)  # type: ignore[no-any-return]
+    return Rewriter(change, _binder(variables))(root), buffers
 
 
 def _binder(variables: dict[Var, Var]) -> Callable[[st.Stmt], st.Stmt]:

@@ -1,8 +1,8 @@
 """What threads of a block do together or on their own: barriers, exchanges within a warp, memory
 barriers (mbarriers), asynchronous copies and matrix instructions.
 
-`Barrier`, `WarpBarrier`, `GridBarrier`, `Exchange`, `Role` and the mbarrier statements are what
-kernels may write themselves, so they are legal from stage TILE on. The others come from lowering:
+Barriers, `Exchange`, `Role`, `Peer` and the mbarrier statements are what kernels may write
+themselves, so they are legal from stage TILE on. The others come from lowering:
 they are legal from stage PLANNED on, where threads still run in lock step and asynchronous work is
 done at once, and have their hardware meaning in stage SIMT. Semantics: PTX ISA, "Parallel
 Synchronization and Communication Instructions" and "Warp Level Matrix Instructions".
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from tileworkbench.compiler.ir.expr import Address, Expr, Var
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Var
 from tileworkbench.compiler.ir.node import node
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.types import INT32, UINT64, DType
@@ -81,6 +81,21 @@ class ClusterBarrier(Stmt):
 
 
 @node
+class Peer(Stmt):
+    """Make `buffer` name what the block of rank `rank` in the cluster has under the name `source`,
+    shared memory or memory barriers, for the rest of the enclosing sequence.
+
+    The rank is that of the moment, the same for all threads. That block has made `source`, and a
+    barrier orders that before this; it does not end before the last access.
+    """
+
+    buffer: Buffer
+    source: Buffer
+    rank: Expr
+    site: int = field(default=0, compare=False)
+
+
+@node
 class Exchange(Stmt):
     """`var = kind(args)`: a value that depends on other threads, see EXCHANGES. It names the result
     for the rest of the enclosing sequence.
@@ -133,6 +148,18 @@ class BarrierExpect(Stmt):
 
     barrier: Address
     bytes_: Expr
+    site: int = field(default=0, compare=False)
+
+
+@node
+class BarrierSignal(Stmt):
+    """What a copy says at the mbarrier, once for all threads that execute it: `arrivals` arrivals,
+    and `bytes_` bytes that the current phase also waits for, or below zero those that have come.
+    """
+
+    barrier: Address
+    arrivals: int
+    bytes_: int
     site: int = field(default=0, compare=False)
 
 
@@ -231,11 +258,13 @@ THREAD_LEVEL = (
     WarpBarrier,
     GridBarrier,
     ClusterBarrier,
+    Peer,
     Exchange,
     Role,
     BarrierInit,
     BarrierArrive,
     BarrierExpect,
+    BarrierSignal,
     BarrierWait,
     Fence,
 )
@@ -251,6 +280,7 @@ NAMES: dict[str, type[Stmt]] = {
     "barrier_init": BarrierInit,
     "barrier_arrive": BarrierArrive,
     "barrier_expect": BarrierExpect,
+    "barrier_signal": BarrierSignal,
     "barrier_wait": BarrierWait,
     "async_copy": AsyncCopy,
     "commit_group": CommitGroup,

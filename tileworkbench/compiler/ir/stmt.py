@@ -233,7 +233,8 @@ class Kernel(Stmt):
 
     `thread_vars` are the thread's indices x, y, z in a kernel that names them, else empty.
     `swizzle` is the rasterisation hint `(panel size, order)` of `T.use_swizzle`, which permutes the
-    blocks. Blocks that cooperate are neighbours: `cluster[d]` of them along each extent, if any.
+    blocks. Blocks that cooperate are neighbours: `cluster[d]` of them along each extent, if any. A
+    block may stand for several `blocks` of a cluster, whose threads follow each other by rank.
     """
 
     vars: tuple[Var, ...]
@@ -243,6 +244,7 @@ class Kernel(Stmt):
     swizzle: tuple[int, str] | None = None
     thread_vars: tuple[Var, ...] = ()
     cluster: tuple[int, ...] = ()
+    blocks: int = 1
     site: int = field(default=0, compare=False)
 
 

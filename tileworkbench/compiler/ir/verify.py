@@ -7,6 +7,8 @@ passes.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tileworkbench.compiler.diagnostics import VerifyError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import simt, tile
@@ -47,6 +49,8 @@ class _Verifier:
         self.scope: set[Var | Buffer] = set()
         self.names: dict[str, object] = {}
         self.loops = 0
+        self.cluster = False  # whether the launch around has clusters
+        self.peers: set[Buffer] = set()
         self.checked: set[Node] = set()
 
     def run(self) -> None:
@@ -110,6 +114,9 @@ class _Verifier:
                     self.fail(f"'{buffer.name}' cannot share the memory of '{source.name}'", stmt)
                 self.declare(buffer, stmt)
                 return
+            case simt.Peer(buffer, source, rank):
+                self.peer(buffer, source, rank, stmt)
+                return
             case st.Pointer(buffer, address):
                 for value in (address, *buffer.shape, *buffer.strides):
                     self.value(value, stmt)
@@ -138,6 +145,22 @@ class _Verifier:
             self.fail(f"scalar variable '{buffer.name}' has a shape", stmt)
         if init is not None:
             self.value(init, stmt)
+        self.declare(buffer, stmt)
+
+    def peer(self, buffer: Buffer, source: Buffer, rank: Expr, stmt: st.Stmt) -> None:
+        self.buffer(source, stmt)
+        self.value(rank, stmt)
+        if source.scope not in ("shared", "shared.barrier"):
+            self.fail(f"other blocks have no access to '{source.name}'", stmt)
+        if replace(source, name=buffer.name) is not buffer:
+            self.fail(f"'{buffer.name}' is not like '{source.name}'", stmt)
+        if rank.dtype.lanes > 1 or not rank.dtype.is_int:
+            self.fail(f"the rank '{print_expr(rank)}' has dtype '{rank.dtype}'", stmt)
+        if source in self.peers:
+            self.fail(f"'{source.name}' belongs to another block", stmt)
+        self.peers.add(buffer)
+        if not self.cluster:
+            self.fail("a launch without clusters", stmt)
         self.declare(buffer, stmt)
 
     def operands(self, stmt: st.Stmt) -> None:
@@ -224,6 +247,8 @@ class _Verifier:
             self.loops += 1
         elif isinstance(stmt, st.Kernel | tile.Parallel):
             self.loops = 0
+        if isinstance(stmt, st.Kernel):
+            self.cluster = bool(stmt.cluster)
         if isinstance(stmt, tile.Parallel):
             self.parallel(stmt)
         for body in bodies:

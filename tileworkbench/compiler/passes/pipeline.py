@@ -20,6 +20,7 @@ from tileworkbench.compiler.passes.serialize_pipelines import serialize_pipeline
 from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
 from tileworkbench.compiler.passes.split_threads import SplitThreads
 from tileworkbench.compiler.passes.tabulate_codes import TabulateCodes
+from tileworkbench.compiler.passes.unite_clusters import unite_clusters
 from tileworkbench.compiler.passes.vectorize_loops import VectorizeLoops
 from tileworkbench.compiler.passes.widen_blocks import widen_blocks
 from tileworkbench.compiler.target import Target
@@ -46,6 +47,8 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
     return (
         # What threads would repeat is checked in the program as it was written.
         check_thread_effects,
+        # Blocks that run at once are threads of one worker, as those of a block are.
+        unite_clusters,
         # From here on a block is one thread.
         SplitThreads(target),
         # Dead branches go before indices are checked: what is never executed is never out of range.

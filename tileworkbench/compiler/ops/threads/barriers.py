@@ -51,6 +51,11 @@ class Counters:
         total = add(Load(self.bytes_, place.indices), bytes_)
         return [Store(self.bytes_, place.indices, total, site=site), self.complete(place, site)]
 
+    def signal(self, place: Address, arrivals: int, bytes_: int, site: int) -> list[Stmt]:
+        """Arrivals, and bytes that the phase also waits for or that have come."""
+        made = [] if bytes_ == 0 else self.expect(place, int_const(bytes_), site)
+        return [*made, *self.arrive(place, int_const(arrivals), site)]
+
     def complete(self, place: Address, site: int) -> Stmt:
         """Begin the next phase as long as nothing is missing."""
         at = place.indices

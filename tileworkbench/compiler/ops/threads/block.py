@@ -6,6 +6,7 @@ decided when the loops are finished (`privatise.py`).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.names import Names
@@ -25,6 +26,7 @@ from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ir.types import BOOL, INT32, DType
 
 _ZERO, _ONE = int_const(0), int_const(1)
+_SUFFIX = re.compile(r"_\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,24 @@ class Scope:
 class Block:
     """Thread loops, memory that outlives them, and unused names, for one kernel."""
 
-    def __init__(self, thread: Var, count: int, names: Names) -> None:
+    def __init__(self, thread: Var, count: int, names: Names, blocks: int = 1) -> None:
         self.thread = thread
         self.count = count
+        self.blocks = blocks
         self.names = names
         self.loops: dict[Var, int] = {}  # the variable of each thread loop, and its first thread
         self.allocs: list[Stmt] = []  # what stands at the start of the kernel
+
+    def describe(self, scope: Scope) -> str:
+        """Which threads those of `scope` are, as the rest of a sentence."""
+        count = self.count // self.blocks
+        rank, first = divmod(scope.start, count)
+        of_block = f" of block {rank} of the cluster" if self.blocks > 1 else ""
+        return f"threads {first} to {first + scope.extent - 1}{of_block}"
+
+    def called(self, buffer: Buffer) -> str:
+        """The name of the memory of one block: in a cluster each has its own."""
+        return _SUFFIX.sub("", buffer.name) if self.blocks > 1 else buffer.name
 
     # Memory
 

@@ -1,5 +1,4 @@
-"""A barrier of the grid, or of its clusters, ends a launch: what follows it is another one over the
-same blocks.
+"""A barrier of the grid ends a launch: what follows it is another one over the same blocks.
 
 Only tensors in global memory live from one launch to the next. Names that are computed from block
 and thread indices are computed again; memory of the block is made again where the later part writes
@@ -29,7 +28,7 @@ def split_at_grid_barriers(kernel: st.Kernel, names: Names, program: Program) ->
     """
     parts: list[list[st.Stmt]] = [[]]
     for stmt in kernel.body.stmts if isinstance(kernel.body, st.Seq) else (kernel.body,):
-        if isinstance(stmt, simt.GridBarrier | simt.ClusterBarrier):
+        if isinstance(stmt, simt.GridBarrier):
             parts.append([])
         else:
             parts[-1].append(stmt)

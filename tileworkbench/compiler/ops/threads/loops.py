@@ -31,9 +31,10 @@ def _split(kernel: Kernel, program: Program, target: Target, names: Names) -> Ke
     (thread,), (count,) = kernel.thread_vars, kernel.threads
     body = expand_local_tiles(kernel.body, Context.of(program, target), names)
     kernel = replace(kernel, body=body)
-    block = Block(thread, count, names)
+    block = Block(thread, count, names, kernel.blocks)
     finished = privatise(_in_loops(kernel, block, program), block, program)
-    return replace(kernel, threads=(1,), thread_vars=(), body=seq([*block.allocs, finished]))
+    body = seq([*block.allocs, finished])
+    return replace(kernel, threads=(1,), thread_vars=(), blocks=1, body=body)
 
 
 def _in_loops(kernel: Kernel, block: Block, program: Program) -> Stmt:

@@ -35,7 +35,7 @@ from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.types import BOOL, INT32
 from tileworkbench.compiler.ops.threads.block import Block, Scope
 from tileworkbench.compiler.ops.threads.split import Splitter
-from tileworkbench.compiler.ops.threads.units import HIDDEN, waits
+from tileworkbench.compiler.ops.threads.units import BARRIERS, HIDDEN, OF_CLUSTER, waits
 
 _ZERO, _ONE = int_const(0), int_const(1)
 _MOST_TEXTS = 64  # descriptions of a deadlock; with more, each group is described alone
@@ -151,7 +151,7 @@ class Machine:
                 if any(map(self.splitter.uniformity.varies, (place, parity))):
                     self.splitter.refuse("a wait that only some threads reach together", stmt)
                 passed = self.splitter.counters[place.buffer].has_completed(place, parity)
-                self.wait(passed, f"for '{place.buffer.name}[{text}]'", stmt)
+                self.wait(passed, f"for '{self.block.called(place.buffer)}[{text}]'", stmt)
             case simt.Barrier():
                 self.meet(stmt)
             case simt.Exchange() if waits(stmt):
@@ -192,7 +192,9 @@ class Machine:
         self.steps[-1].stmts += made
         if stmt.wait:
             ours = stmt.id >= HIDDEN
-            name = "at a tile operator for all its threads" if ours else f"at barrier {stmt.id}"
+            name = f"at barrier {stmt.id % BARRIERS}"
+            if stmt.id >= OF_CLUSTER:
+                name = "at a tile operator for all its threads" if ours else "at T.cluster_sync"
             self.wait(passed, name, stmt)
 
     # Control flow
@@ -285,7 +287,7 @@ class Machine:
 
     def stops(self) -> Iterator[tuple[int, str, int]]:
         """The steps at which the group may stand still, what it does there, and the site."""
-        threads = f"threads {self.scope.start} to {self.scope.start + self.scope.extent - 1}"
+        threads = self.block.describe(self.scope)
         for number, step in enumerate(self.steps):
             if step.waiting:
                 yield number, f"{threads} {step.waiting}", step.site

@@ -174,14 +174,13 @@ class Splitter:
                 out.cut()
             case simt.GridBarrier():
                 self.refuse("'T.sync_grid' at this place", stmt)
-            case simt.ClusterBarrier():
-                self.refuse("'T.cluster_sync' at this place", stmt)
             case simt.Exchange():
                 self.exchange(stmt, out)
             case (
                 simt.BarrierInit()
                 | simt.BarrierArrive()
                 | simt.BarrierExpect()
+                | simt.BarrierSignal()
                 | simt.BarrierWait()
             ):
                 self.memory_barrier(stmt, out)
@@ -243,6 +242,11 @@ class Splitter:
                     lambda count: state.expect(place, mul(count, bytes_), site),
                     out,
                 )
+            case simt.BarrierSignal(place, arrivals, change):
+                made = self.counters[place.buffer].signal(place, arrivals, change, site)
+                before, some = self.threads.any_active(out.scope, site)
+                out.done += before
+                out.done += made if some is TRUE else [st.If(some, st.seq(made), site=site)]
             case simt.BarrierWait(place, parity):
                 if out.scope.masks or any(map(self.uniformity.varies, (place, parity))):
                     self.refuse("a wait that only some threads reach together", stmt)
@@ -387,10 +391,10 @@ class Splitter:
         """What a deadlock at `stmt` is described with."""
         span = self.program.span(stmt.site)
         line = f" in line {span.line}" if span is not None else ""
+        name = self.threads.called(stmt.barrier.buffer)
         return (
-            f"{DEADLOCK}threads {scope.start} to {scope.start + scope.extent - 1} wait{line} for "
-            f"'{stmt.barrier.buffer.name}[{print_expr(stmt.barrier.indices[0])}]', whose phase "
-            "nothing completes"
+            f"{DEADLOCK}{self.threads.describe(scope)} wait{line} for "
+            f"'{name}[{print_expr(stmt.barrier.indices[0])}]', whose phase nothing completes"
         )
 
 

@@ -19,7 +19,10 @@ from tileworkbench.compiler.ops.threads.block import Block, Scope
 from tileworkbench.compiler.ops.threads.ranges import ThreadRanges
 
 _COMMON = ("shared", "local.fragment", "shared.barrier")
-HIDDEN = 16  # from here on, numbers of barriers that the compiler itself has put
+BARRIERS = 16  # of a block; those of the next block of a cluster have the next numbers
+OF_CLUSTER = 512  # the number of the barrier of all blocks of a cluster
+HIDDEN = 1024  # from here on, numbers of barriers that the compiler itself has put
+_TOGETHER = (*tile.OPERATORS, simt.BarrierSignal)
 
 
 def waits(root: st.Stmt) -> bool:
@@ -63,7 +66,7 @@ def specialise(
     meetings = {
         id(stmt): HIDDEN + number
         for number, stmt in enumerate(
-            stmt for stmt in statements(kernel.body) if isinstance(stmt, tile.OPERATORS)
+            stmt for stmt in statements(kernel.body) if isinstance(stmt, _TOGETHER)
         )
     }
     common = [stmt for stmt in statements(kernel.body) if _is_common(stmt)]
@@ -95,7 +98,7 @@ class _Specialiser:
         """`stmt`, which the threads of `scope` execute, for this group."""
         if _is_common(stmt):
             return st.Seq(())
-        if isinstance(stmt, tile.OPERATORS):
+        if isinstance(stmt, _TOGETHER):
             return self.meet(stmt, scope)
         match stmt:
             case simt.Role(start, extent, body):

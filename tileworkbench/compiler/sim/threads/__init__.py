@@ -2,8 +2,9 @@
 
 `statements` makes closures of the statements, `strands` and `blocks` run groups of threads that
 part where they disagree and wait for each other, `registers`, `arena` and `tensors` are the
-memories, which check every access by what `order` and `marks` know of the others, `counters` sums
-up what the warps did, and `listing` tells what accesses cost without a run.
+memories (`peers` those of other blocks), which check every access by what `order` and `marks` know
+of the others, `clusters` and `launch` run blocks, `counters` sums up what the warps did, and
+`listing` tells what accesses cost without a run.
 
 What it defines beyond the text of the IR's classes:
 
@@ -19,5 +20,8 @@ What it defines beyond the text of the IR's classes:
 - Accesses outside a tensor are masked before stage SIMT and an error in it.
 - Groups of threads run one after another until all of them are blocked; `SimOptions.seed` changes
   their order. They join again at the end of the statement in which they parted, if all get there.
+- The blocks of a cluster run side by side, and so do all blocks where the grid has a barrier. Those
+  of a cluster know of each other what barriers tell them, as threads of one block do. Memory of
+  another block is there once a barrier orders its allocation before the use, and its end behind it.
 - Warp-wide operations are executed by whole warps, or by the threads of their mask.
 """

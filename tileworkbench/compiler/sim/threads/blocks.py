@@ -21,11 +21,13 @@ class BlockRun:
 
     def __init__(self, frame: ThreadFrame, body: Code, dtypes: tuple[Any, ...]) -> None:
         self.frame, self._dtypes = frame, dtypes
+        self.moved = False  # when it was last advanced
         self.strands: list[Strand] = []
         self.strands.append(Strand(self.strands, frame, [(body, None)]))
 
     def advance(self) -> bool:
-        """Run until the block has ended (True) or all of it waits at the barrier of the grid."""
+        """Run until the block has ended (True) or can only go on when others have."""
+        self.moved = False
         while True:
             moved = False
             for strand in self._order():
@@ -34,12 +36,20 @@ class BlockRun:
                     moved = True
             self.strands[:] = [strand for strand in self.strands if not _ended(strand)]
             if not self.strands:
+                self.moved = True
                 return True
             if self._release() or moved or self._join():
+                self.moved = True
                 continue
-            if all(isinstance(strand.waiting, GridWait) for strand in self.strands):
-                return False
-            raise self.deadlock()
+            return False
+
+    def meetings(self) -> list[GridWait] | None:
+        """The barriers of several blocks at which the threads wait; None when some wait at
+        another place.
+        """
+        found = [strand.waiting for strand in self.strands]
+        waits = [wait for wait in found if isinstance(wait, GridWait)]
+        return waits if len(waits) == len(found) else None
 
     def _order(self) -> list[Strand]:
         """The strands in the order they run next."""

@@ -8,7 +8,12 @@ import numpy as np
 
 from tileworkbench.compiler.sim.memory import Index
 from tileworkbench.compiler.sim.report import FindingKind
-from tileworkbench.compiler.sim.threads.marks import SEVERAL, Clash
+from tileworkbench.compiler.sim.threads.marks import (
+    READ_AND_WRITTEN,
+    SEVERAL,
+    TWO_WRITERS,
+    Clash,
+)
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.threads.frame import ThreadFrame
@@ -16,6 +21,12 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 NOT_ALIGNED = "the address of this access is not a multiple of its size"
 NOT_CONTIGUOUS = "the elements of this vector are not next to each other in memory"
+
+_BETWEEN_BLOCKS = {
+    TWO_WRITERS: "two blocks of the cluster write this element, unordered by a barrier",
+    READ_AND_WRITTEN: "one block of the cluster reads what another one writes, unordered by a "
+    "barrier",
+}
 
 
 def report_threads(
@@ -36,10 +47,11 @@ def report_clash(frame: ThreadFrame, name: str, index: Index, threads: Array, cl
     for site in np.unique(clash.sites[clash.where]):
         bad = clash.where & (clash.sites == site)
         first = int(np.argmax(bad))
-        other = int(clash.others[first])
+        other = int(clash.others[first]) - frame.order.first
+        apart = clash.others[first] > SEVERAL and not 0 <= other < frame.threads
         frame.recorder.found(
             FindingKind.RACE,
-            clash.detail,
+            _BETWEEN_BLOCKS[clash.detail] if apart else clash.detail,
             name,
             _index_of(index, int(threads[first])),
             frame.block,
@@ -47,7 +59,7 @@ def report_clash(frame: ThreadFrame, name: str, index: Index, threads: Array, cl
             int(np.count_nonzero(bad)),
             int(threads[first]),
             int(site),
-            None if other <= SEVERAL else other,
+            None if apart or clash.others[first] <= SEVERAL else other,
         )
 
 

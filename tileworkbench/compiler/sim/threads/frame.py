@@ -12,7 +12,7 @@ from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import BlockBarriers
 from tileworkbench.compiler.sim.threads.counters import Counters
-from tileworkbench.compiler.sim.threads.order import Order
+from tileworkbench.compiler.sim.threads.order import Clock, Order
 from tileworkbench.compiler.sim.values import Mask
 
 if TYPE_CHECKING:
@@ -22,17 +22,31 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A use of a block's shared memory by another one: when, and by which thread of the clock."""
+
+    name: str
+    block: tuple[int, ...]
+    site: int
+    time: int
+    visitor: int
+
+
 @dataclass(slots=True)
 class ThreadFrame(Frame):
     """A frame whose lanes are the threads of a block: `lanes` is `(threads,)` in their code.
 
     `owned` are the threads of this group, `mask` those of them that are active. `lock_step`: the
     threads of a group synchronise after every statement, and asynchronous copies are done at once.
-    `apart`: threads of the group have had different roles since, in which they did not.
+    `apart`: threads of the group have had different roles since, in which they did not. `cluster`
+    are the frames of the blocks that share memory with this one, itself at `rank`, in the state in
+    which they began; `made` says when, and by which thread of the clock, the memory of each slot
+    was made, `visits` what the others did with it until the block `ended`.
     """
 
     counters: Counters = field(default_factory=Counters)
-    order: Order = field(default_factory=lambda: Order(1, 0))
+    order: Order = field(default_factory=lambda: Order(1, Clock(1, 0, 1)))
     owned: Mask = True
     lock_step: bool = True
     apart: bool = False
@@ -41,6 +55,11 @@ class ThreadFrame(Frame):
     copies: CopyQueue | None = None
     barriers: BlockBarriers = field(default_factory=lambda: BlockBarriers(1))
     warp_meetings: dict[Any, Any] = field(default_factory=dict)
+    rank: int = 0
+    cluster: list[ThreadFrame] = field(default_factory=list)
+    made: dict[int, tuple[int, int]] = field(default_factory=dict)
+    visits: list[Visit] = field(default_factory=list)
+    ended: bool = False
 
     def active(self) -> Array:
         """The active threads as an array of conditions."""

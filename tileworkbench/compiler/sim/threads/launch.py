@@ -1,24 +1,23 @@
-"""The blocks of a launch: one after another or, with a barrier of the grid or of clusters, side by
-side.
-"""
+"""The blocks of a launch: cluster after cluster or, with a barrier of the grid, side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from math import prod
+from operator import mul
 from typing import Any
 
 import numpy as np
 
-from tileworkbench.compiler.diagnostics import DeadlockError
-from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.arena import Arena
-from tileworkbench.compiler.sim.threads.barriers import BlockBarriers, GridWait
+from tileworkbench.compiler.sim.threads.barriers import BlockBarriers
 from tileworkbench.compiler.sim.threads.blocks import BlockRun
+from tileworkbench.compiler.sim.threads.clusters import ClusterRun, left_waiting
 from tileworkbench.compiler.sim.threads.copies import CopyQueue
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
-from tileworkbench.compiler.sim.threads.order import Order
+from tileworkbench.compiler.sim.threads.order import Clock, Order
 from tileworkbench.compiler.sim.threads.plan import KernelPlan
 from tileworkbench.compiler.sim.threads.strands import Code
 from tileworkbench.compiler.sim.threads.tensors import ThreadTensor
@@ -49,54 +48,48 @@ class Launch:
         for storage in host.storages:
             if isinstance(storage, ThreadTensor):
                 storage.marks = None  # kernels come one after another
-        numbers = range(total) if host.random is None else map(int, host.random.permutation(total))
-        waiting: list[BlockRun] = []
-        for number in numbers:
-            block = BlockRun(self._frame(number, grid), code, self._dtypes)
-            if not self._advance(block):
-                waiting.append(block)
+        waiting: list[ClusterRun] = []
+        for blocks in self._clusters(grid, cluster if self._plan.cluster_wide else ()):
+            clock = Clock(len(blocks) * self._threads, self._now, self._now + 1)
+            frames = [self._frame(number, grid, clock, rank) for rank, number in enumerate(blocks)]
+            for frame in frames:
+                frame.cluster, frame.block_number = frames, frames[0].block_number
+            run = ClusterRun([BlockRun(frame, code, self._dtypes) for frame in frames], clock)
+            if not self._advance(run):
+                waiting.append(run)
         while waiting:
-            ready = _complete(waiting, total, cluster)
-            if not ready:
-                raise self._left_waiting(waiting)
-            for block in ready:
-                self._release(block, total)
+            if sum(len(run.blocks) for run in waiting) != total:
+                raise left_waiting([block for run in waiting for block in run.blocks])
             self._base += total
-            ended = [block for block in ready if self._advance(block)]
-            waiting = [block for block in waiting if block not in ended]
+            for run in waiting:
+                run.release(total)
+            waiting = [run for run in waiting if not self._advance(run)]
         host.launch_base = self._base + total
-        host.order.now = self._now
+        host.order.clock.now = self._now
 
-    def _advance(self, block: BlockRun) -> bool:
-        """Run a block whose threads are all ordered behind what happened before."""
-        order = block.frame.order
-        order.since, order.now = self._now, self._now + 1
-        ended = block.advance()
-        self._now = order.now
+    def _clusters(
+        self, grid: tuple[int, ...], cluster: tuple[int, ...]
+    ) -> Iterator[tuple[int, ...]]:
+        """The numbers of the blocks that know each other, by rank, cluster after cluster."""
+        shape = cluster or (1,) * len(grid)
+        offsets = _numbers([range(count) for count in shape], grid)
+        firsts = _numbers(
+            [range(0, extent, count) for extent, count in zip(grid, shape, strict=True)], grid
+        )
+        if self._host.random is not None:
+            firsts = [firsts[at] for at in self._host.random.permutation(len(firsts))]
+        for first in firsts:
+            yield tuple(first + offset for offset in offsets)
+
+    def _advance(self, run: ClusterRun) -> bool:
+        """Run blocks whose threads are all ordered behind what happened before."""
+        run.clock.since, run.clock.now = self._now, self._now + 1
+        ended = run.advance()
+        self._now = run.clock.now
         return ended
 
-    def _release(self, block: BlockRun, total: int) -> None:
-        """The threads of `block` leave the barrier of the grid; accesses from now on are in no
-        conflict with those before.
-        """
-        for strand in block.strands:
-            if isinstance(strand.waiting, GridWait):
-                strand.waiting.released = True
-            strand.frame.launch_base += total
-            strand.frame.block_number += total
-
-    def _left_waiting(self, waiting: list[BlockRun]) -> Exception:
-        first = waiting[0]
-        span = self._host.recorder.program.span(first.strands[0].at)
-        blocks = "1 block waits" if len(waiting) == 1 else f"{len(waiting)} blocks wait"
-        return located(
-            DeadlockError,
-            f"{blocks} at a barrier of the {_meeting(first).place} that the others do not reach",
-            span,
-        )
-
-    def _frame(self, number: int, grid: tuple[int, ...]) -> ThreadFrame:
-        """The state in which block `number` begins."""
+    def _frame(self, number: int, grid: tuple[int, ...], clock: Clock, rank: int) -> ThreadFrame:
+        """The state in which block `number` begins, of that rank in its cluster."""
         host, plan, threads = self._host, self._plan, self._threads
         host.recorder.blocks += 1
         values, storages = list(host.values), list(host.storages)
@@ -109,12 +102,12 @@ class Launch:
         for (slot, dtype), extent in zip(self._thread_slots, self._extents, strict=False):
             values[slot] = (linear % extent).astype(dtype)
             linear = linear // extent
-        arena = self._shared()
+        arena = self._shared(clock.threads)
         return replace(
             host,
             values=values,
             storages=storages,
-            order=Order(threads, self._now),
+            order=Order(threads, clock, rank * threads),
             lanes=(threads,),
             threads=threads,
             block=tuple(block),
@@ -126,32 +119,22 @@ class Launch:
             copies=None if plan.lock_step else CopyQueue(arena, threads),
             barriers=BlockBarriers(threads),
             warp_meetings={},
+            rank=rank,
+            made={},
+            visits=[],
         )
 
-    def _shared(self) -> Arena:
-        """Shared memory with undefined contents."""
+    def _shared(self, threads: int) -> Arena:
+        """Shared memory with undefined contents, which `threads` have access to."""
         plan = self._plan
-        if self._arena is None or plan.grid_wide:
-            self._arena = Arena(plan.shared_bytes, plan.granule, self._threads, plan.partial)
+        if self._arena is None or plan.grid_wide or plan.cluster_wide:
+            self._arena = Arena(plan.shared_bytes, plan.granule, threads, plan.partial)
         else:
             self._arena.forget()
         return self._arena
 
 
-def _meeting(block: BlockRun) -> GridWait:
-    """What all strands of a block wait at, as far as the first one knows."""
-    found = block.strands[0].waiting
-    assert isinstance(found, GridWait)  # nothing else lets the launch go on
-    return found
-
-
-def _complete(waiting: list[BlockRun], total: int, cluster: tuple[int, ...]) -> list[BlockRun]:
-    """The blocks whose barrier all others of the grid, or of their cluster, have reached too."""
-    groups: dict[tuple[int, ...] | None, list[BlockRun]] = {}
-    for block in waiting:
-        own = None
-        if _meeting(block).of_cluster:
-            own = tuple(b // c for b, c in zip(block.frame.block, cluster, strict=True))
-        groups.setdefault(own, []).append(block)
-    sizes = {own: total if own is None else prod(cluster) for own in groups}
-    return [block for own, group in groups.items() if len(group) == sizes[own] for block in group]
+def _numbers(places: list[range], grid: tuple[int, ...]) -> list[int]:
+    """The numbers of the blocks in a box of the grid, x fastest."""
+    strides = [prod(grid[:d]) for d in range(len(grid))]
+    return [sum(map(mul, reversed(place), strides)) for place in product(*reversed(places))]

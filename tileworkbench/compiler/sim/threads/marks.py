@@ -67,6 +67,7 @@ class Marks:
 
     def read(self, order: Order, threads: Array, at: Array, site: int) -> Clash | None:
         """`threads` read the granules `at`, one each."""
+        threads = order.ids(threads)
         clash = self._against_writes(READ_AND_WRITTEN, order, threads, at)
         times = self._read_time[at]
         before = self._reader[at]
@@ -84,6 +85,7 @@ class Marks:
         """`threads` write the granules `at`, one each; those of one call that meet write the same
         value.
         """
+        threads = order.ids(threads)
         clashes = [
             self._against_writes(TWO_WRITERS, order, threads, at),
             self._against_reads(order, threads, at),
@@ -111,6 +113,7 @@ class Marks:
 
     def update(self, order: Order, threads: Array, at: Array, site: int) -> list[Clash]:
         """`threads` access the granules `at` atomically."""
+        threads = order.ids(threads)
         plain = ~self._atomic[at]
         clashes = [
             self._against_writes(TWO_WRITERS, order, threads, at, plain),
@@ -128,7 +131,8 @@ class Marks:
 
     def landed(self, order: Order, threads: Array, at: Array, site: int) -> None:
         """What `threads` wrote to the granules `at` asynchronously is there for them now."""
-        self._writer[at], self._write_time[at], self._write_site[at] = threads, order.now, site
+        self._writer[at], self._write_time[at] = order.ids(threads), order.now
+        self._write_site[at] = site
         self._atomic[at] = False
 
     def _against_writes(

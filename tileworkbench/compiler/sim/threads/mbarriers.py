@@ -38,19 +38,15 @@ class Mbarrier:
     complete_times: Array | None = None
 
     def arrive(self, count: int, times: Array) -> None:
-        """`count` threads arrive, having done what `times` says."""
+        """`count` arrivals of threads that have done what `times` says."""
+        self.signal(count, 0, times)
+
+    def signal(self, count: int, bytes_: int, times: Array) -> None:
+        """The same, and `bytes_` more that the phase waits for."""
         self.times = times if self.times is None else np.maximum(self.times, times)
         self.pending -= count
-        self._advance()
-
-    def expect(self, bytes_: int, times: Array) -> None:
-        """`bytes_` more bytes are missing, or, when negative, have arrived."""
         self.bytes_ += bytes_
-        if bytes_ < 0:
-            self.arrive(0, times)
-
-    def _advance(self) -> None:
-        while self.pending <= 0 and self.bytes_ <= 0:
+        while self.pending <= 0 and self.bytes_ == 0:
             self.phase += 1
             self.pending += self.count
             self.complete_times = self.times
@@ -104,7 +100,7 @@ def _require_init(frame: ThreadFrame, storage: MbarrierStorage, at: int, threads
     if barrier is None:
         raise located(RunError, f"'{storage.name}[{at}]' is used before it is initialised", span)
     made = np.full(len(threads), barrier.made), np.full(len(threads), barrier.maker)
-    early = frame.order.unordered(*made, threads)
+    early = frame.order.unordered(*made, frame.order.ids(threads))
     if early.any() and frame.options.races:
         frame.recorder.found(
             FindingKind.RACE,
@@ -116,7 +112,7 @@ def _require_init(frame: ThreadFrame, storage: MbarrierStorage, at: int, threads
             int(early.sum()),
             int(threads[np.argmax(early)]),
             barrier.site,
-            barrier.maker,
+            barrier.maker - frame.order.first,
         )
 
 
@@ -129,7 +125,8 @@ def translate_init(stmt: simt.BarrierInit, expr: ExpressionTranslator) -> Callab
         counts = np.broadcast_to(np.asarray(count(frame)), frame.lanes)
         for thread in map(int, frame.active_threads()):
             number = int(counts[thread])
-            made = Mbarrier(number, number, frame.order.now, thread, frame.site)
+            maker = frame.order.first + thread
+            made = Mbarrier(number, number, frame.order.now, maker, frame.site)
             storage.made[int(flat[thread])] = made
 
     return init
@@ -148,18 +145,30 @@ def translate_arrive(stmt: simt.BarrierArrive, expr: ExpressionTranslator) -> Ca
 
 
 def translate_expect(stmt: simt.BarrierExpect, expr: ExpressionTranslator) -> Callable[..., None]:
-    """The closure of `barrier_expect`; where copies land at once there is nothing to expect."""
+    """The closure of `barrier_expect`."""
     places, bytes_ = _Places(stmt.barrier, expr), expr(stmt.bytes_)
 
     def expect(frame: ThreadFrame) -> None:
         frame.counters.instruction("mbarrier", frame.active())
         number = np.broadcast_to(np.asarray(bytes_(frame)), frame.lanes)
         for storage, at, threads in places.groups(frame):
-            if not frame.lock_step:
-                times = frame.order.release(threads)
-                storage.made[at].expect(int(number[threads].sum()), times)
+            times = frame.order.release(threads)
+            storage.made[at].signal(0, int(number[threads].sum()), times)
 
     return expect
+
+
+def translate_signal(stmt: simt.BarrierSignal, expr: ExpressionTranslator) -> Callable[..., None]:
+    """The closure of `barrier_signal`."""
+    places = _Places(stmt.barrier, expr)
+
+    def signal(frame: ThreadFrame) -> None:
+        frame.counters.instruction("mbarrier", frame.active())
+        for storage, at, threads in places.groups(frame):
+            times = frame.order.release(threads)
+            storage.made[at].signal(stmt.arrivals, stmt.bytes_, times)
+
+    return signal
 
 
 @dataclass(slots=True)

@@ -1,4 +1,5 @@
-"""What happens before what among the threads of a block: vector clocks on one global time.
+"""What happens before what among threads that run at once, those of a block or of a cluster: vector
+clocks on one global time.
 
 Time goes up at every synchronisation. An access of thread w at time c happened before what thread t
 does now when t is w, when all threads have met at `since` >= c, or when t has learnt (through
@@ -7,6 +8,7 @@ barriers that w arrived at) of everything that w did until some time >= c.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,51 +17,98 @@ Array = np.ndarray[Any, Any]
 WARP = 32
 
 
-class Order:
-    """The synchronisation of the threads of one block."""
+@dataclass(slots=True)
+class Clock:
+    """The time of `threads` threads that run at once: `since`, when all of them met last, and what
+    they have learnt from each other since.
+    """
 
-    __slots__ = ("known", "now", "since", "threads")
-
-    def __init__(self, threads: int, now: int) -> None:
-        self.threads = threads
-        self.since, self.now = now, now + 1
-        self.known: Array | None = None  # [t, w]: until when t knows what w did
+    threads: int
+    since: int
+    now: int
+    known: Array | None = None  # [t, w]: until when t knows what w did
 
     def meet(self) -> None:
-        """All threads of the block synchronise with each other."""
+        """All threads synchronise with each other."""
         self.since = self.now
         self.now += 1
 
+
+class Order:
+    """The synchronisation of the threads of one block, of `count` threads that are numbered from
+    `first` on among those of the clock.
+    """
+
+    __slots__ = ("clock", "count", "first")
+
+    def __init__(self, count: int, clock: Clock, first: int = 0) -> None:
+        self.count, self.clock, self.first = count, clock, first
+
+    @property
+    def threads(self) -> int:
+        """How many threads the clock knows."""
+        return self.clock.threads
+
+    @property
+    def since(self) -> int:
+        """When all of them met last."""
+        return self.clock.since
+
+    @property
+    def now(self) -> int:
+        """The time."""
+        return self.clock.now
+
+    @property
+    def known(self) -> Array | None:
+        """What they have learnt since: see `Clock`."""
+        return self.clock.known
+
+    def ids(self, threads: Array) -> Array:
+        """The numbers that threads of this block (indices) have on the clock."""
+        return threads + self.first if self.first else threads
+
+    def meet(self) -> None:
+        """All threads of the block synchronise with each other."""
+        if self.count == self.clock.threads:
+            self.clock.meet()
+        else:
+            everyone = np.arange(self.count)
+            self.acquire(everyone, self.release(everyone))
+
     def release(self, threads: Array) -> Array:
         """What `threads` (indices) know, their own accesses until now included: a time for each
-        thread of the block.
+        thread of the clock.
         """
-        if self.known is None:
-            made = np.zeros(self.threads, np.int64)
+        clock, ids = self.clock, self.ids(threads)
+        if clock.known is None:
+            made = np.zeros(clock.threads, np.int64)
         else:
-            made = self.known[threads].max(axis=0)
-        made[threads] = self.now
-        self.now += 1
+            made = clock.known[ids].max(axis=0)
+        made[ids] = clock.now
+        clock.now += 1
         return made
 
     def acquire(self, threads: Array, times: Array) -> None:
         """`threads` learn what `release` returned to others."""
-        if self.known is None:
-            self.known = np.zeros((self.threads, self.threads), np.int64)
-        self.known[threads] = np.maximum(self.known[threads], times)
+        clock, ids = self.clock, self.ids(threads)
+        if clock.known is None:
+            clock.known = np.zeros((clock.threads, clock.threads), np.int64)
+        clock.known[ids] = np.maximum(clock.known[ids], times)
 
     def gather(self, threads: Array) -> None:
         """`threads` synchronise with each other."""
-        if len(threads) == self.threads:
+        if len(threads) == self.count:
             self.meet()
         else:
             self.acquire(threads, self.release(threads))
 
-    def unordered(self, times: Array, others: Array, threads: Array) -> Array:
-        """Where accesses of `others` at `times` did not happen before `threads` now; others below
-        zero stand for several threads.
+    def unordered(self, times: Array, others: Array, ids: Array) -> Array:
+        """Where accesses of `others` at `times` did not happen before what `ids` do now, both
+        numbers on the clock; others below zero stand for several threads.
         """
-        found = (times > self.since) & (others != threads)
-        if self.known is not None and found.any():
-            found &= (others < 0) | (times > self.known[threads, others])
+        found = (times > self.clock.since) & (others != ids)
+        known = self.clock.known
+        if known is not None and found.any():
+            found &= (others < 0) | (times > known[ids, others])
         return np.asarray(found)

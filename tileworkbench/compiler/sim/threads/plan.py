@@ -24,7 +24,7 @@ class KernelPlan:
     `bases` are the byte offsets of its shared buffers; there are none when tile operators use them
     as wholes. `granule` divides the size and the place of every access of shared memory. `partial`:
     some threads synchronise without the others. `lock_step` and `guards` as before stage SIMT;
-    `grid_wide`: all blocks run at once.
+    `grid_wide`: all blocks run at once, `cluster_wide`: those of a cluster do.
     """
 
     bases: dict[Buffer, int]
@@ -33,12 +33,14 @@ class KernelPlan:
     partial: bool
     lock_step: bool
     grid_wide: bool
+    cluster_wide: bool
 
 
 def plan_kernel(program: Program, kernel: st.Kernel) -> KernelPlan:
     """The plan of one launch of `program`."""
     found = list(statements(kernel.body))
-    partial = any(
+    cluster_wide = any(isinstance(stmt, simt.ClusterBarrier | simt.Peer) for stmt in found)
+    partial = cluster_wide or any(
         isinstance(stmt, (simt.WarpBarrier, simt.Role, simt.BarrierArrive, simt.BarrierWait))
         or (isinstance(stmt, simt.Barrier) and stmt.count not in (0, prod(kernel.threads)))
         for stmt in found
@@ -53,7 +55,8 @@ def plan_kernel(program: Program, kernel: st.Kernel) -> KernelPlan:
         _granule(kernel, bases),
         partial,
         program.stage is not Stage.SIMT,
-        any(isinstance(stmt, simt.GridBarrier | simt.ClusterBarrier) for stmt in found),
+        any(isinstance(stmt, simt.GridBarrier) for stmt in found),
+        cluster_wide,
     )
 
 

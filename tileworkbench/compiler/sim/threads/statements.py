@@ -33,6 +33,7 @@ from tileworkbench.compiler.sim.threads.arena import ArenaStorage
 from tileworkbench.compiler.sim.threads.collective import different_values, translate_collective
 from tileworkbench.compiler.sim.threads.exchange import translate_exchange
 from tileworkbench.compiler.sim.threads.launch import Launch
+from tileworkbench.compiler.sim.threads.peers import noting_when, translate_peer
 from tileworkbench.compiler.sim.threads.plan import KernelPlan, plan_kernel
 from tileworkbench.compiler.sim.threads.registers import LaneStorage
 from tileworkbench.compiler.sim.threads.strands import (
@@ -126,6 +127,13 @@ class ThreadTranslator(StatementTranslator):
                 made = mbarriers.translate_arrive(stmt, self.expr)
             case simt.BarrierExpect():
                 made = mbarriers.translate_expect(stmt, self.expr)
+            case simt.BarrierSignal():
+                made = mbarriers.translate_signal(stmt, self.expr)
+            case simt.Peer():
+                made = translate_peer(stmt, self.expr)
+            case st.Alloc() | st.Alias() if self._plan.cluster_wide:
+                slot = self.slots.buffer(stmt.buffer)
+                made = noting_when(slot, super()._translate(stmt))
             case simt.Fence():
                 made = _nothing
             case simt.AsyncCopy():
@@ -307,7 +315,7 @@ class ThreadTranslator(StatementTranslator):
 
 def _takes_all(stmt: st.Stmt) -> bool:
     """Whether `stmt` has an operator of the whole block that is not a role's or a branch's."""
-    if isinstance(stmt, tile.OPERATORS):
+    if isinstance(stmt, (*tile.OPERATORS, simt.BarrierSignal)):
         return True
     inner = stmt.children() if isinstance(stmt, st.Seq | st.For | st.While | tile.Pipelined) else ()
     return any(_takes_all(child) for child in inner if isinstance(child, st.Stmt))

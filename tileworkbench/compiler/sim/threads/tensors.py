@@ -139,7 +139,7 @@ class ThreadTensor(Storage):
         without `place` these say which elements they are.
         """
         if self.marks is None:
-            self.marks = Marks(self.data.size, frame.threads, frame.partial)
+            self.marks = Marks(self.data.size, frame.order.threads, frame.partial)
         if len(threads) != len(at):
             threads = np.broadcast_to(threads, at.shape)
         if access == "load":

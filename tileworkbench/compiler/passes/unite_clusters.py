@@ -1,0 +1,279 @@
+"""The blocks of a cluster become one block, in which each of them is a role.
+
+A worker runs a cluster as a whole. What a block has in shared memory is there once for each rank,
+so that memory of another block is that of another role; the barrier of the cluster is one of all
+threads, a barrier of a block one of its role. Blocks that neither wait for each other nor share
+memory are blocks like any others.
+
+Before::
+
+    with T.Kernel(8, threads=32, cluster=(2,)) as bx:
+        S = T.alloc_shared((64,), "float32")
+        T.cluster_sync()
+        S_peer = T.peer(S, bx % 2 ^ 1)
+        T.copy(A[bx, 0:64], S_peer)
+
+After::
+
+    with T.Kernel(4, threads=64, thread_vars=["tx"], blocks=2) as bx:
+        S_1 = T.alloc_shared((64,), "float32")
+        S_2 = T.alloc_shared((64,), "float32")
+        with T.threads(0, 32):
+            T.sync_threads(id=512, count=64)
+            T.copy(A[bx * 2, 0:64], S_2)
+        with T.threads(32, 32):
+            T.sync_threads(id=512, count=64)
+            T.copy(A[bx * 2 + 1, 0:64], S_1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from math import prod
+from typing import Any
+
+from tileworkbench.compiler.analysis.access import has_loads
+from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir import simt, tile
+from tileworkbench.compiler.ir.build import (
+    add,
+    binary,
+    const,
+    const_int,
+    int_const,
+    logical,
+    mul,
+    select,
+    sub,
+)
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.renaming import renamed
+from tileworkbench.compiler.ir.rewrite import (
+    Rewriter,
+    buffers_of,
+    statements,
+    substitute,
+    variables,
+    with_body,
+)
+from tileworkbench.compiler.ir.stmt import (
+    Alias,
+    Alloc,
+    DeviceAssert,
+    If,
+    Kernel,
+    Let,
+    Seq,
+    Stmt,
+    seq,
+)
+from tileworkbench.compiler.ops.threads.units import BARRIERS, OF_CLUSTER
+from tileworkbench.compiler.passes.bind_threads import bind_thread
+from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
+
+_WARP = 32
+_SHARED = ("shared", "shared.barrier")
+
+
+def unite_clusters(program: Program) -> Program:
+    """Make one block of each cluster whose blocks have to do with each other.
+
+    Raises `UnsupportedError` for blocks that are not whole warps, and for votes of a block.
+    """
+    if not any(isinstance(stmt, Kernel) and stmt.cluster for stmt in statements(program.body)):
+        return program
+    names = Names(program)
+    ranks: dict[Buffer, tuple[Buffer, ...]] = {}  # of a block's memory, that of each rank
+
+    def unite(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Kernel) or not stmt.cluster:
+            return stmt
+        if not any(isinstance(s, simt.ClusterBarrier | simt.Peer) for s in statements(stmt)):
+            return replace(stmt, cluster=())
+        return _united(bind_thread(stmt, names), program, names, ranks)
+
+    united = with_body(program, Rewriter(rewrite_stmt=unite)(program.body))
+    if not ranks and not any(isinstance(s, simt.Peer) for s in statements(united.body)):
+        return united
+    # Which block is meant is mostly known once indices are simple.
+    simple = simplify_expressions(united)
+    return with_body(simple, _Resolver(ranks, names).visit(simple.body))
+
+
+def _united(
+    kernel: Kernel, program: Program, names: Names, ranks: dict[Buffer, tuple[Buffer, ...]]
+) -> Kernel:
+    """The launch of clusters, with the peers of its blocks still to be found."""
+    _check(kernel, program)
+    (thread,), (count,) = kernel.thread_vars, kernel.threads
+    kernel = replace(kernel, body=_without_indices(kernel))
+    made: list[tuple[Stmt, dict[Buffer, Buffer]]] = []
+    places = product(*(range(extent) for extent in reversed(kernel.cluster)))
+    outer = {var: names.var(var.name, var.dtype) for var in kernel.vars}
+    for rank, place in enumerate(places):
+        values: dict[Var, Expr] = {thread: sub(thread, int_const(rank * count))}
+        for var, extent, at in zip(kernel.vars, kernel.cluster, reversed(place), strict=True):
+            first = mul(outer[var], const(extent, var.dtype))
+            values[var] = add(first, const(at, var.dtype))
+        body = substitute(kernel.body, values)
+        made.append(renamed(_as_role(body, rank, count, prod(kernel.cluster)), names.fresh))
+    for buffer in made[0][1]:
+        of_ranks = tuple(buffers[buffer] for _, buffers in made)
+        ranks.update(dict.fromkeys(of_ranks, of_ranks))
+    grid = zip(kernel.grid, kernel.cluster, strict=True)
+    common = [stmt for body, _ in made for stmt in statements(body) if _is_common(stmt)]
+    roles = [
+        simt.Role(rank * count, count, _without_common(body), site=kernel.site)
+        for rank, (body, _) in enumerate(made)
+    ]
+    return replace(
+        kernel,
+        vars=tuple(outer.values()),
+        grid=tuple(binary("floordiv", have, const(by, have.dtype)) for have, by in grid),
+        threads=(len(made) * count,),
+        body=seq([*common, *roles]),
+        swizzle=None,
+        cluster=(),
+        blocks=len(made),
+    )
+
+
+def _check(kernel: Kernel, program: Program) -> None:
+    if kernel.threads[0] % _WARP:
+        raise UnsupportedError(
+            f"target 'cpu' executes clusters of blocks of whole warps, and {kernel.threads[0]} is "
+            f"not a multiple of {_WARP}",
+            program.span(kernel.site),
+            hint="give the blocks more threads, in T.ClusterKernel(threads=...)",
+        )
+    for stmt in statements(kernel.body):
+        if isinstance(stmt, simt.Exchange) and stmt.kind.startswith("block_"):
+            raise UnsupportedError(
+                "target 'cpu' cannot execute a barrier that combines values in a cluster",
+                program.span(stmt.site),
+                hint="run it in the simulator, with k.simulate(...)",
+            )
+
+
+def _without_indices(kernel: Kernel) -> Stmt:
+    """The body without the lets that only compute with the block's indices."""
+    values: dict[Var, Expr] = {}
+    for stmt in statements(kernel.body):
+        if isinstance(stmt, Let) and not has_loads(stmt.value):
+            used = variables(stmt.value)
+            if used and all(var in values or var in kernel.vars for var in used):
+                values[stmt.var] = substitute(stmt.value, values)
+
+    def drop(stmt: Stmt) -> Stmt:
+        return Seq(()) if isinstance(stmt, Let) and stmt.var in values else stmt
+
+    return substitute(Rewriter(rewrite_stmt=drop)(kernel.body), values)  # type: ignore[no-any-return]
+
+
+def _as_role(body: Stmt, rank: int, count: int, blocks: int) -> Stmt:
+    """The code of the block of that rank, for its threads among those of all `blocks`."""
+
+    def change(stmt: Stmt) -> Stmt:
+        match stmt:
+            case simt.ClusterBarrier():
+                return simt.Barrier(OF_CLUSTER, blocks * count, site=stmt.site)
+            case simt.Barrier(number, threads):
+                return replace(stmt, id=(rank + 1) * BARRIERS + number, count=threads or count)
+            case simt.Role(start):
+                return replace(stmt, start=start + rank * count)
+            case _ if isinstance(stmt, tile.OPERATORS):
+                return replace(stmt)  # an object of its own, by which threads meet
+        return stmt
+
+    return Rewriter(rewrite_stmt=change)(body)  # type: ignore[no-any-return]
+
+
+def _is_common(stmt: Stmt) -> bool:
+    """Whether others use what `stmt` makes."""
+    match stmt:
+        case Alloc(buffer) | Alias(buffer):
+            return buffer.scope in _SHARED
+    return isinstance(stmt, simt.BarrierInit)
+
+
+def _without_common(body: Stmt) -> Stmt:
+    return Rewriter(rewrite_stmt=lambda s: Seq(()) if _is_common(s) else s)(body)  # type: ignore[no-any-return]
+
+
+class _Resolver:
+    """Puts the memory of other roles in the place of peers."""
+
+    def __init__(self, ranks: dict[Buffer, tuple[Buffer, ...]], names: Names) -> None:
+        self.ranks = ranks
+        self.names = names
+        self.known: dict[Buffer, Buffer] = {}
+        self.chosen: dict[Buffer, tuple[Expr, tuple[Buffer, ...]]] = {}
+
+    def visit(self, stmt: Stmt) -> Stmt:
+        """`stmt` without peers."""
+        if isinstance(stmt, simt.Peer):
+            return self.declare(stmt)
+        made: Any = stmt.map_children(
+            lambda child: self.visit(child) if isinstance(child, Stmt) else self.operand(child)
+        )
+        if isinstance(stmt, Seq):
+            return seq(made.stmts)
+        used = [buffer for child in _operands(made) for buffer in buffers_of(child)]
+        for buffer in used:
+            if buffer in self.chosen:
+                return self.by_rank(made, buffer)
+        return made  # type: ignore[no-any-return]
+
+    def declare(self, stmt: simt.Peer) -> Stmt:
+        """Remember what the peer stands for: one buffer, or one of several by its rank."""
+        buffers, rank = self.ranks[stmt.source], const_int(stmt.rank)
+        if rank is not None and 0 <= rank < len(buffers):
+            self.known[stmt.buffer] = buffers[rank]
+            return Seq(())
+        var = self.names.var("rank", stmt.rank.dtype)
+        self.chosen[stmt.buffer] = (var, buffers)
+        first, end = (const(at, var.dtype) for at in (0, len(buffers)))
+        exists = logical("logical_and", binary("le", first, var), binary("lt", var, end))
+        message = f"the cluster of {len(buffers)} blocks has no block of that rank"
+        checked = DeviceAssert(exists, message, site=stmt.site)
+        return Seq((Let(var, stmt.rank, site=stmt.site), checked))
+
+    def operand(self, child: Any) -> Any:
+        """An operand with the buffers that are known; loads of others select one."""
+
+        def change(found: object) -> object:
+            if isinstance(found, Buffer):
+                return self.known.get(found, found)
+            if isinstance(found, Load) and found.buffer in self.chosen:
+                rank, buffers = self.chosen[found.buffer]
+                value: Expr = replace(found, buffer=buffers[-1])
+                for number, buffer in reversed(list(enumerate(buffers[:-1]))):
+                    is_it = binary("eq", rank, const(number, rank.dtype))
+                    value = select(is_it, replace(found, buffer=buffer), value)
+                return value
+            return found
+
+        return Rewriter(change)(child)
+
+    def by_rank(self, stmt: Stmt, buffer: Buffer) -> Stmt:
+        """A statement on the memory of a block that is known when it is executed."""
+        rank, buffers = self.chosen[buffer]
+        made: Stmt | None = None
+        for number, own in reversed(list(enumerate(buffers))):
+
+            def change(found: object, own: Buffer = own) -> object:
+                return own if found is buffer else found
+
+            one = self.visit(Rewriter(change)(stmt))
+            is_it = binary("eq", rank, const(number, rank.dtype))
+            made = If(is_it, one, made, site=stmt.site)
+        assert made is not None  # a cluster has blocks
+        return made
+
+
+def _operands(stmt: Stmt) -> Iterator[Any]:
+    return (child for child in stmt.children() if not isinstance(child, Stmt))
