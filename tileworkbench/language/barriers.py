@@ -31,6 +31,7 @@ from tileworkbench.compiler.ir.simt import (
 )
 from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.ir.types import INT32, UINT32, UINT64
+from tileworkbench.language.multicast import multicast
 from tileworkbench.language.tile import copy
 
 _MOST_ARRIVALS = (1 << 20) - 1  # PTX ISA, "mbarrier.init"
@@ -224,15 +225,19 @@ def tma_copy(
 
     A copy into shared memory expects its bytes at `barrier` and delivers them before the next
     statement, so the phase waits for arrivals only, which stay the user's. A copy into global
-    memory takes no barrier. The blocks of a cluster that `cluster_mask` names may share a copy. The
-    other options are hints. Raises `TileValueError` for a barrier that
-    is missing or superfluous, and as `T.copy`.
+    memory takes no barrier.
+
+    With `cluster_mask`, a bit for each rank, the copy goes to the same place in all these blocks of
+    the cluster, and its bytes to the same barrier. Where all of them name one place in `dst`, the
+    lowest-ranked one that gets here copies for all, else each copies its part. A block expects at
+    its barrier what all these send; one that does not get here says so itself, with
+    T.mbarrier_expect_tx. Blocks outside the mask copy for themselves. The other options are hints.
+    Raises `TileValueError` for a barrier that is missing or superfluous, and as `T.copy`.
     """
-    at_thread_level("T.tma_copy")
-    if cluster_mask is not None:
-        check_cluster_mask("T.tma_copy", cluster_mask)
-    source = to_operand(src, "T.tma_copy", "source").buffer.scope
-    target = to_operand(dst, "T.tma_copy", "destination").buffer.scope
+    builder = at_thread_level("T.tma_copy")
+    origin = to_operand(src, "T.tma_copy", "source")
+    place = to_operand(dst, "T.tma_copy", "destination")
+    source, target = origin.buffer.scope, place.buffer.scope
     if {source, target} != {"global", "shared"}:
         raise TileValueError(
             f"T.tma_copy moves between global and shared memory, not from {source} to {target}",
@@ -243,11 +248,16 @@ def tma_copy(
             "T.tma_copy into shared memory needs the memory barrier that says when it has arrived",
             hint="barrier=bars[k], of bars = T.alloc_barrier(...)",
         )
+    told = None
     if barrier is not None:
-        barrier_address("T.tma_copy", barrier)
+        told = barrier_address("T.tma_copy", barrier)
         if target == "global":
             raise TileValueError("T.tma_copy into global memory takes no barrier")
-    copy(src, dst)
+    if cluster_mask is None:
+        copy(src, dst)
+    else:
+        check_cluster_mask("T.tma_copy", cluster_mask)
+        multicast("T.tma_copy", builder, origin, place, int(cluster_mask), told)
 
 
 def check_cluster_mask(construct: str, mask: Any) -> None:

@@ -23,6 +23,7 @@ from tileworkbench.compiler.frontend.values import Value
 from tileworkbench.compiler.ir.simt import BarrierSignal, ClusterBarrier
 from tileworkbench.language.barriers import alloc_barrier, check_cluster_mask
 from tileworkbench.language.loops import check_loop_layout, check_width
+from tileworkbench.language.multicast import multicast
 from tileworkbench.language.tile import copy, emit_operands
 
 
@@ -90,9 +91,12 @@ def copy_cluster(
     With `dst_block`, a rank, it writes to `dst` in the shared memory of that block, which has made
     it before a `T.cluster_sync()`. That block can read it behind another one or, with
     `remote_barrier`, behind a phase of its own barrier of that name: the copy is one arrival there.
-    With `cluster_mask`, a bit for each rank, blocks share what they read from global memory.
+    With `cluster_mask`, a bit for each rank, blocks share what they read from global memory, as in
+    `T.tma_copy`. All blocks wait for each other before and behind it, unless a condition lets only
+    one of the mask get here: then T.cluster_sync() says that the tile is there.
     The other options are those of `T.copy`. Raises `TileValueError` for options that exclude each
-    other and a destination that is not in shared memory, and as `T.copy`.
+    other and a destination that is not in shared memory, `UnsupportedError` for a mask where only
+    some threads or blocks would wait for the others, and as `T.copy`.
     """
     construct = "T.copy_cluster"
     builder = in_cluster(construct)
@@ -103,16 +107,18 @@ def copy_cluster(
         )
     if dst_block is not None and cluster_mask is not None:
         raise TileValueError(f"{construct} takes 'dst_block' or 'cluster_mask', not both")
-    if dst_block is None:
-        if cluster_mask is not None:
-            check_cluster_mask(construct, cluster_mask)
+    if dst_block is None and cluster_mask is None:
         copy(src, dst, coalesced_width, loop_layout=loop_layout)
         return
     at_thread_level(construct)
-    rank = rank_of(construct, dst_block)
     check_loop_layout(construct, loop_layout)
     width = check_width(construct, coalesced_width)
     source, target = to_operand(src, construct, "source"), to_operand(dst, construct, "destination")
+    if cluster_mask is not None:
+        check_cluster_mask(construct, cluster_mask)
+        multicast(construct, builder, source, target, int(cluster_mask), None)
+        return
+    rank = rank_of(construct, dst_block)
     if target.buffer.scope != "shared":
         raise TileValueError(
             f"{construct} writes to the shared memory of another block, and "

@@ -49,6 +49,7 @@ class Frame:
     stmts: list[Stmt] = field(default_factory=list)
     open: bool = True
     repeats: bool = False  # a loop of the program: what Python computes in it happens once only
+    cond: Expr | None = None  # what holds in a branch
     threads: tuple[int, int] | None = None  # the first thread of a role, and how many it has
 
     @property

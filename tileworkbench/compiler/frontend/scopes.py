@@ -98,6 +98,8 @@ class Branch(Names):
 
     def _open(self, kind: str) -> bool:
         self.frame = self.builder.push(kind)
+        cond = self.cond
+        self.frame.cond = build.unary("not", cond) if kind == "else" and cond is not None else cond
         return True
 
     def _close(self, readers: tuple[Reader, ...]) -> tuple[Any, ...]:

@@ -44,6 +44,11 @@ def simplify_expressions(program: Program) -> Program:
     return with_body(program, _Except(simplifier.expr, simplifier.stmt)(program.body))
 
 
+def simplified(value: Expr, ranges: Ranges) -> Expr:
+    """`value` with what `ranges` decide folded."""
+    return Rewriter(_Simplifier(ranges).expr)(value)  # type: ignore[no-any-return]
+
+
 class _Except(Rewriter):
     """Leaves assumptions alone: what they say would decide them."""
 
