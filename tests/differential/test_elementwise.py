@@ -10,9 +10,11 @@ import tileworkbench.language as T
 from tests.differential.harness import (
     ALL_LEVELS,
     check_everywhere,
+    check_executors,
     equals,
     named,
     random_array,
+    run_native,
     storage,
 )
 from tests.tolerances import assert_function, assert_ulp
@@ -398,3 +400,50 @@ def test_casts(source):
             expected = (wide(a) if "float" in source else a).astype(storage(target))
         kernel = unary(lambda x: x, source, target)
         check_everywhere(kernel, {"A": a}, gives({f"to {target}": expected}))
+
+
+BEYOND = [0.5, -0.5, 3.9, -3.9, 127.9, -128.9, 255.5, 300.5, 7e4, -1e3, 2.0**31, -(2.0**31)]
+BEYOND += [5e9, -5e9, 2.0**63, -(2.0**63), 1e20, -1e20, math.inf, -math.inf, math.nan]
+
+
+FLOATS = ["float64", "float32", "float16", "bfloat16"]
+
+
+def integers_of(source):
+    """(a kernel that casts `BEYOND` to every kind of integer, its arguments, a check)"""
+    with np.errstate(over="ignore"):
+        a = np.array(BEYOND).astype(storage(source))
+    targets = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+
+    @T.prim_func
+    def kernel(A: T.Tensor(a.shape, source)):
+        Out = [T.empty(a.shape, target) for target in targets]
+        with T.Kernel(1, threads=32):
+            for out in Out:
+                T.copy(A, out)
+        return tuple(Out)
+
+    def check(arrays):
+        found = [array for name, array in arrays.items() if name != "A"]
+        for target, values in zip(targets, found, strict=True):
+            low, high = int(np.iinfo(target).min), int(np.iinfo(target).max)
+            for value, result in zip(a.astype(float), values, strict=True):
+                if math.isnan(value):
+                    assert target.endswith("64") or result == 0  # a GPU has another value there
+                    continue
+                inside = low if value <= low else high if value >= high else int(value)
+                assert int(result) == inside, (target, value)
+
+    return kernel, {"A": a}, check
+
+
+@pytest.mark.parametrize("source", FLOATS)
+def test_floats_saturate_as_integers(source):
+    check_executors(*integers_of(source))
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("source", FLOATS)
+def test_floats_saturate_as_integers_in_executed_ptx(source):
+    kernel, arguments, check = integers_of(source)
+    check(run_native(kernel.program, arguments, "ptx:sm_80"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, run_native
+from tests.differential.harness import check_everywhere, check_executors, equals, run_native
 
 KINDS = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
 
@@ -44,6 +44,30 @@ def test_every_code_and_every_rounding(name):
     np.testing.assert_array_equal(
         found.view(np.uint8)[zero], saturated(values, dtype).view(np.uint8)[zero]
     )
+
+
+@pytest.mark.parametrize("name", [*KINDS, "float8_e8m0fnu"])
+def test_copies_keep_every_code(name):
+    """NaN in all its forms, and infinity, which no cast gives."""
+    codes = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, name))
+
+    @T.prim_func
+    def kernel(A: T.Tensor((256,), name)):
+        B, C = T.empty((256,), name), T.empty((253,), name)
+        with T.Kernel(1, threads=32):
+            shared, fragment = T.alloc_shared((256,), name), T.alloc_fragment((256,), name)
+            T.copy(A, shared)
+            T.copy(shared, fragment)
+            for i in T.Parallel(256):
+                B[i] = fragment[i]
+            T.copy(fragment[3:], C)
+        return B, C
+
+    def check(arrays):
+        for found, expected in (("B", codes), ("C", codes[3:])):
+            np.testing.assert_array_equal(arrays[found].view(np.uint8), expected.view(np.uint8))
+
+    check_executors(kernel, {"A": codes}, check)
 
 
 @pytest.mark.parametrize("name", KINDS[:2])

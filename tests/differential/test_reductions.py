@@ -126,6 +126,17 @@ def test_elements_are_converted_first(source, target):
     )
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("source", ["bool", "float32"])
+def test_sums_of_truth_values(source, dim):
+    """What is true of any is true of the sum."""
+    a = np.zeros((6, 20), source)
+    a[:2], a[3, 3] = 1, 1
+    kernel, kept = reductions(["sum", "abssum"], a.shape, dim, source, "bool")
+    expected = np.stack([a.any(dim)] * 2)
+    check_everywhere(kernel, {"A": a, "B": np.zeros((2, *kept), bool)}, equals(B=expected))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("propagate", [False, True])
 def test_nan_in_maxima(dtype, propagate):

@@ -266,7 +266,8 @@ class Arithmetic:
             high = self.out.let(f"lshr {word} {bits}, {word.constant(16)}")
             return self.out.let(f"trunc {word} {high} to {short}")
         if str(value.dtype) in _NARROW:
-            return self._convert(value.text, "float32", str(value.dtype), value.lanes)
+            loaded = self.out.stored.get((value.text, value.dtype))
+            return loaded or self._convert(value.text, "float32", str(value.dtype), value.lanes)
         return value.text
 
     def from_memory(self, text: str, dtype: DType, lanes: int) -> Value:
@@ -275,7 +276,8 @@ class Arithmetic:
             have = memory_type(dtype, lanes)
             text = self.out.let(f"icmp ne {have} {text}, {have.constant(0)}")
         elif str(dtype) in _NARROW:
-            text = self._convert(text, str(dtype), "float32", lanes)
+            loaded, text = text, self._convert(text, str(dtype), "float32", lanes)
+            self.out.stored[text, dtype] = loaded
         return Value(text, dtype, lanes)
 
     def _call(self, name: str, args: list[Value]) -> Value:
@@ -332,7 +334,8 @@ class Arithmetic:
                 start = scalar.constant(-0.0)
                 call = f"call reassoc {scalar} @{callee}({scalar} {start}, {kind} {value.text})"
                 return self._rounded(Value(self.out.let(call), value.dtype))
-            callee = f"llvm.vector.reduce.add.{kind.mangled}"
+            operation = "or" if value.dtype.is_bool else "add"
+            callee = f"llvm.vector.reduce.{operation}.{kind.mangled}"
         else:
             of_float, of_int = _LANES[name]
             if value.dtype.is_float:

@@ -230,7 +230,7 @@ class CudaExpressions:
             return f"{self.use(f'{CODES[str(target)]}_from_f32')}({wide})"
         if target == "float32" and str(source) in CODES:
             return text
-        if target.bits == 4 and source.is_float:
+        if target.is_int and target.bits < 32 and source.is_float:
             low, high = int(target.min_value), int(target.max_value)
             return Text(f"({self.c_type(target)})min(max((int){wrapped(text)}, {low}), {high})", 14)
         if target.bits == 4:

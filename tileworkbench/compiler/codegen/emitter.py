@@ -93,6 +93,8 @@ class Emitter(FunctionWriter):
         self.lanes = 1
         self.lane_var: Var | None = None
         self.guard: Value | None = None
+        # What narrow elements were loaded as: storing them again moves their bits.
+        self.stored: dict[tuple[str, DType], str] = {}
         self.moment: dict[tuple[Expr, str, Value | None], Value] = {}
         self._levels: dict[Expr, int] = {}
         self._var_levels: dict[Var, int] = {}

@@ -166,20 +166,27 @@ def convert_array(
 ) -> np.ndarray[Any, Any]:
     """`array` of `source` elements converted to `target`: the meaning of `Cast`.
 
-    Floats round to nearest even, integers wrap, floats truncate toward zero on the way to integers
-    (out of range: undefined). 8-bit floats saturate.
+    Floats round to nearest even, integers wrap. Floats truncate toward zero on the way to integers
+    and saturate, NaN gives zero. 8-bit floats saturate.
     """
     if source.scalar == target.scalar:
         return array
     if target.is_bool:
         return np.asarray(array != np.zeros((), array.dtype))
-    if source.is_float and target.is_int and source.bits < 32:
-        array = array.astype(np.float32)
-    if source.is_float and target.is_int and target.bits < 8:
-        array = np.clip(np.nan_to_num(array), target.min_value, target.max_value)
+    if source.is_float and target.is_int:
+        return _truncated(array.astype(np.float32) if source.bits < 32 else array, target)
     made: np.ndarray[Any, Any] = narrowed(array, storage_dtype(target))
     if target.bits == 4 and target.is_int:
         made = (((made + 8) & 15) - 8 if target.kind == "int" else made & 15).astype(made.dtype)
+    return made
+
+
+def _truncated(array: np.ndarray[Any, Any], target: DType) -> np.ndarray[Any, Any]:
+    """Floats as integers of type `target`."""
+    low, high = int(target.min_value), int(target.max_value)
+    inside = (array > low) & (array < high)
+    made = np.where(inside, array, 0).astype(storage_dtype(target))
+    made[array >= high], made[array <= low] = high, low
     return made
 
 
