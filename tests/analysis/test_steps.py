@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.analysis.steps import UNKNOWN_TRIPS, runs_at_least_once, steps, trips
+from tileworkbench.compiler.analysis.steps import (
+    UNKNOWN_TRIPS,
+    may_be_endless,
+    runs_at_least_once,
+    steps,
+    trips,
+)
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Ramp
 from tileworkbench.compiler.ir.parser import parse
@@ -38,6 +44,21 @@ def first_loop(loops: str) -> For:
 def test_trips(bounds: str, count: int, at_least_once: bool) -> None:
     loop = first_loop(f"for i in T.serial({bounds}):\n    A[i] = 1.0")
     assert (trips(loop), runs_at_least_once(loop)) == (count, at_least_once)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "vectors", "found"),
+    [
+        ("n", False, True),
+        ("n", True, False),
+        ("65536", False, False),
+        ("1073741824", True, True),
+        ("T.int64(n)", False, True),
+    ],
+)
+def test_loops_that_nothing_ends(bounds: str, vectors: bool, found: bool) -> None:
+    loop = first_loop(f"for i in T.serial({bounds}):\n    A[i] = 1.0")
+    assert may_be_endless(loop, vectors) is found
 
 
 def test_a_vector_loop_is_one_step() -> None:

@@ -516,3 +516,53 @@ def test_bounds_are_fixed_on_entry():
 def test_bounds_are_fixed_on_entry_in_executed_ptx():
     kernel, arguments, check = bounds_that_change()
     check(run_native(kernel.program, arguments, "ptx:sm_80"))
+
+
+LAST = 2**31 - 1
+LIMITS = [
+    (LAST - 7, LAST, 3),
+    (LAST - 6, LAST, 3),
+    (-LAST - 1, -LAST + 6, 4),
+    (-LAST + 7, -LAST - 1, -5),
+    (0, LAST, 2**30),
+    (-LAST - 1, LAST, LAST),
+    (LAST, -LAST - 1, -LAST - 1),
+    (3, 3, 2),
+    (4, 3, 2),
+]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_loops_end_where_the_next_value_does_not_fit(dtype):
+    """The value after the last one is beyond the largest of the loop's dtype."""
+    scale = 1 if dtype == "int32" else 2**32
+
+    bounds = [tuple(number * scale for number in row) for row in LIMITS]
+    rows = len(bounds)
+
+    @T.prim_func
+    def kernel(Bounds: T.Tensor((rows, 3), dtype)):
+        Known, Read = T.empty((rows, 4), dtype), T.empty((rows, 4), dtype)
+        with T.Kernel(1, threads=32):
+            n = T.alloc_var("int32")
+            for i, j in T.Parallel(rows, 4):
+                Known[i, j] = 0
+                Read[i, j] = 0
+            for row in T.serial(rows):
+                n = 0
+                for v in T.serial(Bounds[row, 0], Bounds[row, 1], Bounds[row, 2]):
+                    Read[row, n] = v
+                    n = n + 1
+            for row, (_, _, step) in enumerate(bounds):
+                n = 0
+                for v in T.serial(Bounds[row, 0], Bounds[row, 1], step):
+                    Known[row, n] = v
+                    n = n + 1
+        return Known, Read
+
+    expected = np.zeros((rows, 4), dtype)
+    for row, values in enumerate(range(*bound) for bound in bounds):
+        expected[row, : len(values)] = values
+    check_everywhere(
+        kernel, {"Bounds": np.array(bounds, dtype)}, equals(Known=expected, Read=expected)
+    )

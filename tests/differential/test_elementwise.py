@@ -297,6 +297,34 @@ def test_powers():
     check_everywhere(binary([T.pow, T.fmod], "float32", "float32"), {"A": a, "B": b}, check)
 
 
+def test_powers_of_special_values_one_by_one():
+    a = np.array([np.inf, -np.inf, 0.0, -0.0, 4.0, -4.0, np.nan, 1.0], np.float32)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "float32")):
+        Out = T.empty((8,), "float32")
+        with T.Kernel(8, threads=32) as bx:
+            Out[bx] = T.pow(A[bx], T.float32(0.5))
+        return Out
+
+    expected = np.array([np.inf, np.inf, 0, 0, 2, np.nan, np.nan, 1], np.float32)
+    check_everywhere(kernel, {"A": a}, equals(Out=expected))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_powers_of_narrow_floats_are_rounded_once(dtype):
+    a = (random_array((M, N), "float32") * 2).astype(storage(dtype))
+    with np.errstate(over="ignore"):
+        exact = {p: (wide(a) ** p).astype(np.float32).astype(storage(dtype)) for p in (2, 3, 10)}
+    kernel = unary([lambda x, p=p: x**p for p in exact], dtype, dtype)
+
+    def check(arrays):
+        for found, expected in zip(arrays["Out"], exact.values(), strict=True):
+            assert_ulp(found, expected, 1)
+
+    check_everywhere(kernel, {"A": a}, check)
+
+
 # Choices -------------------------------------------------------------------------------------
 
 
@@ -447,3 +475,15 @@ def test_floats_saturate_as_integers(source):
 def test_floats_saturate_as_integers_in_executed_ptx(source):
     kernel, arguments, check = integers_of(source)
     check(run_native(kernel.program, arguments, "ptx:sm_80"))
+
+
+def test_numbers_saturate_as_values_do():
+    @T.prim_func
+    def kernel():
+        Out = T.empty((4,), "uint8")
+        with T.Kernel(1, threads=32):
+            Out[0], Out[1] = 300.7, -3.0
+            Out[2], Out[3] = T.cast(1e30, "uint8"), T.cast(T.infinity("float32"), "uint8")
+        return Out
+
+    check_everywhere(kernel, {}, equals(Out=np.array([255, 0, 255, 255], np.uint8)))

@@ -70,6 +70,41 @@ def test_copies_keep_every_code(name):
     check_executors(kernel, {"A": codes}, check)
 
 
+@pytest.mark.parametrize("name", [*KINDS, "float8_e8m0fnu", "float16", "bfloat16"])
+def test_elements_one_by_one_keep_every_bit(name):
+    """A choice between elements keeps all but the payload of NaN."""
+    dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+    word, n = f"uint{8 * dtype.itemsize}", 256
+    codes = np.arange(n, dtype=word) + {"float16": 0x7C00, "bfloat16": 0x7F80}.get(name, 0)
+    codes = codes.astype(word)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), name)):
+        Single, Read = T.empty((n,), name), T.empty((n,), word)
+        Chosen, Holds = T.empty((n,), name), T.empty((n,), "bool")
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_fragment((n,), name)
+            one = T.alloc_var(name)
+            T.copy(A, tile)
+            for i in T.Parallel(n):
+                Read[i] = T.reinterpret(tile[i], word)
+                Chosen[i] = tile[i] if i % 3 != 0 else A[i]
+                Holds[i] = T.cast(tile[i], "bool")
+            for i in T.serial(n):
+                one = A[i]
+                Single[i] = one
+        return Single, Read, Chosen, Holds
+
+    def check(arrays):
+        for copied in ("Single", "Read"):
+            np.testing.assert_array_equal(arrays[copied].view(codes.dtype), codes, err_msg=copied)
+        values = codes.view(dtype).astype(np.float32)
+        np.testing.assert_array_equal(arrays["Chosen"].astype(np.float32), values)
+        np.testing.assert_array_equal(arrays["Holds"], values != 0)
+
+    check_everywhere(kernel, {"A": codes.view(dtype)}, check)
+
+
 @pytest.mark.parametrize("name", KINDS[:2])
 def test_quantised_product(name):
     dtype = np.dtype(getattr(ml_dtypes, name))

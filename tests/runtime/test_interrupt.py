@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -228,3 +229,43 @@ def test_handler_in_the_kernel_of_the_system_is_put_back() -> None:
         say(during[0] != before, installed() == before)
     """
     assert events(script) == ["counted 10", "True", "running", "True True"]
+
+
+# Loops that Ctrl-C alone ends, of every kind that code generation writes.
+ENDLESS_LOOPS = {
+    "count": "for i in T.serial(n):\n    v = v * 3 + i",
+    "constant": "for i in T.serial(2**62):\n    v = v * 3 + i",
+    "vectors": "for i in T.Parallel(n):\n    A[i] = A[i] + 1",
+    "atomics": "for i in T.Parallel(n):\n    T.atomic_add(A[i % 4], 1)",
+    "while": "while v >= 0:\n    v = (v + 1) % 100",
+    "nest": "for i, j in T.grid(n, n):\n    v = v + i * j",
+    "copy": "T.copy(A[0:n], B[0:n])",
+}
+
+
+@pytest.mark.parametrize("body", ENDLESS_LOOPS.values(), ids=ENDLESS_LOOPS)
+def test_every_loop_can_be_interrupted(body: str, tmp_path: Path) -> None:
+    kernel = f"""
+import tileworkbench.language as T
+
+@T.prim_func
+def kernel(A: T.Tensor((4,), "int64"), B: T.Tensor((4,), "int64"), n: T.int64):
+    with T.Kernel(1, threads=32):
+        v = T.alloc_var("int64", init=0)
+{textwrap.indent(body, " " * 8)}
+        B[0] = v
+"""
+    tmp_path.joinpath("endless.py").write_text(kernel)
+    script = f"""
+    import sys
+    sys.path.insert(0, {str(tmp_path)!r})
+    import numpy as np, tileworkbench as tw
+    from endless import kernel
+    compiled = tw.compile(kernel, target="cpu")
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        compiled(np.zeros(4, np.int64), np.zeros(4, np.int64), 2**62)
+    except KeyboardInterrupt as error:
+        say(type(error).__name__)
+    """
+    assert events(script) == ["Interrupted"]

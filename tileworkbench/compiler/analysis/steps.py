@@ -8,6 +8,7 @@ from tileworkbench.compiler.ir.build import const_int
 
 UNKNOWN_TRIPS = 1 << 16
 """What a loop is taken to run when its bounds are not constants."""
+_SECONDS = 1 << 28  # iterations
 
 
 def steps(stmt: st.Stmt) -> int:
@@ -31,13 +32,27 @@ def steps(stmt: st.Stmt) -> int:
 
 def trips(loop: st.For) -> int:
     """Iterations of a loop, `UNKNOWN_TRIPS` where they are not constant."""
+    values = _values(loop)
+    return UNKNOWN_TRIPS if values is None else len(values)
+
+
+def _values(loop: st.For) -> range | None:
+    """The values of a loop with constant bounds."""
     bounds = [const_int(bound) for bound in (loop.start, loop.stop, loop.step)]
-    if None in bounds or bounds[2] == 0:
-        return UNKNOWN_TRIPS
-    return len(range(*bounds))  # type: ignore[arg-type]
+    return None if None in bounds or bounds[2] == 0 else range(*bounds)  # type: ignore[arg-type]
+
+
+def may_be_endless(loop: st.For, vectors: bool) -> bool:
+    """Whether nothing says that an innermost loop ends within seconds.
+
+    One over vectors whose bounds have 32 bits does: there is no more memory for it to go through.
+    """
+    values = _values(loop)
+    if values is not None:
+        return len(values) >= _SECONDS
+    return not vectors or loop.var.dtype.bits == 64
 
 
 def runs_at_least_once(loop: st.For) -> bool:
     """Whether the loop is known to have an iteration."""
-    known = const_int(loop.start) is not None and const_int(loop.stop) is not None
-    return known and const_int(loop.step) is not None and trips(loop) > 0
+    return bool(_values(loop))

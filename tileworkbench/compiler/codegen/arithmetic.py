@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tileworkbench.compiler.codegen.convert import convert
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
-from tileworkbench.compiler.codegen.float8 import FORMATS
+from tileworkbench.compiler.codegen.float8 import FORMATS, narrow_float8
 from tileworkbench.compiler.codegen.philox import emit_philox
 from tileworkbench.compiler.codegen.text import EmittedFunction, VectorType
 from tileworkbench.compiler.codegen.vector_math import emit_vector_math, write_vector_math
@@ -239,11 +239,9 @@ class Arithmetic:
         held = "float32" if value.type.element == "float" else "float64"
         if str(dtype) in _NARROW:
             stored = self._convert(value.text, held, str(dtype), value.lanes)
-            text = self._convert(stored, str(dtype), "float32", value.lanes)
-        else:
-            target = "float64" if dtype == "float64" else "float32"
-            text = self._convert(value.text, held, target, value.lanes)
-        return Value(text, dtype, value.lanes)
+            return self.from_memory(stored, dtype, value.lanes)
+        target = "float64" if dtype == "float64" else "float32"
+        return Value(self._convert(value.text, held, target, value.lanes), dtype, value.lanes)
 
     def _convert(self, text: str, source: str, target: str, lanes: int) -> str:
         return convert(self.out, text, source, target, lanes, self.out.isa)
@@ -266,9 +264,13 @@ class Arithmetic:
             high = self.out.let(f"lshr {word} {bits}, {word.constant(16)}")
             return self.out.let(f"trunc {word} {high} to {short}")
         if str(value.dtype) in _NARROW:
-            loaded = self.out.stored.get((value.text, value.dtype))
-            return loaded or self._convert(value.text, "float32", str(value.dtype), value.lanes)
+            return self.out.stored.get((value.text, value.dtype)) or self._encoded(value)
         return value.text
+
+    def _encoded(self, value: Value) -> str:
+        if str(value.dtype) in FORMATS:
+            return narrow_float8(self.out, value.text, str(value.dtype), value.lanes, exact=True)
+        return self._convert(value.text, "float32", str(value.dtype), value.lanes)
 
     def from_memory(self, text: str, dtype: DType, lanes: int) -> Value:
         """A stored element (or vector of them) as a value."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from tileworkbench.compiler.analysis.steps import runs_at_least_once, steps
+from tileworkbench.compiler.analysis.steps import may_be_endless, runs_at_least_once, steps
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, register_type
 from tileworkbench.compiler.codegen.module import ModuleState
 from tileworkbench.compiler.codegen.stores import Stores
@@ -17,6 +17,7 @@ from tileworkbench.compiler.ir.rewrite import statements
 _UNROLL_LIMIT = 64
 _LINE = 64  # bytes of a cache line, and the largest vector
 _LONG = 1 << 14  # statements, of one vector each: some 10 us
+_REPEATING = (st.For, st.While, tile.MicroGemm, tile.Pack)
 
 
 class ControlFlow(Stores, ABC):
@@ -72,8 +73,7 @@ class ControlFlow(Stores, ABC):
         if runs_at_least_once(loop):
             out.jump(header)
         else:
-            more = self.continues(start.text, stop, step, number, str(kind))
-            out.branch(more, header, after)
+            out.branch(self.begins(start, stop, step, number), header, after)
         out.place(header)
         counter, following = out.let_later(), out.let_later()
         out.do(f"{counter} = phi {kind} [ {start.text}, %{before} ], [ {following}, %{latch} ]")
@@ -91,7 +91,11 @@ class ControlFlow(Stores, ABC):
         out.place(latch)
         out.do(f"{following} = add {kind} {counter}, {step.text}")
         # Tested at the end: one jump per iteration.
-        more = self.continues(following, stop, step, number, str(kind))
+        if _next_fits(loop):
+            test = "slt" if number and number > 0 else "sgt"
+            more = out.let(f"icmp {test} {kind} {following}, {stop.text}")
+        else:
+            more = self.goes_on(counter, stop, step, number)
         out.branch(more, header, after)
         out.place(after)
 
@@ -101,18 +105,32 @@ class ControlFlow(Stores, ABC):
         left = any(isinstance(found, exits) for found in statements(loop.body))
         return runs_at_least_once(loop) and not left
 
-    def continues(
-        self, counter: str, stop: Value, step: Value, number: int | None, kind: str
-    ) -> str:
-        """Whether an iteration with this counter value is to run."""
-        up = self.out.let(f"icmp slt {kind} {counter}, {stop.text}")
-        if number is not None and number > 0:
-            return up
-        down = self.out.let(f"icmp sgt {kind} {counter}, {stop.text}")
+    def begins(self, start: Value, stop: Value, step: Value, number: int | None) -> str:
+        """Whether the loop has an iteration."""
+        let, kind = self.out.let, start.type
+        up = "" if number and number < 0 else let(f"icmp slt {kind} {start.text}, {stop.text}")
+        down = "" if number and number > 0 else let(f"icmp sgt {kind} {start.text}, {stop.text}")
         if number is not None:
-            return down
-        forward = self.out.let(f"icmp sgt {kind} {step.text}, 0")
-        return self.out.let(f"select i1 {forward}, i1 {up}, i1 {down}")
+            return up or down
+        forward = let(f"icmp sgt {kind} {step.text}, 0")
+        return let(f"select i1 {forward}, i1 {up}, i1 {down}")
+
+    def goes_on(self, counter: str, stop: Value, step: Value, number: int | None) -> str:
+        """Whether more than a step is left after the iteration of `counter`.
+
+        The next value itself may not fit.
+        """
+        let, kind = self.out.let, stop.type
+        left, size = let(f"sub {kind} {stop.text}, {counter}"), step.text
+        if number is None:
+            forward = let(f"icmp sgt {kind} {size}, 0")
+            left, size = (
+                let(f"select i1 {forward}, {kind} {value}, {kind} {let(f'sub {kind} 0, {value}')}")
+                for value in (left, size)
+            )
+        elif number < 0:
+            left, size = let(f"sub {kind} 0, {left}"), str(-number)
+        return let(f"icmp ugt {kind} {left}, {size}")
 
     def has_streams(self, loop: st.For) -> bool:
         return any(
@@ -148,14 +166,14 @@ class ControlFlow(Stores, ABC):
 
     def must_poll(self, loop: st.For) -> bool:
         """Whether iterations look for an interrupt: in the outermost loop that takes long, and in
-        those inside it whose iterations do; never in the innermost loops.
+        those inside it whose iterations do; in innermost loops only where nothing says that they
+        end soon.
         """
-        inner = any(
-            isinstance(found, st.For | st.While | tile.MicroGemm | tile.Pack)
-            and getattr(found, "kind", None) is not st.LoopKind.VECTORIZED
-            for found in statements(loop.body)
-        )
-        return inner and steps(loop) >= _LONG and (not self.polled or steps(loop.body) >= _LONG)
+        loops = [f for f in statements(loop.body) if isinstance(f, _REPEATING)]
+        vectors = any(getattr(f, "kind", None) is st.LoopKind.VECTORIZED for f in loops)
+        if all(getattr(f, "kind", None) is st.LoopKind.VECTORIZED for f in loops):
+            return may_be_endless(loop, vectors)
+        return steps(loop) >= _LONG and (not self.polled or steps(loop.body) >= _LONG)
 
     def poll(self) -> None:
         """Leave the block when the user has interrupted."""
@@ -208,3 +226,14 @@ class ControlFlow(Stores, ABC):
         failed = self.out.let(f"xor i1 {test.text}, true")
         self.exit_if(failed, 2 + len(self.module.assertions))
         self.module.assertions.append((message, site))
+
+
+def _next_fits(loop: st.For) -> bool:
+    """Whether the loop's dtype holds the value after the last iteration's, as it surely does for a
+    step of 1.
+    """
+    stop, step = const_int(loop.stop), const_int(loop.step)
+    if step in (1, -1):
+        return True
+    limit = 1 << (loop.var.dtype.bits - 1)
+    return stop is not None and step is not None and -limit <= stop + step < limit

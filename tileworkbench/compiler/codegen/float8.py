@@ -80,8 +80,13 @@ def widen_float8(writer: FunctionWriter, value: str, dtype: str, lanes: int) -> 
     return let(f"bitcast {word} {let(f'or {word} {bits}, {sign}')} to {single}")
 
 
-def narrow_float8(writer: FunctionWriter, value: str, dtype: str, lanes: int) -> str:
-    """Write the rounding of float32 to small floats, held as i8, and return the result."""
+def narrow_float8(
+    writer: FunctionWriter, value: str, dtype: str, lanes: int, exact: bool = False
+) -> str:
+    """Write the rounding of float32 to small floats, held as i8, and return the result.
+
+    `exact` values are numbers of the format already: infinity stays, and NaN keeps its sign.
+    """
     if dtype == SCALE:
         return _narrow_scale(writer, value, lanes)
     form, let = FORMATS[dtype], writer.let
@@ -109,11 +114,16 @@ def narrow_float8(writer: FunctionWriter, value: str, dtype: str, lanes: int) ->
     denormal = let(f"sub {word} {aligned}, {number((127 + unit) << 23)}")
     tiny = let(f"icmp ult {word} {magnitude}, {number((128 - form.bias) << 23)}")
     result = let(f"select {flag} {tiny}, {word} {denormal}, {word} {normal}")
+    if exact and form.infinity is not None:
+        result = let(f"select {flag} {large}, {word} {number(form.infinity)}, {word} {result}")
     signed = let(f"or {word} {result}, {sign}")
     if not form.signed_zero:
         zero = let(f"icmp eq {word} {result}, {number(0)}")
         signed = let(f"select {flag} {zero}, {word} {number(0)}, {word} {signed}")
-    signed = let(f"select {flag} {nan}, {word} {number(form.nan)}, {word} {signed}")
+    code = number(form.nan)
+    if exact and form.signed_zero:
+        code = let(f"or {word} {sign}, {code}")
+    signed = let(f"select {flag} {nan}, {word} {code}, {word} {signed}")
     return let(f"trunc {word} {signed} to {word.of('i8')}")
 
 

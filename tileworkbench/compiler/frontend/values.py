@@ -461,8 +461,10 @@ def power(base: Any, exponent: Any) -> Any:
 
 
 def _integer_power(value: Value, exponent: int) -> Value:
-    result: Expr = build.const(1, value.expr.dtype)
-    square, first = value.expr, True
+    dtype = value.expr.dtype
+    wide = FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype  # rounded once
+    result: Expr = build.const(1, wide)
+    square, first = build.cast(value.expr, wide), True
     while exponent:
         if exponent & 1:
             result = square if first else build.mul(result, square)
@@ -470,7 +472,7 @@ def _integer_power(value: Value, exponent: int) -> Value:
         exponent >>= 1
         if exponent:
             square = build.mul(square, square)
-    return Value(result, value.binding)
+    return Value(build.cast(result, dtype), value.binding)
 
 
 def condition(value: Any, what: str) -> Value:

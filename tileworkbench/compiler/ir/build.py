@@ -77,8 +77,8 @@ def _pack_round(value: float, code: str) -> float:
 
 
 def const(value: bool | int | float, dtype: DType | str) -> Const:
-    """`value` as a literal of `dtype`: integers wrap, floats round. Raises `ValueError` for NaN or
-    infinity as an integer."""
+    """`value` as a literal of `dtype`: integers wrap, floats round, and are truncated and saturated
+    to an integer. Raises `ValueError` for NaN or infinity as an integer."""
     dtype = DType(dtype)
     if dtype.is_float:
         return Const(round_to(float(value), dtype), dtype)
@@ -88,6 +88,8 @@ def const(value: bool | int | float, dtype: DType | str) -> Const:
         return Const(int(value) & 0xFFFFFFFFFFFFFFFF, dtype)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} has no value in '{dtype}'")
+    if isinstance(value, float):
+        value = min(max(math.trunc(value), dtype.min_value), dtype.max_value)
     return Const(_wrap(int(value), dtype), dtype)
 
 
@@ -123,10 +125,8 @@ def cast(value: Expr, dtype: DType | str) -> Expr:
     if value.dtype == dtype:
         return value
     if isinstance(value, Const):
-        if dtype.is_int and isinstance(value.value, float):
-            if not math.isfinite(value.value):
-                return ir.Cast(value, dtype)
-            return const(math.trunc(value.value), dtype)
+        if dtype.is_int and isinstance(value.value, float) and not math.isfinite(value.value):
+            return ir.Cast(value, dtype)
         return const(value.value, dtype)
     return ir.Cast(value, dtype)
 

@@ -110,8 +110,8 @@ def binary_function(op: str, dtype: DType) -> Callable[[Value, Value], Value]:
     if op in _COMPARE:
         return _comparison(_COMPARE[op], dtype)
     if dtype.is_float:
-        if op == "pow":
-            return rounded(np.power, dtype, np.dtype(np.float64))
+        if op == "pow":  # np.power takes a root for an exponent of 0.5, which differs at -inf
+            return rounded(np.float_power, dtype, np.dtype(np.float64))
         return rounded(_FLOAT[op], dtype, working_dtype(dtype))
     if dtype.is_bool:
         return _PYTHON[{"min": "and", "max": "or"}.get(op, op)]

@@ -172,6 +172,8 @@ def convert_array(
     if source.scalar == target.scalar:
         return array
     if target.is_bool:
+        if array.dtype == _SCALE:  # without a zero
+            array = array.astype(np.float32)
         return np.asarray(array != np.zeros((), array.dtype))
     if source.is_float and target.is_int:
         return _truncated(array.astype(np.float32) if source.bits < 32 else array, target)
