@@ -233,6 +233,65 @@ def test_threads_meet_within_their_block_of_a_cluster():
     check_everywhere(kernel, {"A": a}, equals(B=expected.astype(np.int32)))
 
 
+def test_votes_are_those_of_a_block():
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 64), "int32")):
+        B = T.empty((4, 3), "int32")
+        with T.ClusterKernel(4, cluster_dims=2, threads=64) as bx:
+            tx = T.get_thread_binding()
+            own = T.alloc_shared((1,), "int32")
+            got = T.alloc_shared((1,), "int32")
+            count = T.syncthreads_count(A[bx, tx] > 0)
+            some = T.syncthreads_or(A[bx, tx] > 8)
+            own[0] = count
+            T.cluster_sync()
+            T.copy_cluster(own, got, dst_block=bx % 2 ^ 1)
+            T.cluster_sync()
+            B[bx, 0] = got[0]
+            B[bx, 1] = count + some
+            B[bx, 2] = T.syncthreads_and(A[bx, tx] >= -bx)
+        return B
+
+    a = random_array((4, 64), "int32") % 10 - 3
+    a[1] = np.abs(a[1] % 7)
+    count, some = (a > 0).sum(axis=1), (a > 8).any(axis=1)
+    every = (a >= -np.arange(4)[:, None]).all(axis=1)
+    expected = np.stack([count[[1, 0, 3, 2]], count + some, every], axis=1).astype(np.int32)
+    check_everywhere(kernel, {"A": a}, equals(B=expected))
+
+
+def test_views_of_tiles_in_two_launches():
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((n, 64), "float32")):
+        with T.ClusterKernel(n, cluster_dims=2, threads=64) as bx:
+            own = T.alloc_shared((64,), "float32")
+            got = T.alloc_shared((8, 8), "float32")
+            flat = T.reshape(got, (64,))
+            T.copy(A[bx, :], own)
+            T.cluster_sync()
+            T.copy_cluster(own, flat, dst_block=bx % 2 ^ 1)
+            T.cluster_sync()
+            for i, j in T.Parallel(8, 8):
+                A[bx, i * 8 + j] = got[i, j]
+        with T.ClusterKernel(n, cluster_dims=2, threads=64) as bx:
+            own = T.alloc_shared((64,), "float32")
+            got = T.alloc_shared((64,), "float32")
+            T.use_swizzle(2)
+            T.copy(A[bx, :], own)
+            T.cluster_sync()
+            for i in T.Parallel(64):
+                own[i] += bx
+            T.copy_cluster(own, got, dst_block=1 - bx % 2)
+            T.cluster_sync()
+            T.copy(got, A[bx, :])
+
+    a = integers(6, 64)
+    expected = a + np.arange(6, dtype=np.float32)[[1, 0, 3, 2, 5, 4], None]
+    check_everywhere(kernel, {"A": a}, equals(A=expected))
+
+
 def test_a_block_that_is_known_at_run_time():
     @T.prim_func
     def kernel(A: T.Tensor((4, 32), "int32"), to: T.Tensor((4,), "int32")):

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, random_array
+from tests.differential.harness import check_everywhere, check_simulated, equals, random_array
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Peer
+from tileworkbench.compiler.sim import SimOptions, simulate
 
 
 def integers(*shape):
@@ -97,6 +98,55 @@ def test_each_block_loads_its_part_of_a_tile():
 
     a, b = integers(M, K), integers(K, N)
     check_everywhere(kernel, {"A": a, "B": b}, equals(C=a @ b))
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_product_in_clusters_of_two_by_two(seed):
+    M, N, K = 64, 64, 96
+
+    @T.prim_func
+    def kernel(A: T.Tensor((M, K), "float32"), B: T.Tensor((K, N), "float32")):
+        C = T.empty((M, N), "float32")
+        with T.ClusterKernel(N // 32, M // 32, cluster_dims=(2, 2), threads=128) as (bx, by):
+            x, y = bx % 2, by % 2
+            a = T.alloc_shared((2, 32, 32), "float32")
+            b = T.alloc_shared((2, 32, 32), "float32")
+            c = T.alloc_fragment((32, 32), "float32")
+            full = T.alloc_barrier([128] * 2)
+            free = T.alloc_cluster_barrier([128 * 4] * 2)
+            T.clear(c)
+            T.cluster_sync()
+            for k in T.serial(K // 32):
+                s = k % 2
+                T.mbarrier_wait_parity(free[s], k // 2 % 2 ^ 1)
+                rows = A[by * 32 + x * 16 : by * 32 + x * 16 + 16, k * 32 : k * 32 + 32]
+                own = a[s, x * 16 : x * 16 + 16, :]
+                if y == 0:
+                    T.tma_copy(rows, own, barrier=full[s], cluster_mask=0b0011)
+                else:
+                    T.tma_copy(rows, own, barrier=full[s], cluster_mask=0b1100)
+                columns = B[k * 32 + y * 16 : k * 32 + y * 16 + 16, bx * 32 : bx * 32 + 32]
+                part = b[s, y * 16 : y * 16 + 16, :]
+                if x == 0:
+                    T.tma_copy(columns, part, barrier=full[s], cluster_mask=0b0101)
+                else:
+                    T.tma_copy(columns, part, barrier=full[s], cluster_mask=0b1010)
+                T.mbarrier_arrive(full[s])
+                T.mbarrier_wait_parity(full[s], k // 2 % 2)
+                T.gemm(a[s, :, :], b[s, :, :], c)
+                for rank in T.serial(4):
+                    T.mbarrier_arrive(free[s], rank)
+            T.cluster_sync()
+            T.copy(c, C[by * 32, bx * 32])
+        return C
+
+    a, b = integers(M, K), integers(K, N)
+    arguments, check = {"A": a, "B": b}, equals(C=a @ b)
+    if seed is None:
+        check_everywhere(kernel, arguments, check)
+    else:
+        found = simulate(kernel.program, arguments, options=SimOptions(seed=seed))
+        check_simulated("shuffled", found, check)
 
 
 def test_parts_of_a_tile_without_a_barrier():

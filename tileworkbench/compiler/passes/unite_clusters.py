@@ -28,11 +28,9 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import Any
 
 from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.analysis.names import Names
@@ -42,19 +40,15 @@ from tileworkbench.compiler.ir.build import (
     add,
     binary,
     const,
-    const_int,
     int_const,
-    logical,
     mul,
-    select,
     sub,
 )
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.renaming import renamed
 from tileworkbench.compiler.ir.rewrite import (
     Rewriter,
-    buffers_of,
     statements,
     substitute,
     variables,
@@ -63,14 +57,13 @@ from tileworkbench.compiler.ir.rewrite import (
 from tileworkbench.compiler.ir.stmt import (
     Alias,
     Alloc,
-    DeviceAssert,
-    If,
     Kernel,
     Let,
     Seq,
     Stmt,
     seq,
 )
+from tileworkbench.compiler.ops.threads.peers import PeerResolver
 from tileworkbench.compiler.ops.threads.units import BARRIERS, OF_CLUSTER
 from tileworkbench.compiler.passes.bind_threads import bind_thread
 from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
@@ -82,7 +75,7 @@ _SHARED = ("shared", "shared.barrier")
 def unite_clusters(program: Program) -> Program:
     """Make one block of each cluster whose blocks have to do with each other.
 
-    Raises `UnsupportedError` for blocks that are not whole warps, and for votes of a block.
+    Raises `UnsupportedError` for blocks that are not whole warps.
     """
     if not any(isinstance(stmt, Kernel) and stmt.cluster for stmt in statements(program.body)):
         return program
@@ -101,7 +94,7 @@ def unite_clusters(program: Program) -> Program:
         return united
     # Which block is meant is mostly known once indices are simple.
     simple = simplify_expressions(united)
-    return with_body(simple, _Resolver(ranks, names).visit(simple.body))
+    return with_body(simple, PeerResolver(ranks, names).visit(simple.body))
 
 
 def _united(
@@ -150,13 +143,6 @@ def _check(kernel: Kernel, program: Program) -> None:
             program.span(kernel.site),
             hint="give the blocks more threads, in T.ClusterKernel(threads=...)",
         )
-    for stmt in statements(kernel.body):
-        if isinstance(stmt, simt.Exchange) and stmt.kind.startswith("block_"):
-            raise UnsupportedError(
-                "target 'cpu' cannot execute a barrier that combines values in a cluster",
-                program.span(stmt.site),
-                hint="run it in the simulator, with k.simulate(...)",
-            )
 
 
 def _without_indices(kernel: Kernel) -> Stmt:
@@ -202,78 +188,3 @@ def _is_common(stmt: Stmt) -> bool:
 
 def _without_common(body: Stmt) -> Stmt:
     return Rewriter(rewrite_stmt=lambda s: Seq(()) if _is_common(s) else s)(body)  # type: ignore[no-any-return]
-
-
-class _Resolver:
-    """Puts the memory of other roles in the place of peers."""
-
-    def __init__(self, ranks: dict[Buffer, tuple[Buffer, ...]], names: Names) -> None:
-        self.ranks = ranks
-        self.names = names
-        self.known: dict[Buffer, Buffer] = {}
-        self.chosen: dict[Buffer, tuple[Expr, tuple[Buffer, ...]]] = {}
-
-    def visit(self, stmt: Stmt) -> Stmt:
-        """`stmt` without peers."""
-        if isinstance(stmt, simt.Peer):
-            return self.declare(stmt)
-        made: Any = stmt.map_children(
-            lambda child: self.visit(child) if isinstance(child, Stmt) else self.operand(child)
-        )
-        if isinstance(stmt, Seq):
-            return seq(made.stmts)
-        used = [buffer for child in _operands(made) for buffer in buffers_of(child)]
-        for buffer in used:
-            if buffer in self.chosen:
-                return self.by_rank(made, buffer)
-        return made  # type: ignore[no-any-return]
-
-    def declare(self, stmt: simt.Peer) -> Stmt:
-        """Remember what the peer stands for: one buffer, or one of several by its rank."""
-        buffers, rank = self.ranks[stmt.source], const_int(stmt.rank)
-        if rank is not None and 0 <= rank < len(buffers):
-            self.known[stmt.buffer] = buffers[rank]
-            return Seq(())
-        var = self.names.var("rank", stmt.rank.dtype)
-        self.chosen[stmt.buffer] = (var, buffers)
-        first, end = (const(at, var.dtype) for at in (0, len(buffers)))
-        exists = logical("logical_and", binary("le", first, var), binary("lt", var, end))
-        message = f"the cluster of {len(buffers)} blocks has no block of that rank"
-        checked = DeviceAssert(exists, message, site=stmt.site)
-        return Seq((Let(var, stmt.rank, site=stmt.site), checked))
-
-    def operand(self, child: Any) -> Any:
-        """An operand with the buffers that are known; loads of others select one."""
-
-        def change(found: object) -> object:
-            if isinstance(found, Buffer):
-                return self.known.get(found, found)
-            if isinstance(found, Load) and found.buffer in self.chosen:
-                rank, buffers = self.chosen[found.buffer]
-                value: Expr = replace(found, buffer=buffers[-1])
-                for number, buffer in reversed(list(enumerate(buffers[:-1]))):
-                    is_it = binary("eq", rank, const(number, rank.dtype))
-                    value = select(is_it, replace(found, buffer=buffer), value)
-                return value
-            return found
-
-        return Rewriter(change)(child)
-
-    def by_rank(self, stmt: Stmt, buffer: Buffer) -> Stmt:
-        """A statement on the memory of a block that is known when it is executed."""
-        rank, buffers = self.chosen[buffer]
-        made: Stmt | None = None
-        for number, own in reversed(list(enumerate(buffers))):
-
-            def change(found: object, own: Buffer = own) -> object:
-                return own if found is buffer else found
-
-            one = self.visit(Rewriter(change)(stmt))
-            is_it = binary("eq", rank, const(number, rank.dtype))
-            made = If(is_it, one, made, site=stmt.site)
-        assert made is not None  # a cluster has blocks
-        return made
-
-
-def _operands(stmt: Stmt) -> Iterator[Any]:
-    return (child for child in stmt.children() if not isinstance(child, Stmt))

@@ -81,10 +81,14 @@ class Block:
         self.loops: dict[Var, int] = {}  # the variable of each thread loop, and its first thread
         self.allocs: list[Stmt] = []  # what stands at the start of the kernel
 
+    @property
+    def per_block(self) -> int:
+        """How many threads a block of the kernel has, of which this may be several."""
+        return self.count // self.blocks
+
     def describe(self, scope: Scope) -> str:
         """Which threads those of `scope` are, as the rest of a sentence."""
-        count = self.count // self.blocks
-        rank, first = divmod(scope.start, count)
+        rank, first = divmod(scope.start, self.per_block)
         of_block = f" of block {rank} of the cluster" if self.blocks > 1 else ""
         return f"threads {first} to {first + scope.extent - 1}{of_block}"
 

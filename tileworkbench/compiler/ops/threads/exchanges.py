@@ -208,7 +208,7 @@ class _Exchange:
         op, site = self.op, self.op.site
         total = self.block.cell(op.var.name, INT32)
         thread = self.block.names.var("t")
-        found = cast(self.shown(thread), INT32)
+        found = cast(self.shown(add(thread, int_const(self.scope.start))), INT32)
         start, step = {
             "block_count": (0, add(Load(total, ()), found)),
             "block_all": (1, binary("and", Load(total, ()), found)),
@@ -216,7 +216,7 @@ class _Exchange:
         }[op.kind]
         between = [
             Store(total, (), int_const(start), site=site),
-            _loop(thread, self.block.count, Store(total, (), step, site=site)),
+            _loop(thread, self.scope.extent, Store(total, (), step, site=site)),
             self.let(Load(total, ())),
         ]
         return Split(self.before, between, [])

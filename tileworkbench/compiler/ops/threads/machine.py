@@ -154,16 +154,17 @@ class Machine:
                 self.wait(passed, f"for '{self.block.called(place.buffer)}[{text}]'", stmt)
             case simt.Barrier():
                 self.meet(stmt)
-            case simt.Exchange() if waits(stmt):
-                self.splitter.refuse("a barrier that combines values, between roles", stmt)
+            case simt.Exchange(var) if waits(stmt):
+                if self.scope.extent < self.block.per_block:
+                    self.splitter.refuse("a barrier that combines values, between roles", stmt)
+                self.append(stmt)
+                self.keep(var, var, stmt.site)
             case st.Break() | st.Continue():
                 self.leave(stmt)
             case _ if waits(stmt) or leaves_early(stmt):
                 self.control(stmt)
             case st.Let(var, value) if not self.splitter.uniformity.varies(var):
-                cell = self.block.cell(var.name, var.dtype)
-                self.append(st.Store(cell, (), value, site=stmt.site))
-                self.values[var] = Load(cell, ())
+                self.keep(var, value, stmt.site)
             case st.Alloc(buffer, init) if buffer not in self.splitter.uniformity.varying:
                 start = None if init is None else const(0, buffer.dtype)
                 self.block.allocs.append(st.Alloc(buffer, start, site=stmt.site))
@@ -174,6 +175,12 @@ class Machine:
 
     def append(self, stmt: st.Stmt) -> None:
         self.steps[-1].stmts.append(stmt)
+
+    def keep(self, var: Var, value: Expr, site: int) -> None:
+        """Let later steps have `value` for `var`."""
+        cell = self.block.cell(var.name, var.dtype)
+        self.append(st.Store(cell, (), value, site=site))
+        self.values[var] = Load(cell, ())
 
     def wait(self, cond: Expr, what: str, stmt: st.Stmt) -> None:
         """Go on once `cond` holds."""

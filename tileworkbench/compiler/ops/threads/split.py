@@ -209,7 +209,7 @@ class Splitter:
 
     def exchange(self, stmt: simt.Exchange, out: _Writer) -> None:
         of_block = stmt.kind.startswith("block_")
-        if of_block and (out.scope.masks or out.scope.extent != self.threads.count):
+        if of_block and (out.scope.masks or out.scope.extent != self.threads.per_block):
             self.refuse("a barrier that only some threads of the block reach here", stmt)
         varies = stmt.mask is not None and self.uniformity.varies(stmt.mask)
         parts = split_exchange(stmt, self.threads, out.scope, varies)

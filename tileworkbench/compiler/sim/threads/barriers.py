@@ -167,8 +167,12 @@ def translate_block_exchange(
         frame.counters.instruction("barrier", frame.active())
         holds = np.broadcast_to(np.asarray(condition(frame)) != 0, frame.lanes)
         true = int(np.count_nonzero(holds & frame.active()))
-        meeting = frame.barriers.arrive(frame, 0, 0, True, number, true)
-        return BlockWait(meeting, 0, result)
+        own, count = 0, 0
+        if frame.blocks > 1:  # each of them has a barrier of its own
+            count = frame.threads // frame.blocks
+            own = -1 - int(frame.active_threads()[0]) // count
+        meeting = frame.barriers.arrive(frame, own, count, True, number, true)
+        return BlockWait(meeting, own, result)
 
     return arrive
 

@@ -55,6 +55,7 @@ class ThreadFrame(Frame):
     copies: CopyQueue | None = None
     barriers: BlockBarriers = field(default_factory=lambda: BlockBarriers(1))
     warp_meetings: dict[Any, Any] = field(default_factory=dict)
+    blocks: int = 1
     rank: int = 0
     cluster: list[ThreadFrame] = field(default_factory=list)
     made: dict[int, tuple[int, int]] = field(default_factory=dict)

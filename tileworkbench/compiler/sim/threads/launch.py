@@ -115,6 +115,7 @@ class Launch:
             launch_base=self._base,
             lock_step=plan.lock_step,
             partial=plan.partial,
+            blocks=plan.blocks,
             shared=arena,
             copies=None if plan.lock_step else CopyQueue(arena, threads),
             barriers=BlockBarriers(threads),

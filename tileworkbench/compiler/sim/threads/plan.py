@@ -24,7 +24,8 @@ class KernelPlan:
     `bases` are the byte offsets of its shared buffers; there are none when tile operators use them
     as wholes. `granule` divides the size and the place of every access of shared memory. `partial`:
     some threads synchronise without the others. `lock_step` and `guards` as before stage SIMT;
-    `grid_wide`: all blocks run at once, `cluster_wide`: those of a cluster do.
+    `grid_wide`: all blocks run at once, `cluster_wide`: those of a cluster do;
+    `blocks` as in `Kernel`.
     """
 
     bases: dict[Buffer, int]
@@ -34,6 +35,7 @@ class KernelPlan:
     lock_step: bool
     grid_wide: bool
     cluster_wide: bool
+    blocks: int
 
 
 def plan_kernel(program: Program, kernel: st.Kernel) -> KernelPlan:
@@ -57,6 +59,7 @@ def plan_kernel(program: Program, kernel: st.Kernel) -> KernelPlan:
         program.stage is not Stage.SIMT,
         any(isinstance(stmt, simt.GridBarrier) for stmt in found),
         cluster_wide,
+        kernel.blocks,
     )
 
 
