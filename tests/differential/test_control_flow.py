@@ -566,3 +566,29 @@ def test_loops_end_where_the_next_value_does_not_fit(dtype):
     check_everywhere(
         kernel, {"Bounds": np.array(bounds, dtype)}, equals(Known=expected, Read=expected)
     )
+
+
+BELOW_ONE = [(-3, -2), (-17, -20), (-40, 5), (3, -33), (4, 0), (0, 0)]
+
+
+@pytest.mark.parametrize(("n", "m"), BELOW_ONE)
+def test_extents_below_one_are_nothing(n, m):
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 24), "float32"), n: T.int32, m: T.int32):
+        B = T.empty((4, 24), "float32")
+        with T.Kernel(1, threads=32):
+            T.fill(B, 1)
+            T.fill(B[0:n, 0:m], 2)
+            T.copy(A[0:n, 0:m], B[1 : n + 1, 0:m])
+            T.atomic_add(B[0:n, 0:m], A[0:n, 0:m])
+            for i, j in T.Parallel(n, m):
+                B[i, j] = 3
+            for j in T.Parallel(n + m - 7):
+                B[3, j] = 4
+            for i in T.serial(m):
+                for j in T.Parallel(n):
+                    B[j, i] = 5
+        return B
+
+    a = random_array((4, 24), "float32")
+    check_executors(kernel, {"A": a, "n": n, "m": m}, equals(B=np.ones((4, 24), np.float32)))

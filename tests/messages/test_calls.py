@@ -285,3 +285,20 @@ def test_expressions_of_many_terms() -> None:
         "UnsupportedError: an expression of 'total' is nested too deeply to be compiled\n"
         "hint: give its parts names"
     )
+
+
+def test_a_grid_of_too_few_or_too_many_blocks() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "float32"), n: T.int32, m: T.int32):
+        with T.Kernel(n, m, threads=32):
+            T.clear(A)
+
+    compiled, array = tw.compile(kernel), np.ones(8, np.float32)
+    assert rendered(lambda: compiled(array, -2, -3)) == (
+        "ArgumentError: 'kernel': the grid is empty, there is no block to run"
+    )
+    assert rendered(lambda: compiled(array, 2**20, 2**20)) == (
+        "ArgumentError: 'kernel': the grid has 1099511627776 blocks; a launch has at most "
+        "2147483647"
+    )
+    assert array.all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tileworkbench.compiler.analysis.cost import count_work
@@ -14,17 +15,17 @@ from tileworkbench.compiler.codegen.c_sources import find_function, symbol_of
 from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.codegen.llvm import Module, generate
 from tileworkbench.compiler.compilation import Compilation, CompiledKernel, lower_program
-from tileworkbench.compiler.diagnostics import CompileError, Span, UnsupportedError
+from tileworkbench.compiler.diagnostics import ArgumentError, CompileError, Span, UnsupportedError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.stmt import Alloc, ExternCall, SourceKernel
+from tileworkbench.compiler.ir.stmt import Alloc, ExternCall, Kernel, SourceKernel
 from tileworkbench.compiler.record import Snapshot
 from tileworkbench.compiler.runtime.launch import Launcher
 from tileworkbench.compiler.runtime.llvm import NativeTarget, compile_assembly, native_target
 from tileworkbench.compiler.runtime.native import build_native
-from tileworkbench.compiler.target import parse_target
+from tileworkbench.compiler.target import MOST_BLOCKS, parse_target
 
 BRIEF_STEPS = 50_000
 """Statements, of `analysis.steps`, that are executed before somebody could press Ctrl-C: a loop
@@ -49,15 +50,27 @@ class CpuKernel(CompiledKernel):
     launches: tuple[_Launch, ...]
     native: NativeTarget
     estimated_ns: float | None
+    grids: tuple[tuple[Expr, ...], ...]  # of several extents known at run time
 
     def __call__(self, *args: Any) -> Any:
         bound = self.signature.bind(args)
+        for grid in self.grids:
+            self._check_grid([int(evaluate(e, self.signature.numbers(bound))) for e in grid])
         for launch in self.launches:
             blocks = launch.blocks
             if not isinstance(blocks, int):
                 blocks = int(evaluate(blocks, self.signature.numbers(bound)))
             launch.launcher(bound.slots, blocks, self.estimated_ns)
         return self.signature.results(bound)
+
+    def _check_grid(self, extents: list[int]) -> None:
+        name = self.signature.name
+        if min(extents) < 1:
+            raise ArgumentError(f"'{name}': the grid is empty, there is no block to run")
+        if prod(extents) > MOST_BLOCKS:
+            raise ArgumentError(
+                f"'{name}': the grid has {prod(extents)} blocks; a launch has at most {MOST_BLOCKS}"
+            )
 
     def assembly(self) -> str:
         return compile_assembly(self.module.text, self.native)
@@ -120,7 +133,9 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
         cached="disk" if built.from_cache else "",
     )
     estimate = _estimate_ns(_with_thread_loops(program, snapshots))
-    return CpuKernel(record, target, signature, module, launches, native, estimate)
+    grids = tuple(stmt.grid for stmt in statements(program.body) if isinstance(stmt, Kernel))
+    several = tuple(grid for grid in grids if sum(const_int(e) is None for e in grid) > 1)
+    return CpuKernel(record, target, signature, module, launches, native, estimate, several)
 
 
 def isa_of(native: NativeTarget) -> Isa:

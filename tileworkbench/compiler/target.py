@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from tileworkbench.compiler.diagnostics import TileValueError
 
+MOST_THREADS = 1024  # of a block, on every target
+MOST_BLOCKS = 2**31 - 1  # of a launch
+
 
 @dataclass(frozen=True, slots=True)
 class MatrixInstruction:

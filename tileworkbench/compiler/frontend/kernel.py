@@ -14,9 +14,8 @@ from tileworkbench.compiler.frontend.values import Value, describe, extent_expr
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.stmt import Assume, Kernel
+from tileworkbench.compiler.target import MOST_BLOCKS, MOST_THREADS
 
-MOST_THREADS = 1024  # of every target
-MOST_BLOCKS = 2**31 - 1
 DEFAULT_THREADS = 128
 _MOST_IN_CLUSTER = 16  # CUDA programming guide: 8 everywhere, 16 where a kernel asks for it
 _BLOCK_NAMES = ("bx", "by", "bz")

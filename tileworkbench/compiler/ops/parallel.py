@@ -16,7 +16,7 @@ from tileworkbench.compiler.analysis.access import (
     varying_lets,
 )
 from tileworkbench.compiler.analysis.division import divide
-from tileworkbench.compiler.ir.build import add, binary, const_int, int_const, mul
+from tileworkbench.compiler.ir.build import add, binary, const, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Binary, Call, Expr, Var
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, substitute, walk
 from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, seq
@@ -122,8 +122,11 @@ def _vectorize(op: Parallel, plan: _Plan, context: Context) -> Stmt:
     if count is None:
         whole = binary("floordiv", extent, int_const(plan.lanes))
         main = _main_loop(var, whole, plan.lanes, body, op.site, context)
-        rest = _serial(var, mul(whole, int_const(plan.lanes)), extent, body, op.site)
-        return seq([main, rest])
+        start = mul(whole, int_const(plan.lanes))
+        low = context.ranges.bounds(extent).low
+        if low is None or low < 0:  # an extent below zero is one of zero
+            start = binary("max", start, const(0, start.dtype))
+        return seq([main, _serial(var, start, extent, body, op.site)])
     stmts: list[Stmt] = []
     if count == plan.lanes:
         return run_in_lanes(body, var, plan.lanes, op.site, context)

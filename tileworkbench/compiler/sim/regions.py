@@ -72,8 +72,8 @@ def _clip(
         for low, at, length, extent in zip(lows, corner, shape, storage.shape, strict=True)
     ]
     inside = tuple(slice(low, high) for low, high in zip(lows, highs, strict=True))
-    kept = prod(high - low for low, high in zip(lows, highs, strict=True))
-    outside = prod(max(length, 0) for length in shape) - kept
+    kept = tuple(high - low for low, high in zip(lows, highs, strict=True))
+    outside = prod(shape) - prod(kept)
     if outside:
         if storage.guarded:
             frame.recorder.masked(access, storage.name, frame.site, outside)
@@ -86,7 +86,7 @@ def _clip(
         slice(low - at, high - at) if high > low else slice(0, 0)
         for low, high, at in zip(lows, highs, corner, strict=True)
     )
-    return inside, target, not outside
+    return inside, target, kept == tuple(shape)
 
 
 def _first_outside(corner: Box, shape: Box, extents: Box) -> Box:

@@ -44,8 +44,8 @@ class TranslatedRegion:
         return tuple([low(frame) for low in self.mins])
 
     def shape(self, frame: Frame) -> Box:
-        """Its extents."""
-        return tuple([extent(frame) for extent in self.extents])
+        """Its extents; one below zero is zero."""
+        return tuple([max(extent(frame), 0) for extent in self.extents])
 
     def read(self, frame: Frame) -> Array:
         """Its elements."""
@@ -97,7 +97,7 @@ def _copy(stmt: tile.Copy, expr: ExpressionTranslator) -> Callable[[Frame], None
     extents, rank = expr.all(base.extents), len(other.extents)
 
     def copy(frame: Frame) -> None:
-        own = tuple([extent(frame) for extent in extents])
+        own = tuple([max(extent(frame), 0) for extent in extents])
         given = [1] * rank
         for axis, place in places:
             given[place] = own[axis]

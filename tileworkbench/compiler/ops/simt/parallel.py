@@ -11,6 +11,7 @@ from tileworkbench.compiler.ir.build import (
     binary,
     ceildiv,
     conjunction,
+    const,
     const_int,
     int_const,
     mul,
@@ -139,6 +140,7 @@ def _symbolic(nest: Nest, context: ThreadContext) -> Stmt:
     op, last = nest.op, len(nest.op.vars) - 1
     plan = _symbolic_plan(nest, context)
     counts = [*op.extents[:last], binary("floordiv", op.extents[last], int_const(plan.lanes))]
+    counts = [_natural(count, context) for count in counts]
     total = product(tuple(counts))
     step = context.loop_var("step")
     flat = add(mul(step, int_const(context.threads)), context.thread)
@@ -154,6 +156,13 @@ def _symbolic(nest: Nest, context: ThreadContext) -> Stmt:
     inside = If(binary("lt", flat, total), body, site=op.site)
     trips = ceildiv(total, int_const(context.threads))
     return For(step, _ZERO, trips, _ONE, LoopKind.SERIAL, inside, site=op.site)
+
+
+def _natural(count: Expr, context: ThreadContext) -> Expr:
+    """A number of iterations, zero where it is below."""
+    low = context.ranges.bounds(count).low
+    is_known = low is not None and low >= 0
+    return count if is_known else binary("max", count, const(0, count.dtype))
 
 
 def _symbolic_plan(nest: Nest, context: ThreadContext) -> LanePlan:
