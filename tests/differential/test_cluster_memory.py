@@ -233,6 +233,55 @@ def test_threads_meet_within_their_block_of_a_cluster():
     check_everywhere(kernel, {"A": a}, equals(B=expected.astype(np.int32)))
 
 
+@pytest.mark.parametrize("limit", [1, 5, 9])
+def test_clusters_that_take_ways_of_their_own(limit):
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 32), "int32"), limit: T.int32):
+        B = T.empty((4, 32), "int32")
+        steps = T.empty((4,), "int32")
+        with T.ClusterKernel(4, cluster_dims=2, threads=32) as bx:
+            own = T.alloc_shared((32,), "int32")
+            got = T.alloc_shared((32,), "int32")
+            total = T.alloc_fragment((32,), "int32")
+            n = T.alloc_var("int32", 0)
+            T.copy(A[bx, :], own)
+            T.clear(total)
+            while n < 100:
+                T.cluster_sync()
+                T.copy_cluster(own, got, dst_block=1 - bx % 2)
+                T.cluster_sync()
+                for i in T.Parallel(32):
+                    total[i] = total[i] + got[i] * (n + 1)
+                    own[i] = own[i] + 1
+                n += 1
+                if n % 3 == 1:
+                    continue
+                if n * 2 > limit + bx // 2:
+                    break
+            if n > 2:
+                for k in T.serial(2):
+                    if k == 1:
+                        T.cluster_sync()
+                        T.copy_cluster(own, got, dst_block=1 - bx % 2)
+                        T.cluster_sync()
+            for i in T.Parallel(32):
+                B[bx, i] = total[i] + got[i]
+            steps[bx] = n
+        return B, steps
+
+    a = random_array((4, 32), "int32") % 10
+    sums, counts = [], []
+    for cluster, own in enumerate(a.reshape(2, 2, 32)):
+        total, n = np.zeros_like(own), 0
+        while n == 0 or n % 3 == 1 or n * 2 <= limit + cluster:
+            got = own[::-1]
+            total, own, n = total + got * (n + 1), own + 1, n + 1
+        sums.append(total + (own[::-1] if n > 2 else got))
+        counts += [n, n]
+    check = equals(B=np.concatenate(sums), steps=np.array(counts, np.int32))
+    check_everywhere(kernel, {"A": a, "limit": limit}, check)
+
+
 def test_votes_are_those_of_a_block():
     @T.prim_func
     def kernel(A: T.Tensor((4, 64), "int32")):

@@ -84,6 +84,30 @@ def test_shared_tiles_live_on_over_the_barrier_of_a_cluster():
     check_everywhere(kernel, arguments, equals(B=expected))
 
 
+def test_barriers_of_clusters_and_of_the_grid():
+    a = random_array((4, 64), "int32")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 64), "int32"), B: T.Tensor((4, 64), "int32")):
+        C = T.empty((4, 64), "int32")
+        with T.ClusterKernel(4, cluster_dims=2, threads=64) as bx:
+            tile = T.alloc_shared((64,), "int32")
+            T.copy(A[bx, :], tile)
+            T.cluster_sync()
+            T.copy(tile, B[(bx + 1) % 4, :])
+            T.sync_grid()
+            T.copy(B[bx, :], tile)
+            for i in T.Parallel(64):
+                tile[i] += bx
+            T.cluster_sync()
+            T.copy(tile, C[bx ^ 1, :])
+        return C
+
+    shifted = np.roll(a, 1, axis=0)
+    expected = (shifted + np.arange(4, dtype=np.int32)[:, None])[[1, 0, 3, 2]]
+    check_everywhere(kernel, {"A": a, "B": np.zeros_like(a)}, equals(B=shifted, C=expected))
+
+
 def test_copies_that_blocks_share():
     a = random_array((2, 64), "float32")
 
@@ -126,6 +150,24 @@ def test_a_cluster_that_waits_for_a_block_that_never_comes():
     assert first.endswith(
         "at T.cluster_sync; threads 0 to 31 of block 1 of the cluster have finished"
     )
+
+
+def test_threads_that_do_not_come_to_the_barrier_of_a_cluster():
+    @T.prim_func
+    def kernel(A: T.Tensor((2,), "int32")):
+        with T.ClusterKernel(2, cluster_dims=2, threads=64):
+            if T.get_thread_binding() < 32:
+                T.cluster_sync()
+
+    with pytest.raises(DeadlockError) as error:
+        simulate(kernel.program, {"A": np.zeros(2, np.int32)})
+    first = error.value.message.splitlines()[0]
+    assert first.startswith(
+        "block (0) waits for ever: threads 0-31 wait at the barrier of the cluster"
+    )
+    assert first.endswith("threads 32-63 have ended")
+    with pytest.raises(DeadlockError, match="threads 32 to 63 of block 1 of the cluster have fin"):
+        tw.compile(kernel)(np.zeros(2, np.int32))
 
 
 def test_a_grid_of_whole_clusters():

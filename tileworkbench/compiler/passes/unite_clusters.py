@@ -63,6 +63,7 @@ from tileworkbench.compiler.ir.stmt import (
     Stmt,
     seq,
 )
+from tileworkbench.compiler.ops.threads.grid import split_at_grid_barriers
 from tileworkbench.compiler.ops.threads.peers import PeerResolver
 from tileworkbench.compiler.ops.threads.units import BARRIERS, OF_CLUSTER
 from tileworkbench.compiler.passes.bind_threads import bind_thread
@@ -75,7 +76,8 @@ _SHARED = ("shared", "shared.barrier")
 def unite_clusters(program: Program) -> Program:
     """Make one block of each cluster whose blocks have to do with each other.
 
-    Raises `UnsupportedError` for blocks that are not whole warps.
+    Raises `UnsupportedError` for blocks that are not whole warps, and where one keeps something
+    over a barrier of the grid.
     """
     if not any(isinstance(stmt, Kernel) and stmt.cluster for stmt in statements(program.body)):
         return program
@@ -87,7 +89,8 @@ def unite_clusters(program: Program) -> Program:
             return stmt
         if not any(isinstance(s, simt.ClusterBarrier | simt.Peer) for s in statements(stmt)):
             return replace(stmt, cluster=())
-        return _united(bind_thread(stmt, names), program, names, ranks)
+        parts = split_at_grid_barriers(stmt, names, program)
+        return seq([_united(bind_thread(part, names), program, names, ranks) for part in parts])
 
     united = with_body(program, Rewriter(rewrite_stmt=unite)(program.body))
     if not ranks and not any(isinstance(s, simt.Peer) for s in statements(united.body)):

@@ -46,7 +46,7 @@ class ClusterRun:
     def _meet(self) -> bool:
         """Let the blocks go on when all of them wait at the barrier of the cluster."""
         waiting = [block for block in self.blocks if _waits_at(block, of_cluster=True)]
-        if len(waiting) != self._size:
+        if len(waiting) != self._size or not all(map(_is_whole, waiting)):
             return False
         for block in waiting:
             for wait in block.meetings() or ():
@@ -67,7 +67,7 @@ class ClusterRun:
 
     def _deadlock(self) -> Exception:
         for block in self.blocks:
-            if block.meetings() is None:
+            if block.meetings() is None or not _is_whole(block):
                 return block.deadlock()
         return left_waiting(self.blocks)
 
@@ -87,3 +87,8 @@ def left_waiting(blocks: list[BlockRun]) -> Exception:
 def _waits_at(block: BlockRun, of_cluster: bool) -> bool:
     found = block.meetings()
     return found is not None and all(wait.of_cluster is of_cluster for wait in found)
+
+
+def _is_whole(block: BlockRun) -> bool:
+    """Whether no thread has ended."""
+    return sum(len(strand.frame.owned_threads()) for strand in block.strands) == block.frame.threads
