@@ -391,6 +391,32 @@ def a_word_of_codes_is_taken_apart() -> Case:
     return kernel, {"A": a}, equals(B=b, C=a.view(I32) >> 28)
 
 
+@pytest.mark.parametrize("at", [2**31 - 1, 2**31 - 3, 2**31 - 8, -(2**31), 3, -2])
+def test_indices_that_wrap_around_are_outside(at):
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 6), F32), At: T.Tensor((1,), I32), n: T.int32):
+        B, C = T.empty((4, 6), F32), T.empty((4, 6), F32)
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_fragment((8, 8), F32)
+            T.fill(B, 1)
+            T.fill(C, 1)
+            T.fill(tile, 2)
+            T.copy(tile, B[n, n])
+            m = At[0]
+            for i, j in T.Parallel(8, 8):
+                C[m + i, m + j] = A[m + i, m + j]
+        return B, C
+
+    a = small(4, 6)
+    inside = np.zeros((4, 6), bool)
+    inside[max(at, 0) : max(at + 8, 0), max(at, 0) : max(at + 8, 0)] = True
+    arguments = {"A": a, "At": np.array([at], I32), "n": at}
+    expected = {"B": np.where(inside, np.float32(2), 1), "C": np.where(inside, a, 1)}
+    check_executors(
+        kernel, arguments, equals(**{name: v.astype(F32) for name, v in expected.items()})
+    )
+
+
 @pytest.mark.parametrize("name", case)
 def test_results(name):
     case.check(name)

@@ -24,12 +24,14 @@ After::
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import conjuncts, has_loads
 from tileworkbench.compiler.analysis.extremes import at_extreme
+from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.ir.build import binary, conjunction, const, const_int
+from tileworkbench.compiler.ir.build import binary, conjunction, const, const_int, sub
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
@@ -56,6 +58,7 @@ class _Guard:
     def __init__(self, program: Program) -> None:
         self.ranges = Ranges(program)
         self.safe = dict(program.safe_values)
+        self.scalars = {param.value for param in program.params}
         self.conditions: dict[tuple[Expr, Expr], tuple[Expr, ...]] = {}
         self.rewriter = Rewriter(self.guard_load, self.guard_store)
 
@@ -107,11 +110,34 @@ class _Guard:
             ):
                 boxes[inner.var] = inner.stop
         highest = cond.op == "lt"
-        moved = at_extreme(self.ranges.linear(cond.a), boxes, highest, cond.a.dtype)
+        linear, limit = self.ranges.linear(cond.a), cond.b
+        moved = at_extreme(linear, boxes, highest, cond.a.dtype)
+        if highest and moved is not None and self.may_wrap(linear, boxes):
+            # 'n + 7 < extent' is true of the largest n: 'n < extent - 7' is not.
+            first = at_extreme(linear, boxes, False, cond.a.dtype)
+            if first is None:
+                return None
+            span = combine([(self.ranges.linear(moved), 1), (self.ranges.linear(first), -1)])
+            if span.terms:
+                return None
+            moved, limit = first, sub(limit, const(span.constant, limit.dtype))
         bound = {var for found in statements(stmt.body) for var in bound_by(found)} - set(boxes)
         if moved is None or any(var in bound or var in boxes for var in variables(moved)):
             return None
-        return binary(cond.op, moved, cond.b)
+        return binary(cond.op, moved, limit)
+
+    def may_wrap(self, linear: Linear, boxes: Mapping[Var, Expr]) -> bool:
+        """Whether anything but what counts blocks and iterations is in a sum."""
+        others = [atom for atom, _ in linear.terms if atom not in boxes]
+        return any(
+            not isinstance(atom, Var) or atom in self.scalars or not self.is_natural(atom)
+            for atom in others
+        )
+
+    def is_natural(self, value: Expr) -> bool:
+        """Whether `value` is known not to be negative."""
+        low = self.ranges.bounds(value).low
+        return low is not None and low >= 0
 
     def guard_load(self, found: object) -> object:
         if not isinstance(found, Load) or not found.indices:
