@@ -238,6 +238,7 @@ ENDLESS_LOOPS = {
     "vectors": "for i in T.Parallel(n):\n    A[i] = A[i] + 1",
     "atomics": "for i in T.Parallel(n):\n    T.atomic_add(A[i % 4], 1)",
     "while": "while v >= 0:\n    v = (v + 1) % 100",
+    "threads": "while v >= 0:\n    v = (v + 1) % 100\n    T.sync_threads()",
     "nest": "for i, j in T.grid(n, n):\n    v = v + i * j",
     "copy": "T.copy(A[0:n], B[0:n])",
 }

@@ -127,8 +127,8 @@ class Expressions(Arithmetic):
         return Value(self.out.let(text), first.dtype, lanes)
 
     def _guarded(self, expr: Expr, condition: Value) -> Value:
-        """`expr`, with loads that could be out of range only where `condition` holds."""
-        if all(self._is_in_range(load) for load in loads(expr)):
+        """`expr`, with loads from memory that may not exist only where `condition` holds."""
+        if all(self._exists(load.buffer) for load in loads(expr)):
             return self.evaluate(expr)
         outer = self.out.guard
         self.out.set_guard(condition if outer is None else self.both(outer, condition))
@@ -136,12 +136,9 @@ class Expressions(Arithmetic):
         self.out.set_guard(outer)
         return value
 
-    def _is_in_range(self, load: ir.Load) -> bool:
-        """Whether a load can be made wherever its index can be computed."""
-        buffer = load.buffer
-        exists = buffer.scope != "global" or buffer in self.out.constant
-        pairs = zip(load.indices, buffer.shape, strict=False)
-        return exists and all(all(self.ranges.in_range(*pair)) for pair in pairs)
+    def _exists(self, buffer: ir.Buffer) -> bool:
+        """Whether a load that its predicate allows can be made always."""
+        return buffer.scope != "global" or buffer in self.out.constant
 
     def _lane_at(self, table: Expr, code: Expr, dtype: DType) -> Value:
         def store() -> Value:

@@ -31,7 +31,7 @@ from tileworkbench.compiler.analysis.access import conjuncts, has_loads
 from tileworkbench.compiler.analysis.extremes import at_extreme
 from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.ir.build import binary, conjunction, const, const_int, sub
+from tileworkbench.compiler.ir.build import FALSE, binary, conjunction, const, const_int, sub
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
@@ -124,7 +124,8 @@ class _Guard:
         bound = {var for found in statements(stmt.body) for var in bound_by(found)} - set(boxes)
         if moved is None or any(var in bound or var in boxes for var in variables(moved)):
             return None
-        return binary(cond.op, moved, limit)
+        made = binary(cond.op, moved, limit)
+        return None if made is FALSE else made  # no iterations are without it
 
     def may_wrap(self, linear: Linear, boxes: Mapping[Var, Expr]) -> bool:
         """Whether anything but what counts blocks and iterations is in a sum."""
