@@ -5,7 +5,7 @@ import pytest
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.streaming import fetched_loads
 from tileworkbench.compiler.ir.parser import parse
-from tileworkbench.compiler.ir.program import parameters
+from tileworkbench.compiler.ir.rewrite import parameters
 
 
 @pytest.mark.parametrize(
