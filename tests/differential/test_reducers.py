@@ -7,6 +7,7 @@ import pytest
 import tileworkbench.language as T
 from tests.differential.harness import (
     check_everywhere,
+    check_executors,
     equals,
     random_array,
     run_native,
@@ -88,20 +89,44 @@ def test_a_reducer_is_started_again_in_each_iteration():
     check_everywhere(kernel, {"A": a}, equals(B=a[:, ::2].sum(axis=1, keepdims=True)))
 
 
-def test_the_older_form_is_an_ordinary_fragment():
-    a = random_array((4, 64), "float32").round()
+UPDATES = {
+    "sum": lambda old, x: x * 2 + old - 1,
+    "max": lambda old, x: T.max(old, x),
+    "min": lambda old, x: T.min(T.min(x, old), x + 1),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
+@pytest.mark.parametrize("op", UPDATES)
+def test_the_older_form_is_written_as_a_fragment(op, dtype):
+    """Contributions meet in an element from all iterations; a second round begins anew."""
+    a = np.random.default_rng(5).integers(-9, 10, (16, 64)).astype(dtype)
+
+    @T.macro
+    def contribute(acc, A, k):
+        for i, j in T.Parallel(16, 32):
+            if op == "sum" and A[i, k * 32 + j] > 3:
+                acc[i] -= 5
+            acc[i] = UPDATES[op](acc[i], A[i, k * 32 + j])
 
     @T.prim_func
-    def kernel(A: T.Tensor((4, 64), "float32")):
-        B = T.empty((64,), "float32")
-        with T.Kernel(1, threads=32) as bx:
-            acc = T.alloc_reducer(64, "float32", replication="all")
-            T.clear(acc)
-            for k in T.serial(4):
-                for i in T.Parallel(64):
-                    acc[i] += A[k, i]
-            T.finalize_reducer(acc)
-            T.copy(acc, B)
+    def kernel(A: T.Tensor((16, 64), dtype)):
+        B = T.empty((2, 16), dtype)
+        with T.Kernel(1, threads=32):
+            acc = T.alloc_reducer(16, dtype, op=op, replication="all")
+            for row in T.serial(2):
+                T.fill(acc, 0)
+                for k in T.serial(2):
+                    contribute(acc, A, k)
+                T.finalize_reducer(acc)
+                for i in T.Parallel(16):
+                    B[row, i] = acc[i] + row
         return B
 
-    check_everywhere(kernel, {"A": a}, equals(B=a.sum(axis=0)))
+    expected = {
+        "sum": (a * 2 - 1 - 5 * (a > 3)).sum(axis=1, dtype=np.float64),
+        "max": np.maximum(a.max(axis=1), 0),
+        "min": np.minimum(a.min(axis=1), 0),
+    }[op]
+    rows = np.stack([expected, expected + 1]).astype(dtype)
+    check_executors(kernel, {"A": a}, equals(B=rows))

@@ -10,9 +10,9 @@ from tileworkbench.compiler.frontend.loops import refuse_in_parallel
 from tileworkbench.compiler.frontend.refusals import NotScalar
 from tileworkbench.compiler.frontend.regions import copy_regions, to_operand
 from tileworkbench.compiler.frontend.tensors import TensorValue, check_target, whole
-from tileworkbench.compiler.frontend.values import describe, fitting
+from tileworkbench.compiler.frontend.values import describe, fitting, to_expr
 from tileworkbench.compiler.ir import build, tile
-from tileworkbench.compiler.ir.expr import Buffer, Expr
+from tileworkbench.compiler.ir.expr import Binary, Buffer, Cast, Expr, Load
 from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.language.memory import alloc_fragment
@@ -24,6 +24,14 @@ _KINDS = {
     "bitand": AtomicKind.AND,
     "bitor": AtomicKind.OR,
     "bitxor": AtomicKind.XOR,
+}
+_BINARY = {
+    "sum": "add",
+    "max": "max",
+    "min": "min",
+    "bitand": "and",
+    "bitor": "or",
+    "bitxor": "xor",
 }
 
 
@@ -82,14 +90,70 @@ class ReducerElement(NotScalar):
         self.reducer.refuse()
 
 
+class Accumulator(TensorValue):
+    """A reducer that is written as a fragment: in T.Parallel what an element is combined with is a
+    contribution. Finishing it moves the result to `spare`, which from then on is the fragment.
+    """
+
+    __slots__ = ("op", "spare")
+
+    def __init__(self, tensor: TensorValue, spare: TensorValue, op: str) -> None:
+        super().__init__(tensor.buffer, tensor.binding)
+        self.spare = spare.buffer
+        self.op = op
+
+    def store(self, index: Any, value: Any) -> None:
+        builder = in_kernel("a store")
+        if builder.enclosing("parallel") is not None and not isinstance(value, NotScalar):
+            indices = check_target(self, index)
+            added = _contribution(self.op, Load(self.buffer, indices), to_expr(value))
+            if added is not None:
+                kind, expr = _KINDS[self.op], build.cast(added, self.buffer.dtype)
+                builder.emit(Atomic(kind, self.buffer, indices, expr))
+                return
+        super().store(index, value)
+
+    def finish(self) -> None:
+        """Emit the copy of the result."""
+        in_kernel("T.finalize_reducer").emit(tile.Copy(whole(self.use()), whole(self.spare)))
+        self.buffer, self.spare = self.spare, self.buffer
+
+
+def _contribution(op: str, element: Load, value: Expr) -> Expr | None:
+    """What `value` combines `element` with by `op`; None where it does something else."""
+    while isinstance(value, Cast):
+        value = value.value
+    if not isinstance(value, Binary):
+        return None
+    a, b = value.a, value.b
+    if op == "sum" and value.op == "sub":
+        first = build.const(0, b.dtype) if _is(a, element) else _contribution(op, element, a)
+        return None if first is None else build.sub(first, b)
+    if value.op != _BINARY[op]:
+        return None
+    for side, other in ((a, b), (b, a)):
+        if _is(side, element):
+            return other
+        found = _contribution(op, element, side)
+        if found is not None:
+            return build.binary(value.op, found, other)
+    return None
+
+
+def _is(value: Expr, element: Load) -> bool:
+    while isinstance(value, Cast):
+        value = value.value
+    return value is element
+
+
 def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: str | None = None) -> Any:
     """A fragment of `shape` that iterations of T.Parallel contribute to with "sum", "max", "min",
     "bitand", "bitor" or "bitxor".
 
     It is started by `T.reducer_init`, contributed to by `T.reducer_update` and read by
-    `T.finalize_reducer`. With `replication` ("all" or "none", deprecated) it is an ordinary
-    fragment that the kernel fills and updates itself. Raises `TileTypeError` or `TileValueError`
-    for a wrong dtype, shape or operation.
+    `T.finalize_reducer`. With `replication` ("all" or "none", deprecated) it is written as a
+    fragment: filled, then updated in T.Parallel as in `acc[i] += x`, then finished. Raises
+    `TileTypeError` or `TileValueError` for a wrong dtype, shape or operation.
     """
     if op not in _KINDS:
         raise TileValueError(
@@ -102,7 +166,9 @@ def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: str | No
         raise TileAssertionError(
             f"a reducer with '{op}' needs integers, and '{made.name}' is '{made.buffer.dtype}'"
         )
-    return made if replication is not None else Reducer(made, op)
+    if replication is None:
+        return Reducer(made, op)
+    return Accumulator(made, alloc_fragment(shape, dtype), op)
 
 
 def reducer_init(reducer: Any, init: Any = None) -> None:
@@ -151,13 +217,14 @@ def reducer_update(element: Any, value: Any) -> None:
 def finalize_reducer(reducer: Any, dst: Any = None, batch: int = 1) -> None:
     """Copy a reducer's result to `dst`, a tensor or slice of its shape, and end it.
 
-    A fragment of `T.alloc_reducer(..., replication=...)` holds its result already. Raises
-    `ShapeError` for another shape.
+    What T.alloc_reducer made with `replication` is finished in place. Raises `ShapeError` for
+    another shape.
     """
     construct = "T.finalize_reducer"
     builder = in_kernel(construct)
     refuse_in_parallel(builder, construct)
-    if isinstance(reducer, TensorValue) and dst is None:
+    if isinstance(reducer, Accumulator) and dst is None:
+        reducer.finish()
         return
     found = _reducer(construct, reducer)
     buffer = found.use(construct)

@@ -187,10 +187,11 @@ ACCESSES: dict[str, Callable[..., Any]] = {
 
 
 def dp4a(A: Any, B: Any, C: Any) -> None:
-    """`C += A[0] * B[0] + ... + A[3] * B[3]`: four neighbours each, given by their first element.
+    """`C += A[0] * B[0] + ... + A[3] * B[3]`: four neighbours each, given by their first element,
+    as C is.
 
-    A and B are `int8` (or both `uint8`), C is one `int32` element. Raises `TileTypeError` for
-    operands that are no elements and `TileValueError` for other dtypes.
+    A and B are `int8` (or both `uint8`), C is `int32`. Raises `TileTypeError` for operands in no
+    memory and `TileValueError` for other dtypes.
     """
     a, b, c = (to_operand(v, "T.dp4a", f"operand {n}") for v, n in ((A, "A"), (B, "B"), (C, "C")))
     for place, name, wanted in ((a, "A", ("int8", "uint8")), (b, "B", (a.buffer.dtype,))):
@@ -199,10 +200,8 @@ def dp4a(A: Any, B: Any, C: Any) -> None:
                 f"dp4a requires {' or '.join(map(repr, map(str, wanted)))} as operand {name}, not "
                 f"'{place.buffer.dtype}'"
             )
-    if c.buffer.dtype not in ("int32", "uint32") or c.extents is not None:
-        raise TileValueError(
-            f"dp4a requires an 'int32' element as operand C, not '{c.buffer.dtype}'"
-        )
+    if c.buffer.dtype not in ("int32", "uint32"):
+        raise TileValueError(f"dp4a requires 'int32' as operand C, not '{c.buffer.dtype}'")
     total: Expr = Load(c.buffer, c.mins)
     for step in range(4):
         parts = [

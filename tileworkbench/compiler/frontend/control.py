@@ -34,7 +34,6 @@ from tileworkbench.compiler.frontend.tensors import (
     evaluate_vector,
     has_vector_index,
     parallel_variables,
-    store,
 )
 from tileworkbench.compiler.frontend.threads import is_barrier
 from tileworkbench.compiler.frontend.values import (
@@ -122,7 +121,7 @@ class Element:
     def store(self, value: Any) -> None:
         """Assign to it."""
         if isinstance(self.owner, TensorValue):
-            store(self.owner, self.index, value)
+            self.owner.store(self.index, value)
         elif isinstance(self.owner, VarCell):
             _store_variable(self.owner, value)
         else:

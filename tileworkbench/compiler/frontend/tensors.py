@@ -88,7 +88,18 @@ class TensorValue(NotScalar):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Store into an element (helper functions that are not rewritten use this)."""
-        store(self, index, value)
+        self.store(index, value)
+
+    def store(self, index: Any, value: Any) -> None:
+        """Emit `self[index] = value`, cast to the tensor's dtype."""
+        if isinstance(value, VectorValue):
+            store_vector(self, index, value)
+            return
+        indices = check_target(self, index)
+        if isinstance(value, NotScalar):
+            value.refuse()
+        expr, _ = fitting(value, self.buffer.dtype)
+        emit_store(Store(self.buffer, indices, expr))
 
     def __repr__(self) -> str:
         return f"<{self.buffer.scope} tensor {self.name}: {self.shape} {self.buffer.dtype}>"
@@ -527,21 +538,6 @@ def check_target(tensor: TensorValue, index: Any) -> tuple[Expr, ...]:
     indices, _ = _indices(tensor, items)
     check_access(buffer, indices)
     return indices
-
-
-def store(tensor: TensorValue, index: Any, value: Any) -> None:
-    """Emit `tensor[index] = value`, cast to the tensor's dtype."""
-    if isinstance(tensor, VectorTensor):
-        tensor.store(index, value)
-        return
-    if isinstance(value, VectorValue):
-        store_vector(tensor, index, value)
-        return
-    buffer, indices = tensor.buffer, check_target(tensor, index)
-    if isinstance(value, NotScalar):
-        value.refuse()
-    expr, _ = fitting(value, buffer.dtype)
-    emit_store(Store(buffer, indices, expr))
 
 
 def emit_store(stmt: Store) -> None:
