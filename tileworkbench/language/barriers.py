@@ -31,7 +31,6 @@ from tileworkbench.compiler.ir.simt import (
 )
 from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.ir.types import INT32, UINT32, UINT64
-from tileworkbench.language.multicast import multicast
 from tileworkbench.language.tile import copy
 
 _MOST_ARRIVALS = (1 << 20) - 1  # PTX ISA, "mbarrier.init"
@@ -256,6 +255,9 @@ def tma_copy(
     if cluster_mask is None:
         copy(src, dst)
     else:
+        # Imported here: few kernels need the analysis of who copies.
+        from tileworkbench.language.multicast import multicast
+
         check_cluster_mask("T.tma_copy", cluster_mask)
         multicast("T.tma_copy", builder, origin, place, int(cluster_mask), told)
 

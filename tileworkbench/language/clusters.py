@@ -23,7 +23,6 @@ from tileworkbench.compiler.frontend.values import Value
 from tileworkbench.compiler.ir.simt import BarrierSignal, ClusterBarrier
 from tileworkbench.language.barriers import alloc_barrier, check_cluster_mask
 from tileworkbench.language.loops import check_loop_layout, check_width
-from tileworkbench.language.multicast import multicast
 from tileworkbench.language.tile import copy, emit_operands
 
 
@@ -115,6 +114,9 @@ def copy_cluster(
     width = check_width(construct, coalesced_width)
     source, target = to_operand(src, construct, "source"), to_operand(dst, construct, "destination")
     if cluster_mask is not None:
+        # Imported here: few kernels need the analysis of who copies.
+        from tileworkbench.language.multicast import multicast
+
         check_cluster_mask(construct, cluster_mask)
         multicast(construct, builder, source, target, int(cluster_mask), None)
         return

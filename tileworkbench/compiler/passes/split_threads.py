@@ -44,7 +44,7 @@ class SplitThreads:
     target: Target
 
     def __call__(self, program: Program) -> Program:
-        if not any(map(tells_threads_apart, _launches(program.body))):
+        if not any(map(tells_threads_apart, launches(program.body))):
             return program
         # Imported here: most kernels do not tell their threads apart, and need none of it.
         from tileworkbench.compiler.ops.threads.loops import in_loops
@@ -64,14 +64,14 @@ class SplitThreads:
         return replace(with_body(program, body), notes=(*program.notes, note))
 
 
-def _launches(stmt: Stmt) -> Iterator[Kernel]:
+def launches(stmt: Stmt) -> Iterator[Kernel]:
     """The kernels below `stmt`, which stand in no other."""
     if isinstance(stmt, Kernel):
         yield stmt
         return
     for child in stmt.children():
         if isinstance(child, Stmt):
-            yield from _launches(child)
+            yield from launches(child)
 
 
 def tells_threads_apart(kernel: Kernel) -> bool:
