@@ -63,6 +63,34 @@ def test_what_all_would_load_alike_needs_no_other_block():
     check_everywhere(kernel, {"A": a}, equals(B=expected))
 
 
+def test_sources_that_only_the_run_tells_apart():
+    """Loops that begin elsewhere in each block, indices from memory."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8, 32), "int32"), rows: T.Tensor((2,), "int32")):
+        B = T.empty((2, 32), "int32")
+        with T.ClusterKernel(2, cluster_dims=2, threads=32) as bx:
+            tile = T.alloc_shared((32,), "int32")
+            total = T.alloc_fragment((32,), "int32")
+            row = T.alloc_var("int32", rows[bx])
+            T.clear(total)
+            for k in T.serial(bx, bx + 8, 2):
+                T.copy_cluster(A[k % 8, :], tile, cluster_mask=0b11)
+                for i in T.Parallel(32):
+                    total[i] = total[i] * 3 + tile[i]
+            T.copy_cluster(A[row, :], tile, cluster_mask=0b11)
+            for i in T.Parallel(32):
+                B[bx, i] = total[i] * 3 + tile[i]
+        return B
+
+    a = random_array((8, 32), "int32") % 100
+    total = np.zeros(32, np.int32)
+    for row in (0, 2, 4, 6, 5):
+        total = total * 3 + a[row]
+    rows = np.array([5, 1], np.int32)
+    check_everywhere(kernel, {"A": a, "rows": rows}, equals(B=np.stack([total, total])))
+
+
 def test_each_block_loads_its_part_of_a_tile():
     M, N, K = 64, 64, 128
 

@@ -231,7 +231,8 @@ def tma_copy(
     lowest-ranked one that gets here copies for all, else each copies its part. A block expects at
     its barrier what all these send; one that does not get here says so itself, with
     T.mbarrier_expect_tx. Blocks outside the mask copy for themselves. The other options are hints.
-    Raises `TileValueError` for a barrier that is missing or superfluous, and as `T.copy`.
+    Raises `TileValueError` for a barrier that is missing or superfluous, `UnsupportedError` for a
+    place that blocks of the mask take from memory, and as `T.copy`.
     """
     builder = at_thread_level("T.tma_copy")
     origin = to_operand(src, "T.tma_copy", "source")

@@ -7,8 +7,8 @@ the same part, the lowest-ranked one issues it for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -23,7 +23,7 @@ from tileworkbench.compiler.frontend.values import Value
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Address, Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import substitute
+from tileworkbench.compiler.ir.rewrite import substitute, variables
 from tileworkbench.compiler.ir.simt import BarrierSignal, ClusterBarrier
 from tileworkbench.compiler.ir.stmt import If, Let, Seq
 from tileworkbench.compiler.ir.types import INT32
@@ -51,17 +51,23 @@ def multicast(
             f"{construct} with a cluster mask moves from global to shared memory, not from "
             f"{source.buffer.scope} to {target.buffer.scope}"
         )
-    size = prod(builder.cluster)
+    cluster = _Cluster(builder)
+    size = len(cluster.views)
     masked = [rank for rank in range(size) if mask >> rank & 1]
-    views = _views(builder)
-    reached = [rank for rank in masked if views[rank].reaches]
-    if reached == masked and _agree([views[rank].of(source, target) for rank in masked]):
+    reached = [rank for rank in masked if cluster.reaches(rank)]
+    alike = cluster.is_alike(target.mins, reached)
+    if alike and reached == masked and cluster.is_alike(source.mins, masked):
         emit_operands(source, target)  # what each would get is what it can read itself
         return
-    parts = not _agree([views[rank].of(target) for rank in reached])
-    issuers = reached if parts else reached[:1]
+    if len(reached) > 1 and not cluster.knows(target.mins):
+        raise UnsupportedError(
+            f"{construct} with a cluster mask needs a place in '{target.buffer.name}' that follows "
+            "from the indices of blocks and loops",
+            hint="without it nobody knows whether the blocks load one part or one each",
+        )
+    issuers = reached[:1] if alike else reached
     waits = barrier is None and len(reached) > 1
-    if waits and (builder.enclosing("role") or not all(view.reaches for view in views)):
+    if waits and (builder.enclosing("role") or not all(map(cluster.reaches, range(size)))):
         raise UnsupportedError(
             f"{construct} with a cluster mask waits for all threads of the cluster, and only some "
             "of them reach it",
@@ -91,50 +97,74 @@ def multicast(
         builder.emit(ClusterBarrier())
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """The statement at hand as the block of one rank meets it: the block's indices in terms of
-    those of its cluster.
+class _Cluster:
+    """What is known of the blocks of a cluster at a statement: an expression in terms of the
+    indices of the cluster, for each rank.
     """
 
-    conditions: list[Expr]
-    values: dict[Var, Expr]
-    lets: dict[Var, Expr]
-    ranges: Ranges
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.lets = _lets(builder)
+        self.ranges = Ranges(Program("", (), (), Seq(())))
+        for var, count, extent in zip(builder.blocks, builder.cluster, builder.grid, strict=True):
+            clusters = build.binary("floordiv", extent, build.const(count, extent.dtype))
+            self.ranges.enter(var, build.const(0, var.dtype), clusters, 1)
+        scalars = [value for value in builder.inputs.values() if isinstance(value, Var)]
+        self.common = {*builder.blocks, *builder.symbols.values(), *scalars}
+        self.views = list(self._views())
 
-    @property
-    def reaches(self) -> bool:
-        """Whether the conditions around allow it to get there."""
-        return not any(self.simple(part) is build.FALSE for part in self.conditions)
+    def _views(self) -> Iterator[dict[Var, Expr]]:
+        """The indices of the block of each rank."""
+        builder = self.builder
+        for place in product(*map(range, reversed(builder.cluster))):
+            made: dict[Var, Expr] = {}
+            indices = zip(builder.blocks, builder.cluster, reversed(place), strict=True)
+            for var, count, at in indices:
+                first = build.mul(var, build.const(count, var.dtype))
+                made[var] = build.add(first, build.const(at, var.dtype))
+            yield made
 
-    def of(self, *operands: Operand) -> tuple[Expr, ...]:
-        """Where the operands begin."""
-        return tuple(self.simple(at) for operand in operands for at in operand.mins)
+    def simple(self, value: Expr, rank: int) -> Expr:
+        """`value` for the block of that rank."""
+        return simplified(substitute(self.opened(value), self.views[rank]), self.ranges)
 
-    def simple(self, value: Expr) -> Expr:
-        """`value` for this block."""
-        return simplified(substitute(substitute(value, self.lets), self.values), self.ranges)
+    def opened(self, value: Expr) -> Expr:
+        """`value` with the values of variables that are computed without memory."""
+        return substitute(value, self.lets)  # type: ignore[no-any-return]
 
+    def reaches(self, rank: int) -> bool:
+        """Whether the conditions around allow the block of that rank to get here."""
+        conditions = [frame.cond for frame in self.builder.frames if frame.cond is not None]
+        parts = [part for cond in conditions for part in conjuncts(cond)]
+        return not any(self.simple(part, rank) is build.FALSE for part in parts)
 
-def _views(builder: Builder) -> list[_View]:
-    """The views of the blocks of a cluster, by rank."""
-    conditions = [
-        part for frame in builder.frames if frame.cond is not None for part in conjuncts(frame.cond)
-    ]
-    ranges, lets = Ranges(Program("", (), (), Seq(()))), _lets(builder)
-    for var, count, extent in zip(builder.blocks, builder.cluster, builder.grid, strict=True):
-        clusters = build.binary("floordiv", extent, build.const(count, extent.dtype))
-        ranges.enter(var, build.const(0, var.dtype), clusters, 1)
-    made = []
-    for place in product(*map(range, reversed(builder.cluster))):
-        values = {
-            var: build.add(
-                build.mul(var, build.const(count, var.dtype)), build.const(at, var.dtype)
+    def knows(self, values: Sequence[Expr]) -> bool:
+        """Whether these follow from the indices of blocks and loops, and arguments."""
+        opened = [self.opened(value) for value in values]
+        starts = self.builder.starts
+        return not any(map(has_loads, opened)) and all(
+            var in self.common or (var in starts and self.knows([starts[var]]))
+            for value in opened
+            for var in variables(value)
+        )
+
+    def is_alike(self, values: Sequence[Expr], ranks: list[int]) -> bool:
+        """Whether the blocks of these ranks are known to agree on them."""
+        starts = [
+            self.builder.starts[var]
+            for value in values
+            for var in variables(self.opened(value))
+            if var not in self.common and var in self.builder.starts
+        ]
+        return (
+            self.knows(values)
+            and all(
+                self.simple(value, rank) is self.simple(value, ranks[0])
+                for value in values
+                for rank in ranks
             )
-            for var, count, at in zip(builder.blocks, builder.cluster, reversed(place), strict=True)
-        }
-        made.append(_View(conditions, values, lets, ranges))
-    return made
+            and (not starts or self.is_alike(starts, ranks))
+        )
 
 
 def _lets(builder: Builder) -> dict[Var, Expr]:
@@ -145,11 +175,6 @@ def _lets(builder: Builder) -> dict[Var, Expr]:
             if isinstance(stmt, Let) and not has_loads(stmt.value):
                 found[stmt.var] = substitute(stmt.value, found)
     return found
-
-
-def _agree(places: Sequence[tuple[Expr, ...]]) -> bool:
-    """Whether all are the same expressions."""
-    return all(a is b for place in places for a, b in zip(place, places[0], strict=True))
 
 
 def _bytes(construct: str, source: Operand, target: Operand) -> int:

@@ -130,6 +130,7 @@ class Builder:
         self.span: Span | None = None
         self.hints: tuple[str, ...] = ()
         self.ranges: dict[Var, tuple[int, int]] = {}  # inclusive bounds of loop variables
+        self.starts: dict[Var, Expr] = {}  # of loop variables with a constant step
         self.parallel: dict[
             Var, frozenset[Var]
         ] = {}  # which T.Parallel variables a variable depends on

@@ -82,7 +82,8 @@ def loop_var(builder: Builder, position: int, dtype: str = "int32") -> Var:
 
 
 def set_range(builder: Builder, var: Var, start: Expr, stop: Expr, step: int = 1) -> None:
-    """Record the bounds of a loop variable where they are known."""
+    """Record where a loop variable starts, and its bounds where they are known."""
+    builder.starts[var] = start
     low, high = bounds(start, builder.ranges), bounds(stop, builder.ranges)
     if step < 0:
         first, last = (None if high[0] is None else high[0] + 1), low[1]
