@@ -272,6 +272,24 @@ def test_check_of_a_parameter_that_is_read_and_written() -> None:
     assert tw.compile(add).check(lambda a, b: a + b, *numpys).ok
 
 
+def test_validation_takes_no_offence_at_lanes_that_nobody_uses() -> None:
+    """Threads that do not take part in an exchange have shown nothing."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "int32")):
+        B = T.empty((64,), "int32")
+        with T.Kernel(1, threads=64) as bx:
+            tx = T.get_thread_binding()
+            if tx % 32 < 16:
+                B[tx] = T.shfl_up(A[tx], 4, 16, 0xFFFF)
+            else:
+                B[tx] = 0
+        return B
+
+    validation = tw.compile(kernel, target="cpu").validate(np.arange(64, dtype=np.int32))
+    assert str(validation) == f"all {len(validation.stages)} stages agree"
+
+
 def test_simulate_and_validate() -> None:
     kernel = matmul(32, 48, 40)
     a, b = torch.randn(32, 40), torch.randn(40, 48)

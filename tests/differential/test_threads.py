@@ -357,6 +357,27 @@ def test_every_shuffle_with_segments():
     check_everywhere(kernel, {"A": a, "B": np.zeros((64, 4), np.int32)}, equals(B=expected))
 
 
+@pytest.mark.parametrize("width", [1, 2, 8, 16, 32])
+def test_exchanges_beyond_a_segment(width):
+    """T.shfl_xor also reads earlier segments of its warp (PTX ISA, shfl.sync)."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "int32")):
+        B = T.empty((3, 64), "int32")
+        with T.Kernel(1, threads=64) as bx:
+            tx = T.get_thread_binding()
+            for i, delta in enumerate((1, 4, 16)):
+                B[i, tx] = T.shfl_xor(A[tx], delta, width=width)
+        return B
+
+    a = SMALL[:64].copy()
+    threads = np.arange(64)
+    last = threads // width * width + width - 1
+    others = [threads ^ delta for delta in (1, 4, 16)]
+    expected = np.array([a[np.where(other <= last, other, threads)] for other in others])
+    check_everywhere(kernel, {"A": a}, equals(B=expected))
+
+
 def test_tile_operators_for_some_threads_work_on_the_whole_tile():
     @T.prim_func
     def kernel(A: T.Tensor((4, 256), "float32"), B: T.Tensor((4, 256), "float32")):

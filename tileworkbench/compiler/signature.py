@@ -94,7 +94,7 @@ def _binder(
     return ArgumentBinder(
         program.name,
         specs,
-        [symbol.name for symbol in program.symbols],
+        {symbol.name: symbol.dtype for symbol in program.symbols},
         allow_alias=allow_alias,
         elementwise_alias_ok=is_elementwise(program),
         device=device,

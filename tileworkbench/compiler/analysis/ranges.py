@@ -3,8 +3,11 @@
 All variables of a program have distinct names, so one table of ranges holds for the whole program:
 a loop variable lies between its bounds wherever it is in scope, a `Let` is its value, a block index
 is below its grid extent. Conditions of `If` are not used, so that a fact survives when a branch
-becomes a predicate. Arithmetic is exact: an index that overflows its dtype is out of range in any
-case.
+becomes a predicate.
+
+Integers wrap around. A linear form is therefore equal to its expression up to a multiple of what
+its dtype holds, and equal where its bounds fit (`fits`); nothing else is said of one that may wrap,
+but that it is in a range in which the whole sum is.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ class Ranges:
 
     def __init__(self, program: Program) -> None:
         self._variables: dict[Var, Interval] = {
-            symbol: Interval(0, int(symbol.dtype.max_value)) for symbol in program.symbols
+            symbol: Interval(0, symbol.dtype.largest_extent) for symbol in program.symbols
         }
         self._maxima: dict[Var, Expr] = {}
         self._definitions: dict[Var, Expr] = {}
@@ -91,7 +94,7 @@ class Ranges:
             self._bounds.clear()
         self._variables[var] = found
         self._maxima.pop(var, None)
-        if last is not None:
+        if last is not None and self.fits(stop):
             self._maxima[var] = last
         if step is not None and abs(step) > 1 and const_int(start) == 0:
             self._factors[var] = abs(step)
@@ -153,12 +156,12 @@ class Ranges:
         ):
             linear = self.linear(value)
             if linear.terms != ((value, 1),):
-                return self.linear_bounds(linear)
-            if isinstance(value, Binary) and value.op == "mul":
-                product = _product(self.bounds(value.a), self.bounds(value.b))
-                if _is_exact(value.dtype) or _fits(product, value.dtype):
-                    return product
-            return _dtype_interval(value.dtype)
+                found = self.linear_bounds(linear)
+            elif isinstance(value, Binary) and value.op == "mul":
+                found = _product(self.bounds(value.a), self.bounds(value.b))
+            else:
+                return _dtype_interval(value.dtype)
+            return found if _fits(found, value.dtype) else _dtype_interval(value.dtype)
         if isinstance(value, Binary):
             return self._binary_bounds(value)
         if isinstance(value, ir.Select):
@@ -208,8 +211,16 @@ class Ranges:
             total = total + self.bounds(atom).scale(factor)
         return total
 
+    def fits(self, value: Expr) -> bool:
+        """Whether `value` is surely its linear form: no part of the sum makes it wrap around."""
+        return _fits(self.linear_bounds(self.linear(value)), value.dtype)
+
+    def _number(self, value: Expr) -> Linear:
+        """The linear form where `value` is equal to it, else `value` as an atom."""
+        return self.linear(value) if self.fits(value) else Linear(((value, 1),), 0)
+
     def linear(self, value: Expr) -> Linear:
-        """`value` as a sum of atoms; lets without loads are seen through."""
+        """`value` as a sum of atoms, up to wrapping around; lets without loads are seen through."""
         found = self._linear.get(value)
         if found is None:
             found = self._find_linear(value)
@@ -219,7 +230,7 @@ class Ranges:
     def _find_linear(self, value: Expr) -> Linear:
         found = self._sum(value)
         if found is None or not (
-            _is_exact(value.dtype) or _fits(self.linear_bounds(found), value.dtype)
+            _is_index(value.dtype) or _fits(self.linear_bounds(found), value.dtype)
         ):
             return Linear(((value, 1),), 0)
         return found
@@ -243,7 +254,7 @@ class Ranges:
                     return combine([(right, left.constant)])
             case ir.Cast(inner, dtype) if dtype.is_int and inner.dtype.is_int:
                 if _contains(dtype, inner.dtype) or _fits(self.bounds(inner), dtype):
-                    return self.linear(inner)
+                    return self._number(inner)
         return None
 
     def proves(self, cond: Expr) -> bool | None:
@@ -252,15 +263,15 @@ class Ranges:
             case Const():
                 return bool(cond.value)
             case Binary("lt", a, b) if a.dtype.is_int:
-                return self._below_zero(combine([(self.linear(a), 1), (self.linear(b), -1)]))
+                return self._below_zero(combine([(self._number(a), 1), (self._number(b), -1)]))
             case Binary("le", a, b) if a.dtype.is_int:
-                return self._below_zero(combine([(self.linear(a), 1), (self.linear(b), -1)], -1))
+                return self._below_zero(combine([(self._number(a), 1), (self._number(b), -1)], -1))
             case Binary("gt", a, b) if a.dtype.is_int:
-                return self._below_zero(combine([(self.linear(b), 1), (self.linear(a), -1)]))
+                return self._below_zero(combine([(self._number(b), 1), (self._number(a), -1)]))
             case Binary("ge", a, b) if a.dtype.is_int:
-                return self._below_zero(combine([(self.linear(b), 1), (self.linear(a), -1)], -1))
+                return self._below_zero(combine([(self._number(b), 1), (self._number(a), -1)], -1))
             case Binary("eq" | "ne" as op, a, b) if a.dtype.is_int:
-                found = self.linear_bounds(combine([(self.linear(a), 1), (self.linear(b), -1)]))
+                found = self.linear_bounds(combine([(self._number(a), 1), (self._number(b), -1)]))
                 if found.low == 0 == found.high:
                     return op == "eq"
                 if (found.low is not None and found.low > 0) or (
@@ -304,13 +315,13 @@ class Ranges:
         """
         if isinstance(atom, Var):
             last = self._maxima.get(atom)
-            return (self.linear(last), factor) if last is not None and factor > 0 else None
+            return (self._number(last), factor) if last is not None and factor > 0 else None
         if not isinstance(atom, Binary) or atom.op != "floordiv":
             return None
         divisor = const_int(atom.b) or 0
         if divisor <= 0 or factor % divisor:
             return None
-        value = self.linear(atom.a)
+        value = self._number(atom.a)
         if factor > 0:
             return self._floor_to_multiple(value, divisor), factor // divisor
         return combine([(value, 1)], 1 - divisor), factor // divisor
@@ -325,7 +336,8 @@ class Ranges:
 
     def divides(self, divisor: int, value: Expr) -> bool:
         """Whether `value` is known to be a multiple of `divisor`."""
-        return self.linear_divides(divisor, self.linear(value))
+        wraps = divisor & (divisor - 1) and not self.fits(value)
+        return not wraps and self.linear_divides(divisor, self.linear(value))
 
     def linear_divides(self, divisor: int, linear: Linear) -> bool:
         """Whether a sum is known to be a multiple of `divisor`."""
@@ -344,7 +356,7 @@ class Ranges:
                 known = max(known, factor if _contains(dtype, inner.dtype) else factor & -factor)
             case Binary("mul", a, b):
                 factor = self._factor(a) * self._factor(b)
-                known = max(known, factor if _is_exact(atom.dtype) else factor & -factor)
+                known = max(known, factor if self.fits(atom) else factor & -factor)
         return known
 
     def in_range(self, index: Expr, extent: Expr) -> tuple[bool, bool]:
@@ -353,14 +365,12 @@ class Ranges:
             last = add(index.base, mul(index.stride, int_const(index.lanes - 1)))
             ends = (self.in_range(index.base, extent), self.in_range(last, extent))
             return ends[0][0] and ends[1][0], ends[0][1] and ends[1][1]
-        low = self.bounds(index).low
-        if low is None or low < 0:
-            at_least = self._below_zero(combine([(self.linear(index), -1)], -1)) is True
-        else:
-            at_least = True
-        return at_least, self._below_zero(
-            combine([(self.linear(index), 1), (self.linear(extent), -1)])
-        ) is True
+        linear = self.linear(index)
+        at_least = self._below_zero(combine([(linear, -1)], -1)) is True
+        below = self._below_zero(combine([(linear, 1), (self._number(extent), -1)])) is True
+        if (at_least and below) or self.fits(index):
+            return at_least, below
+        return False, False
 
 
 def _below(value: Expr) -> list[Node]:
@@ -383,8 +393,8 @@ def _fits(found: Interval, dtype: DType) -> bool:
     )
 
 
-def _is_exact(dtype: DType) -> bool:
-    """Whether arithmetic in `dtype` is taken for that of numbers: others wrap around by design."""
+def _is_index(dtype: DType) -> bool:
+    """Whether sums of `dtype` have linear forms though they may wrap around."""
     return dtype.is_int and dtype.is_signed and dtype.bits >= 32
 
 

@@ -129,6 +129,11 @@ class DType(str):
         return -(1 << (self.bits - 1)) if self.kind == "int" else 0
 
     @property
+    def largest_extent(self) -> int:
+        """What a symbol of this type is at most: a tile that reaches past it has indices still."""
+        return int(self.max_value) - (1 << 20)
+
+    @property
     def max_value(self) -> int | float:
         """The largest finite value."""
         if self.is_float:

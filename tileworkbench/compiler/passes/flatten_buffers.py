@@ -123,11 +123,33 @@ class _Flattening:
             if factor is None:
                 rest = add(rest, mul(cast(index, dtype), cast(stride, dtype)))
             else:
-                parts.append((self.ranges.linear(index), factor))
+                parts.append((self.widened(index, dtype), factor))
         base = self.lane_last(combine(parts), rest, dtype)
         if vector is None:
             return base
         return Ramp(base, cast(vector.stride, dtype), vector.lanes)
+
+    def widened(self, index: Expr, dtype: DType) -> Linear:
+        """An index as a sum of numbers of type `dtype`.
+
+        One that may wrap around does so in its own type first, but for steps that are not negative
+        and not too large: where they make it wrap, its guard does not hold.
+        """
+        linear, ranges = self.ranges.linear(index), self.ranges
+        if dtype.bits <= index.dtype.bits or ranges.fits(index):
+            return linear
+        steps, rest, reach = [], [], 0
+        for atom, factor in linear.terms:
+            found = ranges.bounds(atom).scale(factor)
+            if found.low is not None and found.high is not None and found.low >= 0:
+                reach += found.high
+                steps.append((atom, factor))
+            else:
+                rest.append((atom, factor))
+        if reach > index.dtype.max_value:
+            steps, rest = [], list(linear.terms)
+        first = to_expr(Linear(tuple(rest), linear.constant), index.dtype)
+        return combine([(Linear(((first, 1),), 0), 1), (Linear(tuple(steps), 0), 1)])
 
     def rearranged(
         self, buffer: Buffer, scalars: tuple[Expr, ...], vector: Ramp | None, dtype: DType

@@ -24,14 +24,13 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import conjuncts, has_loads
 from tileworkbench.compiler.analysis.extremes import at_extreme
-from tileworkbench.compiler.analysis.linear import Linear, combine
+from tileworkbench.compiler.analysis.linear import Linear
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.ir.build import FALSE, binary, conjunction, const, const_int, sub
+from tileworkbench.compiler.ir.build import FALSE, binary, conjunction, const, const_int
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
@@ -58,7 +57,6 @@ class _Guard:
     def __init__(self, program: Program) -> None:
         self.ranges = Ranges(program)
         self.safe = dict(program.safe_values)
-        self.scalars = {param.value for param in program.params}
         self.conditions: dict[tuple[Expr, Expr], tuple[Expr, ...]] = {}
         self.rewriter = Rewriter(self.guard_load, self.guard_store)
 
@@ -109,36 +107,22 @@ class _Guard:
                 and const_int(inner.step) == 1
             ):
                 boxes[inner.var] = inner.stop
-        highest = cond.op == "lt"
-        linear, limit = self.ranges.linear(cond.a), cond.b
+        highest, linear = cond.op == "lt", self.ranges.linear(cond.a)
         moved = at_extreme(linear, boxes, highest, cond.a.dtype)
-        if highest and moved is not None and self.may_wrap(linear, boxes):
-            # 'n + 7 < extent' is true of the largest n: 'n < extent - 7' is not.
-            first = at_extreme(linear, boxes, False, cond.a.dtype)
-            if first is None:
-                return None
-            span = combine([(self.ranges.linear(moved), 1), (self.ranges.linear(first), -1)])
-            if span.terms:
-                return None
-            moved, limit = first, sub(limit, const(span.constant, limit.dtype))
         bound = {var for found in statements(stmt.body) for var in bound_by(found)} - set(boxes)
         if moved is None or any(var in bound or var in boxes for var in variables(moved)):
             return None
-        made = binary(cond.op, moved, limit)
-        return None if made is FALSE else made  # no iterations are without it
-
-    def may_wrap(self, linear: Linear, boxes: Mapping[Var, Expr]) -> bool:
-        """Whether anything but what counts blocks and iterations is in a sum."""
-        others = [atom for atom, _ in linear.terms if atom not in boxes]
-        return any(
-            not isinstance(atom, Var) or atom in self.scalars or not self.is_natural(atom)
-            for atom in others
-        )
-
-    def is_natural(self, value: Expr) -> bool:
-        """Whether `value` is known not to be negative."""
-        low = self.ranges.bounds(value).low
-        return low is not None and low >= 0
+        made = binary(cond.op, moved, cond.b)
+        if made is FALSE:  # no iterations are without it
+            return None
+        if self.ranges.fits(cond.a):
+            return made
+        # The sum may wrap around: between two numbers from 0 on it does not, if they are near.
+        span = Linear(tuple((a, abs(factor)) for a, factor in linear.terms if a in boxes), 0)
+        reach = self.ranges.linear_bounds(span).high
+        if reach is None or reach > cond.a.dtype.max_value:
+            return None
+        return conjunction([binary("ge", moved, const(0, moved.dtype)), made]) if highest else made
 
     def guard_load(self, found: object) -> object:
         if not isinstance(found, Load) or not found.indices:

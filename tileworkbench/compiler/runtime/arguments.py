@@ -9,10 +9,11 @@ that names kernel and parameter, raised before anything runs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.ir.types import INT32, DType
 from tileworkbench.compiler.runtime.arrays import (
     PACKED,
     ArrayView,
@@ -78,9 +79,10 @@ class ArgumentBinder:
     """Binds calls of one compiled kernel.
 
     `device` is where tensors must be: "cpu", or "cuda" for all on one device of the machine.
-    `symbols` are the kernel's run-time symbols in slot order. `allow_alias` drops the check that
-    written tensors overlap no other; `elementwise_alias_ok` lets one whole tensor be passed for
-    several parameters: set it where the kernel provably reads and writes each element in one
+    `symbols` are the kernel's run-time symbols in slot order, with their dtypes. `allow_alias`
+    drops the check that written tensors overlap no other; `elementwise_alias_ok` lets one whole
+    tensor be passed for several parameters: set it where the kernel provably reads and writes each
+    element in one
     statement. Raises `UnsupportedError` for a symbol that no argument determines.
     """
 
@@ -88,7 +90,7 @@ class ArgumentBinder:
         self,
         kernel_name: str,
         parameters: Sequence[ParameterSpec],
-        symbols: Sequence[str] = (),
+        symbols: Sequence[str] | Mapping[str, DType] = (),
         *,
         allow_alias: bool = False,
         elementwise_alias_ok: bool = False,
@@ -97,6 +99,7 @@ class ArgumentBinder:
         self.kernel_name = kernel_name
         self.parameters = tuple(parameters)
         self.symbols = tuple(symbols)
+        self._dtypes = symbols if isinstance(symbols, Mapping) else dict.fromkeys(symbols, INT32)
         self._allow_alias = allow_alias
         self._same_tensor_ok = elementwise_alias_ok
         self._device = device
@@ -295,6 +298,15 @@ class ArgumentBinder:
                 raise ArgumentError(
                     f"'{self.kernel_name}': {source.describe(name)} is {value}, "
                     f"which is not {source.dim} for any {source.symbol}"
+                )
+            dtype = self._dtypes[source.symbol]
+            if solution > dtype.largest_extent:
+                name = self.parameters[source.position].name
+                raise ArgumentError(
+                    f"'{self.kernel_name}': {source.describe(name)} is {value}, and an '{dtype}' "
+                    f"symbol is at most {dtype.largest_extent}",
+                    hint="declare it with 64 bits, as in "
+                    f"T.dynamic('{source.symbol}', 'int64')",
                 )
             symbols[source.symbol] = solution
         return symbols

@@ -114,8 +114,13 @@ class _Exchange:
                 source = sub(lane, other)
             case "shfl_down":
                 source = add(lane, other)
-            case _:
-                source = binary("xor", lane, other)
+            case _:  # also reads earlier segments of the warp
+                before: Expr = _ZERO
+                if self.op.width < _WARP:
+                    before = sub(binary("floormod", self.block.thread, int_const(_WARP)), lane)
+                source = sub(binary("xor", add(before, lane), other), before)
+                inside = binary("ge", add(before, source), _ZERO)
+                return source, logical("logical_and", inside, binary("lt", source, width))
         low = binary("ge", source, _ZERO)
         return source, logical("logical_and", low, binary("lt", source, width))
 
