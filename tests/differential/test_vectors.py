@@ -200,3 +200,27 @@ def test_tiles_of_vectors(alloc):
     x[:, 2:4] += np.array([1, 2], np.float16)
     x[:, 14:] = 5
     check_everywhere(kernel, {"A": a}, equals(B=np.abs(x), C=x.reshape(4, 2, 8)))
+
+
+def test_slices_stored_as_vectors():
+    a = random_array((4, 16), "float32")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 16), "float32"), n: T.int32):
+        B = T.empty((4, 8), "float16")
+        with T.Kernel(1, threads=1):
+            S = T.alloc_shared((16,), "float32")
+            S[0:16] = A[1, :]
+            B[0, 0:4] = A[n, n : n + 4]
+            B[0, 4:8] = A[2, 13 + n : 17 + n]
+            B[1, :] = S[8:16]
+            S[0:8] = S[4:12]
+            B[2, :] = S[0:8]
+            B[3, 0:1] = A[3, 2:3]
+            B[3, 1:8] = T.Broadcast(0.5, 7)
+        return B
+
+    expected = np.full((4, 8), 0.5, np.float16)
+    expected[0] = np.concatenate([a[2, 2:6], a[2, 15:], np.zeros(3)])
+    expected[1], expected[2], expected[3, 0] = a[1, 8:], a[1, 4:12], a[3, 2]
+    check_everywhere(kernel, {"A": a, "n": 2}, equals(B=expected))

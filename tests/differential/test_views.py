@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, random_array, run_native
+from tests.differential.harness import (
+    check_everywhere,
+    check_executors,
+    equals,
+    random_array,
+    run_native,
+)
 
 A2 = random_array((20, 12), "float32", 4)
 
@@ -174,3 +180,28 @@ def test_views_with_strides_of_their_own():
 
     expected = equals(B=np.diagonal(a), C=a.view(np.int32)[::2, ::2], D=a + np.float32(1))
     check_everywhere(kernel, {"A": a, "D": np.zeros_like(a)}, expected)
+
+
+def test_views_of_vectors():
+    a = random_array((4, 24), "float32")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 24), "float32")):
+        B = T.empty((4, 12), "float32")
+        C = T.empty((4, 24), "float32")
+        with T.Kernel(1, threads=32):
+            pairs = T.view(A, (4, 12), "float32x2")
+            source, target = T.view(A, dtype="float32x4"), T.view(C, dtype=T.float32x4)
+            S = T.alloc_shared((4, 24), "float32")
+            shared = T.view(S, (24,), "float32x4")
+            for i, j in T.Parallel(4, 12):
+                B[i, j] = pairs[i, j][0] - pairs[i, j][1]
+            for i, j in T.Parallel(4, 6):
+                shared[i * 6 + j] = source[3 - i, j]
+            for i, j in T.Parallel(4, 6):
+                target[i, j] = shared[i * 6 + j]
+        return B, C
+
+    halves = a.reshape(4, 12, 2)
+    expected = equals(B=halves[..., 0] - halves[..., 1], C=a[::-1].copy())
+    check_executors(kernel, {"A": a}, expected)

@@ -4,6 +4,7 @@ of each thread.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
@@ -201,7 +202,8 @@ def _view(construct: str, value: Any, shape: Any, dtype: Any) -> TensorValue:
         raise TileValueError(
             f"{construct} needs contiguous memory, and '{source.name}' has strides"
         )
-    element = source.dtype if dtype is None else _element(construct, dtype)
+    made = source.dtype if dtype is None else to_dtype(dtype)
+    element = _element(construct, made.scalar)
     if 6 in (element.bits, source.dtype.bits) and element.bits != source.dtype.bits:
         raise UnsupportedError(
             f"{construct} from '{source.dtype}' to '{element}': six bits have a byte of their own, "
@@ -209,11 +211,13 @@ def _view(construct: str, value: Any, shape: Any, dtype: Any) -> TensorValue:
             hint="T.reinterpret does it element by element",
         )
     if shape is None:
-        extents = (*source.shape[:-1], _rescaled(construct, source, element))
+        extents = (*source.shape[:-1], _rescaled(construct, source, made))
     else:
         extents = tuple(
             extent_expr(extent, f"an extent of {construct}") for extent in as_shape(shape)
         )
+    if made.lanes > 1:
+        extents = (*extents, build.int_const(made.lanes))
     old = build.mul(build.product(source.shape), build.int_const(source.dtype.bits))
     new = build.mul(build.product(extents), build.int_const(element.bits))
     if not extents or build.const_int(difference(old, new)) != 0:
@@ -225,12 +229,13 @@ def _view(construct: str, value: Any, shape: Any, dtype: Any) -> TensorValue:
     name = builder.fresh(builder.hint(0, f"{source.name}_view"))
     buffer = Buffer(name, element, extents, source.scope)
     builder.emit(Alias(buffer, source))
-    return TensorValue(buffer, builder.bind(name, allocated=True))
+    kind = VectorTensor if made.lanes > 1 else TensorValue
+    return kind(buffer, builder.bind(name, allocated=True))
 
 
 def _rescaled(construct: str, source: Buffer, element: DType) -> Expr:
     """The last extent of `source` in elements of another size."""
-    last, have, want = source.shape[-1], source.dtype.bits, element.bits
+    last, have, want = source.shape[-1], source.dtype.bits, element.bits * element.lanes
     if have >= want:
         return build.mul(last, build.int_const(have // want))
     count = build.const_int(last)
@@ -356,6 +361,11 @@ def _initial(dtype: DType, value: Any) -> Expr:
     if is_dtype(value):
         raise TileTypeError(f"the initial value of T.alloc_var is the dtype '{value}'")
     expr, _ = fitting(value, dtype)
-    if is_number(value) and isinstance(expr, Const) and not dtype.is_float and expr.value != value:
+    if not is_number(value) or not isinstance(expr, Const):
+        return expr
+    if not dtype.is_float and expr.value != value:
         raise TileValueError(f"the initial value {value} has no exact value in '{dtype}'")
+    limit = float(dtype.max_value)
+    if dtype.is_float and limit < abs(value) < math.inf and abs(expr.value) in (limit, math.inf):
+        raise TileValueError(f"the initial value {value} is beyond what '{dtype}' holds")
     return expr

@@ -88,11 +88,6 @@ def emit_operands(
     source: Operand, target: Operand, width: int | None = None, loop_layout: Fragment | None = None
 ) -> None:
     """`T.copy` of operands."""
-    if source.buffer.dtype.lanes != target.buffer.dtype.lanes:
-        raise TileTypeError(
-            f"T.copy cannot convert '{source.buffer.dtype}' to '{target.buffer.dtype}': the lanes "
-            "differ"
-        )
     if source.extents is None and target.extents is None:
         value = build.cast(Load(source.buffer, source.mins), target.buffer.dtype)
         emit_store(Store(target.buffer, target.mins, value))

@@ -14,6 +14,7 @@ from tileworkbench.compiler.diagnostics import (
     TileRuntimeError,
     TileTypeError,
     TileValueError,
+    UnsupportedError,
 )
 from tileworkbench.compiler.frontend.builder import Builder, current
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
@@ -191,6 +192,11 @@ def make_buffer(builder: Builder, name: str, spec: TensorSpec) -> Buffer:
 
     Raises `TileValueError` for an illegal extent.
     """
+    if spec.dtype.lanes > 1:
+        raise UnsupportedError(
+            f"the tensor '{name}' of '{spec.dtype}' is not supported yet",
+            hint=f"declare it with '{spec.dtype.scalar}' and see it as vectors with T.view",
+        )
     shape = tuple(_extent(builder, e, f"extent {d} of '{name}'") for d, e in enumerate(spec.shape))
     last = build.const_int(shape[-1]) if shape else None
     if spec.dtype.is_packed and (last or 0) % 2:

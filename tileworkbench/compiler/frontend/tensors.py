@@ -92,6 +92,8 @@ class TensorValue(NotScalar):
 
     def store(self, index: Any, value: Any) -> None:
         """Emit `self[index] = value`, cast to the tensor's dtype."""
+        if isinstance(value, RegionValue) and has_vector_index(index):
+            value = _elements(value)
         if isinstance(value, VectorValue):
             store_vector(self, index, value)
             return
@@ -221,6 +223,29 @@ def element_or_region(tensor: TensorValue, index: Any) -> Any:
     indices, binding = _indices(tensor, items)
     check_access(buffer, indices)
     return Value(ir.Load(buffer, indices), binding)
+
+
+def _elements(value: RegionValue) -> VectorValue:
+    """The elements of a slice along one dimension as a vector.
+
+    Raises `TileValueError` where their number is not known.
+    """
+    region = value.use()
+    wide = [d for d, e in enumerate(region.extents) if build.const_int(e) != 1] or [-1]
+    lanes = build.const_int(region.extents[wide[0]])
+    if len(wide) > 1 or lanes is None:
+        raise TileValueError(
+            f"{value.described} is no vector",
+            hint="a vector is a slice of constant extent along one dimension; T.copy takes any",
+        )
+
+    def at(lane: Expr) -> Expr:
+        indices = list(region.mins)
+        indices[wide[0]] = build.add(indices[wide[0]], lane)
+        check_access(region.buffer, tuple(indices))
+        return ir.Load(region.buffer, tuple(indices))
+
+    return VectorValue(lanes, at, value.binding)
 
 
 def _vector_load(tensor: TensorValue, items: tuple[Any, ...]) -> VectorValue:
