@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.compilation import CompiledKernel, Options, Source
-from tileworkbench.compiler.diagnostics import ArgumentError, TileError, TileTypeError
+from tileworkbench.compiler.diagnostics import ArgumentError, CompileError, TileError, TileTypeError
 from tileworkbench.compiler.driver import compile_program, resolve_target
 from tileworkbench.compiler.frontend.function import (
     EagerFunction,
@@ -19,7 +20,6 @@ from tileworkbench.compiler.frontend.function import (
     with_outputs,
 )
 from tileworkbench.compiler.frontend.source import FunctionSource
-from tileworkbench.compiler.ir.printer import print_program
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.target import ARCHITECTURES
 from tileworkbench.kernel import Kernel
@@ -113,6 +113,27 @@ def _build(
     return make(
         compile_program(program, target or "auto", source=where, options=options, trace_us=trace_us)
     )
+
+
+def prim_func_of(kernel: Kernel) -> PrimFunc:
+    """The function that a kernel was compiled from."""
+    record = kernel.record
+    text = FunctionSource(record.source, record.source_file, record.first_line)
+    return PrimFunc(record.program, text)
+
+
+def compile_each(jobs: Iterable[Callable[[], Any]], ignore_error: bool) -> list[Any]:
+    """What each of `jobs` compiles; with `ignore_error` None and a warning for one that fails."""
+    found: list[Any] = []
+    for number, job in enumerate(jobs):
+        try:
+            found.append(job())
+        except (CompileError, ArgumentError) as error:
+            if not ignore_error:
+                raise
+            warnings.warn(f"configuration {number} cannot be compiled: {error}", stacklevel=3)
+            found.append(None)
+    return found
 
 
 class Jit:
@@ -232,17 +253,26 @@ class Jit:
         return used, missing
 
     def par_compile(
-        self, configs: Sequence[Mapping[str, Any] | tuple[Any, ...]], **_: Any
-    ) -> list[Kernel]:
-        """One kernel per configuration: a dict of keyword or a tuple of positional arguments."""
-        return [
-            self.compile(**config) if isinstance(config, Mapping) else self.compile(*config)
-            for config in configs
-        ]
+        self,
+        configs: Sequence[Mapping[str, Any] | tuple[Any, ...]],
+        num_workers: int | None = None,
+        ignore_error: bool = False,
+    ) -> list[Any]:
+        """One kernel per configuration: a dict of keyword or a tuple of positional arguments.
 
-    def get_tir(self, *args: Any, **kwargs: Any) -> str:
-        """The front end's program for these arguments as text."""
-        return print_program(self.compile(*args, **kwargs).program)
+        With `ignore_error` one that cannot be compiled gives None and a warning.
+        """
+
+        def job(config: Mapping[str, Any] | tuple[Any, ...]) -> Callable[[], Any]:
+            if isinstance(config, Mapping):
+                return functools.partial(self.compile, **config)
+            return functools.partial(self.compile, *config)
+
+        return compile_each(map(job, configs), ignore_error)
+
+    def get_tir(self, *args: Any, **kwargs: Any) -> PrimFunc:
+        """The front end's program for these arguments; as text with `str` or `.script()`."""
+        return prim_func_of(self.compile(*args, **kwargs))
 
     def get_kernel_source(self, *args: Any, **kwargs: Any) -> str:
         """The generated code for these arguments."""

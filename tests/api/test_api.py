@@ -133,7 +133,7 @@ def test_out_idx_belongs_to_lazy_functions() -> None:
 def test_several_configurations_and_texts() -> None:
     kernels = matmul.par_compile([{"M": 16, "N": 16, "K": 16}, (16, 32, 16)])
     assert [kernel.grid for kernel in kernels] == [(1, 1), (2, 1)]
-    assert matmul.get_tir(16, 16, 16).startswith("@T.program(")
+    assert matmul.get_tir(16, 16, 16).script().startswith("@T.program(")
     assert "define" in matmul.get_kernel_source(16, 16, 16)
 
 
@@ -181,7 +181,7 @@ def test_facts() -> None:
         "codegen",
         "native",
     ]
-    assert "T.gemm" in str(kernel.program) or "T.gemm" in matmul.get_tir(32, 48, 40)
+    assert "T.gemm" in str(kernel.program) or "T.gemm" in str(matmul.get_tir(32, 48, 40))
     assert kernel.source == kernel.get_kernel_source() and "define" in kernel.source
     assert "\t" in kernel.asm and kernel.asm != kernel.source
 
@@ -300,3 +300,19 @@ def test_simulate_and_validate() -> None:
     validation = kernel.validate(a, b)
     assert validation.ok and validation.first_wrong is None
     assert str(validation) == f"all {len(validation.stages)} stages agree"
+
+
+def test_configurations_that_cannot_be_compiled() -> None:
+    configs = [{"M": 16, "N": 16, "K": 16}, {"M": 16}]
+    with pytest.raises(tw.ArgumentError):
+        matmul.par_compile(configs)
+    with pytest.warns(UserWarning, match="configuration 1 cannot be compiled: 'matmul'"):
+        found = matmul.par_compile(configs, num_workers=2, ignore_error=True)
+    assert isinstance(found[0], tw.Kernel)
+    assert found[1] is None
+
+
+def test_a_traced_function_can_be_compiled_again() -> None:
+    traced = matmul.get_tir(16, 16, 16)
+    assert str(traced) == traced.script()
+    assert tw.compile(traced).program == traced.program

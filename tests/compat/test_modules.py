@@ -321,3 +321,11 @@ def test_latencies_of_a_script_are_a_table(
     assert capsys.readouterr().out == table
     with pytest.warns(RuntimeWarning, match=r"'none' took 0\.0, which is no time"):
         tilelang("tilelang.testing").process_func(lambda: 0.0, "none")
+
+
+def test_the_function_of_a_kernel(installed: None) -> None:
+    kernel = scale()
+    assert kernel.prim_func.script().startswith("@T.program(")
+    assert list(kernel.prim_func.buffer_map) == [param.name for param in kernel.params]
+    (again,) = tilelang().par_compile([kernel.prim_func], ignore_error=True)
+    assert again.program == kernel.program

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tileworkbench.api import Jit, OutIdx, compile_prim_func
+from tileworkbench.api import Jit, OutIdx, compile_each, compile_prim_func, prim_func_of
 from tileworkbench.compat.profiler import Profiler
 from tileworkbench.compat.targets import read_target
 from tileworkbench.compiler.compilation import CompiledKernel, Options
 from tileworkbench.compiler.diagnostics import Note, TileTypeError, UnsupportedError
 from tileworkbench.compiler.frontend.function import PrimFunc
-from tileworkbench.compiler.ir.program import Param, Program
+from tileworkbench.compiler.ir.program import Param
 from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.supply import TensorSupplyType
 
@@ -44,9 +44,9 @@ class JITKernel(Kernel):
         return list(self.program.returns)
 
     @property
-    def prim_func(self) -> Program:
+    def prim_func(self) -> PrimFunc:
         """The front end's program."""
-        return self.program
+        return prim_func_of(self)
 
     def get_profiler(
         self, tensor_supply_type: TensorSupplyType = TensorSupplyType.Auto
@@ -151,6 +151,9 @@ def compile(
 def par_compile(
     funcs: Sequence[PrimFunc], *args: Any, num_workers: int | None = None, **kwargs: Any
 ) -> list[JITKernel]:
-    """Compile several functions, one after the other."""
-    kwargs.pop("ignore_error", None)
-    return [compile(func, *args, **kwargs) for func in funcs]
+    """Compile several functions, one after the other.
+
+    With `ignore_error` one that cannot be compiled gives None and a warning.
+    """
+    ignore = kwargs.pop("ignore_error", False)
+    return compile_each((functools.partial(compile, f, *args, **kwargs) for f in funcs), ignore)

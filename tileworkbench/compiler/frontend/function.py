@@ -40,8 +40,8 @@ from tileworkbench.compiler.ir.program import Param, Program
 class PrimFunc:
     """A traced kernel function whose parameters are all annotated: what `tw.compile` takes."""
 
-    fn: Callable[..., Any]
     program: Program
+    source: FunctionSource  # its text
 
     @property
     def name(self) -> str:
@@ -52,11 +52,6 @@ class PrimFunc:
     def params(self) -> tuple[Param, ...]:
         """Its parameters, outputs made by T.empty last."""
         return self.program.params
-
-    @property
-    def source(self) -> FunctionSource:
-        """Its text."""
-        return source_of(self.fn)
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -79,6 +74,8 @@ class PrimFunc:
             f"'{self.name}' is a T.prim_func and has to be compiled before it is called",
             hint=f"tw.compile({self.name}), or return it from a function decorated with @tw.jit",
         )
+
+    __str__ = script
 
     def __repr__(self) -> str:
         return f"<prim_func {self.name}({', '.join(param.name for param in self.params)})>"
@@ -110,7 +107,7 @@ def prim_func(fn: Callable[..., Any]) -> PrimFunc:
         result = rewritten(fn, namespace)(**arguments)
         return finish(builder, result, where)
 
-    return PrimFunc(fn, run_trace(builder, run))
+    return PrimFunc(run_trace(builder, run), source_of(fn))
 
 
 def is_lazy(fn: Callable[..., Any]) -> bool:
