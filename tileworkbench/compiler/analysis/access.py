@@ -39,7 +39,7 @@ class Access:
 
 
 def accesses(root: Stmt) -> Iterator[Access]:
-    """Every load and store below `root`; a load that occurs twice in the text is met twice."""
+    """Every load and store below `root`; what a statement's expressions share once."""
     for found in walk(root):
         if isinstance(found, Store | Atomic):
             yield Access(found.buffer, found.indices, True)

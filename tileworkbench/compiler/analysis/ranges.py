@@ -20,8 +20,8 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import add, const_int, int_const, mul, sub
 from tileworkbench.compiler.ir.expr import Binary, Const, Expr, Var
-from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import variables, walk
 from tileworkbench.compiler.ir.types import DType
 
 
@@ -71,7 +71,7 @@ class Ranges:
                 self._collect(child, always and isinstance(stmt, st.Kernel))
 
     def _define(self, var: Var, value: Expr) -> None:
-        pure = not any(isinstance(found, ir.Load) for found in _below(value))
+        pure = not any(isinstance(found, ir.Load) for found in walk(value))
         if pure and self._definitions.setdefault(var, value) is value:
             return
         self._definitions.pop(var, None)
@@ -296,16 +296,19 @@ class Ranges:
         return True if high is not None and high < 0 else None
 
     def _raise_to_maxima(self, linear: Linear) -> Linear:
-        """An upper bound of `linear` with fewer loop variables and quotients in it."""
+        """An upper bound of `linear` with fewer loop variables and quotients in it.
+
+        What the bound of another atom depends on waits for it: the two may cancel.
+        """
         for _ in range(4):
-            parts: list[tuple[Linear, int]] = []
-            changed = False
-            for atom, factor in linear.terms:
-                raised = self._raise_term(atom, factor)
-                changed = changed or raised is not None
-                parts.append(raised or (Linear(((atom, 1),), 0), factor))
-            if not changed:
+            found = [(atom, self._raise_term(atom, factor)) for atom, factor in linear.terms]
+            bounds = {atom: bound for atom, bound in found if bound is not None}
+            below = [atom for bound, _ in bounds.values() for atom, _ in bound.terms]
+            waiting = {var for atom in below for var in variables(atom)}
+            raised = {atom: bounds[atom] for atom in bounds if atom not in waiting} or bounds
+            if not raised:
                 break
+            parts = [raised.get(atom, (Linear(((atom, 1),), 0), n)) for atom, n in linear.terms]
             linear = combine(parts, linear.constant)
         return linear
 
@@ -316,6 +319,9 @@ class Ranges:
         if isinstance(atom, Var):
             last = self._maxima.get(atom)
             return (self._number(last), factor) if last is not None and factor > 0 else None
+        if isinstance(atom, Binary) and atom.op == "min" and factor > 0:
+            left, right = self._number(atom.a), self._number(atom.b)
+            return (right if right.terms else left), factor
         if not isinstance(atom, Binary) or atom.op != "floordiv":
             return None
         divisor = const_int(atom.b) or 0
@@ -371,13 +377,6 @@ class Ranges:
         if (at_least and below) or self.fits(index):
             return at_least, below
         return False, False
-
-
-def _below(value: Expr) -> list[Node]:
-    found: list[Node] = [value]
-    for current in found:
-        found.extend(current.children())
-    return found
 
 
 def _dtype_interval(dtype: DType) -> Interval:

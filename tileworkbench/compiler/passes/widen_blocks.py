@@ -3,6 +3,7 @@
 Nothing is shared between the elements of such a kernel, so its tiles are only an order of
 traversal. A tile of 128 columns reads half a kilobyte and then jumps to the next row, where the
 processor's prefetcher starts anew and another page has to be found; whole rows are one stream.
+Where tiles do not divide the rows, or nobody knows, the last block is as wide as what is left.
 
 Before::
 
@@ -19,17 +20,25 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
 
-from tileworkbench.compiler.analysis.access import accesses
+from tileworkbench.compiler.analysis.access import Access, accesses
 from tileworkbench.compiler.analysis.extremes import to_expr
-from tileworkbench.compiler.analysis.linear import Linear
+from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.ir.build import const, const_int
+from tileworkbench.compiler.ir.build import binary, ceildiv, const, const_int, mul, sub
 from tileworkbench.compiler.ir.expr import Binary, Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import Rewriter, substitute, variables, with_body
-from tileworkbench.compiler.ir.stmt import Kernel, Stmt
+from tileworkbench.compiler.ir.rewrite import (
+    Rewriter,
+    statements,
+    substitute,
+    variables,
+    with_body,
+)
+from tileworkbench.compiler.ir.stmt import Kernel, Let, Seq, Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
 
 _MIN_BLOCKS = 32  # kept for the workers, unless
@@ -50,73 +59,121 @@ def _widen(kernel: Kernel, ranges: Ranges) -> Kernel:
     nest = kernel.body
     if not isinstance(nest, Parallel) or kernel.swizzle is not None or len(nest.vars) < 2:
         return kernel
-    grid = [const_int(extent) or 0 for extent in kernel.grid]
     extents = [const_int(extent) or 0 for extent in nest.extents]
-    if not all(grid) or not all(extents):
+    if not all(extents):
         return kernel
-    block, column, width = kernel.vars[0], nest.vars[-1], extents[-1]
-    joined = _blocks_to_join(grid, extents)
-    if joined == 1 or not _streams(nest, block, column, ranges):
-        return kernel
-    body = _with_columns(nest.body, block, column, width, joined, joined == grid[0], ranges)
+    rows = _Rows(nest, kernel.vars[0], nest.vars[-1], extents[-1], ranges)
+    count, blocks = const_int(kernel.grid[0]), _product(kernel.grid)
+    most = _blocks_to_join(count, blocks, _product(nest.extents) or 0)
+    if rows.are_whole() and count is not None:
+        joined = max(n for n in range(1, most + 1) if count % n == 0)
+        width: Expr = const(rows.width * joined, rows.column.dtype)
+        left: Expr = const(count // joined, kernel.grid[0].dtype)
+    else:
+        length = rows.length(kernel.grid[0])
+        if length is None:
+            return kernel
+        joined = most
+        chunk = const(rows.width * joined, length.dtype)
+        width = binary("min", chunk, sub(length, mul(rows.block, chunk)))
+        left = ceildiv(length, chunk)
+        if joined == count:
+            width = length
+    body = rows.with_columns(joined, joined == count) if joined > 1 else None
     if body is None:
         return kernel
-    wide = (*nest.extents[:-1], const(width * joined, column.dtype))
-    left = (const(grid[0] // joined, kernel.grid[0].dtype), *kernel.grid[1:])
-    return replace(kernel, grid=left, body=replace(nest, extents=wide, body=body))
+    wide = replace(nest, extents=(*nest.extents[:-1], width), body=body)
+    return replace(kernel, grid=(left, *kernel.grid[1:]), body=wide)
 
 
-def _blocks_to_join(grid: list[int], extents: list[int]) -> int:
-    """The largest number of neighbours that leaves the workers enough to share."""
-    blocks, elements = 1, 1
-    for extent in grid:
-        blocks *= extent
-    for extent in extents:
-        elements *= extent
-    return max(
-        count
-        for count in range(1, grid[0] + 1)
-        if grid[0] % count == 0
-        and (count == 1 or blocks // count >= _MIN_BLOCKS or elements * count <= _MAX_ELEMENTS)
-    )
+def _product(extents: tuple[Expr, ...]) -> int | None:
+    known = [const_int(extent) for extent in extents]
+    return None if None in known else prod(n for n in known if n is not None)
 
 
-def _streams(nest: Parallel, block: Var, column: Var, ranges: Ranges) -> bool:
-    """Whether all accesses that move with the column do so along rows, and are known to be in
-    range: a wide nest at a border would test every element.
+def _blocks_to_join(count: int | None, blocks: int | None, elements: int) -> int:
+    """The largest number of `count` neighbours, with so many `elements` each, that leaves the
+    workers enough of all `blocks` to share.
     """
-    for access in accesses(nest.body):
-        for d, index in enumerate(access.indices):
-            moves = {block, column} & set(variables(index))
-            last = d == len(access.indices) - 1
-            if moves and not (last and all(ranges.in_range(index, access.buffer.shape[d]))):
-                return False
-    return True
+    small = max(1, _MAX_ELEMENTS // elements)
+    enough = 1 if blocks is None else max(1, blocks // _MIN_BLOCKS)
+    return max(small, enough) if count is None else min(count, max(small, enough))
 
 
-def _with_columns(
-    body: Stmt, block: Var, column: Var, width: int, joined: int, whole: bool, ranges: Ranges
-) -> Stmt | None:
-    """`body` with `block * (width * joined) + column` for `block * width + column`; None where the
-    two are used in another way.
-    """
-    new_block, new_column = Var(f"{block.name}'", block.dtype), Var(f"{column.name}'", column.dtype)
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The element-wise `nest` of a tile, whose `width` columns are those of `block`."""
 
-    def change(found: object) -> object:
-        if not isinstance(found, Binary) or found.op not in ("add", "sub"):
-            return found
-        linear = ranges.linear(found)
-        factor = linear.coefficient(column)
-        if not factor or linear.coefficient(block) != factor * width:
-            return found
-        others = tuple(term for term in linear.terms if term[0] not in (block, column))
-        start = () if whole else ((new_block, factor * width * joined),)
-        return to_expr(
-            Linear((*others, *start, (new_column, factor)), linear.constant), found.dtype
+    nest: Parallel
+    block: Var
+    column: Var
+    width: int
+    ranges: Ranges
+
+    def moving(self) -> Iterator[tuple[Access, int]]:
+        """The accesses that move with the column, and the dimension along which they do."""
+        for access in accesses(self.nest.body):
+            for d, index in enumerate(access.indices):
+                if self.moves(index):
+                    yield access, d
+
+    def moves(self, index: Expr) -> bool:
+        atoms = (atom for atom, _ in self.ranges.linear(index).terms)
+        return any(var in (self.block, self.column) for atom in atoms for var in variables(atom))
+
+    def are_whole(self) -> bool:
+        """Whether all these accesses run along rows, and are known to be in range."""
+        return all(
+            d == len(access.indices) - 1
+            and all(self.ranges.in_range(access.indices[d], access.buffer.shape[d]))
+            for access, d in self.moving()
         )
 
-    made: Stmt = Rewriter(change)(body)
-    if {block, column} & set(variables(made)):
-        return None
-    back: dict[Var, Expr] = {new_block: block, new_column: column}
-    return substitute(made, back)  # type: ignore[no-any-return]
+    def length(self, blocks: Expr) -> Expr | None:
+        """How many columns the tensors have, where all have as many, the blocks cover them and
+        nothing happens in the iterations beyond; None otherwise.
+        """
+        place = Linear(((self.block, self.width), (self.column, 1)), 0)
+        lengths = set[Expr]()
+        for access, d in self.moving():
+            rest = combine([(self.ranges.linear(access.indices[d]), 1), (place, -1)])
+            if d != len(access.indices) - 1 or rest.terms or rest.constant:
+                return None
+            lengths.add(access.buffer.shape[d])
+        idle = all(
+            isinstance(stmt, Let | Seq)
+            or (isinstance(stmt, Store) and self.moves(stmt.indices[-1]))
+            for stmt in statements(self.nest.body)
+        )
+        if len(lengths) != 1 or not idle:
+            return None
+        (length,) = lengths
+        covered = mul(blocks, const(self.width, blocks.dtype))
+        return length if self.ranges.proves(binary("le", length, covered)) else None
+
+    def with_columns(self, joined: int, whole: bool) -> Stmt | None:
+        """The body with `block * (width * joined) + column` for `block * width + column`; None
+        where the two are used in another way.
+        """
+        block, column = self.block, self.column
+        new_block = Var(f"{block.name}'", block.dtype)
+        new_column = Var(f"{column.name}'", column.dtype)
+
+        def change(found: object) -> object:
+            if not isinstance(found, Binary) or found.op not in ("add", "sub"):
+                return found
+            linear = self.ranges.linear(found)
+            factor = linear.coefficient(column)
+            if not factor or linear.coefficient(block) != factor * self.width:
+                return found
+            others = tuple(term for term in linear.terms if term[0] not in (block, column))
+            start = () if whole else ((new_block, factor * self.width * joined),)
+            return to_expr(
+                Linear((*others, *start, (new_column, factor)), linear.constant), found.dtype
+            )
+
+        made: Stmt = Rewriter(change)(self.nest.body)
+        if {block, column} & set(variables(made)):
+            return None
+        back: dict[Var, Expr] = {new_block: block, new_column: column}
+        return substitute(made, back)  # type: ignore[no-any-return]
