@@ -266,7 +266,7 @@ def test_groups_that_wait_for_each_other_are_a_deadlock():
                 T.mbarrier_wait_parity(second, 0)
                 T.mbarrier_arrive(first)
 
-    line = kernel.fn.__code__.co_firstlineno
+    line = kernel.source.first_line
     expected = (
         f"deadlock: threads 0 to 127 wait in line {line + 6} for 'first[0]'; "
         f"threads 128 to 255 wait in line {line + 9} for 'second[0]'"
@@ -281,7 +281,7 @@ def test_a_barrier_that_some_threads_never_reach_is_a_deadlock():
             if T.get_thread_binding() < 32:
                 T.sync_threads()
 
-    line = kernel.fn.__code__.co_firstlineno + 4
+    line = kernel.source.first_line + 4
     expected = (
         f"deadlock: threads 0 to 31 wait in line {line} at barrier 0; "
         "threads 32 to 63 have finished"
@@ -300,7 +300,7 @@ def test_a_phase_that_nothing_completes_is_a_deadlock():
             T.mbarrier_wait_parity(bars[1], 1)
             T.mbarrier_wait_parity(bars[1], 0)
 
-    line = kernel.fn.__code__.co_firstlineno + 8
+    line = kernel.source.first_line + 8
     expected = (
         f"deadlock: threads 0 to 63 wait in line {line} for 'bars[1]', whose phase nothing "
         "completes"

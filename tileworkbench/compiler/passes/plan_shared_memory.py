@@ -2,7 +2,8 @@
 share it.
 
 A buffer lives from its first to its last use; one that is used in a loop it is not allocated in
-lives through the whole loop. Offsets are multiples of 128 bytes, one row of all banks, so that a
+lives through the whole loop, and one that is used where only some threads are, and no barrier can
+be, as long as they are there. Offsets are multiples of 128 bytes, one row of all banks, so that a
 swizzle meets the banks it was made for. This comes before barriers: two buffers in one place are
 one hazard.
 
@@ -23,13 +24,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
+from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.diagnostics import ResourceError, UnsupportedError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, buffers_of, statements, with_body
 from tileworkbench.compiler.ir.simt import Role
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Kernel, Stmt, While
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Stmt, While
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.target import Target
 
@@ -102,7 +104,8 @@ def _lifetimes(kernel: Kernel, program: Program) -> list[_Lifetime]:
     owner: dict[Buffer, Buffer] = {}
     depth_of: dict[Buffer, int] = {}
     loops: list[tuple[int, set[Buffer]]] = []  # start of each open loop, buffers used in it
-    at_once: list[set[Buffer]] = []  # buffers used in each open row of roles
+    at_once: list[set[Buffer]] = []  # buffers used in each open row of roles or varying branch
+    uniformity = Uniformity(kernel)
     clock = 0
 
     def use(buffer: Buffer) -> None:
@@ -137,21 +140,26 @@ def _lifetimes(kernel: Kernel, program: Program) -> list[_Lifetime]:
         if isinstance(stmt, For | While):
             loops.append((clock, set()))
         below = [child for child in stmt.children() if isinstance(child, Stmt)]
-        for are_roles, row in groupby(below, lambda child: isinstance(child, Role)):
-            visit_row(list(row), are_roles)
+        if isinstance(stmt, If) and uniformity.varies(stmt.cond):
+            visit_row(below, True)
+        else:
+            for are_roles, row in groupby(below, lambda child: isinstance(child, Role)):
+                visit_row(list(row), are_roles)
         if isinstance(stmt, For | While):
             start, used = loops.pop()
             clock += 1
             extend(used, start)
 
-    def visit_row(row: list[Stmt], are_roles: bool) -> None:
-        """Statements one after another; roles side by side run at once."""
+    def visit_row(row: list[Stmt], together: bool) -> None:
+        """Statements one after another, or together: roles side by side, and what a branch does
+        that some threads take.
+        """
         start = clock
-        if are_roles:
+        if together:
             at_once.append(set())
         for stmt in row:
             visit(stmt)
-        if are_roles:
+        if together:
             extend(at_once.pop(), start)
 
     def extend(used: set[Buffer], start: int) -> None:
