@@ -592,3 +592,54 @@ def test_extents_below_one_are_nothing(n, m):
 
     a = random_array((4, 24), "float32")
     check_executors(kernel, {"A": a, "n": n, "m": m}, equals(B=np.ones((4, 24), np.float32)))
+
+
+def test_a_condition_that_takes_statements_is_asked_before_every_iteration():
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 8), "bool"), Count: T.Tensor((N,), "int32"), n: T.int32):
+        Cleared = T.empty((4,), "int32")
+        with T.Kernel(4, threads=32) as bx:
+            c = T.alloc_var("int32", init=0)
+            while T.any_of(A[bx, 0:8]):
+                A[bx, c] = False
+                c += 1
+            Cleared[bx] = c
+            if bx == 0:
+                for i in T.Parallel(N):
+                    while T.atomic_add(Count[i], 1, return_prev=True) < n + i:
+                        if Count[i] % 2 == 1:
+                            continue
+                        if Count[i] > 20:
+                            break
+                        Count[i] = Count[i] + 2
+        return Cleared
+
+    a = (np.arange(32).reshape(4, 8) % np.array([3, 5, 9, 40])[:, None] == 1).astype(np.bool_)
+    cleared = np.array([8 - row[::-1].argmax() if row.any() else 0 for row in a], np.int32)
+    count = np.zeros(N, np.int32)
+    for i in range(N):
+        while True:
+            count[i] += 1
+            if not count[i] - 1 < 5 + i:
+                break
+            if count[i] % 2 == 1:
+                continue
+            if count[i] > 20:
+                break
+            count[i] += 2
+    arguments = {"A": a, "Count": np.zeros_like(count), "n": 5}
+    check_executors(kernel, arguments, equals(A=np.zeros_like(a), Count=count, Cleared=cleared))
+
+
+def test_a_block_that_waits_for_the_one_before():
+    @T.prim_func
+    def kernel(Turn: T.Tensor((1,), "int32"), Order: T.Tensor((4,), "int32")):
+        with T.Kernel(4, threads=32) as bx:
+            while T.atomic_load(Turn[0]) != bx:
+                pass
+            Order[bx] = Turn[0] * 10
+            T.atomic_store(Turn[0], bx + 1)
+
+    arguments = {"Turn": np.zeros(1, np.int32), "Order": np.zeros(4, np.int32)}
+    expected = {"Turn": np.array([4], np.int32), "Order": np.arange(0, 40, 10, np.int32)}
+    check_everywhere(kernel, arguments, equals(**expected))

@@ -163,6 +163,48 @@ def test_a_simulated_argument_of_another_shape() -> None:
     )
 
 
+def test_a_stride_that_no_symbol_has() -> None:
+    @T.prim_func
+    def kernel(A: T.StridedTensor((8,), (T.dynamic("step"),), "float32")):
+        with T.Kernel(1, threads=32):
+            A[0] = 1
+
+    compiled, a = tw.compile(kernel, target="cpu"), np.zeros(8, np.float32)[::-1]
+    assert rendered(lambda: compiled.simulate(a)) == (
+        "ArgumentError: stride 0 of 'A' is -1, for which the symbol 'step' has no solution"
+    )
+
+
+def test_more_elements_than_the_simulator_holds() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "float32"), n: T.int64):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(n):
+                A[i] = 1
+
+    line = kernel.fn.__code__.co_firstlineno + 3
+    compiled = tw.compile(kernel, target="cpu")
+    assert rendered(lambda: compiled.simulate(np.zeros(8, np.float32), 2**62), tw.RunError) == (
+        "RunError: the simulator keeps all elements of this statement at once: they are too many\n"
+        f"  --> {__file__}, line {line}\n"
+        f"{line} | for i in T.Parallel(n):\n{' ' * len(str(line))} | {'^' * 22}"
+    )
+
+
+def test_an_assertion_of_the_kernel() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            T.device_assert(A[0] > 0, "'A' begins with zero")
+
+    line = kernel.fn.__code__.co_firstlineno + 3
+    what = f"--> {__file__}, line {line}\n{line} | T.device_assert(A[0] > 0, \"'A' begins with zero\")"
+    compiled = tw.compile(kernel, target="cpu")
+    assert rendered(lambda: compiled(np.zeros(8, np.float32)), tw.DeviceAssertError).startswith(
+        f"DeviceAssertError: 'kernel': device assertion failed: 'A' begins with zero\n  {what}\n"
+    )
+
+
 def test_a_result_that_differs() -> None:
     def almost(a: torch.Tensor) -> torch.Tensor:
         out = a * 2

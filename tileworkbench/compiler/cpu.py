@@ -110,6 +110,7 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
         entries = [launch.entry for launch in module.launches]
         built = build_native(module.text, entries, native, imports=_imports(program))
     messages = [message for message, _ in module.assertions]
+    places = [program.span(site) for _, site in module.assertions]
     launches = tuple(
         _Launch(
             _static_blocks(launch.blocks),
@@ -120,6 +121,7 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
                 module.scratch_bytes,
                 assertions=messages,
                 brief=steps(lowered.body) < BRIEF_STEPS,
+                places=places,
             ),
         )
         for launch in module.launches

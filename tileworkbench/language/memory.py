@@ -94,7 +94,9 @@ def _allocate(construct: str, name: str, shape: Any, dtype: Any, scope: str) -> 
     if scope not in _SCOPES or _SCOPES[scope] == "local.var":
         raise TileValueError(
             f"'{scope}' is not a scope {construct} can allocate in",
-            hint="use 'shared', 'shared.dyn', 'local.fragment' or 'local'",
+            hint="give the extents as a tuple, as in (M, N)"
+            if is_dtype(scope)
+            else "use 'shared', 'shared.dyn', 'local.fragment' or 'local'",
         )
     extents = tuple(extent_expr(extent, f"an extent of {construct}") for extent in as_shape(shape))
     if not extents:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import TileTypeError
+from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import Builder, in_kernel
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.values import Operators, describe, is_number, to_expr
@@ -20,7 +20,7 @@ def print(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int =
     Outside T.Parallel the threads of a block hold the same value, which is written once; inside,
     each iteration writes a line. In a kernel that names its threads, every thread that executes it
     writes a value with its index; tensors that threads share are written once. `warp_group_id` and
-    `warp_id` have no effect. Raises `TileTypeError` for anything but values, numbers and tensors.
+    `warp_id` have no effect. Raises `TileValueError` for anything but values, numbers and tensors.
     """
     builder = in_kernel("T.print")
     if not isinstance(msg, str):
@@ -33,7 +33,8 @@ def print(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int =
         value = to_expr(obj)
         builder.emit(_line(builder, msg, f": dtype={value.dtype} value=", (value,), own=True))
     else:
-        raise TileTypeError(f"T.print takes a value or a tensor, not {describe(obj)}")
+        hint = "a text alone is T.print(msg=...)" if isinstance(obj, str) else None
+        raise TileValueError(f"T.print takes a value or a tensor, not {describe(obj)}", hint=hint)
 
 
 def _line(

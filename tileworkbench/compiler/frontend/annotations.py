@@ -58,6 +58,11 @@ class TensorFactory:
 
         `shape` is a sequence, or one extent. Raises `TileTypeError` for a wrong dtype.
         """
+        if isinstance(dtype, int | Operators):
+            raise TileTypeError(
+                f"'T.Tensor' takes a shape and a dtype, and {describe(dtype)} is no dtype",
+                hint="give the extents as a tuple, as in T.Tensor((M, N), 'float32')",
+            )
         if data is not None:
             return self._view(data, shape, dtype)
         return TensorSpec(as_shape(shape), to_dtype(dtype))

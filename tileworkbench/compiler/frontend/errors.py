@@ -21,6 +21,7 @@ from tileworkbench.compiler.diagnostics import (
     render_span,
 )
 from tileworkbench.compiler.frontend.builder import active_builder
+from tileworkbench.compiler.frontend.dtypes import is_dtype
 from tileworkbench.compiler.frontend.source import make_span
 
 P = ParamSpec("P")
@@ -170,6 +171,12 @@ def _message(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def _hint(error: Exception) -> str | None:
+    """What to write for a name without its module, None for other errors."""
+    name = getattr(error, "name", None) if isinstance(error, NameError) else None
+    return f"did you mean T.{name}?" if name is not None and is_dtype(name) else None
+
+
 @cache
 def _kernel_kind(kind: type[Exception]) -> type[CompileError]:
     """The class of errors of a kernel that are also a `kind`."""
@@ -192,7 +199,7 @@ def placed(error: Exception, fallback: Span | None) -> Exception:
     if raiser is not None:
         kind = _kind_of(type(error), raiser)
         if kind is not None:
-            return kind(_message(error), span)
+            return kind(_message(error), span, _hint(error))
     if span is not None and not getattr(error, "__notes__", None):
         place = ["while the kernel was traced", *render_span(span)]
         error.add_note("\n".join(place))

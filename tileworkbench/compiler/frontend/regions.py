@@ -71,8 +71,10 @@ def _operand(value: Any, construct: str, role: str) -> Operand:
         value.fail()
     else:
         what = describe(value)
+    hint = "annotate the parameter, as in 'A: T.Tensor[[M, N], T.float32]'"
     raise TileTypeError(
-        f"{construct} needs a tensor, a slice or an element as its {role}, not {what}"
+        f"{construct} needs a tensor, a slice or an element as its {role}, not {what}",
+        hint=hint if hasattr(value, "__dlpack__") else None,
     )
 
 

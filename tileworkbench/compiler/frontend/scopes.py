@@ -23,6 +23,7 @@ from tileworkbench.compiler.frontend.values import Operators, VarCell, condition
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Const, Expr
 from tileworkbench.compiler.ir.stmt import (
+    Break,
     If,
     Stmt,
     While,
@@ -169,14 +170,11 @@ class Scope(Names):
 
     def repeat(self, test: Reader) -> Iterator[None]:
         """One symbolic pass through the body of a `while`."""
-        before = len(self.builder.frame.stmts)
+        stmts = self.builder.frame.stmts
+        before = len(stmts)
         value = test()
-        if len(self.builder.frame.stmts) != before:
-            raise TileValueError(
-                "the condition of 'while' takes statements of its own, which would be executed "
-                "once, before the loop",
-                hint="loop with 'for', and leave the loop with 'if ...: break'",
-            )
+        asked = stmts[before:]
+        del stmts[before:]
         cond = (
             condition(value, "the condition of 'while'").expr
             if isinstance(value, Operators)
@@ -195,6 +193,10 @@ class Scope(Names):
         self.repeats = True
         builder = in_kernel("'while'")
         with open_loop(builder, "while") as frame:
+            if asked:  # the statements that the condition takes belong to every iteration
+                frame.frame.stmts += asked
+                builder.emit(If(build.unary("not", cond), Break()))
+                cond = build.TRUE
             yield from self._inside(iter((None,)))
         builder.emit(While(cond, frame.body, site=frame.site))
 

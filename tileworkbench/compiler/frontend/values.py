@@ -6,6 +6,7 @@ expression and a `VarCell` a mutable scalar. Buffers are in `tensors.py`.
 
 from __future__ import annotations
 
+import operator
 from typing import Any, NoReturn
 
 from tileworkbench.compiler.diagnostics import TileIndexError, TileTypeError, TileValueError
@@ -30,6 +31,24 @@ def deeper(a: Binding | None, b: Binding | None) -> Binding | None:
 def is_number(value: object) -> bool:
     """Whether `value` is a Python (or numpy) number that stands for a constant."""
     return isinstance(value, bool | int | float) or _numpy_scalar(value) is not None
+
+
+# numpy's names of Python's operators.
+_UFUNCS = {
+    **{"add": "add", "subtract": "sub", "multiply": "mul", "divide": "truediv", "power": "pow"},
+    **{"floor_divide": "floordiv", "remainder": "mod", "left_shift": "lshift"},
+    **{"right_shift": "rshift", "bitwise_and": "and_", "bitwise_or": "or_", "bitwise_xor": "xor"},
+    **{"less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge"},
+    **{"equal": "eq", "not_equal": "ne"},
+}
+
+
+def _foreign(function: str) -> TileTypeError:
+    """The error of another library's function on a value of the kernel."""
+    return TileTypeError(
+        f"{function} works on numbers and tensors, not on a run-time value",
+        hint="use the language's own functions, as in T.exp(x) or T.max(x, 0)",
+    )
 
 
 def _numpy_scalar(value: object) -> Number | None:
@@ -191,6 +210,18 @@ class Operators:
             "a run-time value cannot be turned into a Python float",
             hint="use T.cast or T.float32(value)",
         )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **options: Any) -> Any:
+        """What numpy calls for `number + value`, and for functions such as `np.exp(value)`."""
+        if method == "__call__" and ufunc.__name__ in _UFUNCS:
+            numbers = map(_numpy_scalar, operands)
+            plain = [o if n is None else n for o, n in zip(operands, numbers, strict=True)]
+            return getattr(operator, _UFUNCS[ufunc.__name__])(*plain)
+        raise _foreign(f"numpy's '{ufunc.__name__}'")
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any) -> NoReturn:
+        raise _foreign(f"torch's '{getattr(function, '__name__', function)}'")
 
     def __iter__(self) -> NoReturn:
         raise TileTypeError("a run-time scalar cannot be unpacked or iterated over")
@@ -506,6 +537,8 @@ def index_expr(value: Any, what: str = "an index") -> tuple[Expr, Binding | None
         value.fail()
     if isinstance(value, bool | float) or not (isinstance(value, Operators) or is_number(value)):
         hint = "use '//' or T.ceildiv instead of '/'" if isinstance(value, float) else None
+        if isinstance(value, list | tuple):
+            hint = "take one of its elements: 'with T.Kernel(m, n) as (bx, by)' names each"
         raise TileTypeError(f"{what} must be an integer, not {describe(value)}", hint=hint)
     made = to_value(value)
     dtype = made.expr.dtype

@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from threading import get_ident, main_thread
 from time import monotonic_ns
 
-from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted, failed_assertion
+from tileworkbench.compiler.diagnostics import (
+    ArgumentError,
+    DeadlockError,
+    Interrupted,
+    Span,
+    failed_assertion,
+    render_span,
+)
 from tileworkbench.compiler.runtime import dispatch_ir as words
 from tileworkbench.compiler.runtime.dispatch import dispatch
 from tileworkbench.compiler.runtime.llvm import NativeFunction
@@ -97,7 +104,7 @@ class Launcher:
 
     `slot_count` is the number of 8-byte argument slots, `scratch_bytes` what the code needs per
     worker, `chunk` the blocks a worker takes at a time (0: chosen from the grid). `assertions` are
-    the messages of the kernel's device assertions by number. A `brief` kernel is over before Ctrl-C
+    the messages of the kernel's device assertions by number, `places` where they stand. A `brief` kernel is over before Ctrl-C
     could stop it, which then waits for its end.
     """
 
@@ -110,6 +117,7 @@ class Launcher:
         chunk: int = 0,
         assertions: Sequence[str] = (),
         brief: bool = False,
+        places: Sequence[Span | None] = (),
     ) -> None:
         self.kernel_name = kernel_name
         self._native = native
@@ -117,6 +125,7 @@ class Launcher:
         self._stride = -(-scratch_bytes // _PAGE) * _PAGE
         self._chunk = chunk
         self._assertions = tuple(assertions)
+        self._places = tuple(places)
         self._brief = brief
         self._dispatch = dispatch()
         self._run_serial = self._dispatch.run_serial
@@ -203,4 +212,8 @@ class Launcher:
             raise self._interrupted()
         number = code - 2
         text = self._assertions[number] if number < len(self._assertions) else f"number {number}"
-        raise failed_assertion(text, f"'{self.kernel_name}': device assertion failed")
+        place = self._places[number] if number < len(self._places) else None
+        error = failed_assertion(text, f"'{self.kernel_name}': device assertion failed")
+        if place is None or isinstance(error, DeadlockError):  # which says where who waits
+            raise error
+        raise type(error)("\n".join([error.message, *render_span(place)]))

@@ -109,11 +109,12 @@ def _equations(
 def _solve(where: str, extent: Expr, symbol: Var, actual: int, known: Mapping[str, int]) -> int:
     at = [_evaluate(extent, {**known, symbol.name: value}) for value in (0, 1, 2)]
     slope = at[1] - at[0]
-    if slope == 0 or at[2] - at[1] != slope or (actual - at[0]) % slope:
+    found = None if slope == 0 or (actual - at[0]) % slope else (actual - at[0]) // slope
+    if found is None or found < 0 or at[2] - at[1] != slope:
         raise ArgumentError(
             f"{where} is {actual}, for which the symbol '{symbol.name}' has no solution"
         )
-    return (actual - at[0]) // slope
+    return found
 
 
 def known_shape(buffer: Buffer, symbols: Mapping[str, int]) -> tuple[int, ...]:

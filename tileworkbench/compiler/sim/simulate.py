@@ -40,7 +40,7 @@ from tileworkbench.compiler.sim.arguments import (
 )
 from tileworkbench.compiler.sim.frame import Frame, SimOptions
 from tileworkbench.compiler.sim.memory import Storage, allocate
-from tileworkbench.compiler.sim.report import Recorder, SimReport
+from tileworkbench.compiler.sim.report import Recorder, SimReport, located
 from tileworkbench.compiler.sim.statements import StatementTranslator
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.statements import ThreadTranslator, runs_by_threads
@@ -140,6 +140,11 @@ class _Run:
             if not found.ok:
                 error.add_note(f"found before this: {found}")
             raise
+        except (MemoryError, ValueError) as error:
+            if isinstance(error, ValueError) and "too big" not in str(error):
+                raise
+            what = "the simulator keeps all elements of this statement at once: they are too many"
+            raise located(RunError, what, program.span(frame.site)) from None
         return self._result(frame, arguments)
 
     def _shape(self, param: Param) -> tuple[Any, ...]:
