@@ -9,7 +9,6 @@ from tileworkbench.compiler.diagnostics import (
     Span,
     TileRuntimeError,
     TileTypeError,
-    TileValueError,
 )
 from tileworkbench.compiler.frontend.builder import (
     Builder,

@@ -536,10 +536,10 @@ def index_expr(value: Any, what: str = "an index") -> tuple[Expr, Binding | None
     if isinstance(value, Stale):
         value.fail()
     if isinstance(value, bool | float) or not (isinstance(value, Operators) or is_number(value)):
-        hint = "use '//' or T.ceildiv instead of '/'" if isinstance(value, float) else None
+        advice = "use '//' or T.ceildiv instead of '/'" if isinstance(value, float) else None
         if isinstance(value, list | tuple):
-            hint = "take one of its elements: 'with T.Kernel(m, n) as (bx, by)' names each"
-        raise TileTypeError(f"{what} must be an integer, not {describe(value)}", hint=hint)
+            advice = "take one of its elements: 'with T.Kernel(m, n) as (bx, by)' names each"
+        raise TileTypeError(f"{what} must be an integer, not {describe(value)}", hint=advice)
     made = to_value(value)
     dtype = made.expr.dtype
     if not dtype.is_int:

@@ -104,8 +104,8 @@ class Launcher:
 
     `slot_count` is the number of 8-byte argument slots, `scratch_bytes` what the code needs per
     worker, `chunk` the blocks a worker takes at a time (0: chosen from the grid). `assertions` are
-    the messages of the kernel's device assertions by number, `places` where they stand. A `brief` kernel is over before Ctrl-C
-    could stop it, which then waits for its end.
+    the messages of the kernel's device assertions by number, `places` where they stand. A `brief`
+    kernel is over before Ctrl-C could stop it, which then waits for its end.
     """
 
     def __init__(
