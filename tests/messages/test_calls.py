@@ -182,7 +182,7 @@ def test_more_elements_than_the_simulator_holds() -> None:
             for i in T.Parallel(n):
                 A[i] = 1
 
-    line = kernel.fn.__code__.co_firstlineno + 3
+    line = kernel.source.first_line + 3
     compiled = tw.compile(kernel, target="cpu")
     assert rendered(lambda: compiled.simulate(np.zeros(8, np.float32), 2**62), tw.RunError) == (
         "RunError: the simulator keeps all elements of this statement at once: they are too many\n"
@@ -197,7 +197,7 @@ def test_an_assertion_of_the_kernel() -> None:
         with T.Kernel(1, threads=32):
             T.device_assert(A[0] > 0, "no zero")
 
-    line = kernel.fn.__code__.co_firstlineno + 3
+    line = kernel.source.first_line + 3
     what = f"--> {__file__}, line {line}\n{line} | T.device_assert(A[0] > 0, \"no zero\")"
     compiled = tw.compile(kernel, target="cpu")
     assert rendered(lambda: compiled(np.zeros(8, np.float32)), tw.DeviceAssertError).startswith(
