@@ -2,9 +2,11 @@
 # Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
 
 import numpy as np
+import pytest
 
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals
+from tests.differential.harness import check_everywhere, check_executors, equals, run_native
+from tileworkbench.compiler.diagnostics import DeviceAssertError
 
 
 def test_a_block_of_one_thread_updates_memory():
@@ -38,6 +40,53 @@ def test_scalars_of_the_host_size_the_grid():
 
     arguments = {"A": np.zeros(10, np.float32), "n": 2, "s": 0.5}
     check_everywhere(kernel, arguments, equals(A=np.full(10, 3.5, np.float32)))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 9])
+def test_launches_under_conditions_of_the_host(n):
+    """Also a grid that would be empty where the condition does not hold."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((16,), "int32"), n: T.int32):
+        half = n // 2
+        assert n < 100, "too large"
+        for start in range(0, 16, 8):
+            with T.Kernel(2, threads=32) as bx:
+                for i in T.Parallel(4):
+                    A[start + bx * 4 + i] = n
+        if n > 0:
+            with T.Kernel(n, threads=32) as bx:
+                tile = T.alloc_shared((1,), "int32")
+                T.fill(tile, half + bx)
+                T.copy(tile, A[bx])
+            if half > 2:
+                with T.Kernel(1, threads=32):
+                    A[15] = 7
+        elif half == 0:
+            with T.Kernel(half + 1, threads=32):
+                A[14] = -1
+        else:
+            with T.Kernel(half, threads=32):
+                A[13] = -2
+
+    expected = np.full(16, n, np.int32)
+    expected[:n] = n // 2 + np.arange(n)
+    expected[15] = 7 if n // 2 > 2 else n
+    expected[14] = n if n > 0 else -1
+    check_executors(kernel, {"A": np.zeros(16, np.int32), "n": n}, equals(A=expected))
+
+
+def test_an_assertion_of_the_host():
+    @T.prim_func
+    def kernel(A: T.Tensor((16,), "int32"), n: T.int32):
+        assert n < 100, "too large"
+        if n < 50:
+            with T.Kernel(2, threads=32):
+                T.clear(A)
+
+    for target in ("cpu", "sim:sm_80"):
+        with pytest.raises(DeviceAssertError, match="too large"):
+            run_native(kernel.program, {"A": np.ones(16, np.int32), "n": 100}, target)
 
 
 @T.meta_class

@@ -13,7 +13,6 @@ from tileworkbench.compiler.diagnostics import (
     TileRuntimeError,
     TileSyntaxError,
     TileTypeError,
-    TileValueError,
 )
 from tileworkbench.compiler.frontend.bounds import bounds
 from tileworkbench.compiler.frontend.builder import (
@@ -25,7 +24,7 @@ from tileworkbench.compiler.frontend.builder import (
 )
 from tileworkbench.compiler.frontend.loops import LoopSpec, SerialLoop
 from tileworkbench.compiler.frontend.refusals import NotScalar, Stale
-from tileworkbench.compiler.frontend.scopes import Branch, Reader, Scope, read
+from tileworkbench.compiler.frontend.scopes import Branch, Reader, Scope, read, refuse_loads
 from tileworkbench.compiler.frontend.tensors import (
     TensorValue,
     VectorTensor,
@@ -52,7 +51,6 @@ from tileworkbench.compiler.frontend.vectors import VectorValue
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.expr import Const
-from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.stmt import (
     Break,
     Continue,
@@ -71,11 +69,7 @@ def let(builder: Builder, name: str, value: Value) -> Value:
     if isinstance(expr, Const | ir.Var) or is_barrier(expr):
         return value
     if builder.enclosing("kernel") is None:
-        if any(isinstance(node, ir.Load) for node in walk(expr)):
-            raise TileValueError(
-                "an element of a tensor is read outside 'with T.Kernel(...)'",
-                hint="move it into the kernel's block",
-            )
+        refuse_loads(expr)
         return value  # a formula in the arguments: a grid and the shape of an output may use it
     var = builder.fresh_var(name, expr.dtype)
     builder.emit(Let(var, expr))
@@ -361,7 +355,12 @@ class Control:
         if isinstance(test, Operators):
             cond = condition(test, "the condition of 'assert'")
             text = message()
-            in_kernel("'assert'").emit(DeviceAssert(cond.expr, "" if text is None else str(text)))
+            builder = current("'assert'")
+            stmt = DeviceAssert(cond.expr, "" if text is None else str(text), site=builder.site)
+            if builder.frame.kind == "function":
+                builder.checks.append(stmt)  # the next launch makes it
+            else:
+                in_kernel("'assert'").emit(stmt)
         elif not test:
             raise AssertionError(message() or "")
 

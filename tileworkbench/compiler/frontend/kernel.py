@@ -118,6 +118,10 @@ class KernelBlock:
         builder.threads, builder.thread_vars = self.threads, ()
         builder.cluster = self.cluster
         self.frame = builder.push("kernel")
+        for check in builder.checks:
+            builder.emit(check)
+        builder.placed_checks += builder.checks
+        builder.checks.clear()
         for var, extent in zip(self.vars, grid, strict=True):
             set_range(builder, var, build.int_const(0), extent)
         values = [Value(var, builder.bind(var.name)) for var in self.vars]

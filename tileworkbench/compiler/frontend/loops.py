@@ -102,6 +102,17 @@ class SerialLoop(LoopSpec):
     step: Any = 1
     kind: LoopKind = LoopKind.SERIAL
 
+    def known(self) -> LoopSpec | range:
+        """Its values, for a loop around launches, which is unrolled; itself where they are not
+        known.
+        """
+        bounds_ = (self.start, self.stop, self.step)
+        numbers = [build.const_int(index_expr(value)[0]) for value in bounds_]
+        start, stop, step = numbers
+        if start is None or stop is None or not step:
+            return self
+        return range(start, stop, step)
+
     def run(self, builder: Builder) -> Iterator[Value]:
         in_kernel(f"T.{self.kind}")
         start, stop, step = (

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
     Span,
     TileRuntimeError,
     TileTypeError,
+    TileValueError,
+    UnsupportedError,
 )
 from tileworkbench.compiler.frontend.builder import (
     Builder,
@@ -20,13 +23,9 @@ from tileworkbench.compiler.frontend.loops import LoopSpec, SerialLoop, open_loo
 from tileworkbench.compiler.frontend.refusals import NotScalar, Stale
 from tileworkbench.compiler.frontend.values import Operators, VarCell, condition, describe
 from tileworkbench.compiler.ir import build
-from tileworkbench.compiler.ir.expr import Const, Expr
-from tileworkbench.compiler.ir.stmt import (
-    Break,
-    If,
-    Stmt,
-    While,
-)
+from tileworkbench.compiler.ir.expr import Const, Expr, Load
+from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.stmt import Assume, Break, If, Kernel, Seq, Stmt, While, seq
 
 Reader = Callable[[], Any]
 
@@ -37,6 +36,15 @@ def read(reader: Reader, name: str) -> Any:
         return reader()
     except NameError:
         return Stale(name, None, None, False)
+
+
+def refuse_loads(value: Expr) -> None:
+    """Raise `TileValueError` for a value of the host that reads a tensor."""
+    if any(isinstance(node, Load) for node in walk(value)):
+        raise TileValueError(
+            "an element of a tensor is read outside 'with T.Kernel(...)'",
+            hint="move it into the kernel's block",
+        )
 
 
 class Names:
@@ -83,7 +91,8 @@ class Branch(Names):
             if isinstance(cond, Const):
                 self.truth = bool(cond.value)
             else:
-                in_kernel("an 'if' on a run-time value")
+                if builder.enclosing("kernel") is None:
+                    refuse_loads(cond)
                 self.cond = cond
         else:
             self.truth = bool(test)
@@ -120,9 +129,44 @@ class Branch(Names):
         if self.cond is None:
             return values
         then, orelse = self.bodies
-        if then is not None:
+        if self.builder.enclosing("kernel") is None:
+            for cond, body in ((self.cond, then), (build.unary("not", self.cond), orelse)):
+                for stmt in _parts(body):
+                    self.builder.emit(self._under(cond, stmt))
+        elif then is not None:
             self.builder.emit(If(self.cond, then, orelse, site=self.site))
         return self.after("branch")
+
+    def _under(self, cond: Expr, stmt: Stmt) -> Stmt:
+        """A launch under a condition: its blocks do nothing where that does not hold, one for each
+        extent that is known at run time.
+
+        Raises `UnsupportedError` for what is no such launch.
+        """
+        if isinstance(stmt, Assume):
+            return replace(
+                stmt, cond=build.logical("logical_or", build.unary("not", cond), stmt.cond)
+            )
+        if not isinstance(stmt, Kernel):
+            raise UnsupportedError(
+                "this launch cannot stand under a condition yet", self.builder.sites[stmt.site]
+            )
+        extents = [
+            extent
+            if isinstance(extent, Const)
+            else build.select(cond, extent, build.const(1, extent.dtype))
+            for extent in stmt.grid
+        ]
+        below = _parts(stmt.body)
+        checks = [part for part in below if any(part is c for c in self.builder.placed_checks)]
+        body = If(cond, seq(below[len(checks) :]), site=self.site)
+        return replace(stmt, grid=tuple(extents), body=seq([*checks, body]))
+
+
+def _parts(body: Stmt | None) -> tuple[Stmt, ...]:
+    if body is None:
+        return ()
+    return body.stmts if isinstance(body, Seq) else (body,)
 
 
 class Scope(Names):
@@ -142,6 +186,8 @@ class Scope(Names):
         """
         if isinstance(iterable, range):
             iterable = SerialLoop(iterable.start, iterable.stop, iterable.step)
+        if isinstance(iterable, SerialLoop) and self.builder.enclosing("kernel") is None:
+            iterable = iterable.known()
         if isinstance(iterable, LoopSpec):
             self.repeats = True
             for name in self.names:

@@ -11,6 +11,7 @@ from typing import Any
 from tileworkbench.compiler.diagnostics import (
     CompileError,
     Span,
+    TileRuntimeError,
     TileTypeError,
     TileValueError,
 )
@@ -108,6 +109,12 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
     _check_returned(builder, result, where)
     frame = builder.frames[0]
     body = builder.pop(frame)
+    if builder.checks:
+        raise TileRuntimeError(
+            "'assert' stands behind the last 'with T.Kernel(...)'",
+            builder.sites[builder.checks[0].site],
+            hint="move it in front of a launch, which makes the check",
+        )
     if not any(isinstance(node, Kernel | SourceKernel) for node in walk(body)):
         raise TileValueError(
             f"'{builder.name}' contains no 'with T.Kernel(...)' block",
