@@ -329,6 +329,27 @@ def test_expressions_of_many_terms() -> None:
     )
 
 
+@pytest.mark.parametrize("blocks", [2**32 + 5, 2**31, 2**62])
+def test_a_grid_of_64_bits(blocks: int) -> None:
+    @T.prim_func
+    def single(A: T.Tensor((8,), "float32"), n: T.int64):
+        with T.Kernel(n, threads=32):
+            T.clear(A)
+
+    @T.prim_func
+    def product(A: T.Tensor((8,), "float32"), n: T.int32):
+        with T.Kernel(2**20, n, threads=32):
+            T.clear(A)
+
+    for kernel, number, found in ((single, blocks, blocks), (product, 2**12, 2**32)):
+        compiled, array = tw.compile(kernel), np.ones(8, np.float32)
+        assert rendered(lambda: compiled(array, number)) == (  # noqa: B023
+            f"ArgumentError: '{kernel.name}': the grid has {found} blocks; "
+            "a launch has at most 2147483647"
+        )
+        assert array.all()
+
+
 def test_a_grid_of_too_few_or_too_many_blocks() -> None:
     @T.prim_func
     def kernel(A: T.Tensor((8,), "float32"), n: T.int32, m: T.int32):

@@ -50,12 +50,15 @@ class CpuKernel(CompiledKernel):
     launches: tuple[_Launch, ...]
     native: NativeTarget
     estimated_ns: float | None
-    grids: tuple[tuple[Expr, ...], ...]  # of several extents known at run time
+    grids: tuple[tuple[Expr, ...], ...]  # whose size is checked at run time
+    checked: dict[str, int] | None = None  # the numbers of the last call
 
     def __call__(self, *args: Any) -> Any:
         bound = self.signature.bind(args)
-        for grid in self.grids:
-            self._check_grid([int(evaluate(e, self.signature.numbers(bound))) for e in grid])
+        if self.grids and (numbers := self.signature.numbers(bound)) != self.checked:
+            for grid in self.grids:
+                self._check_grid([int(evaluate(extent, numbers)) for extent in grid])
+            self.checked = numbers
         for launch in self.launches:
             blocks = launch.blocks
             if not isinstance(blocks, int):
@@ -136,7 +139,7 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
     )
     estimate = _estimate_ns(_with_thread_loops(program, snapshots))
     grids = tuple(stmt.grid for stmt in statements(program.body) if isinstance(stmt, Kernel))
-    several = tuple(grid for grid in grids if sum(const_int(e) is None for e in grid) > 1)
+    several = tuple(grid for grid in grids if _may_be_too_large(grid))
     return CpuKernel(record, target, signature, module, launches, native, estimate, several)
 
 
@@ -181,6 +184,12 @@ def _estimate_ns(program: Program) -> float | None:
         + work.moved_bytes.value / _BYTES_PER_NS
     )
     return total if total == total else None
+
+
+def _may_be_too_large(grid: tuple[Expr, ...]) -> bool:
+    """Whether 32 bits may not hold the number of blocks, or not its factors."""
+    known = all(const_int(extent) is not None for extent in grid)
+    return not known and (len(grid) > 1 or grid[0].dtype.bits > 32)
 
 
 def _static_blocks(blocks: Expr) -> Expr | int:
