@@ -14,6 +14,7 @@ tests.frontend.golden` rewrites the expected texts: review the difference before
 
 from __future__ import annotations
 
+import inspect
 import linecache
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,8 @@ def program_of(source: str) -> Program:
     kernel = namespace["kernel"]
     if isinstance(kernel, PrimFunc):
         return kernel.program
+    if not inspect.isfunction(kernel):
+        raise TypeError("the source defines no kernel")
     eager = EagerFunction(kernel)
     return eager.trace(eager.specialise(**namespace.get("VALUES", {})))
 

@@ -435,6 +435,10 @@ MESSAGES = [
         lambda: Layout((8,), lambda i: i / 2),
         "A layout's function must return integers.\nhint: Divide with '//', not '/'.",
     ),
+    (
+        lambda: Layout((8, 8), lambda i, j: (i, j and (8, 8))),
+        "A layout's function must return integers.\nhint: Divide with '//', not '/'.",
+    ),
     (lambda: Layout((8,), lambda i: ()), "A layout's function must return at least one index."),
     (
         lambda: Layout((8,), lambda i: (i, i) if i == 2 else i),

@@ -16,6 +16,7 @@ from tileworkbench.compiler.frontend.annotations import (
     as_shape,
 )
 from tileworkbench.compiler.frontend.dtypes import is_dtype
+from tileworkbench.compiler.frontend.errors import is_ours
 from tileworkbench.compiler.frontend.function import PrimFunc
 from tileworkbench.compiler.frontend.kernel import KernelBlock
 from tileworkbench.compiler.frontend.macro import Macro, Reference
@@ -56,6 +57,8 @@ inline = macro
 def _function(value: Any, construct: str) -> Callable[..., Any]:
     if not isinstance(value, FunctionType):
         raise TileTypeError(f"{construct} decorates a function, not {describe(value)}")
+    if is_ours(value.__code__):
+        raise TileTypeError(f"{construct} decorates a function of yours, not '{value.__name__}'")
     return value
 
 

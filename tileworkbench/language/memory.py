@@ -23,6 +23,7 @@ from tileworkbench.compiler.frontend.values import (
     Value,
     VarCell,
     deeper,
+    describe,
     extent_expr,
     fitting,
     index_expr,
@@ -87,13 +88,14 @@ def alloc_global(shape: Any, dtype: Any) -> TensorValue:
     return workspace(as_shape(shape), element)
 
 
-def _allocate(construct: str, name: str, shape: Any, dtype: Any, scope: str) -> TensorValue:
+def _allocate(construct: str, name: str, shape: Any, dtype: Any, scope: Any) -> TensorValue:
     builder = in_kernel(construct)
     if scope != "local":
         refuse_in_parallel(builder, construct)
-    if scope not in _SCOPES or _SCOPES[scope] == "local.var":
+    if not isinstance(scope, str) or _SCOPES.get(scope, "local.var") == "local.var":
+        shown = f"'{scope}'" if isinstance(scope, str) or is_dtype(scope) else describe(scope)
         raise TileValueError(
-            f"'{scope}' is not a scope {construct} can allocate in",
+            f"{shown} is not a scope {construct} can allocate in",
             hint="give the extents as a tuple, as in (M, N)"
             if is_dtype(scope)
             else "use 'shared', 'shared.dyn', 'local.fragment' or 'local'",

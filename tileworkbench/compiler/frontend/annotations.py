@@ -67,6 +67,8 @@ class TensorFactory:
             return self._view(data, shape, dtype)
         return TensorSpec(as_shape(shape), to_dtype(dtype))
 
+    __iter__ = None  # subscripts that make tensors are no sequence
+
     @placed_outside
     def __getitem__(self, item: Any) -> TensorSpec | TensorValue:
         items = item if isinstance(item, tuple) else (item,)
@@ -103,6 +105,8 @@ class StridedTensorFactory:
             )
         return TensorSpec(extents, to_dtype(dtype), steps)
 
+    __iter__ = None  # subscripts that make tensors are no sequence
+
     @placed_outside
     def __getitem__(self, item: Any) -> TensorSpec | TensorValue:
         if not isinstance(item, tuple) or len(item) not in (2, 3):
@@ -131,6 +135,8 @@ class TileFactory:
     def __call__(self, shape: Any, dtype: Any = "float32") -> TileSpec:
         """A tile of `shape`. Raises `TileTypeError` for a wrong shape."""
         return TileSpec(self.scope, as_shape(shape), to_dtype(dtype))
+
+    __iter__ = None
 
     def __getitem__(self, item: Any) -> TileSpec:
         return self(*item) if isinstance(item, tuple) else self(item)

@@ -167,6 +167,8 @@ def _tabulate_function(shape: Shape, function: Function) -> Table:
         rows.append(outputs if isinstance(outputs, tuple) else (outputs,))
     if len({len(row) for row in rows}) != 1:
         raise LayoutError("A layout's function must return equally many indices everywhere.")
+    if not all(isinstance(output, int | np.integer) for row in rows for output in row):
+        raise _not_integers()
     columns = (np.array(column).reshape(shape) for column in zip(*rows, strict=True))
     return _stack(shape, tuple(columns))
 
@@ -183,13 +185,17 @@ def _stack(shape: Shape, outputs: tuple[Any, ...]) -> Table:
 
     for output in outputs:
         if np.asarray(output).dtype.kind not in "iu":
-            raise LayoutError(
-                "A layout's function must return integers.", hint="Divide with '//', not '/'."
-            )
+            raise _not_integers()
     table = np.empty((*shape, len(outputs)), np.int64)
     for position, output in enumerate(outputs):
         table[..., position] = output
     return table
+
+
+def _not_integers() -> LayoutError:
+    return LayoutError(
+        "A layout's function must return integers.", hint="Divide with '//', not '/'."
+    )
 
 
 def check_shape(shape: Sequence[int]) -> Shape:
