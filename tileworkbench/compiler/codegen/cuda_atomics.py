@@ -11,7 +11,7 @@ def _float_atomic(kind: str, ctype: str, bits: str, to: str, back: str) -> str:
     """A maximum or minimum: compare and swap on the element's bits."""
     op = f"f{kind}{'f' if ctype == 'float' else ''}"
     body = (
-        f"  {bits} before = {to}(*p);\n"
+        f"  {bits} before = {to}(*(volatile {ctype}*)p);\n"
         "  for (;;) {\n"
         f"    {bits} after = {to}({op}({back}(before), x));\n"
         f"    {bits} found = atomicCAS(({bits}*)p, before, after);\n"
@@ -34,7 +34,7 @@ def _half_atomic(kind: str, name: str) -> str:
         "min": f"fminf({name}_to_f32(old), {name}_to_f32(x))",
     }[kind]
     body = (
-        f"  {name} old = *p;\n"
+        f"  {name} old = *(volatile {name}*)p;\n"
         "  for (;;) {\n"
         f"    {name} found = atomicCAS(p, old, {name}_from_f32({combined}));\n"
         "    if (found == old) return old;\n"
@@ -49,6 +49,34 @@ def _half_addition(name: str) -> str:
     text = f"atom.add.noftz.{name} %0, [%1], %2;"
     body = [f"  {name} y;", asm(text, '"=h"(y)', '"l"(p), "h"(x)', "memory"), "  return y;"]
     return function(f"{name} atomic_add_{name}({name}* p, {name} x)", "\n".join(body))
+
+
+_UPDATE_16 = """  unsigned short* word = (unsigned short*)((unsigned long long){byte} & ~1ull);
+  unsigned short before = *(volatile unsigned short*)word;
+  unsigned at = {at};
+  for (;;) {{{make}
+    unsigned short after = before & ~({mask} << at) | ((unsigned)made & {mask}) << at;
+    unsigned short found = atomicCAS(word, before, after);
+    if (found == before) {done}
+    before = found;
+  }}"""
+
+
+def narrow_update(kind: str, c_type: str, bits: int, combined: str) -> tuple[str, Helper]:
+    """Any update of an element of 8 or 16 bits: compare and swap of the two bytes it is in, from
+    sm_70 on.
+
+    `combined` is the new element, made from `old` and `x`.
+    """
+    name = f"atomic_{kind}_{c_type.replace(' ', '_')}"
+    body = _UPDATE_16.format(
+        byte="p",
+        at="((unsigned long long)p & 1) * 8",
+        make=f"\n    {c_type} old = ({c_type})(before >> at), made = ({c_type})({combined});",
+        mask=f"0x{(1 << bits) - 1:X}u",
+        done="return old;",
+    )
+    return name, Helper(function(f"{c_type} {name}({c_type}* p, {c_type} x)", body))
 
 
 def half_addition(name: str, arch: int) -> tuple[str, Helper]:
@@ -97,7 +125,20 @@ _SYNC_GRID = function(
   __syncthreads();""",
 )
 
+# The other half of the byte may be somebody else's.
+_STORE_4 = function(
+    "void store4(unsigned char* p, long long i, unsigned made)",
+    _UPDATE_16.format(
+        byte="(p + (i >> 1))",
+        at="((unsigned long long)(p + (i >> 1)) & 1) * 8 + (i & 1) * 4",
+        make="",
+        mask="15u",
+        done="return;",
+    ).replace("    \n", ""),
+)
+
 ATOMICS: dict[str, Helper] = {
+    "store4": Helper(_STORE_4),
     "sync_grid": Helper(_SYNC_GRID),
     **{
         f"atomic_{kind}_{_NAMES[form[0]]}": Helper(_float_atomic(kind, *form))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tileworkbench.compiler.analysis.access import has_loads
-from tileworkbench.compiler.codegen.cuda_atomics import half_addition
+from tileworkbench.compiler.codegen.cuda_atomics import half_addition, narrow_update
 from tileworkbench.compiler.codegen.cuda_copies import wait_helper
 from tileworkbench.compiler.codegen.cuda_exchanges import exchange
 from tileworkbench.compiler.codegen.cuda_expressions import CudaExpressions
@@ -17,7 +17,7 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import binary, const, const_int, int_const
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Ramp
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.ir.types import FLOAT32, DType
 
 GRID_BARRIER = Buffer("grid_barrier", DType("uint32"), (int_const(1),), "global")
 """The workspace behind barriers of the grid: zero when a launch begins."""
@@ -214,9 +214,8 @@ class KernelWriter:
             name = self.expressions.use(f"set{bits_of(buffer.dtype)}")
             return f"{name}({self.named(buffer)}, {bare(index)}, {value});"
         if buffer.dtype.bits == 4:
-            raise UnsupportedError(
-                f"an element of '{buffer.dtype}' is less than a byte and cannot be stored alone"
-            )
+            name = self.expressions.use("store4")
+            return f"{name}({self.named(buffer)}, {bare(index)}, {value});"
         return f"{self.named(buffer)}[{bare(index)}] = {value};"
 
     # Atomics, output
@@ -253,14 +252,26 @@ class KernelWriter:
         if dtype in ("float32", "float64") and kind.value in ("max", "min"):
             name = f"atomic_{kind}_f{dtype.bits}"
             return f"{self.expressions.use(name)}({place}, {value})"
-        wide = dtype.bits in (32, 64) and (kind.value == "add" or dtype.is_int)
-        if not wide:
-            raise UnsupportedError(f"CUDA has no atomic '{kind}' of '{dtype}'")
+        if dtype.bits < 32:
+            made = narrow_update(
+                kind.value, self.expressions.c_type(dtype), dtype.bits, self.combined(kind, dtype)
+            )
+            return f"{self.expressions.use(*made)}({place}, {value})"
         name = f"atomic{kind.capitalize()}"
         if dtype == "int64" and kind.value not in ("max", "min"):
             pointer = f"(unsigned long long*)({place})"
             return f"(long long){name}({pointer}, (unsigned long long){wrapped(value)})"
         return f"{name}({place}, {value})"
+
+    def combined(self, kind: st.AtomicKind, dtype: DType) -> str:
+        """`old` updated by `x`, both of less than 32 bits."""
+        op = kind.value
+        if dtype.is_float:
+            a, b = (self.expressions.cast(each, dtype, FLOAT32) for each in ("old", "x"))
+            text = f"{a} + {b}" if op == "add" else f"f{op}f({a}, {b})"
+            return self.expressions.cast(text, FLOAT32, dtype)
+        sign = {"add": "+", "and": "&", "or": "|", "xor": "^", "max": ">", "min": "<"}[op]
+        return f"old {sign} x" + (" ? old : x" if op in ("max", "min") else "")
 
     def print_line(self, stmt: st.Print, depth: int) -> None:
         pieces: list[str] = [stmt.parts[0].replace("%", "%%")]
