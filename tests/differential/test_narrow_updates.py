@@ -1,4 +1,4 @@
-"""Updates of elements that share a word with their neighbours, on processors and as executed PTX."""
+"""Updates of elements that share a word with their neighbours, on processors and from PTX."""
 # Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
 
 import numpy as np

@@ -134,7 +134,7 @@ _STORE_4 = function(
         make="",
         mask="15u",
         done="return;",
-    ).replace("    \n", ""),
+    ),
 )
 
 ATOMICS: dict[str, Helper] = {
