@@ -19,6 +19,7 @@ INDICES = {
     "sum": lambda n, i, f: n + i,
     "multiple": lambda n, i, f: n * 4 + i,
     "product": lambda n, i, f: 5 - n * i,
+    "parts": lambda n, i, f: n * 2 + n * i,
     "quotient": lambda n, i, f: (n + i) // 2,
     "minimum": lambda n, i, f: f.minimum(n + i, 20),
     "maximum": lambda n, i, f: f.maximum(n * 3 + i, 3) % 41,

@@ -186,9 +186,8 @@ class Expressions(Arithmetic):
         """`index` as a sum of parts that change in ever deeper loops; a constant comes last, where
         it costs nothing.
 
-        The address is advanced part by part, so that each loop adds only what it changes. The
-        parts' sum cannot overflow where the access is in range, whatever the partial sums do:
-        addresses have 64 bits.
+        The address is advanced part by part, so that each loop adds only what it changes. An
+        address has 64 bits: parts that may wrap around are added up in fewer before.
         """
         terms, levels = [index], dict[int, list[Expr]]()
         constant: Expr | None = None
@@ -200,10 +199,30 @@ class Expressions(Arithmetic):
                 constant = term if constant is None else add(constant, term)
             else:
                 levels.setdefault(self.out.level(term), []).append(term)
-        if -1 in levels:
+        if -1 in levels or not levels:
             return [index]
         parts = [reduce(add, levels[level]) for level in sorted(levels)]
-        return parts if constant is None and parts else [*parts, constant or index]
+        if constant is not None:
+            parts.append(constant)
+        return parts if index.dtype.bits == 64 else self._without_wrapping(parts)
+
+    def _without_wrapping(self, parts: list[Expr]) -> list[Expr]:
+        """The parts, with those added up that may be negative: the others only go on from there,
+        and where they go too far, the guard of the access does not hold.
+        """
+        onward, reach, others = list[Expr](), 0, list[Expr]()
+        for part in parts:
+            bounds = self.ranges.bounds(part)
+            if bounds.low is None or bounds.low < 0 or bounds.high is None:
+                others.append(part)
+            else:
+                onward.append(part)
+                reach += bounds.high
+        if reach > parts[0].dtype.max_value:
+            return [reduce(add, parts)]
+        if len(others) < 2:
+            return parts
+        return [*onward, reduce(add, others)]
 
     def pointers(self, buffer: Buffer, index: Expr) -> str:
         """A vector of addresses, one per lane."""
