@@ -487,3 +487,36 @@ def test_numbers_saturate_as_values_do():
         return Out
 
     check_everywhere(kernel, {}, equals(Out=np.array([255, 0, 255, 255], np.uint8)))
+
+
+NARROW = {
+    "product": lambda x, y, z: x * y,
+    "average": lambda x, y, z: x + y >> 1,
+    "quotient": lambda x, y, z: (x - y) // 3,
+    "greater": lambda x, y, z: x + y > z,
+    "low bits": lambda x, y, z: (x * y + z) ^ (y << 2),
+    "codes": lambda x, y, z: ((x & 15) - (y >> 2)) * (z & 3),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_narrow_integers_are_computed_in_32_bits(dtype):
+    """As in C: only what is stored or named in fewer bits loses the others."""
+    a, b, c = (random_array((64,), dtype, seed) for seed in range(3))
+    functions = list(NARROW.values())
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), dtype), B: T.Tensor((64,), dtype), C: T.Tensor((64,), dtype)):
+        Wide = T.empty((len(functions), 64), "int32")
+        Narrow = T.empty((len(functions), 64), dtype)
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                for which, function in enumerate(functions):
+                    Wide[which, i] = T.cast(function(A[i], B[i], C[i]), "int32")
+                    value = T.cast(function(A[i], B[i], C[i]), dtype)
+                    Narrow[which, i] = value
+        return Wide, Narrow
+
+    wide = np.stack([f(*(x.astype(np.int32) for x in (a, b, c))) for f in functions])
+    expected = equals(Wide=wide.astype(np.int32), Narrow=wide.astype(dtype))
+    check_executors(kernel, {"A": a, "B": b, "C": c}, expected)

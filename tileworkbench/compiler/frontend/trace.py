@@ -22,6 +22,7 @@ from tileworkbench.compiler.frontend.annotations import (
 from tileworkbench.compiler.frontend.builder import Builder, tracing
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
 from tileworkbench.compiler.frontend.errors import placed
+from tileworkbench.compiler.frontend.narrow import widen
 from tileworkbench.compiler.frontend.rewritten import resolve_annotation
 from tileworkbench.compiler.frontend.source import locate
 from tileworkbench.compiler.frontend.tensors import TensorValue
@@ -108,7 +109,7 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
     """The program that a finished trace has written. `where` is the function's own place."""
     _check_returned(builder, result, where)
     frame = builder.frames[0]
-    body = builder.pop(frame)
+    body = widen(builder.pop(frame))
     if builder.checks:
         raise TileRuntimeError(
             "'assert' stands behind the last 'with T.Kernel(...)'",
