@@ -132,6 +132,19 @@ def a_stride_that_only_one_row_gives() -> Case:
 
 
 @case
+def a_tensor_with_strides_and_without_rows() -> Case:
+    M, S = T.dynamic("M"), T.dynamic("S")
+
+    @T.prim_func
+    def kernel(A: T.StridedTensor((M, 64), (S, 1), F32), B: T.Tensor((64,), F32)):
+        with T.Kernel(1, threads=32):
+            T.copy(A[0, 0:64], B)
+
+    a = small(3, 77)[:0, :64]
+    return kernel, {"A": a, "B": small(64)}, equals(A=a, B=np.zeros(64, F32))
+
+
+@case
 def strides_that_leave_no_gap() -> Case:
     S = T.dynamic("S")
 

@@ -187,14 +187,14 @@ def argument_array(
     """A copy of the argument `name` with one element per place, in `shape` (which may be flat where
     the argument is not).
     """
-    dtype = buffer.dtype
+    dtype, shape = buffer.dtype, tuple(max(extent, 0) for extent in shape)
     array = _given_array(name, dtype, arguments)
     if _is_packed(array, dtype):
         array = _unpack(array, dtype)
     if array.shape == shape:
         return _copied(array)
     if len(shape) == 1:
-        flat: Array = memory_of(array)
+        flat: Array = memory_of(array) if array.size else np.zeros(shape, array.dtype)
         if flat.size == shape[0]:
             return flat.copy()
     raise ArgumentError(f"'{name}' has shape {array.shape}, expected {shape}")
@@ -224,6 +224,8 @@ def user_array(data: Array, buffer: Buffer, given: Any) -> Array:
     if _is_packed(original, buffer.dtype):
         halves = data.reshape(*original.shape, 2).view(np.uint8) & 15
         return (halves[..., 0] | halves[..., 1] << 4).view(original.dtype)
+    if not original.size:
+        return original.copy()
     if data.shape == original.shape:
         return data
     if original.flags.c_contiguous:
