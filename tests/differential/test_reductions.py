@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, named, random_array, storage
+from tests.differential.harness import (
+    check_everywhere,
+    check_executors,
+    equals,
+    named,
+    random_array,
+    storage,
+)
 from tests.tolerances import assert_reduction, assert_ulp
 
 REDUCE = {
@@ -265,3 +272,42 @@ def test_online_softmax_in_pieces():
     x = random_array((10, 64), "float32")
     expected = np.exp(x.astype(np.float64) - x.max(1, keepdims=True)).sum(1)
     check_everywhere(kernel, {"X": x}, lambda arrays: assert_ulp(arrays["Sum"], expected, 32))
+
+
+def test_parts_of_tiles():
+    """Slices as sources and destinations, which keep the dimensions of single indices."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64, 64), "float32"), n: T.int32):
+        Rows, Columns = T.empty((16,), "float32"), T.empty((4, 16), "float32")
+        One, Added = T.empty((1,), "float32"), T.empty((8,), "float32")
+        with T.Kernel(1, threads=64):
+            S, F = T.alloc_shared((64, 64), "float32"), T.alloc_fragment((64, 64), "float32")
+            rows, columns = T.alloc_fragment((16,), "float32"), T.alloc_shared((4, 16), "float32")
+            one, added = T.alloc_fragment((1,), "float32"), T.alloc_fragment((8,), "float32")
+            T.copy(A, S)
+            T.copy(A, F)
+            T.reduce_sum(S[n : n + 16, 3:40], rows, dim=1)
+            T.copy(rows, Rows)
+            for w in T.serial(4):
+                T.reduce_max(S[0:16, w * 16 : w * 16 + 16], columns[w : w + 1, :], dim=0)
+            T.copy(columns, Columns)
+            T.reduce_absmax(S[5, :], one, dim=1)
+            T.copy(one, One)
+            T.fill(added, 1.0)
+            T.reduce_sum(F[0:4, :], added[2:6], dim=1, clear=False)
+            T.reduce_sum(F[4:6, :], added[6:8], dim=1)
+            T.copy(added, Added)
+        return Rows, Columns, One, Added
+
+    a = np.round(random_array((64, 64), "float32") * 8)
+    added = np.ones(8, np.float32)
+    added[2:6] += a[:4].sum(1)
+    added[6:8] = a[4:6].sum(1)
+    expected = equals(
+        Rows=a[7:23, 3:40].sum(1),
+        Columns=a[:16].reshape(16, 4, 16).max(0),
+        One=abs(a[5]).max(keepdims=True),
+        Added=added,
+    )
+    check_executors(kernel, {"A": a, "n": 7}, expected)

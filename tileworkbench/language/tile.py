@@ -16,6 +16,7 @@ from tileworkbench.compiler.frontend.private_tiles import (
     emit_fill,
     emit_reduce,
     is_private,
+    part_of,
 )
 from tileworkbench.compiler.frontend.regions import (
     Operand,
@@ -26,7 +27,7 @@ from tileworkbench.compiler.frontend.regions import (
     to_operand,
     to_region,
 )
-from tileworkbench.compiler.frontend.tensors import emit_store
+from tileworkbench.compiler.frontend.tensors import emit_store, whole
 from tileworkbench.compiler.frontend.threads import arrive_once, barrier_address
 from tileworkbench.compiler.frontend.values import Operators, condition, fitting
 from tileworkbench.compiler.ir import build, tile
@@ -257,9 +258,10 @@ def reduce(
 ) -> None:
     """`out = reduce(buffer)` along `dim`, or `out = combine(out, reduce(buffer))` when not `clear`.
 
-    `kind` is "sum", "max", "min", "absmax", "abssum", "bitand", "bitor" or "bitxor". `out` has the
-    shape of `buffer` without `dim`, or with extent 1 there; elements are converted to its dtype
-    first. max, min and absmax ignore NaN unless `nan_propagate`. `batch` and `annotations` are
+    Both are tiles or slices of them. `kind` is "sum", "max", "min", "absmax", "abssum", "bitand",
+    "bitor" or "bitxor". `out` has the shape of `buffer` without `dim`, or with extent 1 there;
+    elements are converted to its dtype first. max, min and absmax ignore NaN unless
+    `nan_propagate`. `batch` and `annotations` are
     hints. Raises `ShapeError`, `TileTypeError` or `TileValueError` for operands that do not fit.
     """
     try:
@@ -270,10 +272,13 @@ def reduce(
         ) from None
     construct = f"T.reduce_{which}"
     builder = _operator(construct)
-    src, dst = to_buffer(buffer, construct, "source"), to_buffer(out, construct, "destination")
+    source, target = (
+        to_region(value, construct, role)
+        for value, role in ((buffer, "source"), (out, "destination"))
+    )
     if batch < 1:
         raise TileValueError(f"'batch' of {construct} must be positive, not {batch}")
-    for operand in (src, dst):
+    for operand in (source.buffer, target.buffer):
         if operand.scope == "global":
             raise TileValueError(
                 f"{construct} works on tiles, and '{operand.name}' is in global memory",
@@ -283,20 +288,26 @@ def reduce(
             raise TileTypeError(
                 f"{construct} needs integers or bool, and '{operand.name}' is '{operand.dtype}'"
             )
-    axis = _axis(construct, dim, len(src.shape))
-    dropped = (*src.shape[:axis], *src.shape[axis + 1 :])
-    kept = (*src.shape[:axis], _ONE, *src.shape[axis + 1 :])
-    if dst.shape not in (dropped, kept):
+    shape = source.extents
+    axis = _axis(construct, dim, len(shape))
+    dropped = (*shape[:axis], *shape[axis + 1 :])
+    kept = (*shape[:axis], _ONE, *shape[axis + 1 :])
+    if target.extents not in (dropped, kept):
         raise ShapeError(
-            f"{construct} of '{src.name}' with shape {show_shape(src.shape)} along dimension "
+            f"{construct} of '{source.buffer.name}' with shape {show_shape(shape)} along dimension "
             f"{axis} gives "
-            f"{show_shape(dropped)} or {show_shape(kept)}, and '{dst.name}' is "
-            f"{show_shape(dst.shape)}"
+            f"{show_shape(dropped)} or {show_shape(kept)}, and '{target.buffer.name}' is "
+            f"{show_shape(target.extents)}"
         )
-    if is_private(builder, src, dst):
+    if is_private(builder, source.buffer, target.buffer):
+        src, dst = to_buffer(buffer, construct, "source"), to_buffer(out, construct, "destination")
         emit_reduce(builder, which, src, dst, axis, bool(clear), bool(nan_propagate))
-    else:
-        builder.emit(tile.Reduce(which, src, dst, axis, bool(clear), bool(nan_propagate)))
+        return
+    src = part_of(builder, construct, source, filled=True)
+    dst = part_of(builder, construct, target, filled=not clear)
+    builder.emit(tile.Reduce(which, src, dst, axis, bool(clear), bool(nan_propagate)))
+    if dst is not target.buffer:
+        builder.emit(tile.Copy(whole(dst), target))
 
 
 def _axis(construct: str, dim: Any, rank: int) -> int:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tileworkbench.compiler.diagnostics import TileValueError
 from tileworkbench.compiler.frontend.builder import Builder
+from tileworkbench.compiler.frontend.tensors import whole
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region, Var
 from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Stmt, Store, seq
-from tileworkbench.compiler.ir.tile import ReduceKind
+from tileworkbench.compiler.ir.tile import Copy, ReduceKind
 from tileworkbench.compiler.ir.types import FLOAT32, DType
 
 _PRIVATE = {"local", "local.var"}
@@ -23,6 +25,27 @@ def is_private(builder: Builder, *buffers: Buffer) -> bool:
     """
     scopes = {buffer.scope for buffer in buffers}
     return bool(builder.thread_vars) and bool(scopes & _PRIVATE) and "local.fragment" not in scopes
+
+
+def part_of(builder: Builder, construct: str, region: Region, filled: bool) -> Buffer:
+    """The tile that a region is all of, or else a fragment for it, `filled` with its elements.
+
+    Raises `TileValueError` for a region whose size is not known.
+    """
+    buffer = region.buffer
+    if region is whole(buffer):
+        return buffer
+    if any(build.const_int(extent) is None for extent in region.extents):
+        raise TileValueError(
+            f"the extents of what {construct} takes of '{buffer.name}' must be known while "
+            "compiling"
+        )
+    name = builder.fresh(f"{buffer.name}_part")
+    made = Buffer(name, buffer.dtype, region.extents, "local.fragment")
+    builder.emit(Alloc(made))
+    if filled:
+        builder.emit(Copy(region, whole(made)))
+    return made
 
 
 def emit_copy(builder: Builder, src: Region, dst: Region) -> None:
