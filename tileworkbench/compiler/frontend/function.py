@@ -92,8 +92,9 @@ def prim_func(fn: Callable[..., Any]) -> PrimFunc:
     def run() -> Program:
         for name in signature.parameters:
             builder.reserve(name)
+        annotations = {}
         for name in signature.parameters:
-            annotation = annotation_of(fn, name, namespace)
+            annotation = annotations[name] = annotation_of(fn, name, namespace)
             if not isinstance(annotation, TensorSpec) and not is_scalar_annotation(annotation):
                 raise TileTypeError(
                     f"the parameter '{name}' of the prim_func '{fn.__name__}' needs a tensor or "
@@ -102,7 +103,10 @@ def prim_func(fn: Callable[..., Any]) -> PrimFunc:
                     hint=f"write {name}: T.Tensor((M, N), T.float32) for a tensor, {name}: "
                     f"T.int32 for a scalar",
                 )
-            builder.inputs[name] = placed_parameter(builder, fn, name, annotation)
+        # Scalars first: the extent of a tensor in front of one may have its name.
+        for name in sorted(annotations, key=lambda name: isinstance(annotations[name], TensorSpec)):
+            builder.inputs[name] = placed_parameter(builder, fn, name, annotations[name])
+        builder.inputs = {name: builder.inputs[name] for name in annotations}
         arguments = {name: wrap(value) for name, value in builder.inputs.items()}
         result = rewritten(fn, namespace)(**arguments)
         return finish(builder, result, where)
