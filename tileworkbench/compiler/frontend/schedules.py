@@ -98,8 +98,10 @@ class TileScheduler:
                 raise TileTypeError(
                     f"'{what}' of {construct} must be an integer, not {describe(value)}"
                 )
-            if value <= 0:
-                raise TileValueError(f"'{what}' of {construct} must be positive, not {value}")
+            if not 0 < value <= INT32.max_value:
+                raise TileValueError(
+                    f"'{what}' of {construct} must lie between 1 and 2147483647, not {value}"
+                )
         rows, columns = (_index(value, f"a number of tiles of {construct}") for value in tiles)
         clusters = build.ceildiv(rows, build.int_const(cluster_size))
         self._total = build.mul(clusters, columns)

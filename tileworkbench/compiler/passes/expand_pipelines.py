@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from tileworkbench.compiler.analysis.dataflow import Effects, effects_of
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.diagnostics import TileValueError
+from tileworkbench.compiler.diagnostics import ResourceError, TileValueError
 from tileworkbench.compiler.ir.build import add, binary, const, int_const, sub
 from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, Var
 from tileworkbench.compiler.ir.program import Program
@@ -65,14 +65,19 @@ from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.passes.plan_pipelines import items, scheduled
 
 Index = Callable[[Buffer], Expr]
+_MOST_STAGES = 128
 
 
 def expand_pipelines(program: Program) -> Program:
-    """Turn every pipelined loop into a prologue and a serial loop."""
+    """Turn every pipelined loop into a prologue and a serial loop.
+
+    Raises `ResourceError` for more stages than code or shared memory could hold.
+    """
     names, ranges = Names(program), Ranges(program)
     versions: dict[Buffer, int] = {}
     for stmt in statements(program.body):
         if isinstance(stmt, Pipelined):
+            _check_stages(stmt, program)
             for buffer, number in _versions(stmt, program).items():
                 versions[buffer] = max(number, versions.get(buffer, 1))
     expanded: dict[Buffer, Buffer] = {}
@@ -105,6 +110,17 @@ def expand_pipelines(program: Program) -> Program:
         return with_body(program, body)
     # A loop that is not pipelined uses one version for itself.
     return with_body(program, _with_versions(body, expanded, lambda buffer: int_const(0)))
+
+
+def _check_stages(loop: Pipelined, program: Program) -> None:
+    stages = max(loop.stage, default=0) + 1
+    if stages > _MOST_STAGES:
+        raise ResourceError(
+            f"a pipeline of {stages} stages needs as many versions of its tiles, and at most "
+            f"{_MOST_STAGES} are possible",
+            program.span(loop.site),
+            hint="use fewer stages in T.Pipelined: shared memory holds a few",
+        )
 
 
 def _versioned(buffer: Buffer, number: int) -> Buffer:
