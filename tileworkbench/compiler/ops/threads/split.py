@@ -71,6 +71,8 @@ class Splitter:
         self.counters = counters
         self.in_loops: set[Node] = set()  # variables that are made in loops over threads
         self.program = program
+        written = [stmt for stmt in statements(program.body) if isinstance(stmt, simt.Barrier)]
+        self.barriers = {stmt.site for stmt in written}
         self.uniformity = Uniformity(kernel)
         self.ranges = ThreadRanges(kernel, threads.thread)
 
@@ -204,6 +206,8 @@ class Splitter:
     def barrier(self, stmt: simt.Barrier, out: _Writer) -> None:
         threads = stmt.count or self.threads.count
         if out.scope.masks or threads != out.scope.extent:
+            if stmt.site not in self.barriers:  # the user wrote none
+                self.refuse("an exchange of data for which only some threads could wait here", stmt)
             self.refuse("a barrier that only some threads of the block reach here", stmt)
         out.cut()
 
