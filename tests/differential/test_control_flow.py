@@ -532,9 +532,8 @@ LIMITS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_loops_end_where_the_next_value_does_not_fit(dtype):
-    """The value after the last one is beyond the largest of the loop's dtype."""
+def loops_to_the_limits(dtype):
+    """Loops whose next value, after the last one, is beyond what their dtype holds."""
     scale = 1 if dtype == "int32" else 2**32
 
     bounds = [tuple(number * scale for number in row) for row in LIMITS]
@@ -563,9 +562,19 @@ def test_loops_end_where_the_next_value_does_not_fit(dtype):
     expected = np.zeros((rows, 4), dtype)
     for row, values in enumerate(range(*bound) for bound in bounds):
         expected[row, : len(values)] = values
-    check_everywhere(
-        kernel, {"Bounds": np.array(bounds, dtype)}, equals(Known=expected, Read=expected)
-    )
+    return kernel, {"Bounds": np.array(bounds, dtype)}, equals(Known=expected, Read=expected)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_loops_end_where_the_next_value_does_not_fit(dtype):
+    check_executors(*loops_to_the_limits(dtype))
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_loops_end_where_the_next_value_does_not_fit_in_executed_ptx(dtype):
+    kernel, arguments, check = loops_to_the_limits(dtype)
+    check(run_native(kernel.program, arguments, "ptx:sm_80"))
 
 
 BELOW_ONE = [(-3, -2), (-17, -20), (-40, 5), (3, -33), (4, 0), (0, 0)]

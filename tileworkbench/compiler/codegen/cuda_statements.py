@@ -148,8 +148,19 @@ class KernelWriter:
         if number is None and not self.expressions.ranges.proves(forwards):
             test = f"({wrapped(step, 10)} > 0 ? {name} < {stop} : {name} > {stop})"
         advance = f"++{name}" if number == 1 else f"{name} += {step}"
+        if not self.next_fits(stmt, number):
+            advance = f"{name} = {_step_or_stop(name, stop, step, number, stmt.var.dtype.bits)}"
         head = f"{self.expressions.c_type(stmt.var.dtype)} {name} = {start}"
         self.block(depth, f"for ({head}; {test}; {advance})", stmt.body)
+
+    def next_fits(self, stmt: st.For, number: int | None) -> bool:
+        """Whether the loop's dtype holds the value after the last iteration's."""
+        if number in (1, -1):
+            return True
+        stop, dtype = self.expressions.ranges.bounds(stmt.stop), stmt.var.dtype
+        if number is None or stop.low is None or stop.high is None:
+            return False
+        return stop.low + number >= dtype.min_value and stop.high + number <= dtype.max_value
 
     def bound(self, stmt: st.For, value: Expr, kind: str, depth: int) -> str:
         """A bound as it is on entry: one that is read from memory gets a name."""
@@ -368,6 +379,20 @@ class KernelWriter:
         self.expressions.use(name, helper)
         a, b = self.register_words(stmt.a), self.register_words(stmt.b)
         return f"{name}({self.expressions.address(stmt.c)}, {a}, {b});"
+
+
+def _step_or_stop(name: str, stop: str, step: str, number: int | None, bits: int) -> str:
+    """The next value of a loop, or its end where less than a step is left."""
+    wide = "(unsigned long long)" if bits > 32 else "(unsigned)"
+    stop = wrapped(stop)
+    up = f"{wide}{stop} - {wide}{name} > {wide}{wrapped(step)}"
+    down = f"{wide}{name} - {wide}{stop} > 0u - {wide}{wrapped(step)}"
+    if number is not None:
+        more = up if number > 0 else down
+    else:
+        more = f"({wrapped(step, 10)} > 0 ? {up} : {down})"
+    return f"{more} ? {name} + {wrapped(step, 12)} : {stop}"
+
 
 
 def _quoted(text: str) -> str:
