@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileTypeError
-from tileworkbench.compiler.frontend.threads import WARP, emit_exchange, to_predicate
+from tileworkbench.compiler.frontend.threads import emit_exchange, to_predicate
 from tileworkbench.compiler.frontend.values import Value, to_value
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Expr
+from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.ir.types import INT32
 
 

@@ -11,7 +11,6 @@ from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import in_kernel
 from tileworkbench.compiler.frontend.roles import RoleBlock, role_of_groups
 from tileworkbench.compiler.frontend.threads import (
-    WARP,
     WARP_GROUP,
     ThreadLoop,
     check_dimension,
@@ -22,6 +21,7 @@ from tileworkbench.compiler.frontend.threads import (
 from tileworkbench.compiler.frontend.values import Value, describe, from_expr
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Expr
+from tileworkbench.compiler.ir.simt import WARP
 
 _THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 _BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")

@@ -24,6 +24,7 @@ from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Address, Const, Expr, Load, Var, is_bool
 from tileworkbench.compiler.ir.rewrite import statements, walk
 from tileworkbench.compiler.ir.simt import (
+    WARP,
     Barrier,
     BarrierArrive,
     Exchange,
@@ -32,7 +33,6 @@ from tileworkbench.compiler.ir.simt import (
 from tileworkbench.compiler.ir.stmt import If, Stmt
 from tileworkbench.compiler.ir.types import BOOL, INT32, UINT32
 
-WARP = 32
 WARP_GROUP = 128
 _NAMES = ("tx", "ty", "tz")
 _ROLE_BARRIERS = 8  # of the 16 that a block has, where those of roles begin; kernels count from 1

@@ -17,6 +17,9 @@ from tileworkbench.compiler.ir.node import node
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.types import INT32, UINT64, DType
 
+WARP = 32
+"""The threads of a warp, which execute together."""
+
 # What `Exchange` can do, with the number of operands. Threads of a warp whose number differs in
 # the lowest log2(width) bits only form a segment.
 EXCHANGES: dict[str, int] = {

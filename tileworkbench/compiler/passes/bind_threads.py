@@ -41,13 +41,19 @@ from tileworkbench.compiler.ir.rewrite import (
     variables,
     with_body,
 )
-from tileworkbench.compiler.ir.simt import Barrier, BarrierArrive, BarrierWait, GridBarrier, Role
+from tileworkbench.compiler.ir.simt import (
+    WARP,
+    Barrier,
+    BarrierArrive,
+    BarrierWait,
+    GridBarrier,
+    Role,
+)
 from tileworkbench.compiler.ir.stmt import If, Kernel, Let, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import COLLECTIVE, Copy, Fill, Parallel, Pipelined
 from tileworkbench.compiler.ops.simt.outer_views import with_own_views
 from tileworkbench.compiler.passes.bind_blocks import block_indices, is_swizzled, launch_size
 
-_WARP = 32
 _ELEMENTWISE = (Copy, Fill, Parallel, Pipelined)
 _GRID_DIMS = 3  # CUDA programming guide: blockIdx has x, y and z
 
@@ -143,16 +149,16 @@ def with_counted_barriers(kernel: Kernel, program: Program) -> Kernel:
             inside = set(_threads_where([stmt.cond], kernel, lets, program, stmt))
         except UnsupportedError:
             return  # known at run time only
-        warps = {thread // _WARP for thread in inside}
-        if waits and len(inside) < sum(min(_WARP, threads - _WARP * warp) for warp in warps):
+        warps = {thread // WARP for thread in inside}
+        if waits and len(inside) < sum(min(WARP, threads - WARP * warp) for warp in warps):
             raise UnsupportedError(
                 "only some threads of a warp reach this barrier",
                 program.span(waits[0].site),
-                hint=f"let the condition name whole warps, of {_WARP} threads",
+                hint=f"let the condition name whole warps, of {WARP} threads",
             )
 
     def visit(stmt: Stmt, apart: bool) -> Stmt:
-        if _waits_for_all(stmt) and apart and threads % _WARP == 0:
+        if _waits_for_all(stmt) and apart and threads % WARP == 0:
             return Barrier(0, threads, site=stmt.site)
         if isinstance(stmt, GridBarrier) and apart:
             raise UnsupportedError(
@@ -202,12 +208,12 @@ def _role(threads: list[int], body: Stmt, program: Program, stmt: If) -> Stmt:
         return Seq(())
     if threads != list(range(threads[0], threads[0] + len(threads))):
         raise _not_in_a_row(program, stmt)
-    if (threads[0] % _WARP or len(threads) % _WARP) and not _is_elementwise(body):
+    if (threads[0] % WARP or len(threads) % WARP) and not _is_elementwise(body):
         raise UnsupportedError(
             f"a tile operator for which threads {threads[0]} to {threads[-1]} work together needs "
             "whole warps",
             program.span(stmt.site),
-            hint=f"let the groups of threads begin at multiples of {_WARP}",
+            hint=f"let the groups of threads begin at multiples of {WARP}",
         )
     return Role(threads[0], len(threads), body, site=stmt.site)
 

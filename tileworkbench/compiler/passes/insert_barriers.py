@@ -36,10 +36,11 @@ from tileworkbench.compiler.analysis.thread_accesses import (
 )
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import binary, const, int_const, sub, unary
-from tileworkbench.compiler.ir.expr import Buffer, Const
+from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.simt import (
+    WARP,
     Barrier,
     BarrierInit,
     BarrierWait,
@@ -212,7 +213,7 @@ class _Placement:
                 return _State([], state.copying)
             case Exchange(kind=kind) if kind.startswith("block_"):
                 return _State([], state.copying)
-            case WarpBarrier(mask=Const(value=lanes)) if lanes == _ALL_LANES and self.strict:
+            case WarpBarrier(mask=mask) if mask is _ALL_LANES and self.strict:
                 met = [replace(access, warps_met=True) for access in state.pending]
                 return _State(met, state.copying)
             case WaitGroup():
@@ -395,7 +396,7 @@ class _Placement:
         same = [
             x is y or same_version(x, y, self.ranges) for x, y in zip(a.base, b.base, strict=True)
         ]
-        group = _WARP if a.warps_met or b.warps_met else 1
+        group = WARP if a.warps_met or b.warps_met else 1
         known = [(a.rows, b.rows)] if same[0] else []
         known += [(a.owners, b.owners)] if all(same) else []
         return all(
@@ -444,15 +445,15 @@ class _Placement:
     def barrier(self, stmt: Stmt, role: Role | None) -> Stmt:
         """All threads of the block, or of the role under a number of its own."""
         if not self.strict and (role is not None or id(stmt) in self.divergent):
-            return WarpBarrier(const(0xFFFFFFFF, UINT32), site=stmt.site)
+            return WarpBarrier(_ALL_LANES, site=stmt.site)
         if role is None:
             return Barrier(site=stmt.site)
-        if role.start % _WARP or role.extent % _WARP:
+        if role.start % WARP or role.extent % WARP:
             raise UnsupportedError(
                 f"threads {role.start} to {role.start + role.extent - 1} exchange data, for which "
                 "they would have to wait for each other, and only whole warps can do that",
                 self.program.span(stmt.site),
-                hint=f"let the groups of threads begin at multiples of {_WARP}",
+                hint=f"let the groups of threads begin at multiples of {WARP}",
             )
         return Barrier(self.number(role, stmt), role.extent, site=stmt.site)
 
@@ -473,6 +474,5 @@ class _Placement:
         return self.numbers[threads]
 
 
-_WARP = 32
 _BARRIERS = 16  # PTX ISA, "bar"; barrier 0 is the block's
-_ALL_LANES = (1 << _WARP) - 1
+_ALL_LANES = const((1 << WARP) - 1, UINT32)

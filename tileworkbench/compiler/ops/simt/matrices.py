@@ -15,7 +15,7 @@ from typing import Any
 from tileworkbench.compiler.ir.build import const_int, int_const
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Region, Var
 from tileworkbench.compiler.ir.rewrite import substitute
-from tileworkbench.compiler.ir.simt import LoadMatrix, StoreMatrix
+from tileworkbench.compiler.ir.simt import WARP, LoadMatrix, StoreMatrix
 from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store
 from tileworkbench.compiler.ir.tile import Copy
 from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError, Term
@@ -29,7 +29,6 @@ from tileworkbench.compiler.ops.simt.partition import Partition, halved
 from tileworkbench.compiler.ops.simt.traces import sum_expr
 
 _EDGE = 8
-_WARP = 32
 _Element = tuple[Buffer, tuple[Expr, ...]]
 
 
@@ -58,7 +57,7 @@ def lower(op: Copy, nest: Nest, shared: Partition, context: ThreadContext) -> St
         return None
     found = _pattern(shared)
     partial = shared.guards or shared.bounded or shared.base
-    if found is None or partial or context.threads % _WARP or context.start % _WARP:
+    if found is None or partial or context.threads % WARP or context.start % WARP:
         return None
     if stores and shared.sums[-1].terms:
         return None  # copies of the elements would be stored by several warps
@@ -102,19 +101,19 @@ def _terms(total: DigitSum, thread: int) -> list[Term]:
     found: list[Term] = []
     for term in total.terms:
         digit = term.digits[0]
-        cut = _WARP // digit.divisor if digit.divisor < _WARP else 0
+        cut = WARP // digit.divisor if digit.divisor < WARP else 0
         if len(term.digits) > 1 or digit.dim != thread or not cut or digit.extent <= cut:
             found.append(term)
             continue
         found.append(Term((Digit(thread, digit.divisor, cut),), term.stride))
-        found.append(Term((Digit(thread, _WARP, digit.extent // cut),), term.stride * cut))
+        found.append(Term((Digit(thread, WARP, digit.extent // cut),), term.stride * cut))
     return found
 
 
 def _is_outer(term: Term, thread: int) -> bool:
     """Whether a term moves whole matrices: with a step or with the warp."""
     return term.stride % _EDGE == 0 and all(
-        digit.dim != thread or digit.divisor >= _WARP for digit in term.digits
+        digit.dim != thread or digit.divisor >= WARP for digit in term.digits
     )
 
 

@@ -18,7 +18,6 @@ from tileworkbench.compiler.ir.rewrite import Rewriter, statements, substitute, 
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Let, Seq, Stmt, seq
 from tileworkbench.compiler.ops.threads.units import BARRIERS, OF_CLUSTER
 
-_WARP = 32
 _SHARED = ("shared", "shared.barrier")
 
 
@@ -61,10 +60,10 @@ def united(
 
 
 def _check(kernel: Kernel, program: Program) -> None:
-    if kernel.threads[0] % _WARP:
+    if kernel.threads[0] % simt.WARP:
         raise UnsupportedError(
             f"target 'cpu' executes clusters of blocks of whole warps, and {kernel.threads[0]} is "
-            f"not a multiple of {_WARP}",
+            f"not a multiple of {simt.WARP}",
             program.span(kernel.site),
             hint="give the blocks more threads, in T.ClusterKernel(threads=...)",
         )

@@ -23,14 +23,13 @@ from tileworkbench.compiler.ir.build import (
     sub,
 )
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
-from tileworkbench.compiler.ir.simt import Exchange
+from tileworkbench.compiler.ir.simt import WARP, Exchange
 from tileworkbench.compiler.ir.stmt import Alloc, For, Let, LoopKind, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Parallel, ReduceKind
 from tileworkbench.compiler.ir.types import INT32, UINT64, DType
 from tileworkbench.compiler.ops.reduce import combine, identity
 from tileworkbench.compiler.ops.threads.block import Block, Scope, lane_is_active
 
-_WARP = 32
 _ZERO, _ONE = int_const(0), int_const(1)
 _SHUFFLES = ("shfl", "shfl_xor", "shfl_up", "shfl_down")
 _REDUCTIONS = {
@@ -116,8 +115,8 @@ class _Exchange:
                 source = add(lane, other)
             case _:  # also reads earlier segments of the warp
                 before: Expr = _ZERO
-                if self.op.width < _WARP:
-                    before = sub(binary("floormod", self.block.thread, int_const(_WARP)), lane)
+                if self.op.width < WARP:
+                    before = sub(binary("floormod", self.block.thread, int_const(WARP)), lane)
                 source = sub(binary("xor", add(before, lane), other), before)
                 inside = binary("ge", add(before, source), _ZERO)
                 return source, logical("logical_and", inside, binary("lt", source, width))
@@ -129,22 +128,22 @@ class _Exchange:
     def per_warp(self) -> Split:
         scope, site = self.scope, self.op.site
         stop = scope.start + scope.extent
-        first, count = scope.start // _WARP, -(-stop // _WARP) - scope.start // _WARP
-        warps = -(-self.block.count // _WARP)
+        first, count = scope.start // WARP, -(-stop // WARP) - scope.start // WARP
+        warps = -(-self.block.count // WARP)
         results = self.block.memory(
             f"{self.op.var.name}_warps", self.op.var.dtype, (int_const(warps),)
         )
         var = self.block.names.var("warp")
         warp = add(var, int_const(first))
-        stmts, result = self.folded(mul(warp, int_const(_WARP)))
+        stmts, result = self.folded(mul(warp, int_const(WARP)))
         body = seq([*stmts, Store(results, (warp,), result, site=site)])
         loop = Parallel((var,), (int_const(count),), body, site=site)
-        warp_of_thread = binary("floordiv", self.block.thread, int_const(_WARP))
+        warp_of_thread = binary("floordiv", self.block.thread, int_const(WARP))
         return Split(self.before, [loop], [self.let(Load(results, (warp_of_thread,)))])
 
     def per_thread(self) -> Split:
         thread = self.block.thread
-        lane = binary("floormod", thread, int_const(_WARP))
+        lane = binary("floormod", thread, int_const(WARP))
         stmts, result = self.folded(sub(thread, lane))
         return Split(self.before, [], [*stmts, self.let(result)])
 
@@ -152,7 +151,7 @@ class _Exchange:
         """The combination over the warp that starts at thread `first`."""
         op, site, block = self.op, self.op.site, self.block
         stop = self.scope.start + self.scope.extent
-        aligned = self.scope.start % _WARP == 0 and stop % _WARP == 0
+        aligned = self.scope.start % WARP == 0 and stop % WARP == 0
         lane = block.names.var("lane")
         thread = add(first, lane)
         active = lane_is_active(block, self.scope, thread, aligned)
@@ -166,7 +165,7 @@ class _Exchange:
             step = select(active, step, Load(total, ()))
         stmts: list[Stmt] = [
             Alloc(total, start, site=site),
-            _loop(lane, _WARP, Store(total, (), step, site=site)),
+            _loop(lane, WARP, Store(total, (), step, site=site)),
         ]
         if op.kind != "match_all":
             return stmts, self.finished(Load(total, ()))
@@ -176,7 +175,7 @@ class _Exchange:
         seen = more if active is None else select(active, more, Load(everyone, ()))
         stmts += [
             Alloc(everyone, const(0, UINT64), site=site),
-            _loop(lane, _WARP, Store(everyone, (), seen, site=site)),
+            _loop(lane, WARP, Store(everyone, (), seen, site=site)),
         ]
         same = binary("eq", Load(total, ()), Load(everyone, ()))
         return stmts, select(same, Load(everyone, ()), const(0, UINT64))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.report import FindingKind
-from tileworkbench.compiler.sim.threads.order import WARP
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.threads.frame import ThreadFrame

@@ -14,12 +14,12 @@ import numpy as np
 
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.arithmetic import binary_function
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.report import FindingKind, located
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
-from tileworkbench.compiler.sim.threads.order import WARP
 from tileworkbench.compiler.sim.values import storage_dtype
 
 Array = np.ndarray[Any, Any]

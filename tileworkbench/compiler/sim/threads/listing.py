@@ -19,6 +19,7 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.ir.stmt import LoopKind
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator, Slots, vector_indices
 from tileworkbench.compiler.sim.frame import SimOptions
@@ -28,7 +29,6 @@ from tileworkbench.compiler.sim.threads.arena import Arena, ArenaStorage
 from tileworkbench.compiler.sim.threads.counters import Counters
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.matrix import matrix_kind
-from tileworkbench.compiler.sim.threads.order import WARP
 from tileworkbench.compiler.sim.threads.plan import plan_kernel
 from tileworkbench.compiler.sim.values import mask_and, storage_dtype
 

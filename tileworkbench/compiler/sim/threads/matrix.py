@@ -18,6 +18,7 @@ import numpy as np
 from tileworkbench.compiler.diagnostics import RunError, VerifyError
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
+from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.atoms import mma_operand
 from tileworkbench.compiler.layout.fragment import Fragment
@@ -27,7 +28,6 @@ from tileworkbench.compiler.sim.report import FindingKind, located
 from tileworkbench.compiler.sim.threads.arena import ArenaStorage, check_access
 from tileworkbench.compiler.sim.threads.findings import NOT_CONTIGUOUS, report_threads
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
-from tileworkbench.compiler.sim.threads.order import WARP
 from tileworkbench.compiler.sim.threads.registers import LaneStorage
 from tileworkbench.compiler.sim.values import narrowed, storage_dtype
 

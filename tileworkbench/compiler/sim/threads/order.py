@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-WARP = 32
 
 
 @dataclass(slots=True)
