@@ -183,7 +183,7 @@ def test_a_kernel_that_cannot_be_compiled(
     assert_alive(session)
 
 
-def test_an_index_from_data_that_leaves_a_tile_does_no_harm(session: Notebook) -> None:
+def test_an_index_from_data_that_leaves_a_tile_is_an_error_of_the_call(session: Notebook) -> None:
     session.run(
         kernel_of(
             "s = T.alloc_shared((8,), 'float32')",
@@ -195,8 +195,16 @@ def test_an_index_from_data_that_leaves_a_tile_does_no_harm(session: Notebook) -
         )
     )
     session.run("i = torch.tensor([10**9, -1, 7, 2**31 - 1, 8, -(2**31), 0, 7]).int()")
-    assert session.run("a = torch.zeros(8); bad(a, i)").text == ""
-    assert session.value("a[2].item(), a[6].item()") == (2.0, 2.0)
+    number = session.shell.execution_count - 2
+    assert session.run("a = torch.zeros(8); bad(a, i)").text == (
+        "OutOfBoundsError: index 1000000000 is out of range for dimension 0 of 's', which has "
+        "extent 8\n"
+        f"  --> Cell In[{number}], line 7\n"
+        "7 | s[I[i]] = 2.0\n"
+        "  | ^^^^^^^^^^^^^"
+    )
+    assert session.run("bad(a, i.clamp(0, 7))").text == ""
+    assert session.value("a.tolist()") == [2.0] * 8
     assert_alive(session)
 
 
@@ -214,7 +222,7 @@ def test_an_index_that_leaves_a_global_tensor_reads_zero_and_writes_nothing(
 
 
 def test_an_index_that_leaves_a_tile_is_found_by_the_simulator(session: Notebook) -> None:
-    """And it does no harm natively."""
+    """And stops a call."""
     cell = kernel_of(
         "s = T.alloc_shared((8,), 'float32')",
         "for i in T.Parallel(8):",
@@ -224,7 +232,12 @@ def test_an_index_that_leaves_a_tile_is_found_by_the_simulator(session: Notebook
     assert session.run(cell).error is None
     number = session.shell.execution_count - 1
     session.run("i = torch.ones(8, dtype=torch.int32)")
-    assert session.run("bad(torch.ones(8), i)").text == ""
+    assert session.run("bad(torch.ones(8), i)").text == (
+        "OutOfBoundsError: index 8 is out of range for dimension 0 of 's', which has extent 8\n"
+        f"  --> Cell In[{number}], line 6\n"
+        "6 | s[i + bx] = A[i]\n"
+        "  | ^^^^^^^^^^^^^^^^"
+    )
     done = session.run("bad.kernel.simulate(torch.ones(8), i).report")
     assert done.text == (
         "OutOfBoundsError: 's[8]' is outside 's' of shape (8) in block (1)\n"

@@ -111,6 +111,7 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
     with compilation.step("native"):
         signature = compilation.signature()
         entries = [launch.entry for launch in module.launches]
+        entries += [module.value_entry] if module.value_entry else []
         built = build_native(module.text, entries, native, imports=_imports(program))
     messages = [message for message, _ in module.assertions]
     places = [program.span(site) for _, site in module.assertions]
@@ -125,6 +126,7 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
                 assertions=messages,
                 brief=steps(lowered.body) < BRIEF_STEPS,
                 places=places,
+                value=built.functions.get(module.value_entry),
             ),
         )
         for launch in module.launches

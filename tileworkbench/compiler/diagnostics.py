@@ -232,10 +232,19 @@ class DeviceAssertError(RunError):
 DEADLOCK = "deadlock: "
 
 
-def failed_assertion(message: str, what: str) -> RunError:
-    """The error of a device assertion with that message; `what` comes before the user's own."""
+# And where the compiler checks an index of a tile: before the dimension and the buffer.
+OUT_OF_RANGE = "out of range: "
+
+
+def failed_assertion(message: str, what: str, value: int | None = None) -> RunError:
+    """The error of a device assertion with that message; `what` comes before the user's own, and
+    `value` belongs to it.
+    """
     if message.startswith(DEADLOCK):
         return DeadlockError(message)
+    if message.startswith(OUT_OF_RANGE):
+        place = message.removeprefix(OUT_OF_RANGE)
+        return OutOfBoundsError(f"index {value} is out of range for dimension {place}")
     return DeviceAssertError(f"{what}: {message}" if message else what)
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from tileworkbench.compiler.analysis.steps import may_be_endless, runs_at_least_once, steps
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, register_type
 from tileworkbench.compiler.codegen.module import ModuleState
 from tileworkbench.compiler.codegen.stores import Stores
+from tileworkbench.compiler.codegen.text import VectorType
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.types import INT64
 
+SHOWN = "@shown"  # what a failed assertion shows
 _UNROLL_LIMIT = 64
 _LINE = 64  # bytes of a cache line, and the largest vector
 _LONG = 1 << 14  # statements, of one vector each: some 10 us
@@ -180,10 +184,14 @@ class ControlFlow(Stores, ABC):
         stop = self.out.let("load atomic i32, ptr %flag monotonic, align 4")
         self.exit_if(self.out.let(f"icmp ne i32 {stop}, 0"), 1)
 
-    def exit_if(self, condition: str, code: int) -> None:
+    def exit_if(
+        self, condition: str, code: int, before: Callable[[], None] | None = None
+    ) -> None:
         leave, stay = self.out.fresh_label("leave"), self.out.fresh_label("stay")
         self.out.branch(condition, leave, stay)
         self.out.place(leave)
+        if before is not None:
+            before()
         self.out.do(f"ret i32 {code}")
         self.out.place(stay)
 
@@ -221,11 +229,35 @@ class ControlFlow(Stores, ABC):
         self.out.jump(label)
         self.out.place(self.out.fresh_label("unreachable"))
 
-    def device_assert(self, cond: Expr, message: str, site: int) -> None:
+    def device_assert(
+        self, cond: Expr, message: str, site: int, value: Expr | None = None
+    ) -> None:
+        """Leave the block with the assertion's number where `cond` does not hold, in a vector loop
+        of any lane, having noted `value`.
+        """
         test = self.exprs.evaluate(cond)
-        failed = self.out.let(f"xor i1 {test.text}, true")
-        self.exit_if(failed, 2 + len(self.module.assertions))
+        shown = None if value is None else self.exprs.cast(self.exprs.evaluate(value), INT64)
+        if test.lanes == 1:
+            failed = found = self.out.let(f"xor i1 {test.text}, true")
+        else:
+            held, bits = VectorType("i1", test.lanes), f"i{test.lanes}"
+            found = self.out.let(f"bitcast {held} {test.text} to {bits}")
+            found = self.out.let(f"xor {bits} {found}, -1")
+            failed = self.out.let(f"icmp ne {bits} {found}, 0")
+
+        def note() -> None:
+            if shown is None:
+                return
+            number = shown.text
+            if shown.lanes > 1:
+                bits = f"i{test.lanes}"
+                first = self.out.call(bits, f"llvm.cttz.{bits}", (bits, found), ("i1", "true"))
+                number = self.out.let(f"extractelement {shown.type} {number}, {bits} {first}")
+            self.out.do(f"store i64 {number}, ptr {SHOWN}")
+
+        self.exit_if(failed, 2 + len(self.module.assertions), note)
         self.module.assertions.append((message, site))
+        self.module.shows_value = self.module.shows_value or shown is not None
 
 
 def _next_fits(loop: st.For) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tileworkbench.compiler.analysis.evaluate import ASSUMPTION, is_on_host
 from tileworkbench.compiler.analysis.micro_tile import tile_dtype
 from tileworkbench.compiler.codegen.c_sources import symbol_of
-from tileworkbench.compiler.codegen.control import ControlFlow
+from tileworkbench.compiler.codegen.control import SHOWN, ControlFlow
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
 from tileworkbench.compiler.codegen.expressions import ZEROS
 from tileworkbench.compiler.codegen.gemm_spec import MicroGemmSpec
@@ -53,6 +53,7 @@ class Module:
     launches: tuple[Launch, ...]
     scratch_bytes: int
     assertions: tuple[tuple[str, int], ...]
+    value_entry: str = ""  # gives what belongs to the assertion that failed
 
 
 def generate(program: Program, isa: Isa) -> Module:
@@ -75,9 +76,20 @@ def generate(program: Program, isa: Isa) -> Module:
     emitted = [*state.functions.values(), *kernels]
     declarations = sorted({line for function in emitted for line in function.declarations})
     zeros = f"{ZEROS} = private constant [512 x i8] zeroinitializer, align 64"
+    value_entry = f"{program.name}_value" if state.shows_value else ""
+    if value_entry:
+        state.texts += [f"{SHOWN} = internal global i64 0", _VALUE_ENTRY.format(name=value_entry)]
     parts = [zeros, "!0 = !{i32 1}", *state.texts, *declarations, ""]
     parts += [function.text for function in emitted]
-    return Module("\n".join(parts), tuple(launches), program.scratch_bytes, tuple(state.assertions))
+    text, scratch = "\n".join(parts), program.scratch_bytes
+    return Module(text, tuple(launches), scratch, tuple(state.assertions), value_entry)
+
+
+# What a failed assertion shows: `SHOWN` is written before a block returns its number.
+_VALUE_ENTRY = f"""define i64 @{{name}}() {{{{
+  %value = load i64, ptr {SHOWN}
+  ret i64 %value
+}}}}"""
 
 
 class _KernelWriter(ControlFlow):
@@ -219,8 +231,8 @@ class _KernelWriter(ControlFlow):
                 self.leave(self.loops[-1][0])
             case st.Continue():
                 self.leave(self.loops[-1][1])
-            case st.DeviceAssert(cond, message):
-                self.device_assert(cond, message, stmt.site)
+            case st.DeviceAssert(cond, message, value):
+                self.device_assert(cond, message, stmt.site, value)
             case st.Assume(cond):
                 if not is_on_host(cond, self.program):  # others are checked before the launch
                     self.device_assert(cond, ASSUMPTION, stmt.site)

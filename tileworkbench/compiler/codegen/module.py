@@ -27,6 +27,7 @@ class ModuleState:
     packed: frozenset[Buffer]
     functions: dict[str, EmittedFunction] = field(default_factory=dict)
     assertions: list[tuple[str, int]] = field(default_factory=list)
+    shows_value: bool = False  # some assertion has a value
     texts: list[str] = field(default_factory=list)
 
     @classmethod

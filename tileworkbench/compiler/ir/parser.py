@@ -585,7 +585,8 @@ class _Parser:
         return st.Assume(self.expr(call.args[0]))
 
     def device_assert(self, call: ast.Call) -> st.Stmt:
-        return st.DeviceAssert(self.expr(call.args[0]), self.literal(call.args[1]))
+        value = self.expr(call.args[2]) if len(call.args) > 2 else None
+        return st.DeviceAssert(self.expr(call.args[0]), self.literal(call.args[1]), value)
 
     def print_line(self, call: ast.Call) -> st.Stmt:
         parts = tuple(self.literal(part) for part in call.args[::2])

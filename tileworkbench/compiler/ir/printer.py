@@ -382,8 +382,9 @@ def _simple(stmt: st.Stmt) -> str:
             return "continue"
         case st.Assume(cond):
             return f"T.assume({print_expr(cond)})"
-        case st.DeviceAssert(cond, message):
-            return f"T.device_assert({print_expr(cond)}, {message!r})"
+        case st.DeviceAssert(cond, message, value):
+            more = "" if value is None else f", {print_expr(value)}"
+            return f"T.device_assert({print_expr(cond)}, {message!r}{more})"
         case simt.Peer(buffer, source, rank):
             return f"{buffer.name} = T.peer({source.name}, {print_expr(rank)})"
         case simt.Exchange(var, kind, args):

@@ -206,10 +206,13 @@ class Assume(Stmt):
 
 @node
 class DeviceAssert(Stmt):
-    """Stop the kernel with `message` when `cond` does not hold."""
+    """Stop the kernel with `message` when `cond` does not hold; `value` is an integer that belongs
+    to it.
+    """
 
     cond: Expr
     message: str
+    value: Expr | None = None
     site: int = field(default=0, compare=False)
 
 

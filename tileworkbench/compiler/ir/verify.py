@@ -34,7 +34,7 @@ LEGAL: dict[Stage, tuple[type[st.Stmt], ...]] = {
     Stage.SIMT: (*st.SCALAR, st.Kernel, st.SourceKernel, *simt.THREAD_LEVEL, *simt.LOWERED),
     Stage.CPU: (*st.SCALAR, tile.Pack, tile.MicroGemm),
 }
-_VECTOR_BODY = (st.Seq, st.Let, st.Store)
+_VECTOR_BODY = (st.Seq, st.Let, st.Store, st.DeviceAssert)
 _COLLECTIVE = (tile.Copy, tile.Gemm, tile.Fill, tile.Reduce, tile.Scan, tile.Pipelined)
 
 

@@ -13,10 +13,20 @@ from tileworkbench.compiler.analysis.access import conjuncts, depends_on, has_lo
 from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.ir.build import conjunction, const, const_int, int_const, unary
+from tileworkbench.compiler.ir.build import conjunction, const, const_int, int_const, logical, unary
 from tileworkbench.compiler.ir.expr import Binary, Const, Expr, Load, Select, Var
 from tileworkbench.compiler.ir.rewrite import substitute, walk
-from tileworkbench.compiler.ir.stmt import For, If, Let, LoopKind, Seq, Stmt, Store, seq
+from tileworkbench.compiler.ir.stmt import (
+    DeviceAssert,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Seq,
+    Stmt,
+    Store,
+    seq,
+)
 from tileworkbench.compiler.ir.types import BOOL
 from tileworkbench.compiler.ops.context import Context
 
@@ -89,6 +99,12 @@ class _Writer:
                 run.append(
                     replace(stmt, indices=index, value=self.eager(value, guard), predicate=joined)
                 )
+            case DeviceAssert(cond, _, value):
+                held = self.eager(cond, guard)
+                if guard is not None:
+                    held = logical("logical_or", unary("not", guard), held)
+                shown = None if value is None else self.eager(value, guard)
+                run.append(replace(stmt, cond=held, value=shown))
             case If(cond, then, orelse):
                 cond = self.name_condition(self.eager(cond, guard), run)
                 self.flatten(then, [*conditions, *conjuncts(cond)], run)

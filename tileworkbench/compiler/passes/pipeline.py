@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.passes.assert_accesses import assert_accesses
 from tileworkbench.compiler.passes.bind_blocks import bind_blocks
 from tileworkbench.compiler.passes.check_accesses import check_accesses
 from tileworkbench.compiler.passes.check_thread_effects import check_thread_effects
@@ -47,6 +48,9 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
     return (
         # What threads would repeat is checked in the program as it was written.
         check_thread_effects,
+        # Elements outside a tile are errors where the kernel names them; what passes make of copies
+        # and threads is not its doing.
+        assert_accesses,
         # Blocks that run at once are threads of one worker, as those of a block are.
         unite_clusters,
         # From here on a block is one thread.

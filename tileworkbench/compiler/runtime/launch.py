@@ -104,8 +104,9 @@ class Launcher:
 
     `slot_count` is the number of 8-byte argument slots, `scratch_bytes` what the code needs per
     worker, `chunk` the blocks a worker takes at a time (0: chosen from the grid). `assertions` are
-    the messages of the kernel's device assertions by number, `places` where they stand. A `brief`
-    kernel is over before Ctrl-C could stop it, which then waits for its end.
+    the messages of the kernel's device assertions by number, `places` where they stand, `value`
+    gives the number that belongs to the one that failed. A `brief` kernel is over before Ctrl-C
+    could stop it, which then waits for its end.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Launcher:
         assertions: Sequence[str] = (),
         brief: bool = False,
         places: Sequence[Span | None] = (),
+        value: NativeFunction | None = None,
     ) -> None:
         self.kernel_name = kernel_name
         self._native = native
@@ -126,6 +128,7 @@ class Launcher:
         self._chunk = chunk
         self._assertions = tuple(assertions)
         self._places = tuple(places)
+        self._value = value
         self._brief = brief
         self._dispatch = dispatch()
         self._run_serial = self._dispatch.run_serial
@@ -213,7 +216,8 @@ class Launcher:
         number = code - 2
         text = self._assertions[number] if number < len(self._assertions) else f"number {number}"
         place = self._places[number] if number < len(self._places) else None
-        error = failed_assertion(text, f"'{self.kernel_name}': device assertion failed")
+        shown = ctypes.CFUNCTYPE(ctypes.c_int64)(self._value.address)() if self._value else None
+        error = failed_assertion(text, f"'{self.kernel_name}': device assertion failed", shown)
         if place is None or isinstance(error, DeadlockError):  # which says where who waits
             raise error
         raise type(error)("\n".join([error.message, *render_span(place)]))

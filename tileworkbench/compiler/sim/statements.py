@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import (
+    OUT_OF_RANGE,
     ArgumentError,
     RunError,
     UnsupportedError,
@@ -106,6 +107,8 @@ class StatementTranslator:
                     RunError,
                     "an assumption of the kernel (T.assume) does not hold",
                 )
+            case st.DeviceAssert(message=message) if message.startswith(OUT_OF_RANGE):
+                return lambda frame: None  # the access itself is found
             case st.DeviceAssert(cond, message):
                 found = failed_assertion(message, "device assert failed")
                 return _check(self.expr(cond), type(found), found.message)
