@@ -28,14 +28,14 @@ def gather(checked: bool) -> Any:
     @T.prim_func
     def gather(
         A: T.Tensor((SIZE,), "float32"),
-        I: T.Tensor((BLOCKS, COUNT), "int32"),
+        X: T.Tensor((BLOCKS, COUNT), "int32"),
         B: T.Tensor((BLOCKS, COUNT), "float32"),
     ):
         with T.Kernel(BLOCKS, threads=128) as bx:
             S = T.alloc_shared((SIZE,), "float32")
             T.copy(A, S)
             for i in T.Parallel(COUNT):
-                B[bx, i] = S[I[bx, i] if checked else I[bx, i] & (SIZE - 1)]
+                B[bx, i] = S[X[bx, i] if checked else X[bx, i] & (SIZE - 1)]
 
     return gather
 
@@ -46,14 +46,14 @@ def count(checked: bool) -> Any:
     @T.prim_func
     def count(
         A: T.Tensor((SIZE,), "float32"),
-        I: T.Tensor((BLOCKS, COUNT), "int32"),
+        X: T.Tensor((BLOCKS, COUNT), "int32"),
         B: T.Tensor((BLOCKS, SIZE), "int32"),
     ):
         with T.Kernel(BLOCKS, threads=128) as bx:
             S = T.alloc_shared((SIZE,), "int32")
             T.clear(S)
             for i in T.Parallel(COUNT):
-                T.atomic_add(S[I[bx, i] if checked else I[bx, i] & (SIZE - 1)], 1)
+                T.atomic_add(S[X[bx, i] if checked else X[bx, i] & (SIZE - 1)], 1)
             T.copy(S, B[bx, :])
 
     return count
@@ -65,14 +65,14 @@ def window(checked: bool) -> Any:
     @T.prim_func
     def window(
         A: T.Tensor((SIZE,), "float32"),
-        I: T.Tensor((BLOCKS, COUNT), "int32"),
+        X: T.Tensor((BLOCKS, COUNT), "int32"),
         B: T.Tensor((BLOCKS, SIZE), "float32"),
     ):
         with T.Kernel(BLOCKS, threads=128) as bx:
             S = T.alloc_shared((2 * SIZE,), "float32")
             T.clear(S)
             T.copy(A, S[0:SIZE])
-            n = I[bx, 0] if checked else I[bx, 0] & (SIZE - 1)
+            n = X[bx, 0] if checked else X[bx, 0] & (SIZE - 1)
             for i in T.Parallel(SIZE):
                 B[bx, i] = S[i + n] + S[i]
 
