@@ -18,7 +18,7 @@ from tileworkbench.compiler.analysis.linear import ANY, Interval, Linear, combin
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
-from tileworkbench.compiler.ir.build import add, const_int, int_const, mul, sub
+from tileworkbench.compiler.ir.build import add, binary, const, const_int, int_const, mul, sub
 from tileworkbench.compiler.ir.expr import Binary, Const, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import variables, walk
@@ -378,6 +378,12 @@ class Ranges:
             return at_least, below
         return False, False
 
+
+    def guards(self, index: Expr, extent: Expr) -> list[Expr]:
+        """The conditions under which `0 <= index < extent`, without those known to hold."""
+        at_least, below = self.in_range(index, extent)
+        found = [] if at_least else [binary("ge", index, const(0, index.dtype.scalar))]
+        return found if below else [*found, binary("lt", index, extent)]
 
 def _dtype_interval(dtype: DType) -> Interval:
     return Interval(int(dtype.min_value), int(dtype.max_value)) if dtype.is_int else ANY

@@ -21,7 +21,7 @@ from dataclasses import replace
 from tileworkbench.compiler.analysis.access import conjuncts
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import OUT_OF_RANGE
-from tileworkbench.compiler.ir.build import binary, conjunction, const, const_int, logical, unary
+from tileworkbench.compiler.ir.build import conjunction, const_int, logical, unary
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Ramp, Select
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
@@ -126,9 +126,7 @@ class _Checks:
         for d, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
             if isinstance(index, Ramp):
                 continue
-            at_least, below = self.ranges.in_range(index, extent)
-            lacking = [] if at_least else [binary("ge", index, const(0, index.dtype))]
-            lacking += [] if below else [binary("lt", index, extent)]
+            lacking = self.ranges.guards(index, extent)
             inside = conjunction([cond for cond in lacking if cond not in given])
             if inside is None:
                 continue

@@ -57,7 +57,7 @@ class _Guard:
     def __init__(self, program: Program) -> None:
         self.ranges = Ranges(program)
         self.safe = dict(program.safe_values)
-        self.conditions: dict[tuple[Expr, Expr], tuple[Expr, ...]] = {}
+        self.conditions: dict[tuple[Expr, Expr], list[Expr]] = {}
         self.rewriter = Rewriter(self.guard_load, self.guard_store)
 
     def visit(self, stmt: Stmt) -> Stmt:
@@ -158,14 +158,9 @@ class _Guard:
         for index, extent in zip(indices, buffer.shape, strict=True):
             key = (index, extent)
             if key not in self.conditions:
-                self.conditions[key] = self.find_conditions(index, extent)
+                self.conditions[key] = self.ranges.guards(index, extent)
             found += self.conditions[key]
         return list(dict.fromkeys(found))
-
-    def find_conditions(self, index: Expr, extent: Expr) -> tuple[Expr, ...]:
-        at_least, below = self.ranges.in_range(index, extent)
-        found = [] if at_least else [binary("ge", index, const(0, index.dtype.scalar))]
-        return tuple(found if below else [*found, binary("lt", index, extent)])
 
 
 def _is_worth_splitting(stmt: Parallel) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tileworkbench.compiler.analysis.access import conjuncts
 from tileworkbench.compiler.diagnostics import LayoutError
-from tileworkbench.compiler.ir.build import add, binary, conjunction, const, int_const, sub
+from tileworkbench.compiler.ir.build import add, binary, conjunction, int_const, sub
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import substitute
@@ -337,9 +337,5 @@ def missing_guards(
     present = conjuncts(predicate)
     found: dict[Expr, None] = {}
     for index, extent in zip(indices, buffer.shape, strict=True):
-        at_least, below = context.ranges.in_range(index, extent)
-        if not at_least:
-            found[binary("ge", index, const(0, index.dtype))] = None
-        if not below:
-            found[binary("lt", index, extent)] = None
+        found |= dict.fromkeys(context.ranges.guards(index, extent))
     return [cond for cond in found if cond not in present]
