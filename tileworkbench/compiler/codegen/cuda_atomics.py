@@ -26,24 +26,6 @@ _SINGLE = ("float", "int", "__float_as_int", "__int_as_float")
 _DOUBLE = ("double", "unsigned long long", "__double_as_longlong", "__longlong_as_double")
 
 
-def _half_atomic(kind: str, name: str) -> str:
-    """Any update of a 16-bit element: compare and swap, of so few bits from sm_70 on."""
-    combined = {
-        "add": f"{name}_to_f32(old) + {name}_to_f32(x)",
-        "max": f"fmaxf({name}_to_f32(old), {name}_to_f32(x))",
-        "min": f"fminf({name}_to_f32(old), {name}_to_f32(x))",
-    }[kind]
-    body = (
-        f"  {name} old = *(volatile {name}*)p;\n"
-        "  for (;;) {\n"
-        f"    {name} found = atomicCAS(p, old, {name}_from_f32({combined}));\n"
-        "    if (found == old) return old;\n"
-        "    old = found;\n"
-        "  }"
-    )
-    return function(f"{name} atomic_{kind}_{name}({name}* p, {name} x)", body)
-
-
 def _half_addition(name: str) -> str:
     """atom: "Atomic operations on global and shared memory"."""
     text = f"atom.add.noftz.{name} %0, [%1], %2;"
@@ -71,7 +53,7 @@ def narrow_update(kind: str, c_type: str, bits: int, combined: str) -> tuple[str
     name = f"atomic_{kind}_{c_type.replace(' ', '_')}"
     body = _UPDATE_16.format(
         byte="p",
-        at="((unsigned long long)p & 1) * 8",
+        at="((unsigned long long)p & 1) * 8" if bits == 8 else "0",
         make=f"\n    {c_type} old = ({c_type})(before >> at), made = ({c_type})({combined});",
         mask=f"0x{(1 << bits) - 1:X}u",
         done="return old;",
@@ -79,11 +61,10 @@ def narrow_update(kind: str, c_type: str, bits: int, combined: str) -> tuple[str
     return name, Helper(function(f"{c_type} {name}({c_type}* p, {c_type} x)", body))
 
 
-def half_addition(name: str, arch: int) -> tuple[str, Helper]:
-    """The addition to a 16-bit float: one instruction where the architecture has it."""
+def half_addition(name: str, arch: int) -> tuple[str, Helper] | None:
+    """The addition to a 16-bit float as one instruction, where the architecture has it."""
     least = {"f16": 70, "bf16": 90}[name]
-    helper = ATOMICS[f"atomic_add_{name}"]
-    return f"atomic_add_{name}", Helper(_half_addition(name), (name,)) if arch >= least else helper
+    return (f"atomic_add_{name}", Helper(_half_addition(name), (name,))) if arch >= least else None
 
 
 def vector_addition(name: str, lanes: int, space: str) -> tuple[str, Helper]:
@@ -144,12 +125,5 @@ ATOMICS: dict[str, Helper] = {
         f"atomic_{kind}_{_NAMES[form[0]]}": Helper(_float_atomic(kind, *form))
         for kind in ("max", "min")
         for form in (_SINGLE, _DOUBLE)
-    },
-    **{
-        f"atomic_{kind}_{name}": Helper(
-            _half_atomic(kind, name), (f"{name}_to_f32", f"{name}_from_f32")
-        )
-        for kind in ("add", "max", "min")
-        for name in ("f16", "bf16")
     },
 }

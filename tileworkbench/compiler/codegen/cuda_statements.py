@@ -257,9 +257,8 @@ class KernelWriter:
         half = HALVES.get(str(dtype))
         if half and kind is st.AtomicKind.ADD:
             helper = half_addition(half, self.expressions.arch)
-            return f"{self.expressions.use(*helper)}({place}, {value})"
-        if half and kind.value in ("max", "min"):
-            return f"{self.expressions.use(f'atomic_{kind}_{half}')}({place}, {value})"
+            if helper is not None:
+                return f"{self.expressions.use(*helper)}({place}, {value})"
         if dtype in ("float32", "float64") and kind.value in ("max", "min"):
             name = f"atomic_{kind}_f{dtype.bits}"
             return f"{self.expressions.use(name)}({place}, {value})"
