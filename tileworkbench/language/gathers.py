@@ -39,9 +39,8 @@ def tma_gather4(
     or `ShapeError` for operands of another kind.
     """
     builder = at_thread_level("T.tma_gather4")
-    _check("T.tma_gather4", src, dst, rows)
+    width = _width("T.tma_gather4", src, dst, rows)
     place = barrier_address("T.tma_gather4", barrier)
-    width = _width(dst)
     for at, row in enumerate(rows):
         copy(src[row, col : col + width], dst[at, :])
     arrived = build.int_const(-tma_gather4_bytes(width, dst.buffer.dtype))
@@ -64,8 +63,7 @@ def tma_scatter4(
     What lies outside `dst` is skipped. Raises as `tma_gather4`.
     """
     at_thread_level("T.tma_scatter4")
-    _check("T.tma_scatter4", dst, src, rows)
-    width = _width(src)
+    width = _width("T.tma_scatter4", dst, src, rows)
     for at, row in enumerate(rows):
         copy(src[at, :], dst[row, col : col + width])
 
@@ -75,15 +73,16 @@ def tma_gather4_bytes(K_box: int, dtype: Any) -> int:
     return (_ROWS * K_box * to_dtype(dtype).bits + 7) // 8
 
 
-def _check(construct: str, tensor: Any, tile: Any, rows: Any) -> None:
-    """The operands are a matrix in global memory, four of its rows, and a shared tile for them."""
+def _width(construct: str, tensor: Any, tile: Any, rows: Any) -> int:
+    """The columns of a shared tile for four `rows` of a matrix in global memory, all checked."""
     far, near = _matrix(construct, tensor, "global"), _matrix(construct, tile, "shared")
     if far.dtype != near.dtype:
         raise TileValueError(
             f"{construct} cannot convert between '{far.dtype}' and '{near.dtype}'",
             hint="give the tile the tensor's dtype",
         )
-    if build.const_int(near.shape[0]) != _ROWS or build.const_int(near.shape[1]) is None:
+    width = build.const_int(near.shape[1])
+    if build.const_int(near.shape[0]) != _ROWS or width is None:
         raise ShapeError(
             f"{construct} needs a tile of {_ROWS} rows of constant length; '{near.name}' is "
             f"{show_shape(near.shape)}"
@@ -94,10 +93,7 @@ def _check(construct: str, tensor: Any, tile: Any, rows: Any) -> None:
         raise TileValueError(f"{construct} takes {_ROWS} rows, not {len(rows)}")
     for row in rows:
         to_value(row)
-
-
-def _width(tile: TensorValue) -> int:
-    return build.const_int(tile.buffer.shape[1]) or 0
+    return width
 
 
 def _matrix(construct: str, value: Any, scope: str) -> Buffer:

@@ -23,7 +23,6 @@ from tileworkbench.compiler.frontend.threads import (
 from tileworkbench.compiler.frontend.values import describe
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.renaming import with_new_names
-from tileworkbench.compiler.ir.rewrite import Rewriter
 from tileworkbench.compiler.ir.simt import Barrier, Role
 from tileworkbench.compiler.ir.stmt import Alloc, For, If, LoopKind, Seq, Stmt, While, seq
 from tileworkbench.compiler.ir.tile import OPERATORS, Pipelined
@@ -117,8 +116,7 @@ class _Parts:
             self.tiles.append(stmt)
             return Seq(()), Seq(())
         if _is_work(stmt):
-            kept = Rewriter(rewrite_stmt=self._hoist)(stmt)
-            return seq([self.barrier, kept, self.barrier]), seq([self.barrier, self.barrier])
+            return seq([self.barrier, stmt, self.barrier]), seq([self.barrier, self.barrier])
         match stmt:
             case Seq(stmts):
                 return self._sequence(stmts)
@@ -143,12 +141,6 @@ class _Parts:
         rows = [row for is_work, run in runs for row in ([seq(run)] if is_work else run)]
         pairs = [self.divide(stmt) for stmt in rows]
         return seq([pair[0] for pair in pairs]), seq([pair[1] for pair in pairs])
-
-    def _hoist(self, stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Alloc) and stmt.buffer.scope not in _OF_THREADS:
-            self.tiles.append(stmt)
-            return Seq(())
-        return stmt
 
 
 def _is_work(stmt: Stmt) -> bool:

@@ -82,16 +82,14 @@ class Shadow:
 
     def fence(self, lanes: Array) -> None:
         """A fence of these lanes' memory: what a later relaxed operation on a barrier releases."""
-        block, _, warp = self._agents(lanes)
-        for number, agent in sorted({(int(b), int(w)) for b, w in zip(block, warp, strict=True)}):
+        for number, agent in self._warps(lanes):
             self._fenced[number, agent] = self.release(number, np.array([agent]))
 
     def fenced(self, lanes: Array) -> Array:
         """What the fences of the warps of these lanes have ordered."""
-        block, _, warp = self._agents(lanes)
-        agents = {(int(b), int(w)) for b, w in zip(block, warp, strict=True)}
         nothing = np.full_like(self.clocks[0, 0], -1)
-        return np.asarray(np.max([self._fenced.get(agent, nothing) for agent in agents], axis=0))
+        known = [self._fenced.get(agent, nothing) for agent in self._warps(lanes)]
+        return np.asarray(np.max(known, axis=0))
 
     def _advance(self, block: int, warps: Array) -> None:
         self.clocks[block, warps, warps] += 1
@@ -226,9 +224,8 @@ class Shadow:
     def fence_proxy(self, lanes: Array) -> None:
         """A fence between the proxies: what was written before, as these lanes know it, may be read
         by asynchronous work."""
-        block, _, warp = self._agents(lanes)
         per_block = self.stride // self.granule
-        for number, agent in sorted({(int(b), int(w)) for b, w in zip(block, warp, strict=True)}):
+        for number, agent in self._warps(lanes):
             mine = slice(number * per_block, (number + 1) * per_block)
             writers = self.writer_warp[mine]
             known = self.write_clock[mine] <= self.clocks[number, agent][writers]
@@ -277,6 +274,11 @@ class Shadow:
         geometry = self.geometry
         thread = geometry.thread[lanes].astype(np.int32)
         return geometry.block_index[lanes], thread, thread // WARP
+
+    def _warps(self, lanes: Array) -> list[tuple[int, int]]:
+        """The warps of these lanes, each by its block and number."""
+        block, _, warp = self._agents(lanes)
+        return sorted({(int(b), int(w)) for b, w in zip(block, warp, strict=True)})
 
     def _check_pending(self, granules: Array, lanes: Array, verb: str) -> None:
         pending = self.pending[granules]
