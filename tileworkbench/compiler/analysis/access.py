@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from tileworkbench.compiler.analysis.linear import Linear
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.build import conjunction, const_int
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import walk
@@ -126,6 +126,11 @@ def conjuncts(cond: Expr | None) -> list[Expr]:
         else:
             found[current] = None
     return list(found)
+
+
+def both(a: Expr | None, b: Expr | None) -> Expr | None:
+    """Where `a` and `b` hold, each condition once; None stands for no condition."""
+    return conjunction([*conjuncts(a), *conjuncts(b)])
 
 
 def loads(root: Node) -> Iterator[Load]:

@@ -12,6 +12,11 @@ from tileworkbench.compiler.ir.types import INT32, DType
 _SUFFIX = re.compile(r"_\d+$")
 
 
+def stem(name: str) -> str:
+    """The name that a numbered one was made from."""
+    return _SUFFIX.sub("", name)
+
+
 class Names:
     """Hands out unused names: `i`, then `i_1`, `i_2`, and so on."""
 
@@ -25,7 +30,7 @@ class Names:
 
     def fresh(self, base: str) -> str:
         """An unused name that starts with `base`."""
-        base = _SUFFIX.sub("", base)
+        base = stem(base)
         name, count = base, self._next.get(base, 0)
         while name in self._used:
             count += 1

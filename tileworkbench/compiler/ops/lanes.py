@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tileworkbench.compiler.analysis.access import conjuncts, depends_on, has_loads
+from tileworkbench.compiler.analysis.access import both, conjuncts, depends_on, has_loads
 from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
@@ -148,18 +148,16 @@ class _Writer:
             )
             if guard is None or _is_inside(made, self.context.ranges):
                 return made
-            return replace(
-                made, predicate=conjunction([*conjuncts(guard), *conjuncts(made.predicate)])
-            )
+            return replace(made, predicate=both(guard, made.predicate))
         if isinstance(value, Select) and value.lazy:
             cond = self.protect(value.cond, guard)
-            then = self.protect(value.then, _both(guard, cond))
-            other = self.protect(value.other, _both(guard, unary("not", cond)))
+            then = self.protect(value.then, both(guard, cond))
+            other = self.protect(value.other, both(guard, unary("not", cond)))
             return Select(cond, then, other, value.lazy, value.dtype)
         if isinstance(value, Binary) and value.op in ("logical_and", "logical_or"):
             a = self.protect(value.a, guard)
             b = self.protect(
-                value.b, _both(guard, a if value.op == "logical_and" else unary("not", a))
+                value.b, both(guard, a if value.op == "logical_and" else unary("not", a))
             )
             return Binary(value.op, a, b, value.dtype)
         return value.map_children(
@@ -230,10 +228,6 @@ class _Writer:
         terms = tuple(term for term in whole.terms if term[0] is not self.lane)
         start = to_expr(Linear(terms, whole.constant), cond.a.dtype)
         return Binary(cond.op, start, cond.b, cond.dtype)
-
-
-def _both(guard: Expr | None, cond: Expr) -> Expr | None:
-    return conjunction([*conjuncts(guard), *conjuncts(cond)])
 
 
 def _has_hazards(value: Expr, guarded: bool) -> bool:

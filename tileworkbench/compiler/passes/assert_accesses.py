@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tileworkbench.compiler.analysis.access import conjuncts
+from tileworkbench.compiler.analysis.access import both, conjuncts
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import OUT_OF_RANGE
 from tileworkbench.compiler.ir.build import conjunction, const_int, logical, unary
@@ -100,11 +100,11 @@ class _Checks:
         seen.add((node, path))
         lazy: list[tuple[Node, Expr | None]] = [(child, path) for child in node.children()]
         if isinstance(node, Select) and node.lazy:
-            lazy[1] = (node.then, _both(path, node.cond))
-            lazy[2] = (node.other, _both(path, unary("not", node.cond)))
+            lazy[1] = (node.then, both(path, node.cond))
+            lazy[2] = (node.other, both(path, unary("not", node.cond)))
         elif isinstance(node, Binary) and node.op in ("logical_and", "logical_or"):
             taken = node.a if node.op == "logical_and" else unary("not", node.a)
-            lazy[1] = (node.b, _both(path, taken))
+            lazy[1] = (node.b, both(path, taken))
         for child, condition in lazy:
             yield from self.of_part(child, condition, known, site, seen)
         if isinstance(node, Load):
@@ -122,7 +122,7 @@ class _Checks:
         if buffer.scope not in _TILES:
             return
         given = {*known, *_facts(predicate), *_facts(path)}
-        condition = _both(path, predicate)
+        condition = both(path, predicate)
         for d, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
             if isinstance(index, Ramp):
                 continue
@@ -145,7 +145,3 @@ def _facts(cond: Expr | None) -> list[Expr]:
         else:
             found.append(part)
     return found
-
-
-def _both(a: Expr | None, b: Expr | None) -> Expr | None:
-    return conjunction([*conjuncts(a), *conjuncts(b)])

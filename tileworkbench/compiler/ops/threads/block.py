@@ -6,10 +6,9 @@ decided when the loops are finished (`privatise.py`).
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
-from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.analysis.names import Names, stem
 from tileworkbench.compiler.ir.build import (
     FALSE,
     TRUE,
@@ -26,7 +25,6 @@ from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ir.types import BOOL, INT32, DType
 
 _ZERO, _ONE = int_const(0), int_const(1)
-_SUFFIX = re.compile(r"_\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ class Block:
 
     def called(self, buffer: Buffer) -> str:
         """The name of the memory of one block: in a cluster each has its own."""
-        return _SUFFIX.sub("", buffer.name) if self.blocks > 1 else buffer.name
+        return stem(buffer.name) if self.blocks > 1 else buffer.name
 
     # Memory
 
