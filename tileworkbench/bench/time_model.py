@@ -86,7 +86,7 @@ def predict_time(lowered: Program, machine: Machine, threads: int) -> Prediction
             f"the time of '{lowered.name}' is not known before a call",
             hint="predictions are for target 'cpu' and shapes without symbols",
         )
-    body = lowered.body.stmts if isinstance(lowered.body, st.Seq) else (lowered.body,)
+    body = st.items(lowered.body)
     model = _Model(machine)
     env: dict[str, int | float | bool] = {}
     used = 1

@@ -7,7 +7,7 @@ from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Expr, Load, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements, walk
-from tileworkbench.compiler.ir.stmt import Kernel, Let, Seq, Stmt, Store
+from tileworkbench.compiler.ir.stmt import Kernel, Let, Store, items
 from tileworkbench.compiler.ir.tile import Parallel
 
 
@@ -24,8 +24,8 @@ def is_elementwise(program: Program) -> bool:
     kernel, nest = kernels[0], kernels[0].body
     if not isinstance(nest, Parallel):
         return False
-    stores = [stmt for stmt in _flat(nest.body) if isinstance(stmt, Store)]
-    if len(stores) != 1 or any(not isinstance(s, Let | Store) for s in _flat(nest.body)):
+    stores = [stmt for stmt in items(nest.body) if isinstance(stmt, Store)]
+    if len(stores) != 1 or any(not isinstance(s, Let | Store) for s in items(nest.body)):
         return False
     store = stores[0]
     loads = [found for found in walk(nest.body) if isinstance(found, Load)]
@@ -34,9 +34,6 @@ def is_elementwise(program: Program) -> bool:
     loops = dict(zip((*kernel.vars, *nest.vars), (*kernel.grid, *nest.extents), strict=True))
     return _is_injective(store.indices, loops, Ranges(program))
 
-
-def _flat(body: Stmt) -> tuple[Stmt, ...]:
-    return body.stmts if isinstance(body, Seq) else (body,)
 
 
 def _is_injective(indices: tuple[Expr, ...], loops: dict[Var, Expr], ranges: Ranges) -> bool:

@@ -65,8 +65,7 @@ def generate(program: Program, isa: Isa) -> Module:
     prelude: list[st.Stmt] = []
     kernels: list[EmittedFunction] = []
     launches: list[Launch] = []
-    body = program.body
-    for stmt in body.stmts if isinstance(body, st.Seq) else (body,):
+    for stmt in st.items(program.body):
         if isinstance(stmt, st.For) and stmt.kind is st.LoopKind.BLOCKS:
             writer = _KernelWriter(state, f"{program.name}_{len(launches)}", stmt)
             kernels += [writer.block(prelude), writer.entry()]

@@ -25,7 +25,7 @@ from tileworkbench.compiler.frontend.values import Operators, VarCell, condition
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Const, Expr, Load
 from tileworkbench.compiler.ir.rewrite import walk
-from tileworkbench.compiler.ir.stmt import Assume, Break, If, Kernel, Seq, Stmt, While, seq
+from tileworkbench.compiler.ir.stmt import Assume, Break, If, Kernel, Stmt, While, items, seq
 
 Reader = Callable[[], Any]
 
@@ -131,7 +131,7 @@ class Branch(Names):
         then, orelse = self.bodies
         if self.builder.enclosing("kernel") is None:
             for cond, body in ((self.cond, then), (build.unary("not", self.cond), orelse)):
-                for stmt in _parts(body):
+                for stmt in () if body is None else items(body):
                     self.builder.emit(self._under(cond, stmt))
         elif then is not None:
             self.builder.emit(If(self.cond, then, orelse, site=self.site))
@@ -157,16 +157,10 @@ class Branch(Names):
             else build.select(cond, extent, build.const(1, extent.dtype))
             for extent in stmt.grid
         ]
-        below = _parts(stmt.body)
+        below = items(stmt.body)
         checks = [part for part in below if any(part is c for c in self.builder.placed_checks)]
         body = If(cond, seq(below[len(checks) :]), site=self.site)
         return replace(stmt, grid=tuple(extents), body=seq([*checks, body]))
-
-
-def _parts(body: Stmt | None) -> tuple[Stmt, ...]:
-    if body is None:
-        return ()
-    return body.stmts if isinstance(body, Seq) else (body,)
 
 
 class Scope(Names):

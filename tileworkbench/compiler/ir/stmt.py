@@ -275,6 +275,11 @@ def seq(stmts: list[Stmt] | tuple[Stmt, ...]) -> Stmt:
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
 
 
+def items(body: Stmt) -> tuple[Stmt, ...]:
+    """The statements of a sequence, or the only one: what `seq` makes `body` of."""
+    return body.stmts if isinstance(body, Seq) else (body,)
+
+
 SCALAR = (
     Seq,
     Let,

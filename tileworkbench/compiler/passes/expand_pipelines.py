@@ -58,11 +58,12 @@ from tileworkbench.compiler.ir.stmt import (
     Seq,
     Stmt,
     Store,
+    items,
     seq,
 )
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.layout.layout import Layout
-from tileworkbench.compiler.passes.plan_pipelines import items, scheduled
+from tileworkbench.compiler.passes.plan_pipelines import scheduled
 
 Index = Callable[[Buffer], Expr]
 _MOST_STAGES = 128

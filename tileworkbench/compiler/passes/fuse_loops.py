@@ -36,7 +36,7 @@ from tileworkbench.compiler.ir.rewrite import (
     walk,
     with_body,
 )
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, Let, Pointer, Seq, Stmt, Store, seq
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, Let, Pointer, Seq, Stmt, Store, items, seq
 from tileworkbench.compiler.ir.tile import Parallel
 
 _TILES = ("shared", "local.fragment")
@@ -123,7 +123,7 @@ class _Fuser:
         """Values that were just stored are taken from a name instead of from memory."""
         made: list[Stmt] = []
         known: dict[Load, Expr] = {}
-        stmts = list(_flat(body))
+        stmts = list(items(body))
         for at, stmt in enumerate(stmts):
             if known:
                 stmt = _with_values(stmt, known)
@@ -157,7 +157,7 @@ class _Fuser:
         return kept[::-1]
 
     def without_dead_stores(self, nest: Parallel, dead: set[Buffer]) -> Parallel:
-        stmts = list(_flat(nest.body))
+        stmts = list(items(nest.body))
         kept = [s for at, s in enumerate(stmts) if not self.is_dead(s, stmts[at + 1 :], nest, dead)]
         return nest if len(kept) == len(stmts) or not kept else replace(nest, body=seq(kept))
 
@@ -199,8 +199,4 @@ def _without_unit_dims(nest: Parallel) -> Parallel:
 
 def _is_plain(nest: Parallel) -> bool:
     """Whether a nest holds nothing but lets and stores."""
-    return all(isinstance(stmt, Let | Store) for stmt in _flat(nest.body))
-
-
-def _flat(body: Stmt) -> tuple[Stmt, ...]:
-    return body.stmts if isinstance(body, Seq) else (body,)
+    return all(isinstance(stmt, Let | Store) for stmt in items(nest.body))

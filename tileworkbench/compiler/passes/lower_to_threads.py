@@ -26,14 +26,24 @@ from tileworkbench.compiler.diagnostics import CompileError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.ir.simt import Role
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Kernel, LoopKind, Seq, Stmt, seq
+from tileworkbench.compiler.ir.stmt import (
+    Alias,
+    Alloc,
+    For,
+    Kernel,
+    LoopKind,
+    Seq,
+    Stmt,
+    items,
+    seq,
+)
 from tileworkbench.compiler.ir.tile import OPERATORS, Pipelined
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.ops.simt import scalars
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.groups import vectorize
 from tileworkbench.compiler.ops.simt.table import lower
-from tileworkbench.compiler.passes.plan_pipelines import declares, items
+from tileworkbench.compiler.passes.plan_pipelines import declares
 from tileworkbench.compiler.target import Target
 
 

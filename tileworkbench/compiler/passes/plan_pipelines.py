@@ -38,7 +38,7 @@ from tileworkbench.compiler.ir.expr import Buffer, Region
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import buffers_of
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Let, LoopKind, Seq, Stmt
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Let, LoopKind, Seq, Stmt, items
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
 
 
@@ -105,11 +105,6 @@ def declares(stmt: Stmt) -> bool:
 def scheduled(body: Stmt) -> list[Stmt]:
     """The statements of a pipelined body that have a place in the schedule."""
     return [stmt for stmt in items(body) if not declares(stmt)]
-
-
-def items(body: Stmt) -> tuple[Stmt, ...]:
-    """The statements of a loop body, one after another."""
-    return body.stmts if isinstance(body, Seq) else (body,)
 
 
 @dataclass(frozen=True, slots=True)

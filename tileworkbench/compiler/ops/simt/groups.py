@@ -300,7 +300,7 @@ class Group:
             st.Store(self.written[id(stmt)], (lane,), stmt.value, site=stmt.site)
             if isinstance(stmt, st.Store | st.Atomic) and id(stmt) in self.written
             else stmt
-            for stmt in (root.stmts if isinstance(root, st.Seq) else (root,))
+            for stmt in st.items(root)
         ]
         return st.seq(found)
 

@@ -58,7 +58,7 @@ def plan_along(
 ) -> LanePlan:
     """The vectors along loop variable `dim`, in groups of at most `limit` iterations."""
     box, lets = step_box(nest.shape or (None,) * len(nest.op.vars)), pure_lets(nest.op.body)
-    bound = {var for stmt in _flat(nest.op.body) for var in bound_by(stmt)}
+    bound = {var for stmt in st.items(nest.op.body) for var in bound_by(stmt)}
 
     def width(buffer: Buffer, indices: tuple[Expr, ...], shared: int = 1, most: int = limit) -> int:
         inlined = tuple(substitute(index, lets) for index in indices)
@@ -75,7 +75,7 @@ def plan_along(
         if load.buffer in allowed and load.predicate is None
     }
     stores: dict[st.Store | st.Atomic, int] = {}
-    for stmt in _flat(nest.op.body):
+    for stmt in st.items(nest.op.body):
         if isinstance(stmt, st.Store) and stmt.buffer in allowed and stmt.predicate is None:
             stores[stmt] = width(stmt.buffer, stmt.indices)
         elif isinstance(stmt, st.Atomic) and stmt.buffer.scope in MEMORY and not stmt.predicate:
@@ -101,16 +101,13 @@ def plan_along(
     )
 
 
-def _flat(body: st.Stmt) -> tuple[st.Stmt, ...]:
-    return body.stmts if isinstance(body, st.Seq) else (body,)
-
 
 def _independent(body: st.Stmt) -> set[Buffer]:
     """The buffers in memory whose loads may all go first and whose stores may all go last."""
     stored: dict[Buffer, set[tuple[Expr, ...]]] = {}
     spoiled: set[Buffer] = set()
     found: set[Buffer] = set()
-    for stmt in _flat(body):
+    for stmt in st.items(body):
         is_plain = isinstance(stmt, st.Store)
         here = [a for a in accesses(stmt) if a[0].scope in MEMORY]
         for buffer, indices, kind in here:
@@ -132,7 +129,7 @@ def _independent(body: st.Stmt) -> set[Buffer]:
 
 def _loads(body: st.Stmt) -> Iterator[Load]:
     """The loads from memory that every iteration makes, outermost ones of each expression."""
-    for stmt in _flat(body):
+    for stmt in st.items(body):
         if isinstance(stmt, st.Store | st.Atomic | st.Let):
             yield from _always(stmt.value)
 

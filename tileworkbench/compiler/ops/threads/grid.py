@@ -27,7 +27,7 @@ def split_at_grid_barriers(kernel: st.Kernel, names: Names, program: Program) ->
     sequence. Raises `UnsupportedError` where a block keeps something over a barrier.
     """
     parts: list[list[st.Stmt]] = [[]]
-    for stmt in kernel.body.stmts if isinstance(kernel.body, st.Seq) else (kernel.body,):
+    for stmt in st.items(kernel.body):
         if isinstance(stmt, simt.GridBarrier):
             parts.append([])
         else:

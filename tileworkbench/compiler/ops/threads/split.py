@@ -79,7 +79,7 @@ class Splitter:
     def block(self, body: st.Stmt, scope: Scope) -> st.Stmt:
         """`body` for the threads of `scope`, all of which execute it together."""
         writer = _Writer(self.threads, scope)
-        for stmt in body.stmts if isinstance(body, st.Seq) else (body,):
+        for stmt in st.items(body):
             self.visit(stmt, writer)
         writer.cut()
         return st.seq(writer.done)
