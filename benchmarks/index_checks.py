@@ -22,6 +22,11 @@ import tileworkbench.language as T
 ROUNDS, BLOCKS, COUNT, SIZE = 100, 256, 4096, 1024
 
 
+def place(index: Any, checked: bool) -> Any:
+    """An index of a tile that is checked, or its low bits, which need no check."""
+    return index if checked else index & (SIZE - 1)
+
+
 def gather(checked: bool) -> Any:
     """Elements of a tile by indices from memory."""
 
@@ -35,7 +40,7 @@ def gather(checked: bool) -> Any:
             S = T.alloc_shared((SIZE,), "float32")
             T.copy(A, S)
             for i in T.Parallel(COUNT):
-                B[bx, i] = S[X[bx, i] if checked else X[bx, i] & (SIZE - 1)]
+                B[bx, i] = S[place(X[bx, i], checked)]
 
     return gather
 
@@ -53,7 +58,7 @@ def count(checked: bool) -> Any:
             S = T.alloc_shared((SIZE,), "int32")
             T.clear(S)
             for i in T.Parallel(COUNT):
-                T.atomic_add(S[X[bx, i] if checked else X[bx, i] & (SIZE - 1)], 1)
+                T.atomic_add(S[place(X[bx, i], checked)], 1)
             T.copy(S, B[bx, :])
 
     return count
@@ -72,7 +77,7 @@ def window(checked: bool) -> Any:
             S = T.alloc_shared((2 * SIZE,), "float32")
             T.clear(S)
             T.copy(A, S[0:SIZE])
-            n = X[bx, 0] if checked else X[bx, 0] & (SIZE - 1)
+            n = place(X[bx, 0], checked)
             for i in T.Parallel(SIZE):
                 B[bx, i] = S[i + n] + S[i]
 

@@ -125,9 +125,7 @@ def requires_package(name: str) -> Callable[[Any], Any]:
 _latencies: dict[str, float] = {}
 
 
-def process_func(
-    func: Callable[..., float], name: str | None = None, /, **kwargs: Any
-) -> None:
+def process_func(func: Callable[..., float], name: str | None = None, /, **kwargs: Any) -> None:
     """Call `func`, which measures something and returns how long it took, and keep the number under
     `name` (the name of its module by default) for `regression`.
     """
