@@ -434,7 +434,7 @@ class Kernel:
         return tuple(f"{name}: {', '.join(dict.fromkeys(kinds))}" for name, kinds in found.items())
 
     def show(self, view: str | None = None) -> Any:
-        """The widget of one view: card, source, passes, layouts, code or roofline."""
+        """The widget of one view, a name of `viz.display.NAMES`: card, source, passes, ..."""
         from tileworkbench.viz.display import show
 
         return show(self.view(roofline=self._roofline or view == "roofline"), view or "card")

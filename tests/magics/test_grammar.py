@@ -6,6 +6,7 @@ import pytest
 
 from tileworkbench.viz.magics.grammar import (
     COMMANDS,
+    TABS,
     CellOptions,
     LineError,
     Names,
@@ -58,7 +59,7 @@ def changed(line: str) -> dict[str, object]:
         ("--target=sm_80", {"target": "sm_80"}),
         ("--show passes,layouts", {"show": ("passes", "layouts")}),
         ("--show=passes:plan_scratch", {"show": ("passes:plan_scratch",)}),
-        ("--show all", {"show": ("card", "passes", "layouts", "code")}),
+        ("--show all", {"show": ("card", *TABS)}),
         ("--show none", {"show": ()}),
         ("--show roofline", {"show": ("roofline",), "roofline": True}),
         ('--run "C = mm(A, B)"', {"run": "C = mm(A, B)"}),

@@ -21,17 +21,14 @@ from tileworkbench.compiler.diagnostics import Note
 from tileworkbench.compiler.layout import Layout
 from tileworkbench.compiler.record import Count, Snapshot
 from tileworkbench.viz.model.card import (
-    CODE_LIMIT,
     HTML_LIMIT,
     bench_summary,
     card_html,
     card_model,
-    code_text,
-    layouts_html,
-    passes_html,
     status,
     tabs,
 )
+from tileworkbench.viz.model.code import CODE_LIMIT
 from tileworkbench.viz.model.text import (
     first_sentence,
     format_bytes,
@@ -41,6 +38,7 @@ from tileworkbench.viz.model.text import (
     plain_line,
 )
 from tileworkbench.viz.model.view import BufferLayout, CheckResult
+from tileworkbench.viz.model.views import view_html, view_model
 
 
 def test_plain_line() -> None:
@@ -113,7 +111,7 @@ def test_text_and_html_do_not_depend_on_host_time_or_place() -> None:
 
 def test_static_views_survive_the_sanitiser() -> None:
     view = full_view()
-    for page in (card_html(view), passes_html(view), layouts_html(view)):
+    for page in (card_html(view), view_html(view, "passes"), view_html(view, "layouts")):
         assert problems(page) == []
 
 
@@ -166,14 +164,15 @@ def test_the_static_card_names_layouts_made_for_one_machine() -> None:
     page = card_html(view)
     names = ", ".join(layout.name for layout in LAYOUTS)
     assert f"{names}: made for the machine that runs the kernel, and shown there" in page
-    assert "data:image/png" not in page and "data:image/png" in layouts_html(view)
+    assert "data:image/png" not in page and "data:image/png" in view_html(view, "layouts")
     assert problems(page) == []
 
 
 def test_a_view_that_was_asked_for_is_open() -> None:
     view = full_view()
     assert "<details" in card_html(view) and "open=" not in card_html(view)
-    assert passes_html(view).count('open=""') == layouts_html(view).count('open=""') == 1
+    for name in ("passes", "layouts", "source"):
+        assert view_html(view, name).count('open=""') == 1
 
 
 def test_sections_appear_only_with_something_to_show() -> None:
@@ -184,9 +183,10 @@ def test_sections_appear_only_with_something_to_show() -> None:
 
 
 def test_tabs_appear_only_with_something_to_show() -> None:
-    assert tabs(full_view()) == ["card", "source", "passes", "layouts", "code", "roofline"]
+    names = [name for name, _ in tabs(full_view())]
+    assert names == ["card", "source", "passes", "layouts", "roofline", "code"]
     bare = kernel_view(record=compile_record(source="", code=""), machine=MACHINE)
-    assert tabs(bare) == ["card", "passes"]
+    assert tabs(bare) == [["card", "Card"], ["passes", "Passes"]]
 
 
 def test_card_model() -> None:
@@ -211,8 +211,9 @@ def test_card_model() -> None:
     assert model["warnings"] == [
         {"text": "'num_stages=2' has no effect on the target 'cpu'", "line": 13}
     ]
-    assert model["source"]["first"] == 2
-    assert model["source"]["lines"][0] == "@tw.jit"
+    source = view_model(full_view(), "source")
+    assert (source["first"], source["lines"][0]) == (2, "@tw.jit")
+    assert source["warnings"] == model["warnings"]
 
 
 def test_a_count_without_a_value_shows_its_formula() -> None:
@@ -241,7 +242,8 @@ def test_bench_summary() -> None:
 
 
 def test_long_code_is_cut_and_says_so() -> None:
-    text = code_text(compile_record(code="x" * (CODE_LIMIT + 5)))
+    long = kernel_view(record=compile_record(code="x" * (CODE_LIMIT + 5)))
+    text = view_model(long, "code")
     assert (len(text["text"]), text["dropped"]) == (CODE_LIMIT, 5)
 
 

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.viz.model.bundle import Bundle, make_bundle, wants_widgets
-from tileworkbench.viz.model.card import card_html, layouts_html, tabs
+from tileworkbench.viz.model.card import card_html
 from tileworkbench.viz.model.layout import layout_html, layout_line
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import KernelView
+from tileworkbench.viz.model.views import VIEWS, view_html
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.layout import Fragment, Layout
     from tileworkbench.viz.widgets.base import ViewWidget
 
-VIEWS = ("card", "source", "passes", "diff", "layouts", "code", "roofline")
+NAMES = ("card", *VIEWS, "all")
 
 
 def mimebundle(view: KernelView, name: str | None = None) -> Bundle:
@@ -45,19 +46,18 @@ def layout_mimebundle(
 
 
 def show(view: KernelView, which: str = "card") -> ViewWidget:
-    """The widget of one view: a name of `VIEWS`, ``passes:PASS`` or ``layouts:BUFFER``.
+    """The widget of one view: a name of `NAMES`, ``passes:PASS`` or ``layouts:BUFFER``.
+
+    ``all`` is the card, which has a tab for each view. A view that has nothing to show says why.
 
     Raises:
-        ArgumentError: no such view, pass or buffer, or the kernel has nothing to show there.
+        ArgumentError: no such view, pass or buffer.
         UnsupportedError: anywidget is not installed.
     """
     name, _, selected = which.partition(":")
     name = "passes" if name == "diff" else name
-    if name not in VIEWS:
-        raise ArgumentError(f"'{name}' is not a view", f"choose one of {', '.join(VIEWS)}")
-    if name not in tabs(view):
-        hint = "measure the kernel first" if name == "roofline" else None
-        raise ArgumentError(f"'{view.record.name}' has nothing to show in '{name}'", hint)
+    if name not in NAMES:
+        raise ArgumentError(f"'{name}' is not a view", f"choose one of {', '.join(NAMES)}")
     try:
         return _make(view, name, selected)
     except ValueError as error:
@@ -69,18 +69,24 @@ def show(view: KernelView, which: str = "card") -> ViewWidget:
 
 def _make(view: KernelView, name: str, selected: str) -> ViewWidget:
     # Importing ipywidgets costs more than drawing a card, so only a shown widget pays for it.
+    if name in ("card", "all"):
+        from tileworkbench.viz.widgets.card import CardWidget
+
+        return CardWidget(view)
     if name == "passes":
         from tileworkbench.viz.widgets.passes import PassesWidget
 
         return PassesWidget(view, selected)
-    if name == "layouts":
+    if name == "layouts" and view.layouts:
         from tileworkbench.viz.widgets.layouts import LayoutsWidget
 
-        return LayoutsWidget(view.layouts, plain_line(view), lambda: layouts_html(view), selected)
-    if name == "roofline" and view.machine is not None:
+        return LayoutsWidget(
+            view.layouts, plain_line(view), lambda: view_html(view, name), selected
+        )
+    if name == "roofline" and view.machine is not None and view.points:
         from tileworkbench.viz.widgets.roofline import RooflineWidget
 
         return RooflineWidget(view.points, view.machine)
-    from tileworkbench.viz.widgets.card import CardWidget
+    from tileworkbench.viz.widgets.view import view_widget
 
-    return CardWidget(view, name)
+    return view_widget(view, name)

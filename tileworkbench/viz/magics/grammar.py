@@ -11,12 +11,14 @@ from typing import Any, NoReturn
 
 from tileworkbench.compiler.target import ARCHITECTURES, CPU_LEVELS
 
-VIEWS = ("card", "source", "passes", "diff", "layouts", "code", "roofline", "all", "none")
+# The names of `viz.model.views.VIEWS` (a test compares them) without importing it, for completion.
+TABS = ("source", "passes", "layouts", "roofline", "code")
+VIEWS = ("card", *TABS, "diff", "all", "none")
 TARGETS = ("auto", "cpu", *(f"cpu:{level}" for level in CPU_LEVELS), *ARCHITECTURES)
 
 # What each command of %tile takes, and what it does.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "show": ("KERNEL [VIEW]", "one view: card, source, passes, layouts, code, roofline"),
+    "show": ("KERNEL [VIEW]", f"one view: {', '.join(VIEWS[:-1])}"),
     "bench": ("KERNEL [ARGS...]", "measure it on these arguments (default: random ones)"),
     "bisect": ("KERNEL [ARGS...]", "name the first pass that changes a result"),
     "list": ("", "the kernels of this session"),
@@ -157,7 +159,7 @@ def parse_cell_line(line: str) -> CellOptions:
         rtol=found.rtol,
         atol=found.atol,
         bench=found.bench,
-        roofline=found.roofline or "roofline" in show,
+        roofline=found.roofline or "roofline" in (found.show or ""),  # 'all' measures nothing
         output=_identifier("-o", found.output),
         save=found.save,
         quiet=found.quiet,
@@ -231,7 +233,7 @@ def _views(text: str | None) -> tuple[str, ...]:
         if base not in VIEWS:
             raise LineError(f"'{base}' is not a view{near(base, VIEWS)}")
     if "all" in names:
-        return ("card", "passes", "layouts", "code")
+        return ("card", *TABS)
     return tuple(name for name in names if name != "none")
 
 
@@ -302,7 +304,7 @@ def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:
         return last, _starting(last, names.kernels())
     if command != "show":
         return _complete_name(last, names)
-    return last, _starting(last, VIEWS[:-2]) if len(words) == 3 else []
+    return last, _starting(last, VIEWS[:-1]) if len(words) == 3 else []
 
 
 def flags() -> list[str]:

@@ -1,21 +1,23 @@
-"""The browser's side of the views: hand-written modules, joined here into one per view.
+"""The browser's side of the views: ES modules, joined here into one per widget.
 
-A widget's code must be one module without imports, so what views share (`common.js`, `common.css`)
-is put in front of each. The files hold plain declarations with names of their own.
+A widget's code must be one module, so each file becomes a function that returns what it exports.
+Of JavaScript's forms of import and export three are understood, each on a line of its own:
+``import * as x from "./file.js"``, ``import { a, b as c } from "./file.js"`` and ``export`` before
+a declaration.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 
-PARTS = {
-    "card": ("common", "passes", "grid", "layouts", "roofline", "card"),
-    "passes": ("common", "passes"),
-    "layouts": ("common", "grid", "layouts"),
-    "roofline": ("common", "roofline"),
-}
-"""View name to the files it consists of; the last one declares ``render_<view>({model, el})``."""
+_WHOLE = re.compile(r'^import \* as (\w+) from "\./(\w+)\.js";$', re.MULTILINE)
+_SOME = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export ((?:async function|function|class|const) (\w+))", re.MULTILINE)
+
+OWN = ("card", "passes", "layouts", "roofline")
+"""Modules whose `render` is a widget's own; the others are opened by `view.js`."""
 
 
 @cache
@@ -25,18 +27,45 @@ def read_static(name: str) -> str:
 
 
 @cache
-def script(view: str) -> str:
-    """All declarations of a view's code, without an export."""
-    return "\n".join(read_static(f"{part}.js") for part in PARTS[view])
+def needed(name: str) -> tuple[str, ...]:
+    """The modules that `name` imports, directly or not, and itself; each after what it needs."""
+    text = read_static(f"{name}.js")
+    found: list[str] = []
+    for match in (*_WHOLE.finditer(text), *_SOME.finditer(text)):
+        found += needed(match.group(2))
+    return tuple(dict.fromkeys((*found, name)))
 
 
 @cache
-def module(view: str) -> str:
-    """The ES module of a view, as anywidget loads it."""
-    return f"{script(view)}\nexport default {{ render: render_{view} }};\n"
+def _declaration(name: str) -> str:
+    """The module as a constant ``$name`` with its exports."""
+    text = read_static(f"{name}.js")
+    exports = ", ".join(match.group(2) for match in _EXPORT.finditer(text))
+    text = _EXPORT.sub(r"\1", _WHOLE.sub(r"const \1 = $\2;", text))
+    text = _SOME.sub(lambda m: f"const {{{m[1].replace(' as ', ': ')}}} = ${m[2]};", text)
+    return f"const ${name} = (() => {{\n{text}\nreturn {{ {exports} }};\n}})();"
 
 
 @cache
-def stylesheet(view: str) -> str:
-    """The style sheet of a view."""
-    return "\n".join(read_static(f"{part}.css") for part in PARTS[view])
+def script(*names: str) -> str:
+    """The declarations of some modules and of all that they need, without an export."""
+    modules = dict.fromkeys(module for name in names for module in needed(name))
+    return "\n".join(_declaration(name) for name in modules)
+
+
+@cache
+def module(name: str) -> str:
+    """The ES module of a widget that shows one view, as anywidget loads it."""
+    if name in OWN:
+        return f"{script(name)}\nexport default {{ render: ${name}.render }};\n"
+    render = f'$view.alone("{name}", ${name}.render)'
+    return f"{script('view', name)}\nexport default {{ render: {render} }};\n"
+
+
+@cache
+def stylesheet(name: str) -> str:
+    """The style sheet of a widget: of each module that has one."""
+    static = files("tileworkbench.viz").joinpath("static")
+    parts = ("common", *needed(name))
+    sheets = [f"{part}.css" for part in dict.fromkeys(parts)]
+    return "\n".join(read_static(sheet) for sheet in sheets if static.joinpath(sheet).is_file())

@@ -7,27 +7,22 @@ from typing import Any
 
 from tileworkbench.compiler.record import CompileRecord, Count, RunRecord
 from tileworkbench.viz.model import html
-from tileworkbench.viz.model.layout import layout_section
-from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.roofline import PEAK, format_rate
-from tileworkbench.viz.model.roofline_view import roofline_section
 from tileworkbench.viz.model.text import (
     check_text,
+    clip,
     format_bytes,
     format_count,
     format_error,
     format_time,
     passes_changed,
     plain_line,
-    title,
     warnings_of,
 )
 from tileworkbench.viz.model.view import KernelView
+from tileworkbench.viz.model.views import VIEWS, available
 
-CODE_LIMIT = 400_000  # characters of generated code a browser is sent
-EXCERPT_LINES = 40  # lines of generated code in the static card
 HTML_LIMIT = 60_000  # bytes of the static card
-_LAYOUT_LIMIT = 30_000  # bytes of them for pictures of layouts
 
 
 def facts(view: KernelView, live: bool) -> list[tuple[str, str, str]]:
@@ -82,25 +77,14 @@ def card_model(view: KernelView) -> dict[str, Any]:
         "bench": None if view.bench is None else bench_summary(view.bench),
         "warnings": [{"text": note.message, "line": line} for note, line in warnings_of(record)],
         "notes": [*view.variants, *view.accesses, *view.resources],
-        "source": {"first": record.first_line, "lines": record.source.splitlines()},
         "tabs": tabs(view),
         "changed": passes_changed(record)[0],
     }
 
 
-def tabs(view: KernelView) -> list[str]:
-    """The names of the views that have something to show."""
-    found = ["card"]
-    if view.record.source:
-        found.append("source")
-    found.append("passes")
-    if view.layouts:
-        found.append("layouts")
-    if view.record.code:
-        found.append("code")
-    if view.machine is not None and view.points:
-        found.append("roofline")
-    return found
+def tabs(view: KernelView) -> list[list[str]]:
+    """Name and title of the card and of the views that have something to show."""
+    return [["card", "Card"], *([name, VIEWS[name].title] for name in available(view))]
 
 
 def _check(view: KernelView) -> dict[str, Any] | None:
@@ -142,18 +126,13 @@ def bench_summary(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def code_text(record: CompileRecord) -> dict[str, Any]:
-    """The generated code, cut to what a browser shows with ease."""
-    dropped = max(0, len(record.code) - CODE_LIMIT)
-    return {"text": record.code[:CODE_LIMIT], "dropped": dropped}
-
-
 def card_html(view: KernelView) -> str:
     """The card for readers without a kernel, at most `HTML_LIMIT` bytes.
 
     The same on every host and in every run, except for a roofline where one was measured.
     """
-    head, sections = _static_head(view), _static_sections(view)
+    head = _static_head(view)
+    sections = [found for name in available(view) if (found := VIEWS[name].section(view, False))]
     while sections:
         page = html.panel(head, *sections)
         if len(page.encode()) <= HTML_LIMIT:
@@ -171,7 +150,7 @@ def _static_head(view: KernelView) -> str:
         chips.append(html.chip(check_text(view.check), html.GOOD if view.check.ok else html.BAD))
     shown = facts(view, live=False)
     values = [
-        html.tag("span", "font-weight:600", html.text(_clip(value, 60))) for _, value, _ in shown
+        html.tag("span", "font-weight:600", html.text(clip(value, 60))) for _, value, _ in shown
     ]
     parts = [
         html.tag("div", "", name, *chips),
@@ -179,76 +158,8 @@ def _static_head(view: KernelView) -> str:
     ]
     for note, line in warnings_of(record)[:10]:
         where = html.tag("b", "", f"line {line}: " if line else "")
-        text = html.text(_clip(note.message, 400))
+        text = html.text(clip(note.message, 400))
         parts.append(html.tag("div", f"color:{html.WARN}", "⚠ ", where, text))
     for entry in (*view.variants, *view.accesses):
-        parts.append(html.tag("div", f"{html.MONO};font-size:12px", html.text(_clip(entry, 200))))
+        parts.append(html.tag("div", f"{html.MONO};font-size:12px", html.text(clip(entry, 200))))
     return "".join(parts)
-
-
-def _clip(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
-
-
-def _static_sections(view: KernelView) -> list[str]:
-    record = view.record
-    sections = []
-    if record.source:
-        sections.append(html.details("Source", source_block(record)))
-    sections.append(passes_section(record))
-    if view.layouts and view.portable_layouts:
-        sections.append(layout_section(view.layouts, _LAYOUT_LIMIT))
-    elif view.layouts:
-        names = ", ".join(layout.name for layout in view.layouts)
-        note = f"{names}: made for the machine that runs the kernel, and shown there"
-        sections.append(html.line("Layouts", note))
-    if view.portable_code:
-        lines = view.portable_code.splitlines()
-        note = (
-            ""
-            if len(lines) <= EXCERPT_LINES
-            else f"the first {EXCERPT_LINES} of {len(lines)} lines"
-        )
-        excerpt = html.code_block(html.text(_clip(line, 300)) for line in lines[:EXCERPT_LINES])
-        sections.append(html.details("Code", excerpt, note=note))
-    if view.machine is not None and view.points:
-        sections.append(html.details("Roofline", roofline_section(view.points, view.machine)))
-    return sections
-
-
-def source_block(record: CompileRecord) -> str:
-    """The user's text with line numbers; lines with a warning are marked."""
-    marked = {line for _, line in warnings_of(record)}
-    lines = []
-    for number, line in enumerate(record.source.splitlines(), record.first_line):
-        colour = f"color:{html.WARN}" if number in marked else html.FAINT
-        lines.append(html.tag("span", colour, f"{number:3} ") + html.text(line))
-    return html.code_block(lines)
-
-
-def passes_section(record: CompileRecord, opened: bool = False) -> str:
-    """The list of passes, without times."""
-    rows = []
-    for entry in PassBrowser(record).overview(live=False)["entries"][1:]:
-        colour = html.ACCENT if entry["changed"] else "#8a8a8a"
-        badge = html.chip("changed" if entry["changed"] else "no-op", colour)
-        name = html.tag("code", "", html.text(entry["name"]))
-        rows.append([badge, name, html.tag("span", html.FAINT, html.text(entry["doc"]))])
-    changed, total = passes_changed(record)
-    note = f"{changed} of {total} changed something"
-    return html.details("Passes", html.table(rows), note=note, opened=opened)
-
-
-def passes_html(view: KernelView) -> str:
-    """The passes view for readers without a kernel."""
-    return _titled(view, passes_section(view.record, opened=True))
-
-
-def layouts_html(view: KernelView) -> str:
-    """The layouts view for readers without a kernel."""
-    return _titled(view, layout_section(view.layouts, _LAYOUT_LIMIT, opened=True))
-
-
-def _titled(view: KernelView, *content: str) -> str:
-    name = html.tag("b", f"{html.MONO};font-size:14px", html.text(title(view.record)))
-    return html.panel(html.tag("div", "", name), *content)

@@ -13,7 +13,7 @@ from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.palette import PALETTE, category_colours, sequence_colours
 from tileworkbench.viz.model.png import png_address
-from tileworkbench.viz.model.view import BufferLayout
+from tileworkbench.viz.model.view import BufferLayout, KernelView
 
 WRAP = 32  # columns of the grid of a one-dimensional buffer
 REPLICA_LIMIT = 8  # copies of an element that are sent and drawn
@@ -21,6 +21,7 @@ BANKS, BANK_BYTES = 32, 4  # shared memory of every GPU so far
 _PICTURE = 384  # pixels along the longer side of a static picture, at least
 _RULED = 6  # pixels of a cell from which on white lines part the cells
 _PICTURE_LIMIT = 256  # elements along a side of a static picture
+_SECTION_LIMIT = 30_000  # bytes of a static card for pictures of layouts
 _TYPES = {"u1": 2**8 - 1, "u2": 2**16 - 1, "i4": 2**31 - 1, "f8": 2**53}  # and the largest number
 
 
@@ -214,6 +215,20 @@ def layout_figure(buffer: BufferLayout) -> str:
     style = "display:inline-block;vertical-align:top;margin:0 18px 8px 0"
     caption = html.tag("div", f"{html.FAINT};font-size:11px", by)
     return html.tag("div", style, name, role, chips, html.tag("div", "", picture), caption)
+
+
+def layouts_missing(view: KernelView) -> str:
+    """Why there is nothing to show; empty where there is."""
+    return "" if view.layouts else "the kernel has no tile with a layout"
+
+
+def layouts_section(view: KernelView, opened: bool = False) -> str:
+    """Pictures of the layouts, or their names where they are made for this very machine."""
+    if view.portable_layouts or opened:
+        return layout_section(view.layouts, _SECTION_LIMIT, opened)
+    names = ", ".join(layout.name for layout in view.layouts)
+    note = f"{names}: made for the machine that runs the kernel, and shown there"
+    return html.line("Layouts", note)
 
 
 def layout_section(layouts: Sequence[BufferLayout], limit: int, opened: bool = False) -> str:

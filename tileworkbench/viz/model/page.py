@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tileworkbench.viz.model.assets import read_static, script, stylesheet
-from tileworkbench.viz.model.card import card_model, code_text
+from tileworkbench.viz.model.card import card_model
 from tileworkbench.viz.model.html import text
 from tileworkbench.viz.model.layout import layout_model
 from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.roofline_view import roofline_model
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import BufferLayout, KernelView
+from tileworkbench.viz.model.views import VIEWS, available, view_model
 
 SLICE_LIMIT = 16  # slices of one buffer that are saved
 
@@ -37,6 +38,7 @@ def page_html(view: KernelView) -> str:
     state = {
         "card": card_model(view),
         "tab": "card",
+        "selection": {},
         "passes": browser.overview(live=True) | {"diff": browser.diff(selected)},
         "selected_pass": selected,
         "source": {"first": record.first_line, "lines": record.source.splitlines()},
@@ -55,12 +57,12 @@ def page_html(view: KernelView) -> str:
     }
     answers = {
         "diffs": [browser.diff(index) for index in range(len(browser))],
-        "code": code_text(record),
+        "views": {name: view_model(view, name) for name in available(view) if VIEWS[name].model},
         "layouts": layouts,
     }
     start = (
-        f"const model = new SavedModel({_as_script(state)}, {_as_script(answers)});\n"
-        'render_card({ model, el: document.getElementById("card") });'
+        f"const model = new $page.SavedModel({_as_script(state)}, {_as_script(answers)});\n"
+        '$card.render({ model, el: document.getElementById("card") });'
     )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -70,7 +72,7 @@ def page_html(view: KernelView) -> str:
         f"<title>{text(record.name)} – tileworkbench</title>\n"
         f"<style>\n{stylesheet('card')}\n{read_static('page.css')}</style>\n</head>\n<body>\n"
         f'<div id="card"></div>\n<footer>{text(plain_line(view))}</footer>\n'
-        f'<script type="module">\n{script("card")}\n{read_static("page.js")}\n{start}\n</script>\n'
+        f'<script type="module">\n{script("card", "page")}\n{start}\n</script>\n'
         "</body>\n</html>\n"
     )
 

@@ -13,8 +13,10 @@ from typing import Any
 from tileworkbench.compiler.ir.printer import print_lines
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.record import CompileRecord
+from tileworkbench.viz.model import html
 from tileworkbench.viz.model.diff import Row, diff_lines
-from tileworkbench.viz.model.text import first_sentence, format_time
+from tileworkbench.viz.model.text import first_sentence, format_time, passes_changed
+from tileworkbench.viz.model.view import KernelView
 
 FRONT_END = "front end"
 CONTEXT = 3  # unchanged lines kept around a change when a difference is too long to send whole
@@ -208,3 +210,17 @@ def fold_rows(rows: list[Row], context: int = CONTEXT) -> list[Row | int]:
         else:
             folded.append(1)
     return folded
+
+
+def passes_section(view: KernelView, opened: bool = False) -> str:
+    """The list of passes, without times."""
+    record = view.record
+    rows = []
+    for entry in PassBrowser(record).overview(live=False)["entries"][1:]:
+        colour = html.ACCENT if entry["changed"] else "#8a8a8a"
+        badge = html.chip("changed" if entry["changed"] else "no-op", colour)
+        name = html.tag("code", "", html.text(entry["name"]))
+        rows.append([badge, name, html.tag("span", html.FAINT, html.text(entry["doc"]))])
+    changed, total = passes_changed(record)
+    note = f"{changed} of {total} changed something"
+    return html.details("Passes", html.table(rows), note=note, opened=opened)

@@ -16,6 +16,7 @@ from tileworkbench.viz.model.roofline import (
 )
 from tileworkbench.viz.model.roofline_svg import HEIGHT, THEMED, WIDTH, roofline_image, roofline_svg
 from tileworkbench.viz.model.text import format_time
+from tileworkbench.viz.model.view import KernelView
 
 
 def roofline_model(points: Sequence[Point], machine: Machine) -> dict[str, Any]:
@@ -88,6 +89,19 @@ def roofline_section(points: Sequence[Point], machine: Machine) -> str:
         sentence = html.text(f" {verdict.sentence} {verdict.next_step}")
         parts.append(html.tag("div", style, name, sentence))
     return "".join(parts)
+
+
+def roofline_missing(view: KernelView) -> str:
+    """Why there is nothing to show; empty where there is."""
+    if view.machine is not None and view.points:
+        return ""
+    return "nothing was measured: measure the kernel first, with 'kernel.bench(...)' or --roofline"
+
+
+def roofline_static(view: KernelView, opened: bool = False) -> str:
+    """The kernel's roofline as a section."""
+    assert view.machine is not None  # see `roofline_missing`
+    return html.details("Roofline", roofline_section(view.points, view.machine), opened=opened)
 
 
 def roofline_html(points: Sequence[Point], machine: Machine) -> str:

@@ -48,6 +48,11 @@ def format_error(error: float) -> str:
     return "0" if error == 0 else f"{error:.0e}" if math.isfinite(error) else str(error)
 
 
+def clip(text: str, limit: int) -> str:
+    """`text` in at most `limit` characters, with an ellipsis where it was cut."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 def first_sentence(doc: str) -> str:
     """The first sentence of a docstring, on one line."""
     text = " ".join(doc.split("\n\n")[0].split())

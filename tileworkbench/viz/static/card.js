@@ -1,33 +1,30 @@
 // The kernel card: the facts, and a tab for each further view.
-const TAB_TITLES = {
-  card: "Card",
-  source: "Source",
-  passes: "Passes",
-  layouts: "Layouts",
-  code: "Code",
-  roofline: "Roofline",
-};
-const CODE_CHUNK = 400; // lines of generated code that are coloured at once
+import * as tw from "./common.js";
+import * as code from "./code.js";
+import * as layouts from "./layouts.js";
+import * as passes from "./passes.js";
+import * as roofline from "./roofline.js";
+import * as source from "./source.js";
+import { open as openView } from "./view.js";
 
-function render_card({ model, el }) {
+const OWN = { passes, layouts, roofline }; // these keep their state in traits of the model
+const ASKED = { source, code }; // the data of these is asked for when they are opened
+
+export function render({ model, el }) {
   const root = tw.root(el, "card");
   const scope = tw.scope(model);
   const card = model.get("card");
   const panes = new Map();
   const tabs = tw.el("div", { class: "tw-tabs", role: "tablist" });
   const body = tw.div("tw-body");
-  let source = null;
   root.append(head(), tabs, body);
-
-  const builders = {
-    card: cardPane,
-    source: sourcePane,
-    passes: (pane) => scope.add(render_passes({ model, el: pane })),
-    layouts: (pane) => scope.add(render_layouts({ model, el: pane })),
-    roofline: (pane) => scope.add(render_roofline({ model, el: pane })),
-    code: codePane,
-  };
   for (const tab of card.tabs) tabs.append(tabButton(tab));
+
+  function build(tab, pane) {
+    if (tab === "card") cardPane(pane);
+    else if (OWN[tab]) scope.add(OWN[tab].render({ model, el: pane }));
+    else scope.add(openView({ model, el: pane, name: tab, render: ASKED[tab].render }));
+  }
 
   function head() {
     const { check, level, timings } = card;
@@ -44,22 +41,24 @@ function render_card({ model, el }) {
     );
   }
 
-  function tabButton(tab) {
+  function tabButton([tab, title]) {
     const onclick = () => tw.set(model, { tab });
-    const button = tw.button(TAB_TITLES[tab], onclick, { class: "", role: "tab", "data-tab": tab });
+    const button = tw.button(title, onclick, { class: "", role: "tab", "data-tab": tab });
     if (tab === "passes") button.append(tw.span("tw-count", String(card.changed)));
     return button;
   }
 
+  const has = (tab) => card.tabs.some(([name]) => name === tab);
+
   function open() {
-    const tab = card.tabs.includes(model.get("tab")) ? model.get("tab") : "card";
+    const tab = has(model.get("tab")) ? model.get("tab") : "card";
     for (const button of tabs.children)
       button.setAttribute("aria-selected", String(button.dataset.tab === tab));
     if (!panes.has(tab)) {
       const pane = tw.el("div", { class: `tw-pane-${tab}`, role: "tabpanel" });
       panes.set(tab, pane);
       body.append(pane);
-      builders[tab](pane);
+      build(tab, pane);
     }
     for (const [key, pane] of panes) pane.hidden = key !== tab;
   }
@@ -80,7 +79,7 @@ function render_card({ model, el }) {
 
   function benchRow(bench) {
     const threads = `${bench.threads} thread${bench.threads === 1 ? "" : "s"}`;
-    const roofline = card.tabs.includes("roofline")
+    const roofline = has("roofline")
       ? tw.link("roofline →", () => tw.set(model, { tab: "roofline" })) : null;
     return tw.div(
       "tw-bench",
@@ -94,54 +93,7 @@ function render_card({ model, el }) {
     );
   }
 
-  function sourcePane(pane) {
-    source = tw.listing(card.source.lines, card.source.first, { class: "tw-tall" });
-    for (const { line, text } of card.warnings) {
-      const row = source.rows[line - card.source.first];
-      if (!row) continue;
-      row.classList.add("tw-warned");
-      row.title = text;
-    }
-    pane.append(source.node);
-  }
-
-  function goto(line) {
-    tw.set(model, { tab: "source" });
-    open();
-    source?.mark([line]);
-  }
-
-  async function codePane(pane) {
-    const wait = tw.div("tw-note", "Waiting for the kernel …");
-    pane.append(wait);
-    try {
-      const { text, dropped } = await tw.ask(model, { type: "code" });
-      const lines = text.split("\n");
-      const cut = dropped ? `, ${dropped} further characters not shown` : "";
-      const copy = tw.button("Copy", () => navigator.clipboard?.writeText(text));
-      const bar = tw.div("tw-bar", tw.faint(`${lines.length} lines${cut}`), tw.space(), copy);
-      wait.replaceWith(bar, codeListing(lines));
-    } catch (error) {
-      wait.textContent = error.message;
-    }
-  }
-
-  /** Long code is coloured as it is scrolled into view. */
-  function codeListing(lines) {
-    const node = tw.div("tw-listing tw-tall");
-    let shown = 0;
-    const more = () => {
-      const part = lines.slice(shown, shown + CODE_CHUNK);
-      node.append(...tw.listing(part, shown + 1, { language: "code" }).rows);
-      shown += CODE_CHUNK;
-    };
-    node.addEventListener("scroll", () => {
-      const left = node.scrollHeight - node.scrollTop - node.clientHeight;
-      if (shown < lines.length && left < 400) more();
-    });
-    more();
-    return node;
-  }
+  const goto = (line) => tw.set(model, { tab: "source", selection: { line } });
 
   scope.on("change:tab", open);
   open();

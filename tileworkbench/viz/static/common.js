@@ -1,8 +1,7 @@
-// What all views share. Everything hangs on `tw`, because view files are joined into one module.
-const tw = {};
+// What all views share: elements, questions to Python, coloured code. Views import it as `tw`.
 
 /** An element. `attributes` are plain ones and listeners (`onclick`). */
-tw.el = (name, attributes = {}, ...children) => {
+export const el = (name, attributes = {}, ...children) => {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
@@ -13,29 +12,29 @@ tw.el = (name, attributes = {}, ...children) => {
   return node;
 };
 
-tw.div = (kind, ...children) => tw.el("div", { class: kind }, ...children);
-tw.span = (kind, ...children) => tw.el("span", { class: kind }, ...children);
-tw.faint = (text) => tw.span("tw-faint", text);
-tw.space = () => tw.span("tw-space");
-tw.chip = (text, kind = "", title = null) =>
-  tw.el("span", { class: `tw-chip ${kind}`, title }, text);
-tw.button = (text, onclick, attributes = {}) =>
-  tw.el("button", { type: "button", class: "tw-button", onclick, ...attributes }, text);
-tw.link = (text, onclick) => tw.button(text, onclick, { class: "tw-link" });
+export const div = (kind, ...children) => el("div", { class: kind }, ...children);
+export const span = (kind, ...children) => el("span", { class: kind }, ...children);
+export const faint = (text) => span("tw-faint", text);
+export const space = () => span("tw-space");
+export const chip = (text, kind = "", title = null) =>
+  el("span", { class: `tw-chip ${kind}`, title }, text);
+export const button = (text, onclick, attributes = {}) =>
+  el("button", { type: "button", class: "tw-button", onclick, ...attributes }, text);
+export const link = (text, onclick) => button(text, onclick, { class: "tw-link" });
 
 /** The root of a view. JupyterLab's single-key shortcuts stay out of it. */
-tw.root = (el, name) => {
-  const root = tw.el("div", {
+export const root = (host, name) => {
+  const node = el("div", {
     class: `tw-view tw-${name}`,
     tabindex: "0",
     "data-lm-suppress-shortcuts": "true",
   });
-  el.append(root);
-  return root;
+  host.append(node);
+  return node;
 };
 
 /** Listen to a model; `scope.dispose()` ends all listeners of a view. */
-tw.scope = (model) => {
+export const scope = (model) => {
   const ends = [];
   return {
     on(event, listener) {
@@ -48,7 +47,7 @@ tw.scope = (model) => {
 };
 
 /** Ask Python something; resolves with its value. */
-tw.ask = (model, message) =>
+export const ask = (model, message) =>
   new Promise((resolve, reject) => {
     const request = `${Date.now()}-${Math.random()}`;
     const receive = (content) => {
@@ -61,13 +60,13 @@ tw.ask = (model, message) =>
     model.send({ ...message, request });
   });
 
-tw.set = (model, values) => {
+export const set = (model, values) => {
   for (const [key, value] of Object.entries(values)) model.set(key, value);
   model.save_changes();
 };
 
 // Syntax colours for Python-like text (source and IR) and for generated code (LLVM IR, C).
-tw.WORDS = {
+export const WORDS = {
   tile:
     "and|as|break|continue|def|elif|else|for|from|if|import|in|is|lambda|not|or|pass|return|while" +
     "|with",
@@ -75,7 +74,7 @@ tw.WORDS = {
     "align|br|call|const|declare|define|double|else|fcmp|float|for|getelementptr|i1|i8|i16|i32" +
     "|i64|icmp|if|int|label|load|phi|ptr|ret|return|store|struct|void",
 };
-tw.syntax = (comment, words, names) =>
+export const syntax = (comment, words, names) =>
   new RegExp(
     [
       `(?<comment>${comment}.*$)`,
@@ -87,14 +86,14 @@ tw.syntax = (comment, words, names) =>
     ].join("|"),
     "gm",
   );
-tw.SYNTAX = {
-  tile: tw.syntax("#", tw.WORDS.tile, "|@[\\w.]+"),
-  code: tw.syntax("(?:;|//)", tw.WORDS.code, "|[%@][\\w.]+"),
+export const SYNTAX = {
+  tile: syntax("#", WORDS.tile, "|@[\\w.]+"),
+  code: syntax("(?:;|//)", WORDS.code, "|[%@][\\w.]+"),
 };
 
-tw.tokens = (text, language) => {
+export const tokens = (text, language) => {
   const found = [];
-  for (const match of text.matchAll(tw.SYNTAX[language])) {
+  for (const match of text.matchAll(SYNTAX[language])) {
     const kind = Object.keys(match.groups).find((name) => match.groups[name] !== undefined);
     found.push([match.index, match.index + match[0].length, kind]);
   }
@@ -102,7 +101,7 @@ tw.tokens = (text, language) => {
 };
 
 /** Ranges of `query` in `text`, case ignored. */
-tw.finds = (text, query) => {
+export const finds = (text, query) => {
   const ranges = [];
   if (!query) return ranges;
   const [hay, needle] = [text.toLowerCase(), query.toLowerCase()];
@@ -112,69 +111,69 @@ tw.finds = (text, query) => {
 };
 
 /** `text` as a span of coloured pieces; `words` are changed ranges, `query` is marked. */
-tw.code = (text, words = [], query = "", language = "tile") => {
+export const code = (text, words = [], query = "", language = "tile") => {
   const layers = [
-    ...tw.tokens(text, language).map(([start, end, kind]) => [start, end, `tw-token-${kind}`]),
+    ...tokens(text, language).map(([start, end, kind]) => [start, end, `tw-token-${kind}`]),
     ...words.map(([start, end]) => [start, end, "tw-word"]),
-    ...tw.finds(text, query).map(([start, end]) => [start, end, "tw-find"]),
+    ...finds(text, query).map(([start, end]) => [start, end, "tw-find"]),
   ];
   const cuts = new Set([0, text.length]);
   for (const [start, end] of layers) cuts.add(start).add(end);
   const places = [...cuts].sort((a, b) => a - b);
-  const node = tw.el("span", { class: "tw-code" });
+  const node = el("span", { class: "tw-code" });
   for (let i = 0; i + 1 < places.length; i++) {
     const piece = text.slice(places[i], places[i + 1]);
     const kinds = layers.filter(([s, e]) => s <= places[i] && places[i + 1] <= e).map((l) => l[2]);
-    node.append(kinds.length ? tw.el("span", { class: kinds.join(" ") }, piece) : piece);
+    node.append(kinds.length ? el("span", { class: kinds.join(" ") }, piece) : piece);
   }
   return node;
 };
 
 /** Numbered code: returns the node and `mark(lines)`, which highlights some and shows the first. */
-tw.listing = (lines, first, options = {}) => {
+export const listing = (lines, first, options = {}) => {
   const rows = lines.map((text, i) =>
-    tw.el(
+    el(
       "div",
       { class: "tw-line", "data-line": String(first + i) },
-      tw.el("span", { class: "tw-number" }, String(first + i)),
-      tw.code(text, [], "", options.language),
+      el("span", { class: "tw-number" }, String(first + i)),
+      code(text, [], "", options.language),
     ),
   );
-  const node = tw.el("div", { class: `tw-listing ${options.class ?? ""}` }, ...rows);
+  const node = el("div", { class: `tw-listing ${options.class ?? ""}` }, ...rows);
   const mark = (numbers) => {
     rows.forEach((row, i) => row.classList.toggle("tw-marked", numbers.includes(first + i)));
     const row = rows[numbers[0] - first];
-    if (row) tw.reveal(node, row);
+    if (row) reveal(node, row);
   };
   return { node, rows, mark };
 };
 
 /** Scroll `node` alone (never the notebook) until `row` is visible. */
-tw.reveal = (node, row) => {
+export const reveal = (node, row) => {
   const [outer, inner] = [node.getBoundingClientRect(), row.getBoundingClientRect()];
   if (inner.top < outer.top) node.scrollTop -= outer.top - inner.top + 12;
   else if (inner.bottom > outer.bottom) node.scrollTop += inner.bottom - outer.bottom + 12;
 };
 
 /** A group of buttons of which one is pressed. */
-tw.choice = (labels, chosen, choose) => {
+export const choice = (labels, chosen, choose) => {
   const buttons = Object.entries(labels).map(([value, label]) =>
-    tw.button(label, () => { press(value); choose(value); }, { "data-value": value }),
+    button(label, () => { press(value); choose(value); }, { "data-value": value }),
   );
   const press = (value) =>
     buttons.forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.value === value)));
   press(chosen);
-  return { node: tw.el("span", { class: "tw-choice", role: "group" }, ...buttons), press };
+  return { node: el("span", { class: "tw-choice", role: "group" }, ...buttons), press };
 };
 
 /** Bytes from what a table holds: a DataView in a widget, base64 text in a saved page. */
-tw.bytes = (data) => {
+export const bytes = (data) => {
   if (typeof data === "string") return Uint8Array.from(atob(data), (c) => c.charCodeAt(0)).buffer;
   const view = data.buffer ? data : new DataView(data);
   return view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
 };
 
-tw.table = (packed) => {
+export const table = (packed) => {
   const kinds = { u1: Uint8Array, u2: Uint16Array, i4: Int32Array, f8: Float64Array };
-  return new kinds[packed.type](tw.bytes(packed.data));
+  return new kinds[packed.type](bytes(packed.data));
 };

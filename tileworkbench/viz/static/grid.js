@@ -1,4 +1,6 @@
 // One slice of a layout on a canvas: its tables, its colours, and where its cells are.
+import * as tw from "./common.js";
+
 const GRID = {
   left: 34, // pixels for the row numbers
   top: 20, // and for the column numbers
@@ -8,10 +10,10 @@ const GRID = {
   numbered: 19, // from which on owners are written into them,
   slotted: 32, // and slots below the owners
 };
-const NO_THREAD = -1;
+export const NO_THREAD = -1;
 
 /** The tables of a slice, decoded. A cell is a position in the row-major grid. */
-class LayoutSlice {
+export class LayoutSlice {
   constructor(raw) {
     Object.assign(this, raw);
     this.isFragment = raw.kind === "fragment";
@@ -80,7 +82,7 @@ class LayoutSlice {
 }
 
 /** The canvas. `hover` and `element` are cells or null, `thread` is NO_THREAD or the pinned one. */
-class LayoutGrid {
+export class LayoutGrid {
   constructor(canvas, themed) {
     this.canvas = canvas;
     this.themed = themed; // its text colour tells the theme

@@ -1,4 +1,7 @@
 // The layout explorer: a grid of elements, and what is known of the one under the pointer.
+import * as tw from "./common.js";
+import { LayoutGrid, LayoutSlice, NO_THREAD } from "./grid.js";
+
 const PANEL_WIDTH = 246; // with the gap before it
 const COLOURINGS = {
   fragment: { thread: "thread", warp: "warp", slot: "slot" },
@@ -6,7 +9,7 @@ const COLOURINGS = {
   unbanked: { address: "address", line: "cache line" },
 };
 
-function render_layouts({ model, el }) {
+export function render({ model, el }) {
   const started = performance.now();
   const root = tw.root(el, "layouts");
   const scope = tw.scope(model);

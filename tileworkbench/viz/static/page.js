@@ -1,5 +1,7 @@
 // A saved page: the widgets' own code on a model whose answers were written into the file.
-class SavedModel {
+import { LayoutSlice } from "./grid.js";
+
+export class SavedModel {
   constructor(state, answers) {
     this.state = state;
     this.answers = answers;
@@ -31,7 +33,7 @@ class SavedModel {
   send(message) {
     const reply = { type: "answer", request: message.request };
     if (message.type === "diff") reply.value = this.answers.diffs[message.index];
-    else if (message.type === "code") reply.value = this.answers.code;
+    else if (message.type === "view") reply.value = this.answers.views[message.name];
     else if (message.type === "search") reply.value = this.search(message.query);
     else reply.error = "This page was saved without a kernel.";
     queueMicrotask(() => this.fire("msg:custom", reply));

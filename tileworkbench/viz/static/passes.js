@@ -1,8 +1,10 @@
 // The pass explorer: a list of passes, and what the chosen one did.
+import * as tw from "./common.js";
+
 const FOLD_CONTEXT = 3;
 const SPLIT_WIDTH = 880;
 
-function render_passes({ model, el }) {
+export function render({ model, el }) {
   const root = tw.root(el, "passes");
   const scope = tw.scope(model);
   const entries = model.get("passes").entries;

@@ -1,5 +1,7 @@
 // The roofline: Python draws it, the browser shows the verdict of each point.
-function render_roofline({ model, el }) {
+import * as tw from "./common.js";
+
+export function render({ model, el }) {
   const root = tw.root(el, "roofline");
   const scope = tw.scope(model);
 

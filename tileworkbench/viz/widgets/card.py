@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import traitlets
 
 from tileworkbench.viz.model.assets import module, stylesheet
-from tileworkbench.viz.model.card import card_html, card_model, code_text
+from tileworkbench.viz.model.card import card_html, card_model
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.widgets.base import Answer, ViewWidget
 from tileworkbench.viz.widgets.layouts import LayoutsTraits
 from tileworkbench.viz.widgets.passes import PassesTraits
 from tileworkbench.viz.widgets.roofline import RooflineTraits
+from tileworkbench.viz.widgets.view import ViewTraits
 
 
-class CardWidget(ViewWidget, PassesTraits, LayoutsTraits, RooflineTraits):
+class CardWidget(ViewWidget, ViewTraits, PassesTraits, LayoutsTraits, RooflineTraits):
     """Everything about one kernel. `tab` is the open view: a name of `viz.model.card.tabs`."""
 
     _esm = module("card")
@@ -36,7 +35,4 @@ class CardWidget(ViewWidget, PassesTraits, LayoutsTraits, RooflineTraits):
             self.open_roofline(view.points, view.machine)
 
     def answers(self) -> dict[str, Answer]:
-        return {**self.pass_answers(), **self.layout_answers(), "code": self._code}
-
-    def _code(self, _content: dict[str, Any]) -> dict[str, Any]:
-        return code_text(self.view.record)
+        return {**self.view_answers(), **self.pass_answers(), **self.layout_answers()}

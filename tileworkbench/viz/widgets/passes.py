@@ -7,10 +7,10 @@ from typing import Any
 import traitlets
 
 from tileworkbench.viz.model.assets import module, stylesheet
-from tileworkbench.viz.model.card import passes_html
 from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import KernelView
+from tileworkbench.viz.model.views import view_html
 from tileworkbench.viz.widgets.base import Answer, ViewWidget
 
 
@@ -53,7 +53,7 @@ class PassesWidget(ViewWidget, PassesTraits):
     _css = stylesheet("passes")
 
     def __init__(self, view: KernelView, selected: str = "") -> None:
-        super().__init__(plain_line(view), lambda: passes_html(view))
+        super().__init__(plain_line(view), lambda: view_html(view, "passes"))
         self.open_passes(view, selected)
 
     def answers(self) -> dict[str, Answer]:

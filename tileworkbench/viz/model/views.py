@@ -1,0 +1,78 @@
+"""The views of a kernel, in one table: what each is called, draws, answers and leaves in a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tileworkbench.viz.model import code, html, source
+from tileworkbench.viz.model.layout import layouts_missing, layouts_section
+from tileworkbench.viz.model.passes import passes_section
+from tileworkbench.viz.model.roofline_view import roofline_missing, roofline_static
+from tileworkbench.viz.model.text import title
+from tileworkbench.viz.model.view import KernelView
+
+_LIVE = "made for the machine that runs the kernel, and shown there"
+
+Answer = Callable[[KernelView, dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One view of a kernel: a tab of the card, ``kernel.show(name)``, a section of its page.
+
+    Attributes:
+        title: of the tab.
+        missing: empty, or in one line why there is nothing to show.
+        section: what readers without a kernel see, as sanitiser-safe HTML; the same on every host
+            and in every run, or empty. `opened` is whether it stands alone.
+        model: what the browser draws, as JSON; asked for when the view is first opened. None for
+            a view whose state is in traits of its widget.
+        answers: what else the browser may ask, by the type of its message.
+    """
+
+    title: str
+    missing: Callable[[KernelView], str]
+    section: Callable[[KernelView, bool], str]
+    model: Callable[[KernelView], dict[str, Any]] | None = None
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+
+
+VIEWS: dict[str, View] = {
+    "source": View("Source", source.missing, source.section, source.model),
+    "passes": View("Passes", lambda view: "", passes_section),
+    "layouts": View("Layouts", layouts_missing, layouts_section),
+    "roofline": View("Roofline", roofline_missing, roofline_static),
+    "code": View("Code", code.missing, code.section, code.model),
+}
+"""Every view but the card, which has them as tabs in this order."""
+
+
+def available(view: KernelView) -> list[str]:
+    """The names of the views that have something to show."""
+    return [name for name, each in VIEWS.items() if not each.missing(view)]
+
+
+def view_model(view: KernelView, name: str) -> dict[str, Any]:
+    """What the browser draws in the view `name`: its data, or ``{"missing": why}``.
+
+    Raises:
+        KeyError: there is no such view.
+        ValueError: its state is in traits.
+    """
+    each = VIEWS[name]
+    why = each.missing(view)
+    if why:
+        return {"missing": why}
+    if each.model is None:
+        raise ValueError(f"the view '{name}' has its data in traits")
+    return each.model(view)
+
+
+def view_html(view: KernelView, name: str) -> str:
+    """The view `name` on its own for readers without a kernel."""
+    each = VIEWS[name]
+    head = html.tag("b", f"{html.MONO};font-size:14px", html.text(title(view.record)))
+    body = html.line(each.title, why) if (why := each.missing(view)) else each.section(view, True)
+    return html.panel(html.tag("div", "", head), body or html.line(each.title, _LIVE))

@@ -1,0 +1,35 @@
+// A view whose data is asked for when it is first opened.
+import * as tw from "./common.js";
+
+/**
+ * Ask Python for the data of the view `name` and draw it with `render({ model, el, data })`.
+ * Returns a function that ends the view. A view without anything to show says why.
+ */
+export function open({ model, el, name, render }) {
+  const wait = tw.div("tw-note", "Waiting for the kernel …");
+  const timer = setTimeout(() => el.append(wait), 250); // no flicker where the answer is quick
+  let closed = false;
+  let dispose = null;
+  tw.ask(model, { type: "view", name }).then(
+    (data) => {
+      if (closed) return;
+      if (data.missing) el.append(tw.div("tw-note", data.missing));
+      else dispose = render({ model, el, data });
+      el.dataset.view = name;
+    },
+    (error) => el.append(tw.div("tw-message tw-failed", error.message)),
+  ).finally(() => {
+    clearTimeout(timer);
+    wait.remove();
+  });
+  return () => {
+    closed = true;
+    if (dispose) dispose();
+  };
+}
+
+/** The renderer of a widget that shows this view alone. */
+export const alone = (name, render) => ({ model, el }) => {
+  const root = tw.root(el, "alone");
+  return open({ model, el: root, name, render });
+};
