@@ -27,6 +27,7 @@ from itertools import takewhile
 
 from tileworkbench.compiler.analysis.dataflow import effects_of, leaves_early
 from tileworkbench.compiler.analysis.effects import owners, written
+from tileworkbench.compiler.analysis.lifetimes import shared_bytes
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.thread_accesses import (
@@ -66,7 +67,6 @@ from tileworkbench.compiler.ir.stmt import (
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan
 from tileworkbench.compiler.ir.types import UINT32
 from tileworkbench.compiler.ops.threads.decisions import with_decisions_apart
-from tileworkbench.compiler.passes.plan_shared_memory import shared_bytes
 
 
 def insert_barriers(program: Program) -> Program:

@@ -1,11 +1,9 @@
 """Shared buffers get their place in the block's shared memory; those that are never alive together
 share it.
 
-A buffer lives from its first to its last use; one that is used in a loop it is not allocated in
-lives through the whole loop, and one that is used where only some threads are, and no barrier can
-be, as long as they are there. Offsets are multiples of 128 bytes, one row of all banks, so that a
-swizzle meets the banks it was made for. This comes before barriers: two buffers in one place are
-one hazard.
+Lifetimes come from `analysis/lifetimes.py`. Offsets are multiples of 128 bytes, one row of all
+banks, so that a swizzle meets the banks it was made for. This comes before barriers: two buffers in
+one place are one hazard.
 
 Before::
 
@@ -21,22 +19,14 @@ After::
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import groupby
-from math import prod
 
-from tileworkbench.compiler.analysis.uniformity import Uniformity
-from tileworkbench.compiler.diagnostics import ResourceError, UnsupportedError
-from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.analysis.lifetimes import place, shared_bytes, timeline
+from tileworkbench.compiler.diagnostics import ResourceError
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import Rewriter, buffers_of, statements, with_body
-from tileworkbench.compiler.ir.simt import Role
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Stmt, While
-from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
+from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Stmt
 from tileworkbench.compiler.target import Target
-
-ALIGNMENT = 128
-_SCOPES = ("shared", "shared.barrier")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +40,7 @@ class PlanSharedMemory:
         size = 0
         for kernel in statements(program.body):
             if isinstance(kernel, Kernel):
-                placed, used = _place(_lifetimes(kernel, program))
+                placed, used = place(timeline(kernel, program).lives)
                 self._check(placed, used, program, kernel)
                 offsets.update(placed)
                 size = max(size, used)
@@ -77,127 +67,3 @@ class PlanSharedMemory:
             program.span(kernel.site),
             hint="use fewer stages in T.Pipelined, smaller tiles or a narrower dtype",
         )
-
-
-@dataclass(slots=True)
-class _Lifetime:
-    buffer: Buffer
-    size: int
-    first: int
-    last: int
-    fixed: bool  # lives through the whole kernel
-
-
-def shared_bytes(buffer: Buffer) -> int:
-    """The bytes of a shared buffer in memory, with the padding of its layout."""
-    if isinstance(buffer.layout, Layout):
-        elements = prod(buffer.layout.output_shape)
-    else:
-        elements = prod(const_int(extent) or 0 for extent in buffer.shape)
-    scalar = buffer.dtype.scalar
-    bits = 4 if scalar.is_packed else 8 * scalar.bytes  # six bits have a byte
-    return -(-elements * bits * buffer.dtype.lanes // 8)
-
-
-def _lifetimes(kernel: Kernel, program: Program) -> list[_Lifetime]:
-    found: dict[Buffer, _Lifetime] = {}
-    owner: dict[Buffer, Buffer] = {}
-    depth_of: dict[Buffer, int] = {}
-    loops: list[tuple[int, set[Buffer]]] = []  # start of each open loop, buffers used in it
-    at_once: list[set[Buffer]] = []  # buffers used in each open row of roles or varying branch
-    uniformity = Uniformity(kernel)
-    clock = 0
-
-    def use(buffer: Buffer) -> None:
-        buffer = owner.get(buffer, buffer)
-        life = found.get(buffer)
-        if life is not None:
-            life.first = min(life.first, clock)
-            life.last = max(life.last, clock)
-            for depth, (_, used) in enumerate(loops):
-                if depth >= depth_of[buffer]:
-                    used.add(buffer)
-            for used in at_once:
-                used.add(buffer)
-
-    def visit(stmt: Stmt) -> None:
-        nonlocal clock
-        clock += 1
-        match stmt:
-            case Alloc(buffer) if buffer.scope in _SCOPES:
-                size = _static_size(buffer, program, stmt)
-                fixed = buffer.scope == "shared.barrier"
-                found[buffer] = _Lifetime(buffer, size, 1 << 30, -1, fixed)
-                depth_of[buffer] = len(loops)
-                return
-            case Alias(buffer, source):
-                owner[buffer] = owner.get(source, source)
-                return
-        for child in stmt.children():
-            if not isinstance(child, Stmt):
-                for buffer in buffers_of(child):
-                    use(buffer)
-        if isinstance(stmt, For | While):
-            loops.append((clock, set()))
-        below = [child for child in stmt.children() if isinstance(child, Stmt)]
-        if isinstance(stmt, If) and uniformity.varies(stmt.cond):
-            visit_row(below, True)
-        else:
-            for are_roles, row in groupby(below, lambda child: isinstance(child, Role)):
-                visit_row(list(row), are_roles)
-        if isinstance(stmt, For | While):
-            start, used = loops.pop()
-            clock += 1
-            extend(used, start)
-
-    def visit_row(row: list[Stmt], together: bool) -> None:
-        """Statements one after another, or together: roles side by side, and what a branch does
-        that some threads take.
-        """
-        start = clock
-        if together:
-            at_once.append(set())
-        for stmt in row:
-            visit(stmt)
-        if together:
-            extend(at_once.pop(), start)
-
-    def extend(used: set[Buffer], start: int) -> None:
-        for buffer in used:
-            found[buffer].first = min(found[buffer].first, start)
-            found[buffer].last = max(found[buffer].last, clock)
-
-    visit(kernel.body)
-    for life in found.values():
-        if life.fixed:
-            life.first, life.last = 0, clock
-    return [life for life in found.values() if life.last >= 0]
-
-
-def _static_size(buffer: Buffer, program: Program, stmt: Alloc) -> int:
-    if any(const_int(extent) is None for extent in buffer.shape):
-        raise UnsupportedError(
-            f"shared buffer '{buffer.name}' has an extent that is only known at run time",
-            program.span(stmt.site),
-            hint="give it a constant extent; T.copy handles the rest of a tile at the edge",
-        )
-    return -(-shared_bytes(buffer) // ALIGNMENT) * ALIGNMENT
-
-
-def _place(lives: list[_Lifetime]) -> tuple[dict[Buffer, int], int]:
-    """Largest first, each at the lowest offset that is free while it lives."""
-    placed: list[tuple[_Lifetime, int]] = []
-    for life in sorted(lives, key=lambda life: (-life.size, life.first, life.buffer.name)):
-        offset = 0
-        busy = [
-            (start, start + other.size)
-            for other, start in placed
-            if other.first <= life.last and life.first <= other.last
-        ]
-        for start, end in sorted(busy):
-            if start - offset >= life.size:
-                break
-            offset = max(offset, end)
-        placed.append((life, offset))
-    size = max((offset + life.size for life, offset in placed), default=0)
-    return {life.buffer: offset for life, offset in placed}, size
