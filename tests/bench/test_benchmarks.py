@@ -63,7 +63,7 @@ def test_gemm_row_takes_medians_over_processes(scripts: Path) -> None:
 
 
 def test_gemm_report_says_where_tilelang_is_missing(
-    scripts: Path, monkeypatch: pytest.MonkeyPatch
+    scripts: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
     cpu_gemm = load("cpu_gemm")
@@ -73,7 +73,7 @@ def test_gemm_report_says_where_tilelang_is_missing(
         "TileLang: not installed (TILEWORKBENCH_TILELANG_PYTHON names no interpreter that has it)."
     ) in text
     assert "| call | 5.00 |" in text
-    monkeypatch.setenv("TILEWORKBENCH_TILELANG_PYTHON", "/no/such/python")
+    monkeypatch.setenv("TILEWORKBENCH_TILELANG_PYTHON", str(tmp_path / "python"))
     assert "No such file or directory" in cpu_gemm.run_tilelang()["missing"]
 
 
