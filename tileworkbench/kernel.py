@@ -422,14 +422,14 @@ class Kernel:
         )
 
     def _access_lines(self) -> tuple[str, ...]:
-        """One line per shared buffer of a GPU kernel: its accesses and what they cost."""
+        """One line per tensor and shared buffer of a GPU kernel: its accesses and their cost."""
         if self._compiled.target.kind == "cpu":
             return ()
         from tileworkbench.compiler.sim.report import AccessCount
 
         found: dict[str, list[str]] = {}
         for access in self.accesses:
-            if isinstance(access, AccessCount) and access.scope == "shared":
+            if isinstance(access, AccessCount):
                 found.setdefault(access.buffer, []).append(access.described)
         return tuple(f"{name}: {', '.join(dict.fromkeys(kinds))}" for name, kinds in found.items())
 

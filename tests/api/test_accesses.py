@@ -14,6 +14,7 @@ from tileworkbench.compiler.ir.program import Param, Program, Stage
 from tileworkbench.compiler.ir.stmt import Store, seq
 from tileworkbench.compiler.ir.tile import Pack
 from tileworkbench.compiler.ir.types import DType
+from tileworkbench.kernels import flash_attention
 
 
 @tw.jit(target="cpu:generic")
@@ -96,3 +97,18 @@ def test_routines_name_their_tensors_and_no_width() -> None:
     )
     program = Program("pack", (Param(a),), (), seq([pack, pack]), Stage.CPU)
     assert global_accesses(program) == (GlobalAccess("a", "pack", "", None, 0),)
+
+
+def test_the_card_shows_what_tensors_and_tiles_cost() -> None:
+    """A fragment of tensor cores stores rows in pieces of 16 bytes: half of each sector."""
+    page = flash_attention(1, 1, 64, 64, 64, "float16")
+    assert tw.compile(page, target="sim:sm_80").view().accesses == (
+        "Q: load 1.00x",
+        "Q_shared: store 1.00x, load (ldmatrix.x4) 1.00x",
+        "K: load (cp.async) 1.00x",
+        "K_shared: store (cp.async) 1.00x, load (ldmatrix.x4) 1.00x",
+        "V: load (cp.async) 1.00x",
+        "V_shared: store (cp.async) 1.00x, load (ldmatrix.x4.trans) 1.00x",
+        "Output: store 2.00x",
+        "L: store 1.00x",
+    )

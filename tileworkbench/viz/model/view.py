@@ -55,8 +55,8 @@ class KernelView:
             where they are made for this very machine.
         portable_code: generated text that is the same on every host, for the static card; leave it
             empty for code made for this very machine.
-        accesses: one line per shared buffer of a GPU kernel, with the wavefronts of its accesses
-            over the ideal.
+        accesses: one line per tensor and shared buffer of a GPU kernel, with what its accesses cost
+            over the ideal: sectors of global memory, wavefronts of shared memory.
         resources: one line per function that NVRTC compiled; they depend on its version, so only
             live views show them.
         variants: one line per code of a kernel that has several, saying for which arguments.
