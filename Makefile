@@ -19,6 +19,9 @@ PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install --quiet -c constraints.txt
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 \
 	--nbval-sanitize-with tileworkbench/nbval_sanitize.cfg
+# A worker per core; a file of tests is one worker's (see tests/conftest.py). Notebooks come first, as
+# what takes long must not begin last.
+PARALLEL := -n logical --maxprocesses=8 --dist=loadfile --no-loadscope-reorder --durations=10
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The notebooks' kernel is this environment's, whatever is installed for the user.
@@ -40,15 +43,15 @@ demo: $(VENV)/.lab
 	$(PY) -m tileworkbench.demo
 
 test: $(VENV)/.test
-	$(PY) -m pytest $(NBVAL) $(PYTEST_FLAGS) tests notebooks
+	$(PY) -m pytest $(NBVAL) $(PARALLEL) $(PYTEST_FLAGS) notebooks tests
 
 test-all: $(VENV)/.test
-	$(PY) -m pytest $(NBVAL) -m "" $(PYTEST_FLAGS) tests notebooks
+	$(PY) -m pytest $(NBVAL) $(PARALLEL) -m "" $(PYTEST_FLAGS) notebooks tests
 
 check: $(VENV)/.test
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(PY) -m pytest -q -m "not slow and not browser" $(PYTEST_FLAGS) tests
+	$(PY) -m pytest -q -m "not slow and not browser" $(PARALLEL) $(PYTEST_FLAGS) tests
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

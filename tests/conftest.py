@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Generator
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.capability import VARIABLE, required_capabilities
 
@@ -20,21 +22,32 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tests")
 
-_PASSED: pytest.StashKey[set[str]] = pytest.StashKey()
-
-
 def pytest_configure(config: pytest.Config) -> None:
     try:
         required_capabilities()
     except ValueError as error:  # a misspelt variable must stop the run, not weaken it
         raise pytest.UsageError(str(error)) from error
-    config.stash[_PASSED] = set()
+    if not hasattr(config, "workerinput"):  # a worker sees a part of the tests only
+        config.pluginmanager.register(Passed(config))
     # Compiled kernels and measured ceilings go to a folder of this run: no test sees what an
     # earlier run cached, and none writes into the user's cache. Child processes inherit it.
     cache = tempfile.TemporaryDirectory(prefix="tileworkbench-tests-", ignore_cleanup_errors=True)
     config.add_cleanup(cache.cleanup)
     os.environ["TILEWORKBENCH_CACHE_DIR"] = cache.name
     os.environ["MPLBACKEND"] = "Agg"
+
+
+class BrowserTogether(LoadFileScheduling):
+    """A file is one worker's, and so is the folder of browser tests: they share a JupyterLab."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folder = "tests/browser/"
+        return folder if nodeid.startswith(folder) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> BrowserTogether | None:
+    return BrowserTogether(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -48,18 +61,26 @@ def pytest_runtest_makereport(
         reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"{VARIABLE} asks for '{min(markers)}', yet the test skipped: {reason}"
-    if report.when == "call" and report.passed:
-        item.config.stash[_PASSED] |= markers
     return report
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run in which no test of a required capability passed: it proved nothing about it."""
-    missing = required_capabilities() - session.config.stash[_PASSED]
-    if missing and session.exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None:
-            reporter.write_line(
-                f"\n{VARIABLE} asks for {sorted(missing)}, yet no such test passed."
-            )
+class Passed:
+    """The required capabilities that a test passed with, in this process or in any worker."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config, self.found = config, set[str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self.found |= required_capabilities() & set(report.keywords)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run in which no test of a required capability passed: it proved nothing of it."""
+        missing = required_capabilities() - self.found
+        if missing and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+            if reporter is not None:
+                reporter.write_line(
+                    f"\n{VARIABLE} asks for {sorted(missing)}, yet no such test passed."
+                )

@@ -17,15 +17,18 @@ SKIPPED_BY_HELPER = "from tests.capability import require\nrequire('browser', 'n
 SKIPPED_OTHERWISE = "pytest.importorskip('no_such_module')"
 
 
-def run_pytest(folder: Path, body: str, required: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(
+    folder: Path, body: str, required: str, *flags: str
+) -> subprocess.CompletedProcess[str]:
     """Run one test marked `browser` with `body` in a pytest of its own that shares our hooks."""
     (folder / "conftest.py").write_text("from tests.conftest import *\n")
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = browser: a\n")
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     source = f"import pytest\n@pytest.mark.browser\ndef test_it():\n{lines}\n"
     (folder / "test_it.py").write_text(source)
+    flags = ("-q", "-rs", "-p", "no:cacheprovider", *flags)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(folder)],
+        [sys.executable, "-m", "pytest", *flags, str(folder)],
         env={**os.environ, "PYTHONPATH": str(ROOT), VARIABLE: required, **PLAIN},
         cwd=folder,
         capture_output=True,
@@ -51,4 +54,13 @@ def test_required_capability(
 ) -> None:
     done = run_pytest(tmp_path, body, required)
     assert says in done.stdout + done.stderr
+    assert done.returncode == status
+
+
+@pytest.mark.parametrize(("required", "status"), [("browser", 0), ("browser,gpu", 1)])
+def test_a_capability_may_be_met_by_any_worker(tmp_path: Path, required: str, status: int) -> None:
+    (tmp_path / "test_other.py").write_text("def test_other(): pass\n")
+    workers = ("-p", "xdist", "-n", "2", "--dist=loadfile")
+    done = run_pytest(tmp_path, "pass", required, *workers)
+    assert "2 passed" in done.stdout
     assert done.returncode == status
