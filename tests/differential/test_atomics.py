@@ -7,6 +7,7 @@ import pytest
 import tileworkbench.language as T
 from tests.differential.harness import (
     check_everywhere,
+    check_executors,
     equals,
     random_array,
     run_native,
@@ -234,3 +235,67 @@ def test_neighbours_outside_the_tensor_are_left_alone():
     expected = equals(A=a + 3 * b, C=pairs, D=fours)
     check_everywhere(kernel, {"A": a, "B": b}, expected)
     expected(run_native(kernel.program, {"A": a, "B": b}, "sim:sm_80"))
+
+
+@pytest.mark.parametrize("return_prev", [False, True])
+def test_neighbours_are_slices_vectors_or_tensors(return_prev):
+    a = random_array((4, 8), "float32").round()
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((4, 8), "float32"), C: T.Tensor((8,), "float32"), D: T.Tensor((4,), "float32")
+    ):
+        with T.Kernel(4, threads=32) as bx:
+            for i in T.Parallel(4):
+                T.atomic_addx2(C[i * 2 : i * 2 + 2], A[bx, i * 2 : i * 2 + 2], return_prev)
+                pair = A[bx, i * 2 : i * 2 + 2]
+                T.atomic_addx2(C[i * 2], pair, return_prev)
+            for i in T.Parallel(2):
+                ramp = T.Ramp(i * 4, 1, 4)
+                T.atomic_addx4(C[ramp], A[bx, ramp], return_prev)
+                T.atomic_addx4(D, A[bx, ramp], return_prev)
+            for _ in T.Parallel(1):
+                T.atomic_addx2(D[0], T.Broadcast(1.0, 2), return_prev)
+
+    d = a.reshape(8, 4).sum(axis=0) + np.array([4, 4, 0, 0], np.float32)
+    arguments = {"A": a, "C": np.zeros(8, np.float32), "D": np.zeros(4, np.float32)}
+    check_executors(kernel, arguments, equals(C=3 * a.sum(axis=0), D=d))
+
+
+def test_private_memory_takes_atomic_accesses_as_plain_ones():
+    a = random_array((4, 8), "int32") % 100
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 8), "int32")):
+        B = T.empty((4, 6), "int32")
+        with T.Kernel(4, threads=32) as bx:
+            ends = T.alloc_local((2,), "int32")
+            count = T.alloc_var("int32", init=0)
+            row, total = T.alloc_local((2,), "int32"), T.alloc_local((2,), "int32")
+            T.atomic_store(ends[0], A[bx, 0])
+            ends[1] = A[bx, 0]
+            total[0] = 0
+            total[1] = 0
+            for i in T.serial(8):
+                T.atomic_max(ends[0], A[bx, i])
+                T.atomic_min(ends[1], A[bx, i])
+                before = T.atomic_add(count, 2, return_prev=True)
+                if before == 6:
+                    T.atomic_or(count, 1)
+            row[0] = A[bx, 2]
+            row[1] = A[bx, 3]
+            T.atomic_add(total, A[bx, 0:2])
+            T.atomic_add(total, row)
+            T.atomic_max(total, 0)
+            B[bx, 0] = T.atomic_load(ends[0])
+            B[bx, 1] = ends[1]
+            B[bx, 2] = count
+            for i in T.unroll(2):
+                B[bx, 3 + i] = total[i]
+            B[bx, 5] = 0
+        return B
+
+    total = np.maximum(a[:, 0:2] + a[:, 2:4], 0)
+    count = np.full(4, 17, np.int32)
+    b = np.stack([a.max(1), a.min(1), count, total[:, 0], total[:, 1], 0 * count], axis=1)
+    check_executors(kernel, {"A": a}, equals(B=b))

@@ -1,7 +1,8 @@
 """Accesses of single elements that no other thread or block can come in between of.
 
 Inside T.Parallel each iteration makes one access; outside it every thread of the block does. The
-elements lie in global or shared memory, and accesses outside a global tensor are skipped.
+elements lie in global or shared memory, and accesses outside a global tensor are skipped. Memory
+that is private to a thread takes them as plain accesses: nobody can come in between.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.frontend.builder import in_kernel
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
+from tileworkbench.compiler.frontend.private_tiles import PRIVATE, element_at, nest
 from tileworkbench.compiler.frontend.regions import Operand, copy_regions, to_operand
 from tileworkbench.compiler.frontend.tensors import (
     RegionValue,
     TensorValue,
     check_access,
+    elements,
     parallel_variables,
 )
 from tileworkbench.compiler.frontend.threads import thread_variables
-from tileworkbench.compiler.frontend.values import Value, fitting
+from tileworkbench.compiler.frontend.values import Value, describe, fitting
 from tileworkbench.compiler.frontend.vectors import VectorValue, gather
 from tileworkbench.compiler.ir import build
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
-from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, For, LoopKind
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, For, Let, LoopKind, Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
 
 _ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst")
@@ -44,9 +47,9 @@ def atomic_add(
 ) -> Any:
     """`dst += value`, atomically for each element.
 
-    `dst` is an element `C[i, j]`, a slice or a tensor in global or shared memory. A tensor or slice
-    as `value` is added element by element to the box of `dst` that it covers, a scalar to every
-    element. With `return_prev`, which needs an element and a scalar, the result is what
+    `dst` is an element `C[i, j]`, a slice or a tensor, of any memory but fragments. A tensor or
+    slice as `value` is added element by element to the box of `dst` that it covers, a scalar to
+    every element. With `return_prev`, which needs an element and a scalar, the result is what
     the element held before. `memory_order` is "relaxed" to "seq_cst"; all are executed as
     "seq_cst". Raises `TileTypeError`, `TileValueError` or `ShapeError` for operands that do not
     fit.
@@ -93,8 +96,9 @@ def atomic_or(
 def atomic_addx2(dst: Any, src: Any, return_prev: bool = False) -> VectorValue | None:
     """Add two neighbouring elements of `src` to two of `dst`, each atomically.
 
-    Both are given by their first element, `C[i, j]`. With `return_prev`, as in `atomic_add`, the
-    result is the vector of what the elements held before. Raises as `atomic_add`.
+    Each is given by its first element, `C[i, j]`, or is a slice, a tensor or a vector of two, as
+    `C[T.Ramp(i, 1, 2)]` is. With `return_prev`, as in `atomic_add`, the result is the vector of
+    what the elements held before. Raises as `atomic_add`.
     """
     return _neighbours("T.atomic_addx2", 2, dst, src, return_prev)
 
@@ -135,7 +139,7 @@ def _atomic(kind: AtomicKind, dst: Any, value: Any, order: str | None, return_pr
         if not return_prev:
             _emit(kind, place.buffer, place.mins, expr)
             return None
-        if builder.enclosing("parallel") is None:
+        if builder.enclosing("parallel") is None and place.buffer.scope not in PRIVATE:
             thread_variables(builder)  # each thread gets a value of its own
         return _access(kind, place.buffer, place.mins, expr, "previous")
     if return_prev:
@@ -158,56 +162,90 @@ def _emit_tile(kind: AtomicKind, construct: str, place: Operand, value: Any) -> 
     else:
         base = dst = place.region(place.extents or ())
         src = None
-    wide = [d for d, extent in enumerate(base.extents) if build.const_int(extent) != 1]
-    extents = tuple(base.extents[d] for d in wide)
+
+    def update(place: tuple[Var, ...]) -> Stmt:
+        if src is None:
+            operand, _ = fitting(value, dst.buffer.dtype)
+        else:
+            operand = build.cast(Load(src.buffer, element_at(src, place)), dst.buffer.dtype)
+        return _update(kind, dst.buffer, element_at(dst, place), operand, builder.site)
+
+    if dst.buffer.scope in PRIVATE:
+        if src is not None and src.buffer.scope == "local.fragment":
+            raise TileValueError(
+                f"'{dst.buffer.name}' is private to each thread, and the fragment "
+                f"'{src.buffer.name}' is spread over the threads",
+                hint="allocate one of them with T.alloc_shared",
+            )
+        builder.emit(nest(builder, base.extents, update))
+        return
+    wide = [extent for extent in base.extents if build.const_int(extent) != 1]
+    extents = tuple(wide) or (build.int_const(1),)
     variables = tuple(
         builder.fresh_var(_NAMES[d % len(_NAMES)], extent.dtype) for d, extent in enumerate(extents)
     )
+    builder.emit(Parallel(variables, extents, update(variables)))
 
-    def at(mins: tuple[Expr, ...], sizes: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        moving = iter(variables)
-        return tuple(
-            low if build.const_int(size) == 1 else build.add(low, next(moving))
-            for low, size in zip(mins, sizes, strict=True)
-        )
 
-    if src is None:
-        operand, _ = fitting(value, dst.buffer.dtype)
-    else:
-        operand = build.cast(Load(src.buffer, at(src.mins, src.extents)), dst.buffer.dtype)
-    access = Atomic(kind, dst.buffer, at(dst.mins, dst.extents), operand, site=builder.site)
-    if not variables:
-        variables, extents = (builder.fresh_var("i", "int32"),), (build.int_const(1),)
-    builder.emit(Parallel(variables, extents, access))
+def _update(
+    kind: AtomicKind, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, site: int
+) -> Stmt:
+    """`buffer[indices] = kind(buffer[indices], value)`: a plain store where nobody else sees it."""
+    if buffer.scope not in PRIVATE:
+        return Atomic(kind, buffer, indices, value, site=site)
+    if kind is not AtomicKind.STORE:
+        value = build.binary(kind.value, Load(buffer, indices), value)
+    return Store(buffer, indices, value, site=site)
 
 
 def _neighbours(
     construct: str, count: int, dst: Any, src: Any, return_prev: bool
 ) -> VectorValue | None:
-    target, source = _element(construct, dst), _element(construct, src)
-    _check_memory(construct, target.buffer)
-    dtype = target.buffer.dtype
+    builder = in_kernel(construct)
+    target, source = _vector(construct, count, dst), _vector(construct, count, src)
 
-    def access(lane: Expr) -> tuple[tuple[Expr, ...], Expr]:
-        value = Load(source.buffer, (*source.mins[:-1], build.add(source.mins[-1], lane)))
-        place = (*target.mins[:-1], build.add(target.mins[-1], lane))
-        return place, build.cast(value, dtype)
+    def access(lane: Expr) -> tuple[Buffer, tuple[Expr, ...], Expr]:
+        place = target.at(lane)
+        if not isinstance(place, Load):
+            raise TileTypeError(f"{construct} adds to elements of a tensor, not to a value")
+        _check_memory(construct, place.buffer)
+        return place.buffer, place.indices, build.cast(source.at(lane), place.dtype)
 
     if return_prev:
-        steps = [access(build.int_const(step)) for step in range(count)]
         held = [
-            _access(AtomicKind.ADD, target.buffer, place, value, "previous")
-            for place, value in steps
+            _access(AtomicKind.ADD, *access(build.int_const(step)), "previous")
+            for step in range(count)
         ]
-        return gather(dtype.with_lanes(count), tuple(held))
-    builder = in_kernel(construct)
+        return gather(held[0].expr.dtype.with_lanes(count), tuple(held))
     lane = builder.fresh_var("lane", "int32")
-    place, value = access(lane)
-    check_access(target.buffer, place)
-    body = Atomic(AtomicKind.ADD, target.buffer, place, value, site=builder.site)
+    frame = builder.push("vectorized")
+    _emit(AtomicKind.ADD, *access(lane))
     zero, one, stop = build.int_const(0), build.int_const(1), build.int_const(count)
-    builder.emit(For(lane, zero, stop, one, LoopKind.VECTORIZED, body))
+    builder.emit(For(lane, zero, stop, one, LoopKind.VECTORIZED, builder.pop(frame)))
     return None
+
+
+def _vector(construct: str, count: int, value: Any) -> VectorValue:
+    """The `count` elements that begin at an element, or those of a slice, a tensor or a vector."""
+    if isinstance(value, VectorValue):
+        made = value
+    else:
+        place = to_operand(value, construct, "operand")
+        if place.extents is None and place.mins:
+
+            def at(lane: Expr) -> Expr:
+                return Load(place.buffer, (*place.mins[:-1], build.add(place.mins[-1], lane)))
+
+            return VectorValue(count, at, getattr(value, "binding", None))
+        region = place.region(place.extents or ())
+        made = elements(RegionValue(region, getattr(value, "binding", None)))
+    if made.lanes != count:
+        raise TileTypeError(
+            f"{construct} takes {count} neighbours, and {describe(value)} has {made.lanes} "
+            "elements",
+            hint="give the first of them, as in 'C[i]'",
+        )
+    return made
 
 
 def _element(construct: str, value: Any) -> Operand:
@@ -218,16 +256,15 @@ def _element(construct: str, value: Any) -> Operand:
             f"{construct} takes an element, as in '{place.buffer.name}[i]', not a whole tensor or "
             "a slice"
         )
-    if construct not in ("T.atomic_addx2", "T.atomic_addx4"):  # the source may be anywhere
-        _check_memory(construct, place.buffer)
+    _check_memory(construct, place.buffer)
     return place
 
 
 def _check_memory(construct: str, buffer: Buffer) -> None:
-    if buffer.scope not in ("global", "shared"):
+    if buffer.scope == "local.fragment":
         raise TileValueError(
-            f"{construct} works on global or shared memory, and '{buffer.name}' is {buffer.scope}",
-            hint="no other thread sees it: update it with an assignment",
+            f"{construct} works on elements of memory, and '{buffer.name}' is a fragment",
+            hint="update it with an assignment in T.Parallel, or reduce it with T.reduce_sum",
         )
     if buffer.dtype.bits < 8 or buffer.dtype.is_bool:
         raise TileTypeError(f"{construct} of '{buffer.dtype}' is not possible")
@@ -243,9 +280,10 @@ def _check_order(construct: str, order: Any, refused: tuple[str, ...]) -> None:
 
 
 def _emit(kind: AtomicKind, buffer: Buffer, indices: tuple[Expr, ...], value: Expr) -> None:
+    builder = in_kernel(f"T.atomic_{kind}")
     _check_memory(f"T.atomic_{kind}", buffer)
     check_access(buffer, indices)
-    in_kernel(f"T.atomic_{kind}").emit(Atomic(kind, buffer, indices, value))
+    builder.emit(_update(kind, buffer, indices, value, builder.site))
 
 
 def _access(
@@ -255,7 +293,12 @@ def _access(
     builder = in_kernel(f"T.atomic_{kind}")
     check_access(buffer, indices)
     previous = builder.fresh_var(builder.hint(0, name), buffer.dtype)
-    builder.emit(Atomic(kind, buffer, indices, value, previous))
+    if buffer.scope in PRIVATE:
+        builder.emit(Let(previous, Load(buffer, indices)))
+        if kind is not AtomicKind.LOAD:
+            builder.emit(_update(kind, buffer, indices, value, builder.site))
+    else:
+        builder.emit(Atomic(kind, buffer, indices, value, previous))
     depends = [parallel_variables(builder, index) for index in (*indices, value)]
     builder.parallel[previous] = frozenset(set().union(*depends))
     return Value(previous, builder.bind(previous.name))

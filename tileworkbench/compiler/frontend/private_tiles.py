@@ -15,7 +15,7 @@ from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Stmt, Store, se
 from tileworkbench.compiler.ir.tile import Copy, ReduceKind
 from tileworkbench.compiler.ir.types import FLOAT32, DType
 
-_PRIVATE = {"local", "local.var"}
+PRIVATE = ("local", "local.var")
 _NAMES = "ijklmnop"
 
 
@@ -24,7 +24,8 @@ def is_private(builder: Builder, *buffers: Buffer) -> bool:
     apart, and some of them are a thread's own memory, none a tile spread over the threads.
     """
     scopes = {buffer.scope for buffer in buffers}
-    return bool(builder.thread_vars) and bool(scopes & _PRIVATE) and "local.fragment" not in scopes
+    apart = not scopes.isdisjoint(PRIVATE) and "local.fragment" not in scopes
+    return bool(builder.thread_vars) and apart
 
 
 def part_of(builder: Builder, construct: str, region: Region, filled: bool) -> Buffer:
@@ -53,19 +54,19 @@ def emit_copy(builder: Builder, src: Region, dst: Region) -> None:
     base = dst if src.buffer.scope == "global" else src
 
     def assign(place: tuple[Var, ...]) -> Stmt:
-        value = build.cast(Load(src.buffer, _at(src, place)), dst.buffer.dtype)
-        return Store(dst.buffer, _at(dst, place), value, site=builder.site)
+        value = build.cast(Load(src.buffer, element_at(src, place)), dst.buffer.dtype)
+        return Store(dst.buffer, element_at(dst, place), value, site=builder.site)
 
-    builder.emit(_nest(builder, base.extents, assign))
+    builder.emit(nest(builder, base.extents, assign))
 
 
 def emit_fill(builder: Builder, dst: Region, value: Expr) -> None:
     """Fill element by element."""
 
     def assign(place: tuple[Var, ...]) -> Stmt:
-        return Store(dst.buffer, _at(dst, place), value, site=builder.site)
+        return Store(dst.buffer, element_at(dst, place), value, site=builder.site)
 
-    builder.emit(_nest(builder, dst.extents, assign))
+    builder.emit(nest(builder, dst.extents, assign))
 
 
 def emit_reduce(
@@ -107,7 +108,7 @@ def emit_reduce(
             ]
         )
 
-    builder.emit(_nest(builder, kept, reduce, ones=True))
+    builder.emit(nest(builder, kept, reduce, ones=True))
 
 
 _ZERO = build.int_const(0)
@@ -132,7 +133,7 @@ def _combine(kind: ReduceKind, a: Expr, b: Expr, nan_propagate: bool) -> Expr:
     return build.add(a, b) if name == "add" else build.binary(name, a, b)
 
 
-def _nest(
+def nest(
     builder: Builder,
     extents: tuple[Expr, ...],
     body: Callable[[tuple[Var, ...]], Stmt],
@@ -155,7 +156,7 @@ def _loop(var: Var, extent: Expr, body: Stmt) -> Stmt:
     return For(var, zero, extent, one, LoopKind.UNROLLED, body, site=body.site)
 
 
-def _at(region: Region, place: tuple[Var, ...]) -> tuple[Expr, ...]:
+def element_at(region: Region, place: tuple[Var, ...]) -> tuple[Expr, ...]:
     """The element of `region` at `place`."""
     moving = iter(place)
     return tuple(

@@ -93,7 +93,7 @@ class TensorValue(NotScalar):
     def store(self, index: Any, value: Any) -> None:
         """Emit `self[index] = value`, cast to the tensor's dtype."""
         if isinstance(value, RegionValue) and has_vector_index(index):
-            value = _elements(value)
+            value = elements(value)
         if isinstance(value, VectorValue):
             store_vector(self, index, value)
             return
@@ -225,7 +225,7 @@ def element_or_region(tensor: TensorValue, index: Any) -> Any:
     return Value(ir.Load(buffer, indices), binding)
 
 
-def _elements(value: RegionValue) -> VectorValue:
+def elements(value: RegionValue) -> VectorValue:
     """The elements of a slice along one dimension as a vector.
 
     Raises `TileValueError` where their number is not known.
