@@ -9,6 +9,7 @@ from typing import Any
 from tileworkbench.compiler.diagnostics import ResourceError, TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import Frame, current
 from tileworkbench.compiler.frontend.errors import placed_outside
+from tileworkbench.compiler.frontend.global_layouts import write_out
 from tileworkbench.compiler.frontend.loops import set_range
 from tileworkbench.compiler.frontend.values import Value, describe, extent_expr
 from tileworkbench.compiler.ir import build
@@ -132,6 +133,6 @@ class KernelBlock:
             return
         builder = current("T.Kernel")
         frame, swizzle, builder.swizzle = self.frame, builder.swizzle, None
-        body, threads = builder.pop(frame), builder.thread_vars
+        body, threads = write_out(builder, builder.pop(frame)), builder.thread_vars
         parts = (self.vars, self.grid, self.threads, body, swizzle, threads, self.cluster)
         builder.emit(Kernel(*parts, site=frame.site))

@@ -52,7 +52,7 @@ class Layout:
     def from_function(cls, shape: Sequence[int], function: Function) -> Layout:
         """The layout of `function`, which takes one index per dimension of `shape`.
 
-        It may return one index or a tuple. Output extents are the largest values plus one.
+        It may return one index, a tuple or a list. Output extents are the largest values plus one.
 
         Raises:
             LayoutError: negative or non-integer results, or a map that is neither digits nor

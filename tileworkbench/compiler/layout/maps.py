@@ -25,7 +25,7 @@ TABLE_LIMIT = 2**18
 """Most points a map without a digit form may have."""
 
 Function = Callable[..., Any]
-"""Takes one value per dimension and returns one value or a tuple of values."""
+"""Takes one value per dimension and returns one value, or a tuple or list of values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,7 @@ def build_map(shape: Sequence[int], function: Function) -> IndexMap:
     """
     box = check_shape(shape)
     try:
-        outputs = function(*Index.variables(box))
-        return make_digit_map(box, outputs if isinstance(outputs, tuple) else (outputs,))
+        return make_digit_map(box, _outputs(function(*Index.variables(box))))
     except LayoutError:
         raise
     except (NotDigitsError, TypeError, ValueError, AttributeError, LookupError):
@@ -125,6 +124,11 @@ def build_map(shape: Sequence[int], function: Function) -> IndexMap:
         return make_map(box, _tabulate_function(box, function))
     except ArithmeticError as error:
         raise LayoutError(f"The function of a layout failed: {error}.") from error
+
+
+def _outputs(result: Any) -> tuple[Any, ...]:
+    """What a layout's function returned: a tuple or a list of indices, or a single one."""
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
 
 
 def make_digit_map(shape: Shape, outputs: tuple[Any, ...]) -> DigitMap:
@@ -155,16 +159,14 @@ def _tabulate_function(shape: Shape, function: Function) -> Table:
 
     try:
         with np.errstate(all="raise"):
-            outputs = function(*_mesh(shape))
-        return _stack(shape, outputs if isinstance(outputs, tuple) else (outputs,))
+            return _stack(shape, _outputs(function(*_mesh(shape))))
     except LayoutError:
         raise
     except (TypeError, ValueError, AttributeError, LookupError):
         pass
     rows = []
     for point in np.ndindex(*shape):
-        outputs = function(*point)
-        rows.append(outputs if isinstance(outputs, tuple) else (outputs,))
+        rows.append(_outputs(function(*point)))
     if len({len(row) for row in rows}) != 1:
         raise LayoutError("A layout's function must return equally many indices everywhere.")
     if not all(isinstance(output, int | np.integer) for row in rows for output in row):
