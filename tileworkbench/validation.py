@@ -99,7 +99,7 @@ def validate_passes(kernel: Kernel, args: Sequence[Any]) -> Validation:
         try:
             result = _simulate(kernel.program, snapshot.program, args)
         except RunError as error:
-            worst, violation = float("inf"), error.message.partition("\n")[0]
+            worst, violation = float("inf"), error.message
         else:
             found = _results(kernel, result)
             pairs = zip(found, first, strict=True)

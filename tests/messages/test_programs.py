@@ -90,7 +90,8 @@ def test_blocks_that_wait_for_others() -> None:
         "DeadlockError: 1 block waits at a barrier of the grid that the others do not reach\n"
         "  --> kernel.py, line 7\n"
         "7 | T.sync_grid()\n"
-        "  | ^^^^^^^^^^^^^"
+        "  | ^^^^^^^^^^^^^\n"
+        "hint: let every block reach it, whatever branch it takes"
     )
 
 

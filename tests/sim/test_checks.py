@@ -384,8 +384,8 @@ def test_a_report_reads_well_and_survives_pickling(tmp_path: object) -> None:
             "uninitialised reads:",
             f"  'S[0]' in block (0): read before it is written {line}, 3 times",
             "races:",
-            f"  'B[0]' in block (0): two iterations of one parallel loop write this element {line},"
-            " 12 times",
+            "  'B[0]' in block (0), iterations (0) and (3): two iterations of one parallel loop "
+            f"write this element {line}, 12 times",
             f"masked: 4 loads outside 'A' {line}",
         ]
     )

@@ -98,18 +98,32 @@ def render_span(span: Span) -> list[str]:
 
 
 class TileError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """Root of every error that this package raises on purpose.
+
+    `span` is the place in the user's source, `notes` are further remarks with places of their own.
+    """
 
     kind: str = "error"
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        hint: str | None = None,
+        span: Span | None = None,
+        notes: tuple[Note, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.span = span
+        self.notes = notes
 
     def render(self) -> str:
         """The whole diagnostic as text: what, where, why and what to do."""
         lines = [f"{type(self).__name__}: {self.message}"]
+        if self.span is not None:
+            lines += render_span(self.span)
+        lines += [note.render() for note in self.notes]
         if self.hint:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
@@ -132,18 +146,7 @@ class CompileError(TileError):
         hint: str | None = None,
         notes: tuple[Note, ...] = (),
     ) -> None:
-        super().__init__(message, hint)
-        self.span = span
-        self.notes = notes
-
-    def render(self) -> str:
-        lines = [f"{type(self).__name__}: {self.message}"]
-        if self.span is not None:
-            lines += render_span(self.span)
-        lines += [note.render() for note in self.notes]
-        if self.hint:
-            lines.append(f"hint: {self.hint}")
-        return "\n".join(lines)
+        super().__init__(message, hint, span, notes)
 
 
 class TileSyntaxError(CompileError, SyntaxError):

@@ -7,6 +7,7 @@ work on tensors in the host's memory.
 from __future__ import annotations
 
 import ctypes
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,9 +22,9 @@ from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     CompileError,
     Note,
-    RaceError,
     ResourceError,
     RunError,
+    Span,
 )
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program
@@ -158,7 +159,28 @@ class GpuKernel(CompiledKernel):
         for launch, grid in zip(self.module.launches, grids, strict=True):
             block = (launch.threads, 1, 1)
             shared, cooperative = launch.shared_bytes, launch.cooperative
-            self._ptx.launch(launch.entry, grid, block, values, shared, cooperative=cooperative)
+            try:
+                self._ptx.launch(launch.entry, grid, block, values, shared, cooperative=cooperative)
+            except RunError as error:
+                self._place(error)
+                raise
+
+    def _place(self, error: RunError) -> None:
+        """Give an error of the PTX interpreter, which knows lines of the CUDA text, the user's
+        lines and what to do.
+        """
+        from tileworkbench.compiler.runtime.nvdisasm import comments_above
+        from tileworkbench.compiler.sim.problems import PTX_PROBLEMS, remedy
+
+        comments = comments_above(self.module.text)
+        lines = [int(found) for found in re.findall(r"\(source line (\d+)\)", error.message)]
+        above = [comments[line - 1] for line in lines if line <= len(comments)]
+        numbers = [int(found[1]) for text in above if (found := re.match(r"// line (\d+)", text))]
+        places = [Span(self.record.source_file, number) for number in dict.fromkeys(numbers)]
+        if places:
+            error.span = places[0]
+            error.notes = tuple(Note("the other access", place) for place in places[1:2])
+        error.hint = error.hint or remedy(PTX_PROBLEMS.get(type(error).__name__, ""))
 
     def _values(self, bound: BoundArguments, scalars: dict[str, int]) -> list[Any]:
         """The arguments of a launch as arrays of bytes over the tensors' memory, and numbers."""
@@ -205,10 +227,9 @@ class GpuKernel(CompiledKernel):
 
 def _raise_findings(report: Any) -> None:
     """Raise the first thing that the simulator found wrong, as a device would not."""
-    if report.races:
-        raise RaceError(str(report))
-    if not report.ok:
-        raise RunError(str(report))
+    error = report.error()
+    if error is not None:
+        raise error
 
 
 def _buffer_bytes(buffer: Buffer, scalars: dict[str, int]) -> int:

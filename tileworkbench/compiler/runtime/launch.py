@@ -18,7 +18,6 @@ from tileworkbench.compiler.diagnostics import (
     Interrupted,
     Span,
     failed_assertion,
-    render_span,
 )
 from tileworkbench.compiler.runtime import dispatch_ir as words
 from tileworkbench.compiler.runtime.dispatch import dispatch
@@ -218,6 +217,6 @@ class Launcher:
         place = self._places[number] if number < len(self._places) else None
         shown = ctypes.CFUNCTYPE(ctypes.c_int64)(self._value.address)() if self._value else None
         error = failed_assertion(text, f"'{self.kernel_name}': device assertion failed", shown)
-        if place is None or isinstance(error, DeadlockError):  # which says where who waits
-            raise error
-        raise type(error)("\n".join([error.message, *render_span(place)]))
+        if not isinstance(error, DeadlockError):  # which says where who waits
+            error.span = place
+        raise error

@@ -44,7 +44,7 @@ def disassemble(cubin: bytes, source: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RunError(f"nvdisasm failed: {done.stderr.strip() or done.returncode}")
-    return "\n".join(_with_comments(done.stdout, _comments(source))) + "\n"
+    return "\n".join(_with_comments(done.stdout, comments_above(source))) + "\n"
 
 
 def _find() -> str | None:
@@ -57,7 +57,7 @@ _PLACE = re.compile(r'\s*//## File ".*", line (\d+)(?: inlined at .*)?$')
 _COMMENT = re.compile(r"\s*(// line \d+: .*)$")
 
 
-def _comments(source: str) -> list[str]:
+def comments_above(source: str) -> list[str]:
     """For each line of the text the comment that it stands under; empty above the first one of its
     function.
     """

@@ -50,6 +50,14 @@ class ParallelRun:
     several: int
     stored: frozenset[str]
 
+    def indices(self, number: int) -> tuple[int, ...]:
+        """The values of the loop's variables in the iteration of that number; () where it stands
+        for several.
+        """
+        if number == self.several:
+            return ()
+        return tuple(map(int, np.unravel_index(number - self.first, self.ids.shape)))
+
 
 @dataclass(slots=True)
 class Frame:
@@ -57,7 +65,8 @@ class Frame:
 
     `values` and `storages` are indexed by the slots the translator gave variables and buffers.
     `mask` holds the active lanes of the grid `lanes` (`()` outside vectorised code), `broke` those
-    that left the innermost loop. `threads` are those of a block of the current launch.
+    that left the innermost loop. `threads` are those of a block of the current launch, `grid` its
+    blocks along each axis (`()` where they are numbered).
     """
 
     values: list[Value]
@@ -75,6 +84,7 @@ class Frame:
     block: tuple[int, ...] = ()
     block_number: int = 0
     launch_base: int = 0
+    grid: tuple[int, ...] = ()
     threads: int = 1
     while_iterations: int = 0
     random: np.random.Generator | None = field(default=None)
@@ -85,6 +95,14 @@ class Frame:
         self.iterations += total + 1
         ids = np.arange(first, first + total, dtype=np.int64).reshape(extents)
         return ParallelRun(first, ids, first + total, stored)
+
+    def block_of(self, number: int) -> tuple[int, ...]:
+        """The indices of a block of the current launch."""
+        found = []
+        for extent in self.grid:
+            found.append(number % extent)
+            number //= extent
+        return tuple(found) if self.grid else (number,)
 
     def thread_of(self, chosen: Mask, lanes: tuple[int, ...]) -> int | None:
         """The first thread of the lanes `chosen`, where lanes are threads."""

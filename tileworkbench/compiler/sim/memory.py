@@ -11,7 +11,8 @@ import numpy as np
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.frame import Frame
-from tileworkbench.compiler.sim.races import READ_AND_WRITTEN, AccessLog
+from tileworkbench.compiler.sim.problems import ITERATION_READS, NEVER_WRITTEN
+from tileworkbench.compiler.sim.races import AccessLog
 from tileworkbench.compiler.sim.regrouped import Regrouped, regroup
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.values import (
@@ -28,7 +29,6 @@ from tileworkbench.compiler.sim.values import (
 
 Index = tuple[Value, ...]
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-NEVER_WRITTEN = "read before it is written"
 
 
 class Storage:
@@ -285,7 +285,7 @@ class PrivateStorage(Storage):
             if carried.any() and frame.options.races:
                 index = tuple(map(int, np.argwhere(carried)[0]))
                 self.found(
-                    frame, FindingKind.RACE, READ_AND_WRITTEN, index, int(np.count_nonzero(carried))
+                    frame, FindingKind.RACE, ITERATION_READS, index, int(np.count_nonzero(carried))
                 )
         last = (-1,) * len(dims)
         outer.data[...] = self.data[last]

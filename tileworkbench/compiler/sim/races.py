@@ -6,40 +6,40 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileworkbench.compiler.sim.problems import (
+    BLOCK_READS,
+    BLOCKS_WRITE,
+    ITERATION_READS,
+    ITERATIONS_WRITE,
+)
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.values import Mask
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.frame import Frame, ParallelRun
 
+Array = np.ndarray[Any, Any]
 Place = tuple[Any, ...]
-TWO_WRITERS = "two iterations of one parallel loop write this element"
-READ_AND_WRITTEN = "one iteration of a parallel loop reads what another one writes"
-TWO_BLOCKS = "two blocks write this element"
-BLOCK_READS = "one block reads what another one writes"
 
 
 class AccessLog:
     """The last accesses of each element of one buffer.
 
     Iterations of parallel loops are numbered upwards through the whole run (`ParallelRun`), blocks
-    likewise, so nothing has to be cleared between loops or launches. Memory is made on first use.
+    likewise, so nothing has to be cleared between loops or launches. Memory is made on first use,
+    and holds numbers together with the site of the access (`_marked`).
     """
 
     __slots__ = ("_blocks", "_name", "_readers", "_shape", "_shared_by_blocks", "_writers")
 
     def __init__(self, name: str, shape: tuple[int, ...], shared_by_blocks: bool) -> None:
         self._name, self._shape, self._shared_by_blocks = name, shape, shared_by_blocks
-        self._writers: np.ndarray[Any, Any] | None = None
-        self._readers: np.ndarray[Any, Any] | None = None
-        self._blocks: np.ndarray[Any, Any] | None = None
+        self._writers: Array | None = None
+        self._readers: Array | None = None
+        self._blocks: Array | None = None
 
     def write(
-        self,
-        frame: Frame,
-        place: Place,
-        chosen: np.ndarray[Any, Any] | None,
-        lanes: tuple[int, ...],
+        self, frame: Frame, place: Place, chosen: Array | None, lanes: tuple[int, ...]
     ) -> None:
         """The lanes `chosen` (all when None) store at `place`, which has one position per stored
         element.
@@ -54,20 +54,18 @@ class AccessLog:
         if run.ids.size == 1:
             return
         ids = _ids(run, lanes)
-        ids = ids if chosen is None else ids[chosen]
+        marks = _marked(ids if chosen is None else ids[chosen], frame.site)
         if self._writers is None:
             self._writers = np.zeros(self._shape, np.int64)
         before = self._writers[place]
-        self._writers[place] = ids
-        self._report(
-            frame,
-            place,
-            TWO_WRITERS,
-            ((before >= run.first) & (before != ids)) | (self._writers[place] != ids),
-        )
+        self._writers[place] = marks
+        # Of iterations that meet in this very store the last one's mark has stayed.
+        earlier = (_number(before) >= run.first) & (_number(before) != _number(marks))
+        met = np.where(earlier, before, self._writers[place])
+        self._report_iterations(frame, run, place, ITERATIONS_WRITE, met, marks)
         if self._readers is not None:
             readers = self._readers[place]
-            self._report(frame, place, READ_AND_WRITTEN, (readers >= run.first) & (readers != ids))
+            self._report_iterations(frame, run, place, ITERATION_READS, readers, marks)
 
     def read(self, frame: Frame, place: Place, reading: Mask, lanes: tuple[int, ...]) -> None:
         """The lanes of `reading` load from `place`."""
@@ -79,62 +77,47 @@ class AccessLog:
         if run is None or run.ids.size == 1 or self._name not in run.stored:
             return
         chosen = np.broadcast_to(np.asarray(reading), lanes)
-        place, ids = (
-            tuple(np.broadcast_to(at, lanes)[chosen] for at in place),
-            _ids(run, lanes)[chosen],
-        )
+        place = tuple(np.broadcast_to(at, lanes)[chosen] for at in place)
+        ids = _ids(run, lanes)[chosen]
+        marks = _marked(ids, frame.site)
         if self._writers is not None:
             writers = self._writers[place]
-            self._report(frame, place, READ_AND_WRITTEN, (writers >= run.first) & (writers != ids))
+            self._report_iterations(frame, run, place, ITERATION_READS, writers, marks)
         if self._readers is None:
             self._readers = np.zeros(self._shape, np.int64)
-        before = self._readers[place]
-        marks = np.where((before >= run.first) & (before != ids), run.several, ids)
+        before = _number(self._readers[place])
+        several = _marked(run.several, frame.site)
+        marks = np.where((before >= run.first) & (before != ids), several, marks)
         self._readers[place] = marks
         clash = self._readers[place] != marks
         if clash.any():
-            self._readers[tuple(at[clash] for at in place)] = run.several
+            self._readers[tuple(at[clash] for at in place)] = several
 
     def write_block(self, frame: Frame, place: Place) -> None:
         """The current block stores at `place`, a tuple of positions or of slices."""
         if self._blocks is None:
             self._blocks = np.zeros(self._shape, np.int64)
-        before = self._blocks[place]
-        self._report(
-            frame, place, TWO_BLOCKS, (before > frame.launch_base) & (before != frame.block_number)
-        )
-        self._blocks[place] = frame.block_number
+        self._report_blocks(frame, place, BLOCKS_WRITE, self._blocks[place])
+        self._blocks[place] = _marked(frame.block_number, frame.site)
 
     def read_blocks(self, frame: Frame, place: Place) -> None:
         """The current block loads the box `place` of slices."""
         if self._blocks is not None and frame.block_number:
-            before = self._blocks[place]
-            self._report(
-                frame,
-                place,
-                BLOCK_READS,
-                (before > frame.launch_base) & (before != frame.block_number),
-            )
+            self._report_blocks(frame, place, BLOCK_READS, self._blocks[place])
 
     def _read_block(
-        self,
-        blocks: np.ndarray[Any, Any],
-        frame: Frame,
-        place: Place,
-        reading: Mask,
-        lanes: tuple[int, ...],
+        self, blocks: Array, frame: Frame, place: Place, reading: Mask, lanes: tuple[int, ...]
     ) -> None:
         before = blocks[place]
-        clash = (before > frame.launch_base) & (before != frame.block_number)
-        if np.any(clash):
+        if np.any(_other_block(frame, before)):
             chosen = np.broadcast_to(np.asarray(reading), lanes)
             place = tuple(np.broadcast_to(at, lanes)[chosen] for at in place)
-            self._report(frame, place, BLOCK_READS, np.broadcast_to(clash, lanes)[chosen])
+            self._report_blocks(frame, place, BLOCK_READS, np.broadcast_to(before, lanes)[chosen])
 
     def _check_distinct(self, frame: Frame, place: Place) -> None:
         """Lanes of one vector store must not meet."""
         if not place:
-            self._report(frame, place, TWO_WRITERS, np.ones((), np.bool_))
+            self._report(frame, place, ITERATIONS_WRITE, np.ones((), np.bool_))
             return
         positions = [at.ravel() for at in place]
         if any((at[1:] > at[:-1]).all() for at in positions):
@@ -142,15 +125,46 @@ class AccessLog:
         clash = np.ones(positions[0].size, np.bool_)
         flat = np.ravel_multi_index(positions, self._shape)
         clash[np.unique(flat, return_index=True)[1]] = False
-        self._report(frame, tuple(positions), TWO_WRITERS, clash)
+        if clash.any():
+            self._report(frame, tuple(positions), ITERATIONS_WRITE, clash)
+
+    def _report_iterations(
+        self, frame: Frame, run: ParallelRun, place: Place, detail: str, before: Array, now: Array
+    ) -> None:
+        """The iterations marked `now` meet those marked `before`, as far as they are others of the
+        same loop.
+        """
+        others, ids = _number(before), _number(now)
+        clash = (others >= run.first) & (others != ids)
+        if np.any(clash):
+            first = _first(clash)
+            pair = tuple(
+                run.indices(int(np.broadcast_to(found, clash.shape)[first]))
+                for found in (ids, others)
+            )
+            self._report(frame, place, detail, clash, before, iterations=pair)
+
+    def _report_blocks(self, frame: Frame, place: Place, detail: str, before: Array) -> None:
+        """The current block meets those marked `before`, as far as they are others."""
+        clash = _other_block(frame, before)
+        if np.any(clash):
+            number = int(_number(np.asarray(before)[_first(clash)])) - frame.launch_base - 1
+            self._report(frame, place, detail, clash, before, other_block=frame.block_of(number))
 
     def _report(
-        self, frame: Frame, place: Place, detail: str, clash: np.ndarray[Any, Any] | np.bool_
+        self,
+        frame: Frame,
+        place: Place,
+        detail: str,
+        clash: Any,
+        before: Array | None = None,
+        **who: Any,
     ) -> None:
-        if not clash.any():
-            return
-        first = np.argwhere(np.asarray(clash))[0]
+        """Record the accesses of `clash`, which meet those marked `before`."""
+        first = _first(clash)
         index = tuple(_position(at, first, axis, clash) for axis, at in enumerate(place))
+        other = 0 if before is None else int(_site(np.asarray(before)[first]))
+        count = int(np.count_nonzero(clash))
         frame.recorder.found(
             FindingKind.RACE,
             detail,
@@ -158,11 +172,38 @@ class AccessLog:
             index,
             frame.block,
             frame.site,
-            int(np.count_nonzero(clash)),
+            count,
+            other=other,
+            **who,
         )
 
 
-def _ids(run: ParallelRun, lanes: tuple[int, ...]) -> np.ndarray[Any, Any]:
+_SITE_BITS = 20
+
+
+def _marked(numbers: Any, site: int) -> Any:
+    """Numbers of iterations or blocks together with the site of what they do."""
+    return (numbers << _SITE_BITS) | (site & ((1 << _SITE_BITS) - 1))
+
+
+def _number(marks: Any) -> Any:
+    return marks >> _SITE_BITS
+
+
+def _site(marks: Any) -> Any:
+    return marks & ((1 << _SITE_BITS) - 1)
+
+
+def _other_block(frame: Frame, before: Array) -> Any:
+    numbers = _number(before)
+    return (numbers > frame.launch_base) & (numbers != frame.block_number)
+
+
+def _first(clash: Any) -> tuple[int, ...]:
+    return tuple(map(int, np.argwhere(np.asarray(clash))[0]))
+
+
+def _ids(run: ParallelRun, lanes: tuple[int, ...]) -> Array:
     """The iteration of each lane; the lanes of an explicit vector share one."""
     return run.ids if run.ids.ndim == len(lanes) else np.broadcast_to(run.ids[..., None], lanes)
 

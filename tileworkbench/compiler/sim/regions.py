@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tileworkbench.compiler.sim.frame import Frame
-from tileworkbench.compiler.sim.memory import NEVER_WRITTEN, Storage
+from tileworkbench.compiler.sim.memory import Storage
+from tileworkbench.compiler.sim.problems import NEVER_WRITTEN
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.values import poison
 

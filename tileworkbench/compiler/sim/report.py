@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tileworkbench.compiler.diagnostics import OutOfBoundsError, RunError, Span, render_span
+from tileworkbench.compiler.diagnostics import Note, OutOfBoundsError, RaceError, RunError, Span
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.sim.problems import remedy
+
+_SHOWN = 4  # findings that an error names
 
 
 class FindingKind(StrEnum):
@@ -25,8 +28,9 @@ class Finding:
     there.
 
     `block` holds the indices of the block (x first; `()` outside a launch), `thread` is the linear
-    index of the thread (None where the statement is executed by a block as a whole). A race between
-    threads has also the `other` access, and the thread that made it where only one did.
+    index of the thread (None where the statement is executed by a block as a whole). A race has
+    also the place of the `other` access, and who made the two as far as that is known: threads,
+    blocks, or `iterations` of a parallel loop (the values of its variables).
     """
 
     kind: FindingKind
@@ -40,17 +44,40 @@ class Finding:
     thread: int | None = None
     other: Span | None = None
     other_thread: int | None = None
+    other_block: tuple[int, ...] = ()
+    iterations: tuple[tuple[int, ...], ...] = ()
 
-    def __str__(self) -> str:
-        where = f" in block {_tuple(self.block)}" if self.block else ""
+    @property
+    def what(self) -> str:
+        """What is wrong and who did it, without the lines."""
+        return f"'{element(self.buffer, self.index)}'{self._who()}: {self.detail}"
+
+    def _who(self) -> str:
+        who = f" in block {_tuple(self.block)}" if self.block else ""
+        if self.other_block:
+            who = f" in blocks {_tuple(self.block)} and {_tuple(self.other_block)}"
         if self.thread is not None:
             both = f"s {self.thread} and {self.other_thread}"
-            where += f", thread{f' {self.thread}' if self.other_thread is None else both}"
+            who += f", thread{f' {self.thread}' if self.other_thread is None else both}"
+        known = [_tuple(indices) for indices in self.iterations if indices]
+        if known:
+            who += f", iteration{'s' if len(known) > 1 else ''} {' and '.join(known)}"
+        return who
+
+    def error(self) -> RunError:
+        """The finding as an error, with its line, that of the other access, and what to do."""
+        kind = {FindingKind.RACE: RaceError, FindingKind.OUT_OF_BOUNDS: OutOfBoundsError}
+        notes: tuple[Note, ...] = ()
+        if self.other is not None and self.other != self.span:
+            notes = (Note("the other access", self.other),)
+        return kind.get(self.kind, RunError)(self.what, remedy(self.detail), self.span, notes)
+
+    def __str__(self) -> str:
         line = f" ({self.span})" if self.span is not None else ""
         if self.other is not None and self.other != self.span:
             line = f" ({self.span} and {self.other})"
         times = "" if self.count == 1 else f", {self.count} times"
-        return f"'{element(self.buffer, self.index)}'{where}: {self.detail}{line}{times}"
+        return f"{self.what}{line}{times}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +177,19 @@ class SimReport:
             self.out_of_bounds + self.uninitialised + self.races + self.misaligned + self.divergent
         )
 
+    def error(self) -> RunError | None:
+        """The first thing that is wrong as an error, which names the next few too; races first,
+        since they explain much else. None where nothing is wrong.
+        """
+        found = [*self.races, *(each for each in self.findings if each not in self.races)]
+        if not found:
+            return None
+        error = found[0].error()
+        error.notes += tuple(Note(str(each)) for each in found[1:_SHOWN])
+        if len(found) > _SHOWN:
+            error.notes += (Note(f"{len(found) - _SHOWN} more: see the report of .simulate(...)"),)
+        return error
+
     def __str__(self) -> str:
         blocks = f"{self.blocks} block{'s' if self.blocks != 1 else ''}"
         lines = [f"{'ok' if self.ok else 'not ok'}: {blocks} simulated"]
@@ -182,9 +222,7 @@ def located(
     kind: type[RunError], message: str, span: Span | None, hint: str | None = None
 ) -> RunError:
     """An error of a run, with the source line of the statement it happened in."""
-    if span is not None:
-        message = "\n".join([message, *render_span(span)])
-    return kind(message, hint)
+    return kind(message, hint, span)
 
 
 @dataclass(slots=True)
@@ -194,6 +232,8 @@ class _Tally:
     count: int
     thread: int | None
     other_thread: int | None
+    other_block: tuple[int, ...]
+    iterations: tuple[tuple[int, ...], ...]
 
 
 @dataclass(slots=True)
@@ -236,12 +276,15 @@ class Recorder:
         thread: int | None = None,
         other: int = 0,
         other_thread: int | None = None,
+        other_block: tuple[int, ...] = (),
+        iterations: tuple[tuple[int, ...], ...] = (),
     ) -> None:
         """Record a violation, first seen at `index`, of `count` elements; `other` is the site of
         the access it is in conflict with.
         """
         key = (kind, detail, buffer, site, other)
-        tally = self._found.setdefault(key, _Tally(index, block, 0, thread, other_thread))
+        first = _Tally(index, block, 0, thread, other_thread, other_block, iterations)
+        tally = self._found.setdefault(key, first)
         tally.count += count
 
     def out_of_bounds(
@@ -288,6 +331,8 @@ class Recorder:
                     tally.thread,
                     self.program.span(other) if other else None,
                     tally.other_thread,
+                    tally.other_block,
+                    tally.iterations,
                 )
             )
         masked: list[Masked] = [

@@ -298,13 +298,12 @@ class StatementTranslator:
             # What threads repeat is refused or written out when the first stage is left.
             tile_stage = frame.recorder.program.stage is Stage.TILE
             frame.threads = threads if tile_stage else 1
+            frame.grid = extents
             for number in _launch(frame, prod(extents)):
-                block, rest = [], number
-                for slot, extent in zip(slots, extents, strict=True):
-                    block.append(rest % extent)
-                    rest //= extent
-                    frame.values[slot] = block[-1]
-                _run_block(frame, number, tuple(block), body)
+                block = frame.block_of(number)
+                for slot, position in zip(slots, block, strict=True):
+                    frame.values[slot] = position
+                _run_block(frame, number, block, body)
             frame.block, frame.block_number = (), 0
 
         return kernel
@@ -313,6 +312,7 @@ class StatementTranslator:
         slot, stop, body = self.slots.variable(stmt.var), self.expr(stmt.stop), self(stmt.body)
 
         def blocks(frame: Frame) -> None:
+            frame.grid = ()
             for number in _launch(frame, stop(frame)):
                 frame.values[slot] = number
                 _run_block(frame, number, (number,), body)

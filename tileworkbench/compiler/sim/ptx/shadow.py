@@ -193,8 +193,11 @@ class Shadow:
         lane whether another one wrote something else there in the same instruction."""
         if lost is not None and lost.any():
             at = int(np.argmax(lost))
+            met = np.abs(offsets - offsets[at]) < size
+            met[at] = False
+            other = int(self._agents(lanes)[1][int(np.argmax(met))])
             raise RaceError(
-                f"{self._name(lanes[at])} and another thread write different values to byte "
+                f"{self._name(lanes[at])} and thread {other} write different values to byte "
                 f"{int(offsets[at])} of shared memory at once: {locate(self.code[self.pc])}"
             )
         granules, lanes = self._cover(lanes, offsets, size)

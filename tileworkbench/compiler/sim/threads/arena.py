@@ -10,16 +10,22 @@ import numpy as np
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.sim.frame import Frame
-from tileworkbench.compiler.sim.memory import NEVER_WRITTEN, Index, Storage
+from tileworkbench.compiler.sim.memory import Index, Storage
+from tileworkbench.compiler.sim.problems import (
+    NEVER_WRITTEN,
+    NOT_ALIGNED,
+    NOT_CONTIGUOUS,
+    NOT_LANDED,
+    OVERTAKEN,
+)
 from tileworkbench.compiler.sim.regrouped import four_bits
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.threads.findings import (
-    NOT_ALIGNED,
-    NOT_CONTIGUOUS,
     report_clash,
+    report_stores,
     report_threads,
 )
-from tileworkbench.compiler.sim.threads.marks import TWO_WRITERS, Marks
+from tileworkbench.compiler.sim.threads.marks import Marks
 from tileworkbench.compiler.sim.threads.registers import thread_column
 from tileworkbench.compiler.sim.values import (
     Mask,
@@ -36,8 +42,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 NEVER, WRITTEN, IN_FLIGHT = 0, 1, 2
-NOT_LANDED = "read before the wait for the asynchronous copy that writes it"
-OVERTAKEN = "written while an asynchronous copy to it is under way"
 
 
 class Arena:
@@ -138,17 +142,15 @@ class ArenaStorage(Storage):
         self._put(at, values)
         kept = self._get(at)
         different = (kept != values) & ~((kept != kept) & (values != values))
+        writers = np.broadcast_to(thread_column(lanes), lanes)[chosen]
         if self.bits == 4:  # a byte is the least that a thread can write
-            writers = np.broadcast_to(thread_column(lanes), lanes)[chosen]
             _, which = np.unique(at // 2, return_inverse=True)
             last = np.zeros(len(at), writers.dtype)
             last[which] = writers
             different |= last[which] != writers
         if different.any() and frame.options.races:
-            bad = np.zeros(lanes, np.bool_)
-            bad[chosen] = different
-            threads = np.asarray(bad if bad.ndim == 1 else bad.any(axis=1))
-            report_threads(frame, FindingKind.RACE, TWO_WRITERS, self.name, index, threads)
+            bytes_ = at // 2 if self.bits == 4 else at
+            report_stores(frame, self.name, index, (bytes_,), writers, different)
 
     def note_atomic(
         self, frame: Frame, index: Index, active: Mask, reads: bool, lanes: tuple[int, ...]

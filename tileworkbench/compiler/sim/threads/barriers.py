@@ -14,14 +14,13 @@ import numpy as np
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.problems import DIVERGENT, PART_OF_A_WARP
 from tileworkbench.compiler.sim.report import FindingKind
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 
 Array = np.ndarray[Any, Any]
-DIVERGENT = "the threads of a block meet at different statements"
-PART_OF_A_WARP = "only some threads of a warp reach this barrier"
 
 
 class Wait(Protocol):

@@ -96,15 +96,22 @@ class BlockRun:
                 span = program.span(strand.at)
                 line = f" ({span})" if span is not None else ""
                 threads = ranges_text(strand.frame.owned_threads())
-                parts.append(f"{threads} wait {strand.waiting.describe()}{line}")
+                wait = "waits" if strand.frame.owned_threads().size == 1 else "wait"
+                parts.append(f"{threads} {wait} {strand.waiting.describe()}{line}")
         here = np.zeros(self.frame.threads, np.bool_)
         for strand in self.strands:
             here[strand.frame.owned_threads()] = True
         if not here.all():
-            parts.append(f"{ranges_text(np.flatnonzero(~here))} have ended")
+            ended = np.flatnonzero(~here)
+            parts.append(f"{ranges_text(ended)} {'has' if len(ended) == 1 else 'have'} ended")
         block = f"({', '.join(map(str, self.frame.block))})"
         span = program.span(self.strands[0].at)
-        return located(DeadlockError, f"block {block} waits for ever: {'; '.join(parts)}", span)
+        return located(
+            DeadlockError,
+            f"block {block} waits for ever: {'; '.join(parts)}",
+            span,
+            "let all threads that a barrier waits for reach it, whatever branch they take",
+        )
 
 
 def _ended(strand: Strand) -> bool:

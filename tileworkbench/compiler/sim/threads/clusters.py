@@ -81,6 +81,7 @@ def left_waiting(blocks: list[BlockRun]) -> Exception:
         DeadlockError,
         f"{count} at a barrier of the {place} that the others do not reach",
         first.frame.recorder.program.span(first.strands[0].at),
+        "let every block reach it, whatever branch it takes",
     )
 
 

@@ -128,4 +128,5 @@ def different_values(frame: ThreadFrame, name: str) -> RunError:
         f"the threads of block ({', '.join(map(str, frame.block))}) have different values of "
         f"'{name}', which an operator of the whole block uses",
         frame.recorder.program.span(frame.site),
+        "let it depend on the block and on loops only, or write the operator as a loop of threads",
     )

@@ -15,9 +15,10 @@ import numpy as np
 from tileworkbench.compiler.diagnostics import VerifyError
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.problems import NOT_CONTIGUOUS
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.threads.arena import WRITTEN, Arena, ArenaStorage, check_access
-from tileworkbench.compiler.sim.threads.findings import NOT_CONTIGUOUS, report_threads
+from tileworkbench.compiler.sim.threads.findings import report_threads
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.tensors import ThreadTensor
 from tileworkbench.compiler.sim.values import mask_and

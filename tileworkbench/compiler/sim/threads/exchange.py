@@ -18,13 +18,13 @@ from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.arithmetic import binary_function
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.problems import ABSENT, remedy
 from tileworkbench.compiler.sim.report import FindingKind, located
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.values import storage_dtype
 
 Array = np.ndarray[Any, Any]
 Execute = Callable[[ThreadFrame], None]
-ABSENT = "the value of a thread that does not take part in the exchange"
 _COMBINE = {
     "warp_sum": "add",
     "warp_max": "max",
@@ -96,6 +96,7 @@ def _require_named(frame: ThreadFrame, kind: str, named: Array, active: Array) -
         f"'{kind}' is executed by {count} of the {int(named[warp].sum())} threads of warp {warp} "
         f"that must take part{block}",
         frame.recorder.program.span(frame.site),
+        remedy(ABSENT),
     )
 
 

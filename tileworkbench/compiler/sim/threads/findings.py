@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tileworkbench.compiler.sim.memory import Index
+from tileworkbench.compiler.sim.problems import PEER_READS, PEERS_WRITE, THREAD_READS, THREADS_WRITE
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.threads.marks import (
-    READ_AND_WRITTEN,
     SEVERAL,
-    TWO_WRITERS,
     Clash,
 )
 
@@ -19,36 +18,68 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 
 Array = np.ndarray[Any, Any]
-NOT_ALIGNED = "the address of this access is not a multiple of its size"
-NOT_CONTIGUOUS = "the elements of this vector are not next to each other in memory"
 
-_BETWEEN_BLOCKS = {
-    TWO_WRITERS: "two blocks of the cluster write this element, unordered by a barrier",
-    READ_AND_WRITTEN: "one block of the cluster reads what another one writes, unordered by a "
-    "barrier",
-}
+_BETWEEN_BLOCKS = {THREADS_WRITE: PEERS_WRITE, THREAD_READS: PEER_READS}
 
 
 def report_threads(
-    frame: ThreadFrame, kind: FindingKind, detail: str, name: str, index: Index, bad: Array
+    frame: ThreadFrame,
+    kind: FindingKind,
+    detail: str,
+    name: str,
+    index: Index,
+    bad: Array,
+    other_thread: int | None = None,
 ) -> None:
-    """Record the same violation by each thread of `bad`, if there is one."""
+    """Record the same violation by each thread of `bad`, if there is one; `other_thread` is in
+    conflict with the first of them.
+    """
     if kind is FindingKind.MISALIGNED and not frame.options.misaligned:
         return
     if bad.any():
         place = _index_of(index, int(np.argmax(bad)))
         count = int(np.count_nonzero(bad))
         thread = frame.thread_of(bad, frame.lanes)
-        frame.recorder.found(kind, detail, name, place, frame.block, frame.site, count, thread)
+        frame.recorder.found(
+            kind,
+            detail,
+            name,
+            place,
+            frame.block,
+            frame.site,
+            count,
+            thread,
+            other_thread=other_thread,
+        )
+
+
+def report_stores(
+    frame: ThreadFrame, name: str, index: Index, places: Index, threads: Array, bad: Array
+) -> None:
+    """Record stores of one statement, by `threads` to `places`, of which those of `bad` are lost:
+    another thread's value stayed.
+    """
+    first = int(np.argmax(bad))
+    same = np.ones(bad.shape, np.bool_)
+    for position in places:
+        same &= position == position[first]
+    kept = int(threads[np.flatnonzero(same)[-1]])
+    lost = np.zeros(frame.threads, np.bool_)
+    lost[threads[bad]] = True
+    report_threads(frame, FindingKind.RACE, THREADS_WRITE, name, index, lost, kept)
 
 
 def report_clash(frame: ThreadFrame, name: str, index: Index, threads: Array, clash: Clash) -> None:
     """Record accesses by `threads` that race with earlier ones, one finding for each of those."""
     for site in np.unique(clash.sites[clash.where]):
         bad = clash.where & (clash.sites == site)
-        first = int(np.argmax(bad))
-        other = int(clash.others[first]) - frame.order.first
-        apart = clash.others[first] > SEVERAL and not 0 <= other < frame.threads
+        others = np.where(clash.others > SEVERAL, clash.others, clash.some)
+        named = bad & (
+            others != frame.order.ids(threads)
+        )  # one of several may be the thread itself
+        first = int(np.argmax(named if named.any() else bad))
+        other = int(others[first]) - frame.order.first
+        apart = not 0 <= other < frame.threads
         frame.recorder.found(
             FindingKind.RACE,
             _BETWEEN_BLOCKS[clash.detail] if apart else clash.detail,
@@ -59,7 +90,7 @@ def report_clash(frame: ThreadFrame, name: str, index: Index, threads: Array, cl
             int(np.count_nonzero(bad)),
             int(threads[first]),
             int(site),
-            None if apart or clash.others[first] <= SEVERAL else other,
+            other if named.any() and not apart else None,
         )
 
 

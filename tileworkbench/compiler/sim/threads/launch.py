@@ -93,11 +93,10 @@ class Launch:
         host, plan, threads = self._host, self._plan, self._threads
         host.recorder.blocks += 1
         values, storages = list(host.values), list(host.storages)
-        block, rest = [], number
-        for slot, extent in zip(self._block_slots, grid, strict=True):
-            block.append(rest % extent)
-            rest //= extent
-            values[slot] = block[-1]
+        host.grid = grid
+        block = host.block_of(number)
+        for slot, position in zip(self._block_slots, block, strict=True):
+            values[slot] = position
         linear = np.arange(threads)
         for (slot, dtype), extent in zip(self._thread_slots, self._extents, strict=False):
             values[slot] = (linear % extent).astype(dtype)
@@ -110,7 +109,7 @@ class Launch:
             order=Order(threads, clock, rank * threads),
             lanes=(threads,),
             threads=threads,
-            block=tuple(block),
+            block=block,
             block_number=self._base + number + 1,
             launch_base=self._base,
             lock_step=plan.lock_step,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.sim.problems import THREAD_READS, THREADS_WRITE
 from tileworkbench.compiler.sim.threads.order import Order
 
 Array = np.ndarray[Any, Any]
@@ -15,20 +16,18 @@ EVERY = -2  # every thread wrote the same value
 UNSETTLED = -3  # every thread did so more than once, unordered: the last value stays in the end
 MOST_TIMES = 1 << 28  # times of all readers of all granules that are kept
 
-TWO_WRITERS = "two threads write this element, unordered by a barrier"
-READ_AND_WRITTEN = "one thread reads what another one writes, unordered by a barrier"
-
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Accesses that race with earlier ones: which, with whose (below zero: of several) at which
-    site.
+    """Accesses that race with earlier ones: which, with whose (below zero: of several, of whom
+    `some` names one) at which site.
     """
 
     detail: str
     where: Array
     others: Array
     sites: Array
+    some: Array
 
 
 class Marks:
@@ -47,6 +46,8 @@ class Marks:
         "_read_time",
         "_reader",
         "_reads",
+        "_some_reader",
+        "_some_writer",
         "_write_site",
         "_write_time",
         "_writer",
@@ -57,6 +58,8 @@ class Marks:
         self._read_time = np.zeros(granules, np.int64)
         self._writer = np.zeros(granules, np.int32)
         self._reader = np.zeros(granules, np.int32)
+        self._some_writer = np.zeros(granules, np.int32)
+        self._some_reader = np.zeros(granules, np.int32)
         self._write_site = np.zeros(granules, np.int32)
         self._read_site = np.zeros(granules, np.int32)
         self._atomic = np.zeros(granules, np.bool_)
@@ -68,7 +71,7 @@ class Marks:
     def read(self, order: Order, threads: Array, at: Array, site: int) -> Clash | None:
         """`threads` read the granules `at`, one each."""
         threads = order.ids(threads)
-        clash = self._against_writes(READ_AND_WRITTEN, order, threads, at)
+        clash = self._against_writes(THREAD_READS, order, threads, at)
         times = self._read_time[at]
         before = self._reader[at]
         now = np.where((times > order.since) & (before != threads), SEVERAL, threads)
@@ -76,6 +79,9 @@ class Marks:
         shared = self._reader[at] != now
         if shared.any():
             self._reader[at[shared]] = SEVERAL
+        several = shared | (now == SEVERAL)
+        if several.any():
+            self._some_reader[at[several]] = threads[several]
         self._read_time[at], self._read_site[at] = order.now, site
         if self._reads is not None:
             self._reads[threads, at] = order.now
@@ -87,11 +93,12 @@ class Marks:
         """
         threads = order.ids(threads)
         clashes = [
-            self._against_writes(TWO_WRITERS, order, threads, at),
+            self._against_writes(THREADS_WRITE, order, threads, at),
             self._against_reads(order, threads, at),
         ]
         self._writer[at] = threads
         if (self._writer[at] != threads).any():
+            self._some_writer[at] = threads
             places, counts = np.unique(at, return_counts=True)
             self._writer[places[counts > 1]] = SEVERAL
             self._writer[places[counts >= order.threads]] = EVERY
@@ -109,14 +116,14 @@ class Marks:
         again = clash.where & (clash.others <= EVERY) & (self._writer[at] == EVERY)
         self._writer[at[again]] = UNSETTLED
         rest = clash.where & ~again
-        return Clash(clash.detail, rest, clash.others, clash.sites) if rest.any() else None
+        return replace(clash, where=rest) if rest.any() else None
 
     def update(self, order: Order, threads: Array, at: Array, site: int) -> list[Clash]:
         """`threads` access the granules `at` atomically."""
         threads = order.ids(threads)
         plain = ~self._atomic[at]
         clashes = [
-            self._against_writes(TWO_WRITERS, order, threads, at, plain),
+            self._against_writes(THREADS_WRITE, order, threads, at, plain),
             self._against_reads(order, threads, at),
         ]
         times = self._write_time[at]
@@ -124,6 +131,7 @@ class Marks:
         self._writer[at] = now = np.where(lone, threads, SEVERAL)
         shared = self._writer[at] != now
         self._writer[at[shared]] = SEVERAL
+        self._some_writer[at] = threads
         self._write_time[at], self._write_site[at], self._atomic[at] = order.now, site, True
         if self._atomics is not None:
             self._atomics[threads, at] = order.now
@@ -143,7 +151,7 @@ class Marks:
             return None
         writers = self._writer[at]
         bad = order.unordered(times, writers, threads)
-        if detail is READ_AND_WRITTEN:
+        if detail is THREAD_READS:
             bad &= writers != EVERY  # each thread has written this value itself
         if chosen is not None:
             bad &= chosen
@@ -152,7 +160,7 @@ class Marks:
             bad[many] = _any_unordered(order, self._atomics, threads[many], at[many])
         if not bad.any():
             return None
-        return Clash(detail, bad, writers, self._write_site[at])
+        return Clash(detail, bad, writers, self._write_site[at], self._some_writer[at])
 
     def _against_reads(self, order: Order, threads: Array, at: Array) -> Clash | None:
         times = self._read_time[at]
@@ -165,7 +173,10 @@ class Marks:
             bad[many] = _any_unordered(order, self._reads, threads[many], at[many])
         elif order.known is not None:
             bad = order.unordered(times, readers, threads) & (readers >= 0)
-        return Clash(READ_AND_WRITTEN, bad, readers, self._read_site[at]) if bad.any() else None
+        if not bad.any():
+            return None
+        some = self._some_reader[at]
+        return Clash(THREAD_READS, bad, readers, self._read_site[at], some)
 
 
 def _any_unordered(order: Order, times: Array, threads: Array, at: Array) -> Array:

@@ -23,10 +23,11 @@ from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.atoms import mma_operand
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.problems import NOT_CONTIGUOUS
 from tileworkbench.compiler.sim.regrouped import four_bits
 from tileworkbench.compiler.sim.report import FindingKind, located
 from tileworkbench.compiler.sim.threads.arena import ArenaStorage, check_access
-from tileworkbench.compiler.sim.threads.findings import NOT_CONTIGUOUS, report_threads
+from tileworkbench.compiler.sim.threads.findings import report_threads
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.registers import LaneStorage
 from tileworkbench.compiler.sim.values import narrowed, storage_dtype

@@ -15,12 +15,12 @@ from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.memory import Storage
+from tileworkbench.compiler.sim.problems import UNORDERED_INIT
 from tileworkbench.compiler.sim.report import FindingKind, located
 from tileworkbench.compiler.sim.threads.barriers import Arrive, Wait
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 
 Array = np.ndarray[Any, Any]
-UNORDERED_INIT = "used by a thread that no barrier orders behind its initialisation"
 
 
 @dataclass(slots=True)

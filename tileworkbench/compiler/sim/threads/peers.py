@@ -9,13 +9,12 @@ import numpy as np
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.ir.simt import Peer
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.problems import MAY_HAVE_ENDED
 from tileworkbench.compiler.sim.report import FindingKind, located
 from tileworkbench.compiler.sim.statements import Execute
 from tileworkbench.compiler.sim.threads.collective import different_values
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame, Visit
 from tileworkbench.compiler.sim.threads.strands import agreed
-
-MAY_HAVE_ENDED = "belongs to a block that no barrier keeps from ending before this use of it"
 
 
 def translate_peer(stmt: Peer, expr: ExpressionTranslator) -> Execute:

@@ -8,9 +8,14 @@ import numpy as np
 
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.sim.memory import Index, Storage
+from tileworkbench.compiler.sim.problems import NOT_ALIGNED
 from tileworkbench.compiler.sim.report import FindingKind
-from tileworkbench.compiler.sim.threads.findings import NOT_ALIGNED, report_clash, report_threads
-from tileworkbench.compiler.sim.threads.marks import TWO_WRITERS, Clash, Marks
+from tileworkbench.compiler.sim.threads.findings import (
+    report_clash,
+    report_stores,
+    report_threads,
+)
+from tileworkbench.compiler.sim.threads.marks import Clash, Marks
 from tileworkbench.compiler.sim.threads.registers import thread_column
 from tileworkbench.compiler.sim.values import Mask, Value, mask_and
 
@@ -91,10 +96,8 @@ class ThreadTensor(Storage):
         kept = self.data[place]
         different = (kept != values) & ~((kept != kept) & (values != values))
         if different.any():
-            bad = np.zeros(lanes, np.bool_)
-            bad[chosen] = different
-            by_thread = np.asarray(bad if bad.ndim == 1 else bad.any(axis=1))
-            report_threads(frame, FindingKind.RACE, TWO_WRITERS, self.name, index, by_thread)
+            threads = np.broadcast_to(thread_column(lanes), lanes)[chosen]
+            report_stores(frame, self.name, index, place, threads, different)
 
     def _touch(
         self,

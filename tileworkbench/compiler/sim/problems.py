@@ -1,0 +1,60 @@
+"""What the simulator finds wrong with accesses, as sentences, and what to do about each."""
+
+from __future__ import annotations
+
+NEVER_WRITTEN = "read before it is written"
+NOT_LANDED = "read before the wait for the asynchronous copy that writes it"
+OVERTAKEN = "written while an asynchronous copy to it is under way"
+
+ITERATIONS_WRITE = "two iterations of one parallel loop write this element"
+ITERATION_READS = "one iteration of a parallel loop reads what another one writes"
+BLOCKS_WRITE = "two blocks write this element"
+BLOCK_READS = "one block reads what another one writes"
+THREADS_WRITE = "two threads write this element, unordered by a barrier"
+THREAD_READS = "one thread reads what another one writes, unordered by a barrier"
+PEERS_WRITE = "two blocks of the cluster write this element, unordered by a barrier"
+PEER_READS = "one block of the cluster reads what another one writes, unordered by a barrier"
+MAY_HAVE_ENDED = "belongs to a block that no barrier keeps from ending before this use of it"
+UNORDERED_INIT = "used by a thread that no barrier orders behind its initialisation"
+
+NOT_ALIGNED = "the address of this access is not a multiple of its size"
+NOT_CONTIGUOUS = "the elements of this vector are not next to each other in memory"
+ABSENT = "the value of a thread that does not take part in the exchange"
+DIVERGENT = "the threads of a block meet at different statements"
+PART_OF_A_WARP = "only some threads of a warp reach this barrier"
+
+_ATOMIC = "or add to it with T.atomic_add"
+_REMEDIES = {
+    NEVER_WRITTEN: "write it first, with T.clear, T.fill or T.copy",
+    NOT_LANDED: "wait for the copy first, with T.cp_async_wait_group(0) or at its memory barrier",
+    OVERTAKEN: "wait for the copy first, with T.cp_async_wait_group(0) or at its memory barrier",
+    ITERATIONS_WRITE: f"let each iteration write elements of its own, {_ATOMIC}",
+    ITERATION_READS: "split the loop in two, or let it write another buffer than it reads",
+    BLOCKS_WRITE: f"let each block write elements of its own, {_ATOMIC}",
+    BLOCK_READS: "read it in a second T.Kernel, or behind T.sync_grid()",
+    THREADS_WRITE: f"let one thread write it, put T.sync_threads() between the writes, {_ATOMIC}",
+    THREAD_READS: f"put T.sync_threads() between the two accesses, {_ATOMIC}",
+    PEERS_WRITE: "put T.cluster_sync() between the two accesses",
+    PEER_READS: "put T.cluster_sync() between the two accesses",
+    MAY_HAVE_ENDED: "let all blocks of the cluster wait at its end, with T.cluster_sync()",
+    UNORDERED_INIT: "put T.sync_threads() behind the initialisation",
+    NOT_ALIGNED: "begin the vector at a multiple of its length, or access the elements one by one",
+    NOT_CONTIGUOUS: "let the last index grow by one from element to element",
+    ABSENT: "let all threads of the warp take part, or exchange within the active ones only",
+    DIVERGENT: "let all threads of the block reach the same barrier",
+    PART_OF_A_WARP: "move the barrier out of the branch, so that whole warps reach it",
+}
+
+# What the errors of the PTX interpreter are called here.
+PTX_PROBLEMS = {
+    "RaceError": THREAD_READS,
+    "UninitializedReadError": NEVER_WRITTEN,
+    "MisalignedAccessError": NOT_ALIGNED,
+    "DivergenceError": PART_OF_A_WARP,
+    "DeadlockError": DIVERGENT,
+}
+
+
+def remedy(problem: str) -> str | None:
+    """What to do about a problem, None where its sentence says all."""
+    return _REMEDIES.get(problem)
