@@ -8,13 +8,14 @@ their versions provably differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.analysis.arrivals import same_everywhere
 from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
@@ -60,8 +61,11 @@ class ThreadAccess:
     """One access of a statement. `base` are the symbolic parts of its indices; `owners` is None
     when nothing is known about the elements, `rows` the same of the first index alone, where that
     may say more. `version` is the first of several indices where it is the same for all
-    threads and iterations of the statement. `warps_met`: the threads of each warp have waited for
-    each other since.
+    threads and iterations of the statement.
+
+    What happened since: `warps_met`, the threads of each warp have waited for each other;
+    `arrived`, the memory barriers that all threads of the access have arrived at; `age`, how many
+    iterations have begun.
     """
 
     buffer: Buffer
@@ -74,12 +78,17 @@ class ThreadAccess:
     version: Expr | None = None
     rows: Owners | None = None
     warps_met: bool = False
+    arrived: frozenset[Address] = frozenset()
+    age: int = 0
 
-    def shifted(self, values: Mapping[Var, Expr]) -> ThreadAccess:
-        """The access with other values for the loop variables in its symbolic parts."""
+    def carried(self, values: Mapping[Var, Expr]) -> ThreadAccess:
+        """The access as the next iteration sees it, where loop variables have the given `values`
+        for it. A memory barrier that is not the same one in every iteration is another one there.
+        """
         base = tuple(substitute(part, values) for part in self.base)
         version = None if self.version is None else substitute(self.version, values)
-        return replace(self, base=base, version=version)
+        arrived = frozenset(filter(same_everywhere, self.arrived))
+        return replace(self, base=base, version=version, arrived=arrived, age=self.age + 1)
 
 
 class ThreadAccesses:
@@ -365,6 +374,24 @@ def same_version(a: Expr, b: Expr, ranges: Ranges) -> bool | None:
     if difference.terms:
         return None
     return difference.constant % first[1] == 0
+
+
+def iterations_apart(accesses: Iterable[ThreadAccess], var: Var, ranges: Ranges) -> int:
+    """The most iterations of the loop over `var` that can lie between two of `accesses` to one
+    version. Those whose versions do not follow `var` meet in the next iteration already.
+    """
+    most = 1
+    constants: dict[Buffer, list[int]] = {}
+    for access in accesses:
+        if access.version is None or var not in walk(access.version):
+            continue
+        modular = _modular(access.version)
+        if modular is not None:
+            most = max(most, modular[1])
+        else:
+            found = constants.setdefault(access.buffer, [])
+            found.append(ranges.linear(access.version).constant)
+    return max([most, *(max(found) - min(found) for found in constants.values())])
 
 
 def _modular(value: Expr) -> tuple[Expr, int] | None:

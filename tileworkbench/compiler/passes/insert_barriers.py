@@ -2,10 +2,11 @@
 
 A walk in program order keeps the accesses that no barrier separates from here. A statement that
 conflicts with one of them (the same element, different threads, at least one write) needs a barrier
-in front; loops are walked again with the accesses of the iteration before. A condition that reads
+in front; loops are walked again with the accesses of the iterations before. A condition that reads
 what its branches write is evaluated into a scalar first. What an asynchronous copy writes becomes
-visible to its own thread at a wait, so that it counts from there. From here on threads run on their
-own: the program enters the SIMT stage.
+visible to its own thread at a wait, so that it counts from there. A wait at a memory barrier orders
+what came before the arrivals it waits for, and nothing else. From here on threads run on their own:
+the program enters the SIMT stage.
 
 Before::
 
@@ -23,8 +24,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import takewhile
 
+from tileworkbench.compiler.analysis.arrivals import Arrivals
 from tileworkbench.compiler.analysis.dataflow import effects_of, leaves_early
 from tileworkbench.compiler.analysis.effects import owners, written
 from tileworkbench.compiler.analysis.lifetimes import shared_bytes
@@ -33,16 +36,18 @@ from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.thread_accesses import (
     ThreadAccess,
     ThreadAccesses,
+    iterations_apart,
     same_version,
 )
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.ir.build import binary, const, int_const, sub, unary
-from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.build import binary, const, const_int, int_const, sub, unary
+from tileworkbench.compiler.ir.expr import Address, Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.simt import (
     WARP,
     Barrier,
+    BarrierArrive,
     BarrierInit,
     BarrierWait,
     ClusterBarrier,
@@ -80,14 +85,11 @@ def insert_barriers(program: Program) -> Program:
 
 
 def with_barriers(kernel: Kernel, program: Program, names: Names) -> Kernel:
-    """`kernel`, of a program in any stage, with the barriers that its single threads need, where
-    nobody waits at memory barriers.
+    """`kernel`, of a program in any stage, with the barriers that its single threads need.
 
     Tile operators are places where all threads meet. Where only some threads are, it is a barrier
     of their warps, which says all that loops over threads need to know.
     """
-    if any(isinstance(stmt, BarrierWait) for stmt in statements(kernel.body)):
-        return kernel
     ranges = Ranges(replace(program, body=kernel))
     return _placed(kernel, program, ranges, names, strict=False)
 
@@ -113,6 +115,17 @@ class _State:
     def copy(self) -> _State:
         return _State(list(self.pending), list(self.copying))
 
+    def arrived(self, barrier: Address) -> _State:
+        """Behind the arrival of all threads whose accesses these are."""
+        known = [replace(one, arrived=one.arrived | {barrier}) for one in self.pending]
+        return _State(known, self.copying)
+
+    def awaited(self, barrier: Address) -> _State:
+        """Behind a wait for the phase of the latest arrival. Parities are not looked at: to wait
+        for another phase is a mistake of the kernel that no barrier mends.
+        """
+        return _State([one for one in self.pending if barrier not in one.arrived], self.copying)
+
     def join(self, other: _State) -> _State:
         return _State(_union(self.pending, other.pending), _union(self.copying, other.copying))
 
@@ -132,7 +145,12 @@ class _Placement:
         self.ranges = ranges
         self.places = self.arena()
         self.accesses = ThreadAccesses(kernel, ranges, frozenset(self.places))
+        self.arrivals = Arrivals(kernel, self.accesses.uniformity)
+        # On a CPU the threads of a block take turns only where some wait for others.
+        waits = any(isinstance(stmt, BarrierWait) for stmt in statements(kernel.body))
+        self.roles_at_once = strict or waits
         self.found: dict[int, tuple[ThreadAccess, ...]] = {}
+        self.exchanging: dict[int, bool] = {}
         self.needed: set[int] = set()
         # Of each loop around: the states in which iterations end early, and whether others follow.
         self.exits: list[list[tuple[_State, bool]]] = []
@@ -209,8 +227,12 @@ class _Placement:
                 return state
             case Barrier():
                 return _State([], state.copying) if self.is_common(stmt) else state
-            case GridBarrier() | ClusterBarrier() | BarrierWait():
+            case GridBarrier() | ClusterBarrier():
                 return _State([], state.copying)
+            case BarrierArrive(barrier) if self.arrivals.order(barrier):
+                return state.arrived(barrier)
+            case BarrierWait(barrier):
+                return state.awaited(barrier)
             case Exchange(kind=kind) if kind.startswith("block_"):
                 return _State([], state.copying)
             case WarpBarrier(mask=mask) if mask is _ALL_LANES and self.strict:
@@ -224,7 +246,7 @@ class _Placement:
                 return _State([], state.copying)
         accesses = self.of(stmt)
         if not accesses:
-            return self.walk_waits(stmt, state)
+            return self.walk_below(stmt, state)
         state = self.enter(stmt, accesses, state)
         match stmt:
             case If(cond, then, orelse) if self.exchanges(stmt, accesses):
@@ -275,7 +297,8 @@ class _Placement:
             self.refuse(loop)
         outer, self.branch = self.branch, loop
         inside = self.walk(loop.body, _State([], list(state.copying)))
-        self.walk(loop.body, self.carried(loop, inside))
+        for _ in range(self.reach(loop)):
+            inside = self.walk(loop.body, self.carried(loop, inside))
         self.branch = outer
         return _State(_union(state.pending, list(accesses)), state.copying)
 
@@ -285,9 +308,7 @@ class _Placement:
         """
         roles = list(takewhile(lambda stmt: isinstance(stmt, Role), stmts))
         accesses = tuple(access for role in roles for access in self.of(role))
-        if not self.strict:
-            return state
-        return self.enter(roles[0], accesses, state)
+        return self.enter(roles[0], accesses, state) if self.roles_at_once else state
 
     def is_common(self, barrier: Barrier) -> bool:
         """Whether all threads that may touch the same memory wait at it."""
@@ -313,12 +334,17 @@ class _Placement:
         self.needed.add(id(stmt))
         return _State([], state.copying)
 
-    def walk_waits(self, stmt: Stmt, state: _State) -> _State:
-        """A statement without accesses may still contain waits and barriers."""
-        for child in stmt.children():
-            if isinstance(child, Stmt):
-                state = self.walk(child, state)
-        return state
+    def walk_below(self, stmt: Stmt, state: _State) -> _State:
+        """A branch or loop without accesses may still contain waits and barriers, which count where
+        it is surely executed.
+        """
+        below = [child for child in stmt.children() if isinstance(child, Stmt)]
+        if not below:
+            return state
+        ways = [self.walk(child, state.copy()) for child in below]
+        if not (isinstance(stmt, If) and len(below) == 2):
+            ways.append(state)
+        return reduce(_State.join, ways)
 
     def walk_loop(self, loop: For | While, state: _State) -> _State:
         """Until nothing is added, with what the iteration before leaves; the first walk only finds
@@ -327,11 +353,20 @@ class _Placement:
         needed = set(self.needed)
         after, _ = self.walk_iteration(loop, state.copy())
         self.needed = needed
+        reach, walks = self.reach(loop), 0
         while True:
             known = len(self.needed)
             after, behind = self.walk_iteration(loop, self.carried(loop, after).join(state))
-            if len(self.needed) == known:
+            walks = walks + 1 if len(self.needed) == known else 0
+            lasting = [*after.pending, *after.copying] if 0 < walks < reach else []
+            if walks and not any(access.age >= walks for access in lasting):
                 return behind.join(state)
+
+    def reach(self, loop: For | While) -> int:
+        """How many iterations back an access may meet one of now, as far as versions tell."""
+        if isinstance(loop, While):
+            return 1
+        return iterations_apart(self.of(loop.body), loop.var, self.ranges)
 
     def walk_iteration(self, loop: For | While, state: _State) -> tuple[_State, _State]:
         """The states in front of the next iteration and behind the loop."""
@@ -347,12 +382,10 @@ class _Placement:
     @staticmethod
     def carried(loop: For | While, state: _State) -> _State:
         """The state at the end of an iteration as the next one sees it."""
-        if not isinstance(loop, For):
-            return state
-        back = {loop.var: sub(loop.var, loop.step)}
+        back = {loop.var: sub(loop.var, loop.step)} if isinstance(loop, For) else {}
         return _State(
-            [access.shifted(back) for access in state.pending],
-            [access.shifted(back) for access in state.copying],
+            [access.carried(back) for access in state.pending],
+            [access.carried(back) for access in state.copying],
         )
 
     def walk_role(self, role: Role, body: Stmt, state: _State) -> _State:
@@ -365,9 +398,28 @@ class _Placement:
 
     def exchanges(self, stmt: Stmt, accesses: tuple[ThreadAccess, ...]) -> bool:
         """Whether threads may pass data on to one another within `stmt`."""
-        if any(isinstance(found, WaitGroup | Barrier) for found in statements(stmt)):
-            return True
-        return self.conflict(list(accesses), accesses)
+        if id(stmt) not in self.exchanging:
+            below = list(statements(stmt))
+            self.exchanging[id(stmt)] = (
+                any(isinstance(found, WaitGroup | Barrier) for found in below)
+                or self.conflict(list(accesses), accesses)
+                or any(isinstance(found, For) and self.exchanges_later(found) for found in below)
+            )
+        return self.exchanging[id(stmt)]
+
+    def exchanges_later(self, loop: For) -> bool:
+        """Whether an iteration of the loop may meet the accesses of one before it; with constant
+        bounds its accesses are those of all iterations anyway.
+        """
+        if None not in map(const_int, (loop.start, loop.stop, loop.step)):
+            return False
+        accesses = self.of(loop.body)
+        state = _State(list(accesses))
+        for _ in range(self.reach(loop)):
+            state = self.carried(loop, state)
+            if self.conflict(state.pending, accesses):
+                return True
+        return False
 
     def of(self, stmt: Stmt) -> tuple[ThreadAccess, ...]:
         found = self.found.get(id(stmt))
