@@ -96,9 +96,10 @@ UPDATES = {
 }
 
 
+@pytest.mark.parametrize("replication", [None, "all"])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
 @pytest.mark.parametrize("op", UPDATES)
-def test_the_older_form_is_written_as_a_fragment(op, dtype):
+def test_the_older_form_is_written_as_a_fragment(op, dtype, replication):
     """Contributions meet in an element from all iterations; a second round begins anew."""
     a = np.random.default_rng(5).integers(-9, 10, (16, 64)).astype(dtype)
 
@@ -113,7 +114,7 @@ def test_the_older_form_is_written_as_a_fragment(op, dtype):
     def kernel(A: T.Tensor((16, 64), dtype)):
         B = T.empty((2, 16), dtype)
         with T.Kernel(1, threads=32):
-            acc = T.alloc_reducer(16, dtype, op=op, replication="all")
+            acc = T.alloc_reducer(16, dtype, op=op, replication=replication)
             for row in T.serial(2):
                 T.fill(acc, 0)
                 for k in T.serial(2):
@@ -130,3 +131,32 @@ def test_the_older_form_is_written_as_a_fragment(op, dtype):
     }[op]
     rows = np.stack([expected, expected + 1]).astype(dtype)
     check_executors(kernel, {"A": a}, equals(B=rows))
+
+
+def test_a_branch_may_finish_what_began_before_it():
+    a = random_array((4, 16, 8), "int32") % 100
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 16, 8), "int32")):
+        B = T.empty((4, 8), "int32")
+        with T.Kernel(4, threads=32) as bx:
+            acc = T.alloc_reducer(8, "int32")
+            low = T.alloc_reducer(8, "int32", op="min")
+            T.clear(acc)
+            T.reducer_init(low)
+            for i, j in T.Parallel(16, 8):
+                acc[j] += A[bx, i, j]
+                T.reducer_update(low[j], A[bx, i, j])
+            if bx % 2 == 0:
+                T.finalize_reducer(acc)
+                for j in T.Parallel(8):
+                    acc[j] = acc[j] - 1
+                T.copy(acc, B[bx, 0])
+                T.finalize_reducer(low, acc)
+            else:
+                T.finalize_reducer(low, B[bx, 0:8])
+        return B
+
+    b = a.min(axis=1)
+    b[::2] = a.sum(axis=1)[::2] - 1
+    check_executors(kernel, {"A": a}, equals(B=b))

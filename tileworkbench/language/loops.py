@@ -55,7 +55,9 @@ def vectorized(start: Any, stop: Any = None, *, annotations: Any = None) -> Seri
 
 
 def grid(*extents: Any) -> GridLoop:
-    """`for i, j in T.grid(m, n)`: a serial nest, the last variable fastest."""
+    """`for i, j in T.grid(m, n)`: a serial nest, the last variable fastest. One extent gives a
+    number, as in `for i in T.grid(m)`.
+    """
     if not 1 <= len(extents) <= 16:
         raise TileValueError(f"T.grid takes 1 to 16 extents, not {len(extents)}")
     return GridLoop(extents)

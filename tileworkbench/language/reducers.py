@@ -1,19 +1,36 @@
-"""Reducers: fragments that the iterations of T.Parallel contribute to, in any order."""
+"""Reducers: fragments that the iterations of T.Parallel contribute to, in any order.
+
+A round begins with T.reducer_init and ends with T.finalize_reducer, which gives the result to
+another tensor. In the older form it begins with T.fill or T.clear, contributions are written as
+updates of a fragment (`acc[i] += x`), and T.finalize_reducer makes the reducer the fragment of its
+results.
+"""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from tileworkbench.compiler.diagnostics import TileAssertionError, TileTypeError, TileValueError
-from tileworkbench.compiler.frontend.builder import Binding, in_kernel
+from tileworkbench.compiler.diagnostics import (
+    TileAssertionError,
+    TileTypeError,
+    TileValueError,
+)
+from tileworkbench.compiler.frontend.builder import Builder, Frame, in_kernel
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
 from tileworkbench.compiler.frontend.refusals import NotScalar
 from tileworkbench.compiler.frontend.regions import copy_regions, to_operand
-from tileworkbench.compiler.frontend.tensors import TensorValue, check_target, whole
-from tileworkbench.compiler.frontend.values import describe, fitting, to_expr
+from tileworkbench.compiler.frontend.tensors import (
+    TensorValue,
+    check_target,
+    element_or_region,
+    has_vector_index,
+    whole,
+)
+from tileworkbench.compiler.frontend.values import Operators, describe, fitting, to_expr, to_value
 from tileworkbench.compiler.ir import build, tile
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Cast, Expr, Load
-from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind
+from tileworkbench.compiler.ir.rewrite import statements, walk
+from tileworkbench.compiler.ir.stmt import Alloc, Atomic, AtomicKind, Stmt
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.language.memory import alloc_fragment
 
@@ -33,44 +50,196 @@ _BINARY = {
     "bitor": "or",
     "bitxor": "xor",
 }
+_SIGNS = {
+    "sum": "+= x",
+    "max": "= T.max(acc[i], x)",
+    "min": "= T.min(acc[i], x)",
+    "bitand": "&= x",
+    "bitor": "|= x",
+    "bitxor": "^= x",
+}
 
 
-class Reducer(NotScalar):
-    """What T.alloc_reducer returns; only the functions of this module take it."""
+class Reducer(TensorValue):
+    """What T.alloc_reducer returns. `partial` takes the contributions of a round; in the older form
+    `buffer` is the fragment of the results once the round is finished.
+    """
 
-    __slots__ = ("binding", "buffer", "op", "started")
+    __slots__ = ("finished", "op", "partial", "results", "site", "started", "written")
 
-    def __init__(self, tensor: TensorValue, op: str) -> None:
-        self.buffer: Buffer = tensor.buffer
-        self.binding: Binding | None = tensor.binding
+    def __init__(self, builder: Builder, tensor: TensorValue, op: str) -> None:
+        super().__init__(tensor.buffer, tensor.binding)
+        self.partial = tensor.buffer
+        self.results: Buffer | None = None  # of the older form
         self.op = op
-        self.started = False
+        self.started: Frame | None = None  # where the round began
+        self.finished: Frame | None = None  # where it ended
+        self.written = False  # the round has the older form: its elements are read and stored
+        self.site = builder.site  # where the round began
+        builder.endings.append(self.check_ending)
 
-    def __getitem__(self, index: Any) -> ReducerElement:
-        return ReducerElement(self, index)
+    @property
+    def name(self) -> str:
+        return self.partial.name
 
-    def use(self, construct: str) -> Buffer:
-        """The fragment. Raises unless the reducer is alive and started."""
+    # A round
+
+    @property
+    def active(self) -> bool:
+        """Whether a round has begun and not ended."""
+        return self.started is not None and self.finished is None
+
+    def start(self, construct: str, written: bool) -> None:
+        """Begin a round. Raises `TileValueError` where one has begun already."""
+        builder = in_kernel(construct)
         if self.binding is not None:
             self.binding.check()
-        if not self.started:
+        if self.active and not (written and self.written):
             raise TileValueError(
-                f"{construct} of '{self.buffer.name}' comes before its T.reducer_init",
-                hint="start it with T.reducer_init(reducer)",
+                f"'{self.name}' is started twice", hint="finish it with T.finalize_reducer first"
             )
-        return self.buffer
+        self.started, self.finished = builder.frame, None
+        self.written, self.site = written, builder.site
+        self.buffer = self.partial
+
+    def end(self, builder: Builder) -> None:
+        """End a round. Raises `TileValueError` where it may have ended before, or ends more often
+        than it begins.
+        """
+        started, frame = self.started, builder.frame
+        if started is None:
+            raise self._not_started("T.finalize_reducer")
+        other_arm = frame.kind == "else" and frame is not self.finished
+        if self.finished is not None and (self.finished.open or not other_arm):
+            raise TileValueError(
+                f"'{self.name}' is finished twice",
+                hint="start it again with T.reducer_init or T.fill for another result",
+            )
+        loop = next((f for f in builder.frames[started.depth + 1 :] if f.repeats), None)
+        if loop is not None or not started.open:
+            where = (
+                f"in a {loop.described}" if loop is not None else f"behind a {started.described}"
+            )
+            began = "before it" if loop is not None else "in it"
+            raise TileValueError(
+                f"T.finalize_reducer of '{self.name}' stands {where}, and the reducer is started "
+                f"{began}",
+                hint="start and finish it in the same block; contributions may stand in loops",
+            )
+        self.finished = frame
+
+    def _not_started(self, construct: str) -> TileValueError:
+        return TileValueError(
+            f"{construct} of '{self.name}' comes before its T.reducer_init",
+            hint="start it with T.reducer_init(reducer), or with T.fill in the older form",
+        )
+
+    def check_ending(self, builder: Builder, body: Stmt) -> None:
+        """Raise `TileValueError` for a round that the launch `body` leaves open, or for elements
+        that are read before its end.
+        """
+        if self.active:
+            raise TileValueError(
+                f"'{self.name}' is started, and T.finalize_reducer never ends it",
+                builder.sites[self.site],
+                hint="without it nobody gets the result",
+            )
+        for stmt in statements(body):
+            for child in stmt.children():
+                if isinstance(child, Expr) and any(
+                    isinstance(found, Load) and found.buffer is self.partial
+                    for found in walk(child)
+                ):
+                    raise self._too_early(builder.sites[stmt.site])
+
+    def _too_early(self, span: Any = None) -> TileValueError:
+        return TileValueError(
+            f"'{self.name}' is read before T.finalize_reducer, when each thread may hold a part",
+            span,
+            hint="finish it first; in T.Parallel contribute with "
+            f"'acc[i] {_SIGNS[self.op]}' or T.reducer_update",
+        )
+
+    # Its elements
+
+    def use(self) -> Buffer:
+        """The fragment of the results. Raises `TileTypeError` or `TileValueError` before."""
+        if self.started is None or not self.written:
+            self.refuse()
+        if self.active:
+            raise self._too_early()
+        return super().use()
+
+    def filled(self) -> TensorValue:
+        self.start("T.fill", written=True)
+        if self.results is None:
+            self.results = _beside(self)
+        return TensorValue(self.partial, self.binding)
+
+    def contributed(self, construct: str) -> TensorValue:
+        """The partial results, where T.reducer_update may contribute."""
+        if self.binding is not None:
+            self.binding.check()
+        if not self.active or self.written:
+            raise self._not_started(construct)
+        return TensorValue(self.partial, self.binding)
+
+    def __getitem__(self, index: Any) -> Any:
+        if not self.written:
+            return ReducerElement(self, index)
+        if self.active and not has_vector_index(index):
+            return element_or_region(TensorValue(self.partial, self.binding), index)
+        return super().__getitem__(index)
+
+    def check_stored(self, index: Any) -> None:
+        if self.started is None or not self.written:
+            self.refuse()
+        made = TensorValue(self.partial, self.binding) if self.active else self
+        check_target(made, index)
+
+    def store(self, index: Any, value: Any) -> None:
+        builder = in_kernel("a store")
+        if not self.active or isinstance(value, NotScalar):
+            super().store(index, value)
+            return
+        if builder.enclosing("parallel") is None:
+            raise _outside_parallel(f"this contribution to '{self.name}'")
+        indices = check_target(TensorValue(self.partial, self.binding), index)
+        added = _contribution(self.op, Load(self.partial, indices), to_expr(value))
+        if added is None:
+            raise TileValueError(
+                f"this is no contribution to '{self.name}', which collects by '{self.op}'",
+                hint=f"write 'acc[i] {_SIGNS[self.op]}', or finish the reducer first",
+            )
+        expr = build.cast(added, self.partial.dtype)
+        builder.emit(Atomic(_KINDS[self.op], self.partial, indices, expr))
 
     @property
     def described(self) -> str:
-        return f"the reducer '{self.buffer.name}'"
+        return f"the reducer '{self.name}'"
 
     def refuse(self, *_: Any) -> NoReturn:
+        if self.written and not self.active:
+            super().refuse()
         raise TileTypeError(
-            f"'{self.buffer.name}' is a reducer, and its elements have no values yet",
+            f"'{self.name}' is a reducer, and its elements have no values yet",
             hint="contribute with T.reducer_update, and read the result of T.finalize_reducer",
         )
 
-    __setitem__ = refuse
+
+def _beside(reducer: Reducer) -> Buffer:
+    """A fragment for the results of `reducer`, allocated where the reducer is."""
+    builder = in_kernel("T.fill")
+    partial = reducer.partial
+    made = Buffer(builder.fresh(partial.name), partial.dtype, partial.shape, partial.scope)
+    frame = reducer.binding.frame if reducer.binding is not None else builder.frame
+    place = next(
+        position
+        for position, stmt in enumerate(frame.stmts)
+        if isinstance(stmt, Alloc) and stmt.buffer is partial
+    )
+    frame.stmts.insert(place + 1, Alloc(made, site=frame.stmts[place].site))
+    return made
 
 
 class ReducerElement(NotScalar):
@@ -88,35 +257,6 @@ class ReducerElement(NotScalar):
 
     def refuse(self, *_: Any) -> NoReturn:
         self.reducer.refuse()
-
-
-class Accumulator(TensorValue):
-    """A reducer that is written as a fragment: in T.Parallel what an element is combined with is a
-    contribution. Finishing it moves the result to `spare`, which from then on is the fragment.
-    """
-
-    __slots__ = ("op", "spare")
-
-    def __init__(self, tensor: TensorValue, spare: TensorValue, op: str) -> None:
-        super().__init__(tensor.buffer, tensor.binding)
-        self.spare = spare.buffer
-        self.op = op
-
-    def store(self, index: Any, value: Any) -> None:
-        builder = in_kernel("a store")
-        if builder.enclosing("parallel") is not None and not isinstance(value, NotScalar):
-            indices = check_target(self, index)
-            added = _contribution(self.op, Load(self.buffer, indices), to_expr(value))
-            if added is not None:
-                kind, expr = _KINDS[self.op], build.cast(added, self.buffer.dtype)
-                builder.emit(Atomic(kind, self.buffer, indices, expr))
-                return
-        super().store(index, value)
-
-    def finish(self) -> None:
-        """Emit the copy of the result."""
-        in_kernel("T.finalize_reducer").emit(tile.Copy(whole(self.use()), whole(self.spare)))
-        self.buffer, self.spare = self.spare, self.buffer
 
 
 def _contribution(op: str, element: Load, value: Expr) -> Expr | None:
@@ -151,9 +291,10 @@ def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: str | No
     "bitand", "bitor" or "bitxor".
 
     It is started by `T.reducer_init`, contributed to by `T.reducer_update` and read by
-    `T.finalize_reducer`. With `replication` ("all" or "none", deprecated) it is written as a
-    fragment: filled, then updated in T.Parallel as in `acc[i] += x`, then finished. Raises
-    `TileTypeError` or `TileValueError` for a wrong dtype, shape or operation.
+    `T.finalize_reducer`. In the older form it is written as a fragment: started by `T.fill` or
+    `T.clear`, then updated in T.Parallel as in `acc[i] += x`, then finished in place.
+    `replication` ("all" or "none", deprecated) has no effect. Raises `TileTypeError` or
+    `TileValueError` for a wrong dtype, shape or operation, and for a round that is never finished.
     """
     if op not in _KINDS:
         raise TileValueError(
@@ -166,28 +307,30 @@ def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: str | No
         raise TileAssertionError(
             f"a reducer with '{op}' needs integers, and '{made.name}' is '{made.buffer.dtype}'"
         )
-    if replication is None:
-        return Reducer(made, op)
-    return Accumulator(made, alloc_fragment(shape, dtype), op)
+    return Reducer(in_kernel("T.alloc_reducer"), made, op)
 
 
 def reducer_init(reducer: Any, init: Any = None) -> None:
-    """Start a reducer; `init` is one more contribution to each element.
+    """Start a reducer; `init`, of its dtype or a Python number, is one more contribution to each
+    element.
 
-    Raises `TileValueError` for a reducer that is started already.
+    Raises `TileValueError` for a reducer that is started already, and `TileTypeError` for an
+    `init` of another dtype.
     """
-    builder = in_kernel("T.reducer_init")
-    refuse_in_parallel(builder, "T.reducer_init")
-    found = _reducer("T.reducer_init", reducer)
-    if found.started:
-        raise TileValueError(
-            f"'{found.buffer.name}' is started twice",
-            hint="finish it with T.finalize_reducer first",
+    construct = "T.reducer_init"
+    builder = in_kernel(construct)
+    refuse_in_parallel(builder, construct)
+    found = _reducer(construct, reducer)
+    dtype = found.partial.dtype
+    if isinstance(init, Operators) and to_value(init).expr.dtype != dtype:
+        raise TileTypeError(
+            f"{construct} takes a '{dtype}' for '{found.name}', not a "
+            f"'{to_value(init).expr.dtype}'",
+            hint=f"convert it with T.cast(value, '{dtype}')",
         )
-    found.started = True
-    buffer = found.use("T.reducer_init")
-    value = _neutral(found.op, buffer.dtype) if init is None else fitting(init, buffer.dtype)[0]
-    builder.emit(tile.Fill(whole(buffer), value))
+    found.start(construct, written=False)
+    value = _neutral(found.op, dtype) if init is None else fitting(init, dtype)[0]
+    builder.emit(tile.Fill(whole(found.partial), value))
 
 
 def reducer_update(element: Any, value: Any) -> None:
@@ -203,37 +346,50 @@ def reducer_update(element: Any, value: Any) -> None:
             f"{construct} takes an element of a reducer, as in 'acc[i]', not {describe(element)}"
         )
     reducer = element.reducer
-    buffer = reducer.use(construct)
+    partial = reducer.contributed(construct)
     if builder.enclosing("parallel") is None:
-        raise TileValueError(
-            f"{construct} stands outside T.Parallel, where every thread would contribute",
-            hint="put it in 'for i in T.Parallel(...)'",
-        )
-    indices = check_target(TensorValue(buffer, reducer.binding), element.index)
-    expr, _ = fitting(value, buffer.dtype)
-    builder.emit(Atomic(_KINDS[reducer.op], buffer, indices, expr))
+        raise _outside_parallel(construct)
+    indices = check_target(partial, element.index)
+    expr, _ = fitting(value, partial.buffer.dtype)
+    builder.emit(Atomic(_KINDS[reducer.op], partial.buffer, indices, expr))
+
+
+def _outside_parallel(construct: str) -> TileValueError:
+    return TileValueError(
+        f"{construct} stands outside T.Parallel, where every thread would contribute",
+        hint="put it in 'for i in T.Parallel(...)'",
+    )
 
 
 def finalize_reducer(reducer: Any, dst: Any = None, batch: int = 1) -> None:
     """Copy a reducer's result to `dst`, a tensor or slice of its shape, and end it.
 
-    What T.alloc_reducer made with `replication` is finished in place. Raises `ShapeError` for
-    another shape.
+    What T.fill or T.clear has started is finished in place, without `dst`. `batch` is a hint. A
+    reducer is finished once for each time it is started: in the same block, or in a branch of it.
+    Raises `TileValueError` elsewhere and `ShapeError` for another shape.
     """
     construct = "T.finalize_reducer"
     builder = in_kernel(construct)
     refuse_in_parallel(builder, construct)
-    if isinstance(reducer, Accumulator) and dst is None:
-        reducer.finish()
-        return
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise TileValueError(f"'batch' of {construct} must be a positive integer, not {batch!r}")
     found = _reducer(construct, reducer)
-    buffer = found.use(construct)
-    if dst is None:
-        raise TileTypeError(f"{construct} needs a destination for '{buffer.name}'")
-    source = to_operand(TensorValue(buffer, found.binding), construct, "source")
+    in_place = found.written and found.results is not None
+    if found.active and in_place != (dst is None):
+        raise TileTypeError(
+            f"{construct} of '{found.name}' takes no destination after T.fill: it ends in place"
+            if in_place
+            else f"{construct} needs a destination for '{found.name}'"
+        )
+    found.end(builder)
+    partial = TensorValue(found.partial, found.binding)
+    if found.results is not None and in_place:
+        builder.emit(tile.Copy(whole(found.partial), whole(found.results)))
+        found.buffer = found.results
+        return
+    source = to_operand(partial, construct, "source")
     regions = copy_regions(source, to_operand(dst, construct, "destination"), construct)
     builder.emit(tile.Copy(*regions))
-    found.started = False
 
 
 def _reducer(construct: str, value: Any) -> Reducer:

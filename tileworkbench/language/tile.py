@@ -27,7 +27,7 @@ from tileworkbench.compiler.frontend.regions import (
     to_operand,
     to_region,
 )
-from tileworkbench.compiler.frontend.tensors import emit_store, whole
+from tileworkbench.compiler.frontend.tensors import TensorValue, emit_store, whole
 from tileworkbench.compiler.frontend.threads import arrive_once, barrier_address
 from tileworkbench.compiler.frontend.values import Operators, condition, fitting
 from tileworkbench.compiler.ir import build, tile
@@ -108,7 +108,8 @@ def fill(buffer: Any, value: Any) -> None:
     Raises `TileValueError` for a region that provably leaves the tensor.
     """
     builder = _operator("T.fill")
-    region = to_region(buffer, "T.fill", "destination")
+    target = buffer.filled() if isinstance(buffer, TensorValue) else buffer
+    region = to_region(target, "T.fill", "destination")
     check_inside(region, "T.fill")
     expr, _ = fitting(value, region.buffer.dtype)
     if is_private(builder, region.buffer):

@@ -140,6 +140,7 @@ class Builder:
         self.workspaces: list[Buffer] = []
         self.safe_values: dict[str, Expr] = {}
         self.layouts: dict[Buffer, Layout | Fragment] = {}  # chosen by the user
+        self.endings: list[Callable[[Builder, Stmt], None]] = []  # what checks a finished launch
         self.placements: dict[Buffer, Any] = {}  # of tensors, in this launch (`global_layouts`)
         self.nest: list[tuple[Var, Expr]] = []  # variables and extents of the open T.Parallel
         self.random: Any = None  # the generator of random numbers (`random.Generator`)

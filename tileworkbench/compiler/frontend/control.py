@@ -27,11 +27,8 @@ from tileworkbench.compiler.frontend.refusals import NotScalar, Stale
 from tileworkbench.compiler.frontend.scopes import Branch, Reader, Scope, read, refuse_loads
 from tileworkbench.compiler.frontend.tensors import (
     TensorValue,
-    VectorTensor,
-    check_target,
     emit_store,
     evaluate_vector,
-    has_vector_index,
     parallel_variables,
 )
 from tileworkbench.compiler.frontend.threads import is_barrier
@@ -101,8 +98,7 @@ class Element:
         self.owner = owner
         self.index = index
         if isinstance(owner, TensorValue):
-            if not (has_vector_index(index) or isinstance(owner, VectorTensor)):
-                check_target(owner, index)
+            owner.check_stored(index)
         elif isinstance(owner, VarCell):
             owner[index]
         elif isinstance(owner, Operators):

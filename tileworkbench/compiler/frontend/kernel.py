@@ -133,6 +133,10 @@ class KernelBlock:
             return
         builder = current("T.Kernel")
         frame, swizzle, builder.swizzle = self.frame, builder.swizzle, None
-        body, threads = write_out(builder, builder.pop(frame)), builder.thread_vars
+        body, threads = builder.pop(frame), builder.thread_vars
+        for check in builder.endings:
+            check(builder, body)
+        builder.endings.clear()
+        body = write_out(builder, body)
         parts = (self.vars, self.grid, self.threads, body, swizzle, threads, self.cluster)
         builder.emit(Kernel(*parts, site=frame.site))

@@ -141,14 +141,16 @@ class GridLoop(LoopSpec):
 
     extents: tuple[Any, ...]
 
-    def run(self, builder: Builder) -> Iterator[tuple[Value, ...]]:
+    def run(self, builder: Builder) -> Iterator[Value | tuple[Value, ...]]:
         in_kernel("T.grid")
         yield from self._nest(builder, ())
 
-    def _nest(self, builder: Builder, outer: tuple[Value, ...]) -> Iterator[tuple[Value, ...]]:
+    def _nest(
+        self, builder: Builder, outer: tuple[Value, ...]
+    ) -> Iterator[Value | tuple[Value, ...]]:
         depth = len(outer)
         if depth == len(self.extents):
-            yield outer
+            yield outer[0] if depth == 1 else outer
             return
         stop = index_expr(self.extents[depth], "an extent of T.grid")[0]
         var = loop_var(builder, depth, stop.dtype)

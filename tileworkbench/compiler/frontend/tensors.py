@@ -90,6 +90,15 @@ class TensorValue(NotScalar):
         """Store into an element (helper functions that are not rewritten use this)."""
         self.store(index, value)
 
+    def filled(self) -> TensorValue:
+        """What T.fill writes to where it is given this tensor."""
+        return self
+
+    def check_stored(self, index: Any) -> None:
+        """Raise for an element that cannot be assigned to, before its value is computed."""
+        if not has_vector_index(index):
+            check_target(self, index)
+
     def store(self, index: Any, value: Any) -> None:
         """Emit `self[index] = value`, cast to the tensor's dtype."""
         if isinstance(value, RegionValue) and has_vector_index(index):
@@ -151,6 +160,9 @@ class VectorTensor(TensorValue):
         if any(isinstance(item, slice) for item in items):
             return element_or_region(self.plain, (*items, slice(None)))
         return element_or_region(self.plain, (*items, ramp(0, 1, self.lanes)))
+
+    def check_stored(self, index: Any) -> None:
+        """All is checked when it is stored."""
 
     def store(self, index: Any, value: Any) -> None:
         """`self[index] = value`: a vector of as many lanes, or a scalar for each of them."""
