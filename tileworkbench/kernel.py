@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.compilation import CompiledKernel
-from tileworkbench.compiler.diagnostics import ArgumentError, Note
+from tileworkbench.compiler.diagnostics import ArgumentError, Note, UnsupportedError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.printer import print_expr, print_program
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tileworkbench.bench.time_model import Prediction
     from tileworkbench.bench.timing import BenchResult
     from tileworkbench.compiler.analysis.cost import Work
+    from tileworkbench.compiler.analysis.occupancy import Occupancy
+    from tileworkbench.compiler.analysis.shared_memory import SharedMemory
     from tileworkbench.compiler.layout import Fragment, Layout
     from tileworkbench.compiler.runtime.nvrtc import KernelResources
     from tileworkbench.compiler.sim.report import AccessCount
@@ -254,6 +256,31 @@ class Kernel:
 
         return accesses_of(self.passes[-1].program)
 
+    @cached_property
+    def shared_memory(self) -> SharedMemory | None:
+        """The shared memory of a block: buffers with their bytes, places and lifetimes, and what
+        other numbers of pipeline stages would need. None for a kernel without any. On the CPU it is
+        that of the kernel as written.
+        """
+        from tileworkbench.compiler.analysis.shared_memory import shared_memory
+
+        by_name = {each.name: each.program for each in self._compiled.record.snapshots}
+        placed = by_name.get("plan_shared_memory")
+        if placed is None:
+            return shared_memory(self.program)
+        return shared_memory(placed, by_name.get("infer_thread_layouts"))
+
+    @property
+    def occupancy(self) -> Occupancy | None:
+        """How many blocks one multiprocessor of the target holds at once, what limits that and what
+        would help. None on the CPU. Registers count where NVRTC has compiled the kernel.
+        """
+        from tileworkbench.compiler.analysis.occupancy import occupancy
+
+        registers = [found.registers for found in self._compiled.resources]
+        target, shared = self._compiled.target, self._compiled.shared_bytes
+        return occupancy(target.arch, self.threads, shared, max(registers, default=None))
+
     @property
     def source(self) -> str:
         """The generated text (LLVM IR on cpu)."""
@@ -378,6 +405,8 @@ class Kernel:
             accesses=self._access_lines(),
             resources=tuple(_resource_line(found) for found in stats.resources),
             variants=self._variant_lines(),
+            shared=self._shared_memory(),
+            occupancy=self.occupancy,
             check=self._check,
             bench=None if self._bench is None else self._bench.record,
         )
@@ -393,6 +422,13 @@ class Kernel:
             for point in result_points(self._bench, measured)
         )
         return replace(made, machine=measured, points=tuple(points))
+
+    def _shared_memory(self) -> SharedMemory | None:
+        """None too where an extent is only known at run time."""
+        try:
+            return self.shared_memory
+        except UnsupportedError:
+            return None
 
     def _predicted_us(self) -> float:
         """The predicted time of a call; NaN where there is none."""

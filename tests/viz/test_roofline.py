@@ -12,13 +12,14 @@ import pytest
 from tests.viz.sample import MACHINE, POINT
 from tests.viz.sanitiser import problems
 from tileworkbench.viz.model.roofline import Ceiling, Machine, Point, format_rate, judge
-from tileworkbench.viz.model.roofline_svg import THEMED, roofline_svg
+from tileworkbench.viz.model.roofline_svg import roofline_svg
 from tileworkbench.viz.model.roofline_view import (
     ceiling_table,
     roofline_html,
     roofline_line,
     roofline_model,
 )
+from tileworkbench.viz.model.svg import THEMED
 
 SIMPLE = Machine("m", (Ceiling("DRAM", 10.0, "GB/s", 1), Ceiling("float32", 100.0, "GFLOP/s", 1)))
 

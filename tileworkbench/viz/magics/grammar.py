@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from tileworkbench.compiler.target import ARCHITECTURES, CPU_LEVELS
 
 # The names of `viz.model.views.VIEWS` (a test compares them) without importing it, for completion.
-TABS = ("source", "passes", "layouts", "roofline", "code")
+TABS = ("source", "passes", "layouts", "smem", "roofline", "code")
 VIEWS = ("card", *TABS, "diff", "all", "none")
 TARGETS = ("auto", "cpu", *(f"cpu:{level}" for level in CPU_LEVELS), *ARCHITECTURES)
 

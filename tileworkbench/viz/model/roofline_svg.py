@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -19,35 +18,10 @@ from tileworkbench.viz.model.roofline import (
     judge,
     relevant_ceilings,
 )
+from tileworkbench.viz.model.svg import FONT, PAPER, Colours, as_image, draw_line, draw_text
 
-Colours = Mapping[str, str]
-
-# In the widget the colours follow JupyterLab's theme; in an image nothing can, so it has a ground.
-THEMED: Colours = {
-    "ground": "none",
-    "halo": "var(--jp-layout-color1, #fff)",
-    "text": "var(--jp-ui-font-color1, #222)",
-    "faint": "var(--jp-ui-font-color2, #666)",
-    "grid": "var(--jp-border-color2, #ddd)",
-    "roof": "var(--jp-ui-font-color1, #222)",
-    "other": "var(--jp-ui-font-color3, #999)",
-    "point": "#0f7fbf",
-    "wrong": "#d3302f",
-}
-PAPER: Colours = {
-    "ground": "#ffffff",
-    "halo": "#ffffff",
-    "text": "#222222",
-    "faint": "#666666",
-    "grid": "#e4e4e4",
-    "roof": "#222222",
-    "other": "#a0a0a0",
-    "point": "#0f7fbf",
-    "wrong": "#d3302f",
-}
 WIDTH, HEIGHT = 680, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 14, 44
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _LABEL_GAP = 13.0  # pixels between two labels' base lines
 
 
@@ -83,7 +57,7 @@ def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = P
     axes = _axes(drawn, machine)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'height="{HEIGHT}" role="img" font-family="{_FONT}" font-size="11" '
+        f'height="{HEIGHT}" role="img" font-family="{FONT}" font-size="11" '
         f'paint-order="stroke" stroke-linejoin="round">',
         f"<title>Roofline of {escape(machine.name)}</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{colours["ground"]}"/>',
@@ -97,8 +71,7 @@ def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = P
 
 def roofline_image(points: Sequence[Point], machine: Machine) -> str:
     """The drawing as a ``data:`` address for an ``<img>``."""
-    svg = roofline_svg(points, machine, PAPER)
-    return f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode('ascii')}"
+    return as_image(roofline_svg(points, machine, PAPER))
 
 
 def _axes(points: Sequence[Point], machine: Machine) -> _Axes:
@@ -128,19 +101,19 @@ def _grid(axes: _Axes, colours: Colours) -> list[str]:
     parts = []
     for decade in range(int(axes.x[0]), int(axes.x[1]) + 1):
         x = axes.at(10.0**decade, 10 ** axes.y[0])[0]
-        parts.append(_line(x, _TOP, x, bottom, colours["grid"], 1))
-        parts.append(_text(x, bottom + 15, _power(decade), colours["faint"], "middle"))
+        parts.append(draw_line(x, _TOP, x, bottom, colours["grid"], 1))
+        parts.append(draw_text(x, bottom + 15, _power(decade), colours["faint"], "middle"))
     for decade in range(int(axes.y[0]), int(axes.y[1]) + 1):
         y = axes.at(10 ** axes.x[0], 10.0**decade)[1]
-        parts.append(_line(left, y, WIDTH - _RIGHT, y, colours["grid"], 1))
-        parts.append(_text(left - 7, y + 4, _power(decade), colours["faint"], "end"))
+        parts.append(draw_line(left, y, WIDTH - _RIGHT, y, colours["grid"], 1))
+        parts.append(draw_text(left - 7, y + 4, _power(decade), colours["faint"], "end"))
     middle = (_LEFT + WIDTH - _RIGHT) / 2
     parts.append(
-        _text(middle, HEIGHT - 8, "arithmetic intensity (FLOP/B)", colours["text"], "middle")
+        draw_text(middle, HEIGHT - 8, "arithmetic intensity (FLOP/B)", colours["text"], "middle")
     )
     middle = (HEIGHT - _BOTTOM + _TOP) / 2
     turn = f' transform="rotate(-90 14 {middle:.0f})"'
-    parts.append(_text(14, middle, PEAK, colours["text"], "middle", turn))
+    parts.append(draw_text(14, middle, PEAK, colours["text"], "middle", turn))
     return parts
 
 
@@ -192,7 +165,7 @@ def _slope(axes: _Axes, machine: Machine, ceiling: Ceiling, colour: str) -> tupl
     x1, y1 = axes.at(start, start * ceiling.value)
     x2, y2 = axes.at(stop, stop * ceiling.value)
     style, title = _style(machine, ceiling), f"<title>{escape(_name(ceiling))}</title>"
-    line = _line(x1, y1, x2, y2, colour, 1.6, style, title)
+    line = draw_line(x1, y1, x2, y2, colour, 1.6, style, title)
     angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
     x, y = x1 + 0.06 * (x2 - x1), y1 + 0.06 * (y2 - y1)
     # Labels of parallel slopes are compared by their distance from the diagonal.
@@ -200,7 +173,7 @@ def _slope(axes: _Axes, machine: Machine, ceiling: Ceiling, colour: str) -> tupl
     if x2 - x1 < 60 or not axes.free(-1e4, across):
         return line, ""
     turn = f' transform="rotate({angle:.1f} {x:.1f} {y:.1f}) translate(6 -5)"'
-    return line, _text(x, y, _name(ceiling), colour, "start", turn)
+    return line, draw_text(x, y, _name(ceiling), colour, "start", turn)
 
 
 def _flat(axes: _Axes, machine: Machine, ceiling: Ceiling, colour: str) -> tuple[str, str]:
@@ -211,10 +184,10 @@ def _flat(axes: _Axes, machine: Machine, ceiling: Ceiling, colour: str) -> tuple
     x1, y = axes.at(start, ceiling.value)
     x2 = float(WIDTH - _RIGHT)
     style, title = _style(machine, ceiling), f"<title>{escape(_name(ceiling))}</title>"
-    line = _line(x1, y, x2, y, colour, 1.6, style, title)
+    line = draw_line(x1, y, x2, y, colour, 1.6, style, title)
     if not axes.free(x2, y):
         return line, ""
-    return line, _text(x2 - 4, y - 5, _name(ceiling), colour, "end")
+    return line, draw_text(x2 - 4, y - 5, _name(ceiling), colour, "end")
 
 
 def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours) -> str:
@@ -227,7 +200,7 @@ def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours) -> str
     parts = []
     if verdict.attainable:
         roof = axes.at(point.intensity, verdict.attainable)[1]
-        parts.append(_line(x, y, x, roof, colour, 1, ' stroke-dasharray="2 3"'))
+        parts.append(draw_line(x, y, x, roof, colour, 1, ' stroke-dasharray="2 3"'))
     parts.append(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5" fill="{colour}" stroke="#ffffff" '
         f'stroke-width="1.5" data-point="{escape(point.name)}">{title}</circle>'
@@ -235,28 +208,5 @@ def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours) -> str
     right = x > WIDTH - 190
     place = (x - 10, "end") if right else (x + 10, "start")
     halo = f' font-weight="600" stroke="{colours["halo"]}" stroke-width="3"'
-    parts.append(_text(place[0], y + 14, label, colour, place[1], halo))
+    parts.append(draw_text(place[0], y + 14, label, colour, place[1], halo))
     return "".join(parts)
-
-
-def _line(
-    x1: float,
-    y1: float,
-    x2: float,
-    y2: float,
-    colour: str,
-    width: float,
-    style: str = "",
-    inner: str = "",
-) -> str:
-    return (
-        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
-        f'stroke-width="{width}"{style}>{inner}</line>'
-    )
-
-
-def _text(x: float, y: float, text: str, colour: str, anchor: str, style: str = "") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}"{style}>'
-        f"{escape(text)}</text>"
-    )

@@ -14,7 +14,8 @@ from tileworkbench.viz.model.roofline import (
     format_rate,
     judge,
 )
-from tileworkbench.viz.model.roofline_svg import HEIGHT, THEMED, WIDTH, roofline_image, roofline_svg
+from tileworkbench.viz.model.roofline_svg import HEIGHT, WIDTH, roofline_image, roofline_svg
+from tileworkbench.viz.model.svg import THEMED
 from tileworkbench.viz.model.text import format_time
 from tileworkbench.viz.model.view import KernelView
 

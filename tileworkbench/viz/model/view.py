@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tileworkbench.compiler.analysis.occupancy import Occupancy
+from tileworkbench.compiler.analysis.shared_memory import SharedMemory
 from tileworkbench.compiler.record import CompileRecord, Count, RunRecord
 from tileworkbench.viz.model.roofline import Machine, Point
 
@@ -62,6 +64,8 @@ class KernelView:
         variants: one line per code of a kernel that has several, saying for which arguments.
         check: the last comparison with a reference, if there was one.
         bench: the last measurement, if there was one.
+        shared: the shared buffers of a block over address and time, None without any.
+        occupancy: of blocks on one multiprocessor, None for a CPU.
         machine, points: the roofline's ceilings and this kernel's measured points.
     """
 
@@ -78,10 +82,17 @@ class KernelView:
     accesses: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
+    shared: SharedMemory | None = None
+    occupancy: Occupancy | None = None
     check: CheckResult | None = None
     bench: RunRecord | None = None
     machine: Machine | None = None
     points: tuple[Point, ...] = ()
+
+    @property
+    def target_kind(self) -> str:
+        """``cpu`` or ``gpu``."""
+        return "cpu" if self.record.target.partition(":")[0] == "cpu" else "gpu"
 
     @property
     def intensity(self) -> float | None:

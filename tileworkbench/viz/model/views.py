@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tileworkbench.viz.model import code, html, source
+from tileworkbench.viz.model import code, html, smem, source
 from tileworkbench.viz.model.layout import layouts_missing, layouts_section
 from tileworkbench.viz.model.passes import passes_section
 from tileworkbench.viz.model.roofline_view import roofline_missing, roofline_static
@@ -43,6 +43,7 @@ VIEWS: dict[str, View] = {
     "source": View("Source", source.missing, source.section, source.model),
     "passes": View("Passes", lambda view: "", passes_section),
     "layouts": View("Layouts", layouts_missing, layouts_section),
+    "smem": View("Shared memory", smem.missing, smem.section, smem.model),
     "roofline": View("Roofline", roofline_missing, roofline_static),
     "code": View("Code", code.missing, code.section, code.model),
 }

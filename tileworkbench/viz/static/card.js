@@ -4,11 +4,12 @@ import * as code from "./code.js";
 import * as layouts from "./layouts.js";
 import * as passes from "./passes.js";
 import * as roofline from "./roofline.js";
+import * as smem from "./smem.js";
 import * as source from "./source.js";
 import { open as openView } from "./view.js";
 
 const OWN = { passes, layouts, roofline }; // these keep their state in traits of the model
-const ASKED = { source, code }; // the data of these is asked for when they are opened
+const ASKED = { source, smem, code }; // the data of these is asked for when they are opened
 
 export function render({ model, el }) {
   const root = tw.root(el, "card");

@@ -177,3 +177,16 @@ export const table = (packed) => {
   const kinds = { u1: Uint8Array, u2: Uint16Array, i4: Int32Array, f8: Float64Array };
   return new kinds[packed.type](bytes(packed.data));
 };
+
+/** An SVG that Python drew, as wide as its place. */
+export const drawing = (markup) => {
+  const parsed = new DOMParser().parseFromString(markup, "image/svg+xml").documentElement;
+  const svg = document.importNode(parsed, true);
+  svg.removeAttribute("width");
+  svg.removeAttribute("height");
+  return svg;
+};
+
+/** "What am I looking at": an explanation that opens on a click. */
+export const about = (explained) =>
+  el("details", { class: "tw-about-view" }, el("summary", {}, "What am I looking at?"), explained);

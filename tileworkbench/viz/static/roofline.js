@@ -5,14 +5,6 @@ export function render({ model, el }) {
   const root = tw.root(el, "roofline");
   const scope = tw.scope(model);
 
-  function drawing(text) {
-    const parsed = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
-    const svg = document.importNode(parsed, true);
-    svg.removeAttribute("width");
-    svg.removeAttribute("height");
-    return svg;
-  }
-
   function verdict(point) {
     const width = `width:${Math.min(100, point.fraction * 100).toFixed(1)}%`;
     const facts = `${point.dtype}, bytes at ${point.level}, ${point.time}`;
@@ -45,7 +37,7 @@ export function render({ model, el }) {
     measured.append(ceilings(data.ceilings));
     const title = tw.div("tw-bar", tw.el("b", {}, data.machine), tw.faint(data.note));
     const verdicts = tw.div("tw-verdicts", ...data.points.map(verdict), measured);
-    const plot = tw.div("tw-plot", drawing(data.svg));
+    const plot = tw.div("tw-plot", tw.drawing(data.svg));
     root.replaceChildren(title, tw.div("tw-roof-columns", plot, verdicts));
   }
 

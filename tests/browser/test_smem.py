@@ -1,0 +1,38 @@
+"""The view of shared memory in a real JupyterLab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import nbformat
+
+from tests.browser.lab import LabServer, NotebookPage
+
+CELLS = [
+    "import tileworkbench as tw\nfrom tileworkbench.kernels import matmul\n"
+    "kernel = tw.compile(matmul(256, 256, 256, 'float16', num_stages=3), target='sim:sm_80')",
+    "view = kernel.show('smem')\nview",
+    "print(view.selection)",
+]
+
+
+def test_a_buffer_that_is_chosen_is_marked_and_python_hears_of_it(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "s.ipynb")
+    notebook = open_notebook("s.ipynb")
+    notebook.run_all()
+    assert notebook.cell_errors() == []
+    view = notebook.output(1)
+    box = view.locator("g[data-buffer=B_shared]")
+    notebook.page.set_default_timeout(10_000)
+    box.click()
+    assert "tw-chosen" in (box.get_attribute("class") or "")
+    assert view.locator("tr.tw-current").first.inner_text().startswith("B_shared")
+    notebook.run_cell(2)
+    assert "'buffer': 'B_shared'" in notebook.output(2).inner_text()
+    view.get_by_text("Other numbers of stages").click()
+    assert "num_stages = 4" in view.inner_text() and "65536 bytes" in view.inner_text()
+    assert (notebook.errors, notebook.outside) == ([], [])

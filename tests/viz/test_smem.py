@@ -1,0 +1,62 @@
+"""The view of shared memory: what it says, and its drawing."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+import tileworkbench as tw
+from tests.viz.sanitiser import problems
+from tileworkbench.kernels import matmul
+from tileworkbench.viz.model import smem
+from tileworkbench.viz.model.smem_svg import smem_svg
+from tileworkbench.viz.model.view import KernelView
+from tileworkbench.viz.model.views import view_html, view_model
+
+
+@pytest.fixture(scope="module")
+def view() -> KernelView:
+    return tw.compile(matmul(256, 256, 256, "float16", num_stages=3), target="sim:sm_80").view()
+
+
+def test_sentences_name_stages_and_occupancy(view: KernelView) -> None:
+    assert smem.sentences(view) == [
+        "num_stages = 2 would need 32.0 KiB.",
+        "num_stages = 4 would need 64.0 KiB.",
+        "On sm_80 a multiprocessor holds 3 blocks at once, 12 of 64 warps (19 %); the limit is "
+        "shared memory.",
+        "4 blocks fit with at most 40960 bytes of shared memory each.",
+    ]
+
+
+def test_on_a_cpu_the_tiles_are_memory_of_a_worker() -> None:
+    view = tw.compile(matmul(256, 256, 256), target="cpu").view()
+    assert smem.sentences(view) == [
+        "On this target the tiles of a block are ordinary memory of a worker (32.0 KiB as "
+        "written): they are fast while they fit its L1 and L2 caches."
+    ]
+
+
+def test_the_drawing_has_a_box_per_buffer_in_its_place(view: KernelView) -> None:
+    assert view.shared is not None
+    root = ElementTree.fromstring(smem_svg(view.shared, smem.limits()))
+    boxes = {g.get("data-buffer"): g for g in root.iter("{http://www.w3.org/2000/svg}g")}
+    assert set(boxes) == {"A_shared", "B_shared"}
+    rects = {name: g.find("{http://www.w3.org/2000/svg}rect") for name, g in boxes.items()}
+    below, above = (rects[name] for name in ("A_shared", "B_shared"))
+    assert below is not None and above is not None
+    end = float(above.get("y", 0)) + float(above.get("height", 0))
+    assert abs(end - float(below.get("y", 0))) < 0.2  # one begins where the other ends
+    assert "stage 2" in "".join(root.itertext())
+
+
+def test_limits_are_those_of_the_targets() -> None:
+    assert smem.limits()["166912"] == ["sm_80"]
+
+
+def test_the_static_view_is_safe_and_says_what_is_drawn(view: KernelView) -> None:
+    page = view_html(view, "smem")
+    assert problems(page) == []
+    assert "A_shared 24.0 KiB, B_shared 24.0 KiB" in page
+    assert view_model(view, "smem")["bytes_"] == 49152

@@ -1,0 +1,153 @@
+"""The shared memory of a block as plain data: which buffer is where, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tileworkbench.compiler.analysis.lifetimes import ALIGNMENT, Lifetime, place, timeline
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.stmt import Alloc, Kernel
+
+MOST_STAGES = 8  # of the pipelines that `SharedMemory.stages` tells of
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBuffer:
+    """One shared buffer: where it is and when it is in use.
+
+    Attributes:
+        name, dtype, shape: as in the lowered program; of a buffer with `versions` the first extent
+            is their number, one per stage of the pipeline.
+        line: of the user's text that allocates it, 0 where that is not known.
+        offset, bytes_: its place in the block's shared memory.
+        first, last: the steps (statements in program order) between which it is in use.
+        shares: the buffers that have some of its bytes at another time.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    versions: int
+    line: int
+    offset: int
+    bytes_: int
+    first: int
+    last: int
+    shares: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemory:
+    """The shared memory of one block.
+
+    Attributes:
+        bytes_: of all buffers together.
+        buffers: by offset.
+        lines: the line of the user's text of each step, 0 where it is not known.
+        loops: first and last step of each loop.
+        stages: (number of stages, bytes) for pipelines of other depths; empty without versions.
+    """
+
+    bytes_: int
+    buffers: tuple[SharedBuffer, ...]
+    lines: tuple[int, ...]
+    loops: tuple[tuple[int, int], ...]
+    stages: tuple[tuple[int, int], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self)
+
+
+def shared_memory(program: Program, single: Program | None = None) -> SharedMemory | None:
+    """The shared memory of the first launch of `program`, None where it has none.
+
+    Offsets are the program's own where it has them, else where the buffers would fit. `single` is
+    the program before pipelines had versions: a buffer with one dimension more than there has them.
+    """
+    kernel = next((s for s in statements(program.body) if isinstance(s, Kernel)), None)
+    if kernel is None:
+        return None
+    found = timeline(kernel, program)
+    if not found.lives:
+        return None
+    offsets, size = place(found.lives)
+    sites: dict[Buffer, int] = {}
+    for stmt in statements(kernel.body):
+        if isinstance(stmt, Alloc):
+            sites[stmt.buffer] = stmt.site
+            if stmt.offset is not None and stmt.buffer in offsets:
+                offsets[stmt.buffer] = stmt.offset
+    before = {} if single is None else _ranks(single)
+    versions = {life.buffer: _versions(life.buffer, before) for life in found.lives}
+
+    def line(site: int) -> int:
+        span = program.span(site)
+        return span.line if span is not None else 0
+
+    buffers = [
+        SharedBuffer(
+            name=life.buffer.name,
+            dtype=str(life.buffer.dtype),
+            shape=tuple(const_int(extent) or 0 for extent in life.buffer.shape),
+            versions=versions[life.buffer],
+            line=line(sites.get(life.buffer, 0)),
+            offset=offsets[life.buffer],
+            bytes_=life.size,
+            first=life.first,
+            last=life.last,
+        )
+        for life in found.lives
+    ]
+    return SharedMemory(
+        bytes_=size,
+        buffers=tuple(sorted(_with_sharers(buffers), key=lambda each: (each.offset, each.first))),
+        lines=tuple(line(site) for site in found.sites),
+        loops=found.loops,
+        stages=_stages(found.lives, versions),
+    )
+
+
+def _ranks(program: Program) -> dict[str, int]:
+    allocated = (stmt.buffer for stmt in statements(program.body) if isinstance(stmt, Alloc))
+    return {buffer.name: len(buffer.shape) for buffer in allocated}
+
+
+def _versions(buffer: Buffer, before: dict[str, int]) -> int:
+    if len(buffer.shape) == before.get(buffer.name, len(buffer.shape)) + 1:
+        return const_int(buffer.shape[0]) or 1
+    return 1
+
+
+def _with_sharers(buffers: list[SharedBuffer]) -> Iterable[SharedBuffer]:
+    for each in buffers:
+        names = (other.name for other in buffers if other is not each and _overlap(each, other))
+        yield replace(each, shares=tuple(names))
+
+
+def _overlap(one: SharedBuffer, other: SharedBuffer) -> bool:
+    """Whether they have bytes in common."""
+    end, other_end = one.offset + one.bytes_, other.offset + other.bytes_
+    return one.offset < other_end and other.offset < end
+
+
+def _stages(
+    lives: tuple[Lifetime, ...], versions: dict[Buffer, int]
+) -> tuple[tuple[int, int], ...]:
+    """The bytes that the same buffers take with other numbers of versions."""
+    if all(count == 1 for count in versions.values()):
+        return ()
+    found = []
+    for number in range(1, MOST_STAGES + 1):
+        scaled = []
+        for life in lives:
+            count = versions[life.buffer]
+            size = life.size if count == 1 else -(-life.size // count) * number
+            scaled.append(replace(life, size=-(-size // ALIGNMENT) * ALIGNMENT))
+        found.append((number, place(scaled)[1]))
+    return tuple(found)

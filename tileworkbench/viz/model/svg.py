@@ -1,0 +1,67 @@
+"""Parts of drawings: what the views that Python draws have in common.
+
+One drawing serves the widget, the static card and the saved page. In a widget its colours follow
+JupyterLab's theme; in an image nothing can, so it has a ground.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from html import escape
+
+Colours = Mapping[str, str]
+
+THEMED: Colours = {
+    "ground": "none",
+    "halo": "var(--jp-layout-color1, #fff)",
+    "text": "var(--jp-ui-font-color1, #222)",
+    "faint": "var(--jp-ui-font-color2, #666)",
+    "grid": "var(--jp-border-color2, #ddd)",
+    "roof": "var(--jp-ui-font-color1, #222)",
+    "other": "var(--jp-ui-font-color3, #999)",
+    "point": "#0f7fbf",
+    "wrong": "#d3302f",
+}
+PAPER: Colours = {
+    "ground": "#ffffff",
+    "halo": "#ffffff",
+    "text": "#222222",
+    "faint": "#666666",
+    "grid": "#e4e4e4",
+    "roof": "#222222",
+    "other": "#a0a0a0",
+    "point": "#0f7fbf",
+    "wrong": "#d3302f",
+}
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+
+
+def as_image(drawing: str) -> str:
+    """A drawing as a ``data:`` address."""
+    return f"data:image/svg+xml;base64,{b64encode(drawing.encode()).decode('ascii')}"
+
+
+def draw_line(
+    x1: float,
+    y1: float,
+    x2: float,
+    y2: float,
+    colour: str,
+    width: float,
+    style: str = "",
+    inner: str = "",
+) -> str:
+    """A line; `style` are further attributes, `inner` is markup."""
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
+        f'stroke-width="{width}"{style}>{inner}</line>'
+    )
+
+
+def draw_text(x: float, y: float, text: str, colour: str, anchor: str, style: str = "") -> str:
+    """A text, escaped; `anchor` is start, middle or end, `style` further attributes."""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}"{style}>'
+        f"{escape(text)}</text>"
+    )

@@ -1,0 +1,61 @@
+// Shared memory over time: Python draws it, the browser links it with the lines of the kernel.
+import * as tw from "./common.js";
+
+export function render({ model, el, data }) {
+  const root = tw.root(el, "smem");
+  const scope = tw.scope(model);
+  const plot = tw.div("tw-plot", tw.drawing(data.svg));
+  const groups = [...plot.querySelectorAll("[data-buffer]")];
+  const rows = data.buffers.map(row);
+  const table = tw.el("table", { class: "tw-data" },
+    tw.el("thead", {}, tw.el("tr", {}, ...["buffer", "bytes", "from", "stages", "line"].map((text) =>
+      tw.el("th", {}, text)))),
+    tw.el("tbody", {}, ...rows));
+  const facts = tw.div("tw-smem-facts", table,
+    ...data.sentences.map((text) => tw.div("tw-sentence", text)), stages());
+  root.append(tw.about(data.about), tw.div("tw-roof-columns", plot, facts));
+
+  function row(buffer) {
+    const choose = () =>
+      tw.set(model, { selection: { line: buffer.line, buffer: buffer.name } });
+    const name = tw.link(buffer.name, choose);
+    const cells = [name, `${buffer.bytes_}`, `${buffer.offset}`, `${buffer.versions}`,
+      buffer.line ? `${buffer.line}` : "–"];
+    const node = tw.el("tr", {}, ...cells.map((cell) => tw.el("td", {}, cell)));
+    if (buffer.shares.length) node.title = `shares bytes with ${buffer.shares.join(", ")}`;
+    return node;
+  }
+
+  /** Bytes for other depths of the pipeline. */
+  function stages() {
+    if (!data.stages.length) return null;
+    const now = Math.max(...data.buffers.map((buffer) => buffer.versions));
+    const cells = data.stages.map(([number, bytes]) =>
+      tw.el("tr", { class: number === now ? "tw-current" : "" },
+        tw.el("td", {}, `num_stages = ${number}`), tw.el("td", {}, `${bytes} bytes`)));
+    return tw.el("details", {}, tw.el("summary", {}, "Other numbers of stages"),
+      tw.el("table", { class: "tw-data" }, tw.el("tbody", {}, ...cells)));
+  }
+
+  function select() {
+    const { buffer, line } = model.get("selection");
+    data.buffers.forEach((each, i) => {
+      const chosen = buffer ? each.name === buffer : line > 0 && each.line === line;
+      rows[i].classList.toggle("tw-current", chosen);
+    });
+    for (const group of groups) {
+      const chosen = buffer ? group.dataset.buffer === buffer
+        : line > 0 && Number(group.dataset.line) === line;
+      group.classList.toggle("tw-chosen", chosen);
+    }
+  }
+
+  for (const group of groups)
+    group.addEventListener("click", () => {
+      const { buffer, line } = group.dataset;
+      tw.set(model, { selection: { buffer, line: Number(line) } });
+    });
+  scope.on("change:selection", select);
+  select();
+  return scope.dispose;
+}
