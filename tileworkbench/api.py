@@ -166,6 +166,16 @@ class Jit:
             )
 
     @property
+    def signature(self) -> inspect.Signature:
+        """The function's signature."""
+        return inspect.signature(self.fn)
+
+    @property
+    def out_idx(self) -> OutIdx:
+        """The parameters of a lazy function's kernel that a call returns, as they were given."""
+        return self._out_idx
+
+    @property
     def is_eager(self) -> bool:
         """Whether the function's body is the kernel itself."""
         return self._eager is not None
@@ -236,7 +246,7 @@ class Jit:
 
         Names are compile-time arguments and `T.const` constants.
         """
-        parameters = inspect.signature(self.fn).parameters
+        parameters = self.signature.parameters
         kinds = {} if self._eager is None else self._eager.kinds
         constants = [name for name in parameters if kinds.get(name, "constant") == "constant"]
         named = {name: parameters[name].default for name in constants}
@@ -271,8 +281,12 @@ class Jit:
         return compile_each(map(job, configs), ignore_error)
 
     def get_tir(self, *args: Any, **kwargs: Any) -> PrimFunc:
-        """The front end's program for these arguments; as text with `str` or `.script()`."""
-        return prim_func_of(self.compile(*args, **kwargs))
+        """The function that `compile` compiles for these arguments; as text with `str`."""
+        eager = self._eager
+        if eager is None:
+            return self._traced(args, kwargs)
+        specialisation = eager.bind_shapes(args, kwargs) if args else eager.specialise(**kwargs)
+        return PrimFunc(eager.trace(specialisation), eager.source)
 
     def get_kernel_source(self, *args: Any, **kwargs: Any) -> str:
         """The generated code for these arguments."""
@@ -298,7 +312,7 @@ class Jit:
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Every argument of a call by name, defaults included."""
         try:
-            bound = inspect.signature(self.fn).bind(*args, **kwargs)
+            bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise ArgumentError(f"'{self.fn.__name__}': {error}") from None
         bound.apply_defaults()
@@ -313,18 +327,23 @@ class Jit:
             raise TileTypeError(f"'{self.fn.__name__}': an argument has no hash: {error}") from None
         if found is None:
             start = time.perf_counter()
-            func = self.fn(*args, **kwargs)
+            func = self._traced(args, kwargs)
             elapsed = (time.perf_counter() - start) * 1e6
-            if not isinstance(func, PrimFunc):
-                raise TileTypeError(
-                    f"'{self.fn.__name__}' returned '{type(func).__name__}', not a T.prim_func",
-                    hint="a function under @tw.jit is a kernel itself or returns a T.prim_func",
-                )
             program = with_outputs(func.program, self._out_idx)
             options = self._options(arguments)
             found = _build(program, self.target, func.source, options, self._make, elapsed)
             self._kernels[key] = found
         return found
+
+    def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PrimFunc:
+        """What a lazy function returns for these arguments."""
+        func = self.fn(*args, **kwargs)
+        if not isinstance(func, PrimFunc):
+            raise TileTypeError(
+                f"'{self.fn.__name__}' returned '{type(func).__name__}', not a T.prim_func",
+                hint="a function under @tw.jit is a kernel itself or returns a T.prim_func",
+            )
+        return func
 
     def __repr__(self) -> str:
         style = "eager" if self.is_eager else "lazy"

@@ -10,20 +10,45 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tileworkbench.api import Jit, OutIdx, compile_each, compile_prim_func, prim_func_of
+from tileworkbench.compat.params import KernelParam
 from tileworkbench.compat.profiler import Profiler
 from tileworkbench.compat.targets import read_target
 from tileworkbench.compiler.compilation import CompiledKernel, Options
 from tileworkbench.compiler.diagnostics import Note, TileTypeError, UnsupportedError
 from tileworkbench.compiler.frontend.function import PrimFunc
-from tileworkbench.compiler.ir.program import Param
 from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.supply import TensorSupplyType
 
 
 class JITKernel(Kernel):
-    """A `Kernel` with the names that TileLang's scripts use."""
+    """A `Kernel` with the names that TileLang's scripts use: `JITKernel(prim_func, out_idx=...)` is
+    what `tilelang.compile` gives.
+    """
 
-    def __init__(self, compiled: CompiledKernel, asked: str = "") -> None:
+    def __init__(
+        self,
+        func: PrimFunc,
+        out_idx: OutIdx = None,
+        execution_backend: str | None = "auto",
+        target: Any = "auto",
+        target_host: Any = None,
+        verbose: bool | None = None,
+        pass_configs: Mapping[str, Any] | None = None,
+        from_database: bool = False,
+        compile_flags: Sequence[str] | str | None = None,
+    ) -> None:
+        chosen, asked = read_target(target)
+        make = functools.partial(self._hold, asked=asked)
+        compile_prim_func(func, out_idx, chosen, Options(), make)
+
+    @classmethod
+    def of(cls, compiled: CompiledKernel, asked: str = "") -> JITKernel:
+        """The kernel that was compiled where the tensors are when the target `asked` was asked
+        for.
+        """
+        return cls.__new__(cls)._hold(compiled, asked)
+
+    def _hold(self, compiled: CompiledKernel, asked: str) -> JITKernel:
         if asked:
             record = compiled.record
             note = Note(
@@ -32,11 +57,12 @@ class JITKernel(Kernel):
             )
             compiled = replace(compiled, record=replace(record, warnings=(*record.warnings, note)))
         super().__init__(compiled)
+        return self
 
     @property
-    def params(self) -> tuple[Param, ...]:
+    def params(self) -> list[KernelParam]:
         """Every parameter, outputs too."""
-        return self.program.params
+        return [KernelParam.of(param) for param in self.program.params]
 
     @property
     def out_idx(self) -> list[int]:
@@ -116,7 +142,7 @@ def jit(
     `JITKernel` objects.
     """
     chosen, asked = read_target(target)
-    make = functools.partial(JITKernel, asked=asked)
+    make = functools.partial(JITKernel.of, asked=asked)
 
     def decorate(fn: Callable[..., Any]) -> Jit:
         if not inspect.isfunction(fn):
@@ -137,15 +163,7 @@ def compile(
     compile_flags: Sequence[str] | str | None = None,
 ) -> JITKernel:
     """`tileworkbench.compile`, where a GPU target follows the tensors' device."""
-    chosen, asked = read_target(target)
-    made: list[JITKernel] = []
-
-    def make(compiled: CompiledKernel) -> JITKernel:
-        made.append(JITKernel(compiled, asked))
-        return made[0]
-
-    compile_prim_func(func, out_idx, chosen, Options(), make)
-    return made[0]
+    return JITKernel(func, out_idx, target=target)
 
 
 def par_compile(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -66,9 +68,82 @@ def get_num_sms(device: Any = None) -> int:
     return get_num_threads()
 
 
+def get_current_device() -> int | None:
+    """The number of the CUDA device that torch would use; None where there is none."""
+    import torch
+
+    return torch.cuda.current_device() if torch.cuda.is_available() else None
+
+
+def device_synchronize(device: Any = None) -> None:
+    """Wait for torch's CUDA device; kernels on the CPU are done when their call returns."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize(device)
+
+
+def check_cuda_availability() -> bool:
+    """Whether a CUDA device can be used."""
+    from tileworkbench.compiler.runtime.cuda_driver import missing_device
+
+    return not missing_device()
+
+
+def check_hip_availability() -> bool:
+    """Whether a HIP device can be used: not by this version."""
+    return False
+
+
+def target_is_gfx950(target: Any) -> bool:
+    """Whether a target is that AMD GPU: none is, in this version."""
+    return False
+
+
+def source_hook(name: str) -> Callable[..., Any]:
+    """The function of that name, which would have generated code rewritten by another function.
+
+    It returns the function, and warns that it is not called: the code is not TileLang's.
+    """
+
+    def register(func: Any = None, override: bool = True) -> Any:
+        if not callable(func):
+            return functools.partial(register, override=override)
+        warnings.warn(
+            f"'{name}' has no effect: '{getattr(func, '__name__', func)}' would rewrite code of "
+            f"TileLang's, and tileworkbench generates its own",
+            UserWarning,
+            stacklevel=2,
+        )
+        return func
+
+    register.__name__ = register.__qualname__ = name
+    return register
+
+
+def get_global_func(name: str, allow_missing: bool = False) -> None:
+    """A function of TVM's table of functions by name: there is none. Returns None where it may be
+    missing, else raises `UnsupportedError`.
+    """
+    if not allow_missing:
+        raise UnsupportedError(
+            f"TVM's function '{name}' does not exist: tileworkbench is not built on TVM"
+        )
+
+
+def simplified(function: Any, *_: Any, **__: Any) -> Any:
+    """`function` as it is: every kernel is simplified while it is compiled."""
+    return function
+
+
 def determine_fp8_type(fp8_format: str = "e4m3") -> str:
     """The dtype of an 8-bit float format, ``e4m3`` or ``e5m2``."""
     return dtype_name({"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}.get(fp8_format, fp8_format))
+
+
+def determine_torch_fp8_type(fp8_format: str = "e4m3") -> Any:
+    """The torch dtype of `determine_fp8_type`."""
+    return map_torch_type(determine_fp8_type(fp8_format))
 
 
 def map_torch_type(dtype: str) -> Any:

@@ -69,14 +69,36 @@ def requires_cuda(*args: Any) -> Any:
     return _unless(missing_device() or "", args)
 
 
-def requires_rocm(*args: Any) -> Any:
-    """Skip a test that needs a HIP device."""
-    return _unless("code for AMD GPUs is not part of this version", args)
+def _absent(name: str, reason: str) -> Callable[..., Any]:
+    def requires(*args: Any) -> Any:
+        return _unless(reason, args)
+
+    requires.__name__ = requires.__qualname__ = name
+    requires.__doc__ = f"Skip a test: {reason}."
+    return requires
 
 
-def requires_metal(*args: Any) -> Any:
-    """Skip a test that needs a Metal device."""
-    return _unless("code for Apple GPUs is not part of this version", args)
+_AMD = "code for AMD GPUs is not part of this version"
+_APPLE = "code for Apple GPUs is not part of this version"
+# What a test may need, beyond CUDA.
+FEATURES: dict[str, Callable[..., Any]] = {
+    **{
+        f"requires_{name}": requires_cuda
+        for name in ("cuda_or_cdna", "cudagraph", "gpu", "nvptx", "tensorcore")
+    },
+    **{
+        f"requires_{name}": _absent(f"requires_{name}", _AMD)
+        for name in ("cdna", "gfx950", "hipblas", "matrixcore", "rocm")
+    },
+    "requires_metal": _absent("requires_metal", _APPLE),
+    **{
+        f"requires_{name}": _absent(f"requires_{name}", f"{name} is not part of this version")
+        for name in (
+            *("ascend", "cublas", "cudnn", "cutlass", "multi_gpu", "nccl", "opencl", "rpc"),
+            *("hexagon", "vulkan"),
+        )
+    },
+}
 
 
 def requires_cuda_compute_version(major: int, minor: int = 0, mode: str = "ge") -> Any:
@@ -115,10 +137,11 @@ def requires_llvm(*args: Any) -> Any:
     return args[0] if args else lambda test: test
 
 
-def requires_package(name: str) -> Callable[[Any], Any]:
-    """Skip a test where the package `name` is not installed."""
-    if find_spec(name) is None:
-        return _skip(f"the package '{name}' is not installed")
+def requires_package(*names: str) -> Callable[[Any], Any]:
+    """Skip a test where one of the packages `names` is not installed."""
+    for name in names:
+        if find_spec(name) is None:
+            return _skip(f"the package '{name}' is not installed")
     return lambda test: test
 
 

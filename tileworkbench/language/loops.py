@@ -7,7 +7,14 @@ from typing import Any
 from tileworkbench.compiler.diagnostics import LayoutError, TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import PythonLoop, current
 from tileworkbench.compiler.frontend.control import emit_jump
-from tileworkbench.compiler.frontend.loops import GridLoop, ParallelLoop, PipelinedLoop, SerialLoop
+from tileworkbench.compiler.frontend.loops import (
+    GridLoop,
+    LoopSpec,
+    ParallelLoop,
+    PipelinedLoop,
+    SerialLoop,
+    ShiftedLoop,
+)
 from tileworkbench.compiler.frontend.schedules import PersistentLoop, TileScheduler
 from tileworkbench.compiler.frontend.values import describe
 from tileworkbench.compiler.ir.stmt import Break, LoopKind
@@ -84,6 +91,16 @@ def Parallel(
     if not 1 <= len(extents) <= 16:
         raise TileValueError(f"T.Parallel takes 1 to 16 extents, not {len(extents)}")
     return ParallelLoop(extents, check_width("T.Parallel", coalesced_width), loop_layout)
+
+
+def parallel(start: Any, stop: Any = None, *, annotations: Any = None) -> LoopSpec:
+    """`for i in T.parallel(stop)` or `(start, stop)`: a `T.Parallel` loop of one variable.
+
+    `annotations` has no effect.
+    """
+    first, last = _span(start, stop)
+    loop = Parallel(last - first)
+    return loop if isinstance(first, int) and first == 0 else ShiftedLoop(loop, first)
 
 
 def check_loop_layout(construct: str, layout: Any) -> None:

@@ -88,6 +88,17 @@ def alloc_global(shape: Any, dtype: Any) -> TensorValue:
     return workspace(as_shape(shape), element)
 
 
+def alloc_buffer(
+    shape: Any, dtype: Any = "float32", scope: str = "global", annotations: Any = None
+) -> TensorValue:
+    """Memory of a scope: "global" as `alloc_global`, "shared" and "shared.dyn" as `alloc_shared`,
+    "local.fragment" as `alloc_fragment`, "local" as `alloc_local`. Raises as these.
+    """
+    if scope == "global":
+        return alloc_global(shape, dtype)
+    return _allocate("T.alloc_buffer", "tile", shape, dtype, scope)
+
+
 def _allocate(construct: str, name: str, shape: Any, dtype: Any, scope: Any) -> TensorValue:
     builder = in_kernel(construct)
     if scope != "local":

@@ -11,14 +11,12 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 
 # Name -> what it does, by theme.
 _MEMORY = {
-    "alloc_buffer": "A buffer of the underlying IR.",
     "alloc_descriptor": "A descriptor of a matrix operand.",
     "alloc_tcgen05_instr_desc": "An instruction descriptor of tensor memory.",
     "alloc_tcgen05_smem_desc": "A shared-memory descriptor of tensor memory.",
     "alloc_wgmma_desc": "A descriptor of a warp-group matrix operand.",
     "decl_buffer": "A buffer of the underlying IR.",
     "match_buffer": "A buffer of the underlying IR.",
-    "sblock": "A block of the underlying IR.",
 }
 _THREADS = {
     "TensorCoreIntrinEmitter": "Matrix instructions, one by one.",

@@ -58,7 +58,7 @@ def supply_tensors(
                 hint="pass the inputs yourself",
             )
         shape = _extents(program.name, param.value, symbols or {})
-        tensors.append(_tensor(torch, param.value.dtype, shape, kind, generator))
+        tensors.append(supply_tensor(param.value.dtype, shape, kind, generator))
     return tensors
 
 
@@ -72,9 +72,10 @@ def _extents(name: str, buffer: Buffer, symbols: Mapping[str, int]) -> list[int]
     return [int(evaluate(extent, dict(symbols))) for extent in buffer.shape]
 
 
-def _tensor(
-    torch: Any, dtype: DType, shape: list[int], kind: TensorSupplyType, generator: Any
-) -> Any:
+def supply_tensor(dtype: DType, shape: list[int], kind: TensorSupplyType, generator: Any) -> Any:
+    """One such tensor, from a `torch.Generator`."""
+    import torch
+
     if dtype.bits == 4:  # two elements in a byte, along the last dimension
         storage = torch.uint8 if dtype.kind == "uint" else torch.int8
         low = 0 if dtype.kind == "uint" else -128

@@ -40,7 +40,7 @@ _PYTHONS = (
     *(NameError, RecursionError, RuntimeError, UnboundLocalError),
 )
 _PACKAGE = dirname(dirname(dirname(abspath(__file__))))
-_OURS = (join(_PACKAGE, "compiler", ""), join(_PACKAGE, "language", ""))
+_OURS = tuple(join(_PACKAGE, name, "") for name in ("compiler", "language", "compat"))
 _KERNELS = join(_PACKAGE, "kernels", "")
 # What executes the operations of a kernel's text.
 _ACTING = tuple(join(_PACKAGE, "compiler", "frontend", f"{n}.py") for n in ("control", "rewritten"))

@@ -20,6 +20,7 @@ from tileworkbench.compiler.frontend.eager import EagerFunction, Specialisation,
 from tileworkbench.compiler.frontend.errors import placed_outside
 from tileworkbench.compiler.frontend.rewritten import rewritten, users_names
 from tileworkbench.compiler.frontend.source import FunctionSource, locate, source_of
+from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.trace import (
     annotation_of,
     declared_in_body,
@@ -55,14 +56,22 @@ class PrimFunc:
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """What is known of it beside its body: its name, and whether it launches anything."""
-        return {"global_symbol": self.name, "tir.is_global_func": True}
+        """What is known of it beside its body: its name, that it launches something, and the
+        parameters that a call returns, if any.
+        """
+        known: dict[str, Any] = {"global_symbol": self.name, "tir.is_global_func": True}
+        if self.program.returns:
+            known["tilelang_out_idx"] = list(self.program.returns)
+        return known
 
     @property
-    def buffer_map(self) -> dict[str, Buffer]:
-        """The tensors among its parameters, by name."""
-        values = (param.value for param in self.params)
-        return {value.name: value for value in values if isinstance(value, Buffer)}
+    def buffer_map(self) -> dict[Param, TensorValue]:
+        """The tensors among its parameters: shape, dtype, strides and name by parameter."""
+        return {
+            param: TensorValue(param.value)
+            for param in self.params
+            if isinstance(param.value, Buffer)
+        }
 
     def script(self) -> str:
         """The traced program as text."""

@@ -136,6 +136,18 @@ class SerialLoop(LoopSpec):
 
 
 @dataclass(frozen=True, slots=True)
+class ShiftedLoop(LoopSpec):
+    """A loop of one variable whose values begin at `start` instead of 0."""
+
+    loop: LoopSpec
+    start: Any
+
+    def run(self, builder: Builder) -> Iterator[Any]:
+        for value in self.loop.run(builder):
+            yield value + self.start
+
+
+@dataclass(frozen=True, slots=True)
 class GridLoop(LoopSpec):
     """A serial nest over the box `extents`."""
 

@@ -9,6 +9,7 @@ from tileworkbench.compiler.diagnostics import Span
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.node import Node, node
 from tileworkbench.compiler.ir.stmt import Stmt
+from tileworkbench.compiler.ir.types import DType
 
 
 class Stage(StrEnum):
@@ -34,6 +35,11 @@ class Param:
     @property
     def name(self) -> str:
         return self.value.name
+
+    @property
+    def dtype(self) -> DType:
+        """The type of its elements, or of the scalar."""
+        return self.value.dtype
 
 
 @node
