@@ -58,9 +58,8 @@ def test_if_then_else() -> None:
                 with T.Else():
                     with T.If(A[i] < 48), T.Then():
                         B[i] = -1.0
-                    with T.If(A[i] >= 48):
-                        with T.Then():
-                            B[i] = -2.0
+                    with T.If(A[i] >= 48), T.Then():
+                        B[i] = -2.0
 
     out = run(body)
     assert torch.equal(out[:32], torch.arange(32.0) * 2)
@@ -83,9 +82,8 @@ def test_if_of_a_condition_that_is_known() -> None:
 
 def test_branches_in_the_wrong_place() -> None:
     def no_then(A, B):
-        with T.If(A[0] > 0):
-            with T.Else():
-                B[0] = 1.0
+        with T.If(A[0] > 0), T.Else():
+            B[0] = 1.0
 
     def outside(A, B):
         with T.Then():

@@ -16,7 +16,7 @@ from tileworkbench.compiler.ir.types import DType
 
 
 class NodeClass(type):
-    """A class whose instances are the values that `matches` accepts; calling it gives `make(...)`."""
+    """A class whose instances are the values that `matches` accepts; a call gives `make(...)`."""
 
     matches: Callable[[Any], bool]
     make: Callable[..., Any]
