@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.runtime.nvrtc import KernelResources
     from tileworkbench.compiler.sim.report import AccessCount
     from tileworkbench.compiler.sim.simulate import SimResult
+    from tileworkbench.expectations import Outcome
     from tileworkbench.validation import Validation
     from tileworkbench.viz.model.view import BufferLayout, CheckResult, KernelView
 
@@ -363,6 +364,32 @@ class Kernel:
         self._check = None  # a card shows no check that came before a failed one
         self._check = check_kernel(self, reference, args, rtol, atol)
         return self._check
+
+    def expect(self, *conditions: str) -> tuple[Outcome, ...]:
+        """Check facts of the compilation: ``kernel.expect("conflicts==0", "smem<=48K")``.
+
+        A condition compares a fact with a number (1K is 1024), or names an instruction that must be
+        in the generated code (``"mma.m16n8k16"``; ``"not mma"`` must not). The facts are listed in
+        `tileworkbench.expectations.FACTS`. Nothing is run.
+
+        Raises:
+            CheckError: (an AssertionError) a condition does not hold; all of them are listed.
+            ArgumentError: a text is no condition.
+            UnsupportedError: the target does not have the fact.
+        """
+        from tileworkbench.expectations import expect
+
+        return expect(self, *conditions)
+
+    @property
+    def resources(self) -> tuple[KernelResources, ...]:
+        """Registers and spills of each function of a GPU kernel, which NVRTC compiles for it.
+
+        Raises `UnsupportedError` without NVRTC (the extra `cuda`), or for a CPU.
+        """
+        if not self._compiled.resources:
+            self._compiled.assembly()
+        return self._compiled.resources
 
     def validate(self, *args: Any) -> Validation:
         """Simulate every snapshot on the same inputs; names the first pass that broke a result."""

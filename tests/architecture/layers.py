@@ -96,6 +96,7 @@ RULES: Mapping[str, Rule] = {
     "kernel": Rule(("",), eager=("numpy",), lazy=("matplotlib", "torch", *_JUPYTER)),
     "validation": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "accesses": Rule(("",)),
+    "expectations": Rule(("",)),
     "tuning": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "comparison": Rule(("",)),
     "reproducer": Rule(("",), eager=("numpy",), lazy=("torch",)),

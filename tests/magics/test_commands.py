@@ -14,7 +14,8 @@ def test_help_names_every_flag_and_command(notebook: Notebook) -> None:
     text = notebook.run("%tile").out
     assert text == notebook.run("%tile help").out == notebook.run("%tile --help").out
     assert "usage: %%tile [NAME] [flags]" in text
-    assert "%tile clear-cache              forget compiled kernels, in memory and on disk" in text
+    squeezed = " ".join(text.split())
+    assert "%tile clear-cache forget compiled kernels, in memory and on disk" in squeezed
 
 
 def test_the_example_works_as_it_is(notebook: Notebook) -> None:
@@ -115,3 +116,13 @@ def test_the_kernels_text_is_stable(notebook: Notebook) -> None:
     second = notebook.run(f"%%tile --bench 1{SCALE}").value
     assert repr(first) == repr(second)
     assert without_counts(repr(first)) == SCALE_TEXT
+
+
+def test_assert_prints_what_holds_and_raises_what_does_not(notebook: Notebook) -> None:
+    notebook.run(f"%%tile -q{SCALE}")
+    assert notebook.run("%tile assert scale threads==32 'warnings == 0'").out == (
+        "ok  threads==32  (is 32)\nok  warnings == 0  (is 0)\n"
+    )
+    assert notebook.run("%tile assert scale threads<32").text == (
+        "CheckError: 'scale' is not what was expected\n  FAILED  threads<32  (is 32)"
+    )

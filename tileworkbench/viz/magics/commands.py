@@ -72,6 +72,11 @@ class _Commands:
         kernel = self._kernel(words)
         return kernel.bench(*self._arguments(kernel, words))
 
+    def run_assert(self, words: list[str]) -> None:
+        kernel = self._kernel(words)
+        for outcome in kernel.expect(*words[1:]):
+            print(outcome)
+
     def run_bisect(self, words: list[str]) -> None:
         kernel = self._kernel(words)
         print(kernel.validate(*self._arguments(kernel, words)))

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("KERNEL [VIEW]", f"one view: {', '.join(VIEWS[:-1])}"),
     "bench": ("KERNEL [ARGS...]", "measure it on these arguments (default: random ones)"),
     "bisect": ("KERNEL [ARGS...]", "name the first pass that changes a result"),
+    "assert": ("KERNEL CONDITIONS...", "fail unless all hold: conflicts==0 smem<=48K mma.m16n8k16"),
     "list": ("", "the kernels of this session"),
     "targets": ("", "every target, and what is usable here"),
     "peaks": ("[--measure]", "this machine's measured ceilings"),
@@ -298,7 +299,7 @@ def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:
         return last, _starting(last, COMMANDS)
     if command == "peaks":
         return last, _starting(last, ["--measure"])
-    if command not in ("show", "bench", "bisect"):
+    if command not in ("show", "bench", "bisect", "assert"):
         return last, []
     if len(words) == 2:
         return last, _starting(last, names.kernels())
