@@ -389,11 +389,26 @@ def _decorate(
     return Jit(func, out_idx, target, allow_alias)
 
 
-def roofline(kernels: Sequence[Kernel] | Kernel) -> Any:
-    """The roofline of measured kernels (call their `.bench(...)` first) as one widget."""
+def roofline(kernels: Sequence[Kernel | Jit] | Kernel | Jit) -> Any:
+    """The roofline of measured kernels (call their `.bench(...)` first) as one widget.
+
+    A function of `tw.jit` stands for its last kernel. Raises `ArgumentError` for anything else.
+    """
     from tileworkbench.bench.roofline import roofline_points
     from tileworkbench.viz.widgets.roofline import RooflineWidget
 
-    listed = [kernels] if isinstance(kernels, Kernel) else list(kernels)
-    machine, points = roofline_points(listed)
+    listed = kernels if isinstance(kernels, list | tuple) else [kernels]
+    machine, points = roofline_points([_compiled(each) for each in listed])
     return RooflineWidget(points, machine)
+
+
+def _compiled(value: Any) -> Kernel:
+    """The kernel that `value` is or stands for."""
+    found = value.kernel if isinstance(value, Jit) else value
+    if isinstance(found, Kernel):
+        return found
+    what = f"'{value.fn.__name__}'" if isinstance(value, Jit) else f"a '{type(value).__name__}'"
+    raise ArgumentError(
+        f"tw.roofline takes kernels that were measured, not {what}",
+        hint="compile it and measure it first: kernel = f.compile(...); kernel.bench(...)",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -206,7 +207,7 @@ def check_kernel(
         inputs = _reference_inputs(kernel.program, args)
         kernel(*args)
         outputs = [args[params.index(buffer)] for buffer in compared]
-    expected = _listed(reference(*inputs))
+    expected = _listed(_call_reference(kernel, reference, inputs))
     if len(expected) != len(outputs):
         raise ArgumentError(
             f"'{kernel.name}' has {_outputs(len(outputs))}, the reference {len(expected)}"
@@ -218,6 +219,24 @@ def check_kernel(
         worst, limit = max(worst, error), max(limit, allowed)
     name = getattr(reference, "__name__", "") or type(reference).__name__
     return CheckResult(True, worst, limit, name)
+
+
+def _call_reference(kernel: Kernel, reference: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    """What `reference` returns. Raises `ArgumentError` where it does not take the inputs."""
+    try:
+        inspect.signature(reference).bind(*inputs)
+    except ValueError:  # a function without a signature says itself what it does not take
+        pass
+    except TypeError as error:
+        raise ArgumentError(
+            f"the reference is called with the {_inputs(len(inputs))} of '{kernel.name}': {error}",
+            hint="let it take these arguments, and return what the kernel computes",
+        ) from None
+    return reference(*inputs)
+
+
+def _inputs(count: int) -> str:
+    return "1 input" if count == 1 else f"{count} inputs"
 
 
 def _outputs(count: int) -> str:

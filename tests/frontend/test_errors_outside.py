@@ -12,6 +12,6 @@ def test_an_unknown_dtype_in_an_annotation_has_a_place() -> None:
     with pytest.raises(TileTypeError) as caught:
         T.Tensor((8,), "float33")
     lines = caught.value.render().splitlines()
-    assert lines[0] == "TileTypeError: 'float33' is not a dtype"
+    assert lines[0] == "TileTypeError: 'float33' is not a dtype; did you mean 'float32'?"
     assert lines[2].endswith('| T.Tensor((8,), "float33")')
     assert lines[3].endswith("^^^^^^^^^^^^^^^^^^^^^^^^^")

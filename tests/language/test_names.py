@@ -9,11 +9,13 @@ import inspect
 from typing import Any
 
 import pytest
+import torch
 
+import tileworkbench as tw
 import tileworkbench.language as T
 from tests.frontend.golden import define
 from tileworkbench.compiler.diagnostics import TileRuntimeError, UnsupportedError
-from tileworkbench.language.unsupported import UNSUPPORTED
+from tileworkbench.language.unsupported import INSTEAD, UNSUPPORTED
 
 FUNCTIONS = sorted(
     name for name in dir(T) if not name.startswith("_") and inspect.isfunction(getattr(T, name))
@@ -60,6 +62,28 @@ def test_unknown_name_offers_near_matches() -> None:
     with pytest.raises(AttributeError) as caught:
         T.qqqqqq
     assert str(caught.value) == "the language has no 'T.qqqqqq'"
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_a_name_without_a_function_says_what_to_write(name: str) -> None:
+    assert not hasattr(T, name)
+    with pytest.raises(AttributeError) as caught:
+        getattr(T, name)
+    assert str(caught.value) == f"the language has no 'T.{name}'; write {INSTEAD[name]}"
+
+
+def test_the_gelu_that_is_suggested_is_gelu() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                x = A[i]
+                B[i] = 0.5 * x * (1.0 + T.erf(x * 0.70710678))
+
+    assert INSTEAD["gelu"] == "0.5 * x * (1.0 + T.erf(x * 0.70710678))"
+    a, b = torch.linspace(-4, 4, 64), torch.empty(64)
+    tw.compile(kernel)(a, b)
+    torch.testing.assert_close(b, torch.nn.functional.gelu(a))
 
 
 def test_star_import_takes_the_language_and_leaves_builtins() -> None:

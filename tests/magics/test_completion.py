@@ -6,7 +6,8 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 
 from tests.magics.notebook import SCALE, Notebook
-from tileworkbench.viz.magics.grammar import COMMANDS, TARGETS, VIEWS, flags
+from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+from tileworkbench.viz.magics.grammar import COMMANDS, VIEWS, flags
 
 
 def completed(notebook: Notebook, text: str, body: str = "") -> list[str]:
@@ -28,7 +29,10 @@ def test_flags(notebook: Notebook) -> None:
     ("text", "expected"),
     [
         ("%%tile -t cpu:a", ["%%tile -t cpu:avx512", "%%tile -t cpu:avx2"]),
-        ("%%tile --target sm_9", ["%%tile --target sm_90", "%%tile --target sm_90a"]),
+        ("%%tile --target sim:sm_9", ["%%tile --target sim:sm_90", "%%tile --target sim:sm_90a"]),
+        ("%%tile -t cuda:sm_8", [f"%%tile -t cuda:sm_{each}" for each in (80, 86, 89)]),
+        ("%%tile -t gfx", []),
+        ("%%tile -t hip", []),
         ("%%tile --target=cpu:g", ["%%tile --target=cpu:generic"]),
         ("%%tile --show pa", ["%%tile --show passes"]),
         ("%%tile --show=card,l", ["%%tile --show=card,layouts"]),
@@ -45,9 +49,18 @@ def test_values_and_commands(notebook: Notebook, text: str, expected: list[str])
 
 def test_everything_that_may_follow(notebook: Notebook) -> None:
     assert completed(notebook, "%tile ") == [f"%tile {command}" for command in COMMANDS]
-    assert completed(notebook, "%%tile -t ") == [f"%%tile -t {target}" for target in TARGETS]
     assert completed(notebook, "%%tile --show ") == [f"%%tile --show {view}" for view in VIEWS]
     assert completed(notebook, "%%tile ") == [f"%%tile {flag}" for flag in flags()]
+
+
+def test_every_target_that_is_offered_works(notebook: Notebook) -> None:
+    offered = [text.split()[-1] for text in completed(notebook, "%%tile -t ")]
+    assert offered[:2] == ["auto", "cpu"]
+    assert {"sim:sm_80", "cuda:sm_80"} < set(offered)
+    assert ("ptx:sm_80" in offered) == (missing_nvrtc() is None)
+    kinds = {target.partition(":")[0]: target for target in offered}
+    for target in (*kinds.values(), *(each for each in offered if each.startswith("cpu"))):
+        assert notebook.run(f"%%tile -t {target}{SCALE}").error is None
 
 
 def test_kernels_of_the_session_and_of_the_cell(notebook: Notebook) -> None:

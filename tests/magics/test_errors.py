@@ -181,6 +181,11 @@ def test_an_error_in_the_reference_begins_at_the_flag(notebook: Notebook) -> Non
     assert "NameError: name 'nope' is not defined" in text
     assert "lambda *inputs: (lambda A: A + nope)(*inputs)" in text
     assert "tileworkbench" not in text and "run_cell_magic" not in text
+    text = notebook.run(f"%%tile --check 'lambda x, y: x'{SCALE}").text
+    assert text == (
+        "ArgumentError: the reference is called with the 1 input of 'scale': missing a required "
+        "argument: 'y'\nhint: let it take these arguments, and return what the kernel computes"
+    )
     text = notebook.run(f"%%tile --check torch.matmul\nimport torch{SCALE}").text
     assert text.splitlines()[-1].startswith("TypeError: matmul() ")
     assert "(torch.matmul)(*inputs)" in text and "validation.py" not in text
@@ -210,10 +215,10 @@ USAGE = [
     ("%%tile --show roofle", "'roofle' is not a view; did you mean 'roofline'?"),
     ("%%tile --show xyz", f"'xyz' is not a view; one of {', '.join(VIEWS)}"),
     ("%%tile -t spu", "'spu' is not a target; did you mean 'cpu'?"),
+    ("%%tile -t smi:sm_80", "'smi:sm_80' is not a target; did you mean 'sim:sm_80'?"),
     (
         "%%tile -t xyz",
-        "'xyz' is not a target; one of auto, cpu, cpu:native, cpu:avx512, cpu:avx2, cpu:generic, "
-        "sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, gfx90a, gfx942",
+        "'xyz' is not a target; one of auto, cpu, sim:sm_80, ptx:sm_80, cuda:sm_80",
     ),
     ("%%tile -D 3=4", "'-D 3=4' should read '-D NAME=VALUE'"),
     ("%%tile -D X", "'-D X' should read '-D NAME=VALUE'"),

@@ -120,7 +120,11 @@ def test_an_unknown_command() -> None:
         parse_command("sow mm")
 
 
-NAMES = Names(lambda: ["mm", "mv"], lambda text: [n for n in ("ref", "mm") if n.startswith(text)])
+NAMES = Names(
+    lambda: ["mm", "mv"],
+    lambda text: [n for n in ("ref", "mm") if n.startswith(text)],
+    lambda: ["auto", "cpu", "cpu:avx2", "cpu:avx512", "sim:sm_80"],
+)
 
 
 @pytest.mark.parametrize(

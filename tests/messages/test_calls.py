@@ -54,6 +54,24 @@ def eager(A, block: int = 8):
     return B
 
 
+def test_a_reference_that_takes_other_arguments() -> None:
+    kernel = eager.compile(N=8)
+    text = rendered(lambda: kernel.check(lambda a, b: a, torch.zeros(8)))
+    assert text == (
+        "ArgumentError: the reference is called with the 1 input of 'eager': missing a required "
+        "argument: 'b'\n"
+        "hint: let it take these arguments, and return what the kernel computes"
+    )
+
+
+def test_a_roofline_of_what_was_not_measured() -> None:
+    for given, what in ((tw.jit(lazy.fn), "'lazy'"), ([1], "a 'int'")):
+        assert rendered(lambda given=given: tw.roofline(given)) == (
+            f"ArgumentError: tw.roofline takes kernels that were measured, not {what}\n"
+            "hint: compile it and measure it first: kernel = f.compile(...); kernel.bench(...)"
+        )
+
+
 @tw.jit(out_idx=[1])
 def lazy(extent: int = 8) -> Any:
     return make(extent)
@@ -249,7 +267,7 @@ def test_an_argument_without_a_hash() -> None:
 
 
 def test_a_reference_with_more_outputs() -> None:
-    kernel = JITKernel(lazy()._compiled)
+    kernel = JITKernel.of(lazy()._compiled)
     profiler = kernel.get_profiler()
     assert rendered(lambda: profiler.assert_allclose(lambda a: (a, a))) == (
         "ArgumentError: 'double' has 1 output, the reference 2"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -35,6 +39,17 @@ def running(body: str, grid: int = 1, target: str = "sim:sm_80") -> Callable[[],
     kernel = compiled(body, grid, target)
     a = np.arange(-64, 64, dtype=np.float32)
     return lambda: kernel(a, np.zeros(128, np.float32))
+
+
+@contextmanager
+def interrupting_after(seconds: float) -> Iterator[None]:
+    """Ctrl-C comes once so many seconds have passed."""
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 SOME_WRITE = (
@@ -136,3 +151,16 @@ def test_threads_that_wait_for_ever() -> None:
 @pytest.mark.parametrize("kind", list(PTX_PROBLEMS))
 def test_what_the_ptx_interpreter_finds_has_a_remedy(kind: str) -> None:
     assert remedy(PTX_PROBLEMS[kind])
+
+
+@pytest.mark.parametrize("target", ["sim:sm_80", "ptx:sm_80"])
+def test_a_run_that_ctrl_c_stops(target: str) -> None:
+    if target.startswith("ptx"):
+        require("nvrtc", missing_nvrtc())
+    run = running("while A[0] < 0.0:\n    B[0] = 1.0", target=target)
+    with pytest.raises(tw.Interrupted) as caught, interrupting_after(0.2):
+        run()
+    assert caught.value.render() == (
+        "Interrupted: 'kernel' was interrupted; its outputs are incomplete"
+    )
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__

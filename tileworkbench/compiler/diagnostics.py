@@ -259,5 +259,10 @@ class Interrupted(RunError, KeyboardInterrupt):
     """The user interrupted a running kernel."""
 
 
+def interrupted(name: str) -> Interrupted:
+    """The error of a kernel of that name that Ctrl-C has stopped."""
+    return Interrupted(f"'{name}' was interrupted; its outputs are incomplete")
+
+
 class DeviceUnavailableError(TileError, RuntimeError):
     """The target needs a device that this machine does not have."""

@@ -25,6 +25,7 @@ from tileworkbench.compiler.diagnostics import (
     ResourceError,
     RunError,
     Span,
+    interrupted,
 )
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program
@@ -161,6 +162,8 @@ class GpuKernel(CompiledKernel):
             shared, cooperative = launch.shared_bytes, launch.cooperative
             try:
                 self._ptx.launch(launch.entry, grid, block, values, shared, cooperative=cooperative)
+            except KeyboardInterrupt:
+                raise interrupted(self.record.name) from None
             except RunError as error:
                 self._place(error)
                 raise

@@ -43,7 +43,7 @@ from tileworkbench.language import rounding as _rounding
 from tileworkbench.language import threads as _threads
 from tileworkbench.language import tile as _tile
 from tileworkbench.language import vectors as _vectors
-from tileworkbench.language.unsupported import PREFIXES, UNSUPPORTED, unsupported
+from tileworkbench.language.unsupported import INSTEAD, PREFIXES, UNSUPPORTED, unsupported
 
 _SUPPORTED: dict[str, tuple[str, ...]] = {
     "functions": (
@@ -301,6 +301,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name.startswith(PREFIXES):
         return unsupported(name, "An instruction of a GPU.")
+    if name in INSTEAD:
+        raise AttributeError(f"the language has no 'T.{name}'; write {INSTEAD[name]}")
     near = difflib.get_close_matches(name, _names, n=3)
     hint = f"; did you mean {' or '.join(f'T.{match}' for match in near)}?" if near else ""
     raise AttributeError(f"the language has no 'T.{name}'{hint}")

@@ -17,6 +17,11 @@ def stem(name: str) -> str:
     return _SUFFIX.sub("", name)
 
 
+def ascii_name(name: str) -> str:
+    """The name for texts whose identifiers are plain letters: `ü` becomes `u00fc`."""
+    return "".join(letter if letter.isascii() else f"u{ord(letter):04x}" for letter in name)
+
+
 class Names:
     """Hands out unused names: `i`, then `i_1`, `i_2`, and so on."""
 

@@ -53,6 +53,9 @@ def exchange(stmt: simt.Exchange, expressions: CudaExpressions) -> list[str]:
     else:
         suffix = _WARP_TYPES.get(c_type)
         if suffix is None:
-            raise UnsupportedError(f"'{kind}' of '{stmt.var.dtype}' is not there on CUDA")
+            raise UnsupportedError(
+                f"'T.{kind.replace('_', '_reduce_')}' of '{stmt.var.dtype}' is not there on CUDA",
+                hint="convert the value to 'float32' or 'int32' first",
+            )
         text = f"{expressions.use(f'{kind}_{suffix}')}({args[0]})"
     return [*before, f"const {c_type} {name} = {text};"]

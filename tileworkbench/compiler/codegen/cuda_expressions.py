@@ -43,6 +43,15 @@ _MATH = {
 
 
 _SMALL = small_float_helpers()
+# What helpers of later architectures do, by how their names begin.
+_NEWER = {
+    "bf16_": "rounding to bfloat16",
+    "f16_pair": "rounding to pairs of float16",
+    "cp_async_": "an asynchronous copy",
+    "mbarrier_": "a memory barrier",
+    "fence_async": "a fence of asynchronous copies",
+    "stmatrix_": "a store of matrix fragments (stmatrix)",
+}
 
 
 class CudaExpressions:
@@ -61,8 +70,9 @@ class CudaExpressions:
         """The name of a helper, which is emitted from now on."""
         found = helper or HELPERS.get(name) or _SMALL[name]
         if found.arch > self.arch:
+            what = next(what for prefix, what in _NEWER.items() if name.startswith(prefix))
             raise UnsupportedError(
-                f"'{name}' needs sm_{found.arch}, the target is sm_{self.arch}",
+                f"{what} needs sm_{found.arch}, the target is sm_{self.arch}",
                 hint=f"compile for 'cuda:sm_{found.arch}' or later",
             )
         for needed in found.needs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.analysis.names import Names, ascii_name
 from tileworkbench.compiler.codegen.cuda_helpers import HELPERS
 from tileworkbench.compiler.codegen.cuda_small import small_float_helpers
 from tileworkbench.compiler.ir.expr import Buffer, Var
@@ -39,7 +39,7 @@ _RESERVED = frozenset(
 
 def is_reserved(name: str) -> bool:
     """Whether a tensor, a variable or a kernel cannot have this name in CUDA C++."""
-    return name in _RESERVED or _PATTERN.fullmatch(name) is not None
+    return not name.isascii() or name in _RESERVED or _PATTERN.fullmatch(name) is not None
 
 
 def renamed(program: Program) -> dict[str, str]:
@@ -51,4 +51,4 @@ def renamed(program: Program) -> dict[str, str]:
             used.add(found.name)
         used.update(var.name for var in bound_by(found))
     names = Names(program)
-    return {name: names.fresh(name) for name in sorted(used) if is_reserved(name)}
+    return {name: names.fresh(ascii_name(name)) for name in sorted(used) if is_reserved(name)}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tileworkbench.compiler.analysis.evaluate import ASSUMPTION, is_on_host
 from tileworkbench.compiler.analysis.micro_tile import tile_dtype
+from tileworkbench.compiler.analysis.names import ascii_name
 from tileworkbench.compiler.codegen.c_sources import symbol_of
 from tileworkbench.compiler.codegen.control import SHOWN, ControlFlow
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
@@ -65,9 +66,10 @@ def generate(program: Program, isa: Isa) -> Module:
     prelude: list[st.Stmt] = []
     kernels: list[EmittedFunction] = []
     launches: list[Launch] = []
+    name = ascii_name(program.name)
     for stmt in st.items(program.body):
         if isinstance(stmt, st.For) and stmt.kind is st.LoopKind.BLOCKS:
-            writer = _KernelWriter(state, f"{program.name}_{len(launches)}", stmt)
+            writer = _KernelWriter(state, f"{name}_{len(launches)}", stmt)
             kernels += [writer.block(prelude), writer.entry()]
             launches.append(Launch(writer.name, stmt.stop))
         else:
@@ -75,7 +77,7 @@ def generate(program: Program, isa: Isa) -> Module:
     emitted = [*state.functions.values(), *kernels]
     declarations = sorted({line for function in emitted for line in function.declarations})
     zeros = f"{ZEROS} = private constant [512 x i8] zeroinitializer, align 64"
-    value_entry = f"{program.name}_value" if state.shows_value else ""
+    value_entry = f"{name}_value" if state.shows_value else ""
     if value_entry:
         state.texts += [f"{SHOWN} = internal global i64 0", _VALUE_ENTRY.format(name=value_entry)]
     parts = [zeros, "!0 = !{i32 1}", *state.texts, *declarations, ""]

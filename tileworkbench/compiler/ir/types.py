@@ -8,6 +8,7 @@ and vectors of them with an `x<lanes>` suffix.
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Any
 
@@ -67,7 +68,9 @@ class DType(str):
             base, lanes = match.group(1), int(match.group(2))
         base = _ALIASES.get(base, base)
         if base not in _SCALARS or lanes < 1:
-            raise TypeError(f"'{name}' is not a dtype")
+            near = difflib.get_close_matches(base, (*_SCALARS, *_ALIASES), 1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise TypeError(f"'{name}' is not a dtype{hint}")
         made = super().__new__(cls, base if lanes == 1 else f"{base}x{lanes}")
         made.kind, made.bits = _SCALARS[base]
         made.lanes = lanes

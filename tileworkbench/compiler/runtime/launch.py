@@ -15,9 +15,9 @@ from time import monotonic_ns
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     DeadlockError,
-    Interrupted,
     Span,
     failed_assertion,
+    interrupted,
 )
 from tileworkbench.compiler.runtime import dispatch_ir as words
 from tileworkbench.compiler.runtime.dispatch import dispatch
@@ -197,7 +197,7 @@ class Launcher:
             enter()
             return self._run_team(record, threads)
         except KeyboardInterrupt:
-            raise self._interrupted() from None
+            raise interrupted(self.kernel_name) from None
         finally:
             leave()
 
@@ -206,12 +206,9 @@ class Launcher:
             return self._run_serial(record)
         return team_for(threads).run(record, threads)
 
-    def _interrupted(self) -> Interrupted:
-        return Interrupted(f"'{self.kernel_name}' was interrupted; its outputs are incomplete")
-
     def _fail(self, code: int) -> None:
         if code == 1:
-            raise self._interrupted()
+            raise interrupted(self.kernel_name)
         number = code - 2
         text = self._assertions[number] if number < len(self._assertions) else f"number {number}"
         place = self._places[number] if number < len(self._places) else None

@@ -26,8 +26,8 @@ PART_OF_A_WARP = "only some threads of a warp reach this barrier"
 _ATOMIC = "or add to it with T.atomic_add"
 _REMEDIES = {
     NEVER_WRITTEN: "write it first, with T.clear, T.fill or T.copy",
-    NOT_LANDED: "wait for the copy first, with T.cp_async_wait_group(0) or at its memory barrier",
-    OVERTAKEN: "wait for the copy first, with T.cp_async_wait_group(0) or at its memory barrier",
+    NOT_LANDED: "wait for the copy first, with T.ptx_wait_group(0) or at its memory barrier",
+    OVERTAKEN: "wait for the copy first, with T.ptx_wait_group(0) or at its memory barrier",
     ITERATIONS_WRITE: f"let each iteration write elements of its own, {_ATOMIC}",
     ITERATION_READS: "split the loop in two, or let it write another buffer than it reads",
     BLOCKS_WRITE: f"let each block write elements of its own, {_ATOMIC}",

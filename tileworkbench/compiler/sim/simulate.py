@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.diagnostics import RunError, interrupted
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Param, Program, Stage
 from tileworkbench.compiler.sim.arguments import (
@@ -140,6 +140,8 @@ class _Run:
             if not found.ok:
                 error.add_note(f"found before this: {found}")
             raise
+        except KeyboardInterrupt:
+            raise interrupted(program.name) from None
         except (MemoryError, ValueError) as error:
             if isinstance(error, ValueError) and "too big" not in str(error):
                 raise

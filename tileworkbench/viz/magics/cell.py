@@ -160,7 +160,7 @@ class _Cell:
         call = f"lambda *inputs: ({text})(*inputs)"
         remember_lines(_CHECK, call)
         reference = eval(compile(call, _CHECK, "eval"), self._namespace)
-        reference.__name__ = text
+        reference.__name__, reference.__wrapped__ = text, value
         options = self._options
         result = kernel.check(reference, *inputs, rtol=options.rtol, atol=options.atol)
         self._say(

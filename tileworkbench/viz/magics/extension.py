@@ -81,7 +81,7 @@ def _matcher(shell: InteractiveShell) -> Any:
             completer: Any = shell.Completer
             return list((completer.attr_matches if "." in text else completer.global_matches)(text))
 
-        replaced, found = complete(line, Names(kernels, starting))
+        replaced, found = complete(line, Names(kernels, starting, _targets))
         completions = [SimpleCompletion(text) for text in found]
         return {
             "completions": completions,
@@ -91,6 +91,17 @@ def _matcher(shell: InteractiveShell) -> Any:
         }
 
     return tile_matcher
+
+
+def _targets() -> list[str]:
+    """What a cell can be compiled for on this machine; only a call needs a device."""
+    from tileworkbench.api import targets
+
+    found = [each.name for each in targets() if each.usable or each.name.startswith("cuda:")]
+    return ["auto", *sorted(found, key=lambda name: _KINDS.index(name.partition(":")[0]))]
+
+
+_KINDS = ("cpu", "sim", "ptx", "cuda")
 
 
 def _magic_line(context: Any) -> str | None:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from tileworkbench.compiler.target import ARCHITECTURES, CPU_LEVELS
+from tileworkbench.compiler.target import ARCHITECTURES
 
 # The names of `viz.model.views.VIEWS` (a test compares them) without importing it, for completion.
 TABS = ("source", "passes", "layouts", "smem", "roofline", "code")
 VIEWS = ("card", *TABS, "diff", "all", "none")
-TARGETS = ("auto", "cpu", *(f"cpu:{level}" for level in CPU_LEVELS), *ARCHITECTURES)
+TARGETS = ("auto", "cpu", "sim:sm_80", "ptx:sm_80", "cuda:sm_80")  # as messages name them
+_HEADS = ("auto", "cpu", "cuda", "hip", "sim", "ptx")
 
 # What each command of %tile takes, and what it does.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -221,9 +222,8 @@ def _identifier(flag: str, name: str | None) -> str | None:
 
 
 def _target(name: str | None) -> str | None:
-    head = (name or "auto").partition(":")[0]
-    if head not in (*TARGETS, "cuda", "hip", "sim", "ptx"):
-        raise LineError(f"'{name}' is not a target{near(head, TARGETS)}")
+    if name is not None and name.partition(":")[0] not in (*_HEADS, *ARCHITECTURES):
+        raise LineError(f"'{name}' is not a target{near(name, TARGETS)}")
     return name
 
 
@@ -257,10 +257,13 @@ def parse_command(line: str) -> tuple[str, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the user has: `kernels` by name, and `starting` any name or attribute of a prefix."""
+    """What the user has: `kernels` by name, `starting` any name or attribute of a prefix, and the
+    `targets` that can be compiled for here.
+    """
 
     kernels: Callable[[], Iterable[str]]
     starting: Callable[[str], Iterable[str]]
+    targets: Callable[[], Iterable[str]]
 
 
 def complete(text: str, names: Names) -> tuple[str, list[str]]:
@@ -276,7 +279,7 @@ def complete(text: str, names: Names) -> tuple[str, list[str]]:
     if equals and flag.startswith("--"):
         before, last = flag, value
     if before in ("-t", "--target"):
-        return last, _starting(last, TARGETS)
+        return last, _starting(last, names.targets())
     if before == "--show":
         last = last.rpartition(",")[2]
         return last, _starting(last, VIEWS)
