@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tileworkbench.compiler.analysis.access import Access, Motion, motion, varying_lets
 from tileworkbench.compiler.analysis.effects import owners
@@ -15,6 +16,10 @@ from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.stmt import Atomic, For, LoopKind, Stmt, Store
 from tileworkbench.compiler.ir.tile import MicroGemm, Pack
 from tileworkbench.compiler.sim.report import AccessCount
+from tileworkbench.compiler.sim.vector_requests import VectorAccess, list_vectors
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.threads.requests import WarpAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +44,28 @@ class GlobalAccess:
     line: int
 
 
-def accesses_of(program: Program) -> tuple[GlobalAccess | AccessCount, ...]:
-    """The accesses of a lowered program: `GlobalAccess` of stage CPU, `AccessCount` of stage SIMT;
-    none of earlier stages.
+def accesses_of(
+    program: Program, requests: Iterable[WarpAccess | VectorAccess]
+) -> tuple[GlobalAccess | AccessCount, ...]:
+    """The accesses of a lowered program, whose requests are known: `GlobalAccess` of stage CPU, the
+    `AccessCount` of each warp's access of stage SIMT; none of earlier stages.
     """
     if program.stage is Stage.CPU:
         return global_accesses(program)
-    if program.stage is Stage.SIMT:
-        from tileworkbench.compiler.sim.threads.listing import list_accesses
+    return tuple(access.count for access in requests if not isinstance(access, VectorAccess))
 
-        return list_accesses(program)
-    return ()
+
+def requests_of(program: Program) -> tuple[WarpAccess, ...] | tuple[VectorAccess, ...]:
+    """The addresses behind the accesses of a lowered program: of the warps of stage SIMT, of the
+    vectors of stage CPU; none of earlier stages.
+    """
+    if program.stage is Stage.CPU:
+        return list_vectors(program)
+    if program.stage is not Stage.SIMT:
+        return ()
+    from tileworkbench.compiler.sim.threads.listing import list_requests
+
+    return list_requests(program)
 
 
 def global_accesses(program: Program) -> tuple[GlobalAccess, ...]:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.runtime.nvrtc import KernelResources
     from tileworkbench.compiler.sim.report import AccessCount
     from tileworkbench.compiler.sim.simulate import SimResult
+    from tileworkbench.compiler.sim.threads.requests import WarpAccess
+    from tileworkbench.compiler.sim.vector_requests import VectorAccess
     from tileworkbench.expectations import Outcome
     from tileworkbench.validation import Validation
     from tileworkbench.viz.model.view import BufferLayout, CheckResult, KernelView
@@ -255,7 +257,21 @@ class Kernel:
         """
         from tileworkbench.accesses import accesses_of
 
-        return accesses_of(self.passes[-1].program)
+        return accesses_of(self.passes[-1].program, self.requests)
+
+    @cached_property
+    def requests(self) -> tuple[WarpAccess, ...] | tuple[VectorAccess, ...]:
+        """The byte addresses behind `accesses`.
+
+        For a GPU a `WarpAccess` per entry of `accesses`, in the same order: what each thread of a
+        block accesses, the phases in which shared memory serves it, with bank, word, degree and who
+        collides with whom, and the sectors of global memory. On the CPU a `VectorAccess` per access
+        to a tensor or tile: the lanes of its first vectors and the cache lines they touch. Each has
+        `to_dict()`.
+        """
+        from tileworkbench.accesses import requests_of
+
+        return requests_of(self.passes[-1].program)
 
     @cached_property
     def shared_memory(self) -> SharedMemory | None:

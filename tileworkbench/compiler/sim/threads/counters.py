@@ -26,9 +26,19 @@ def phases_of(width: int) -> int:
 
 def wavefronts(addresses: Array, active: Array, width: int, group: int) -> tuple[int, int]:
     """(wavefronts, ideal) of accesses of `width` bytes at byte `addresses`, `group` of them in a
-    phase.
+    phase: the sums of `phase_costs`.
+    """
+    used, ideal = phase_costs(addresses, active, width, group)
+    return int(used.sum()), int(ideal.sum())
 
-    Each phase takes as many wavefronts as the busiest bank has distinct words, and could take the
+
+def phase_costs(
+    addresses: Array, active: Array, width: int, group: int
+) -> tuple[Array, Array]:
+    """(wavefronts, ideal) of each phase of accesses of `width` bytes at byte `addresses`, `group`
+    of them in a phase.
+
+    A phase takes as many wavefronts as the busiest bank has distinct words, and could take the
     number of its distinct bytes over 128.
     """
     missing = -len(addresses) % group
@@ -41,7 +51,6 @@ def wavefronts(addresses: Array, active: Array, width: int, group: int) -> tuple
     new[:, 1:] &= words[:, 1:] != words[:, :-1]
     rows = np.nonzero(new)[0]
     load = np.bincount(rows * BANKS + words[new] % BANKS, minlength=len(words) * BANKS)
-    used = int(load.reshape(-1, BANKS).max(axis=1).sum())
     if width >= WORD:
         counts = np.bincount(rows, minlength=len(words)) * WORD
     else:
@@ -53,7 +62,7 @@ def wavefronts(addresses: Array, active: Array, width: int, group: int) -> tuple
                 )
             ]
         )
-    return used, int((-(-counts // LINE)).sum())
+    return load.reshape(-1, BANKS).max(axis=1), -(-counts // LINE)
 
 
 def sectors(addresses: Array, active: Array, width: int) -> tuple[int, int]:

@@ -1,0 +1,241 @@
+"""The requests of warps: which byte each lane of an access goes to, phase by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.ir.simt import WARP
+from tileworkbench.compiler.sim.report import AccessCount
+from tileworkbench.compiler.sim.threads.counters import (
+    BANKS,
+    LINE,
+    SECTOR,
+    WORD,
+    Counters,
+    phases_of,
+)
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """The threads of a block make one access together, each warp by one instruction.
+
+    Attributes:
+        addresses: the first byte of each thread, ``(threads,)`` int64: in the shared memory of the
+            block, or from the beginning of the tensor.
+        active: which threads take part, ``(threads,)`` bool.
+        register: what each thread loads or stores, such as ``C_local[8:16]``; empty where memory
+            is copied without a register, or computed.
+        times: how often the code makes these very accesses.
+    """
+
+    addresses: Array
+    active: Array
+    register: str = ""
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Lanes of a warp that shared memory serves together: lane ``lanes[i]`` accesses `width` bytes
+    from ``addresses[i]`` on.
+    """
+
+    request: int
+    warp: int
+    number: int
+    lanes: tuple[int, ...]
+    addresses: tuple[int, ...]
+    width: int
+
+    @cached_property
+    def banks(self) -> dict[int, dict[int, tuple[int, ...]]]:
+        """For each bank the 4-byte words that are wanted from it, and the lanes that want them."""
+        found: dict[int, dict[int, list[int]]] = {}
+        for lane, address in zip(self.lanes, self.addresses, strict=True):
+            for word in self.words(address):
+                found.setdefault(word % BANKS, {}).setdefault(word, []).append(lane)
+        return {
+            bank: {word: tuple(lanes) for word, lanes in sorted(words.items())}
+            for bank, words in sorted(found.items())
+        }
+
+    def words(self, address: int) -> range:
+        """The numbers of the 4-byte words of an access from byte `address` on."""
+        return range(address // WORD, (address + self.width - 1) // WORD + 1)
+
+    @cached_property
+    def degree(self) -> int:
+        """The wavefronts it takes: distinct words in the busiest bank."""
+        return max(map(len, self.banks.values()), default=0)
+
+    @cached_property
+    def ideal(self) -> int:
+        """The wavefronts that its distinct bytes need."""
+        if self.width >= WORD:
+            count = WORD * sum(map(len, self.banks.values()))
+        else:
+            count = self.width * len(set(self.addresses))
+        return -(-count // LINE)
+
+    def collides(self, lane: int) -> tuple[int, ...]:
+        """The lanes that want another word of a bank that `lane` uses."""
+        found: set[int] = set()
+        for words in self.banks.values():
+            mine = {word for word, lanes in words.items() if lane in lanes}
+            if mine:
+                others = (lanes for word, lanes in words.items() if word not in mine)
+                found.update(*others)
+        return tuple(sorted(found - {lane}))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WarpAccess:
+    """One access of the lowered code of a GPU with the addresses behind its counts.
+
+    Attributes:
+        count: its entry of ``kernel.accesses``: line, buffer, kind, width and sums.
+        requests: what the threads of a block do, in program order.
+        bits: of an element of the buffer.
+        base: the first byte of the buffer in shared memory; 0 for tensors.
+        places: elements that the buffer has room for, over all its versions; 0 where unknown.
+    """
+
+    count: AccessCount
+    requests: tuple[Request, ...]
+    bits: int
+    base: int = 0
+    places: int = 0
+
+    @property
+    def group(self) -> int:
+        """The lanes of a phase."""
+        return phases_of(self.count.width)
+
+    def phases(self, request: int = 0) -> Iterator[Phase]:
+        """The phases of a request in which some lane takes part, warp by warp."""
+        found = self.requests[request]
+        for start in range(0, len(found.active), self.group):
+            threads = [
+                thread
+                for thread in range(start, min(start + self.group, len(found.active)))
+                if found.active[thread]
+            ]
+            if threads:
+                yield Phase(
+                    request,
+                    start // WARP,
+                    start % WARP // self.group,
+                    tuple(thread % WARP for thread in threads),
+                    tuple(int(found.addresses[thread]) for thread in threads),
+                    self.count.width,
+                )
+
+    @property
+    def degree(self) -> int:
+        """Shared memory: the wavefronts of its worst phase, 1 without conflicts."""
+        every = range(len(self.requests))
+        return max((phase.degree for at in every for phase in self.phases(at)), default=0)
+
+    def sectors(self, request: int = 0) -> dict[int, tuple[int, ...]]:
+        """Global memory: for each warp of a request, the 32-byte sectors that it touches."""
+        found = self.requests[request]
+        last = found.addresses + self.count.width - 1
+        touched: dict[int, set[int]] = {}
+        for thread in np.flatnonzero(found.active).tolist():
+            sectors = range(found.addresses[thread] // SECTOR, last[thread] // SECTOR + 1)
+            touched.setdefault(thread // WARP, set()).update(sectors)
+        return {warp: tuple(sorted(sectors)) for warp, sectors in touched.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data; addresses of threads that take no part are None."""
+        count = self.count
+        return {
+            "line": count.span.line if count.span is not None else 0,
+            "buffer": count.buffer,
+            "scope": count.scope,
+            "kind": count.kind,
+            "width": count.width,
+            "count": count.count,
+            "wavefronts": count.wavefronts,
+            "ideal": count.ideal,
+            "sectors": count.sectors,
+            "ideal_sectors": count.ideal_sectors,
+            "lanes_per_phase": self.group if count.scope == "shared" else WARP,
+            "requests": [
+                {
+                    "times": request.times,
+                    "register": request.register,
+                    "addresses": [
+                        address if on else None
+                        for address, on in zip(
+                            request.addresses.tolist(), request.active.tolist(), strict=True
+                        )
+                    ],
+                }
+                for request in self.requests
+            ],
+        }
+
+    def __str__(self) -> str:
+        return str(self.count)
+
+
+Key = tuple[int, str, str, str, int]  # as `Counters` keys its sums
+
+
+@dataclass(slots=True)
+class _Found:
+    bits: int
+    base: int
+    places: int
+    requests: dict[tuple[bytes, bytes], Request] = field(default_factory=dict)
+
+
+class RequestRecorder:
+    """Counts requests, and keeps them."""
+
+    def __init__(self) -> None:
+        self._counters = Counters()
+        self._found: dict[Key, _Found] = {}
+
+    def add(
+        self,
+        site: int,
+        buffer: str,
+        scope: str,
+        kind: str,
+        width: int,
+        request: Request,
+        bits: int,
+        base: int,
+        places: int,
+    ) -> None:
+        """The threads of a block make `request` to `buffer`; the rest is as in `WarpAccess`."""
+        addresses, active = request.addresses, request.active
+        if scope == "shared":
+            self._counters.shared(site, buffer, kind, addresses, active, width)
+        else:
+            self._counters.global_(site, buffer, kind, addresses, active, width)
+        key = (site, buffer, scope, kind, width)
+        found = self._found.setdefault(key, _Found(bits, base, places))
+        same = (np.where(active, addresses, 0).tobytes(), active.tobytes())
+        first = found.requests.get(same)
+        times = request.times + (first.times if first is not None else 0)
+        register = first.register if first is not None else request.register
+        found.requests[same] = Request(addresses, active, register, times)
+
+    def accesses(self, program: Any) -> tuple[WarpAccess, ...]:
+        """All accesses with their counts, in the order first met."""
+        counts: Sequence[AccessCount] = self._counters.accesses(program)
+        return tuple(
+            WarpAccess(count, tuple(found.requests.values()), found.bits, found.base, found.places)
+            for count, found in zip(counts, self._found.values(), strict=True)
+        )
