@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tileworkbench.expectations import Outcome
     from tileworkbench.validation import Validation
     from tileworkbench.viz.model.view import BufferLayout, CheckResult, KernelView
+    from tileworkbench.viz.model.what_if import Alternative
 
 
 class PassSnapshot:
@@ -298,6 +299,22 @@ class Kernel:
         target, shared = self._compiled.target, self._compiled.shared_bytes
         return occupancy(target.arch, self.threads, shared, max(registers, default=None))
 
+    def what_if(self, buffer: str) -> tuple[Alternative, ...]:
+        """What the accesses of a tile in shared memory would cost with other layouts, best first:
+        row-major, padded, swizzled by 32, 64 and 128 bytes, and its own.
+
+        The kernel is lowered again with each, so these are the counts that `Alternative.line` gives
+        when it stands in the kernel. Raises `ArgumentError` for a kernel without such a tile, or a
+        tile that can have no other layout.
+        """
+        from tileworkbench.viz.model.tiles import find_tile
+        from tileworkbench.viz.model.what_if import compiled_alternatives
+
+        tile = find_tile(self.view(), buffer)
+        if tile.fixed:
+            raise ArgumentError(f"the layout of '{buffer}' cannot be changed: {tile.fixed}")
+        return compiled_alternatives(self.record, tile)
+
     @property
     def source(self) -> str:
         """The generated text (LLVM IR on cpu)."""
@@ -446,6 +463,7 @@ class Kernel:
             portable_layouts=self.target != "cpu",  # where the host chooses the vectors' width
             portable_code=self._portable_code(),
             accesses=self._access_lines(),
+            requests=lambda: self.requests,
             resources=tuple(_resource_line(found) for found in stats.resources),
             variants=self._variant_lines(),
             shared=self._shared_memory(),

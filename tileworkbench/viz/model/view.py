@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from tileworkbench.viz.model.roofline import Machine, Point
 if TYPE_CHECKING:
     from tileworkbench.compiler.layout.fragment import Fragment
     from tileworkbench.compiler.layout.layout import Layout
+    from tileworkbench.compiler.sim.threads.requests import WarpAccess
+    from tileworkbench.compiler.sim.vector_requests import VectorAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class KernelView:
             empty for code made for this very machine.
         accesses: one line per tensor and shared buffer of a GPU kernel, with what its accesses cost
             over the ideal: sectors of global memory, wavefronts of shared memory.
+        requests: the addresses behind the accesses (`Kernel.requests`), found when first asked for.
         resources: one line per function that NVRTC compiled; they depend on its version, so only
             live views show them.
         variants: one line per code of a kernel that has several, saying for which arguments.
@@ -80,6 +84,7 @@ class KernelView:
     portable_layouts: bool = True
     portable_code: str = ""
     accesses: tuple[str, ...] = ()
+    requests: Callable[[], tuple[WarpAccess, ...] | tuple[VectorAccess, ...]] = tuple
     resources: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     shared: SharedMemory | None = None

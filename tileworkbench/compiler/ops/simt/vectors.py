@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from tileworkbench.compiler.analysis.linear import Linear, combine
@@ -112,12 +113,22 @@ def vector_width(
     if not indices:
         return 1
     width = max(min(limit // shared, VECTOR_BITS // max(buffer.dtype.bits, 1)), 1)
-    while width > 1 and not _is_legal(buffer, place, indices, moved, dim, width, ranges, shared):
+    while width > 1 and obstacle(buffer, place, indices, moved, dim, width, ranges, shared):
         width //= 2
     return width
 
 
-def _is_legal(
+class Obstacle(StrEnum):
+    """What keeps a vector away from an access."""
+
+    APART = "apart"  # the iterations do not take aligned neighbours of the last index
+    LAYOUT = "layout"  # the tile's layout takes neighbours apart
+    STRIDED = "strided"  # neighbours of a row are not next to each other in memory
+    PITCH = "pitch"  # rows begin where no vector may begin
+    END = "end"  # a row ends inside a vector
+
+
+def obstacle(
     buffer: Buffer,
     place: Place | None,
     indices: Sequence[Expr],
@@ -125,23 +136,24 @@ def _is_legal(
     dim: int,
     width: int,
     ranges: Ranges,
-    shared: int,
-) -> bool:
+    shared: int = 1,
+) -> Obstacle | None:
+    """Why `width` elements cannot be accessed at once, None where they can. See `vector_width`."""
     if not is_contiguous(moved, dim, width * shared, ranges, shared):
-        return False
+        return Obstacle.APART
     if isinstance(place, Layout):
         if place.vector_width(width) < width:
-            return False
+            return Obstacle.LAYOUT
     else:
         strides = row_major_strides(buffer)
         if const_int(strides[-1]) != 1:
-            return False
+            return Obstacle.STRIDED
         for index, stride in zip(indices[:-1], strides[:-1], strict=True):
             if const_int(index) != 0 and not ranges.divides(width, stride):
-                return False
+                return Obstacle.PITCH
     if buffer.scope != "global" or all(ranges.in_range(indices[-1], buffer.shape[-1])):
-        return True
-    return ranges.divides(width, buffer.shape[-1])
+        return None
+    return None if ranges.divides(width, buffer.shape[-1]) else Obstacle.END
 
 
 def step_box(shape: Sequence[int | None]) -> tuple[int, ...]:
