@@ -65,7 +65,8 @@ def test_tiles_that_keep_their_layout() -> None:
     with pytest.raises(tw.ArgumentError) as caught:
         compiled("transpose", "cpu").what_if("tile")
     assert str(caught.value) == (
-        "'transpose' accesses no tile 'tile' in shared memory\nhint: it has no tiles in banked memory"
+        "'transpose' accesses no tile 'tile' in shared memory\n"
+        "hint: it has no tiles in banked memory"
     )
 
 
