@@ -23,7 +23,9 @@ After::
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import prod
 
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.diagnostics import LayoutError
@@ -32,9 +34,10 @@ from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import buffers_of, replace_buffers, statements, with_body
 from tileworkbench.compiler.ir.simt import Role
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Stmt
-from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan
+from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan, WarpPolicy
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.ops.panels import const_shape
+from tileworkbench.compiler.ops.simt.chains import chain_policies, chain_remedy
 from tileworkbench.compiler.ops.simt.conflicts import describe_failure, operator_name
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import Proposal
@@ -56,12 +59,13 @@ class InferThreadLayouts:
         notes: list[str] = []
         layouts: dict[Buffer, Buffer] = {}
         loops: dict[int, Fragment] = {}
-        for kernel in statements(program.body):
-            if isinstance(kernel, Kernel):
-                solver = solve(program, kernel, self.target)
-                notes += _notes(solver, program)
-                layouts |= {b: replace(b, layout=found) for b, found in solver.known.items()}
-                loops |= {id(solver.operators[at].stmt): f for at, f in solver.loops.items()}
+        launches = [stmt for stmt in statements(program.body) if isinstance(stmt, Kernel)]
+        for kernel in launches:
+            solver, products = _solve_chains(program, kernel, self.target)
+            program = with_body(program, _with_products(program.body, products))
+            notes += _notes(solver, program)
+            layouts |= {b: replace(b, layout=found) for b, found in solver.known.items()}
+            loops |= {id(solver.operators[at].stmt): f for at, f in solver.loops.items()}
         planned = replace_buffers(with_body(program, _with_loops(program.body, loops)), layouts)
         return replace(
             planned,
@@ -69,6 +73,30 @@ class InferThreadLayouts:
             target=str(self.target),  # from here on the program is for one target
             notes=(*program.notes, *notes),
         )
+
+
+def _solve_chains(
+    program: Program, kernel: Kernel, target: Target
+) -> tuple[Solver, dict[int, Gemm]]:
+    """The layouts of one kernel, and the products that the warps share in another way than the
+    program says, by the `id` of the statement: its policies are wishes, where products pass their
+    results on in registers.
+    """
+    try:
+        return solve(program, kernel, target), {}
+    except LayoutError as error:
+        policies, failed = chain_policies(kernel.body), error
+    products = {
+        id(stmt): replace(stmt, policy=policies[id(stmt)])
+        for stmt in statements(kernel.body)
+        if isinstance(stmt, Gemm) and id(stmt) in policies and stmt.policy is WarpPolicy.SQUARE
+    }
+    if products:
+        changed = replace(kernel, body=_with_products(kernel.body, products))
+        with suppress(LayoutError):
+            return solve(program, changed, target), products
+    failed.hint = chain_remedy(kernel.body, prod(kernel.threads)) or failed.hint
+    raise failed
 
 
 def solve(program: Program, kernel: Kernel, target: Target) -> Solver:
@@ -152,6 +180,17 @@ def _views(body: Stmt, tiles: list[Buffer]) -> dict[Buffer, tuple[Buffer, ...]]:
         for buffer in group
         if len(group) > 1
     }
+
+
+def _with_products(stmt: Stmt, products: dict[int, Gemm]) -> Stmt:
+    """`stmt` with the products of these statements replaced; nothing else is made anew."""
+    if isinstance(stmt, Gemm):
+        return products.get(id(stmt), stmt)
+    if not products:
+        return stmt
+    return stmt.map_children(
+        lambda child: _with_products(child, products) if isinstance(child, Stmt) else child
+    )
 
 
 def _with_loops(stmt: Stmt, loops: dict[int, Fragment]) -> Stmt:
