@@ -7,6 +7,9 @@ import torch
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tests.viz.sanitiser import problems
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.kernels import matmul
 
 
 @tw.jit(out_idx=[-1])
@@ -41,7 +44,7 @@ def test_one_kernel_with_itself() -> None:
 def test_facts_side_by_side() -> None:
     found = tw.compare(tile(64, 16), tile(64, 32))
     launch = [fact for fact in found.differences if "pass" not in fact.label]
-    assert [(fact.label, fact.first, fact.second) for fact in launch] == [("grid", "4", "2")]
+    assert [(fact.label, fact.values) for fact in launch] == [("grid", ("4", "2"))]
     lines = str(found).splitlines()
     assert lines[0].split() == [
         "plain[N=64,block=16,twice=False]",
@@ -55,7 +58,7 @@ def test_facts_side_by_side() -> None:
 def test_source_passes_and_facts_that_only_one_kernel_has() -> None:
     first, second = tile(64, 16, True), tile(64, 16)
     found = tw.compare(first, second)
-    facts = {fact.label: (fact.first, fact.second) for fact in found.differences}
+    facts = {fact.label: fact.values for fact in found.differences}
     assert facts["shared"] == ("64 B", "")
     words = {True: "changed", False: "no change"}
     lone = {
@@ -75,10 +78,47 @@ def test_measurements_are_printed_and_not_saved() -> None:
     found = tw.compare(first, second)
     labels = [fact.label for fact in found.measured]
     assert labels[:2] == ["time", "quartiles"]
-    assert found.measured[0].second == ""
+    assert found.measured[0].values[1] == ""
     assert "time" in str(found)
     assert "time" not in found._repr_html_()
-    assert found.measured[0].first in str(found)
+    assert found.measured[0].values[0] in str(found)
+
+
+def test_one_kernel_on_several_targets() -> None:
+    targets = ("cpu", "sim:sm_80", "sim:sm_90")
+    found = tw.compare(*(tw.compile(matmul(128, 128, 64, "float16"), target=t) for t in targets))
+    assert found.names == tuple(f"matmul {target}" for target in targets)
+    facts = {fact.label: fact.values for fact in found.facts}
+    assert facts["target"] == targets
+    assert facts["access A_shared"][0] == ""
+    assert "ldmatrix.x4" in facts["access A_shared"][1]
+    assert facts["layout C_local"][1] == facts["layout C_local"][2] != ""
+    assert "64 warps" in facts["occupancy"][1]
+    assert (found.source_diff, found.code_diff) == ("", "")
+    page = found._repr_html_()
+    assert problems(page) == []
+    assert page.count("data:image/png") >= 6  # A_shared, B_shared and C_local on both GPUs
+    assert tuple(found.to_dict()["target"].values()) == targets
+
+
+def test_the_code_of_two_gpu_kernels_is_compared() -> None:
+    made = (matmul(128, 128, 64, "float16", num_stages=number) for number in (2, 3))
+    found = tw.compare(*(tw.compile(each, target="sim:sm_80") for each in made))
+    assert "pending=1" not in found.code_diff and "cp.async" in found.code_diff
+    assert "shared" in {fact.label for fact in found.differences}
+
+
+def test_what_cannot_be_compared() -> None:
+    kernel = tile(64, 16)
+    with pytest.raises(ArgumentError) as caught:
+        tw.compare(kernel)
+    assert str(caught.value) == "a comparison takes two kernels or more, not 1"
+    with pytest.raises(ArgumentError) as caught:
+        tw.compare(kernel, tile)
+    assert str(caught.value) == (
+        "a comparison takes compiled kernels, not 'Jit'\n"
+        "hint: tw.compile(...), or .kernel of what tw.jit decorates"
+    )
 
 
 @pytest.mark.parametrize("name", ["<b>bold</b>"])

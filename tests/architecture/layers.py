@@ -86,7 +86,7 @@ RULES: Mapping[str, Rule] = {
     "viz.magics": Rule(
         (
             *(*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets", "viz.display"),
-            *("api", "kernel", "tuning", "validation"),
+            *("api", "comparison", "kernel", "tuning", "validation"),
         ),
         eager=("numpy", *_JUPYTER),
         lazy=("matplotlib", "torch"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -12,13 +13,17 @@ from IPython.display import display
 
 from tileworkbench.api import Jit, jit
 from tileworkbench.api import compile as compile_function
+from tileworkbench.comparison import compare
+from tileworkbench.compiler.diagnostics import CompileError
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.frontend.function import PrimFunc
 from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.autotune import Autotuned
 from tileworkbench.validation import make_inputs
+from tileworkbench.viz.magics.commands import find_kernel
 from tileworkbench.viz.magics.errors import shown_from
 from tileworkbench.viz.magics.grammar import CellOptions, near
+from tileworkbench.viz.magics.ledger import Version, ledger_of
 from tileworkbench.viz.magics.source import (
     CellSource,
     bound_names,
@@ -36,8 +41,8 @@ def run_cell(shell: InteractiveShell, line: str, cell: str, options: CellOptions
     """Run and report on one cell; returns the kernel where its card is to be shown."""
     if not cell.strip():
         raise UsageError("the cell is empty: write a kernel below %%tile (see '%tile examples')")
-    if options.target is not None:
-        resolve_target(options.target)
+    for target in options.targets:
+        resolve_target(target)
     return _Cell(shell, options).run(line, cell)
 
 
@@ -66,7 +71,11 @@ class _Cell:
                 self._run_statement(self._options.run)
                 kernel = kernel or getattr(self._namespace[name], "kernel", None)
             if kernel is not None:
-                return self._report(kernel)
+                before = ledger_of(self._shell).versions(name)
+                ledger_of(self._shell).add(name, line, cell, kernel)
+                shown = self._report(kernel)
+                self._compare(name, kernel, before)
+                return shown
             self._postpone(name)
             return None
 
@@ -151,6 +160,42 @@ class _Cell:
             if view != "card":
                 display(kernel.show(view))  # type: ignore[no-untyped-call]
         return kernel if "card" in options.show else None
+
+    def _compare(self, name: str, kernel: Kernel, before: Sequence[Version]) -> None:
+        """Show the kernel beside those for the other targets, and beside its baseline."""
+        options = self._options
+        if options.quiet:
+            return
+        if options.baseline is not None:
+            display(compare(self._baseline(name, before), kernel))  # type: ignore[no-untyped-call]
+        others = []
+        for target in options.targets[1:]:
+            try:
+                others.append(self._for_target(name, target))
+            except CompileError as error:
+                print(f"{target}: {type(error).__name__}: {error}")
+        if others:
+            display(compare(kernel, *others))  # type: ignore[no-untyped-call]
+
+    def _baseline(self, name: str, before: Sequence[Version]) -> Kernel:
+        wanted = self._options.baseline or ""
+        if wanted != "prev":
+            return find_kernel(self._namespace, wanted)
+        line_cell = ledger_of(self._shell).versions(name)[-1]
+        texts = (line_cell.line, line_cell.cell)
+        older = [each for each in before if (each.line, each.cell) != texts]
+        if not older:
+            raise UsageError(f"'--baseline prev': this is the first version of '{name}'")
+        return older[-1].kernel
+
+    def _for_target(self, name: str, target: str) -> Kernel:
+        subject = self._namespace[name]
+        if isinstance(subject, Jit):
+            used, _ = subject.constants(self._constants)
+            return subject.with_target(target).compile(**used)
+        if isinstance(subject, PrimFunc):
+            return compile_function(subject, target=target)
+        raise UsageError(f"'-t {target}': '{name}' is compiled already; give one target")
 
     def _check(self, kernel: Kernel, text: str, inputs: list[Any]) -> None:
         value = self._evaluate(f"--check {text}", text)

@@ -8,12 +8,14 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from tileworkbench.api import Jit, targets
+from tileworkbench.comparison import Comparison, compare
 from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.compiler.runtime.cache import default_cache
 from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.autotune import Autotuned
 from tileworkbench.validation import make_inputs
 from tileworkbench.viz.magics.grammar import cell_help, command_help, near
+from tileworkbench.viz.magics.ledger import ledger_of
 
 _EXAMPLE = """\
 %%tile matmul --check torch.matmul
@@ -44,6 +46,25 @@ def kernel_names(namespace: dict[str, Any]) -> list[str]:
     return [name for name, value in items if isinstance(value, _KERNELS) and name[0] != "_"]
 
 
+def find_kernel(namespace: dict[str, Any], name: str) -> Kernel:
+    """The user's kernel of that name, compiled now where its shapes are known.
+
+    Raises `UsageError`.
+    """
+    known = kernel_names(namespace)
+    found = namespace.get(name)
+    if isinstance(found, Autotuned):
+        found = found.kernel or found.jit
+    if isinstance(found, Jit):
+        missing = found.constants({})[1]
+        found = found.kernel or (None if missing else found.compile())
+        if found is None:
+            raise UsageError(f"'{name}' is compiled when it is called; call it first")
+    if not isinstance(found, Kernel):
+        raise UsageError(f"'{name}' is not a kernel{near(name, known) if known else ''}")
+    return found
+
+
 def run_command(shell: InteractiveShell, command: str, words: list[str]) -> Any:
     """Run one command of `COMMANDS`; returns what the cell is to show."""
     run = getattr(_Commands(shell), "run_" + command.replace("-", "_"))
@@ -55,6 +76,7 @@ class _Commands:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._namespace = shell.user_ns
+        self._ledger = ledger_of(shell)
 
     def run_help(self, words: list[str]) -> None:
         print(cell_help())
@@ -71,6 +93,15 @@ class _Commands:
     def run_bench(self, words: list[str]) -> Any:
         kernel = self._kernel(words)
         return kernel.bench(*self._arguments(kernel, words))
+
+    def run_compare(self, words: list[str]) -> Comparison:
+        kernels = [find_kernel(self._namespace, word) for word in words] or [self._kernel(words)]
+        if len(kernels) == 1:
+            versions = self._ledger.versions(words[0])
+            if len(versions) < 2:
+                raise UsageError(f"there is one version of '{words[0]}': name another kernel")
+            kernels = [version.kernel for version in versions[-2:]]
+        return compare(*kernels)
 
     def run_assert(self, words: list[str]) -> None:
         kernel = self._kernel(words)
@@ -107,22 +138,10 @@ class _Commands:
         default_cache().clear()
 
     def _kernel(self, words: list[str]) -> Kernel:
-        """The kernel that the first word names, compiled now where its shapes are known."""
-        known = kernel_names(self._namespace)
+        """The kernel that the first word names."""
         if not words:
-            raise UsageError(f"which kernel?{_known(known)}")
-        name = words[0]
-        found = self._namespace.get(name)
-        if isinstance(found, Autotuned):
-            found = found.kernel or found.jit
-        if isinstance(found, Jit):
-            missing = found.constants({})[1]
-            found = found.kernel or (None if missing else found.compile())
-            if found is None:
-                raise UsageError(f"'{name}' is compiled when it is called; call it first")
-        if not isinstance(found, Kernel):
-            raise UsageError(f"'{name}' is not a kernel{near(name, known) if known else ''}")
-        return found
+            raise UsageError(f"which kernel?{_known(kernel_names(self._namespace))}")
+        return find_kernel(self._namespace, words[0])
 
     def _arguments(self, kernel: Kernel, words: list[str]) -> list[Any]:
         """The values of the expressions after the name, or random inputs where there are none."""

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("KERNEL [VIEW]", f"one view: {', '.join(VIEWS[:-1])}"),
     "bench": ("KERNEL [ARGS...]", "measure it on these arguments (default: random ones)"),
     "bisect": ("KERNEL [ARGS...]", "name the first pass that changes a result"),
+    "compare": ("KERNEL [KERNEL...]", "side by side; of one kernel, its cell's last two versions"),
     "assert": ("KERNEL CONDITIONS...", "fail unless all hold: conflicts==0 smem<=48K mma.m16n8k16"),
     "list": ("", "the kernels of this session"),
     "targets": ("", "every target, and what is usable here"),
@@ -44,7 +45,8 @@ class CellOptions:
 
     name: str | None
     defines: tuple[tuple[str, str], ...]
-    target: str | None
+    targets: tuple[str, ...]
+    baseline: str | None
     show: tuple[str, ...]
     run: str | None
     check: str | None
@@ -57,6 +59,11 @@ class CellOptions:
     quiet: bool
     verbose: bool
     help: bool
+
+    @property
+    def target(self) -> str | None:
+        """The first target, None where none is named."""
+        return self.targets[0] if self.targets else None
 
     @property
     def measures(self) -> bool:
@@ -99,7 +106,7 @@ def cell_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("name", nargs="?", metavar="NAME", help="the kernel to show (default: the last one)")
     add("-D", "--define", action="append", default=[], metavar="K=V", help="a constant of the cell")
-    add("-t", "--target", metavar="TARGET", help="what to compile for: auto, cpu, cpu:avx2, ...")
+    add("-t", "--target", metavar="TARGET", help="what to compile for; of a list, a column each")
     add("--show", metavar="VIEWS", help=f"comma list of {', '.join(VIEWS)}; default card")
     add("--run", metavar="CODE", help="statement to run afterwards, in your namespace")
     add("--check", metavar="REF", help="compare with this callable on random inputs")
@@ -107,6 +114,7 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--atol", type=_tolerance, metavar="X", help="absolute tolerance of --check")
     add("--bench", nargs="?", type=_rounds, const=0, metavar="N", help="measure it (N rounds)")
     add("--roofline", action="store_true", help="measure it and show it under the machine's roofs")
+    add("--baseline", metavar="K", help="compare with this kernel, or 'prev': the cell's last one")
     add("-o", "--output", metavar="VAR", help="bind the kernel to this name")
     add("--save", metavar="FILE", help="write a self-contained HTML page")
     add("-q", "--quiet", action="store_true", help="show nothing")
@@ -154,7 +162,8 @@ def parse_cell_line(line: str) -> CellOptions:
     return CellOptions(
         name=found.name,
         defines=_defines(found.define),
-        target=_target(found.target),
+        targets=_targets(found.target),
+        baseline=_identifier("--baseline", found.baseline),
         show=show,
         run=found.run,
         check=found.check,
@@ -221,8 +230,14 @@ def _identifier(flag: str, name: str | None) -> str | None:
     return name
 
 
-def _target(name: str | None) -> str | None:
-    if name is not None and name.partition(":")[0] not in (*_HEADS, *ARCHITECTURES):
+def _targets(text: str | None) -> tuple[str, ...]:
+    """The targets of a comma list."""
+    names = () if text is None else tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    return tuple(map(_target, names))
+
+
+def _target(name: str) -> str:
+    if name.partition(":")[0] not in (*_HEADS, *ARCHITECTURES):
         raise LineError(f"'{name}' is not a target{near(name, TARGETS)}")
     return name
 
@@ -279,10 +294,13 @@ def complete(text: str, names: Names) -> tuple[str, list[str]]:
     if equals and flag.startswith("--"):
         before, last = flag, value
     if before in ("-t", "--target"):
+        last = last.rpartition(",")[2]
         return last, _starting(last, names.targets())
     if before == "--show":
         last = last.rpartition(",")[2]
         return last, _starting(last, VIEWS)
+    if before == "--baseline":
+        return last, _starting(last, ["prev", *names.kernels()])
     if before in ("--check", "--run", "-D", "--define"):
         return _complete_name(last, names)
     if before in ("-o", "--output", "--save", "--rtol", "--atol", "--bench"):
@@ -302,7 +320,7 @@ def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:
         return last, _starting(last, COMMANDS)
     if command == "peaks":
         return last, _starting(last, ["--measure"])
-    if command not in ("show", "bench", "bisect", "assert"):
+    if command not in ("show", "bench", "bisect", "compare", "assert"):
         return last, []
     if len(words) == 2:
         return last, _starting(last, names.kernels())

@@ -1,0 +1,60 @@
+"""The kernels that this session's cells have made, version by version."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from tileworkbench.kernel import Kernel
+
+VERSIONS = 16  # kept of each name
+NAMES = 64  # kept in all; the longest unused goes first
+_LEDGER = "_tile_ledger"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One run of a cell: the magic's line, its text and the kernel; `number` counts from 1."""
+
+    number: int
+    line: str
+    cell: str
+    kernel: Kernel
+
+
+class Ledger:
+    """Versions by name, the oldest first. Running a cell again without a change adds none."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, deque[Version]] = {}
+
+    def add(self, name: str, line: str, cell: str, kernel: Kernel) -> Version:
+        """Keep a version; the same text again replaces its kernel."""
+        found = self._versions.pop(name, deque(maxlen=VERSIONS))
+        self._versions[name] = found  # the last one used
+        number = found[-1].number + 1 if found else 1
+        if found and (found[-1].line, found[-1].cell) == (line, cell):
+            number = found.pop().number
+        found.append(Version(number, line, cell, kernel))
+        while len(self._versions) > NAMES:
+            del self._versions[next(iter(self._versions))]
+        return found[-1]
+
+    def versions(self, name: str) -> tuple[Version, ...]:
+        """The versions of a name that are kept."""
+        return tuple(self._versions.get(name, ()))
+
+    def names(self) -> tuple[str, ...]:
+        """The names, the longest unused first."""
+        return tuple(self._versions)
+
+
+def ledger_of(shell: InteractiveShell) -> Ledger:
+    """The ledger of a session."""
+    found = getattr(shell, _LEDGER, None)
+    if not isinstance(found, Ledger):
+        found = Ledger()
+        setattr(shell, _LEDGER, found)
+    return found
