@@ -116,8 +116,8 @@ def _cell(fact: Fact, value: str) -> str:
     return html.tag("b", f"color:{html.ACCENT}", shown) if fact.differs else shown
 
 
-def compare(*kernels: Kernel) -> Comparison:
-    """Two or more kernels side by side: versions of one, or one on several targets.
+def compare(*kernels: Any) -> Comparison:
+    """Two or more `Kernel`s side by side: versions of one, or one on several targets.
 
     Raises `ArgumentError` for fewer than two, or for what is no compiled kernel.
     """

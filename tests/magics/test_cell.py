@@ -361,7 +361,8 @@ def test_help(notebook: Notebook) -> None:
     inspected = notebook.run("%%tile?")
     assert by_flag.out.strip() in inspected.out
     line = notebook.run("%tile?")
-    assert "%tile bench KERNEL [ARGS...]   measure it on these arguments" in line.out
+    words = " ".join(line.out.split())
+    assert "%tile bench KERNEL [ARGS...] measure it on these arguments" in words
 
 
 # The extension

@@ -57,6 +57,14 @@ def test_a_target_that_refuses_the_kernel_is_a_line(notebook: Notebook) -> None:
     assert done.text.startswith("sim:sm_75: ResourceError: the block needs 120064 bytes of shared")
 
 
+def test_a_compiled_kernel_has_its_target(notebook: Notebook) -> None:
+    made = CELL.format(block=64).replace("def add", "@tw.jit\ndef add") + "\nadd = add.compile()"
+    done = notebook.run(f"%%tile add -t cpu,sim:sm_80{made}")
+    assert done.text.splitlines()[-1] == (
+        "UsageError: '-t sim:sm_80': 'add' is compiled already; give one target"
+    )
+
+
 def test_the_ledger_has_limits(notebook: Notebook) -> None:
     ledger = Ledger()
     for number in range(VERSIONS + 5):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.magics.notebook import SCALE, Notebook, open_notebook
 from tileworkbench.viz.display import NAMES
-from tileworkbench.viz.magics.grammar import VIEWS
+from tileworkbench.viz.magics.grammar import COMMANDS, VIEWS
 
 # Python's own errors
 
@@ -325,11 +325,7 @@ def test_an_error_leaves_the_namespace_as_it_was(notebook: Notebook) -> None:
     ("line", "message"),
     [
         ("%tile shw", "'shw' is not a %tile command; did you mean 'show'?"),
-        (
-            "%tile zzz",
-            "'zzz' is not a %tile command; one of show, bench, bisect, list, targets, peaks, "
-            "examples, clear-cache, help",
-        ),
+        ("%tile zzz", f"'zzz' is not a %tile command; one of {', '.join(COMMANDS)}"),
         ("%tile show", "which kernel? (there is none yet: see '%tile examples')"),
         ("%tile show nope", "'nope' is not a kernel"),
         ("%tile show a b c", "%tile show takes a kernel and a view; 'c' is too many"),

@@ -303,7 +303,9 @@ def __getattr__(name: str) -> Any:
         return unsupported(name, "An instruction of a GPU.")
     if name in INSTEAD:
         raise AttributeError(f"the language has no 'T.{name}'; write {INSTEAD[name]}")
-    near = difflib.get_close_matches(name, _names, n=3)
+    matches = difflib.get_close_matches(name, _names, n=3)
+    # An alias of a better match says nothing new.
+    near = list({id(_names[match]): match for match in reversed(matches)}.values())[::-1]
     hint = f"; did you mean {' or '.join(f'T.{match}' for match in near)}?" if near else ""
     raise AttributeError(f"the language has no 'T.{name}'{hint}")
 
