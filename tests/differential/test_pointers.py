@@ -9,6 +9,7 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.differential.harness import check_everywhere, equals, random_array, run_native
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.sim import simulate
 
 
 def address(array):
@@ -104,6 +105,61 @@ def test_tensors_stand_for_their_addresses():
     assert wrong.value.message == (
         "'kernel': 'p' must be a tensor on the CPU or an address, not -1"
     )
+
+
+@pytest.mark.parametrize(
+    "target", ["cpu", "sim:sm_80", pytest.param("ptx:sm_80", marks=pytest.mark.nvrtc)]
+)
+def test_none_for_a_tensor_whose_extent_another_one_has(target):
+    N = T.dynamic("N")
+
+    @T.prim_func
+    def kernel(
+        B: T.Tensor((N,), "float32"),
+        A: T.Tensor((N,), "float32"),
+        C: T.Tensor((N, 2 * N), "float32"),
+    ):
+        with T.Kernel(1, threads=32):
+            T.fill(A, 2.0)
+
+    run, a = tw.compile(kernel, target=target), np.zeros(4, np.float32)
+    run(None, a, None)
+    np.testing.assert_array_equal(a, 2)
+    np.testing.assert_array_equal(
+        simulate(kernel.program, dict(A=a, B=None, C=None)).arrays["A"], a
+    )
+    with pytest.raises(ArgumentError) as wrong:
+        run(None, a, np.zeros((4, 9), np.float32))
+    assert wrong.value.message == (
+        "'kernel': dimension 1 of 'C' is 9, expected 2*N = 8 as dimension 0 of 'A' says"
+    )
+    with pytest.raises(ArgumentError) as wrong:
+        simulate(kernel.program, {"A": None, "B": a, "C": None})
+    assert wrong.value.message == "'A' is None, and 'kernel' uses it"
+
+
+def test_none_for_a_tensor_whose_constant_another_one_has():
+    @tw.jit
+    def kernel(B, A, reads: bool):
+        M = T.const("M")
+        B: T.Tensor[[M], T.float32]
+        A: T.Tensor[[M], T.float32]
+        with T.Kernel(1, threads=32):
+            if reads:
+                T.copy(B, A)
+            else:
+                T.fill(A, 3.0)
+
+    a = np.zeros(4, np.float32)
+    kernel(None, a, False)
+    np.testing.assert_array_equal(a, 3)
+    for arguments, message in (
+        ((None, a, True), "'kernel': 'B' must be a tensor, not 'NoneType'"),
+        ((None, None, False), "'kernel': the parameter 'B' takes a tensor, not None"),
+    ):
+        with pytest.raises(ArgumentError) as wrong:
+            kernel(*arguments)
+        assert wrong.value.message == message
 
 
 def test_none_for_a_tensor_that_is_never_used():

@@ -16,9 +16,6 @@ from tileworkbench.bench.timing import do_bench
 from tileworkbench.compat import kernels as compat_kernels
 from tileworkbench.compat.kernels import JITKernel
 from tileworkbench.compat.names import lower
-from tileworkbench.compiler.driver import compile_program
-from tileworkbench.compiler.ir.parser import parse
-from tileworkbench.compiler.ir.printer import print_program
 from tileworkbench.demo import DemoError, report
 from tileworkbench.tuning.autotune import autotune
 from tileworkbench.tuning.supply import supply_tensors
@@ -93,12 +90,25 @@ def test_arguments_that_python_would_refuse() -> None:
     )
 
 
-def test_an_empty_grid_of_a_program_read_from_text() -> None:
-    text = print_program(make().program).replace("T.Kernel(1,", "T.Kernel(0,")
-    assert rendered(lambda: compile_program(parse(text), "cpu")) == (
-        "ArgumentError: 'double': the grid has an extent of 0\n"
-        "hint: every extent of T.Kernel must be at least 1"
-    )
+@pytest.mark.parametrize(
+    "target", ["cpu", "sim:sm_80", pytest.param("ptx:sm_80", marks=pytest.mark.nvrtc)]
+)
+def test_an_empty_grid_is_an_error_of_the_call(target: str) -> None:
+    @T.prim_func
+    def constant(A: T.Tensor((0, 8), "float32")):
+        with T.Kernel(T.ceildiv(0, 8), 2, threads=32) as (bx, by):
+            T.fill(A[bx * 8, by], 1)
+
+    @T.prim_func
+    def symbolic(A: T.Tensor((T.dynamic("n"), 8), "float32")):
+        with T.Kernel(T.ceildiv(A.shape[0], 8), 2, threads=32) as (bx, by):
+            T.fill(A[bx * 8, by], 1)
+
+    for kernel in (constant, symbolic):
+        compiled = tw.compile(kernel, target=target)
+        assert rendered(lambda run=compiled: run(np.zeros((0, 8), np.float32))) == (
+            f"ArgumentError: '{kernel.program.name}': the grid is empty, there is no block to run"
+        )
 
 
 def test_an_extent_that_no_argument_gives() -> None:
@@ -216,7 +226,7 @@ def test_an_assertion_of_the_kernel() -> None:
             T.device_assert(A[0] > 0, "no zero")
 
     line = kernel.source.first_line + 3
-    what = f"--> {__file__}, line {line}\n{line} | T.device_assert(A[0] > 0, \"no zero\")"
+    what = f'--> {__file__}, line {line}\n{line} | T.device_assert(A[0] > 0, "no zero")'
     compiled = tw.compile(kernel, target="cpu")
     assert rendered(lambda: compiled(np.zeros(8, np.float32)), tw.DeviceAssertError).startswith(
         f"DeviceAssertError: 'kernel': device assertion failed: no zero\n  {what}\n"

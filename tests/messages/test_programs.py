@@ -99,7 +99,7 @@ def test_a_grid_of_nothing() -> None:
     program = parse(EMPTY)
     arguments = {"A": np.zeros(8, np.int32), "n": 0}
     text = rendered(lambda: simulate(program, arguments), ArgumentError)
-    assert text == "ArgumentError: the grid of 'kernel' is (0,); every extent must be at least 1"
+    assert text == "ArgumentError: 'kernel': the grid is empty, there is no block to run"
 
 
 def test_a_step_of_zero_between_threads() -> None:

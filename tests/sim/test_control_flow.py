@@ -318,4 +318,4 @@ def test_an_empty_grid_is_an_error() -> None:
     )
     with pytest.raises(ArgumentError) as caught:
         simulate(made, {"A": np.zeros(7, np.int32)})
-    assert caught.value.message == "the grid of 'kernel' is (0, 2); every extent must be at least 1"
+    assert caught.value.message == "'kernel': the grid is empty, there is no block to run"

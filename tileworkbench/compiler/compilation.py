@@ -13,13 +13,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.analysis.hazards import find_hazards
-from tileworkbench.compiler.diagnostics import ArgumentError, Note, VerifyError
-from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.diagnostics import Note, VerifyError
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import statements, with_body
-from tileworkbench.compiler.ir.stmt import Assume, Kernel, seq
+from tileworkbench.compiler.ir.rewrite import with_body
+from tileworkbench.compiler.ir.stmt import Assume, seq
 from tileworkbench.compiler.ir.verify import verify
 from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
 from tileworkbench.compiler.record import CompileRecord, Snapshot, Timing
@@ -118,8 +117,7 @@ class Compilation:
         self.timings.append(Timing(name, (time.perf_counter() - start) * 1e6))
 
     def find_hazards(self) -> tuple[Note, ...]:
-        """The warnings. Raises `ArgumentError` for a grid that is always empty."""
-        _check_grids(self.program)
+        """The warnings."""
         with self.step("analysis"):
             return find_hazards(self.program)
 
@@ -197,16 +195,3 @@ def _verify_after(program: Program, name: str) -> None:
             error.span,
             hint="this is a bug in tileworkbench; please report it with the kernel",
         ) from None
-
-
-def _check_grids(program: Program) -> None:
-    """A grid that is provably empty would silently do nothing."""
-    for stmt in statements(program.body):
-        if isinstance(stmt, Kernel):
-            for extent in stmt.grid:
-                number = const_int(extent)
-                if number is not None and number <= 0:
-                    raise ArgumentError(
-                        f"'{program.name}': the grid has an extent of {number}",
-                        hint="every extent of T.Kernel must be at least 1",
-                    )

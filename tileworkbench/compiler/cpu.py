@@ -15,7 +15,13 @@ from tileworkbench.compiler.codegen.c_sources import find_function, symbol_of
 from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.codegen.llvm import Module, generate
 from tileworkbench.compiler.compilation import Compilation, CompiledKernel, lower_program
-from tileworkbench.compiler.diagnostics import ArgumentError, CompileError, Span, UnsupportedError
+from tileworkbench.compiler.diagnostics import (
+    ArgumentError,
+    CompileError,
+    Span,
+    UnsupportedError,
+    empty_grid,
+)
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program
@@ -69,7 +75,7 @@ class CpuKernel(CompiledKernel):
     def _check_grid(self, extents: list[int]) -> None:
         name = self.signature.name
         if min(extents) < 1:
-            raise ArgumentError(f"'{name}': the grid is empty, there is no block to run")
+            raise empty_grid(name)
         if prod(extents) > MOST_BLOCKS:
             raise ArgumentError(
                 f"'{name}': the grid has {prod(extents)} blocks; a launch has at most {MOST_BLOCKS}"

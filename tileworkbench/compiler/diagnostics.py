@@ -239,6 +239,11 @@ DEADLOCK = "deadlock: "
 OUT_OF_RANGE = "out of range: "
 
 
+def empty_grid(kernel: str) -> ArgumentError:
+    """The error of a call that launches no block."""
+    return ArgumentError(f"'{kernel}': the grid is empty, there is no block to run")
+
+
 def failed_assertion(message: str, what: str, value: int | None = None) -> RunError:
     """The error of a device assertion with that message; `what` comes before the user's own, and
     `value` belongs to it.

@@ -19,12 +19,12 @@ from tileworkbench.compiler.codegen.cuda import CudaLaunch, CudaModule, generate
 from tileworkbench.compiler.codegen.cuda_text import bits_of
 from tileworkbench.compiler.compilation import Compilation, CompiledKernel, lower_program
 from tileworkbench.compiler.diagnostics import (
-    ArgumentError,
     CompileError,
     Note,
     ResourceError,
     RunError,
     Span,
+    empty_grid,
     interrupted,
 )
 from tileworkbench.compiler.ir.expr import Buffer, Expr
@@ -202,7 +202,8 @@ class GpuKernel(CompiledKernel):
             if argument in self.module.workspaces:
                 values.append(np.zeros(max(size, 1), np.uint8))
             else:
-                memory = (ctypes.c_uint8 * size).from_address(named[argument.name])
+                address = named[argument.name]
+                memory = (ctypes.c_uint8 * (size if address else 0)).from_address(address)
                 values.append(np.ctypeslib.as_array(memory))
         return values
 
@@ -221,9 +222,7 @@ class GpuKernel(CompiledKernel):
         """Blocks along x, y, z. Raises `ArgumentError` where there are none."""
         extents = [int(evaluate(extent, scalars)) for extent in launch.grid]
         if min(extents, default=1) < 1:
-            raise ArgumentError(
-                f"'{self.record.name}': the grid is empty, there is no block to run"
-            )
+            raise empty_grid(self.record.name)
         x, y, z = (*extents, 1, 1, 1)[:3]
         return x, y, z
 

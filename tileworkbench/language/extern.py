@@ -106,7 +106,7 @@ def CUDASourceCodeKernel(
         )
     if cluster_dims is not None:
         raise TileValueError("'cluster_dims' of T.CUDASourceCodeKernel is not supported")
-    grid = tuple(extent_expr(block, "a grid extent") for block in blocks)
+    grid = tuple(extent_expr(block, "a grid extent", may_be_zero=True) for block in blocks)
     source = _text(source_code_or_path)
     if prelude is not None:
         source = f"{prelude}\n{source}"

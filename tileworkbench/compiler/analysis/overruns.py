@@ -82,6 +82,8 @@ class _Walk:
 
     def sentence(self, use: Use) -> str | None:
         buffer = use.buffer
+        if any(const_int(extent) == 0 for extent in buffer.shape):
+            return None  # nothing is meant to be in it
         for d, (index, extent) in enumerate(zip(use.indices, buffer.shape, strict=False)):
             size = const_int(extent)
             if buffer.scope == "global":

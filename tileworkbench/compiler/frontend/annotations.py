@@ -208,7 +208,10 @@ def make_buffer(builder: Builder, name: str, spec: TensorSpec) -> Buffer:
             f"the tensor '{name}' of '{spec.dtype}' is not supported yet",
             hint=f"declare it with '{spec.dtype.scalar}' and see it as vectors with T.view",
         )
-    shape = tuple(_extent(builder, e, f"extent {d} of '{name}'") for d, e in enumerate(spec.shape))
+    shape = tuple(
+        _extent(builder, e, f"extent {d} of '{name}'", may_be_zero=True)
+        for d, e in enumerate(spec.shape)
+    )
     last = build.const_int(shape[-1]) if shape else None
     if spec.dtype.is_packed and (last or 0) % 2:
         raise TileValueError(
@@ -224,8 +227,8 @@ def make_buffer(builder: Builder, name: str, spec: TensorSpec) -> Buffer:
     return Buffer(name, spec.dtype, shape, "global", strides)
 
 
-def _extent(builder: Builder, value: Any, what: str) -> Expr:
-    expr = extent_expr(value, what)
+def _extent(builder: Builder, value: Any, what: str, may_be_zero: bool = False) -> Expr:
+    expr = extent_expr(value, what, may_be_zero)
     for var in variables(expr):
         known = builder.symbols.get(var.name) or builder.inputs.get(var.name)
         if known is None:
@@ -256,7 +259,7 @@ def workspace(shape: tuple[Any, ...], dtype: DType) -> TensorValue:
     """Global memory that lives as long as one call of the kernel. See `T.alloc_global`."""
     builder = current("T.alloc_global")
     for extent in shape:
-        for var in variables(extent_expr(extent, "an extent of T.alloc_global")):
+        for var in variables(extent_expr(extent, "an extent of T.alloc_global", may_be_zero=True)):
             if var in builder.ranges or var in builder.parallel:
                 raise TileValueError(
                     "the extents of T.alloc_global must be known before the launch, and "

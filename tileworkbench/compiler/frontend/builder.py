@@ -22,6 +22,7 @@ from tileworkbench.compiler.diagnostics import (
     TileValueError,
 )
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.rewrite import evaluated
 from tileworkbench.compiler.ir.stmt import Stmt, seq
 from tileworkbench.compiler.ir.types import DType
 
@@ -49,6 +50,7 @@ class Frame:
     stmts: list[Stmt] = field(default_factory=list)
     open: bool = True
     repeats: bool = False  # a loop of the program: what Python computes in it happens once only
+    never: bool = False  # nothing in it is ever executed: a loop without iterations
     cond: Expr | None = None  # what holds in a branch
     threads: tuple[int, int] | None = None  # the first thread of a role, and how many it has
 
@@ -129,6 +131,7 @@ class Builder:
         self.site = 0
         self.span: Span | None = None
         self.hints: tuple[str, ...] = ()
+        self.doubts: dict[Expr, CompileError] = {}  # loads that are wrong where they are executed
         self.ranges: dict[Var, tuple[int, int]] = {}  # inclusive bounds of loop variables
         self.starts: dict[Var, Expr] = {}  # of loop variables with a constant step
         self.parallel: dict[
@@ -244,7 +247,22 @@ class Builder:
             raise self.failure
         if not stmt.site:
             stmt = replace(stmt, site=self.site)  # type: ignore[type-var]
+        if self.doubts and not self.is_conditional:
+            self._settle(stmt)
         self.frame.stmts.append(stmt)
+
+    def _settle(self, stmt: Stmt) -> None:
+        """Raise the error of a doubtful load that `stmt` is sure to execute."""
+        for child in stmt.children():
+            if not isinstance(child, Stmt):
+                for found in evaluated(child):
+                    if isinstance(found, Expr) and found in self.doubts:
+                        raise self.doubts[found]
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether it may be that what is written here is never executed."""
+        return any(f.never or f.kind in ("then", "else", "while") for f in self.frames)
 
     def enclosing(self, *kinds: str) -> Frame | None:
         """The innermost open frame of one of `kinds`."""

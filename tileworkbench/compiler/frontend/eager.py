@@ -231,6 +231,8 @@ class EagerFunction:
         values: dict[str, int] = {}
         for reader in readers:
             tensor = arguments[reader.position]
+            if tensor is None:
+                continue
             try:
                 extents = TensorType.of(tensor).strides if reader.stride else tensor.shape
                 value = int(extents[reader.dim]) * reader.packed
@@ -238,6 +240,9 @@ class EagerFunction:
                 raise self._misfit(reader, tensor) from None
             if values.setdefault(reader.name, value) != value:
                 raise self._conflict(reader, readers, values[reader.name], value)
+        for reader in readers:
+            if reader.name not in values:
+                raise self._misfit(reader, None)
         return tuple(values.items())
 
     def _misfit(self, reader: _Reader, tensor: Any) -> ArgumentError:

@@ -16,7 +16,6 @@ from typing import Any
 from tileworkbench.compiler.diagnostics import LayoutError, UnsupportedError
 from tileworkbench.compiler.frontend.bounds import bounds
 from tileworkbench.compiler.frontend.builder import Builder
-from tileworkbench.compiler.frontend.loops import set_range
 from tileworkbench.compiler.frontend.private_tiles import element_at
 from tileworkbench.compiler.frontend.refusals import NotScalar
 from tileworkbench.compiler.frontend.tensors import difference
@@ -259,7 +258,8 @@ class _Loops:
             self._builder.fresh_var("ijklmnop"[d % 8], e.dtype) for d, e in enumerate(extents)
         )
         for var, extent in zip(variables, extents, strict=True):
-            set_range(self._builder, var, build.const(0, extent.dtype), extent)
+            if (count := build.const_int(extent)) is not None:
+                self._builder.ranges[var] = (0, count - 1)
         if isinstance(source, Region):
             value: Expr = Load(source.buffer, element_at(source, variables))
         else:

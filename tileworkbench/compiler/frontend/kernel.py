@@ -92,7 +92,9 @@ class KernelBlock:
             raise TileTypeError(f"'prelude' of T.Kernel must be text, not {describe(prelude)}")
         self.prelude = prelude
         self.threads = check_threads(threads)
-        self.grid: tuple[Expr, ...] = tuple(extent_expr(block, "a grid extent") for block in blocks)
+        self.grid: tuple[Expr, ...] = tuple(
+            extent_expr(block, "a grid extent", may_be_zero=True) for block in blocks
+        )
         if prod(build.const_int(extent) or 1 for extent in self.grid) > MOST_BLOCKS:
             raise ResourceError(f"a launch has at most {MOST_BLOCKS} blocks")
         self.cluster = check_cluster(cluster, self.grid) if cluster != () else ()

@@ -82,15 +82,20 @@ def loop_var(builder: Builder, position: int, dtype: str = "int32") -> Var:
 
 
 def set_range(builder: Builder, var: Var, start: Expr, stop: Expr, step: int = 1) -> None:
-    """Record where a loop variable starts, and its bounds where they are known."""
+    """Record where a loop variable of the innermost frame starts, and its bounds where they are
+    known.
+    """
     builder.starts[var] = start
     low, high = bounds(start, builder.ranges), bounds(stop, builder.ranges)
     if step < 0:
         first, last = (None if high[0] is None else high[0] + 1), low[1]
     else:
         first, last = low[0], None if high[1] is None else high[1] - 1
-    if first is not None and last is not None and first <= last:
-        builder.ranges[var] = (first, last)
+    if first is not None and last is not None:
+        if first <= last:
+            builder.ranges[var] = (first, last)
+        else:
+            builder.frame.never = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tileworkbench.compiler.diagnostics import (
 from tileworkbench.compiler.frontend.bounds import bounds
 from tileworkbench.compiler.frontend.builder import Binding, Builder, active_builder, in_kernel
 from tileworkbench.compiler.frontend.dtypes import TileDType
+from tileworkbench.compiler.frontend.errors import caller_span
 from tileworkbench.compiler.frontend.refusals import NotScalar
 from tileworkbench.compiler.frontend.values import Value, deeper, fitting, from_expr, index_expr
 from tileworkbench.compiler.frontend.vectors import Lane, VectorValue, broadcast, ramp
@@ -232,9 +233,14 @@ def element_or_region(tensor: TensorValue, index: Any) -> Any:
         return _vector_load(tensor, items)
     if any(isinstance(item, slice) for item in items):
         return _region(tensor, items)
-    indices, binding = _indices(tensor, items)
+    indices, binding, wrong = _indices(tensor, items)
     check_access(buffer, indices)
-    return Value(ir.Load(buffer, indices), binding)
+    found = ir.Load(buffer, indices)
+    builder = active_builder()
+    if wrong is not None and builder is not None:
+        wrong.span = caller_span()  # where it is written, not where it turns out to be executed
+        builder.doubts[found] = wrong
+    return Value(found, binding)
 
 
 def elements(value: RegionValue) -> VectorValue:
@@ -301,7 +307,7 @@ def _vector_index(
             places.append(partial(build.add, low))
         else:
             index, depends = index_expr(item, f"an index of '{tensor.name}'")
-            places.append(partial(_same, _wrapped(tensor, dim, index)))
+            places.append(partial(_same, _inside(tensor, dim, index)))
         binding = deeper(binding, depends)
     return lanes, places, binding
 
@@ -403,35 +409,50 @@ def _count(number: int, noun: str) -> str:
 
 def _indices(
     tensor: TensorValue, items: tuple[Any, ...]
-) -> tuple[tuple[Expr, ...], Binding | None]:
+) -> tuple[tuple[Expr, ...], Binding | None, TileIndexError | None]:
+    """The indices, negative ones counted from the end, on what they depend, and the error of the
+    first that is outside wherever it is used.
+    """
     binding = tensor.binding
     indices: list[Expr] = []
+    wrong: TileIndexError | None = None
     for dim, item in enumerate(items):
         expr, depends = index_expr(item, f"an index of '{tensor.name}'")
-        indices.append(_wrapped(tensor, dim, expr))
+        index, outside = _wrapped(tensor, dim, expr)
+        indices.append(index)
+        wrong = wrong or outside
         binding = deeper(binding, depends)
-    return tuple(indices), binding
+    return tuple(indices), binding, wrong
 
 
-def _wrapped(tensor: TensorValue, dim: int, index: Expr) -> Expr:
-    """`index` counted from the end when it is negative.
-
-    Raises `TileIndexError` when all its values lie outside.
+def _wrapped(tensor: TensorValue, dim: int, index: Expr) -> tuple[Expr, TileIndexError | None]:
+    """`index` counted from the end when it is negative, and an error when all its values lie
+    outside: in what may never be executed that is found later, by what is known of conditions, and
+    a tensor without elements is guarded like all global memory.
     """
     builder = active_builder()
     low, high = bounds(index, builder.ranges if builder is not None else {})
     extent = tensor.buffer.shape[dim]
     size = build.const_int(extent)
     wraps = high is not None and high < 0
-    outside = size is not None and (
+    outside = size and (
         (wraps and high is not None and high < -size) or (low is not None and low >= size)
     )
-    if outside:
-        raise TileIndexError(
+    wrong = None
+    if outside and not (builder is not None and builder.is_conditional):
+        wrong = TileIndexError(
             f"index {Value(index)!r} is out of range for dimension {dim} of '{tensor.name}', "
             f"which has extent {size}"
         )
-    return build.add(index, extent) if wraps else index
+    return build.add(index, extent) if wraps else index, wrong
+
+
+def _inside(tensor: TensorValue, dim: int, index: Expr) -> Expr:
+    """`_wrapped` of an index that is used where it stands."""
+    found, wrong = _wrapped(tensor, dim, index)
+    if wrong is not None:
+        raise wrong
+    return found
 
 
 def _region(tensor: TensorValue, items: tuple[Any, ...]) -> RegionValue:
@@ -443,7 +464,7 @@ def _region(tensor: TensorValue, items: tuple[Any, ...]) -> RegionValue:
             low, extent, depends = _slice(tensor, dim, item)
         else:
             low, depends = index_expr(item, f"an index of '{tensor.name}'")
-            low, extent = _wrapped(tensor, dim, low), build.int_const(1)
+            low, extent = _inside(tensor, dim, low), build.int_const(1)
         mins.append(low)
         extents.append(extent)
         binding = deeper(binding, depends)
@@ -572,7 +593,9 @@ def check_target(tensor: TensorValue, index: Any) -> tuple[Expr, ...]:
             f"a slice of '{tensor.name}' cannot be assigned to",
             hint="use T.copy or T.fill, or assign single elements inside T.Parallel",
         )
-    indices, _ = _indices(tensor, items)
+    indices, _, wrong = _indices(tensor, items)
+    if wrong is not None:
+        raise wrong
     check_access(buffer, indices)
     return indices
 

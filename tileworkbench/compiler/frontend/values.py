@@ -551,13 +551,14 @@ def index_expr(value: Any, what: str = "an index") -> tuple[Expr, Binding | None
     return build.cast(made.expr, "int64" if wide else INT32), made.binding
 
 
-def extent_expr(value: Any, what: str) -> Expr:
-    """`value` as an extent: a positive integer or an expression.
+def extent_expr(value: Any, what: str, may_be_zero: bool = False) -> Expr:
+    """`value` as an extent: a positive integer (or 0, where that is possible) or an expression.
 
     Raises `TileTypeError` or `TileValueError`.
     """
     expr, _ = index_expr(value, what)
     number = build.const_int(expr)
-    if number is not None and number <= 0:
-        raise TileValueError(f"{what} must be positive, not {number}")
+    if number is not None and number < (0 if may_be_zero else 1):
+        rule = "must not be negative" if may_be_zero else "must be positive"
+        raise TileValueError(f"{what} {rule}, not {number}")
     return expr

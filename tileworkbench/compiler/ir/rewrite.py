@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Select, Var
 from tileworkbench.compiler.ir.node import InternedNode, Node
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.stmt import Seq, Stmt, seq
@@ -28,6 +28,27 @@ def walk(root: Node) -> Iterator[Node]:
             seen.add(current)
         yield current
         stack.extend(reversed(current.children()))
+
+
+def evaluated(root: Node) -> Iterator[Node]:
+    """The nodes below `root` that are computed whenever it is: not what a lazy selection or a
+    logical operator may leave out.
+    """
+    stack = [root]
+    seen: set[Node] = set()
+    while stack:
+        current = stack.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        yield current
+        match current:
+            case Select(cond, lazy=True):
+                stack.append(cond)
+            case Binary("logical_and" | "logical_or", a):
+                stack.append(a)
+            case _:
+                stack.extend(reversed(current.children()))
 
 
 def statements(root: Stmt) -> Iterator[Stmt]:

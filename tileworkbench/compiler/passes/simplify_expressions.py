@@ -20,7 +20,7 @@ from typing import Any
 
 from tileworkbench.compiler.analysis.division import divide
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.ir import build
+from tileworkbench.compiler.ir import build, tile
 from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import (
     COMPARISONS,
@@ -112,18 +112,27 @@ class _Simplifier:
                 return chosen if chosen is not None else Seq(())
             case If(cond, then, orelse) if _is_empty(orelse):
                 return replace(stmt, orelse=None)
-            case For() if self.never_runs(stmt):
+            case For() | tile.Pipelined() if self.never_runs(stmt):
+                return Seq(())
+            case tile.Parallel(_, extents) if _has_none(extents):
+                return Seq(())
+            case tile.Copy(dst=region) | tile.Fill(dst=region) if _has_none(region.extents):
                 return Seq(())
             case Seq(stmts) if any(isinstance(child, Seq) for child in stmts):
                 return seq(stmts)
         return stmt
 
-    def never_runs(self, stmt: For) -> bool:
-        step = const_int(stmt.step)
+    def never_runs(self, stmt: For | tile.Pipelined) -> bool:
+        step = const_int(stmt.step) if isinstance(stmt, For) else 1
         if step is None or step == 0:
             return False
         empty = Binary("ge" if step > 0 else "le", stmt.start, stmt.stop, BOOL)
         return stmt.start.dtype == stmt.stop.dtype and self.ranges.proves(empty) is True
+
+
+def _has_none(extents: tuple[Expr, ...]) -> bool:
+    """Whether a box is known to be empty."""
+    return any(const_int(extent) == 0 for extent in extents)
 
 
 def _inverted(value: bool | None) -> bool | None:

@@ -211,10 +211,15 @@ class ArgumentBinder:
                 self._check_fixed(argument.spec, view)
         device = self._common_device(views)
         elements = {s: element_view(v, self.parameters[s].dtype) for s, v in views.items()}
-        symbols = self._solve(elements, slots)
+        passed = frozenset(argument.slot for argument in self._arguments if argument.encode is None)
+        absent = passed - views.keys()
+        sources = self._sources
+        if absent:
+            sources = find_sources(self.kernel_name, self.parameters, self.symbols, absent)
+        symbols = self._solve(sources, elements, slots)
         known = {**symbols, **{name: slots[slot] for slot, name in self._read_scalars.items()}}
         for slot, view in elements.items():
-            self._check_extents(slot, view, known)
+            self._check_extents(slot, view, known, sources)
             self._check_strides(self.parameters[slot], view, known)
         plan = _Plan(
             symbols=tuple(symbols.values()),
@@ -282,15 +287,11 @@ class ArgumentBinder:
                 )
         return self._device if first is None else views[first].device
 
-    def _solve(self, views: dict[int, ArrayView], slots: list[int]) -> dict[str, int]:
+    def _solve(
+        self, sources: Sequence[Source], views: dict[int, ArrayView], slots: list[int]
+    ) -> dict[str, int]:
         symbols: dict[str, int] = {}
-        for source in self._sources:
-            if source.axis >= 0 and source.position not in views:
-                missing = self.parameters[source.position]
-                raise ArgumentError(
-                    f"{self._where(missing)} is None, and the kernel reads "
-                    f"'{source.symbol}' from its shape"
-                )
+        for source in sources:
             value = _value_at(source, views, slots)
             solution = source.dim.solve(value)
             if solution is None:
@@ -305,20 +306,25 @@ class ArgumentBinder:
                 raise ArgumentError(
                     f"'{self.kernel_name}': {source.describe(name)} is {value}, and an '{dtype}' "
                     f"symbol is at most {dtype.largest_extent}",
-                    hint="declare it with 64 bits, as in "
-                    f"T.dynamic('{source.symbol}', 'int64')",
+                    hint=f"declare it with 64 bits, as in T.dynamic('{source.symbol}', 'int64')",
                 )
             symbols[source.symbol] = solution
         return symbols
 
-    def _check_extents(self, slot: int, view: ArrayView, symbols: dict[str, int]) -> None:
+    def _check_extents(
+        self,
+        slot: int,
+        view: ArrayView,
+        symbols: dict[str, int],
+        sources: Sequence[Source],
+    ) -> None:
         spec = self.parameters[slot]
         for axis, (dim, extent) in enumerate(zip(spec.dims, view.shape, strict=True)):
             expected = dim.evaluate(symbols)
             if extent != expected:
                 raise ArgumentError(
                     f"'{self.kernel_name}': dimension {axis} of '{spec.name}' is {extent}, "
-                    f"expected {self._explain(dim, expected)}"
+                    f"expected {self._explain(dim, expected, sources)}"
                 )
 
     def _check_strides(self, spec: ParameterSpec, view: ArrayView, symbols: dict[str, int]) -> None:
@@ -338,11 +344,11 @@ class ArgumentBinder:
                     f"{self._where(spec)} has strides {view.strides}, expected {expected}", hint
                 )
 
-    def _explain(self, dim: DimSpec, expected: int) -> str:
+    def _explain(self, dim: DimSpec, expected: int, sources: Sequence[Source]) -> str:
         """`expected`, with the equation and the origin of its symbol."""
         if dim.symbol not in self.symbols:
             return f"{dim} = {expected}" if dim.names() else str(expected)
-        source = self._sources[self.symbols.index(dim.symbol)]
+        source = sources[self.symbols.index(dim.symbol)]
         origin = source.describe(self.parameters[source.position].name)
         return f"{dim} = {expected} as {origin} says"
 

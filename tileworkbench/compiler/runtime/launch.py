@@ -13,9 +13,9 @@ from threading import get_ident, main_thread
 from time import monotonic_ns
 
 from tileworkbench.compiler.diagnostics import (
-    ArgumentError,
     DeadlockError,
     Span,
+    empty_grid,
     failed_assertion,
     interrupted,
 )
@@ -147,9 +147,7 @@ class Launcher:
         `DeviceAssertError`, and `MemoryError` when there is no room for the scratch memory.
         """
         if blocks < 1:
-            raise ArgumentError(
-                f"'{self.kernel_name}': the grid is empty, there is no block to run"
-            )
+            raise empty_grid(self.kernel_name)
         is_long = blocks > 1 and (estimated_ns is None or estimated_ns >= SERIAL_BELOW_NS)
         threads = _choose_threads(blocks, estimated_ns) if is_long else 1
         chunk = self._chunk or -(-blocks // (threads * _CHUNKS_PER_THREAD))

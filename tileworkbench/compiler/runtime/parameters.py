@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tileworkbench.compiler.analysis.evaluate import evaluate
-from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.printer import print_expr
@@ -130,22 +130,35 @@ class Source:
 
 
 def find_sources(
-    kernel_name: str, parameters: Sequence[ParameterSpec], symbols: Sequence[str]
+    kernel_name: str,
+    parameters: Sequence[ParameterSpec],
+    symbols: Sequence[str],
+    absent: frozenset[int] = frozenset(),
 ) -> tuple[Source, ...]:
     """For each symbol the occurrence that determines it: a scalar, else the plainest extent, else a
     stride.
 
-    Only arguments count that the caller passes. Raises `UnsupportedError` for a symbol that none of
-    them determines.
+    Only arguments count that the caller passes, and not the parameters `absent`. Raises
+    `UnsupportedError` for a symbol that none of the arguments determines, and `ArgumentError` for
+    one that only an absent one does.
     """
     found: dict[str, tuple[tuple[int, ...], Source]] = {}
     for source in _occurrences(parameters):
+        if source.position in absent:
+            continue
         dim = source.dim
         rank = (source.axis >= 0, source.is_stride, dim.coefficient != 1, dim.constant != 0)
         cost = (*map(int, rank), source.position, source.axis)
         if source.symbol not in found or cost < found[source.symbol][0]:
             found[source.symbol] = (cost, source)
     for symbol in symbols:
+        if symbol not in found and absent:
+            (source,) = find_sources(kernel_name, parameters, (symbol,))
+            missing = parameters[source.position].name
+            raise ArgumentError(
+                f"'{kernel_name}': '{missing}' is None, and the kernel reads '{symbol}' from its "
+                "shape"
+            )
         if symbol not in found:
             raise UnsupportedError(
                 f"'{kernel_name}': no argument determines '{symbol}'",

@@ -14,7 +14,7 @@ from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import variables
+from tileworkbench.compiler.ir.rewrite import buffers_of, variables
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator, Slots
 from tileworkbench.compiler.sim.memory import memory_of
@@ -79,11 +79,16 @@ def _equations(
     program: Program, arguments: Mapping[str, Any], strict: bool = True
 ) -> Iterator[tuple[str, Expr, int]]:
     """What must equal what: (description, expression, actual value). Flattened parameters say
-    nothing, nor do strides of extents of 1 if `strict`.
+    nothing, nor do strides of extents of 1 if `strict`, nor None for a tensor that is never used.
     """
+    used = set(buffers_of(program.body))
     for param in program.params:
         buffer = param.value
         if not isinstance(buffer, Buffer) or param.output:
+            continue
+        if param.name in arguments and arguments[param.name] is None:
+            if buffer in used:
+                raise ArgumentError(f"'{param.name}' is None, and '{program.name}' uses it")
             continue
         array = _given_array(param.name, buffer.dtype, arguments)
         shape = list(array.shape)
@@ -188,6 +193,8 @@ def argument_array(
     the argument is not).
     """
     dtype, shape = buffer.dtype, tuple(max(extent, 0) for extent in shape)
+    if name in arguments and arguments[name] is None:
+        return np.zeros(shape, storage_dtype(dtype))  # never used
     array = _given_array(name, dtype, arguments)
     if _is_packed(array, dtype):
         array = _unpack(array, dtype)

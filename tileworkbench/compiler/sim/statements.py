@@ -13,9 +13,9 @@ import numpy as np
 
 from tileworkbench.compiler.diagnostics import (
     OUT_OF_RANGE,
-    ArgumentError,
     RunError,
     UnsupportedError,
+    empty_grid,
     failed_assertion,
 )
 from tileworkbench.compiler.ir import stmt as st
@@ -291,10 +291,7 @@ class StatementTranslator:
         def kernel(frame: Frame) -> None:
             extents = tuple([extent(frame) for extent in grid])
             if min(extents, default=1) <= 0:
-                raise ArgumentError(
-                    f"the grid of '{frame.recorder.program.name}' is {extents}; "
-                    "every extent must be at least 1"
-                )
+                raise empty_grid(frame.recorder.program.name)
             # What threads repeat is refused or written out when the first stage is left.
             tile_stage = frame.recorder.program.stage is Stage.TILE
             frame.threads = threads if tile_stage else 1

@@ -11,7 +11,7 @@ import numpy as np
 
 from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.analysis.effects import written_below
-from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.diagnostics import empty_grid
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import int_const
@@ -302,10 +302,7 @@ class ThreadTranslator(StatementTranslator):
         def kernel(frame: Any) -> None:
             extents = tuple([one(frame) for one in grid])
             if min(extents, default=1) <= 0:
-                raise ArgumentError(
-                    f"the grid of '{frame.recorder.program.name}' is {extents}; "
-                    "every extent must be at least 1"
-                )
+                raise empty_grid(frame.recorder.program.name)
             dtypes = tuple(storage_dtype(var.dtype) for var in self.slots.variables)
             launch = Launch(frame, plan, stmt.threads, thread_slots, block_slots, dtypes)
             launch.run(code, extents, stmt.cluster)
