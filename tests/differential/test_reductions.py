@@ -26,6 +26,7 @@ REDUCE = {
     "bitand": T.reduce_bitand,
     "bitor": T.reduce_bitor,
     "bitxor": T.reduce_bitxor,
+    "prod": T.reduce_prod,
 }
 NUMPY = {
     "sum": np.add.reduce,
@@ -36,8 +37,10 @@ NUMPY = {
     "bitand": np.bitwise_and.reduce,
     "bitor": np.bitwise_or.reduce,
     "bitxor": np.bitwise_xor.reduce,
+    "prod": lambda x, axis: np.multiply.reduce(x, axis, dtype=x.dtype),
 }
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "absmax": np.maximum}
+COMBINE["prod"] = np.multiply
 
 
 def reductions(kinds, shape, dim, dtype, out=None, scope="fragment", clear=True):
@@ -108,7 +111,7 @@ def test_floats_of_three_dimensions(dim, dtype):
 
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 def test_reductions_that_add_to_what_is_there(dtype):
-    kinds = list(COMBINE)
+    kinds = [kind for kind in COMBINE if kind != "prod" or dtype == "int32"]
     a, b = random_array((9, 33), dtype, 1), random_array((len(kinds), 9), dtype, 2)
     if dtype == "float32":
         a, b = np.round(a * 8), np.round(b * 8)  # exact sums
@@ -131,6 +134,20 @@ def test_elements_are_converted_first(source, target):
         given,
         lambda arrays: assert_reduction(arrays["B"][0], wide.sum(1), np.abs(wide).sum(1), 40),
     )
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "bool"])
+def test_products(dim, dtype):
+    """Powers of two, whose products are exact; integers keep the low bits."""
+    rng = np.random.default_rng(7)
+    powers = rng.choice([0.5, 1, 1, 2], (9, 19)) * rng.choice([-1, 1], (9, 19))
+    a = powers if dtype in ("float32", "float16") else rng.integers(-9, 10, (9, 19))
+    a = (rng.random((9, 19)) < 0.9 if dtype == "bool" else a).astype(dtype)
+    expected = np.stack([np.multiply.reduce(a, axis=dim, dtype=dtype)])
+    kernel, kept = reductions(["prod"], (9, 19), dim, dtype)
+    given = {"A": a, "B": np.zeros((1, *kept), dtype)}
+    check_everywhere(kernel, given, equals(B=expected))
 
 
 @pytest.mark.parametrize("dim", [0, 1])

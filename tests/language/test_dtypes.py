@@ -31,6 +31,9 @@ def test_facts() -> None:
     assert T.uint8.is_int
     assert not T.bool.is_int
     assert T.float8_e5m2.is_float
+    assert T.float8_e5m2.is_float8 and T.float8_e5m2.is_float8()
+    assert T.float4_e2m1fnx2.is_float4() and not T.float16.is_float4()
+    assert repr(T.float16.is_float4) == "False"
 
 
 @pytest.mark.parametrize(
@@ -81,6 +84,9 @@ def test_torch_dtypes_go_both_ways() -> None:
         assert getattr(torch, T.dtype(name)) is getattr(torch, name)
     assert T.float8_e4m3.as_torch() is torch.float8_e4m3fn
     assert T.tfloat32.as_torch() is torch.float32
+    pairs = torch.float4_e2m1fn_x2
+    assert T.float4_e2m1fnx2.as_torch() is pairs and T.float4_e2m1fn.as_torch() is pairs
+    assert T.dtype(pairs) == T.float4_e2m1fnx2
     with pytest.raises(TypeError, match="torch has no dtype for 'handle'"):
         T.ptr.as_torch()
 

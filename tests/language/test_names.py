@@ -15,14 +15,24 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.frontend.golden import define
 from tileworkbench.compiler.diagnostics import TileRuntimeError, UnsupportedError
-from tileworkbench.language.unsupported import INSTEAD, UNSUPPORTED
+from tileworkbench.language.unsupported import INSTEAD, PREFIXES, UNSUPPORTED
 
 FUNCTIONS = sorted(
     name for name in dir(T) if not name.startswith("_") and inspect.isfunction(getattr(T, name))
 )
 
 
-@pytest.mark.parametrize("name", [*sorted(UNSUPPORTED), "ptx_mma", "WSRole", "tma_load"])
+ABSENT = {
+    **UNSUPPORTED,
+    "WSRole": PREFIXES["WS"],
+    "ptx_init_barrier_thread_count": "T.alloc_barrier, T.mbarrier_arrive and "
+    "T.mbarrier_wait_parity are memory barriers",
+    "ptx_mma": "T.gemm, T.wgmma_gemm and T.tcgen05_gemm multiply tiles",
+    "tma_load": "T.tma_copy moves tiles, with a memory barrier that says when they have arrived",
+}
+
+
+@pytest.mark.parametrize("name", sorted(ABSENT))
 def test_unsupported_construct_says_so_at_its_line(name: str) -> None:
     source = (
         "@T.prim_func\n"
@@ -37,7 +47,8 @@ def test_unsupported_construct_says_so_at_its_line(name: str) -> None:
         f"UnsupportedError: 'T.{name}' is not supported yet\n"
         "  --> kernel.py, line 4\n"
         f"4 | x = {call}\n"
-        f"  |     {'^' * len(call)}"
+        f"  |     {'^' * len(call)}\n"
+        f"hint: {ABSENT[name]}"
     )
 
 

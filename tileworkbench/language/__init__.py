@@ -4,9 +4,9 @@ A kernel is an ordinary Python function whose body is traced. Its parts are here
 are declared with and how launches are written (`functions`), memory (`memory`), atomic accesses
 (`atomics`), threads and what they exchange (`threads`, `exchanges`, `barriers`, `clusters`,
 `gathers`, `allreduce`), operators on tiles (`tile`, `matrix`, `convolution`, `predicates`,
-`reducers`), loops (`loops`), scalar arithmetic (`math`, `rounding`, `random`), vectors (`vectors`),
-dtypes (`dtypes`), layouts (`layouts`), hints and checks (`hints`), printing (`printing`), other
-languages (`extern`).
+`reducers`), loops (`loops`), scalar arithmetic (`math`, `rounding`, `bits`, `random`), vectors
+(`vectors`), dtypes (`dtypes`), layouts (`layouts`), hints and checks (`hints`), printing
+(`printing`), other languages (`extern`).
 Constructs that are not supported yet exist too and say so when they are used.
 """
 
@@ -22,6 +22,7 @@ from tileworkbench.language import allreduce as _allreduce
 from tileworkbench.language import asynchronous as _asynchronous
 from tileworkbench.language import atomics as _atomics
 from tileworkbench.language import barriers as _barriers
+from tileworkbench.language import bits as _bits
 from tileworkbench.language import clusters as _clusters
 from tileworkbench.language import convolution as _convolution
 from tileworkbench.language import dtypes as _dtypes
@@ -43,7 +44,7 @@ from tileworkbench.language import rounding as _rounding
 from tileworkbench.language import threads as _threads
 from tileworkbench.language import tile as _tile
 from tileworkbench.language import vectors as _vectors
-from tileworkbench.language.unsupported import INSTEAD, PREFIXES, UNSUPPORTED, unsupported
+from tileworkbench.language.unsupported import INSTEAD, UNSUPPORTED, unsupported
 
 _SUPPORTED: dict[str, tuple[str, ...]] = {
     "functions": (
@@ -109,6 +110,7 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
             "reduce_bitxor",
             "reduce_max",
             "reduce_min",
+            "reduce_prod",
             "reduce_sum",
         ),
         "transpose",
@@ -216,8 +218,9 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         *("min2", "mul2", "sub2"),
     ),
     "asynchronous": (
-        *("async_copy", "ptx_commit_group", "ptx_wait_group", "tcgen05_gemm", "wait_wgmma"),
-        "wgmma_gemm",
+        *("async_copy", "cp_async_barrier_noinc", "ptx_commit_group", "ptx_cp_async"),
+        *("ptx_wait_group", "tcgen05_gemm", "wait_wgmma", "warpgroup_arrive"),
+        *("warpgroup_commit_batch", "warpgroup_fence_operand", "warpgroup_wait", "wgmma_gemm"),
     ),
     "threads": (
         *("get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents"),
@@ -287,8 +290,10 @@ _names: dict[str, Any] = {
     },
     **_dtypes.VECTORS,
     **_math.FAST_FUNCTIONS,
+    "__ffs": _public(_bits.ffs),
+    "__fns": _public(_bits.fns),
     **{name: _public(function) for name, function in _vectors.ACCESSES.items()},
-    **{name: unsupported(name, what) for name, what in UNSUPPORTED.items()},
+    **{name: unsupported(name) for name in UNSUPPORTED},
 }
 globals().update(_names)
 
@@ -299,8 +304,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith(PREFIXES):
-        return unsupported(name, "An instruction of a GPU.")
+    absent = unsupported(name)
+    if absent is not None:
+        return absent
     if name in INSTEAD:
         raise AttributeError(f"the language has no 'T.{name}'; write {INSTEAD[name]}")
     matches = difflib.get_close_matches(name, _names, n=3)

@@ -46,15 +46,16 @@ def comm_reducer(fcombine: Callable[[Any, Any], Any], identity: Sequence[Any]) -
 
 
 class AttributeBlock:
-    """The context manager that `T.attr` returns."""
+    """The context manager that `T.attr` returns; without a reducer it has no effect."""
 
-    def __init__(self, reducer: CommReducer) -> None:
+    def __init__(self, reducer: CommReducer | None) -> None:
         self.reducer = reducer
 
     @placed_outside
     def __enter__(self) -> None:
         builder = in_kernel("T.attr")
-        self.outer, builder.reducer = builder.reducer, self.reducer
+        self.outer = builder.reducer
+        builder.reducer = self.reducer or self.outer
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         in_kernel("T.attr").reducer = self.outer
@@ -62,8 +63,11 @@ class AttributeBlock:
 
 def attr(node: Any, attr_key: str, value: Any) -> AttributeBlock:
     """`with T.attr(reducer, "reduce_scope", handle):` the combination of the
-    `T.tvm_thread_allreduce` inside. Raises `UnsupportedError` for any other attribute.
+    `T.tvm_thread_allreduce` inside; `with T.attr(node, "async_scope", 1):` copies that a GPU may
+    finish later, which are finished at once. Raises `UnsupportedError` for any other attribute.
     """
+    if attr_key == "async_scope":
+        return AttributeBlock(None)
     if attr_key != "reduce_scope":
         raise UnsupportedError(f"the attribute {attr_key!r} of T.attr is not supported")
     if not isinstance(node, CommReducer):

@@ -10,7 +10,12 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import in_kernel
-from tileworkbench.compiler.frontend.values import describe
+from tileworkbench.compiler.frontend.tensors import TensorValue, check_access, store_vector
+from tileworkbench.compiler.frontend.threads import emit_arrival
+from tileworkbench.compiler.frontend.values import Value, condition, describe, to_value
+from tileworkbench.compiler.frontend.vectors import VectorValue
+from tileworkbench.compiler.ir import build
+from tileworkbench.compiler.ir.expr import AddressOf, Expr, Load
 from tileworkbench.language.tile import GemmWarpPolicy, copy, gemm
 
 
@@ -27,6 +32,61 @@ def ptx_commit_group() -> None:
 def ptx_wait_group(count: int = 0) -> None:
     """Wait until at most `count` groups of asynchronous copies are left: no effect."""
     _wait("T.ptx_wait_group", count)
+
+
+def ptx_cp_async(
+    dst_access_ptr: Any, src_access_ptr: Any, num_elems: int, predicate: Any = None
+) -> None:
+    """Copy `num_elems` neighbouring elements from one address of `T.access_ptr` or `T.address_of`
+    to another; where `predicate` does not hold, store zeros. They may be read after
+    `T.ptx_commit_group` and `T.ptx_wait_group`.
+
+    Raises `TileTypeError` for anything but addresses of elements of equal dtypes, and
+    `TileValueError` for a number that is not positive.
+    """
+    construct = "T.ptx_cp_async"
+    target = _addressed(construct, "destination", dst_access_ptr)
+    source = _addressed(construct, "source", src_access_ptr)
+    if target.buffer.dtype != source.buffer.dtype:
+        raise TileTypeError(
+            f"{construct} moves bytes and converts nothing: '{source.buffer.name}' is "
+            f"'{source.buffer.dtype}', '{target.buffer.name}' is '{target.buffer.dtype}'",
+            hint="see one of them as the other's dtype with T.view",
+        )
+    if isinstance(num_elems, bool) or not hasattr(num_elems, "__index__") or int(num_elems) <= 0:
+        raise TileValueError(
+            f"the number of elements of {construct} must be a positive integer, not {num_elems!r}"
+        )
+    taken = None if predicate is None else condition(predicate, f"the predicate of {construct}")
+    zero = build.const(0, source.buffer.dtype)
+
+    def at(lane: Expr) -> Expr:
+        place = (*source.indices[:-1], build.add(source.indices[-1], lane))
+        check_access(source.buffer, place)
+        element = Load(source.buffer, place)
+        return element if taken is None else build.select(taken.expr, element, zero, lazy=True)
+
+    first, count = Value(target.indices[-1]), int(num_elems)
+    index = (*map(Value, target.indices[:-1]), slice(first, first + count))
+    store_vector(TensorValue(target.buffer), index, VectorValue(count, at, None))
+
+
+def _addressed(construct: str, role: str, value: Any) -> AddressOf:
+    """The element whose address `value` is."""
+    found = to_value(value).expr if isinstance(value, Value) else None
+    if not isinstance(found, AddressOf):
+        raise TileTypeError(
+            f"the {role} of {construct} must be the address of an element",
+            hint="write T.access_ptr(A[i, j], 'r')",
+        )
+    return found
+
+
+def cp_async_barrier_noinc(barrier: Any) -> None:
+    """Arrive at a memory barrier once the thread's asynchronous copies so far are done: they are,
+    so this is `T.mbarrier_arrive`.
+    """
+    emit_arrival("T.cp_async_barrier_noinc", barrier)
 
 
 def wgmma_gemm(
@@ -63,6 +123,28 @@ def tcgen05_gemm(
 def wait_wgmma(count: int = 0) -> None:
     """Wait until at most `count` asynchronous products are left: no effect."""
     _wait("T.wait_wgmma", count)
+
+
+def warpgroup_fence_operand(
+    buffer_or_ptr: Any, offset: Any = 0, num_regs: Any = None, dtype: Any = None
+) -> None:
+    """Keep a compiler from moving uses of accumulators over a wait: no effect."""
+    in_kernel("T.warpgroup_fence_operand")
+
+
+def warpgroup_arrive() -> None:
+    """Announce that a warp group's operands are there: no effect."""
+    in_kernel("T.warpgroup_arrive")
+
+
+def warpgroup_commit_batch() -> None:
+    """End a group of asynchronous products: no effect."""
+    in_kernel("T.warpgroup_commit_batch")
+
+
+def warpgroup_wait(num_mma: int = 0) -> None:
+    """Wait until at most `num_mma` groups of asynchronous products are left: no effect."""
+    _wait("T.warpgroup_wait", num_mma)
 
 
 def _wait(construct: str, count: Any) -> None:

@@ -16,7 +16,12 @@ from tileworkbench.compiler.frontend.builder import in_kernel
 from tileworkbench.compiler.frontend.clusters import peer_address, rank_of
 from tileworkbench.compiler.frontend.regions import to_operand
 from tileworkbench.compiler.frontend.tensors import TensorValue
-from tileworkbench.compiler.frontend.threads import at_thread_level, barrier_address, to_mask
+from tileworkbench.compiler.frontend.threads import (
+    at_thread_level,
+    barrier_address,
+    emit_arrival,
+    to_mask,
+)
 from tileworkbench.compiler.frontend.values import describe, to_value
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr
@@ -176,7 +181,7 @@ def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
     """
     construct = "T.mbarrier_arrive"
     if cta_id is None:
-        _arrive(construct, mbarrier)
+        emit_arrival(construct, mbarrier)
     else:
         builder = at_thread_level(construct)
         place = barrier_address(construct, mbarrier)
@@ -185,11 +190,7 @@ def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
 
 def barrier_arrive(mbarrier: Any) -> None:
     """The same as `mbarrier_arrive`."""
-    _arrive("T.barrier_arrive", mbarrier)
-
-
-def _arrive(construct: str, mbarrier: Any) -> None:
-    at_thread_level(construct).emit(BarrierArrive(barrier_address(construct, mbarrier)))
+    emit_arrival("T.barrier_arrive", mbarrier)
 
 
 def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> None:

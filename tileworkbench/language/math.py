@@ -136,17 +136,12 @@ def min(a: Any, b: Any) -> Any:
     return _binary("min", a, b)
 
 
-def clamp(value: Any, low: Any, high: Any) -> Any:
-    """`value` limited to [low, high]; NaN stays NaN."""
-    if _numbers(value, low, high):
-        return min(max(value, low), high)
-    if (
-        to_value(value).expr.dtype.is_float
-        or to_value(low).expr.dtype.is_float
-        or to_value(high).expr.dtype.is_float
-    ):
-        return _call("min_nan", _call("max_nan", value, low), high)
-    return min(max(value, low), high)
+def clamp(value: Any, min_val: Any, max_val: Any) -> Any:
+    """`value` limited to [min_val, max_val]; NaN stays NaN."""
+    operands = (value, min_val, max_val)
+    if not _numbers(*operands) and any(to_value(o).expr.dtype.is_float for o in operands):
+        return _call("min_nan", _call("max_nan", value, min_val), max_val)
+    return min(max(value, min_val), max_val)
 
 
 def abs(value: Any) -> Any:
@@ -198,7 +193,6 @@ trunc = _function("trunc", "The integer part, as a float")
 nearbyint = _function("nearbyint", "The nearest integer as a float, ties to even")
 isnan = _function("isnan", "Whether the operand is NaN; a bool")
 isinf = _function("isinf", "Whether the operand is infinite; a bool")
-_exact_round = _function("round", "The nearest integer as a float, ties away from zero")
 
 
 def isfinite(value: Any) -> Value:
@@ -208,18 +202,25 @@ def isfinite(value: Any) -> Value:
     return Value(build.logical("logical_and", *finite), made.binding)
 
 
-def round(value: Any, mode: str = "ties_even") -> Any:
-    """The nearest integer as a float: ties to even, or away from zero with `mode="ties_away"`.
+_ROUNDINGS = {
+    **dict.fromkeys(("ties-to-even", "ties_even", "rn"), "nearbyint"),
+    **dict.fromkeys(("ties-away-from-zero", "ties_away"), "round"),
+}
+
+
+def round(value: Any, rounding_mode: str = "ties-to-even") -> Any:
+    """The nearest integer as a float; a tie goes to the even one, or with "ties-away-from-zero" to
+    the one that is farther from zero.
 
     Raises `TileValueError` for another mode.
     """
-    if isinstance(mode, str) and mode.startswith("ties_away"):
-        return _exact_round(value)
-    if mode in ("ties_even", "rn"):
-        return nearbyint(value)
-    raise TileValueError(
-        f"'{mode}' is not a mode of T.round", hint="use 'ties_even' or 'ties_away'"
-    )
+    name = _ROUNDINGS.get(rounding_mode) if isinstance(rounding_mode, str) else None
+    if name is None:
+        raise TileValueError(
+            f"{rounding_mode!r} is not a mode of T.round",
+            hint="use 'ties-to-even' or 'ties-away-from-zero'",
+        )
+    return _call(name, value)
 
 
 def pow(base: Any, exponent: Any) -> Any:

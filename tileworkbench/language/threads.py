@@ -12,9 +12,10 @@ from tileworkbench.compiler.frontend.builder import in_kernel
 from tileworkbench.compiler.frontend.roles import RoleBlock, role_of_groups
 from tileworkbench.compiler.frontend.threads import (
     WARP_GROUP,
-    ThreadLoop,
+    LaunchIndex,
     check_dimension,
     kernel_value,
+    launch_index,
     linear_index,
     thread_index,
 )
@@ -78,9 +79,10 @@ def get_block_extents() -> list[Any]:
 
 def thread_binding(
     start: int, stop: int | str | None = None, thread: str | None = None, *, annotations: Any = None
-) -> ThreadLoop:
-    """`for tx in T.thread_binding(n, "threadIdx.x")`: the iterations are the threads (or
-    blocks) of the launch, which has as many along that dimension.
+) -> LaunchIndex:
+    """`tx = T.thread_binding(n, "threadIdx.x")`: the thread's (or block's) index, of as many as the
+    launch has along that dimension. In `for tx in T.thread_binding(...)` the iterations are the
+    threads.
 
     Raises `TileValueError` for another number of them.
     """
@@ -98,7 +100,7 @@ def thread_binding(
             raise TileTypeError(
                 f"a bound of T.thread_binding must be an integer, not {describe(bound)}"
             )
-    return ThreadLoop(first, last, thread)
+    return launch_index(first, last, thread)
 
 
 # Warps and warp groups

@@ -260,10 +260,10 @@ def reduce(
     """`out = reduce(buffer)` along `dim`, or `out = combine(out, reduce(buffer))` when not `clear`.
 
     Both are tiles or slices of them. `kind` is "sum", "max", "min", "absmax", "abssum", "bitand",
-    "bitor" or "bitxor". `out` has the shape of `buffer` without `dim`, or with extent 1 there;
-    elements are converted to its dtype first. max, min and absmax ignore NaN unless
-    `nan_propagate`. `batch` and `annotations` are
-    hints. Raises `ShapeError`, `TileTypeError` or `TileValueError` for operands that do not fit.
+    "bitor", "bitxor" or "prod". `out` has the shape of `buffer` without `dim`, or with extent 1
+    there; elements are converted to its dtype first. max, min and absmax ignore NaN unless
+    `nan_propagate`. `batch` and `annotations` are hints. Raises
+    `ShapeError`, `TileTypeError` or `TileValueError` for operands that do not fit.
     """
     try:
         which = ReduceKind(kind)
@@ -416,9 +416,23 @@ def reduce_bitxor(
     reduce(buffer, out, "bitxor", dim, clear, batch)
 
 
-def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> None:
+def reduce_prod(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: Any = None,
+) -> None:
+    """Product along `dim`; see `reduce`."""
+    reduce(buffer, out, "prod", dim, clear, batch)
+
+
+def cumsum(
+    src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annotations: Any = None
+) -> None:
     """Inclusive running sum of a tile along `dim`, from the end when `reverse`, into `dst`
-    (default: in place).
+    (default: in place). `annotations` has no effect.
 
     Raises `TileValueError` for a dimension out of range and `ShapeError` for a destination of
     another shape.
@@ -426,7 +440,9 @@ def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> No
     _scan("T.cumsum", ReduceKind.SUM, src, dst, dim, reverse)
 
 
-def cummax(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> None:
+def cummax(
+    src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annotations: Any = None
+) -> None:
     """Inclusive running maximum; see `cumsum`."""
     _scan("T.cummax", ReduceKind.MAX, src, dst, dim, reverse)
 

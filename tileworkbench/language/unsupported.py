@@ -1,5 +1,5 @@
 """Constructs of the language that exist by name and are not supported yet: calling one says so, at
-its line.
+its line, and what to write instead.
 """
 
 from __future__ import annotations
@@ -9,21 +9,25 @@ from typing import Any, NoReturn
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
 
-# Name -> what it does, by theme.
-_MEMORY = {
-    "alloc_descriptor": "A descriptor of a matrix operand.",
-    "alloc_tcgen05_instr_desc": "An instruction descriptor of tensor memory.",
-    "alloc_tcgen05_smem_desc": "A shared-memory descriptor of tensor memory.",
-    "alloc_wgmma_desc": "A descriptor of a warp-group matrix operand.",
-    "decl_buffer": "A buffer of the underlying IR.",
-    "match_buffer": "A buffer of the underlying IR.",
-}
-_THREADS = {
-    "TensorCoreIntrinEmitter": "Matrix instructions, one by one.",
-}
+_COPIES = "T.tma_copy moves tiles, with a memory barrier that says when they have arrived"
+_PRODUCTS = "T.gemm, T.wgmma_gemm and T.tcgen05_gemm multiply tiles"
+_MEMORY = "T.alloc_buffer, T.view and T.make_tensor are tensors over memory"
+_THREADS = "T.ws gives statements to groups of threads"
+_BARRIERS = "T.alloc_barrier, T.mbarrier_arrive and T.mbarrier_wait_parity are memory barriers"
+
+# Name -> what to write instead.
 UNSUPPORTED: dict[str, str] = {
-    **_MEMORY,
-    **_THREADS,
+    "TensorCoreIntrinEmitter": _PRODUCTS,
+    "alloc_descriptor": _PRODUCTS,
+    "alloc_tcgen05_instr_desc": _PRODUCTS,
+    "alloc_tcgen05_smem_desc": _PRODUCTS,
+    "alloc_wgmma_desc": _PRODUCTS,
+    "create_tma_descriptor": _COPIES,
+    "decl_buffer": _MEMORY,
+    "increase_descriptor_offset": _PRODUCTS,
+    "initialize_tcgen05_descriptor": _PRODUCTS,
+    "initialize_wgmma_descriptor": _PRODUCTS,
+    "match_buffer": _MEMORY,
 }
 # What the language has no function for, and what to write instead.
 INSTEAD: dict[str, str] = {
@@ -53,16 +57,34 @@ INSTEAD: dict[str, str] = {
     "maximum": "T.max(x, y)",
     "minimum": "T.min(x, y)",
 }
-# Families of names that belong to single instructions of GPUs.
-PREFIXES = ("WS", "mma_", "ptx_", "tcgen05_", "tma_", "wgmma_")
+# Families of names that belong to single instructions of GPUs, the more special ones first.
+PREFIXES: dict[str, str] = {
+    "WS": _THREADS,
+    "mma_": _PRODUCTS,
+    "ptx_arrive": _BARRIERS,
+    "ptx_cp_async": _COPIES,
+    "ptx_fence_barrier": _BARRIERS,
+    "ptx_init_barrier": _BARRIERS,
+    "ptx_wait_barrier": _BARRIERS,
+    "ptx_": _PRODUCTS,
+    "tcgen05_": _PRODUCTS,
+    "tma_": _COPIES,
+    "wgmma_": _PRODUCTS,
+}
 
 
-def unsupported(name: str, what: str) -> Callable[..., NoReturn]:
-    """A function that raises `UnsupportedError` naming `T.<name>`."""
+def unsupported(name: str) -> Callable[..., NoReturn] | None:
+    """A function that raises `UnsupportedError` naming `T.<name>`; None for a name that is none of
+    these.
+    """
+    families = (instead for prefix, instead in PREFIXES.items() if name.startswith(prefix))
+    instead = UNSUPPORTED.get(name) or next(families, None)
+    if instead is None:
+        return None
 
     def function(*_: Any, **__: Any) -> NoReturn:
-        raise UnsupportedError(f"'T.{name}' is not supported yet")
+        raise UnsupportedError(f"'T.{name}' is not supported yet", hint=instead)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{what} Not supported yet: raises `UnsupportedError`."
+    function.__doc__ = f"Not supported yet: raises `UnsupportedError`. {instead}."
     return function

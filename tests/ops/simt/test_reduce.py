@@ -19,7 +19,7 @@ NUMPY = {
     "sum": np.sum, "max": np.fmax.reduce, "min": np.fmin.reduce,
     "absmax": lambda x, axis: np.abs(x).max(axis), "abssum": lambda x, axis: np.abs(x).sum(axis),
     "bitand": np.bitwise_and.reduce, "bitor": np.bitwise_or.reduce,
-    "bitxor": np.bitwise_xor.reduce,
+    "bitxor": np.bitwise_xor.reduce, "prod": np.multiply.reduce,
 }  # fmt: skip
 
 

@@ -25,6 +25,11 @@ _DIRECT = {  # an LLVM intrinsic of one argument with the same meaning
     "round": "round",
     "nearbyint": "roundeven",
 }
+# For floats, integers and bool, and what changes nothing.
+_ARITHMETIC = {
+    "lanes_sum": ("fadd", "add", "or", -0.0),
+    "lanes_prod": ("fmul", "mul", "and", 1.0),
+}
 _LANES = {
     "lanes_max": ("maxnum", "max"),
     "lanes_min": ("minnum", "min"),
@@ -329,14 +334,15 @@ class Arithmetic:
 
     def _across_lanes(self, name: str, value: Value) -> Value:
         kind, scalar = value.type, register_type(value.dtype)
-        if name == "lanes_sum":
+        if name in _ARITHMETIC:
+            of_float, of_int, of_bool, neutral = _ARITHMETIC[name]
             if value.dtype.is_float:
-                callee = f"llvm.vector.reduce.fadd.{kind.mangled}"
+                callee = f"llvm.vector.reduce.{of_float}.{kind.mangled}"
                 self.out.declare(scalar, callee, scalar, kind)
-                start = scalar.constant(-0.0)
+                start = scalar.constant(neutral)
                 call = f"call reassoc {scalar} @{callee}({scalar} {start}, {kind} {value.text})"
                 return self._rounded(Value(self.out.let(call), value.dtype))
-            operation = "or" if value.dtype.is_bool else "add"
+            operation = of_bool if value.dtype.is_bool else of_int
             callee = f"llvm.vector.reduce.{operation}.{kind.mangled}"
         else:
             of_float, of_int = _LANES[name]

@@ -60,7 +60,7 @@ from tileworkbench.compiler.ir.stmt import (
 
 def let(builder: Builder, name: str, value: Value) -> Value:
     """`value` computed here, once, under a fresh name; constants, variables and memory barriers
-    stay themselves.
+    stay themselves, and of an address the indices are computed.
     """
     expr = to_value(value).expr
     if isinstance(expr, Const | ir.Var) or is_barrier(expr):
@@ -68,6 +68,9 @@ def let(builder: Builder, name: str, value: Value) -> Value:
     if builder.enclosing("kernel") is None:
         refuse_loads(expr)
         return value  # a formula in the arguments: a grid and the shape of an output may use it
+    if isinstance(expr, ir.AddressOf):  # what takes addresses asks which element it is
+        indices = tuple(to_expr(let(builder, name, Value(index))) for index in expr.indices)
+        return Value(ir.AddressOf(expr.buffer, indices), value.binding or builder.bind(name))
     var = builder.fresh_var(name, expr.dtype)
     builder.emit(Let(var, expr))
     builder.parallel[var] = frozenset(parallel_variables(builder, expr))

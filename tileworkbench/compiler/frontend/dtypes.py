@@ -15,10 +15,22 @@ _TORCH_NAMES = {
     "int4": "int8",
     "uint4": "uint8",
     "float4_e2m1fn": "float4_e2m1fn_x2",
+    "float4_e2m1fnx2": "float4_e2m1fn_x2",  # torch's element is two of ours
     "float6_e2m3fn": "uint8",
     "float6_e3m2fn": "uint8",
 }
+_FROM_TORCH = {"float4_e2m1fn_x2": "float4_e2m1fnx2"}
 _NUMPY_NAMES = {"tfloat32": "float32", "handle": "uint64"}
+
+
+class Answer(int):
+    """True or False, which may also be called."""
+
+    def __call__(self) -> bool:
+        return bool(self)
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
 
 
 class TileDType(DType):
@@ -49,13 +61,15 @@ class TileDType(DType):
 
         return make_typed(self, values)
 
-    def __getattr__(self, name: str) -> bool:
-        """`is_float8`, `is_float4_e2m1fn` and their like: whether the name begins so."""
+    def __getattr__(self, name: str) -> Answer:
+        """`is_float8`, `is_float4_e2m1fn` and their like: whether the name begins so. They are
+        called or not, as one likes.
+        """
         wanted = name.removeprefix("is_")
         if wanted == name or not wanted.startswith(("float", "bfloat", "int", "uint", "handle")):
             raise AttributeError(f"a dtype has no attribute '{name}'")
         scalar = str(self.scalar)
-        return scalar == wanted or scalar.startswith(f"{wanted}_")
+        return Answer(scalar == wanted or scalar.startswith(f"{wanted}_"))
 
     def as_torch(self) -> Any:
         """The torch dtype that stores this type. Raises `TypeError` when torch has none."""
@@ -92,8 +106,8 @@ def dtype_name(value: Any) -> str:
         return str(value)
     if isinstance(value, type):
         return _PYTHON_TYPES.get(value) or value.__name__.rstrip("_")
-    text = str(getattr(value, "name", value))
-    return text.removeprefix("torch.")
+    text = str(getattr(value, "name", value)).removeprefix("torch.")
+    return _FROM_TORCH.get(text, text)
 
 
 def to_dtype(value: Any) -> DType:

@@ -122,15 +122,16 @@ def _identity(kind: ReduceKind, dtype: DType) -> Expr:
         return build.const(float("inf") if dtype.is_float else int(dtype.max_value), dtype)
     if kind is ReduceKind.BITAND:
         return build.const(True, dtype) if dtype.is_bool else build.const(-1, dtype)
-    return build.const(0, dtype)
+    return build.const(1 if kind is ReduceKind.PROD else 0, dtype)
 
 
 def _combine(kind: ReduceKind, a: Expr, b: Expr, nan_propagate: bool) -> Expr:
-    names = {"sum": "add", "abssum": "add", "absmax": "max"}
+    names = {"sum": "add", "abssum": "add", "absmax": "max", "prod": "mul"}
     name = names.get(kind, kind.removeprefix("bit"))
     if name in ("max", "min") and nan_propagate and a.dtype.is_float:
         return build.call(f"{name}_nan", a, b)
-    return build.add(a, b) if name == "add" else build.binary(name, a, b)
+    arithmetic = {"add": build.add, "mul": build.mul}.get(name)
+    return build.binary(name, a, b) if arithmetic is None else arithmetic(a, b)
 
 
 def nest(

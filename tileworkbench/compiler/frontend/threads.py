@@ -8,7 +8,6 @@ with values of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
@@ -109,31 +108,36 @@ def thread_count(builder: Builder) -> int:
     return count
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadLoop(LoopSpec):
-    """A loop whose iterations are the threads or blocks of the launch along one dimension."""
+class LaunchIndex(Value, LoopSpec):
+    """An index of the launch, as a value and as the loop whose one variable it is."""
 
-    start: int
-    stop: int
-    index: str
+    __slots__ = ()
+    __iter__ = LoopSpec.__iter__  # type: ignore[assignment]
 
     def run(self, builder: Builder) -> Iterator[Value]:
-        in_kernel("T.thread_binding")
-        dim = "xyz".index(self.index[-1])
-        threads = self.index.startswith("threadIdx")
-        extents = builder.threads if threads else tuple(map(build.const_int, builder.grid))
-        extent = extents[dim] if dim < len(extents) else 1
-        if self.start != 0 or self.stop != extent:
-            raise TileValueError(
-                f"the launch has {extent or 'any number of'} values of '{self.index}', and "
-                f"T.thread_binding runs from {self.start} to {self.stop}",
-                hint="T.Kernel(threads=...) gives the number of threads",
-            )
-        if dim >= len(extents):
-            yield Value(build.int_const(0))
-        else:
-            variables = thread_variables(builder) if threads else builder.blocks
-            yield kernel_value(builder, variables[dim])
+        yield Value(self.expr, self.binding)
+
+
+def launch_index(start: int, stop: int, index: str) -> LaunchIndex:
+    """The thread's or block's index along one dimension, ``threadIdx.x`` for instance, which must
+    run from `start` to `stop`. Raises `TileValueError` where the launch has other numbers.
+    """
+    builder = in_kernel("T.thread_binding")
+    dim = "xyz".index(index[-1])
+    threads = index.startswith("threadIdx")
+    extents = builder.threads if threads else tuple(map(build.const_int, builder.grid))
+    extent = extents[dim] if dim < len(extents) else 1
+    if start != 0 or stop != extent:
+        raise TileValueError(
+            f"the launch has {extent or 'any number of'} values of '{index}', and "
+            f"T.thread_binding runs from {start} to {stop}",
+            hint="T.Kernel(threads=...) gives the number of threads",
+        )
+    if dim >= len(extents):
+        return LaunchIndex(build.int_const(0))
+    variables = thread_variables(builder) if threads else builder.blocks
+    found = kernel_value(builder, variables[dim])
+    return LaunchIndex(found.expr, found.binding)
 
 
 # Exchanges and barriers
@@ -213,6 +217,11 @@ def barrier_address(construct: str, value: Any) -> Address:
 def role_barrier(first: int, count: int) -> Barrier:
     """A barrier of a role of `count` threads that begins with the thread `first`."""
     return Barrier(_ROLE_BARRIERS + first // WARP_GROUP, count)
+
+
+def emit_arrival(construct: str, value: Any) -> None:
+    """One arrival at the memory barrier `value` of every thread that executes this."""
+    at_thread_level(construct).emit(BarrierArrive(barrier_address(construct, value)))
 
 
 def arrive_once(construct: str, value: Any) -> None:

@@ -81,6 +81,7 @@ INTRINSICS: dict[str, int] = {
     **dict.fromkeys(
         (
             "lanes_sum",
+            "lanes_prod",
             "lanes_max",
             "lanes_min",
             "lanes_max_nan",

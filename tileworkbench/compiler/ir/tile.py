@@ -38,6 +38,7 @@ class ReduceKind(StrEnum):
     BITAND = "bitand"
     BITOR = "bitor"
     BITXOR = "bitxor"
+    PROD = "prod"
 
 
 @node

@@ -35,6 +35,7 @@ _LANES = {
     "bitand": "and",
     "bitor": "or",
     "bitxor": "xor",
+    "prod": "prod",
 }
 _MAX_LANES = 64
 _CHAINS = 4  # independent accumulators hide the latency of an addition (4 cycles on current cores)
@@ -53,6 +54,8 @@ def identity(kind: ReduceKind, dtype: DType) -> Expr:
         return const(float("inf") if dtype.is_float else int(dtype.max_value), dtype)
     if kind is ReduceKind.BITAND:
         return const(-1, dtype) if not dtype.is_bool else const(True, dtype)
+    if kind is ReduceKind.PROD:
+        return const(1, dtype)
     return const(0, dtype)
 
 
@@ -63,7 +66,8 @@ def combine(kind: ReduceKind, a: Expr, b: Expr, nan_propagate: bool) -> Expr:
         return (
             call(f"{name}_nan", a, b) if nan_propagate and a.dtype.is_float else binary(name, a, b)
         )
-    return add(a, b) if name == "sum" else binary(name, a, b)
+    arithmetic = {"sum": add, "prod": mul}.get(name)
+    return binary(name, a, b) if arithmetic is None else arithmetic(a, b)
 
 
 def _horizontal(kind: ReduceKind, vector: Expr, nan_propagate: bool) -> Expr:

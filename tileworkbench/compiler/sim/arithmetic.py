@@ -232,6 +232,7 @@ _INTRINSICS: dict[str, Callable[..., Any]] = {
 }
 _HORIZONTAL: dict[str, Callable[..., Any]] = {
     "lanes_sum": np.add.reduce,
+    "lanes_prod": np.multiply.reduce,
     "lanes_max": np.fmax.reduce,
     "lanes_min": np.fmin.reduce,
     "lanes_max_nan": np.maximum.reduce,

@@ -196,6 +196,7 @@ _COMBINE: dict[ReduceKind, np.ufunc] = {
     ReduceKind.BITAND: np.bitwise_and,
     ReduceKind.BITOR: np.bitwise_or,
     ReduceKind.BITXOR: np.bitwise_xor,
+    ReduceKind.PROD: np.multiply,
 }
 _PROPAGATING = {
     ReduceKind.MAX: np.maximum,
@@ -217,7 +218,8 @@ def identity(kind: ReduceKind, dtype: DType) -> float | int | bool:
         return dtype.min_value if kind is ReduceKind.MAX else dtype.max_value
     if kind is ReduceKind.BITAND:
         return True if dtype.is_bool else -1 if dtype.kind == "int" else dtype.max_value
-    return False if dtype.is_bool else 0
+    nothing = 1 if kind is ReduceKind.PROD else 0
+    return bool(nothing) if dtype.is_bool else nothing
 
 
 def _reduce(stmt: tile.Reduce, expr: ExpressionTranslator) -> Callable[[Frame], None]:
