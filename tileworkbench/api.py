@@ -21,7 +21,7 @@ from tileworkbench.compiler.frontend.function import (
 )
 from tileworkbench.compiler.frontend.source import FunctionSource
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.target import ARCHITECTURES
+from tileworkbench.compiler.machine.tables import ARCHITECTURES
 from tileworkbench.kernel import Kernel
 
 OutIdx = int | Sequence[int] | None

@@ -24,7 +24,10 @@ class Rule:
     lazy: tuple[str, ...] = ()
 
 
-_FOUNDATION = ("compiler.ir", "compiler.layout", "compiler.diagnostics", "compiler.target")
+_FOUNDATION = (
+    *("compiler.ir", "compiler.layout", "compiler.machine"),
+    *("compiler.diagnostics", "compiler.target"),
+)
 _MIDDLE = (
     *("compiler.analysis", "compiler.ops", "compiler.passes"),
     *("compiler.frontend", "compiler.codegen"),
@@ -41,7 +44,8 @@ RULES: Mapping[str, Rule] = {
     # 0: data, on the standard library
     "compiler": Rule(),
     "compiler.diagnostics": Rule(),
-    "compiler.target": Rule(("compiler.diagnostics",)),
+    "compiler.target": Rule(("compiler.diagnostics", "compiler.machine")),
+    "compiler.machine": Rule(("compiler.diagnostics", "compiler.layout", "compiler.ir.types")),
     "compiler.layout": Rule(
         ("compiler.diagnostics", "compiler.ir.node", "compiler.ir.types", "compiler.ir.expr"),
         eager=("numpy",),

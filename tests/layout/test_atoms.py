@@ -9,16 +9,15 @@ from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.layout import Fragment, Layout, contains
 from tileworkbench.compiler.layout.atoms import (
     WarpGrid,
-    ldmatrix_rows,
+    block_a,
+    block_b,
+    block_c,
     matrix_core_swizzle,
     mfma_c,
     mfma_operand,
     mma_a,
     mma_b,
     mma_b16,
-    mma_block_a,
-    mma_block_b,
-    mma_block_c,
     mma_c,
     mma_c16,
     transposed,
@@ -43,7 +42,7 @@ RAW = {
     ("C", 32, 4): lambda g, q, e: (g + 8 * (e // 2), 2 * q + e % 2),
     ("C", 64, 2): lambda g, q, e: (g, 2 * q + e),
 }
-ATOMS = {"A": mma_a, "B": mma_b, "C": mma_c}
+ATOMS = {"A": mma_a, "B": mma_b, "C": lambda bits: mma_c(8 if bits == 64 else 16)}
 
 
 def check(fragment: Fragment, thread, slot) -> None:
@@ -77,7 +76,7 @@ def test_atom_shapes():
         32: (16, 8),
         64: (8, 4),
     }
-    assert mma_c(64).shape == (8, 8) and mma_c().shape == (16, 8)
+    assert mma_c(8).shape == (8, 8) and mma_c().shape == (16, 8)
 
 
 def test_sixteen_wide_atoms():
@@ -123,7 +122,7 @@ def test_block_c_formula(grid):
             )
         return ii // 16 * (wc // 8) * 4 + jj // 8 * 4 + 2 * (ii % 16 // 8) + jj % 2
 
-    check(mma_block_c(grid), thread, slot)
+    check(block_c(grid, mma_c()), thread, slot)
 
 
 @pytest.mark.parametrize("bits", [4, 8, 16, 32])
@@ -141,7 +140,7 @@ def test_block_operand_formulas(grid, bits):
             + k % qe
         )
 
-    a = mma_block_a(grid, 2 * kd, bits)
+    a = block_a(grid, 2 * kd, mma_a(bits))
     assert a.replicate == wn
     check(
         a,
@@ -158,7 +157,7 @@ def test_block_operand_formulas(grid, bits):
             + k % qe
         )
 
-    b = mma_block_b(grid, 2 * kd, bits)
+    b = block_b(grid, 2 * kd, mma_b(bits))
     assert b.replicate == wm
     if wc % 16 == 0:
         check(
@@ -170,13 +169,13 @@ def test_block_operand_formulas(grid, bits):
 
 def test_narrow_b_block_feeds_single_instructions():
     grid = WarpGrid(64, 48, 2, 2)
-    b = mma_block_b(grid, 32, 16)
+    b = block_b(grid, 32, mma_b(16))
     assert (b.shape, b.threads, b.slots, b.replicate) == ((48, 32), 128, 24, 2)
     assert b.is_bijective
 
 
 def test_transposed_operands_swap_the_coordinates():
-    a = mma_block_a(WarpGrid(64, 64, 2, 2), 32, 16)
+    a = block_a(WarpGrid(64, 64, 2, 2), 32, mma_a(16))
     flipped = transposed(a)
     assert flipped.shape == (32, 64)
     assert all(
@@ -325,32 +324,6 @@ def test_matrix_core_swizzle():
         layout = matrix_core_swizzle(rows, columns, bits, kpack)
         assert np.array_equal(layout.table(linear=False)[..., 1], expected)
         assert layout.is_bijective
-
-
-# Where mma register pair `matrix` of lane t lies in the stored tile: what ldmatrix must deliver.
-@pytest.mark.parametrize("operand", ["A", "B"])
-@pytest.mark.parametrize("stored_transposed", [False, True])
-@pytest.mark.parametrize("bits", [8, 16])
-def test_ldmatrix_delivers_the_fragment(operand, stored_transposed, bits):
-    if bits == 8 and stored_transposed:
-        with pytest.raises(LayoutError) as error:
-            ldmatrix_rows(operand, True, 8)
-        assert str(error.value) == f"ldmatrix cannot load transposed '{operand}' of 8 bits."
-        return
-    rows = ldmatrix_rows(operand, stored_transposed, bits)
-    fragment = (mma_a if operand == "A" else mma_b16)(bits)
-    per_register = 32 // bits
-    for lane in range(32):
-        held = fragment.elements_of(lane).tolist()
-        for matrix in range(4):
-            for part in range(per_register):
-                if stored_transposed:  # element (2q + part, g) of the 8x8 matrix, transposed
-                    row, column = rows(8 * matrix + 2 * (lane % 4) + part)
-                    delivered = [column + lane // 4, row]
-                else:
-                    row, column = rows(8 * matrix + lane // 4)
-                    delivered = [row, column + per_register * (lane % 4) + part]
-                assert held[matrix * per_register + part] == delivered
 
 
 MESSAGES = [

@@ -516,10 +516,10 @@ def test_digits_need_no_numpy():
     program = (
         "import sys\n"
         "from tileworkbench.compiler.layout import Layout, Fragment, contains\n"
-        "from tileworkbench.compiler.layout.atoms import WarpGrid, mma_block_c\n"
+        "from tileworkbench.compiler.layout.atoms import WarpGrid, block_c, mma_c\n"
         "layout = Layout.swizzled((64, 64), 16, 128)\n"
         "assert layout.inverse().inverse() == layout and layout.is_bijective\n"
-        "c = mma_block_c(WarpGrid(128, 128, 2, 2))\n"
+        "c = block_c(WarpGrid(128, 128, 2, 2), mma_c())\n"
         "assert c.inverse().is_bijective and contains(c, c)\n"
         "c.project(Layout(c.shape, lambda i, j: j))\n"
         "assert 'numpy' not in sys.modules\n"

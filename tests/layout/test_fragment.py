@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.layout import Fragment, Layout, contains
-from tileworkbench.compiler.layout.atoms import WarpGrid, mma_block_a, mma_block_c, mma_c16
+from tileworkbench.compiler.layout.atoms import (
+    WarpGrid,
+    block_a,
+    block_c,
+    mma_a,
+    mma_c,
+    mma_c16,
+)
 from tileworkbench.compiler.layout.maps import DigitMap, TableMap
 
 FIGURE_7 = Fragment((4, 4), lambda i, j: (2 * i + j // 2, j % 2))
@@ -176,7 +183,7 @@ def test_figure_6():
         "(i, j, rep) -> thread 128*rep + 32*(i//32) + 4*(i%8) + j//2%4, "
         "slot 8*(i//16%2) + 4*(j//8) + 2*(i//8%2) + j%2"
     )
-    assert copied == mma_block_a(WarpGrid(128, 64, 4, 2), 16, 16)
+    assert copied == block_a(WarpGrid(128, 64, 4, 2), 16, mma_a(16))
     assert copied.is_bijective and contains(block, copied) and not contains(copied, block)
 
 
@@ -194,7 +201,7 @@ def test_figure_7_bias_per_column():
 
 
 def test_projection_of_a_block_accumulator():
-    c = mma_block_c(WarpGrid(128, 64, 4, 2))
+    c = block_c(WarpGrid(128, 64, 4, 2), mma_c())
     rows = c.project(Layout(c.shape, lambda i, j: i))
     assert str(rows) == (
         "(i, rep) -> thread 128*(rep//4) + 32*(i//32) + 4*(i%8) + rep%4, slot i//8%4"
@@ -226,7 +233,7 @@ def test_fully_replicated_contains_everything_on_its_threads():
     everywhere = Fragment.fully_replicated((128, 64), 256)
     assert everywhere.is_fully_replicated
     assert str(everywhere) == "(i, j, rep) -> thread rep, slot 64*i + j"
-    c = mma_block_c(WarpGrid(128, 64, 4, 2))
+    c = block_c(WarpGrid(128, 64, 4, 2), mma_c())
     assert not c.is_fully_replicated
     assert contains(c, everywhere) and not contains(everywhere, c)
     assert not contains(c, Fragment.fully_replicated((128, 64), 128))
@@ -235,7 +242,7 @@ def test_fully_replicated_contains_everything_on_its_threads():
 
 
 def test_containment_through_accesses():
-    c = mma_block_c(WarpGrid(64, 64, 2, 2))
+    c = block_c(WarpGrid(64, 64, 2, 2), mma_c())
     by_row, by_column = (Layout(c.shape, lambda i, j: i), Layout(c.shape, lambda i, j: j))
     rows = c.project(by_row)
     assert contains(c, rows, None, by_row)

@@ -10,10 +10,9 @@ import pytest
 
 from tests.frontend.golden import program_of
 from tests.messages.test_calls import rendered
-from tileworkbench.compiler.diagnostics import ArgumentError, DeadlockError, LayoutError, RunError
+from tileworkbench.compiler.diagnostics import ArgumentError, DeadlockError, RunError
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.types import DType, promote
-from tileworkbench.compiler.layout.atoms import ldmatrix_rows
 from tileworkbench.compiler.sim import SimOptions, simulate
 
 
@@ -21,12 +20,6 @@ def test_vectors_that_do_not_combine() -> None:
     with pytest.raises(TypeError) as caught:
         promote(DType("float32x2"), DType("float32x4"))
     assert str(caught.value) == "cannot combine 'float32x2' with 'float32x4': the lanes differ"
-
-
-def test_matrices_that_ldmatrix_cannot_load() -> None:
-    assert rendered(lambda: ldmatrix_rows("A", transposed=True, bits=8), LayoutError) == (
-        "LayoutError: ldmatrix cannot load transposed 'A' of 8 bits."
-    )
 
 
 def simulated(body: str, grid: int = 1, **options: Any) -> Callable[[], Any]:

@@ -12,8 +12,8 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.capability import require
 from tests.differential.harness import storage
+from tileworkbench.compiler.machine.tables import machine_of
 from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
-from tileworkbench.compiler.target import parse_target
 
 FORMS = {  # dtype -> architecture -> what adds a tile
     "float32": {"sm_75": "atomicAdd", "sm_80": "atomicAdd", "sm_90": "global_add_f32x4"},
@@ -73,7 +73,7 @@ def test_neighbours_that_the_user_names(dtype: str, arch: str, count: int) -> No
 
     a, c = small((32, 64), dtype), small((64,), dtype, 1)
     expected = c.astype(np.float64) + a.astype(np.float64).sum(0)
-    most = parse_target(f"sim:{arch}").atomic_lanes(dtype, "global")
+    most = machine_of(arch).atomic_lanes(dtype, "global")
     calls = run(main, arch, a, c)
     assert calls.endswith(f"x{min(count, most)}") if most > 1 else "x" not in calls
     np.testing.assert_array_equal(c.astype(np.float64), expected)

@@ -21,8 +21,9 @@ from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.simt import LoadMatrix, Mma
 from tileworkbench.compiler.ir.tile import WarpPolicy
 from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.machine.tables import machine_of
 from tileworkbench.compiler.ops.simt.mma import Product, partition_warps, select_instruction
-from tileworkbench.compiler.target import MatrixInstruction, parse_target
+from tileworkbench.compiler.target import parse_target
 
 BOTH = (False, True)
 
@@ -392,7 +393,7 @@ def test_a_fragment_in_another_layout_is_a_conflict() -> None:
 
 # Sharing among warps
 
-F16 = MatrixInstruction(16, 8, 16, "float16", "float16", "float32")
+F16 = machine_of("sm_80").matrices[0]
 
 
 @pytest.mark.parametrize(
@@ -434,4 +435,4 @@ def test_the_best_instruction_is_taken() -> None:
     assert shape("cuda:sm_90", "int4", "int32", 64) == (16, 8, 32)
     assert shape("cuda:sm_80", "float32", "float64", 32) is None
     assert shape("hip:gfx942", "float16", "float32", 32) is None
-    assert parse_target("hip:gfx942").has_dot_product is False
+    assert not machine_of("gfx942").dot_product

@@ -21,7 +21,7 @@ from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.simt.conflicts import LayoutExplanation
 from tileworkbench.compiler.ops.simt.nests import AccessKind, analyse
 from tileworkbench.compiler.ops.simt.solver import Solver
-from tileworkbench.compiler.passes.bind_threads import bind_threads
+from tileworkbench.compiler.passes.bind_threads import BindThreads
 from tileworkbench.compiler.passes.infer_thread_layouts import InferThreadLayouts, solve
 from tileworkbench.compiler.target import parse_target
 from tileworkbench.kernels.flash_attention import flash_attention
@@ -31,7 +31,7 @@ SM_80 = parse_target("cuda:sm_80")
 
 def solved(found: Program) -> Solver:
     """The inference of a program's only kernel."""
-    bound = bind_threads(found)
+    bound = BindThreads(SM_80)(found)
     kernel = next(stmt for stmt in statements(bound.body) if isinstance(stmt, Kernel))
     return solve(bound, kernel, SM_80)
 
@@ -59,7 +59,7 @@ def test_many_fragments_in_one_component_stay_cheap() -> None:
 
 
 def test_the_result_is_the_same_each_time() -> None:
-    source = bind_threads(attention())
+    source = BindThreads(SM_80)(attention())
     infer = InferThreadLayouts(SM_80)
     assert print_program(infer(source)) == print_program(infer(source))
 

@@ -11,9 +11,12 @@ from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import LoadMatrix, StoreMatrix
 from tileworkbench.compiler.layout.atoms import (
     WarpGrid,
-    mma_block_a,
-    mma_block_b,
-    mma_block_c,
+    block_a,
+    block_b,
+    block_c,
+    mma_a,
+    mma_b,
+    mma_c,
     transposed,
 )
 from tileworkbench.compiler.layout.fragment import Fragment
@@ -55,11 +58,11 @@ def moves(
 @pytest.mark.parametrize(
     ("fragment", "loads", "stores"),
     [
-        (mma_block_c(GRID), {(4, False)}, {(4, False)}),
-        (transposed(mma_block_c(GRID)), {(4, True)}, {(4, True)}),
-        (mma_block_a(GRID, 64, 16), {(4, False)}, set()),  # two warps hold each row
-        (transposed(mma_block_b(GRID, 64, 16)), {(4, True)}, set()),
-        (mma_block_a(WarpGrid(64, 64, 4, 1), 64, 16), {(4, False)}, {(4, False)}),
+        (block_c(GRID, mma_c()), {(4, False)}, {(4, False)}),
+        (transposed(block_c(GRID, mma_c())), {(4, True)}, {(4, True)}),
+        (block_a(GRID, 64, mma_a(16)), {(4, False)}, set()),  # two warps hold each row
+        (transposed(block_b(GRID, 64, mma_b(16))), {(4, True)}, set()),
+        (block_a(WarpGrid(64, 64, 4, 1), 64, mma_a(16)), {(4, False)}, {(4, False)}),
         (ROWS, set(), set()),
     ],
     ids=["result", "transposed result", "operand A", "operand B", "one warp a row", "rows"],
@@ -71,24 +74,24 @@ def test_fragments_of_tensor_cores_are_moved_as_matrices(
 
 
 def test_older_targets_have_no_instruction_to_store() -> None:
-    assert moves(mma_block_c(GRID), target="cuda:sm_80") == ({(4, False)}, set())
+    assert moves(block_c(GRID, mma_c()), target="cuda:sm_80") == ({(4, False)}, set())
 
 
 def test_any_layout_with_whole_rows_of_sixteen_bytes_will_do() -> None:
-    assert moves(mma_block_c(GRID), PADDED)[0] == {(4, False)}
-    assert moves(mma_block_c(GRID), TORN) == (set(), set())
+    assert moves(block_c(GRID, mma_c()), PADDED)[0] == {(4, False)}
+    assert moves(block_c(GRID, mma_c()), TORN) == (set(), set())
 
 
 def test_only_elements_of_sixteen_bits_are_moved() -> None:
     assert moves(
-        mma_block_c(GRID), "Layout((64, 64), lambda i, j: (64*i + j,))", dtype="float32"
+        block_c(GRID, mma_c()), "Layout((64, 64), lambda i, j: (64*i + j,))", dtype="float32"
     ) == (set(), set())
 
 
 def test_part_of_a_tile() -> None:
     body = f"""
     S = T.alloc_shared((3, 64, 64), "float16")
-    F = T.alloc_fragment((64, 32), "float16", layout={mma_block_a(GRID, 32, 16).to_text()})
+    F = T.alloc_fragment((64, 32), "float16", layout={block_a(GRID, 32, mma_a(16)).to_text()})
     T.copy(A, S[1:2, 0:64, 0:64])
     for k in T.serial(2):
         T.copy(S[1:2, 0:64, k * 32 : k * 32 + 32], F)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hs
 
 from tileworkbench.compiler.diagnostics import LayoutError
-from tileworkbench.compiler.layout.atoms import WarpGrid, mma_block_a, mma_block_c
+from tileworkbench.compiler.layout.atoms import WarpGrid, block_a, block_c, mma_a, mma_c
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.simt.partition import partition
@@ -60,9 +60,9 @@ def test_plans_cover_every_iteration_once(
 @pytest.mark.parametrize(
     ("loop", "threads"),
     [
-        (mma_block_c(WarpGrid(64, 32, 2, 2)), 128),
-        (mma_block_a(WarpGrid(32, 32, 2, 2), 16, 16), 128),
-        (mma_block_c(WarpGrid(32, 32, 2, 1)) @ Layout((32,), lambda i: (i, 5)), 64),
+        (block_c(WarpGrid(64, 32, 2, 2), mma_c()), 128),
+        (block_a(WarpGrid(32, 32, 2, 2), 16, mma_a(16)), 128),
+        (block_c(WarpGrid(32, 32, 2, 1), mma_c()) @ Layout((32,), lambda i: (i, 5)), 64),
         (Fragment((16,), lambda i: (31 - 2 * i, 0)), 32),
         (Fragment((4, 8), lambda i, j: (j ^ i, i)), 8),
         (Fragment((6,), lambda i: (8 + i, 0)), 32),

@@ -11,7 +11,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
-from tileworkbench.compiler.layout.atoms import WarpGrid, mma_block_c
+from tileworkbench.compiler.layout.atoms import WarpGrid, block_c, mma_c
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.ops.simt.reduce_layouts import plan_source, reduced_fragment
 
@@ -184,13 +184,13 @@ def test_rows_and_columns_of_an_accumulator(policy: str) -> None:
 
 def test_the_threads_of_a_row_hold_its_result() -> None:
     """Whoever holds a part of row i holds m[i]: the lanes of a quad, in every column of warps."""
-    found = reduced_fragment(mma_block_c(WarpGrid(64, 64, 2, 2)), 1, False)
+    found = reduced_fragment(block_c(WarpGrid(64, 64, 2, 2), mma_c()), 1, False)
     assert found == Fragment(
         (64,),
         lambda i, rep: (32 * (i // 32) + 4 * (i % 8) + rep % 4 + 64 * (rep // 4), i % 32 // 8),
         replicate=8,
     )
-    kept = reduced_fragment(mma_block_c(WarpGrid(64, 64, 2, 2)), 1, True)
+    kept = reduced_fragment(block_c(WarpGrid(64, 64, 2, 2), mma_c()), 1, True)
     assert kept.shape == (64, 1)
     assert kept.replicate == 8
 

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.machine.tables import machine_of
 from tileworkbench.compiler.ops.simt.shared_layouts import Reader, operand_layout
 
 LANES = np.arange(32)
 ROWS = (16, 32, 64, 128)
+
+MEMORY = machine_of("sm_80").shared
 
 
 def wavefronts(addresses: np.ndarray, size: int) -> tuple[int, int]:
@@ -57,7 +60,7 @@ COLUMNS_16 = (8, 16, 24, 32, 40, 48, 64, 72, 80, 96, 128, 192, 256)
 @pytest.mark.parametrize("columns", COLUMNS_16)
 def test_16_bit_operands_are_copied_and_loaded_without_conflicts(columns: int) -> None:
     for rows in ROWS:
-        layout = operand_layout((rows, columns), 16, Reader.MATRIX)
+        layout = operand_layout((rows, columns), 16, Reader.MATRIX, MEMORY)
         check_copies(layout, 16)
         check_matrices(layout, 16)
 
@@ -65,7 +68,7 @@ def test_16_bit_operands_are_copied_and_loaded_without_conflicts(columns: int) -
 @pytest.mark.parametrize("columns", [16, 32, 48, 64, 80, 96, 128, 192, 256])
 def test_8_bit_operands_along_k_have_no_conflicts(columns: int) -> None:
     for rows in ROWS:
-        layout = operand_layout((rows, columns), 8, Reader.MATRIX)
+        layout = operand_layout((rows, columns), 8, Reader.MATRIX, MEMORY)
         check_copies(layout, 8)
         check_matrices(layout, 8)
 
@@ -73,7 +76,7 @@ def test_8_bit_operands_along_k_have_no_conflicts(columns: int) -> None:
 @pytest.mark.parametrize("columns", [8, 16, 24, 32, 64, 96, 128])
 def test_32_bit_operands_along_k_have_no_conflicts(columns: int) -> None:
     for rows in ROWS:
-        layout = operand_layout((rows, columns), 32, Reader.MATRIX)
+        layout = operand_layout((rows, columns), 32, Reader.MATRIX, MEMORY)
         check_copies(layout, 32)
         check_matrices(layout, 32)
 
@@ -81,7 +84,7 @@ def test_32_bit_operands_along_k_have_no_conflicts(columns: int) -> None:
 @pytest.mark.parametrize("columns", [8, 16, 24, 32, 40, 64, 96, 128])
 def test_transposed_32_bit_operands_have_no_conflicts(columns: int) -> None:
     for rows in ROWS:
-        layout = operand_layout((rows, columns), 32, Reader.ELEMENTS)
+        layout = operand_layout((rows, columns), 32, Reader.ELEMENTS, MEMORY)
         check_copies(layout, 32)
         for k in range(0, rows, 4):
             for m in range(0, columns, 8):
@@ -92,7 +95,7 @@ def test_transposed_32_bit_operands_have_no_conflicts(columns: int) -> None:
 @pytest.mark.parametrize("columns", [4, 8, 12, 16, 24, 32, 64, 128])
 def test_64_bit_operands_have_no_conflicts(columns: int) -> None:
     for rows in ROWS:
-        layout = operand_layout((rows, columns), 64, Reader.ELEMENTS)
+        layout = operand_layout((rows, columns), 64, Reader.ELEMENTS, MEMORY)
         check_copies(layout, 64)
         for i in range(0, rows, 8):
             for k in range(0, columns, 4):
@@ -107,7 +110,7 @@ def test_64_bit_operands_have_no_conflicts(columns: int) -> None:
 @pytest.mark.parametrize("columns", [16, 32, 48, 64, 80, 96, 128, 192, 256])
 def test_transposed_bytes_take_at_most_twice_the_ideal(columns: int) -> None:
     for rows in (32, 64, 128):
-        layout = operand_layout((rows, columns), 8, Reader.BYTES)
+        layout = operand_layout((rows, columns), 8, Reader.BYTES, MEMORY)
         check_copies(layout, 8)
         worst = 0
         for k in range(0, rows, 16):
@@ -121,15 +124,15 @@ def test_transposed_bytes_take_at_most_twice_the_ideal(columns: int) -> None:
 def test_swizzles_are_those_of_the_copy_engine() -> None:
     for columns, width in ((16, 32), (32, 64), (64, 128), (128, 128)):
         expected = Layout.swizzled((64, columns), 16, width)
-        assert operand_layout((64, columns), 16, Reader.MATRIX) == expected
+        assert operand_layout((64, columns), 16, Reader.MATRIX, MEMORY) == expected
 
 
 def test_versions_in_front_pass_through() -> None:
-    flat = operand_layout((64, 32), 16, Reader.MATRIX)
-    assert operand_layout((3, 64, 32), 16, Reader.MATRIX) == flat.expand((3,))
+    flat = operand_layout((64, 32), 16, Reader.MATRIX, MEMORY)
+    assert operand_layout((3, 64, 32), 16, Reader.MATRIX, MEMORY) == flat.expand((3,))
 
 
 def test_rows_without_a_cut_are_padded_to_an_odd_number_of_units() -> None:
-    assert operand_layout((64, 20), 16, Reader.MATRIX) == Layout.padded((64, 20), 24)
-    assert operand_layout((20, 64), 16, Reader.MATRIX) == Layout.padded((20, 64), 72)
-    assert operand_layout((20, 24), 16, Reader.MATRIX) == Layout.row_major((20, 24))
+    assert operand_layout((64, 20), 16, Reader.MATRIX, MEMORY) == Layout.padded((64, 20), 24)
+    assert operand_layout((20, 64), 16, Reader.MATRIX, MEMORY) == Layout.padded((20, 64), 72)
+    assert operand_layout((20, 24), 16, Reader.MATRIX, MEMORY) == Layout.row_major((20, 24))

@@ -18,7 +18,9 @@ from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.types import INT32, UINT64, DType
 
 WARP = 32
-"""The threads of a warp, which execute together."""
+"""The threads of a warp as kernels mean it, and as a CPU and the simulator execute it. Lowering for
+a GPU asks its `Machine`.
+"""
 
 # What `Exchange` can do, with the number of operands. Threads of a warp whose number differs in
 # the lowest log2(width) bits only form a segment.

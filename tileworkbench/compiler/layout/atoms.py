@@ -7,9 +7,8 @@ operand element. Lane maps: PTX ISA, "Matrix fragments for mma" and "wgmma"; CDN
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import LayoutError
@@ -18,6 +17,7 @@ from .fragment import Fragment
 from .layout import Layout
 
 
+@cache
 def mma_operand(rows: int, depth: int, bits: int) -> Fragment:
     """`rows` x `depth` of one mma operand: 8 rows of 4 lanes, registers of 32 bits along K.
 
@@ -47,9 +47,9 @@ def mma_b(bits: int) -> Fragment:
     return mma_operand(8, 4 if bits == 64 else 256 // bits, bits)
 
 
-def mma_c(bits: int = 32) -> Fragment:
-    """C of mma.m16n8k*, 16 x 8 for any operands; of m8n8k4 for ``bits=64``: 8 x 8."""
-    rows = 8 if bits == 64 else 16
+@cache
+def mma_c(rows: int = 16) -> Fragment:
+    """C of mma.m16n8k*, 16 x 8 for any operands; of m8n8k* for ``rows=8``."""
     return Fragment((rows, 8), lambda i, j: (4 * (i % 8) + j // 2, i // 8 * 2 + j % 2))
 
 
@@ -67,20 +67,21 @@ def mma_c16() -> Fragment:
 class WarpGrid:
     """`rows` x `columns` of C over `warps_m` x `warps_n` warps, which count along M first.
 
-    `atom_rows` is M of the instruction, 16 or 8; its N is 8.
+    `atom` is M and N of the instruction.
     """
 
     rows: int
     columns: int
     warps_m: int
     warps_n: int
-    atom_rows: int = 16
+    atom: tuple[int, int] = (16, 8)
 
     def __post_init__(self) -> None:
-        if self.rows % (self.atom_rows * self.warps_m) or self.columns % (8 * self.warps_n):
+        rows, columns = self.atom
+        if self.rows % (rows * self.warps_m) or self.columns % (columns * self.warps_n):
             raise LayoutError(
                 f"A block of {self.rows} x {self.columns} does not split over {self.warps_m} x "
-                f"{self.warps_n} warps in tiles of a multiple of {self.atom_rows} x 8."
+                f"{self.warps_n} warps in tiles of a multiple of {rows} x {columns}."
             )
 
     @property
@@ -99,39 +100,38 @@ def transposed(fragment: Fragment) -> Fragment:
 
 
 @lru_cache(maxsize=1024)
-def mma_block_c(grid: WarpGrid) -> Fragment:
-    """The accumulator of a block on the mma path: atom after atom along the rows of a warp."""
-    atom = mma_c(64 if grid.atom_rows == 8 else 32)
-    warp = atom.repeat((grid.warp_rows // grid.atom_rows, grid.warp_columns // 8))
+def block_c(grid: WarpGrid, atom: Fragment) -> Fragment:
+    """The accumulator of a block of warps: atom after atom along the rows of a warp."""
+    warp = atom.repeat((grid.warp_rows // atom.shape[0], grid.warp_columns // atom.shape[1]))
     return warp.repeat_on_thread((grid.warps_m, grid.warps_n), lower_dim_first=False)
 
 
 @lru_cache(maxsize=1024)
-def mma_block_a(
-    grid: WarpGrid, depth: int, bits: int, atom_depth: int | None = None
-) -> Fragment:
+def block_a(grid: WarpGrid, depth: int, atom: Fragment) -> Fragment:
     """A in registers, ``[rows, depth]``: each row of warps holds its rows, copied over the columns.
 
-    This is the derivation of Figure 6: atom, repeat in a warp, repeat over warps, replicate. K of
-    the instruction is `atom_depth`, by default that of `mma_a`.
+    This is the derivation of Figure 6: atom, repeat in a warp, repeat over warps, replicate.
     """
-    atom = mma_a(bits) if atom_depth is None else mma_operand(grid.atom_rows, atom_depth, bits)
     repeats = (grid.warp_rows // atom.shape[0], depth // atom.shape[1])
     warp = atom.repeat(repeats, lower_dim_first=False)
     return warp.repeat_on_thread((grid.warps_m, 1)).replicated(grid.warps_n)
 
 
 @lru_cache(maxsize=1024)
-def mma_block_b(
-    grid: WarpGrid, depth: int, bits: int, atom_depth: int | None = None
-) -> Fragment:
+def block_b(grid: WarpGrid, depth: int, atom: Fragment) -> Fragment:
     """B in registers, ``[columns, depth]``: every column of warps holds its own columns."""
-    atom = mma_b(bits) if atom_depth is None else mma_operand(8, atom_depth, bits)
     repeats = (grid.warp_columns // atom.shape[0], depth // atom.shape[1])
     warp = atom.repeat(repeats, lower_dim_first=False)
     return warp.replicated(grid.warps_m).repeat_on_thread((grid.warps_n, 1))
 
 
+@cache
+def wgmma_a(bits: int) -> Fragment:
+    """A of one wgmma in registers, 64 x K, over the four warps of a warpgroup."""
+    return mma_a(bits).repeat_on_thread((4, 1))
+
+
+@cache
 def wgmma_c(columns: int) -> Fragment:
     """The accumulator of one wgmma.m64nNk*: 64 x `columns` over the four warps of a warpgroup."""
     return mma_c().repeat((1, columns // 8)).repeat_on_thread((4, 1))
@@ -149,8 +149,7 @@ def wgmma_block_c(grid: WarpGrid) -> Fragment:
 def wgmma_block_a(grid: WarpGrid, depth: int) -> Fragment:
     """16-bit A in registers for wgmma: rows go to the warps that hold them in the accumulator."""
     _check_warpgroups(grid)
-    atom = mma_a(16).repeat_on_thread((4, 1))
-    group = atom.repeat((grid.warp_rows // 16, depth // 16), lower_dim_first=False)
+    group = wgmma_a(16).repeat((grid.warp_rows // 16, depth // 16), lower_dim_first=False)
     return group.repeat_on_thread((grid.warps_m // 4, 1)).replicated(grid.warps_n)
 
 
@@ -187,29 +186,3 @@ def matrix_core_swizzle(rows: int, columns: int, bits: int, kpack: int = 1) -> L
         return i, (j // vector ^ i // per_phase % phases) * vector + j % vector
 
     return Layout((rows, columns), place)
-
-
-LDMATRIX: dict[tuple[str, bool, int], Callable[[Any], tuple[Any, Any]]] = {
-    ("A", False, 16): lambda t: (t % 16, t // 16 * 8),
-    ("A", True, 16): lambda t: (t // 16 * 8 + t % 8, t % 16 // 8 * 8),
-    ("B", False, 16): lambda t: (t // 16 * 8 + t % 8, t % 16 // 8 * 8),
-    ("B", True, 16): lambda t: (t % 16, t // 16 * 8),
-    ("A", False, 8): lambda t: (t % 16, t // 16 * 16),
-    ("B", False, 8): lambda t: (t // 16 * 8 + t % 8, t % 16 // 8 * 16),
-}
-
-
-def ldmatrix_rows(operand: str, transposed: bool = False, bits: int = 16) -> Layout:
-    """``lane -> (row, column)`` of the stored tile whose 16 bytes the lane points ldmatrix.x4 at.
-
-    The tile is A ``[M, K]`` or B ``[N, K]``, or `transposed` (with .trans) ``[K, M]``, ``[K, N]``.
-
-    Raises:
-        LayoutError: ldmatrix has no such form (it transposes 16-bit elements only).
-    """
-    rows = LDMATRIX.get((operand, transposed, bits))
-    if rows is None:
-        raise LayoutError(
-            f"ldmatrix cannot load {'transposed ' if transposed else ''}'{operand}' of {bits} bits."
-        )
-    return Layout((32,), rows)

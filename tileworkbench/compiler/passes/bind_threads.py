@@ -22,7 +22,7 @@ After::
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from tileworkbench.compiler.analysis.access import conjuncts
@@ -42,7 +42,6 @@ from tileworkbench.compiler.ir.rewrite import (
     with_body,
 )
 from tileworkbench.compiler.ir.simt import (
-    WARP,
     Barrier,
     BarrierArrive,
     BarrierWait,
@@ -53,29 +52,35 @@ from tileworkbench.compiler.ir.stmt import If, Kernel, Let, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import COLLECTIVE, Copy, Fill, Parallel, Pipelined
 from tileworkbench.compiler.ops.simt.outer_views import with_own_views
 from tileworkbench.compiler.passes.bind_blocks import block_indices, is_swizzled, launch_size
+from tileworkbench.compiler.target import Target
 
 _ELEMENTWISE = (Copy, Fill, Parallel, Pipelined)
 _GRID_DIMS = 3  # CUDA programming guide: blockIdx has x, y and z
 
 
-def bind_threads(program: Program) -> Program:
+@dataclass(frozen=True, slots=True)
+class BindThreads:
     """Give every launch one thread index, and blocks in the order they are to be visited."""
-    names = Names(program)
 
-    def bind(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Kernel):
-            return stmt
-        if stmt.cluster:
-            raise UnsupportedError(
-                "clusters of blocks need sm_90, and there is no code for them on a GPU yet",
-                program.span(stmt.site),
-                hint="run it in the simulator, with k.simulate(...) of a kernel for 'cpu'",
-            )
-        kernel = with_roles(bind_thread(stmt, names), program)
-        return _bind_blocks(with_counted_barriers(kernel, program), names)
+    target: Target
 
-    body = with_own_views(program.body, names)
-    return with_body(program, Rewriter(rewrite_stmt=bind)(body))
+    def __call__(self, program: Program) -> Program:
+        names, lanes = Names(program), self.target.machine.lanes
+
+        def bind(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Kernel):
+                return stmt
+            if stmt.cluster:
+                raise UnsupportedError(
+                    "clusters of blocks need sm_90, and there is no code for them on a GPU yet",
+                    program.span(stmt.site),
+                    hint="run it in the simulator, with k.simulate(...) of a kernel for 'cpu'",
+                )
+            kernel = with_roles(bind_thread(stmt, names), program, lanes)
+            return _bind_blocks(with_counted_barriers(kernel, program, lanes), names)
+
+        body = with_own_views(program.body, names)
+        return with_body(program, Rewriter(rewrite_stmt=bind)(body))
 
 
 def bind_thread(kernel: Kernel, names: Names) -> Kernel:
@@ -94,9 +99,9 @@ def bind_thread(kernel: Kernel, names: Names) -> Kernel:
     return replace(kernel, threads=(prod(kernel.threads),), thread_vars=(thread,), body=body)
 
 
-def with_roles(kernel: Kernel, program: Program) -> Kernel:
+def with_roles(kernel: Kernel, program: Program, lanes: int) -> Kernel:
     """Tile operators that only some threads reach are theirs: the branch becomes a role. So does
-    one in which whole warps pass data on through shared memory.
+    one in which whole warps, of `lanes` threads, pass data on through shared memory.
 
     Raises `UnsupportedError` for operators where these are not threads in a row.
     """
@@ -122,10 +127,10 @@ def with_roles(kernel: Kernel, program: Program) -> Kernel:
         if stmt.orelse is not None and common is not None:
             raise _not_in_a_row(program, stmt)
         inside = _threads_where(own, kernel, lets, program, stmt)
-        roles = [_role(inside, stmt.then, program, stmt)]
+        roles = [_role(inside, stmt.then, program, stmt, lanes)]
         if stmt.orelse is not None:
             outside = [at for at in range(kernel.threads[0]) if at not in set(inside)]
-            roles.append(_role(outside, stmt.orelse, program, stmt))
+            roles.append(_role(outside, stmt.orelse, program, stmt, lanes))
         body = seq(roles)
         return body if common is None else If(common, body, site=stmt.site)
 
@@ -133,7 +138,7 @@ def with_roles(kernel: Kernel, program: Program) -> Kernel:
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def with_counted_barriers(kernel: Kernel, program: Program) -> Kernel:
+def with_counted_barriers(kernel: Kernel, program: Program, lanes: int) -> Kernel:
     """Barriers of the block that its threads may reach at different statements say how many wait:
     what they are for is then no question of the statement (PTX ISA, "bar").
 
@@ -149,16 +154,16 @@ def with_counted_barriers(kernel: Kernel, program: Program) -> Kernel:
             inside = set(_threads_where([stmt.cond], kernel, lets, program, stmt))
         except UnsupportedError:
             return  # known at run time only
-        warps = {thread // WARP for thread in inside}
-        if waits and len(inside) < sum(min(WARP, threads - WARP * warp) for warp in warps):
+        warps = {thread // lanes for thread in inside}
+        if waits and len(inside) < sum(min(lanes, threads - lanes * warp) for warp in warps):
             raise UnsupportedError(
                 "only some threads of a warp reach this barrier",
                 program.span(waits[0].site),
-                hint=f"let the condition name whole warps, of {WARP} threads",
+                hint=f"let the condition name whole warps, of {lanes} threads",
             )
 
     def visit(stmt: Stmt, apart: bool) -> Stmt:
-        if _waits_for_all(stmt) and apart and threads % WARP == 0:
+        if _waits_for_all(stmt) and apart and threads % lanes == 0:
             return Barrier(0, threads, site=stmt.site)
         if isinstance(stmt, GridBarrier) and apart:
             raise UnsupportedError(
@@ -203,17 +208,17 @@ def _threads_where(
         raise _not_in_a_row(program, stmt) from None
 
 
-def _role(threads: list[int], body: Stmt, program: Program, stmt: If) -> Stmt:
+def _role(threads: list[int], body: Stmt, program: Program, stmt: If, lanes: int) -> Stmt:
     if not threads:
         return Seq(())
     if threads != list(range(threads[0], threads[0] + len(threads))):
         raise _not_in_a_row(program, stmt)
-    if (threads[0] % WARP or len(threads) % WARP) and not _is_elementwise(body):
+    if (threads[0] % lanes or len(threads) % lanes) and not _is_elementwise(body):
         raise UnsupportedError(
             f"a tile operator for which threads {threads[0]} to {threads[-1]} work together needs "
             "whole warps",
             program.span(stmt.site),
-            hint=f"let the groups of threads begin at multiples of {WARP}",
+            hint=f"let the groups of threads begin at multiples of {lanes}",
         )
     return Role(threads[0], len(threads), body, site=stmt.site)
 

@@ -70,18 +70,28 @@ from tileworkbench.compiler.ir.stmt import (
     seq,
 )
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan
-from tileworkbench.compiler.ir.types import UINT32
+from tileworkbench.compiler.ir.types import UINT32, UINT64
 from tileworkbench.compiler.ops.threads.decisions import with_decisions_apart
+from tileworkbench.compiler.target import Target
 
 
-def insert_barriers(program: Program) -> Program:
+@dataclass(frozen=True, slots=True)
+class InsertBarriers:
     """Place the barriers of every launch; the program is in the SIMT stage from here on."""
-    ranges, names = Ranges(program), Names(program)
 
-    def change(stmt: Stmt) -> Stmt:
-        return _placed(stmt, program, ranges, names) if isinstance(stmt, Kernel) else stmt
+    target: Target
 
-    return replace(program, body=Rewriter(rewrite_stmt=change)(program.body), stage=Stage.SIMT)
+    def __call__(self, program: Program) -> Program:
+        ranges, names = Ranges(program), Names(program)
+        lanes = self.target.machine.lanes
+
+        def change(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Kernel):
+                return stmt
+            return _placed(stmt, program, ranges, names, lanes, strict=True)
+
+        body = Rewriter(rewrite_stmt=change)(program.body)
+        return replace(program, body=body, stage=Stage.SIMT)
 
 
 def with_barriers(kernel: Kernel, program: Program, names: Names) -> Kernel:
@@ -91,17 +101,18 @@ def with_barriers(kernel: Kernel, program: Program, names: Names) -> Kernel:
     of their warps, which says all that loops over threads need to know.
     """
     ranges = Ranges(replace(program, body=kernel))
-    return _placed(kernel, program, ranges, names, strict=False)
+    return _placed(kernel, program, ranges, names, WARP, strict=False)
 
 
 def _placed(
-    kernel: Kernel, program: Program, ranges: Ranges, names: Names, strict: bool = True
+    kernel: Kernel, program: Program, ranges: Ranges, names: Names, lanes: int, strict: bool
 ) -> Kernel:
-    placement = _Placement(kernel, program, ranges, strict)
+    placement = _Placement(kernel, program, ranges, lanes, strict)
     body = with_decisions_apart(kernel.body, placement.decides_late, names)
     if body is not kernel.body:
         kernel = replace(kernel, body=body)
-        placement = _Placement(kernel, program, Ranges(replace(program, body=kernel)), strict)
+        ranges = Ranges(replace(program, body=kernel))
+        placement = _Placement(kernel, program, ranges, lanes, strict)
     return replace(kernel, body=placement.run())
 
 
@@ -137,8 +148,10 @@ def _union(a: list[ThreadAccess], b: list[ThreadAccess]) -> list[ThreadAccess]:
 
 class _Placement:
     def __init__(
-        self, kernel: Kernel, program: Program, ranges: Ranges, strict: bool = True
+        self, kernel: Kernel, program: Program, ranges: Ranges, lanes: int, strict: bool
     ) -> None:
+        self.lanes = lanes
+        self.all_lanes = const((1 << lanes) - 1, UINT32 if lanes <= 32 else UINT64)
         self.strict = strict
         self.kernel = kernel
         self.program = program
@@ -235,7 +248,7 @@ class _Placement:
                 return state.awaited(barrier)
             case Exchange(kind=kind) if kind.startswith("block_"):
                 return _State([], state.copying)
-            case WarpBarrier(mask=mask) if mask is _ALL_LANES and self.strict:
+            case WarpBarrier(mask=mask) if mask is self.all_lanes and self.strict:
                 met = [replace(access, warps_met=True) for access in state.pending]
                 return _State(met, state.copying)
             case WaitGroup():
@@ -448,7 +461,7 @@ class _Placement:
         same = [
             x is y or same_version(x, y, self.ranges) for x, y in zip(a.base, b.base, strict=True)
         ]
-        group = WARP if a.warps_met or b.warps_met else 1
+        group = self.lanes if a.warps_met or b.warps_met else 1
         known = [(a.rows, b.rows)] if same[0] else []
         known += [(a.owners, b.owners)] if all(same) else []
         return all(
@@ -497,15 +510,15 @@ class _Placement:
     def barrier(self, stmt: Stmt, role: Role | None) -> Stmt:
         """All threads of the block, or of the role under a number of its own."""
         if not self.strict and (role is not None or id(stmt) in self.divergent):
-            return WarpBarrier(_ALL_LANES, site=stmt.site)
+            return WarpBarrier(self.all_lanes, site=stmt.site)
         if role is None:
             return Barrier(site=stmt.site)
-        if role.start % WARP or role.extent % WARP:
+        if role.start % self.lanes or role.extent % self.lanes:
             raise UnsupportedError(
                 f"threads {role.start} to {role.start + role.extent - 1} exchange data, for which "
                 "they would have to wait for each other, and only whole warps can do that",
                 self.program.span(stmt.site),
-                hint=f"let the groups of threads begin at multiples of {WARP}",
+                hint=f"let the groups of threads begin at multiples of {self.lanes}",
             )
         return Barrier(self.number(role, stmt), role.extent, site=stmt.site)
 
@@ -527,4 +540,3 @@ class _Placement:
 
 
 _BARRIERS = 16  # PTX ISA, "bar"; barrier 0 is the block's
-_ALL_LANES = const((1 << WARP) - 1, UINT32)

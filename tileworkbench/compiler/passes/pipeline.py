@@ -85,11 +85,11 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
 def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
     """A block of threads: fragments in registers, tiles in shared memory, copies ahead of use."""
     # Imported here: the first cell of a notebook that needs no GPU does not wait for them.
-    from tileworkbench.compiler.passes.bind_threads import bind_threads
+    from tileworkbench.compiler.passes.bind_threads import BindThreads
     from tileworkbench.compiler.passes.drop_unused_lets import drop_unused_lets
     from tileworkbench.compiler.passes.expand_pipelines import expand_pipelines
     from tileworkbench.compiler.passes.infer_thread_layouts import InferThreadLayouts
-    from tileworkbench.compiler.passes.insert_barriers import insert_barriers
+    from tileworkbench.compiler.passes.insert_barriers import InsertBarriers
     from tileworkbench.compiler.passes.lower_to_threads import LowerToThreads
     from tileworkbench.compiler.passes.plan_pipelines import plan_pipelines
     from tileworkbench.compiler.passes.plan_shared_memory import PlanSharedMemory
@@ -99,7 +99,7 @@ def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
         simplify_expressions,
         check_accesses,
         # One thread index, which layouts are functions of.
-        bind_threads,
+        BindThreads(target),
         # The schedule is chosen for tile operators, so that each is laid out and lowered once.
         plan_pipelines,
         InferThreadLayouts(target),
@@ -109,7 +109,7 @@ def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
         # Buffers in one place are one hazard: places before barriers.
         PlanSharedMemory(target),
         # Barriers by the elements that threads touch, while indices are still those of the tile.
-        insert_barriers,
+        InsertBarriers(target),
         flatten_buffers,
         # Registers have one index each by now; what a loop repeats of it is simplified next.
         unroll_register_loops,

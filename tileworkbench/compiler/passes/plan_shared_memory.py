@@ -56,7 +56,7 @@ class PlanSharedMemory:
     def _check(
         self, placed: dict[Buffer, int], used: int, program: Program, kernel: Kernel
     ) -> None:
-        limit = self.target.shared_bytes
+        limit = self.target.machine.shared.most
         if used <= limit:
             return
         sizes = sorted(placed, key=lambda buffer: (-shared_bytes(buffer), buffer.name))

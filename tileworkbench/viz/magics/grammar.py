@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from tileworkbench.compiler.target import ARCHITECTURES
+from tileworkbench.compiler.machine.tables import ARCHITECTURES
 
 # The names of `viz.model.views.VIEWS` (a test compares them) without importing it, for completion.
 TABS = ("source", "passes", "layouts", "smem", "roofline", "code")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tileworkbench.compiler.target import ARCHITECTURES, parse_target
+from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.smem_svg import HEIGHT, WIDTH, smem_svg
 from tileworkbench.viz.model.svg import THEMED, as_image
@@ -21,7 +21,7 @@ def limits() -> dict[str, list[str]]:
     """Bytes of shared memory that a block may have, and the architectures that have as many."""
     found: dict[int, list[str]] = {}
     for arch in ARCHITECTURES:
-        found.setdefault(parse_target(arch).shared_bytes, []).append(arch)
+        found.setdefault(machine_of(arch).shared.most, []).append(arch)
     return {str(bytes_): found[bytes_] for bytes_ in sorted(found)}
 
 

@@ -10,8 +10,10 @@ from tileworkbench.compiler.ir.stmt import If, Stmt, Store
 from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.loops import scale, shift, unrolled
 from tileworkbench.compiler.ops.simt.mma import MatrixPlan
-from tileworkbench.compiler.ops.simt.operand import is_contiguous, scale, shift, unrolled
+from tileworkbench.compiler.ops.simt.operand import is_contiguous
+from tileworkbench.compiler.ops.simt.registers import register_map
 
 
 def warp_origin(plan: MatrixPlan, context: ThreadContext) -> tuple[Expr, Expr]:
@@ -32,7 +34,7 @@ class Accumulator:
 
     def __init__(self, op: Gemm, plan: MatrixPlan, context: ThreadContext) -> None:
         self.op, self.plan, self.context = op, plan, context
-        self.dtype = DType(plan.instruction.c)
+        self.dtype = DType(plan.instruction.c.dtype)
         self.count = plan.atoms_m * plan.atoms_n * plan.c_elements
         buffer = op.c.buffer
         self.in_place = buffer.scope == "local.fragment" and buffer.dtype == self.dtype
@@ -72,37 +74,38 @@ class Accumulator:
         return self._transfer_shared(load)
 
     def _transfer_shared(self, load: bool) -> Stmt:
-        """A lane holds two neighbours in every eighth row of an atom."""
-        op, plan, context = self.op, self.plan, self.context
+        """Vectors of what lies side by side in a lane's registers."""
+        op, plan, context, site = self.op, self.plan, self.context, self.op.site
+        registers = register_map(plan.instruction.c.fragment)
+        run = registers.run
         first_row, first_column = warp_origin(plan, context)
-        four = int_const(4)
-        row = context.named("C_row", add(first_row, binary("floordiv", context.lane, four)))
-        pair = scale(binary("floormod", context.lane, four), 2)
-        column = context.named("C_column", add(first_column, pair))
-        vector = is_contiguous(op.c, 2, context)
+        row, column = registers.first(context)
+        row = context.named("C_row", add(first_row, row))
+        column = context.named("C_column", add(first_column, column))
+        vector = is_contiguous(op.c, run, context)
 
-        def block(i: Expr, j: Expr, b: Expr) -> Stmt:
-            shape = plan.instruction
-            y = add(add(row, scale(i, shape.m)), scale(b, 8))
-            x = add(column, scale(j, shape.n))
-            start = add(self.atom(i, j).indices[0], scale(b, 2))
-            if vector:
-                into = Ramp(start, int_const(1), 2)
-                return self._move((into,), op.c.buffer, self._at(y, Ramp(x, int_const(1), 2)), load)
-            return unrolled(
-                context, "e", 2,
-                lambda e: self._move((add(start, e),), op.c.buffer, self._at(y, add(x, e)), load),
-                op.site,
-            )  # fmt: skip
+        def atom(i: Expr, j: Expr) -> Stmt:
+            first = self.atom(i, j).indices[0]
+            y0 = add(row, scale(i, plan.instruction.m))
+            x0 = add(column, scale(j, plan.instruction.n))
 
-        def column_of(i: Expr, j: Expr) -> Stmt:
-            blocks = plan.instruction.m // 8
-            return unrolled(context, "b", blocks, lambda b: block(i, j, b), op.site)
+            def each(slot: Expr, down: Expr, across: Expr) -> Stmt:
+                start, y, x = add(first, slot), add(y0, down), add(x0, across)
+                if vector:
+                    into, place = (Ramp(at, int_const(1), run) for at in (start, x))
+                    return self._move((into,), op.c.buffer, self._at(y, place), load)
+
+                def one(e: Expr) -> Stmt:
+                    return self._move((add(start, e),), op.c.buffer, self._at(y, add(x, e)), load)
+
+                return unrolled(context, "e", run, one, site)
+
+            return registers.each_run(context, each, site)
 
         def row_of(i: Expr) -> Stmt:
-            return unrolled(context, "j", plan.atoms_n, lambda j: column_of(i, j), op.site)
+            return unrolled(context, "j", plan.atoms_n, lambda j: atom(i, j), site)
 
-        return unrolled(context, "i", plan.atoms_m, row_of, op.site)
+        return unrolled(context, "i", plan.atoms_m, row_of, site)
 
     def _at(self, row: Expr, column: Expr) -> tuple[Expr, ...]:
         mins = self.op.c.mins

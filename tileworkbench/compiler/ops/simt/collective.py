@@ -15,7 +15,7 @@ from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.maps import DigitMap
 from tileworkbench.compiler.layout.solve import refine
 from tileworkbench.compiler.ops.simt.context import ThreadContext
-from tileworkbench.compiler.ops.simt.operand import scale, unrolled
+from tileworkbench.compiler.ops.simt.loops import scale, unrolled
 
 _UNROLLED = 8  # partners of a thread in a workspace that are read without a loop
 
@@ -69,7 +69,7 @@ class Route:
 
 def route(places: tuple[Place, ...], context: ThreadContext) -> Route:
     """Shuffles for the digits within a warp, the workspace for all others."""
-    warp = context.target.warp_size
+    warp = context.lanes
     offsets: list[int] = []
     rest: list[Place] = []
     whole = context.threads % warp == 0 and context.start % warp == 0

@@ -84,14 +84,19 @@ class ThreadContext:
         return replace(self, thread=thread, threads=extent, start=start)
 
     @property
+    def lanes(self) -> int:
+        """The threads of a warp."""
+        return self.target.machine.lanes
+
+    @property
     def warp(self) -> Expr:
         """The index of the thread's warp."""
-        return self.named("warp", binary("floordiv", self.thread, int_const(self.target.warp_size)))
+        return self.named("warp", binary("floordiv", self.thread, int_const(self.lanes)))
 
     @property
     def lane(self) -> Expr:
         """The index of the thread within its warp."""
-        return self.named("lane", binary("floormod", self.thread, int_const(self.target.warp_size)))
+        return self.named("lane", binary("floormod", self.thread, int_const(self.lanes)))
 
     def named(self, name: str, value: Expr) -> Expr:
         """`value`, a function of the thread alone, computed once at the start of the kernel."""

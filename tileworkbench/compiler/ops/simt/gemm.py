@@ -42,20 +42,14 @@ from tileworkbench.compiler.ops.simt.inference import (
     Level,
     Proposal,
 )
+from tileworkbench.compiler.ops.simt.loops import scale, unrolled
 from tileworkbench.compiler.ops.simt.mma import (
     MatrixPlan,
     Product,
     partition_warps,
     select_instruction,
 )
-from tileworkbench.compiler.ops.simt.operand import (
-    Loader,
-    Operand,
-    load_all,
-    make_loader,
-    scale,
-    unrolled,
-)
+from tileworkbench.compiler.ops.simt.operand import Loader, Operand, load_all, make_loader
 from tileworkbench.compiler.ops.simt.scalar_gemm import fragment_c
 from tileworkbench.compiler.ops.simt.shared_layouts import Reader, operand_layout
 
@@ -78,7 +72,7 @@ def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
 
     Raises `TileValueError` when the warps cannot share the result.
     """
-    product, warp = product_of(op), context.target.warp_size
+    product, warp = product_of(op), context.lanes
     instruction = select_instruction(context.target, product)
     if instruction is None:
         return None
@@ -114,7 +108,7 @@ def infer_layout(
         proposals = [
             Proposal(found.buffer, found.fragment, found.reason) for found in wanted if found.strict
         ]
-        return LayoutUpdate((*proposals, *_shared(op, plan)))
+        return LayoutUpdate((*proposals, *_shared(op, plan, context)))
     missing = [
         Proposal(found.buffer, found.fragment, found.reason)
         for found in wanted
@@ -166,7 +160,7 @@ def _fragments(op: Gemm, plan: MatrixPlan | None, context: ThreadContext) -> lis
         add_one(op.c.buffer, fragment_c(product_of(op), context.threads), "c", True)
         return found
     add_one(op.c.buffer, plan.fragment_c(), "c", True)
-    short = DType(plan.instruction.a).bits == 16
+    short = DType(plan.instruction.a.dtype).bits == 16
     add_one(op.a.buffer, plan.fragment_a(op.transpose_a), "a", short)
     add_one(op.b.buffer, plan.fragment_b(op.transpose_b), "b", short)
     return found
@@ -182,23 +176,26 @@ def _for_buffer(fragment: Fragment, buffer: Buffer, context: ThreadContext) -> F
     return fragment
 
 
-def _shared(op: Gemm, plan: MatrixPlan | None) -> list[Proposal]:
+def _shared(op: Gemm, plan: MatrixPlan | None, context: ThreadContext) -> list[Proposal]:
     """Swizzles for the operands in shared memory; any layout that is known is as good."""
     found = []
     for name, region, k_last in (("a", op.a, not op.transpose_a), ("b", op.b, op.transpose_b)):
-        layout = _shared_layout(region.buffer, k_last, plan)
+        layout = _shared_layout(region.buffer, k_last, plan, context)
         if region.buffer.scope == "shared" and layout is not None:
             found.append(Proposal(region.buffer, layout, _REASONS[name], soft=True))
     return found
 
 
-def _shared_layout(buffer: Buffer, k_last: bool, plan: MatrixPlan | None) -> Layout | None:
+def _shared_layout(
+    buffer: Buffer, k_last: bool, plan: MatrixPlan | None, context: ThreadContext
+) -> Layout | None:
     """The layout in which an operand is read without conflicts, None for a symbolic shape."""
     shape = [const_int(extent) for extent in buffer.shape]
     constant = [extent for extent in shape if extent is not None]
     if len(constant) < len(shape):
         return None
-    return operand_layout(constant, buffer.dtype.bits, _reader(buffer.dtype, k_last, plan))
+    reader, memory = _reader(buffer.dtype, k_last, plan), context.target.machine.shared
+    return operand_layout(constant, buffer.dtype.bits, reader, memory)
 
 
 def _reader(dtype: DType, k_last: bool, plan: MatrixPlan | None) -> Reader:
@@ -207,7 +204,7 @@ def _reader(dtype: DType, k_last: bool, plan: MatrixPlan | None) -> Reader:
         return Reader.ELEMENTS
     if k_last or dtype.bits > 8:
         return Reader.MATRIX
-    bits = dtype.bits if plan is None else DType(plan.instruction.a).bits
+    bits = dtype.bits if plan is None else DType(plan.instruction.a.dtype).bits
     return {4: Reader.NIBBLES, 8: Reader.BYTES}.get(bits, Reader.MATRIX)
 
 
@@ -249,7 +246,8 @@ def _with_readable_operands(
         buffer = region.buffer
         if buffer.scope != "local.fragment" or buffer.layout == wanted.get(buffer):
             continue
-        moved = _spill(region, _shared_layout(buffer, k_last, plan), context, op.site, stmts)
+        layout = _shared_layout(buffer, k_last, plan, context)
+        moved = _spill(region, layout, context, op.site, stmts)
         a, b = (moved if found is region else found for found in (a, b))
     return replace(op, a=a, b=b)
 
@@ -291,14 +289,8 @@ def _overlapped(loaders: tuple[Loader, Loader], accumulator: Accumulator) -> lis
 def _loaders(op: Gemm, plan: MatrixPlan, context: ThreadContext) -> tuple[Loader, Loader]:
     shape = plan.instruction
     row, column = warp_origin(plan, context)
-    a = Operand(
-        op.a, not op.transpose_a, shape.m, shape.k, plan.atoms_m, plan.steps, DType(shape.a), row,
-        op.site,
-    )  # fmt: skip
-    b = Operand(
-        op.b, op.transpose_b, shape.n, shape.k, plan.atoms_n, plan.steps, DType(shape.b), column,
-        op.site,
-    )  # fmt: skip
+    a = Operand(op.a, not op.transpose_a, shape.a, plan.atoms_m, plan.steps, row, op.site)
+    b = Operand(op.b, op.transpose_b, shape.b, plan.atoms_n, plan.steps, column, op.site)
     return make_loader(a, context), make_loader(b, context)
 
 

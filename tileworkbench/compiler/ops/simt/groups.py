@@ -218,15 +218,15 @@ class Group:
 
     def is_asynchronous(self, stmt: st.Store | st.Atomic, value: Load, width: int) -> bool:
         """Whether the copy engine can take a vector of a pipelined loop."""
-        size = width * stmt.buffer.dtype.bits
+        engine = self.context.target.machine.engine("cp.async")
         return (
             self.context.pipelined
             and isinstance(stmt, st.Store)
-            and self.context.target.compute_capability >= 80
+            and engine is not None
             and value.buffer.scope == "global"
             and stmt.buffer.scope == "shared"
             and value.buffer.dtype == stmt.buffer.dtype
-            and size in (32, 64, 128)
+            and width * stmt.buffer.dtype.bits in [8 * size for size in engine.sizes]
             and (value.predicate is None or is_zero(value.safe))
             and not self.once()
         )

@@ -1,9 +1,8 @@
 """Copies between shared memory and fragments by matrix instructions: ldmatrix and stmatrix.
 
-They move matrices of 8 rows of 16 bytes: thread `4 r + c` of a warp holds columns `2 c, 2 c + 1` of
-row `r` in one register, as operands and results of tensor cores lie (PTX ISA, "ldmatrix"). A copy
-of 16-bit elements whose loop has this pattern in every 8 x 8 tile, or the transposed one, takes
-four, two or one of them at once.
+They move matrices of rows of 16 bytes, which lie in registers as operands and results of tensor
+cores do (`MatrixMove.fragment`). A copy of 16-bit elements whose loop has the pattern of such a
+matrix, or of its transpose, in each of its tiles takes as many of them at once as it can.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ from typing import Any
 from tileworkbench.compiler.ir.build import const_int, int_const
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Region, Var
 from tileworkbench.compiler.ir.rewrite import substitute
-from tileworkbench.compiler.ir.simt import WARP, LoadMatrix, StoreMatrix
+from tileworkbench.compiler.ir.simt import LoadMatrix, StoreMatrix
 from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store
 from tileworkbench.compiler.ir.tile import Copy
 from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError, Term
+from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.elementwise import wide_dims
@@ -26,94 +26,111 @@ from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.iterations import Iterations
 from tileworkbench.compiler.ops.simt.nests import Nest
 from tileworkbench.compiler.ops.simt.partition import Partition, halved
+from tileworkbench.compiler.ops.simt.registers import register_map
 from tileworkbench.compiler.ops.simt.traces import sum_expr
 
-_EDGE = 8
 _Element = tuple[Buffer, tuple[Expr, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """The dimensions of the loop that are rows and columns of the matrices, and the step that walks
-    the two columns of a register.
+    """The dimensions of the loop that are rows and columns of the matrices of `edge` x `edge`
+    elements on `lanes` lanes, and the step that walks the columns of a register.
     """
 
     row: int
     column: int
     pair: int
+    edge: int
+    lanes: int
 
 
 def lower(op: Copy, nest: Nest, shared: Partition, context: ThreadContext) -> Stmt | None:
     """The copy as matrix instructions, None where it does not have the pattern."""
     loads = op.src.buffer.scope == "shared" and op.dst.buffer.scope == "local.fragment"
     stores = op.src.buffer.scope == "local.fragment" and op.dst.buffer.scope == "shared"
-    least = 75 if loads else 90
-    if not (loads or stores) or context.target.compute_capability < least:
+    move = context.target.machine.move(loads)
+    if not (loads or stores) or move is None:
         return None
     memory, registers = (op.src, op.dst) if loads else (op.dst, op.src)
-    if op.src.buffer.dtype != op.dst.buffer.dtype or memory.buffer.dtype.bits != 16:
+    bits = memory.buffer.dtype.bits
+    if op.src.buffer.dtype != op.dst.buffer.dtype or bits != move.transposed_bits:
         return None
-    if len(nest.op.vars) != 2 or not _rows_are_whole(memory, context):
+    matrix = move.fragment(bits)
+    if matrix is None or len(nest.op.vars) != 2:
         return None
-    found = _pattern(shared)
+    if not _rows_are_whole(memory, matrix.shape[1], context):
+        return None
+    found = _pattern(shared, matrix)
     partial = shared.guards or shared.bounded or shared.base
-    if found is None or partial or context.threads % WARP or context.start % WARP:
+    if found is None or partial or context.threads % matrix.threads:
+        return None
+    if context.start % matrix.threads:
         return None
     if stores and shared.sums[-1].terms:
         return None  # copies of the elements would be stored by several warps
     return _emit(op, nest, shared, found, registers, context)
 
 
-def _rows_are_whole(memory: Region, context: ThreadContext) -> bool:
-    """Whether 8 neighbours of the last index, from a multiple of 8 on, are 16 bytes in a row."""
+def _rows_are_whole(memory: Region, count: int, context: ThreadContext) -> bool:
+    """Whether `count` neighbours of the last index, from a multiple of it on, are in one piece."""
     if wide_dims(memory)[-1:] != [len(memory.extents) - 1]:
         return False
     place = memory.buffer.layout
     if isinstance(place, Layout):
-        whole = place.vector_width(_EDGE) == _EDGE
+        whole = place.vector_width(count) == count
     else:
-        whole = all((const_int(extent) or 0) % _EDGE == 0 for extent in memory.buffer.shape[-1:])
-    return whole and context.ranges.divides(_EDGE, memory.mins[-1])
+        whole = all((const_int(extent) or 0) % count == 0 for extent in memory.buffer.shape[-1:])
+    return whole and context.ranges.divides(count, memory.mins[-1])
 
 
-def _pattern(shared: Partition) -> _Pattern | None:
-    """The pattern of one register per row and pair of columns, if the loop has it."""
-    thread = len(shared.steps)
-    rows, pairs = Term((Digit(thread, 4, 8),), 1), Term((Digit(thread, 1, 4),), 2)
+def _pattern(shared: Partition, matrix: Fragment) -> _Pattern | None:
+    """The pattern of one register of `matrix` per row and pair of columns, if the loop has it."""
+    thread, lanes = len(shared.steps), matrix.threads
+    registers = register_map(matrix)
+    # How rows and columns follow the lane, as terms of the loop's thread.
+    rows, pairs = (
+        Term((Digit(thread, digit.divisor, digit.extent),), term.stride)
+        for (term,) in registers.lanes.digits or ()
+        for digit in term.digits
+    )
     for row, column in ((0, 1), (1, 0)):
         pair = [
             number
             for number, step in enumerate(shared.steps)
-            if (step.dim, step.divisor, step.extent) == (column, 1, 2)
+            if (step.dim, step.divisor, step.extent) == (column, 1, registers.run)
         ]
-        across, along = _terms(shared.sums[row], thread), _terms(shared.sums[column], thread)
-        if not pair or rows not in across or pairs not in along:
+        if not pair:
             continue
-        unit = Term((Digit(pair[0], 1, 2),), 1)
+        found = _Pattern(row, column, pair[0], matrix.shape[0], lanes)
+        across, along = (_terms(shared.sums[d], thread, lanes) for d in (row, column))
+        if rows not in across or pairs not in along:
+            continue
+        unit = Term((Digit(pair[0], 1, registers.run),), 1)
         rest = [t for t in across if t != rows] + [t for t in along if t not in (pairs, unit)]
-        if all(_is_outer(term, thread) for term in rest):
-            return _Pattern(row, column, pair[0])
+        if all(_is_outer(term, thread, found) for term in rest):
+            return found
     return None
 
 
-def _terms(total: DigitSum, thread: int) -> list[Term]:
-    """The terms of a sum, those of the thread cut where a warp begins."""
+def _terms(total: DigitSum, thread: int, lanes: int) -> list[Term]:
+    """The terms of a sum, those of the thread cut where a warp of `lanes` threads begins."""
     found: list[Term] = []
     for term in total.terms:
         digit = term.digits[0]
-        cut = WARP // digit.divisor if digit.divisor < WARP else 0
+        cut = lanes // digit.divisor if digit.divisor < lanes else 0
         if len(term.digits) > 1 or digit.dim != thread or not cut or digit.extent <= cut:
             found.append(term)
             continue
         found.append(Term((Digit(thread, digit.divisor, cut),), term.stride))
-        found.append(Term((Digit(thread, WARP, digit.extent // cut),), term.stride * cut))
+        found.append(Term((Digit(thread, lanes, digit.extent // cut),), term.stride * cut))
     return found
 
 
-def _is_outer(term: Term, thread: int) -> bool:
+def _is_outer(term: Term, thread: int, pattern: _Pattern) -> bool:
     """Whether a term moves whole matrices: with a step or with the warp."""
-    return term.stride % _EDGE == 0 and all(
-        digit.dim != thread or digit.divisor >= WARP for digit in term.digits
+    return term.stride % pattern.edge == 0 and all(
+        digit.dim != thread or digit.divisor >= pattern.lanes for digit in term.digits
     )
 
 
@@ -143,8 +160,8 @@ def _emit(
     variables = list(Index.variables(shared.box))
     lane = variables[thread]
     for number, step in enumerate(joined):
-        variables[step] = lane // (_EDGE << number) % 2
-    inside = (lane % _EDGE, lane * 0)  # of the matrix as it is stored
+        variables[step] = lane // (pattern.edge << number) % 2
+    inside = (lane % pattern.edge, lane * 0)  # of the matrix as it is stored
     values = list(iterations.values)
     for step in (*joined, pattern.pair):
         values[step] = int_const(0)
@@ -152,7 +169,7 @@ def _emit(
     position: dict[Var, Expr] = {}
     try:
         for d, var in enumerate(nest.op.vars):
-            index = _matrix_start(shared.sums[d], thread, variables) + inside[d]
+            index = _matrix_start(shared.sums[d], thread, variables, pattern) + inside[d]
             position[var] = sum_expr(shared.box, index.sum, point)
     except NotDigitsError:
         return None
@@ -207,11 +224,11 @@ def _joined_steps(slot: DigitSum, pattern: _Pattern, shared: Partition) -> list[
         found.pop()
 
 
-def _matrix_start(total: DigitSum, thread: int, variables: Sequence[Any]) -> Any:
+def _matrix_start(total: DigitSum, thread: int, variables: Sequence[Any], pattern: _Pattern) -> Any:
     """An index of the matrix's first element: steps and the warp, without the thread's own part."""
     result: Any = variables[thread] * 0 + total.constant
-    for term in _terms(total, thread):
-        if not _is_outer(term, thread):
+    for term in _terms(total, thread, pattern.lanes):
+        if not _is_outer(term, thread, pattern):
             continue
         factor: Any = None
         for digit in term.digits:

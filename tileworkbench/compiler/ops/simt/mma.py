@@ -13,13 +13,14 @@ from tileworkbench.compiler.ir.tile import WarpPolicy
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.atoms import (
     WarpGrid,
-    mma_block_a,
-    mma_block_b,
-    mma_block_c,
+    block_a,
+    block_b,
+    block_c,
     transposed,
 )
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.target import MatrixInstruction, Target
+from tileworkbench.compiler.machine.instructions import MatrixInstruction
+from tileworkbench.compiler.target import Target
 
 # Dtypes without an instruction of their own on some targets, and the next one that has all their
 # values.
@@ -32,6 +33,9 @@ _WIDER = {
     "int4": "int8",
     "uint4": "uint8",
 }
+
+
+LOWERED = "mma.sync"  # the matrix instruction that there is code for
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +69,20 @@ class MatrixPlan:
     @property
     def c_elements(self) -> int:
         """Elements of a lane in an atom of C."""
-        return self.instruction.m * self.instruction.n // 32
+        return self.instruction.c.fragment.slots
 
     def fragment_c(self) -> Fragment:
         """The accumulator, M x N."""
-        return mma_block_c(self.grid)
+        return block_c(self.grid, self.instruction.c.fragment)
 
     def fragment_a(self, transpose: bool) -> Fragment:
         """A in registers, M x K, or K x M when `transpose`."""
-        step, bits = self.instruction.k, DType(self.instruction.a).bits
-        found = mma_block_a(self.grid, self.depth, bits, step)
+        found = block_a(self.grid, self.depth, self.instruction.a.fragment)
         return transposed(found) if transpose else found
 
     def fragment_b(self, transpose: bool) -> Fragment:
         """B in registers, K x N, or N x K when `transpose`."""
-        step, bits = self.instruction.k, DType(self.instruction.b).bits
-        found = mma_block_b(self.grid, self.depth, bits, step)
+        found = block_b(self.grid, self.depth, self.instruction.b.fragment)
         return found if transpose else transposed(found)
 
 
@@ -109,9 +111,9 @@ def select_instruction(target: Target, product: Product) -> MatrixInstruction | 
         (_WIDER.get(product.a, product.a), _WIDER.get(product.b, product.b)),
     ):
         for c in results:
-            for found in target.matrix_instructions:
+            for found in target.machine.matrices:
                 fits = not (product.m % found.m or product.n % found.n or product.k % found.k)
-                if fits and (found.a, found.b, found.c) == (a, b, c):
+                if fits and found.name == LOWERED and found.dtypes == (a, b, c):
                     return found
     return None
 
@@ -134,7 +136,7 @@ def partition_warps(
     """
     rows, columns = instruction.m, instruction.n
     grids = [
-        WarpGrid(m, n, count, warps // count, rows)
+        WarpGrid(m, n, count, warps // count, (rows, columns))
         for count in range(1, warps + 1)
         if warps % count == 0 and m % (rows * count) == 0 and n % (columns * (warps // count)) == 0
     ]
@@ -166,5 +168,5 @@ def _partition_hint(m: int, n: int, warps: int, instruction: MatrixInstruction) 
             count % along_m == 0 and tiles_m % along_m == 0 and tiles_n % (count // along_m) == 0
             for along_m in range(1, count + 1)
         ):
-            return f"use threads={count * 32}, or a larger tile"
+            return f"use threads={count * instruction.c.fragment.threads}, or a larger tile"
     return "use a larger tile"

@@ -146,7 +146,7 @@ def update_lanes(body: st.Stmt, buffer: Buffer, target: Target) -> int:
         isinstance(node, st.Atomic) and node.kind is st.AtomicKind.ADD and node.previous is None
         for node in found
     )
-    return target.atomic_lanes(str(buffer.dtype), buffer.scope) if alike else 1
+    return target.machine.atomic_lanes(str(buffer.dtype), buffer.scope) if alike else 1
 
 
 def pure_lets(body: st.Stmt) -> dict[Var, Expr]:

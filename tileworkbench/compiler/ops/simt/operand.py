@@ -7,36 +7,28 @@ rows of a matrix are contiguous in shared memory, else element by element, conve
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tileworkbench.compiler.ir.build import add, binary, cast, const_int, int_const, mul
-from tileworkbench.compiler.ir.expr import Address, Binary, Buffer, Const, Expr, Load, Ramp, Region
+from tileworkbench.compiler.ir.build import add, binary, cast, const_int, int_const
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp, Region
 from tileworkbench.compiler.ir.simt import LoadMatrix
-from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store
+from tileworkbench.compiler.ir.stmt import Stmt, Store
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.machine import instructions as machine
+from tileworkbench.compiler.machine.instructions import MatrixMove
 from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.loops import scale, shift, unrolled
+from tileworkbench.compiler.ops.simt.registers import matrix_origins, register_map
 from tileworkbench.compiler.ops.simt.traces import map_exprs
-
-
-def unrolled(
-    context: ThreadContext, name: str, extent: int, body: Callable[[Expr], Stmt], site: int
-) -> Stmt:
-    """`body` for 0 .. extent - 1, as an unrolled loop where there is more than one."""
-    if extent == 1:
-        return body(int_const(0))
-    var = context.loop_var(name)
-    zero, one = int_const(0), int_const(1)
-    return For(var, zero, int_const(extent), one, LoopKind.UNROLLED, body(var), site=site)
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A or B of one warp: `atoms` atoms of `rows` x `depth` elements side by side, `steps` times
-    along K. `dtype` is the instruction's.
+    """A or B of one warp: `atoms` times the instruction's operand `atom` side by side, `steps`
+    times along K.
 
     `k_last` says that K is the last dimension of the region; `first` is the first row (or column)
     of the warp within it.
@@ -44,11 +36,9 @@ class Operand:
 
     region: Region
     k_last: bool
-    rows: int
-    depth: int
+    atom: machine.Operand
     atoms: int
     steps: int
-    dtype: DType
     first: Expr
     site: int
 
@@ -57,14 +47,24 @@ class Operand:
         return self.region.buffer
 
     @property
-    def elements(self) -> int:
-        """Elements of a lane in one atom."""
-        return self.rows * self.depth // 32
+    def dtype(self) -> DType:
+        """The instruction's."""
+        return DType(self.atom.dtype)
 
     @property
-    def per_register(self) -> int:
-        """Elements of a register, which follow one another along K."""
-        return max(1, 32 // self.dtype.bits)
+    def rows(self) -> int:
+        """Rows of an atom."""
+        return self.atom.fragment.shape[0]
+
+    @property
+    def depth(self) -> int:
+        """Elements of an atom along K."""
+        return self.atom.fragment.shape[1]
+
+    @property
+    def elements(self) -> int:
+        """Elements of a lane in one atom."""
+        return self.atom.fragment.slots
 
     @property
     def in_place(self) -> bool:
@@ -78,44 +78,38 @@ class Operand:
         return (*mins[:-2], shift(mins[-2], pair[0]), shift(mins[-1], pair[1]))
 
 
-def scale(value: Expr, factor: int) -> Expr:
-    """`value * factor`, with constants gathered."""
-    if isinstance(value, Binary) and value.op == "add":
-        return add(scale(value.a, factor), scale(value.b, factor))
-    if isinstance(value, Binary) and value.op == "mul" and isinstance(value.b, Const):
-        return mul(value.a, int_const(int(value.b.value) * factor))
-    return mul(value, int_const(factor))
-
-
-def shift(start: Expr, index: Expr) -> Expr:
-    """`start + index`, where `index` may be a vector of neighbours."""
-    if isinstance(index, Ramp):
-        return Ramp(shift(start, index.base), index.stride, index.lanes)
-    return add(start, index)
-
-
-@lru_cache(maxsize=64)
-def matrix_rows(rows: int, along: int, per_atom: int, matrices: int, k_last: bool) -> Layout:
-    """``lane -> (row, k)`` of the 16 bytes a lane points ldmatrix at, to load atoms of `rows` rows
-    and `per_atom` matrices of `along` elements along K each; `k_last`: K is the last dimension.
-    """
-
-    def place(t: Any) -> tuple[Any, Any]:
-        row, matrix = t % 8, t // 8 % matrices
-        inside = matrix % per_atom
-        outer = matrix // per_atom * rows + inside % (rows // 8) * 8
-        k = inside // (rows // 8) * along
-        return (outer + row, k) if k_last else (outer, k + row)
-
-    return Layout((32,), place)
-
-
 def is_contiguous(region: Region, count: int, context: ThreadContext) -> bool:
     """Whether `count` elements of a row, from a multiple of it, are one aligned piece of memory."""
     layout = region.buffer.layout
     if not isinstance(layout, Layout):
         layout = Layout.row_major([const_int(extent) or 1 for extent in region.buffer.shape])
     return layout.vector_width(count) == count and context.ranges.divides(count, region.mins[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRows:
+    """``lane -> (row, k)`` of the row that each lane points at, to load `matrices` at once."""
+
+    lanes: Layout
+    matrices: int
+
+
+@lru_cache(maxsize=64)
+def matrix_rows(
+    move: MatrixMove, origins: Layout, rows: int, atoms: int, k_last: bool
+) -> MatrixRows:
+    """For `atoms` atoms of `rows` rows, with matrices at `origins`; `k_last`: K is the last
+    dimension of the tile.
+    """
+    matrices = atoms * origins.size
+
+    def place(lane: Any) -> tuple[Any, Any]:
+        row, number = lane % move.rows, lane // move.rows % matrices
+        first, k = origins.evaluate(number % origins.size)
+        outer = number // origins.size * rows + first
+        return (outer + row, k) if k_last else (outer, k + row)
+
+    return MatrixRows(Layout((move.rows * max(move.counts),), place), matrices)
 
 
 def make_loader(operand: Operand, context: ThreadContext) -> Loader:
@@ -151,7 +145,8 @@ class Loader:
             return []
         if operand.buffer.scope == "local.fragment":
             return [self._convert(step)]
-        return self._load_matrices(step) if self._has_matrices() else [self._load_elements(step)]
+        found = self._matrices()
+        return [self._load_elements(step)] if found is None else self._load_matrices(step, *found)
 
     def _version(self, step: Expr) -> Expr:
         """Which of the versions a step is in."""
@@ -173,39 +168,42 @@ class Loader:
 
     # ldmatrix
 
-    def _has_matrices(self) -> bool:
-        """Whether ldmatrix can load the operand: rows of 16 bytes in one piece, and 16-bit elements
-        where they are transposed.
+    def _matrices(self) -> tuple[MatrixMove, Layout] | None:
+        """The instruction that loads the operand, and where its matrices begin in an atom, if there
+        is one: rows in one piece, and elements that it transposes where they are.
         """
-        operand = self.operand
+        operand, move = self.operand, self.context.target.machine.move(loads=True)
+        if move is None or operand.buffer.dtype != operand.dtype:
+            return None
         bits = operand.dtype.bits
-        if operand.buffer.dtype != operand.dtype or bits not in (4, 8, 16, 32):
-            return False
-        if not operand.k_last and bits != 16:
-            return False
-        return is_contiguous(operand.region, 128 // bits, self.context)
+        matrix = move.fragment(bits)
+        if matrix is None or not (operand.k_last or bits == move.transposed_bits):
+            return None
+        origins = matrix_origins(operand.atom.fragment, matrix)
+        if origins is None or not is_contiguous(operand.region, matrix.shape[1], self.context):
+            return None
+        return move, origins
 
-    def _load_matrices(self, step: Expr) -> list[Stmt]:
-        """All atoms of one step: up to four matrices of 8 rows at once."""
+    def _load_matrices(self, step: Expr, move: MatrixMove, origins: Layout) -> list[Stmt]:
+        """All atoms of one step: as many matrices at once as the instruction takes."""
         operand = self.operand
-        per_atom = operand.rows * operand.depth * operand.dtype.bits // 1024
         stmts: list[Stmt] = []
-        done, group = 0, 4 // per_atom
+        done, group = 0, max(move.counts) // origins.size
         while done < operand.atoms:
             count = (operand.atoms - done) // group
             if count:
-                stmts.append(self._load_groups(step, done, count, group, per_atom))
+                rows = matrix_rows(move, origins, operand.rows, group, operand.k_last)
+                stmts.append(self._load_groups(step, done, count, group, rows))
                 done += count * group
             group //= 2
         return stmts
 
-    def _load_groups(self, step: Expr, first: int, count: int, group: int, per_atom: int) -> Stmt:
+    def _load_groups(
+        self, step: Expr, first: int, count: int, group: int, rows: MatrixRows
+    ) -> Stmt:
         """`count` times `group` atoms, from atom `first` on."""
         operand, context = self.operand, self.context
-        matrices = group * per_atom
-        along = 128 // operand.dtype.bits
-        rows = matrix_rows(operand.rows, along, per_atom, matrices, operand.k_last)
-        outer, k = map_exprs(rows.mapping, (context.lane,))
+        outer, k = map_exprs(rows.lanes.mapping, (context.lane,))
         outer, k = self._named(add(operand.first, outer), k)
 
         def body(g: Expr) -> Stmt:
@@ -214,7 +212,7 @@ class Loader:
             column = add(scale(step, operand.depth), k)
             source = Address(operand.buffer, operand.at(row, column))
             return LoadMatrix(
-                self.atom(step, atom), source, matrices, not operand.k_last, site=operand.site
+                self.atom(step, atom), source, rows.matrices, not operand.k_last, site=operand.site
             )
 
         return unrolled(context, "i", count, body, operand.site)
@@ -232,42 +230,30 @@ class Loader:
 
     def _load_elements(self, step: Expr) -> Stmt:
         """Every register from loads of its elements, at once where they lie side by side."""
-        operand, context = self.operand, self.context
-        lane, per = context.lane, operand.per_register
-        quad = binary("floormod", lane, int_const(4))
-        first = binary("floordiv", lane, int_const(4))
-        outer, k = self._named(add(operand.first, first), scale(quad, per))
-        half = 4 * per
-        whole = operand.k_last and per > 1 and is_contiguous(operand.region, per, context)
-
-        def register(atom: Expr, part: Expr, block: Expr) -> Stmt:
-            """Rows 8 * block .. and columns half * part .. of an atom."""
-            row = add(add(outer, scale(atom, operand.rows)), scale(block, 8))
-            column = add(add(scale(step, operand.depth), scale(part, half)), k)
-            number = add(scale(part, operand.rows // 8), block)
-            start = self.atom(step, atom).indices[0]
-            into = add(start, scale(number, per))
-            if whole:
-                return self._move(Ramp(into, int_const(1), per), row, _ramp(column, per))
-            return unrolled(
-                context,
-                "x",
-                per,
-                lambda x: self._move(add(into, x), row, add(column, x)),
-                operand.site,
-            )
-
-        return self._each_register(half, register)
-
-    def _each_register(self, half: int, body: Callable[[Expr, Expr, Expr], Stmt]) -> Stmt:
-        """Loops over the atoms of a step and the registers of an atom."""
         operand, context, site = self.operand, self.context, self.operand.site
+        registers = register_map(operand.atom.fragment)
+        run = registers.run
+        first, k = registers.first(context)
+        outer, k = self._named(add(operand.first, first), k)
+        whole = operand.k_last and run > 1 and is_contiguous(operand.region, run, context)
 
         def atom(at: Expr) -> Stmt:
-            def part(p: Expr) -> Stmt:
-                return unrolled(context, "b", operand.rows // 8, lambda b: body(at, p, b), site)
+            start = self.atom(step, at).indices[0]
+            first_row = add(outer, scale(at, operand.rows))
 
-            return unrolled(context, "p", operand.depth // half, part, site)
+            def each(slot: Expr, row: Expr, part: Expr) -> Stmt:
+                row = add(first_row, row)
+                column = add(add(scale(step, operand.depth), part), k)
+                into = add(start, slot)
+                if whole:
+                    return self._move(Ramp(into, int_const(1), run), row, _ramp(column, run))
+
+                def one(x: Expr) -> Stmt:
+                    return self._move(add(into, x), row, add(column, x))
+
+                return unrolled(context, "x", run, one, site)
+
+            return registers.each_run(context, each, site)
 
         return unrolled(context, "i", operand.atoms, atom, site)
 

@@ -58,7 +58,7 @@ from tileworkbench.compiler.ops.simt.inference import (
     Level,
     Proposal,
 )
-from tileworkbench.compiler.ops.simt.operand import scale, unrolled
+from tileworkbench.compiler.ops.simt.loops import scale, unrolled
 from tileworkbench.compiler.ops.simt.reduce_layouts import plan_source, reduced_fragment
 
 _UINT32 = DType("uint32")

@@ -22,7 +22,7 @@ from tileworkbench.compiler.ops.simt.collective import (
 )
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.holding import each_element
-from tileworkbench.compiler.ops.simt.operand import unrolled
+from tileworkbench.compiler.ops.simt.loops import unrolled
 from tileworkbench.compiler.ops.simt.reduce import working_dtype
 
 _KINDS = {

@@ -37,8 +37,9 @@ from tileworkbench.compiler.ir.types import FLOAT32, INT32, DType
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.holding import guarded
+from tileworkbench.compiler.ops.simt.loops import shift, unrolled
 from tileworkbench.compiler.ops.simt.mma import Product
-from tileworkbench.compiler.ops.simt.operand import is_contiguous, shift, unrolled
+from tileworkbench.compiler.ops.simt.operand import is_contiguous
 
 _VECTORS = (4, 2, 1)
 
@@ -154,7 +155,7 @@ class _Lowering:
         """Whether dp4a multiplies these operands: bytes along K in one piece of shared memory."""
         op, product = self.op, self.product
         return (
-            self.context.target.has_dot_product
+            self.context.target.machine.dot_product
             and (product.a, product.b, product.c) == ("int8", "int8", "int32")
             and not op.transpose_a
             and op.transpose_b

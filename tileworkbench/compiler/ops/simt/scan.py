@@ -163,7 +163,7 @@ class _Lowering:
 
     def _scan(self, source: _Place, target: _Place) -> list[Stmt]:
         context = self.context
-        warp = context.target.warp_size
+        warp = context.lanes
         whole = context.threads % warp == 0 and context.start % warp == 0
         if whole and self.op.dim == len(self.shape) - 1:
             return [self._by_warps(source, target)]
@@ -239,7 +239,7 @@ class _Lowering:
     def _by_warps(self, source: _Place, target: _Place) -> Stmt:
         """Every warp walks along lines of its own, a segment of all lanes at a time."""
         context = self.context
-        size = context.target.warp_size
+        size = context.lanes
         warps = context.threads // size
         segments = -(-self.extent // size)
         value = context.temporary("running", self.dtype, 1)

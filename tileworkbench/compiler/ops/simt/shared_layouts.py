@@ -20,8 +20,7 @@ from enum import Enum
 from typing import Any
 
 from tileworkbench.compiler.layout.layout import Layout
-
-_BANK_BYTES = 128  # what all 32 banks hold side by side
+from tileworkbench.compiler.machine.machine import SharedMemory
 
 
 class Reader(Enum):
@@ -39,8 +38,8 @@ class Reader(Enum):
     """4-bit elements of a transposed operand: 4 rows, 8 apart."""
 
 
-def operand_layout(shape: Sequence[int], bits: int, reader: Reader) -> Layout:
-    """The layout of a shared buffer of `bits`-bit elements that `reader` reads.
+def operand_layout(shape: Sequence[int], bits: int, reader: Reader, memory: SharedMemory) -> Layout:
+    """The layout of a buffer of `bits`-bit elements in shared `memory` that `reader` reads.
 
     Only the last two dimensions are rearranged. Where one of the swizzles of the copy engine does
     the same, it is that one.
@@ -52,8 +51,8 @@ def operand_layout(shape: Sequence[int], bits: int, reader: Reader) -> Layout:
     if columns % unit or rows % (spacing * count):
         return _padded(box, unit)
     row_bytes = columns * bits // 8
-    if reader is Reader.MATRIX and (row_bytes in (32, 64) or row_bytes % _BANK_BYTES == 0):
-        return Layout.swizzled(box, bits, min(row_bytes, _BANK_BYTES))
+    if reader is Reader.MATRIX and (row_bytes in (32, 64) or row_bytes % memory.row_bytes == 0):
+        return Layout.swizzled(box, bits, min(row_bytes, memory.row_bytes))
     return _swizzled_rows(box, unit, spacing, count)
 
 

@@ -39,7 +39,7 @@ def traffic(op: st.Stmt, loop: Fragment, layouts: LayoutMap, context: ThreadCont
     match op:
         case tile.Parallel() | tile.Copy() | tile.Fill():
             nest, threads = nest_of(op, context), context.threads
-            return global_traffic(nest, loop, threads) + register_traffic(
+            return global_traffic(nest, loop, threads, context.lanes) + register_traffic(
                 nest, loop, layouts, threads
             )
     return 0

@@ -33,16 +33,19 @@ _BOTH_WAYS = 2  # to local memory and back
 _SLOTS = 64  # slots that are looked at; the pattern repeats
 
 
-def global_traffic(nest: Nest, loop: Fragment, threads: int) -> int:
-    """Bytes that the accesses of `nest` to global memory cost with the threads of `loop`."""
+def global_traffic(nest: Nest, loop: Fragment, threads: int, lanes: int) -> int:
+    """Bytes that the accesses of `nest` to global memory cost with the `threads` of `loop`, in
+    warps of `lanes`.
+    """
     found = [access for access in nest.memory if access.buffer.scope == "global"]
     if not found or nest.shape is None:
         return 0
     try:
-        index = _positions(loop, threads)
+        index = _positions(loop, threads, lanes)
     except LayoutError:
         return sum(_worst(access, nest) for access in found)
-    return sum(_cost(access, nest, index, threads) for access in found)
+    warps = max(1, threads // lanes)
+    return sum(_cost(access, nest, index, warps) for access in found)
 
 
 def register_traffic(nest: Nest, loop: Fragment, layouts: LayoutMap, threads: int) -> int:
@@ -76,15 +79,15 @@ def _depends_on_thread(access: FragmentAccess, fragment: Fragment, shared: Parti
     )
 
 
-def _positions(loop: Fragment, threads: int) -> list[Table]:
-    """The loop's index for each slot and lane of the first warp: arrays ``(slots, 32)``."""
+def _positions(loop: Fragment, threads: int, lanes: int) -> list[Table]:
+    """The loop's index for each slot and lane of the first warp: arrays ``(slots, lanes)``."""
     import numpy as np
 
     shared = partition(loop, threads)
     steps = shared.box[:-1]
     slots = np.arange(min(prod(steps), _SLOTS))
     values: list[Any] = [s[:, None] for s in np.unravel_index(slots, steps)] if steps else []
-    values.append(np.arange(min(threads, 32))[None, :])
+    values.append(np.arange(min(threads, lanes))[None, :])
     shape = (slots.size, values[-1].size)
     return [np.broadcast_to(_evaluate(total, values), shape) for total in shared.sums[:-1]]
 
@@ -99,7 +102,7 @@ def _evaluate(total: DigitSum, values: list[Any]) -> Any:
     return result
 
 
-def _cost(access: MemoryAccess, nest: Nest, index: list[Table], threads: int) -> int:
+def _cost(access: MemoryAccess, nest: Nest, index: list[Table], warps: int) -> int:
     import numpy as np
 
     values: dict[Var, Any] = dict(zip(nest.op.vars, index, strict=True))
@@ -125,7 +128,7 @@ def _cost(access: MemoryAccess, nest: Nest, index: list[Table], threads: int) ->
     for step in places[::width]:
         segments = np.unique(step * size // _SEGMENT_BYTES).size
         total += max(segments * _SEGMENT_BYTES, size * width * places.shape[1])
-    return int(total) * max(1, threads // 32)
+    return int(total) * warps
 
 
 def _runs(places: Table, width: int) -> bool:

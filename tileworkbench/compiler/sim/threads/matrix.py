@@ -20,7 +20,7 @@ from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.ir.types import DType
-from tileworkbench.compiler.layout.atoms import mma_operand
+from tileworkbench.compiler.layout.atoms import mma_c, mma_operand
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.problems import NOT_CONTIGUOUS
@@ -213,8 +213,7 @@ def _places(fragment_rows: int, depth: int, bits: int) -> tuple[Array, int]:
 
 @cache
 def _accumulator_places(rows: int) -> tuple[Array, int]:
-    fragment = Fragment((rows, 8), lambda i, j: (4 * (i % 8) + j // 2, i // 8 * 2 + j % 2))
-    return _by_lane(fragment, rows * 8 // WARP)
+    return _by_lane(mma_c(rows), rows * 8 // WARP)
 
 
 def _by_lane(fragment: Fragment, slots: int) -> tuple[Array, int]:

@@ -1,0 +1,117 @@
+"""Instructions that threads execute together, as data: who takes part, where the operands live, and
+when the result is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from tileworkbench.compiler.layout.fragment import Fragment
+
+
+class Scope(Enum):
+    """Who executes an instruction together."""
+
+    THREAD = "thread"
+    WARP = "warp"
+    WARPGROUP = "warpgroup"
+
+
+class Completion(Enum):
+    """How it is known that an instruction is done: at once, by waiting for the group of
+    instructions it was committed with, or by waiting for the phase of a memory barrier.
+    """
+
+    ITSELF = "itself"
+    GROUP = "group"
+    PHASE = "phase"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand of a matrix instruction, of elements `dtype`.
+
+    `place` makes the fragment that says which lane holds which element in which register, A over
+    ``[row, k]``, B over ``[n, k]``, C over ``[row, column]``; None where the operand cannot be in
+    registers. `swizzles` are the widths in bytes of the layouts in shared memory that a descriptor
+    can name, 0 for rows as they are; empty where it cannot be there.
+    """
+
+    dtype: str
+    place: Callable[[], Fragment] | None
+    swizzles: tuple[int, ...] = ()
+
+    @property
+    def fragment(self) -> Fragment:
+        """The registers of an operand that can be there."""
+        assert self.place is not None, f"an operand of {self.dtype} that is in shared memory only"
+        return self.place()
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixInstruction:
+    """``c += a @ b`` of `m` x `n` x `k` elements; float32 operands are read as tf32."""
+
+    name: str
+    scope: Scope
+    m: int
+    n: int
+    k: int
+    a: Operand
+    b: Operand
+    c: Operand
+    completes: Completion = Completion.ITSELF
+
+    @property
+    def dtypes(self) -> tuple[str, str, str]:
+        """Those of A, B and C."""
+        return self.a.dtype, self.b.dtype, self.c.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixMove:
+    """ldmatrix and its inverse: a warp moves matrices of rows in one piece between shared memory
+    and registers.
+
+    Lane ``rows * i + r`` points at row `r` of matrix `i`. Matrices of one instruction are in
+    registers that follow one another. The transposed form takes elements of `transposed_bits`.
+    """
+
+    name: str
+    loads: bool
+    rows: int
+    row_bits: int
+    register_bits: int
+    counts: tuple[int, ...]
+    transposed_bits: int
+
+    def fragment(self, bits: int) -> Fragment | None:
+        """Where elements of `bits` bits of one matrix are in registers, over ``[row, column]``;
+        None where they do not fit into them.
+        """
+        if self.register_bits % bits:
+            return None
+        width = self.register_bits // bits
+        lanes = self.row_bits // self.register_bits
+        return Fragment(
+            (self.rows, self.row_bits // bits), lambda i, j: (i * lanes + j // width, j % width)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CopyEngine:
+    """Copies that are started by one instruction and go on without the thread.
+
+    `sizes` are the bytes that one instruction of a thread takes; empty for an engine that takes
+    boxes of a tensor, in rows of a multiple of `alignment` bytes, stored with one of `swizzles`.
+    """
+
+    name: str
+    source: str
+    target: str
+    completes: Completion
+    alignment: int
+    sizes: tuple[int, ...] = ()
+    swizzles: tuple[int, ...] = ()

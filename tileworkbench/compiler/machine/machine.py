@@ -1,0 +1,86 @@
+"""One architecture: what a block of threads finds on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tileworkbench.compiler.machine.instructions import (
+    CopyEngine,
+    MatrixInstruction,
+    MatrixMove,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemory:
+    """The memory of a multiprocessor that the threads of a block share.
+
+    Bytes of all of it, and those that each block takes beside its own; a block's are a multiple of
+    `granule`. Words of `bank_bytes` lie in `banks` banks in turn.
+    """
+
+    bytes_: int
+    reserved: int = 1024
+    granule: int = 128
+    banks: int = 32
+    bank_bytes: int = 4
+
+    @property
+    def most(self) -> int:
+        """The bytes that one block can have."""
+        return self.bytes_ - self.reserved
+
+    @property
+    def row_bytes(self) -> int:
+        """What all banks hold side by side."""
+        return self.banks * self.bank_bytes
+
+    def taken(self, bytes_: int) -> int:
+        """What a block of `bytes_` bytes takes of it."""
+        return -(-bytes_ // self.granule) * self.granule + self.reserved
+
+    def served(self, lanes: int, width: int) -> int:
+        """How many of `lanes` threads are served at once when each accesses `width` bytes."""
+        return min(lanes, self.row_bytes // max(width, self.bank_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One architecture.
+
+    `lanes` threads are a warp, `warps` and `blocks` the most that a multiprocessor holds at once (0
+    where that is not known here), and its `registers` of 32 bits are theirs in units of
+    `register_granule` for a warp. `matrices` has the best first for each dtype. `atomics` says how
+    many neighbours one instruction adds to memory, each atomically, by scope and dtype.
+    `dot_product`: a thread multiplies and adds four signed bytes at once.
+    """
+
+    name: str
+    lanes: int
+    shared: SharedMemory
+    warps: int = 0
+    blocks: int = 0
+    registers: int = 65536
+    register_granule: int = 256
+    matrices: tuple[MatrixInstruction, ...] = ()
+    moves: tuple[MatrixMove, ...] = ()
+    copies: tuple[CopyEngine, ...] = ()
+    atomics: Mapping[tuple[str, str], int] = field(default_factory=dict, hash=False)
+    dot_product: bool = False
+
+    def warp_registers(self, count: int) -> int:
+        """The registers that a warp of threads with `count` each takes."""
+        return -(-count * self.lanes // self.register_granule) * self.register_granule
+
+    def move(self, loads: bool) -> MatrixMove | None:
+        """The instruction that moves matrices to registers, or from them."""
+        return next((found for found in self.moves if found.loads is loads), None)
+
+    def engine(self, name: str) -> CopyEngine | None:
+        """The copy engine of that name."""
+        return next((found for found in self.copies if found.name == name), None)
+
+    def atomic_lanes(self, dtype: str, scope: str) -> int:
+        """How many neighbouring elements one instruction adds to memory, each atomically."""
+        return self.atomics.get((scope, dtype), 1)
