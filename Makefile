@@ -26,6 +26,8 @@ PARALLEL := -n logical --maxprocesses=8 --dist=loadfile --no-loadscope-reorder -
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The notebooks' kernel is this environment's, whatever is installed for the user.
 export JUPYTER_PREFER_ENV_PATH := 1
+# Tests start many processes, and each would compile the package's sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup lab demo test test-all check clean
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,25 +66,46 @@ def browser(lab: LabServer) -> Iterator[Browser]:
         chromium.close()
 
 
+@dataclass
+class Shared:
+    """The page of JupyterLab that tests use one after the other, once there is one."""
+
+    page: NotebookPage | None = None
+
+
+@pytest.fixture(scope="package")
+def shared() -> Shared:
+    return Shared()
+
+
 @pytest.fixture
 def open_notebook(
-    lab: LabServer, browser: Browser, request: pytest.FixtureRequest
+    lab: LabServer, browser: Browser, shared: Shared, request: pytest.FixtureRequest
 ) -> Iterator[Callable[[str], NotebookPage]]:
-    """Opens a notebook of the server's folder in a fresh profile.
+    """Opens a notebook of the server's folder: the first of a test in the page that all tests
+    share, which shows nothing else; each further one in a fresh profile.
 
     After a failed test each page's picture is kept in `.ci/artefacts`; in any case the kernels end.
     """
     opened: list[NotebookPage] = []
 
     def open_one(notebook: str) -> NotebookPage:
-        context = browser.new_context(viewport={"width": 1400, "height": 1800})
-        opened.append(NotebookPage(context.new_page(), lab))
-        opened[-1].load(notebook)
-        return opened[-1]
+        kept = None if opened else shared.page
+        if kept is None:
+            context = browser.new_context(viewport={"width": 1400, "height": 1800})
+            kept = NotebookPage(context.new_page(), lab)
+        opened.append(kept)
+        kept.load(notebook)
+        return kept
 
     yield open_one
+    failed, shared.page = request.node.stash.get(_FAILED, False), None
     for number, notebook in enumerate(opened):
-        if request.node.stash.get(_FAILED, False):
+        if failed:
             notebook.screenshot(ARTEFACTS / f"{request.node.name}-{number}.png")
-        notebook.page.context.close()
+        if failed or number:  # what a failed test left behind is nothing for the next one
+            notebook.page.context.close()
+        else:
+            notebook.clear()
+            shared.page = notebook
     lab.stop_kernels()

@@ -152,16 +152,35 @@ class NotebookPage:
     def load(self, notebook: str) -> None:
         """Open `notebook` (a path under the server's root) and wait for its kernel.
 
-        The notebook's metadata must name a kernel: JupyterLab asks for one otherwise.
+        The notebook's metadata must name a kernel: JupyterLab asks for one otherwise. A page that
+        shows JupyterLab already opens it there, which spares the start of JupyterLab's scripts.
         """
-        address = f"{self.server.url}/lab/tree/{notebook}?reset&token={self.server.token}"
-        self.page.goto(address, timeout=OPEN_MS)
+        self.page.set_default_timeout(OPEN_MS)
+        if self.page.url.startswith(self.server.url):
+            self.page.evaluate(
+                "path => window.jupyterapp.commands.execute('docmanager:open',"
+                " {path, factory: 'Notebook'})",
+                notebook,
+            )
+        else:
+            address = f"{self.server.url}/lab/tree/{notebook}?reset&token={self.server.token}"
+            self.page.goto(address, timeout=OPEN_MS)
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=OPEN_MS)
         self.page.wait_for_function(
             "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel"
             "?.status === 'idle'",
             timeout=OPEN_MS,
         )
+
+    def clear(self) -> None:
+        """Close every document without saving, and forget what was collected."""
+        self.page.evaluate(
+            "() => [...window.jupyterapp.shell.widgets('main')].forEach(shown => shown.dispose())"
+        )
+        self.page.wait_for_selector(".jp-Notebook", state="detached", timeout=OPEN_MS)
+        self.page.emulate_media(media="null", color_scheme="null", reduced_motion="null")
+        self.errors.clear()
+        self.outside.clear()
 
     def _guard(self, route: Route) -> None:
         address = urlsplit(route.request.url)

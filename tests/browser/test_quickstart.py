@@ -54,7 +54,16 @@ def live(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> Quicks
     return Quickstart(notebook, content)
 
 
-def test_every_view_renders_reacts_and_reaches_the_kernel(live: Quickstart) -> None:
+def test_every_view_works_live_and_saved(
+    lab: LabServer, live: Quickstart, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    """One run of the notebook for both, as it takes a kernel many seconds."""
+    check_live(live)
+    check_saved(lab, live, open_notebook)
+
+
+def check_live(live: Quickstart) -> None:
+    """Every view renders, reacts and reaches the kernel."""
     notebook = live.notebook
     (mistake,) = notebook.cell_errors()
     assert "T.gemm K shape check failed: K is 64 and 128 in A and B" in mistake
@@ -160,7 +169,7 @@ def run_in_kernel(notebook: NotebookPage, code: str) -> None:
     assert status == "ok"
 
 
-def test_the_saved_notebook_reads_without_a_kernel(
+def check_saved(
     lab: LabServer, live: Quickstart, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
     """Saved by JupyterLab, then opened by someone who does not trust it and has no widgets."""

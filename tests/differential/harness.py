@@ -42,12 +42,12 @@ def check_everywhere(
     for level in levels:
         target = f"cpu:{level}"
         try:
-            snapshots = lower_program(program, resolve_target(target))
+            compiled = compile_program(program, target)
         except UnsupportedError as error:
             if level == "native" or level not in error.message:
                 raise
             continue  # this machine has no such level
-        changed = [found for found in snapshots if found.changed]
+        changed = [found for found in compiled.record.snapshots if found.changed]
         simulated = {"native": changed, "generic": changed[-1:]}.get(level, [])
         for found in simulated:
             result = simulate(found.program, arguments, signature=program)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import builtins
 import difflib
+import functools
 from types import FunctionType
 from typing import Any
 
@@ -309,11 +310,15 @@ def __getattr__(name: str) -> Any:
         return absent
     if name in INSTEAD:
         raise AttributeError(f"the language has no 'T.{name}'; write {INSTEAD[name]}")
+    raise AttributeError(f"the language has no 'T.{name}'{_near(name)}")
+
+
+@functools.cache  # tools ask every module for the same few names
+def _near(name: str) -> str:
     matches = difflib.get_close_matches(name, _names, n=3)
     # An alias of a better match says nothing new.
     near = list({id(_names[match]): match for match in reversed(matches)}.values())[::-1]
-    hint = f"; did you mean {' or '.join(f'T.{match}' for match in near)}?" if near else ""
-    raise AttributeError(f"the language has no 'T.{name}'{hint}")
+    return f"; did you mean {' or '.join(f'T.{match}' for match in near)}?" if near else ""
 
 
 def __dir__() -> list[str]:
