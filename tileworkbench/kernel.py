@@ -133,11 +133,12 @@ class Stats:
         `ArgumentError` for symbolic shapes and for targets other than `cpu`.
         """
         from tileworkbench.bench.ceilings import machine
-        from tileworkbench.bench.time_model import predict_time
+        from tileworkbench.bench.time_model import predict_time, refuse_unknown
         from tileworkbench.compiler.runtime.threads import get_num_threads
 
         if self.lowered is None:
             raise ArgumentError("a kernel that no pass of 'cpu' has lowered has no predicted time")
+        refuse_unknown(self.lowered)
         return predict_time(self.lowered, machine(), get_num_threads())
 
     @property

@@ -75,17 +75,22 @@ class Prediction:
         return f"{self.total_us:.4g} µs ({shown}, overhead {self.overhead_us:.3g})"
 
 
+def refuse_unknown(lowered: Program) -> None:
+    """Raise the `ArgumentError` of `predict_time`, before anything is measured for it."""
+    if lowered.stage is not Stage.CPU or lowered.symbols:
+        raise ArgumentError(
+            f"the time of '{lowered.name}' is not known before a call",
+            hint="predictions are for target 'cpu' and shapes without symbols",
+        )
+
+
 def predict_time(lowered: Program, machine: Machine, threads: int) -> Prediction:
     """The time of a call of a program of stage CPU with at most `threads` threads.
 
     Raises `ArgumentError` for symbolic shapes, whose sizes only a call knows, and for programs of
     other targets.
     """
-    if lowered.stage is not Stage.CPU or lowered.symbols:
-        raise ArgumentError(
-            f"the time of '{lowered.name}' is not known before a call",
-            hint="predictions are for target 'cpu' and shapes without symbols",
-        )
+    refuse_unknown(lowered)
     body = st.items(lowered.body)
     model = _Model(machine)
     env: dict[str, int | float | bool] = {}
