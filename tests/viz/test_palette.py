@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -43,7 +45,7 @@ def test_a_sequence_goes_from_stop_to_stop() -> None:
     assert found[::2] == list(SEQUENCE)
     assert found[1::2] == [
         tuple((a + b) // 2 for a, b in zip(low, high, strict=True))
-        for low, high in zip(SEQUENCE, SEQUENCE[1:], strict=False)
+        for low, high in itertools.pairwise(SEQUENCE)
     ]
 
 
