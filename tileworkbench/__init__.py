@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tileworkbench.api import roofline as roofline
     from tileworkbench.api import targets as targets
     from tileworkbench.bench.ceilings import machine as machine
+    from tileworkbench.bench.timing import BenchInterrupted as BenchInterrupted
     from tileworkbench.bench.timing import BenchResult as BenchResult
     from tileworkbench.bench.timing import do_bench as do_bench
     from tileworkbench.comparison import compare as compare
@@ -35,7 +36,7 @@ _EXPORTS: dict[str, str] = {
     "Kernel": "tileworkbench.kernel",
     "compare": "tileworkbench.comparison",
     **dict.fromkeys(("autotune", "set_autotune_inputs"), "tileworkbench.tuning.autotune"),
-    **dict.fromkeys(("BenchResult", "do_bench"), "tileworkbench.bench.timing"),
+    **dict.fromkeys(("BenchInterrupted", "BenchResult", "do_bench"), "tileworkbench.bench.timing"),
     "machine": "tileworkbench.bench.ceilings",
     **dict.fromkeys(
         ("get_num_threads", "set_num_threads"), "tileworkbench.compiler.runtime.threads"

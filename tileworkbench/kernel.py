@@ -434,10 +434,18 @@ class Kernel:
     # Measurements
 
     def bench(self, *args: Any, rounds: int = 0) -> BenchResult:
-        """Time calls of the kernel with these arguments; see `BenchResult`."""
-        from tileworkbench.bench.kernel import bench_kernel
+        """Time calls of the kernel with these arguments; see `BenchResult`.
 
-        self._bench = bench_kernel(self, args, rounds)
+        Ctrl-C raises `BenchInterrupted`; the kernel keeps what was measured before.
+        """
+        from tileworkbench.bench.kernel import bench_kernel
+        from tileworkbench.bench.timing import BenchInterrupted
+
+        try:
+            self._bench = bench_kernel(self, args, rounds)
+        except BenchInterrupted as error:
+            (self._bench,) = error.results.values()
+            raise
         return self._bench
 
     # Views

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from tileworkbench.bench.kernel import arithmetic_dtype, bench_kernel, specialize
+from tileworkbench.bench.timing import BenchInterrupted, measure
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.printer import print_program
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.kernel import Kernel
 
 DYNAMIC = """
 @T.program(stage="tile", symbols={"m": "int32"}, outputs=["B"], returns=["B"])
@@ -122,3 +127,25 @@ def steps(
 """)
     found = bench_kernel(FakeKernel(program), (5, np.zeros(8, np.float32)), rounds=1)
     assert found.flops == 40
+
+
+def test_an_interrupt_is_raised_and_what_was_measured_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = parse(DYNAMIC)
+
+    def call(*args: Any) -> None:
+        calls.append(args)
+        if len(calls) == 5:  # two warm up
+            raise KeyboardInterrupt
+
+    calls: list[tuple[Any, ...]] = []
+    quiet = partial(measure, warmup=0, timer=lambda: 20_000 * len(calls), clock=lambda: 4.0)
+    monkeypatch.setattr("tileworkbench.bench.kernel.measure", quiet)
+    compiled = Mock(side_effect=call, record=SimpleNamespace(name="scale", program=program))
+    kernel = Kernel(compiled)
+    with pytest.raises(BenchInterrupted) as caught:
+        kernel.bench(np.zeros((128, 96), np.float32), rounds=100)
+    result = caught.value.results["scale"]
+    assert (result.n, result.interrupted, result.flops) == (2, True, 128 * 96)
+    assert kernel._bench is result

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tileworkbench.bench.timing import BenchResult, do_bench, measure
+from tileworkbench.bench.timing import BenchInterrupted, BenchResult, do_bench, measure
 from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted
-from tileworkbench.compiler.runtime.threads import set_num_threads
+from tileworkbench.compiler.runtime.threads import get_num_threads, set_num_threads
 
 MS = 1_000_000
 
@@ -118,9 +118,17 @@ def test_an_interrupt_keeps_the_complete_rounds() -> None:
     time = Time()
     # Two calls of each warm up; x is first in round 1, second in round 2, first in round 3.
     fns = {"x": interrupt_after(time, 2 + 2, Interrupted), "a": time.call("a", MS)}
-    results = measure(fns, 10, warmup=0, timer=time, clock=lambda: 4.0)
+    with pytest.raises(BenchInterrupted) as caught:
+        measure(fns, 10, warmup=0, timer=time, clock=lambda: 4.0)
+    results = caught.value.results
     assert {name: result.n for name, result in results.items()} == {"x": 2, "a": 2}
     assert all(result.interrupted for result in results.values())
+    threads = f"{get_num_threads()} thread{'' if get_num_threads() == 1 else 's'}"
+    times = f"1 ms (quartiles 1 ms and 1 ms, n 2, {threads}), clock 4.0 GHz, interrupted"
+    assert caught.value.render() == (
+        f"BenchInterrupted: interrupted while measuring x: {times}; a: {times}\n"
+        "hint: 'results' of this error has what was measured"
+    )
     assert gc.isenabled()
 
 

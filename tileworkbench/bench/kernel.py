@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from tileworkbench.bench.timing import BenchResult, measure
+from tileworkbench.bench.timing import BenchInterrupted, BenchResult, measure
 from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.ir.build import const, const_int
@@ -31,11 +31,20 @@ class BenchableKernel(Protocol):
 def bench_kernel(kernel: BenchableKernel, args: Sequence[Any], rounds: int = 0) -> BenchResult:
     """Time `kernel(*args)`: the median of `rounds` calls (0: as many as a fifth of a second takes).
 
-    A call includes its argument checks and the allocation of outputs. After Ctrl-C the result has
-    the calls made so far.
+    A call includes its argument checks and the allocation of outputs. Ctrl-C raises
+    `BenchInterrupted` with the result of the rounds completed so far.
     """
-    result = measure({kernel.name: lambda: kernel(*args)}, rounds)[kernel.name]
-    program = specialize(kernel.program, args)
+    try:
+        results = measure({kernel.name: lambda: kernel(*args)}, rounds)
+    except BenchInterrupted as error:
+        result = _with_counts(error.results[kernel.name], kernel.program, args)
+        raise BenchInterrupted({kernel.name: result}) from None
+    return _with_counts(results[kernel.name], kernel.program, args)
+
+
+def _with_counts(result: BenchResult, program: Program, args: Sequence[Any]) -> BenchResult:
+    """`result` with the operations and bytes of a call of `program` with `args`."""
+    program = specialize(program, args)
     work = count_work(program)
     return replace(
         result,

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
+from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted, UnsupportedError
 from tileworkbench.compiler.record import RunRecord
 from tileworkbench.compiler.runtime.collection import uncollected
 from tileworkbench.compiler.runtime.threads import get_num_threads
@@ -123,6 +123,17 @@ class BenchResult:
     __repr__ = __str__
 
 
+class BenchInterrupted(Interrupted):
+    """Ctrl-C during a measurement; `results` has the rounds completed before, by name."""
+
+    def __init__(self, results: Mapping[str, BenchResult]) -> None:
+        super().__init__(
+            f"interrupted while measuring {'; '.join(map(str, results.values()))}",
+            hint="'results' of this error has what was measured",
+        )
+        self.results = dict(results)
+
+
 def _milliseconds(value: float) -> str:
     return f"{value:.4g} ms" if value >= 0.1 else f"{value * 1e3:.4g} µs"
 
@@ -140,7 +151,7 @@ def do_bench(
 
     Returns one number chosen by `return_mode` (median, mean, min, max; all: the list of times), or
     a list with one number for each of `quantiles`. Raises `ArgumentError` for another mode or a
-    quantile outside 0 to 1. Ctrl-C ends it as usual; `measure` keeps what it has.
+    quantile outside 0 to 1. Ctrl-C ends it as usual.
     """
     statistics: dict[str, Callable[[list[float]], Any]] = {
         **{"median": np.median, "mean": np.mean, "min": min, "max": max, "all": list}
@@ -176,9 +187,9 @@ def measure(
     `rounds` 0 means as many as take about `rep` milliseconds per callable (5 to 1000). `clock`
     returns the processor's clock in GHz (default: measured, see `probes.sample_clock`).
 
-    After Ctrl-C the rounds completed so far are returned, marked `interrupted`; with none
-    completed the interrupt goes on to the caller. Raises `ArgumentError` without callables or for
-    a negative number of rounds.
+    Ctrl-C raises `BenchInterrupted` with the rounds completed so far, marked `interrupted`; with
+    none completed the interrupt goes on as it is. Raises `ArgumentError` without callables or for a
+    negative number of rounds.
     """
     if not fns:
         raise ArgumentError("there is nothing to measure")
@@ -193,10 +204,13 @@ def measure(
     times, interrupted = _run_rounds(plans, rounds, timer)
     note = _clock_note(before, clock())
     threads = get_num_threads()
-    return {
+    results = {
         name: BenchResult(name, tuple(times[name]), threads, note, plan.calls, interrupted)
         for name, plan in plans.items()
     }
+    if interrupted:
+        raise BenchInterrupted(results)
+    return results
 
 
 @dataclass(frozen=True, slots=True)

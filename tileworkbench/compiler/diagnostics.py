@@ -24,6 +24,7 @@ The tree of errors::
     │   ├── DeviceAssertError
     │   ├── CheckError          (AssertionError) a result disagrees with its reference
     │   └── Interrupted         (KeyboardInterrupt)
+    │       └── BenchInterrupted    with what was measured (bench/timing.py)
     └── DeviceUnavailableError  (RuntimeError)
 """
 
