@@ -13,11 +13,13 @@ from functools import lru_cache
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import Span
+from tileworkbench.compiler.diagnostics import Span, TileSyntaxError
 from tileworkbench.compiler.frontend import errors
 from tileworkbench.compiler.frontend.control import Control
+from tileworkbench.compiler.frontend.dtypes import is_dtype
 from tileworkbench.compiler.frontend.rewrite import CONTROL, FunctionRewriter
 from tileworkbench.compiler.frontend.source import Located, locate
+from tileworkbench.compiler.ir.types import DType
 
 
 def rewritten(fn: Callable[..., Any], namespace: Mapping[str, Any]) -> Callable[..., Any]:
@@ -129,27 +131,52 @@ def users_names(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def resolve_annotation(
-    fn: Callable[..., Any], annotation: Any, namespace: Mapping[str, Any]
+    fn: Callable[..., Any], name: str, annotation: Any, namespace: Mapping[str, Any]
 ) -> Any:
-    """An annotation as an object; text (from postponed evaluation) is evaluated where the function
-    is defined.
+    """The annotation of parameter `name` as an object; text (from postponed evaluation) is
+    evaluated where the function is defined, and its errors are placed in the function's text.
     """
-    from tileworkbench.compiler.frontend.dtypes import is_dtype
-    from tileworkbench.compiler.ir.types import DType
-
     if not isinstance(annotation, str) or isinstance(annotation, DType):
         return annotation
     names = {**vars(builtins), **fn.__globals__, **namespace}
-    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+    for free, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:
-            names[name] = cell.cell_contents
+            names[free] = cell.cell_contents
         except ValueError:
             continue  # not bound yet
+    located = locate(fn)
+    written = _annotation(located.node, name)
+    span = located.span(written)
+    quoted = getattr(written, "value", None)
+    if annotation == repr(quoted):  # quoted, and postponed as well
+        annotation = quoted
     try:
-        return eval(
-            annotation, names
-        )  # the user's own source text, as Python itself would evaluate it
-    except NameError:
+        # The user's own text, as Python itself would evaluate it.
+        return eval(_annotation_code(located, written, annotation), names)
+    except SyntaxError as error:
+        raise TileSyntaxError(f"the annotation of '{name}' is no expression", span) from error
+    except NameError as error:
         if is_dtype(annotation):
             return annotation
-        raise
+        raise errors.placed(error, span) from None
+    except Exception as error:
+        raise errors.placed(error, span) from None
+
+
+def _annotation(node: ast.FunctionDef, name: str) -> ast.expr | ast.FunctionDef:
+    """What is written behind a parameter's colon; the function for an annotation set later."""
+    every = (found for found in ast.walk(node.args) if isinstance(found, ast.arg))
+    return next((arg.annotation for arg in every if arg.arg == name and arg.annotation), node)
+
+
+def _annotation_code(located: Located, written: ast.AST, text: str) -> CodeType:
+    """The code of an annotation, with the places of the function's text."""
+    made = ast.parse(text.strip(), mode="eval")
+    if ast.dump(made.body) == ast.dump(written):
+        made.body = written  # type: ignore[assignment]
+    else:  # quoted: all of it is where the quotes are
+        for node in ast.walk(made.body):
+            ast.copy_location(node, written)
+    code = compile(made, located.file, "eval", dont_inherit=True)
+    errors.register(code)
+    return code

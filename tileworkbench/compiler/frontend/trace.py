@@ -37,7 +37,7 @@ from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, SourceKernel, S
 def annotation_of(fn: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> Any:
     """The annotation of a parameter, None without one."""
     annotation = inspect.get_annotations(fn).get(name)
-    return None if annotation is None else resolve_annotation(fn, annotation, namespace)
+    return None if annotation is None else resolve_annotation(fn, name, annotation, namespace)
 
 
 def is_scalar_annotation(annotation: Any) -> bool:
