@@ -113,6 +113,20 @@ def test_entry_that_others_may_write_is_not_run(folder: Path) -> None:
     assert cache.counters.errors == 1
 
 
+@posix
+def test_a_pipe_in_place_of_an_entry_is_removed(folder: Path) -> None:
+    build(COUNT, cache=DiskCache(folder))
+    path = entry(folder)
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    script = f"""
+from tileworkbench.compiler.runtime.cache import DiskCache
+print(DiskCache({str(folder)!r}).get({path.stem!r}))
+"""
+    assert run_script(script) == "None\n"
+    assert not path.exists()
+
+
 def test_every_field_of_the_key_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     target = llvm.native_target()
     keys = [

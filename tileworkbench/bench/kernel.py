@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from tileworkbench.bench.timing import BenchInterrupted, BenchResult, measure
+from tileworkbench.bench.timing import BenchInterrupted, BenchResult, interrupted_after, measure
 from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.ir.build import const, const_int
@@ -38,7 +38,7 @@ def bench_kernel(kernel: BenchableKernel, args: Sequence[Any], rounds: int = 0) 
         results = measure({kernel.name: lambda: kernel(*args)}, rounds)
     except BenchInterrupted as error:
         result = _with_counts(error.results[kernel.name], kernel.program, args)
-        raise BenchInterrupted({kernel.name: result}) from None
+        raise interrupted_after({kernel.name: result}) from None
     return _with_counts(results[kernel.name], kernel.program, args)
 
 

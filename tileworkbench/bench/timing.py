@@ -126,12 +126,17 @@ class BenchResult:
 class BenchInterrupted(Interrupted):
     """Ctrl-C during a measurement; `results` has the rounds completed before, by name."""
 
-    def __init__(self, results: Mapping[str, BenchResult]) -> None:
-        super().__init__(
-            f"interrupted while measuring {'; '.join(map(str, results.values()))}",
-            hint="'results' of this error has what was measured",
-        )
-        self.results = dict(results)
+    results: Mapping[str, BenchResult]
+
+
+def interrupted_after(results: Mapping[str, BenchResult]) -> BenchInterrupted:
+    """The error of a measurement that had these results when Ctrl-C came."""
+    error = BenchInterrupted(
+        f"interrupted while measuring {'; '.join(map(str, results.values()))}",
+        hint="'results' of this error has what was measured",
+    )
+    error.results = results
+    return error
 
 
 def _milliseconds(value: float) -> str:
@@ -209,7 +214,7 @@ def measure(
         for name, plan in plans.items()
     }
     if interrupted:
-        raise BenchInterrupted(results)
+        raise interrupted_after(results)
     return results
 
 

@@ -2,8 +2,8 @@
 
 Entries are machine code that will run, so nothing is read from a directory or file that somebody
 else could have written: the directory must belong to this user and be writable by nobody else, and
-so must each entry. An entry whose header or checksum is wrong is removed and made anew. Nothing in
-here raises: a cache that cannot be used is not used.
+so must each entry. An entry that is no file, or whose header or checksum is wrong, is removed and made
+anew. Nothing in here raises: a cache that cannot be used is not used.
 """
 
 from __future__ import annotations
@@ -140,9 +140,10 @@ class DiskCache:
     def _read(self, key: str) -> bytes | None:
         path = self._path(key)
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=_open_at_once) as file:
                 status = os.fstat(file.fileno())
-                content = file.read() if is_private(status) else b""
+                is_ours = stat.S_ISREG(status.st_mode) and is_private(status)
+                content = file.read() if is_ours else b""
         except OSError:
             return None
         data = _unpack(key, content)
@@ -238,6 +239,11 @@ def _default_directory() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("tileworkbench", appauthor=False))
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A descriptor of `path`, whatever it is: to open a pipe would wait for who writes to it."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def is_private(status: os.stat_result) -> bool:
