@@ -126,7 +126,7 @@ def test_an_interrupt_keeps_the_complete_rounds() -> None:
     threads = f"{get_num_threads()} thread{'' if get_num_threads() == 1 else 's'}"
     times = f"1 ms (quartiles 1 ms and 1 ms, n 2, {threads}), clock 4.0 GHz, interrupted"
     assert caught.value.render() == (
-        "BenchInterrupted: interrupted while measuring x: " + times + f"; a: {times}\n"
+        f"BenchInterrupted: interrupted while measuring x: {times}; a: {times}\n"
         "hint: 'results' of this error has what was measured"
     )
     assert gc.isenabled()

@@ -2,8 +2,8 @@
 
 Entries are machine code that will run, so nothing is read from a directory or file that somebody
 else could have written: the directory must belong to this user and be writable by nobody else, and
-so must each entry. An entry that is no file, or whose header or checksum is wrong, is removed and made
-anew. Nothing in here raises: a cache that cannot be used is not used.
+so must each entry. An entry that is no file, or whose header or checksum is wrong, is removed and
+made anew. Nothing in here raises: a cache that cannot be used is not used.
 """
 
 from __future__ import annotations
