@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -369,17 +369,21 @@ class Kernel:
 
     # Tests
 
-    def simulate(self, *args: Any, stage: str | None = None) -> SimResult:
+    def simulate(
+        self, *args: Any, stage: str | None = None, blocks: Iterable[int] | None = None
+    ) -> SimResult:
         """Execute the program in the simulator instead of natively.
 
         `stage` is "tile" (the front end's program), "lowered" (after the last pass) or the name of
         a pass; by default "tile" for a CPU kernel, whose lowering guards what a wrong kernel would
-        do. The result has `.outputs` and a `.report` of everything found wrong, with lines.
+        do. `blocks` are the numbers (x fastest) of the blocks to run, by default all: memory that
+        the others would write stays as it is. The result has `.outputs` and a `.report` of
+        everything found wrong, with lines.
         """
         from tileworkbench.validation import simulate_stage
 
         default = "tile" if self._compiled.target.kind == "cpu" else "lowered"
-        return simulate_stage(self, args, stage or default)
+        return simulate_stage(self, args, stage or default, blocks)
 
     def check(
         self,

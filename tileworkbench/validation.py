@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,9 @@ class Validation:
         return f"the result changes after pass '{self.first_wrong}'"
 
 
-def simulate_stage(kernel: Kernel, args: Sequence[Any], stage: str) -> SimResult:
+def simulate_stage(
+    kernel: Kernel, args: Sequence[Any], stage: str, blocks: Iterable[int] | None = None
+) -> SimResult:
     """Run one stage of `kernel` in the simulator: "tile", "lowered" or a pass name."""
     if stage == "tile":
         program = kernel.program
@@ -72,18 +74,21 @@ def simulate_stage(kernel: Kernel, args: Sequence[Any], stage: str) -> SimResult
         program = kernel.passes[-1].program
     else:
         program = kernel.passes[stage].program
-    return _simulate(kernel.program, program, args)
+    return _simulate(kernel.program, program, args, blocks)
 
 
-def _simulate(origin: Program, program: Program, args: Sequence[Any]) -> SimResult:
-    from tileworkbench.compiler.sim.simulate import simulate
+def _simulate(
+    origin: Program, program: Program, args: Sequence[Any], blocks: Iterable[int] | None = None
+) -> SimResult:
+    from tileworkbench.compiler.sim.simulate import SimOptions, simulate
 
     passed = [param for param in origin.params if not param.output]
     if len(args) != len(passed):
         arguments = "1 argument" if len(passed) == 1 else f"{len(passed)} arguments"
         raise ArgumentError(f"'{origin.name}' takes {arguments}, got {len(args)}")
     named = {param.name: value for param, value in zip(passed, args, strict=True)}
-    return simulate(program, named, signature=origin)
+    options = SimOptions(blocks=None if blocks is None else tuple(blocks))
+    return simulate(program, named, options=options, signature=origin)
 
 
 def validate_passes(kernel: Kernel, args: Sequence[Any]) -> Validation:

@@ -94,6 +94,7 @@ REJECTED = [
     ("block loop", loop(STORE, st.LoopKind.BLOCKS), "a block loop in 'for i in T.blocks(8):'"),
     ("scalar shape", st.Alloc(Buffer("v", F32, (ONE,), "local.var")), "scalar variable 'v' has a shape in 'v = T.alloc_var(\"float32\")'"),
     ("scope", st.Alloc(Buffer("v", F32, (ONE,), "local")), None),
+    ("size", st.Alloc(replace(S, name="v", shape=(int_const(2**40), int_const(2**40)))), "'v' has 4835703278458516698824704 bytes, more than 1152921504606846975 in 'v = T.alloc_shared((T.int64(1099511627776), T.int64(1099511627776)), \"float32\")'"),
     ("layout", st.Alloc(Buffer("v", F32, (ONE,), "shared")), None),
     ("collective", tile.Parallel((Var("i", I32),), (ONE,), tile.Fill(Region(A, (ZERO,), (ONE,)), Y)), "'Fill' inside a Parallel loop in 'for i in T.Parallel(1):'"),
     ("reduce", st.seq([st.Alloc(S), tile.Reduce(tile.ReduceKind.SUM, S, S, 3, True)]), "dimension 3 of 'S' in 'T.reduce_sum(S, S, dim=3)'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -393,3 +394,103 @@ def test_a_grid_of_too_few_or_too_many_blocks() -> None:
         "2147483647"
     )
     assert array.all()
+
+
+def test_extents_that_the_kernel_cannot_compute() -> None:
+    m, n = T.dynamic("m, n")
+
+    @T.prim_func
+    def joined(A: T.Tensor((m, n), "int8"), B: T.Tensor((m * n,), "int8")):
+        with T.Kernel(1, threads=32):
+            B[0] = A[0, 0]
+
+    @T.prim_func
+    def doubled(A: T.Tensor((m * 2,), "int8")):
+        with T.Kernel(1, threads=32):
+            A[0] = 1
+
+    @T.prim_func
+    def spread(A: T.StridedTensor((m, n), (m * 4, 1), "int8")):
+        with T.Kernel(1, threads=32):
+            A[0, 0] = 1
+
+    hint = "hint: declare its symbols with 64 bits, as in T.dynamic('n', 'int64')"
+    one = np.zeros(1, np.int8)
+    grid = np.lib.stride_tricks.as_strided(one, (2**16, 2**16), (0, 0))
+    line = np.lib.stride_tricks.as_strided(one, (2**31,), (0,))
+    rows = np.lib.stride_tricks.as_strided(one, (2**30, 1), (2**32, 1))
+    for target in ("cpu", "sim:sm_80"):
+        kernel = tw.compile(joined, out_idx=[1], target=target)
+        grid = np.zeros((2**16, 2**16), np.int8)
+        assert rendered(lambda: kernel(grid)) == (  # noqa: B023
+            "ArgumentError: 'joined': dimension 0 of 'B', m * n, is 4294967296, which 'int32' does "
+            f"not hold\n{hint}"
+        )
+    assert rendered(lambda: tw.compile(doubled)(line)) == (
+        "ArgumentError: 'doubled': dimension 0 of 'A', 2*m, is 2147483648, which 'int32' does not "
+        f"hold\n{hint}"
+    )
+    assert rendered(lambda: tw.compile(spread)(rows)) == (
+        "ArgumentError: 'spread': stride 0 of 'A', 4*m, is 4294967296, which 'int32' does not "
+        f"hold\n{hint}"
+    )
+    simulated = rendered(lambda: tw.compile(joined, out_idx=[1]).simulate(grid))
+    assert simulated == (
+        f"ArgumentError: extent 0 of 'B' is 4294967296, which 'int32' does not hold\n{hint}"
+    )
+
+
+def test_a_grid_that_the_kernel_cannot_compute() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "int32"), n: T.int32):
+        with T.Kernel(n * 65536, threads=32) as bx:
+            A[bx % 8] = 1
+
+    hint = "hint: declare its symbols with 64 bits, as in T.dynamic('n', 'int64')"
+    array = np.zeros(8, np.int32)
+    for target in ("cpu", "sim:sm_80"):
+        compiled = tw.compile(kernel, target=target)
+        for n in (2**16, 2**16 + 1):
+            assert rendered(lambda: compiled(array, n)) == (  # noqa: B023
+                f"ArgumentError: 'kernel': extent 0 of the grid is {n * 65536}, which 'int32' does "
+                f"not hold\n{hint}"
+            )
+        assert rendered(lambda: compiled.simulate(array, 2**16)) == (  # noqa: B023
+            "ArgumentError: an extent of the grid of 'kernel' is 4294967296, which 'int32' does "
+            f"not hold\n{hint}"
+        )
+    assert not array.any()
+
+
+@pytest.mark.parametrize("make", [partial(np.ones, dtype="f"), torch.ones], ids=["numpy", "torch"])
+def test_outputs_and_workspaces_that_no_memory_holds(make: Any) -> None:
+    n = T.dynamic("n", "int64")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "float32"), B: T.Tensor((2**55,), "float32")):
+        with T.Kernel(1, threads=32):
+            B[0] = A[0]
+
+    @T.prim_func
+    def symbolic(A: T.Tensor((n,), "float32"), B: T.Tensor((n, n, n, n, n, n, n), "float32")):
+        with T.Kernel(1, threads=32):
+            B[0, 0, 0, 0, 0, 0, 0] = A[0]
+
+    @T.prim_func
+    def with_workspace(A: T.Tensor((8,), "float32")):
+        W = T.alloc_global((2**55,), "float32")
+        with T.Kernel(1, threads=32):
+            W[0] = A[0]
+
+    for target in ("cpu", "sim:sm_80"):
+        compiled = tw.compile(kernel, out_idx=[1], target=target)
+        assert rendered(lambda: compiled(make(8))) == (  # noqa: B023
+            f"ArgumentError: 'kernel': 'B' would have {2**57} bytes, and there is no memory for it"
+        )
+    assert rendered(lambda: tw.compile(symbolic, out_idx=[1])(make(2**10))) == (
+        f"ArgumentError: 'symbolic': 'B' would have {2**72} bytes, and there is no memory for it"
+    )
+    assert rendered(lambda: tw.compile(with_workspace)(make(8))) == (
+        f"ArgumentError: 'with_workspace': 'W' would have {2**57} bytes, and there is no memory "
+        "for it"
+    )

@@ -9,11 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from tileworkbench.compiler.analysis.evaluate import WIDER, WrappedSizeError, exact_size
 from tileworkbench.compiler.analysis.hazards import find_hazards
-from tileworkbench.compiler.diagnostics import Note, VerifyError
+from tileworkbench.compiler.diagnostics import ArgumentError, Note, VerifyError, empty_grid
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
@@ -23,7 +25,7 @@ from tileworkbench.compiler.ir.verify import verify
 from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
 from tileworkbench.compiler.record import CompileRecord, Snapshot, Timing
 from tileworkbench.compiler.signature import Signature
-from tileworkbench.compiler.target import Target
+from tileworkbench.compiler.target import MOST_BLOCKS, Target
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.runtime.nvrtc import KernelResources
@@ -157,6 +159,30 @@ class Compilation:
             facts=tuple(print_expr(fact) for fact in self.facts),
             variants=tuple(variant.record for variant in variants),
         )
+
+
+def grid_extents(name: str, grid: tuple[Expr, ...], numbers: Mapping[str, int]) -> list[int]:
+    """The extents of a launch of kernel `name` with these symbols and scalars.
+
+    Raises `ArgumentError` for an empty grid, and for more blocks than a launch has.
+    """
+    extents = []
+    for axis, extent in enumerate(grid):
+        try:
+            extents.append(exact_size(extent, numbers))
+        except WrappedSizeError as error:
+            raise ArgumentError(
+                f"'{name}': extent {axis} of the grid is {error.number}, which '{error.dtype}' "
+                "does not hold",
+                WIDER,
+            ) from None
+    if min(extents, default=1) < 1:
+        raise empty_grid(name)
+    if prod(extents) > MOST_BLOCKS:
+        raise ArgumentError(
+            f"'{name}': the grid has {prod(extents)} blocks; a launch has at most {MOST_BLOCKS}"
+        )
+    return extents
 
 
 def lower_program(program: Program, target: Target) -> tuple[Snapshot, ...]:

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.evaluate import evaluate
+from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.steps import steps
 from tileworkbench.compiler.codegen.c_sources import find_function, symbol_of
 from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.codegen.llvm import Module, generate
-from tileworkbench.compiler.compilation import Compilation, CompiledKernel, lower_program
-from tileworkbench.compiler.diagnostics import (
-    ArgumentError,
-    CompileError,
-    Span,
-    UnsupportedError,
-    empty_grid,
+from tileworkbench.compiler.compilation import (
+    Compilation,
+    CompiledKernel,
+    grid_extents,
+    lower_program,
 )
+from tileworkbench.compiler.diagnostics import CompileError, Span, UnsupportedError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program
@@ -31,7 +30,7 @@ from tileworkbench.compiler.record import Snapshot
 from tileworkbench.compiler.runtime.launch import Launcher
 from tileworkbench.compiler.runtime.llvm import NativeTarget, compile_assembly, native_target
 from tileworkbench.compiler.runtime.native import build_native
-from tileworkbench.compiler.target import MOST_BLOCKS, parse_target
+from tileworkbench.compiler.target import parse_target
 
 BRIEF_STEPS = 50_000
 """Statements, of `analysis.steps`, that are executed before somebody could press Ctrl-C: a loop
@@ -63,7 +62,7 @@ class CpuKernel(CompiledKernel):
         bound = self.signature.bind(args)
         if self.grids and (numbers := self.signature.numbers(bound)) != self.checked:
             for grid in self.grids:
-                self._check_grid([int(evaluate(extent, numbers)) for extent in grid])
+                grid_extents(self.signature.name, grid, numbers)
             self.checked = numbers
         for launch in self.launches:
             blocks = launch.blocks
@@ -71,15 +70,6 @@ class CpuKernel(CompiledKernel):
                 blocks = int(evaluate(blocks, self.signature.numbers(bound)))
             launch.launcher(bound.slots, blocks, self.estimated_ns)
         return self.signature.results(bound)
-
-    def _check_grid(self, extents: list[int]) -> None:
-        name = self.signature.name
-        if min(extents) < 1:
-            raise empty_grid(name)
-        if prod(extents) > MOST_BLOCKS:
-            raise ArgumentError(
-                f"'{name}': the grid has {prod(extents)} blocks; a launch has at most {MOST_BLOCKS}"
-            )
 
     def assembly(self) -> str:
         return compile_assembly(self.module.text, self.native)
@@ -147,7 +137,7 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
     )
     estimate = _estimate_ns(_with_thread_loops(program, snapshots))
     grids = tuple(stmt.grid for stmt in statements(program.body) if isinstance(stmt, Kernel))
-    several = tuple(grid for grid in grids if _may_be_too_large(grid))
+    several = tuple(grid for grid in grids if _may_be_too_large(grid, program))
     return CpuKernel(record, target, signature, module, launches, native, estimate, several)
 
 
@@ -194,10 +184,11 @@ def _estimate_ns(program: Program) -> float | None:
     return total if total == total else None
 
 
-def _may_be_too_large(grid: tuple[Expr, ...]) -> bool:
-    """Whether 32 bits may not hold the number of blocks, or not its factors."""
-    known = all(const_int(extent) is not None for extent in grid)
-    return not known and (len(grid) > 1 or grid[0].dtype.bits > 32)
+def _may_be_too_large(grid: tuple[Expr, ...], program: Program) -> bool:
+    """Whether 32 bits may not hold the number of blocks, or what it is computed from."""
+    if all(const_int(extent) is not None for extent in grid):
+        return False
+    return len(grid) > 1 or grid[0].dtype.bits > 32 or not Ranges(program).is_exact(grid[0])
 
 
 def _static_blocks(blocks: Expr) -> Expr | int:

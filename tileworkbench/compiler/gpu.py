@@ -17,14 +17,18 @@ from tileworkbench.compiler.analysis.alignment import needed_alignment
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.codegen.cuda import CudaLaunch, CudaModule, generate_cuda
 from tileworkbench.compiler.codegen.cuda_text import bits_of
-from tileworkbench.compiler.compilation import Compilation, CompiledKernel, lower_program
+from tileworkbench.compiler.compilation import (
+    Compilation,
+    CompiledKernel,
+    grid_extents,
+    lower_program,
+)
 from tileworkbench.compiler.diagnostics import (
     CompileError,
     Note,
     ResourceError,
     RunError,
     Span,
-    empty_grid,
     interrupted,
 )
 from tileworkbench.compiler.ir.expr import Buffer, Expr
@@ -219,10 +223,8 @@ class GpuKernel(CompiledKernel):
         return self._loaded[ordinal]
 
     def _grid(self, launch: CudaLaunch, scalars: dict[str, int]) -> Grid:
-        """Blocks along x, y, z. Raises `ArgumentError` where there are none."""
-        extents = [int(evaluate(extent, scalars)) for extent in launch.grid]
-        if min(extents, default=1) < 1:
-            raise empty_grid(self.record.name)
+        """Blocks along x, y, z. Raises `ArgumentError` for a grid that cannot be launched."""
+        extents = grid_extents(self.record.name, launch.grid, scalars)
         x, y, z = (*extents, 1, 1, 1)[:3]
         return x, y, z
 

@@ -123,7 +123,8 @@ def _computed_dim(extent: Expr) -> DimSpec:
 
 def _dim(extent: Expr) -> DimSpec:
     """An extent or stride, from which a symbol follows where it is linear in one."""
-    return _linear_dim(extent) or _computed_dim(extent)
+    found = _linear_dim(extent)
+    return _computed_dim(extent) if found is None else replace(found, dtype=extent.dtype)
 
 
 def _linear_dim(extent: Expr) -> DimSpec | None:

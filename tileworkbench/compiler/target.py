@@ -12,6 +12,7 @@ from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 
 MOST_THREADS = 1024  # of a block, on every target
 MOST_BLOCKS = 2**31 - 1  # of a launch
+MOST_LOCAL_BYTES = 512 << 10  # of a GPU thread, registers included
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import ShapeError, TileTypeError, TileValueError
+from tileworkbench.compiler.frontend.buffers import new_buffer
 from tileworkbench.compiler.frontend.builder import Builder, in_kernel
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
 from tileworkbench.compiler.frontend.regions import show_shape, to_region
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.values import index_expr
 from tileworkbench.compiler.ir import build
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region, Reinterpret, Var
+from tileworkbench.compiler.ir.expr import Expr, Load, Region, Reinterpret, Var
 from tileworkbench.compiler.ir.stmt import Alloc, Store
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ir.types import DType
@@ -238,7 +239,7 @@ def _written(
 ) -> TensorValue:
     """A new tile in shared memory with `value` at each row and column."""
     extents = tuple(build.int_const(extent) for extent in shape)
-    buffer = Buffer(builder.fresh(name), dtype, extents, "shared")
+    buffer = new_buffer(builder.fresh(name), dtype, extents, "shared")
     builder.emit(Alloc(buffer))
     row, column = builder.fresh_var("i", "int32"), builder.fresh_var("j", "int32")
     store = Store(buffer, (row, column), value(row, column), site=builder.site)

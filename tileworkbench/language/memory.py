@@ -14,7 +14,8 @@ from tileworkbench.compiler.diagnostics import (
     UnsupportedError,
 )
 from tileworkbench.compiler.frontend.annotations import as_shape, workspace
-from tileworkbench.compiler.frontend.builder import current, in_kernel
+from tileworkbench.compiler.frontend.buffers import new_buffer
+from tileworkbench.compiler.frontend.builder import Builder, current, in_kernel
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
 from tileworkbench.compiler.frontend.regions import show_shape, to_buffer, to_operand
@@ -30,6 +31,7 @@ from tileworkbench.compiler.frontend.values import (
     is_number,
     to_value,
 )
+from tileworkbench.compiler.frontend.wide_indices import exact_extent
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import AddressOf, Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Let, Pointer
@@ -49,7 +51,8 @@ def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> TensorVal
     """A tile of `shape` (a sequence or one extent, all constant) in the block's shared memory,
     contents undefined. Elements of a vector dtype are read and written whole.
 
-    Raises `TileTypeError` or `TileValueError` for a wrong dtype, scope or extent.
+    Raises `TileTypeError` or `TileValueError` for a wrong dtype, scope or extent, and
+    `ResourceError` for a tile larger than any memory.
     """
     return _allocate("T.alloc_shared", "shared", shape, dtype, scope)
 
@@ -125,7 +128,8 @@ def _allocate(construct: str, name: str, shape: Any, dtype: Any, scope: Any) -> 
     if element.lanes > 1:
         extents = (*extents, build.int_const(element.lanes))
     element = _element(construct, element.scalar)
-    buffer = Buffer(builder.fresh(builder.hint(0, name)), element, extents, _SCOPES[scope])
+    fresh = builder.fresh(builder.hint(0, name))
+    buffer = new_buffer(fresh, element, extents, _SCOPES[scope])
     builder.emit(Alloc(buffer))
     kind = VectorTensor if to_dtype(dtype).lanes > 1 else TensorValue
     return kind(buffer, builder.bind(buffer.name, allocated=True))
@@ -177,7 +181,7 @@ def strided_view(
             f"{construct} with strides needs a contiguous tensor in global memory, and "
             f"'{source.name}' is none"
         )
-    extents = tuple(extent_expr(e, f"an extent of {construct}") for e in as_shape(shape))
+    extents = tuple(_extent(builder, e, construct) for e in as_shape(shape))
     steps = tuple(extent_expr(s, f"a stride of {construct}") for s in as_shape(strides))
     if len(extents) != len(steps):
         raise TileValueError(
@@ -197,7 +201,7 @@ def strided_view(
         )
     first = AddressOf(source, tuple(build.int_const(0) for _ in source.shape))
     name = builder.fresh(builder.hint(0, f"{source.name}_view"))
-    buffer = Buffer(name, element, extents, "global", steps)
+    buffer = new_buffer(name, element, extents, "global", steps)
     builder.emit(Pointer(buffer, first))
     return TensorValue(buffer, builder.bind(name, allocated=True))
 
@@ -228,9 +232,7 @@ def _view(construct: str, value: Any, shape: Any, dtype: Any) -> TensorValue:
     if shape is None:
         extents = (*source.shape[:-1], _rescaled(construct, source, made))
     else:
-        extents = tuple(
-            extent_expr(extent, f"an extent of {construct}") for extent in as_shape(shape)
-        )
+        extents = tuple(_extent(builder, extent, construct) for extent in as_shape(shape))
     if made.lanes > 1:
         extents = (*extents, build.int_const(made.lanes))
     old = build.mul(build.product(source.shape), build.int_const(source.dtype.bits))
@@ -242,10 +244,15 @@ def _view(construct: str, value: Any, shape: Any, dtype: Any) -> TensorValue:
             hint="both need the same number of bits, known while compiling",
         )
     name = builder.fresh(builder.hint(0, f"{source.name}_view"))
-    buffer = Buffer(name, element, extents, source.scope)
+    buffer = new_buffer(name, element, extents, source.scope)
     builder.emit(Alias(buffer, source))
     kind = VectorTensor if made.lanes > 1 else TensorValue
     return kind(buffer, builder.bind(name, allocated=True))
+
+
+def _extent(builder: Builder, value: Any, construct: str) -> Expr:
+    expr = extent_expr(value, f"an extent of {construct}")
+    return exact_extent(expr, builder.symbols.values())
 
 
 def _rescaled(construct: str, source: Buffer, element: DType) -> Expr:
@@ -281,7 +288,7 @@ def make_tensor(ptr: Any, shape: Any, dtype: Any = "float32", strides: Any = Non
             f"a tensor with {len(extents)} extents needs as many strides, not {len(steps)}"
         )
     name = builder.fresh(builder.hint(0, "tensor"))
-    buffer = Buffer(name, element, extents, "global", steps)
+    buffer = new_buffer(name, element, extents, "global", steps)
     builder.emit(Pointer(buffer, address))
     return TensorValue(buffer, builder.bind(name, allocated=True))
 
@@ -300,7 +307,7 @@ def _address(construct: str, value: Any) -> Expr:
 def _named(value: Any, name: str, what: str) -> Expr:
     """An extent or stride that is evaluated now, not where the tensor is used."""
     builder = in_kernel("T.make_tensor")
-    expr = extent_expr(value, f"{what} of T.make_tensor")
+    expr = exact_extent(extent_expr(value, f"{what} of T.make_tensor"), builder.symbols.values())
     if isinstance(expr, Const | Var):
         return expr
     var = builder.fresh_var(name, expr.dtype)

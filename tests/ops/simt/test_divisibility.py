@@ -13,7 +13,7 @@ from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ops.panels import row_major_strides
+from tileworkbench.compiler.ir.sizes import strides_of
 from tileworkbench.compiler.ops.simt.divisibility import vector_facts
 
 N, M, S = T.dynamic("N"), T.dynamic("M"), T.dynamic("S")
@@ -88,6 +88,6 @@ def test_under_the_facts_symbolic_rows_are_whole_vectors(
     (buffer,) = (param.value for param in program.params if param.name == "A")
     names = dict(zip(("N", "M", "S"), values, strict=True))
     if all(evaluate(fact, names) for fact in vector_facts(program)):
-        for length in (buffer.shape[-1], *row_major_strides(buffer)[:-1]):
+        for length in (buffer.shape[-1], *strides_of(buffer)[:-1]):
             whole = evaluate(length, names) % (128 // buffer.dtype.bits) == 0
             assert whole or const_int(length) is not None

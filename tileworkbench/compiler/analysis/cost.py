@@ -25,6 +25,7 @@ from tileworkbench.compiler.ir.expr import Var as Variable
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, variables, walk
+from tileworkbench.compiler.ir.types import INT64
 
 _FREE_CALLS = ("isnan", "isinf")
 _CHEAP_CALLS = ("fma", "max_nan", "min_nan", "floor", "ceil", "trunc", "round", "nearbyint", "sqrt")
@@ -201,7 +202,7 @@ class _Counter:
     def enter(self, var: Variable, start: Expr, stop: Expr, step: Expr) -> Factor:
         """Declare a loop variable and return its trip count. A step of 0 stands for 1."""
         trips = sub(stop, start)
-        stride = abs(const_int(step) or 1)
+        stride = min(abs(const_int(step) or 1), int(INT64.max_value))
         if (const_int(step) or 1) < 0:
             trips = sub(start, stop)
         if stride > 1:

@@ -6,6 +6,7 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.ir.build import FOLD, FOLD_UNARY, const
@@ -24,6 +25,7 @@ from tileworkbench.compiler.ir.expr import (
 )
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.types import DType
 
 
 def _round_away(value: float) -> float:
@@ -57,6 +59,9 @@ _FORMATS: dict[str, str] = {  # of struct, by dtype
 }
 
 
+WIDER = "declare its symbols with 64 bits, as in T.dynamic('n', 'int64')"
+"""The hint of an error about a size that `exact_size` refuses."""
+
 ASSUMPTION = "an assumption of the kernel (T.assume) does not hold"
 
 
@@ -70,33 +75,67 @@ def is_on_host(value: Expr, program: Program) -> bool:
     )
 
 
-def evaluate(value: Expr, env: Mapping[str, int | float | bool]) -> int | float | bool:
+Number = int | float | bool
+
+
+class WrappedSizeError(OverflowError):
+    """A size is `number`, which `dtype` does not hold."""
+
+    def __init__(self, number: Number, dtype: DType) -> None:
+        super().__init__(f"{number} is no '{dtype}'")
+        self.number, self.dtype = number, dtype
+
+
+def exact_size(value: Expr, env: Mapping[str, Number]) -> int:
+    """An extent, stride or other size with the variables of `env`, which must not wrap around.
+
+    Raises `WrappedSizeError`, and as `evaluate`.
+    """
+    return int(_Evaluation(env, exact=True)(value))
+
+
+def evaluate(value: Expr, env: Mapping[str, Number]) -> Number:
     """`value` with the variables of `env`, by name; integers wrap and floats round to their dtype.
 
     Raises `KeyError` for a variable that `env` lacks, `ValueError` for an expression that has no
     value on the host (a load), and `ZeroDivisionError`.
     """
-    match value:
-        case Const():
-            return value.value
-        case Var(name):
-            return env[name]
-        case Binary("logical_and", a, b):
-            return bool(evaluate(a, env)) and bool(evaluate(b, env))
-        case Binary("logical_or", a, b):
-            return bool(evaluate(a, env)) or bool(evaluate(b, env))
-        case Binary(op, a, b, dtype):
-            return const(_BINARY[op](evaluate(a, env), evaluate(b, env)), dtype).value
-        case Unary(op, a, dtype):
-            return const(_UNARY[op](evaluate(a, env)), dtype).value
-        case Select(cond, then, other):
-            return evaluate(then if evaluate(cond, env) else other, env)
-        case Cast(inner, dtype):
-            found = evaluate(inner, env)
-            return const(int(found) if dtype.is_int else found, dtype).value
-        case Reinterpret(inner, dtype) if {inner.dtype, dtype} <= _FORMATS.keys():
-            bits = struct.pack(_FORMATS[inner.dtype], evaluate(inner, env))
-            return const(struct.unpack(_FORMATS[dtype], bits)[0], dtype).value
-        case Call(name, args, dtype) if name in _CALLS:
-            return const(_CALLS[name](*(evaluate(arg, env) for arg in args)), dtype).value
-    raise ValueError(f"a '{type(value).__name__}' has no value on the host")
+    return _Evaluation(env)(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    env: Mapping[str, Number]
+    exact: bool = False
+
+    def __call__(self, value: Expr) -> Number:
+        match value:
+            case Const():
+                return value.value
+            case Var(name):
+                return self.env[name]
+            case Binary("logical_and", a, b):
+                return bool(self(a)) and bool(self(b))
+            case Binary("logical_or", a, b):
+                return bool(self(a)) or bool(self(b))
+            case Binary(op, a, b, dtype):
+                return self.rounded(_BINARY[op](self(a), self(b)), dtype)
+            case Unary(op, a, dtype):
+                return self.rounded(_UNARY[op](self(a)), dtype)
+            case Select(cond, then, other):
+                return self(then if self(cond) else other)
+            case Cast(inner, dtype):
+                found = self(inner)
+                return const(int(found) if dtype.is_int else found, dtype).value
+            case Reinterpret(inner, dtype) if {inner.dtype, dtype} <= _FORMATS.keys():
+                bits = struct.pack(_FORMATS[inner.dtype], self(inner))
+                return const(struct.unpack(_FORMATS[dtype], bits)[0], dtype).value
+            case Call(name, args, dtype) if name in _CALLS:
+                return const(_CALLS[name](*map(self, args)), dtype).value
+        raise ValueError(f"a '{type(value).__name__}' has no value on the host")
+
+    def rounded(self, found: Number, dtype: DType) -> Number:
+        made = const(found, dtype).value
+        if self.exact and dtype.is_int and made != found:
+            raise WrappedSizeError(found, dtype)
+        return made

@@ -215,6 +215,33 @@ class Ranges:
         """Whether `value` is surely its linear form: no part of the sum makes it wrap around."""
         return _fits(self.linear_bounds(self.linear(value)), value.dtype)
 
+    def is_exact(self, value: Expr) -> bool:
+        """Whether `value` and all that it is computed from are surely the numbers that they stand
+        for: nothing wraps around.
+        """
+        return all(
+            _fits(self._exact_bounds(found), found.dtype)
+            for found in walk(value)
+            if isinstance(found, Binary | ir.Unary | ir.Cast) and found.dtype.is_int
+        )
+
+    def _exact_bounds(self, value: Binary | ir.Unary | ir.Cast) -> Interval:
+        """The interval of one operation on the bounds of its operands, were it not to wrap."""
+        match value:
+            case Binary("add", a, b):
+                return self.bounds(a) + self.bounds(b)
+            case Binary("sub", a, b):
+                return self.bounds(a) + self.bounds(b).scale(-1)
+            case Binary("mul", a, b):
+                return _product(self.bounds(a), self.bounds(b))
+            case ir.Unary("neg", a):
+                return self.bounds(a).scale(-1)
+            case ir.Cast(inner) if inner.dtype.is_int:
+                return self.bounds(inner)
+            case Binary("shl"):
+                return ANY
+        return _dtype_interval(value.dtype)
+
     def _number(self, value: Expr) -> Linear:
         """The linear form where `value` is equal to it, else `value` as an atom."""
         return self.linear(value) if self.fits(value) else Linear(((value, 1),), 0)

@@ -16,6 +16,7 @@ from tileworkbench.compiler.diagnostics import (
     TileValueError,
     UnsupportedError,
 )
+from tileworkbench.compiler.frontend.buffers import new_buffer
 from tileworkbench.compiler.frontend.builder import Builder, current
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
 from tileworkbench.compiler.frontend.errors import placed_outside
@@ -201,7 +202,7 @@ def _constant(builder: Builder, name: str) -> Any:
 def make_buffer(builder: Builder, name: str, spec: TensorSpec) -> Buffer:
     """The global buffer of a parameter or output `name`.
 
-    Raises `TileValueError` for an illegal extent.
+    Raises `TileValueError` for an illegal extent and `ResourceError` for too large a tensor.
     """
     if spec.dtype.lanes > 1:
         raise UnsupportedError(
@@ -224,7 +225,7 @@ def make_buffer(builder: Builder, name: str, spec: TensorSpec) -> Buffer:
         strides = tuple(
             _extent(builder, s, f"stride {d} of '{name}'") for d, s in enumerate(spec.strides)
         )
-    return Buffer(name, spec.dtype, shape, "global", strides)
+    return new_buffer(name, spec.dtype, shape, "global", strides)
 
 
 def _extent(builder: Builder, value: Any, what: str, may_be_zero: bool = False) -> Expr:

@@ -141,6 +141,7 @@ class Builder:
         self.inputs: dict[str, Buffer | Var] = {}
         self.outputs: list[Buffer] = []
         self.workspaces: list[Buffer] = []
+        self.has_wide_buffers = False  # some dimension needs indices of 64 bits
         self.safe_values: dict[str, Expr] = {}
         self.layouts: dict[Buffer, Layout | Fragment] = {}  # chosen by the user
         self.endings: list[Callable[[Builder, Stmt], None]] = []  # what checks a finished launch

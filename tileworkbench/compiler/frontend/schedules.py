@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
-from tileworkbench.compiler.frontend.builder import Builder, in_kernel
+from tileworkbench.compiler.frontend.builder import Builder, active_builder, in_kernel
 from tileworkbench.compiler.frontend.control import let
 from tileworkbench.compiler.frontend.loops import LoopSpec, open_loop, set_range
 from tileworkbench.compiler.frontend.tensors import emit_store
 from tileworkbench.compiler.frontend.values import Value, VarCell, describe, index_expr
+from tileworkbench.compiler.frontend.wide_indices import exact_product
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.stmt import Alloc, For, If, LoopKind, Store
@@ -45,12 +46,12 @@ class PersistentLoop(LoopSpec):
         last = extents[-1]
         group = build.binary("max", _ONE, build.binary("min", _index(self.group_size, ""), last))
         radices = [build.ceildiv(last, group), *extents[:-1], group]
-        total = build.product(tuple(radices))
+        total = exact_product(tuple(radices), builder.symbols.values())
         names = [builder.hint(d, "ijklmnop"[d]) for d in range(len(extents))]
-        wave = builder.fresh_var("wave", INT32)
-        waves = build.ceildiv(total, workers)
+        wave = builder.fresh_var("wave", total.dtype)
+        waves, zero = build.ceildiv(total, workers), build.const(0, total.dtype)
         with open_loop(builder, LoopKind.SERIAL) as loop:
-            set_range(builder, wave, _ZERO, waves)
+            set_range(builder, wave, zero, waves)
             number = build.add(build.mul(wave, workers), worker)
             tile = let(builder, "tile", Value(number, builder.bind("tile"))).expr
             digits = self._digits(tile, radices)
@@ -68,7 +69,8 @@ class PersistentLoop(LoopSpec):
             yield coordinates[0] if len(coordinates) == 1 else tuple(coordinates)
             body = builder.pop(branch)
             builder.emit(If(inside, body, site=loop.site))
-        builder.emit(For(wave, _ZERO, waves, _ONE, LoopKind.SERIAL, loop.body, site=loop.site))
+        one = build.const(1, total.dtype)
+        builder.emit(For(wave, zero, waves, one, LoopKind.SERIAL, loop.body, site=loop.site))
 
     @staticmethod
     def _digits(number: Expr, radices: list[Expr]) -> list[Expr]:
@@ -104,7 +106,9 @@ class TileScheduler:
                 )
         rows, columns = (_index(value, f"a number of tiles of {construct}") for value in tiles)
         clusters = build.ceildiv(rows, build.int_const(cluster_size))
-        self._total = build.mul(clusters, columns)
+        builder = active_builder()
+        symbols = () if builder is None else tuple(builder.symbols.values())
+        self._total = exact_product((clusters, columns), symbols)
         pair = (clusters, columns) if column_major else (columns, clusters)
         self._primary, self._secondary = pair
         self._column_major = column_major
@@ -121,7 +125,7 @@ class TileScheduler:
         builder = in_kernel("T.PersistentTileScheduler.init")
         first = _index(worker, "the worker of T.PersistentTileScheduler")
         if self._workers is None:
-            blocks = build.product(builder.grid)
+            blocks = build.cast(build.product(builder.grid), INT32)  # of a launch that is legal
             self._workers = build.binary("floordiv", blocks, build.int_const(self._cluster_size))
         row, column = self._place(first)
         starts = {"linear_idx": first, "current_iter": _ZERO, "m_idx": row, "n_idx": column}
@@ -184,7 +188,9 @@ class TileScheduler:
 
     def _place(self, number: Expr) -> tuple[Expr, Expr]:
         """Panels of `swizzle` columns of the second axis are walked row by row."""
-        binary, area = build.binary, build.mul(self._primary, self._swizzle)
+        binary = build.binary
+        # A panel wider than the second axis is all of it.
+        area = build.mul(self._primary, binary("min", self._swizzle, self._secondary))
         panel = binary("floordiv", number, area)
         start = build.mul(panel, self._swizzle)
         width = binary("min", self._swizzle, build.sub(self._secondary, start))

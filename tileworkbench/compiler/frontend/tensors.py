@@ -27,6 +27,7 @@ from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Region, Var
 from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.sizes import strides_of
 from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Store
 from tileworkbench.compiler.ir.tile import Parallel
 
@@ -210,13 +211,6 @@ class RegionValue(NotScalar):
 
 
 # Indexing
-
-
-def strides_of(buffer: Buffer) -> tuple[Expr, ...]:
-    """Strides in elements, those of row-major order when the buffer has none of its own."""
-    if buffer.strides:
-        return buffer.strides
-    return tuple(build.product(buffer.shape[d + 1 :]) for d in range(len(buffer.shape)))
 
 
 def whole(buffer: Buffer) -> Region:

@@ -28,10 +28,12 @@ from tileworkbench.compiler.frontend.source import locate
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.threads import check_barrier_uses
 from tileworkbench.compiler.frontend.values import Value
+from tileworkbench.compiler.frontend.wide_indices import widen_indices
 from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import bound_by, replace_buffers, variables, walk
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, SourceKernel, Stmt
+from tileworkbench.compiler.ir.types import INT64
 
 
 def annotation_of(fn: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> Any:
@@ -110,6 +112,9 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
     _check_returned(builder, result, where)
     frame = builder.frames[0]
     body = widen(builder.pop(frame))
+    if builder.has_wide_buffers:
+        known = builder.symbols.values()
+        body = widen_indices(body, known, lambda name: builder.fresh_var(name, INT64))
     if builder.checks:
         raise TileRuntimeError(
             "'assert' stands behind the last 'with T.Kernel(...)'",

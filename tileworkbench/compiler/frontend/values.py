@@ -556,6 +556,8 @@ def extent_expr(value: Any, what: str, may_be_zero: bool = False) -> Expr:
 
     Raises `TileTypeError` or `TileValueError`.
     """
+    if isinstance(value, int) and value >= 1 << 63:
+        raise TileValueError(f"{what} does not fit into 64 bits: {value}")
     expr, _ = index_expr(value, what)
     number = build.const_int(expr)
     if number is not None and number < (0 if may_be_zero else 1):

@@ -101,11 +101,15 @@ def _wrap(value: int, dtype: DType) -> int:
 
 
 def python_scalar(value: bool | int | float) -> Const:
-    """A Python number as the language types it: bool, int32 (int64 when it does not fit),
-    float32."""
+    """A Python number as the language types it: bool, int32 (int64 when it does not fit), float32.
+
+    Raises `ValueError` for an integer of more than 64 bits.
+    """
     if isinstance(value, bool):
         return const(value, BOOL)
     if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(f"{value} has no value in 'int64'")
         return const(value, INT32 if -(1 << 31) <= value < 1 << 31 else INT64)
     return const(value, FLOAT32)
 
@@ -345,10 +349,16 @@ def mul(a: Expr, b: Expr) -> Expr:
 
 
 def product(values: tuple[Expr, ...]) -> Expr:
-    """The product of index expressions, 1 for none."""
+    """The product of extents, 1 for none: an exact number, in 64 bits with symbols in it."""
     result: Expr = int_const(1)
     for value in values:
-        result = mul(result, value)
+        a, b = const_int(result), const_int(value)
+        if a is not None and b is not None:
+            result = int_const(a * b)
+        elif a == 1 or b == 1:
+            result = value if a == 1 else result
+        else:
+            result = mul(cast(result, INT64), cast(value, INT64))
     return result
 
 

@@ -19,6 +19,7 @@ from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.printer import print_expr, print_stmt
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import bound_by
+from tileworkbench.compiler.ir.sizes import MOST_BYTES, least_bytes
 from tileworkbench.compiler.ir.types import BOOL, HANDLE
 
 _TILE = (
@@ -72,6 +73,8 @@ class _Verifier:
         raise VerifyError(f"malformed IR at stage '{self.program.stage}': {message}{where}", span)
 
     def declare(self, name: Var | Buffer, stmt: st.Stmt | None) -> None:
+        if isinstance(name, Buffer) and least_bytes(name) > MOST_BYTES:
+            self.fail(f"'{name.name}' has {least_bytes(name)} bytes, more than {MOST_BYTES}", stmt)
         if self.names.get(name.name, name) is not name:
             self.fail(f"the name '{name.name}' is used twice", stmt)
         self.names[name.name] = name

@@ -16,16 +16,12 @@ from tileworkbench.compiler.ir.build import (
 )
 from tileworkbench.compiler.ir.expr import Address, Expr, Load, Region
 from tileworkbench.compiler.ir.printer import print_expr
+from tileworkbench.compiler.ir.sizes import strides_of
 from tileworkbench.compiler.ir.stmt import Stmt, Store
 from tileworkbench.compiler.ir.tile import Copy, Pack
 from tileworkbench.compiler.ops.context import Context, Vote
 from tileworkbench.compiler.ops.elementwise import element, nest, wide_dims
-from tileworkbench.compiler.ops.panels import (
-    PanelForm,
-    panel_form,
-    panel_storage,
-    row_major_strides,
-)
+from tileworkbench.compiler.ops.panels import PanelForm, panel_form, panel_storage
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 
 _LEVEL = {"global": 0, "shared": 1}
@@ -59,7 +55,7 @@ def _obstacle_to_packing(op: Copy, context: Context) -> str | None:
         return f"is unpacked from '{src.buffer.dtype}' when it is filled"
     if src.buffer.dtype != dst.buffer.dtype:
         return f"is converted from '{src.buffer.dtype}' when it is filled"
-    strides = row_major_strides(src.buffer)
+    strides = strides_of(src.buffer)
     if all(const_int(strides[d]) != 1 for d in wide_dims(src)):
         return "is filled from strided memory"
     if src.buffer.name in context.safe_values:
@@ -131,7 +127,7 @@ def _pack(op: Copy, context: Context, form: PanelForm) -> Stmt:
     src, dst, dim = op.src, op.dst, form.dim
     dims = wide_dims(src)
     outer, inner = dims[dim], dims[1 - dim]
-    strides = row_major_strides(src.buffer)
+    strides = strides_of(src.buffer)
     valid = {d: _valid(src, d, dst.buffer.shape[at], context) for at, d in enumerate(dims)}
     inside = conjunction(
         [

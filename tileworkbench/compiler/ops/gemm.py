@@ -14,18 +14,14 @@ from tileworkbench.compiler.analysis.micro_tile import (
 )
 from tileworkbench.compiler.ir.build import add, cast, const, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, Region
+from tileworkbench.compiler.ir.sizes import const_shape, strides_of
 from tileworkbench.compiler.ir.stmt import Alloc, For, If, LoopKind, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Gemm, MicroGemm, Pack
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.context import Context, Vote
 from tileworkbench.compiler.ops.elementwise import element, nest
-from tileworkbench.compiler.ops.panels import (
-    const_shape,
-    panel_form,
-    panel_storage,
-    row_major_strides,
-)
+from tileworkbench.compiler.ops.panels import panel_form, panel_storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +114,7 @@ def lower(op: Gemm, context: Context) -> Stmt:
     packed_b = _place_b(_operand_b(op), tile, context, op.site, stmts)
     packed_a, lda, columns = _place_a(_operand_a(op), tile, context, op.site, stmts)
     m, n, k = _extents(op)
-    c, ldc = Address(op.c.buffer, op.c.mins), row_major_strides(op.c.buffer)[-2]
+    c, ldc = Address(op.c.buffer, op.c.mins), strides_of(op.c.buffer)[-2]
     stmts.append(
         MicroGemm(
             packed_a, lda, columns, packed_b, c, ldc, m, n, k, tile.mr, tile.nr, tile.group,
@@ -153,7 +149,7 @@ def _place_a(
     buffer = a.region.buffer
     in_place = panel_form(buffer) is None and buffer.dtype == tile.panel_dtype
     if in_place and not (a.transposed and tile.group > 1):
-        return Address(buffer, a.region.mins), row_major_strides(buffer)[-2], a.transposed
+        return Address(buffer, a.region.mins), strides_of(buffer)[-2], a.transposed
     width = a.rows if a.transposed else 1
     packed = _pack(a, width, tile, context, site, stmts)
     stride = a.rows if a.transposed else -(-a.cols // tile.group) * tile.group
@@ -182,7 +178,7 @@ def _pack(
     size = panel_elements(operand.name, operand.rows, operand.cols, width, tile.panel_dtype)
     name = context.names.fresh(f"{buffer.name}_packed")
     packed = Buffer(name, tile.panel_dtype, (int_const(size),), "shared")
-    strides, into = row_major_strides(buffer), Address(packed, (int_const(0),))
+    strides, into = strides_of(buffer), Address(packed, (int_const(0),))
     rows, cols = operand.rows, operand.cols
     stmts += [
         Alloc(packed, site=site),

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tileworkbench.compiler.analysis.micro_tile import panel_elements, panel_group
-from tileworkbench.compiler.ir.build import cast, const_int, int_const, mul
-from tileworkbench.compiler.ir.expr import Buffer, Expr
-from tileworkbench.compiler.ir.types import INT64
+from tileworkbench.compiler.ir.build import int_const
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 
@@ -58,24 +58,3 @@ def panel_storage(buffer: Buffer, form: PanelForm) -> Buffer:
     rows, cols = shape[form.dim], shape[1 - form.dim]
     size = panel_elements("b", rows, cols, form.width, buffer.dtype)
     return Buffer(buffer.name, buffer.dtype, (int_const(size),), buffer.scope)
-
-
-def row_major_strides(buffer: Buffer) -> tuple[Expr, ...]:
-    """Elements from one index to the next along each dimension; symbolic products are int64."""
-    if buffer.strides:
-        return buffer.strides
-    strides: list[Expr] = [int_const(1)]
-    for extent in reversed(buffer.shape[1:]):
-        stride = strides[-1]
-        if const_int(extent) is None or const_int(stride) is None:
-            # An extent fits its own dtype, the product of several need not.
-            stride = cast(stride, INT64) if const_int(stride) != 1 else stride
-            extent = cast(extent, INT64) if const_int(stride) != 1 else extent
-        strides.append(mul(stride, extent))
-    return tuple(reversed(strides)) if buffer.shape else ()
-
-
-def const_shape(buffer: Buffer) -> tuple[int, ...] | None:
-    """The shape as Python ints, or None when an extent is symbolic."""
-    shape = [const_int(extent) for extent in buffer.shape]
-    return None if None in shape else tuple(extent for extent in shape if extent is not None)

@@ -87,11 +87,12 @@ def _swizzled(stmt: Kernel, block: Var, names: Names) -> list[Stmt]:
     the slow index runs along the panel and the fast one across it. Order "column" exchanges the
     roles of x and y.
     """
-    assert_size, order = stmt.swizzle or (1, "row")
+    most, order = stmt.swizzle or (1, "row")
     dtype = block.dtype
     extents = [cast(extent, dtype) for extent in stmt.grid]
     long, high = (0, 1) if order.startswith("row") else (1, 0)
-    size = const(assert_size, dtype)
+    # A panel higher than the plane is the plane, whose blocks 32 bits can count.
+    size = binary("min", const(most, dtype), extents[high])
     lets: list[Stmt] = []
 
     def let(name: str, value: Expr) -> Var:
@@ -101,7 +102,7 @@ def _swizzled(stmt: Kernel, block: Var, names: Names) -> list[Stmt]:
 
     plane = mul(extents[0], extents[1])
     number = let("plane_block", binary("floormod", block, plane)) if len(extents) > 2 else block
-    area = mul(size, extents[long])
+    area = mul(size, extents[long])  # at most the plane's blocks
     panel = let("panel", binary("floordiv", number, area))
     inside = binary("floormod", number, area)
     height = let("panel_height", binary("min", size, sub(extents[high], mul(panel, size))))

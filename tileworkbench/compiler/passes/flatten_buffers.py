@@ -28,6 +28,7 @@ from tileworkbench.compiler.ir.build import add, cast, const, const_int, int_con
 from tileworkbench.compiler.ir.expr import Address, AddressOf, Buffer, Expr, Load, Ramp, Var
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
+from tileworkbench.compiler.ir.sizes import const_shape, elements_of, strides_of
 from tileworkbench.compiler.ir.stmt import (
     Alias,
     Alloc,
@@ -40,7 +41,6 @@ from tileworkbench.compiler.ir.stmt import (
 )
 from tileworkbench.compiler.ir.types import INT32, INT64, DType
 from tileworkbench.compiler.layout.layout import Layout
-from tileworkbench.compiler.ops.panels import const_shape, row_major_strides
 
 
 def flatten_buffers(program: Program) -> Program:
@@ -118,7 +118,7 @@ class _Flattening:
             return self.rearranged(buffer, scalars, vector, dtype)
         parts: list[tuple[Linear, int]] = []
         rest: Expr = const(0, dtype)
-        for index, stride in zip(scalars, row_major_strides(buffer), strict=True):
+        for index, stride in zip(scalars, strides_of(buffer), strict=True):
             factor = const_int(stride)
             if factor is None:
                 rest = add(rest, mul(cast(index, dtype), cast(stride, dtype)))
@@ -198,15 +198,4 @@ def _elements(buffer: Buffer) -> Expr:
     """Elements of storage: up to the last one that can be addressed."""
     if _is_rearranged(buffer) and isinstance(buffer.layout, Layout):
         return int_const(prod(buffer.layout.output_shape))
-    if buffer.strides:
-        total: Expr = const(1, INT64)
-        for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
-            total = add(
-                total, mul(cast(sub(extent, const(1, extent.dtype)), INT64), cast(stride, INT64))
-            )
-    else:
-        total = const(1, INT64)
-        for extent in buffer.shape:
-            total = mul(total, cast(extent, INT64))
-    count = const_int(total)
-    return total if count is None else int_const(count)
+    return elements_of(buffer)

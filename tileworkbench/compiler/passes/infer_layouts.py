@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import replace_buffers, statements
+from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Alias, Alloc
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.context import Context, Vote
-from tileworkbench.compiler.ops.panels import const_shape
 from tileworkbench.compiler.ops.table import infer_layout
 from tileworkbench.compiler.target import Target
 

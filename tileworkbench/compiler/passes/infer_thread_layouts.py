@@ -33,10 +33,10 @@ from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import buffers_of, replace_buffers, statements, with_body
 from tileworkbench.compiler.ir.simt import Role
+from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Stmt
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan, WarpPolicy
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.ops.panels import const_shape
 from tileworkbench.compiler.ops.simt.chains import chain_policies, chain_remedy
 from tileworkbench.compiler.ops.simt.conflicts import describe_failure, operator_name
 from tileworkbench.compiler.ops.simt.context import ThreadContext

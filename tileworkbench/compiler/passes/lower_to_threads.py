@@ -20,12 +20,14 @@ After::
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from tileworkbench.compiler.analysis.names import Names
-from tileworkbench.compiler.diagnostics import CompileError
+from tileworkbench.compiler.diagnostics import CompileError, ResourceError
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.simt import Role
+from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import (
     Alias,
     Alloc,
@@ -44,7 +46,7 @@ from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.groups import vectorize
 from tileworkbench.compiler.ops.simt.table import lower
 from tileworkbench.compiler.passes.plan_pipelines import declares
-from tileworkbench.compiler.target import Target
+from tileworkbench.compiler.target import MOST_LOCAL_BYTES, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,28 @@ class LowerToThreads:
                 return stmt
             context = replace(ThreadContext.of(program, stmt, self.target), names=names)
             body = _lower(stmt.body, context)
-            return replace(stmt, body=seq([*context.prologue.stmts, body]))
+            made = replace(stmt, body=seq([*context.prologue.stmts, body]))
+            _check_local_memory(made, context)
+            return made
 
         return with_body(program, Rewriter(rewrite_stmt=change)(program.body))
+
+
+def _check_local_memory(kernel: Kernel, context: ThreadContext) -> None:
+    """Raise `ResourceError` where arrays of a thread are larger than its memory."""
+    sizes = {
+        stmt: -(-prod(const_shape(stmt.buffer) or ()) * stmt.buffer.dtype.bits // 8)
+        for stmt in statements(kernel.body)
+        if isinstance(stmt, Alloc) and stmt.buffer.scope == "local"
+    }
+    if sum(sizes.values()) > MOST_LOCAL_BYTES:
+        largest = max(sizes, key=lambda stmt: sizes[stmt])
+        raise ResourceError(
+            f"a thread keeps {sum(sizes.values())} bytes in its registers and local memory, which "
+            f"have {MOST_LOCAL_BYTES}: '{largest.buffer.name}' {sizes[largest]}",
+            context.span(largest.site),
+            hint="use smaller tiles, or more threads",
+        )
 
 
 def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:

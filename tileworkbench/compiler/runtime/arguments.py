@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
+from tileworkbench.compiler.analysis.evaluate import WIDER, WrappedSizeError
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.ir.sizes import MOST_BYTES
 from tileworkbench.compiler.ir.types import INT32, DType
 from tileworkbench.compiler.runtime.arrays import (
     PACKED,
@@ -55,13 +58,13 @@ class _Plan(NamedTuple):
 
     `pairs` are the tensors that must not overlap: positions among the passed arguments with their
     byte ranges, and whether they may be the very same tensor. `outputs` are slots with what makes
-    their arrays.
+    their arrays, and the bytes of each.
     """
 
     symbols: tuple[int, ...]
     masks: tuple[tuple[int, int], ...]
     pairs: tuple[tuple[int, int, int, int, int, int, bool], ...]
-    outputs: tuple[tuple[int, Callable[[], Any]], ...]
+    outputs: tuple[tuple[int, Callable[[], Any], int], ...]
     device: str
 
 
@@ -175,8 +178,11 @@ class ArgumentBinder:
             if not apart and not (same_ok and at_a == at_b):
                 raise self._overlapping(a, b)
         outputs: list[Any] = []
-        for slot, make in plan.outputs:
-            array = make()
+        for slot, make, bytes_ in plan.outputs:
+            try:
+                array = make()
+            except (MemoryError, OverflowError, RuntimeError, ValueError) as error:
+                raise self._no_memory(slot, bytes_) from error
             slots[slot] = _address(array)
             outputs.append(array)
         count = len(self.symbols)
@@ -320,7 +326,7 @@ class ArgumentBinder:
     ) -> None:
         spec = self.parameters[slot]
         for axis, (dim, extent) in enumerate(zip(spec.dims, view.shape, strict=True)):
-            expected = dim.evaluate(symbols)
+            expected = self._size(spec, f"dimension {axis}", dim, symbols)
             if extent != expected:
                 raise ArgumentError(
                     f"'{self.kernel_name}': dimension {axis} of '{spec.name}' is {extent}, "
@@ -333,7 +339,10 @@ class ArgumentBinder:
             expected = contiguous_strides(view.shape)
             hint = "pass a contiguous copy, or declare the parameter as T.StridedTensor"
         else:
-            expected = tuple(dim.evaluate(symbols) for dim in declared)
+            expected = tuple(
+                self._size(spec, f"stride {axis}", dim, symbols)
+                for axis, dim in enumerate(declared)
+            )
             hint = None
         if 0 in view.shape:
             return
@@ -377,20 +386,39 @@ class ArgumentBinder:
 
     def _output_makers(
         self, symbols: dict[str, int], views: dict[int, ArrayView], device: str
-    ) -> tuple[tuple[int, Callable[[], Any]], ...]:
+    ) -> tuple[tuple[int, Callable[[], Any], int], ...]:
         kind, place = _output_place(views, device)
         found = []
         for slot, spec in enumerate(self.parameters):
             if not spec.is_output:
                 continue
-            shape = tuple(dim.evaluate(symbols) for dim in spec.dims)
+            shape = tuple(
+                self._size(spec, f"dimension {axis}", dim, symbols)
+                for axis, dim in enumerate(spec.dims)
+            )
             if spec.dtype in PACKED and shape[-1] % 2:
                 raise ArgumentError(
                     f"{self._where(spec)} would have {shape[-1]} elements of "
                     f"'{spec.dtype}' in a row, and two of them share a byte"
                 )
-            found.append((slot, array_maker(kind, shape, spec.dtype, place)))
+            bytes_ = -(-prod(shape) * DType(spec.dtype).bits // 8)
+            if bytes_ > MOST_BYTES:
+                raise self._no_memory(slot, bytes_)
+            found.append((slot, array_maker(kind, shape, spec.dtype, place), bytes_))
         return tuple(found)
+
+    def _size(
+        self, spec: ParameterSpec, what: str, dim: DimSpec, symbols: Mapping[str, int]
+    ) -> int:
+        """An extent or stride, which the kernel computes without wrapping around."""
+        try:
+            return dim.evaluate(symbols)
+        except WrappedSizeError as error:
+            raise ArgumentError(
+                f"'{self.kernel_name}': {what} of '{spec.name}', {dim}, is {error.number}, which "
+                f"'{error.dtype}' does not hold",
+                WIDER,
+            ) from None
 
     # Errors
 
@@ -404,6 +432,10 @@ class ArgumentBinder:
             f"'{self.kernel_name}' takes {expected} argument{'' if expected == 1 else 's'}"
             f"{f' ({names})' if names else ''}, got {count}"
         )
+
+    def _no_memory(self, slot: int, bytes_: int) -> ArgumentError:
+        where = self._where(self.parameters[slot])
+        return ArgumentError(f"{where} would have {bytes_} bytes, and there is no memory for it")
 
     def _misaligned(self, slot: int, alignment: int) -> ArgumentError:
         where = self._where(self.parameters[slot])

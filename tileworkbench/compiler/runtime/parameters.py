@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tileworkbench.compiler.analysis.evaluate import evaluate
+from tileworkbench.compiler.analysis.evaluate import WrappedSizeError, exact_size
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.rewrite import variables
+from tileworkbench.compiler.ir.types import DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class DimSpec:
     constant: int = 0
     symbol: str | None = None
     coefficient: int = 1
+    dtype: DType | None = None  # of the expression in the kernel, which has to hold the value
 
     @classmethod
     def of(cls, value: int | str | DimSpec) -> DimSpec:
@@ -30,10 +32,17 @@ class DimSpec:
         return cls(symbol=value) if isinstance(value, str) else cls(constant=value)
 
     def evaluate(self, symbols: Mapping[str, int]) -> int:
-        """The value with the symbols known; `KeyError` for one that is not."""
+        """The value with the symbols known.
+
+        Raises `KeyError` for one that is not, `WrappedSizeError` where the kernel's own arithmetic
+        would wrap around.
+        """
         if self.symbol is None:
             return self.constant
-        return self.coefficient * symbols[self.symbol] + self.constant
+        found = self.coefficient * symbols[self.symbol] + self.constant
+        if self.dtype is not None and found > self.dtype.max_value:
+            raise WrappedSizeError(found, self.dtype)
+        return found
 
     def names(self) -> set[str]:
         """The symbols and scalars that the value follows from."""
@@ -63,7 +72,7 @@ class DerivedDim(DimSpec):
     formula: Expr = _ZERO
 
     def evaluate(self, symbols: Mapping[str, int]) -> int:
-        return int(evaluate(self.formula, symbols))
+        return exact_size(self.formula, symbols)
 
     def names(self) -> set[str]:
         return {var.name for var in variables(self.formula)}

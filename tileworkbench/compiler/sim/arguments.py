@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.analysis.evaluate import WIDER, WrappedSizeError, exact_size
 from tileworkbench.compiler.diagnostics import ArgumentError
-from tileworkbench.compiler.ir.build import const, const_int
+from tileworkbench.compiler.ir.build import const
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import buffers_of, variables
+from tileworkbench.compiler.ir.rewrite import buffers_of, statements, variables
+from tileworkbench.compiler.ir.stmt import Kernel
 from tileworkbench.compiler.ir.types import DType
-from tileworkbench.compiler.sim.expressions import ExpressionTranslator, Slots
 from tileworkbench.compiler.sim.memory import memory_of
 from tileworkbench.compiler.sim.values import Value, convert_array, python_value, storage_dtype
 
 Array = np.ndarray[Any, Any]
+_LARGE, _PART = 1 << 28, 1 << 20  # bytes
 
 
 def solve_symbols(
@@ -44,7 +46,7 @@ def solve_symbols(
                 f"the symbol '{var.name}' of '{program.name}' does not follow from its arguments"
             )
     for where, extent, actual in equations:
-        expected = _evaluate(extent, known)
+        expected = _size(where, extent, known)
         if expected != actual:
             raise ArgumentError(f"{where} is {actual}, expected {expected}")
     return known
@@ -112,7 +114,7 @@ def _equations(
 
 
 def _solve(where: str, extent: Expr, symbol: Var, actual: int, known: Mapping[str, int]) -> int:
-    at = [_evaluate(extent, {**known, symbol.name: value}) for value in (0, 1, 2)]
+    at = [exact_size(extent, {**known, symbol.name: value}) for value in (0, 1, 2)]
     slope = at[1] - at[0]
     found = None if slope == 0 or (actual - at[0]) % slope else (actual - at[0]) // slope
     if found is None or found < 0 or at[2] - at[1] != slope:
@@ -124,25 +126,27 @@ def _solve(where: str, extent: Expr, symbol: Var, actual: int, known: Mapping[st
 
 def known_shape(buffer: Buffer, symbols: Mapping[str, int]) -> tuple[int, ...]:
     """The shape of `buffer` where the symbols have these values."""
-    return tuple(_evaluate(extent, symbols) for extent in buffer.shape)
+    return tuple(
+        _size(f"extent {d} of '{buffer.name}'", extent, symbols)
+        for d, extent in enumerate(buffer.shape)
+    )
 
 
-class _Known:
-    """As much of a frame as an expression of symbols reads."""
+def check_grids(program: Program, known: Mapping[str, int]) -> None:
+    """Raise `ArgumentError` for a grid whose extents wrap around with these symbols and scalars."""
+    for stmt in statements(program.body):
+        for extent in stmt.grid if isinstance(stmt, Kernel) else ():
+            if all(var.name in known for var in variables(extent)):
+                _size(f"an extent of the grid of '{program.name}'", extent, known)
 
-    def __init__(self, values: list[Any]) -> None:
-        self.values = values
-        self.mask = True
 
-
-def _evaluate(extent: Expr, known: Mapping[str, int]) -> int:
-    constant = const_int(extent)
-    if constant is not None:
-        return constant
-    slots = Slots()
-    run = ExpressionTranslator(slots)(extent)
-    values: Any = _Known([known[var.name] for var in slots.variables])
-    return int(run(values))
+def _size(what: str, extent: Expr, known: Mapping[str, int]) -> int:
+    try:
+        return exact_size(extent, known)
+    except WrappedSizeError as error:
+        raise ArgumentError(
+            f"{what} is {error.number}, which '{error.dtype}' does not hold", WIDER
+        ) from None
 
 
 def scalar_value(var: Var, arguments: Mapping[str, Any]) -> Value:
@@ -203,15 +207,30 @@ def argument_array(
     if len(shape) == 1:
         flat: Array = memory_of(array) if array.size else np.zeros(shape, array.dtype)
         if flat.size == shape[0]:
-            return flat.copy()
+            return _copied(flat)
     raise ArgumentError(f"'{name}' has shape {array.shape}, expected {shape}")
 
 
 def _copied(array: Array) -> Array:
     """A copy with the strides of `array`, so that addresses in it mean the same."""
     if array.flags.c_contiguous:
-        return array.copy()
+        return copy_changed(np.zeros(array.shape, array.dtype), array)
     return np.lib.stride_tricks.as_strided(memory_of(array).copy(), array.shape, array.strides)
+
+
+def copy_changed(into: Array, array: Array) -> Array:
+    """Copy `array` to `into`, both contiguous, and leave alone what is equal already: of a large
+    tensor of which little was ever written only that takes memory.
+    """
+    if array.nbytes < _LARGE:
+        into[...] = array
+        return into
+    old, new = into.reshape(-1).view(np.uint8), array.reshape(-1).view(np.uint8)
+    for start in range(0, new.size, _PART):
+        part = slice(start, start + _PART)
+        if not np.array_equal(old[part], new[part]):
+            old[part] = new[part]
+    return into
 
 
 def _unpack(array: Array, dtype: DType) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,9 @@ class SimOptions:
     that only some threads reach).
     With `stop_at_out_of_bounds` the first access outside a shared or thread-private buffer raises;
     otherwise it is recorded, reads as poison and writes nothing.
-    `loop_limit` bounds the iterations of all `while` loops together.
+    `loop_limit` bounds the iterations of all `while` loops together. `blocks` are the numbers (x
+    fastest) of the blocks of each launch that run, None for all; their clusters run with them, and
+    where blocks wait for the whole grid all do.
     """
 
     seed: int | None = None
@@ -35,6 +38,13 @@ class SimOptions:
     divergence: bool = True
     stop_at_out_of_bounds: bool = True
     loop_limit: int = 1_000_000
+    blocks: tuple[int, ...] | None = None
+
+    def chosen(self, total: int) -> Sequence[int]:
+        """The numbers of the blocks that run of a launch of `total`, in order."""
+        if self.blocks is None:
+            return range(total)
+        return sorted({number for number in self.blocks if 0 <= number < total})
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Param, Program, Stage
 from tileworkbench.compiler.sim.arguments import (
     argument_array,
+    check_grids,
     known_shape,
     scalar_value,
     solve_symbols,
@@ -81,7 +82,9 @@ def simulate(
     """
     options = SimOptions() if options is None else options
     with np.errstate(all="ignore"):
-        solved = solve_symbols(program if signature is None else signature, arguments, symbols)
+        described = program if signature is None else signature
+        solved = solve_symbols(described, arguments, symbols)
+        check_grids(described, solved)
         result = _Run(program, options).execute(arguments, solved)
     return result if signature is None else _shaped(result, signature, solved)
 

@@ -321,10 +321,11 @@ class StatementTranslator:
 def _launch(frame: Frame, blocks: int) -> Iterator[int]:
     """The numbers of a launch's blocks in the order they run."""
     frame.launch_base = frame.recorder.blocks  # so that block numbers go up over launches
+    chosen = frame.options.chosen(blocks)
     if frame.random is None:
-        yield from range(blocks)
+        yield from chosen
         return
-    yield from map(int, frame.random.permutation(blocks))
+    yield from map(int, frame.random.permutation(chosen))
 
 
 def _run_block(frame: Frame, number: int, block: tuple[int, ...], body: Execute) -> None:

@@ -124,9 +124,9 @@ class ThreadContext:
         self.prologue.allocs.append(Alloc(buffer))
         return buffer
 
-    def loop_var(self, name: str) -> Var:
+    def loop_var(self, name: str, dtype: DType = INT32) -> Var:
         """A fresh loop variable."""
-        return self.names.var(name, INT32)
+        return self.names.var(name, dtype)
 
     def span(self, site: int) -> Span | None:
         """Where operation `site` is in the user's source."""

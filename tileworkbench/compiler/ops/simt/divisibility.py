@@ -11,9 +11,9 @@ from tileworkbench.compiler.ir.build import binary, cast, const_int, int_const
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Cast, Expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, buffers_of, statements, with_body
+from tileworkbench.compiler.ir.sizes import strides_of
 from tileworkbench.compiler.ir.stmt import Assume, For, LoopKind, Stmt, seq
 from tileworkbench.compiler.ir.tile import OPERATORS
-from tileworkbench.compiler.ops.panels import row_major_strides
 from tileworkbench.compiler.ops.simt.vectors import VECTOR_BITS
 
 
@@ -56,7 +56,7 @@ def _tensors(program: Program) -> Iterator[Buffer]:
 
 def _row_lengths(buffer: Buffer) -> list[Expr]:
     """What a vector must divide not to lie across two rows, the innermost first."""
-    *outer, last = row_major_strides(buffer)
+    *outer, last = strides_of(buffer)
     if const_int(last) != 1:
         return []
     return [buffer.shape[-1], *reversed(outer)]

@@ -9,6 +9,7 @@ from typing import Any
 from tileworkbench.compiler.ir.build import (
     add,
     binary,
+    cast,
     ceildiv,
     conjunction,
     const,
@@ -21,6 +22,7 @@ from tileworkbench.compiler.ir.expr import Expr, Load
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.stmt import Atomic, For, If, LoopKind, Seq, Stmt, Store
 from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel
+from tileworkbench.compiler.ir.types import INT32
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.maps import build_map
 from tileworkbench.compiler.ops.simt import matrices
@@ -142,20 +144,25 @@ def _symbolic(nest: Nest, context: ThreadContext) -> Stmt:
     counts = [*op.extents[:last], binary("floordiv", op.extents[last], int_const(plan.lanes))]
     counts = [_natural(count, context) for count in counts]
     total = product(tuple(counts))
-    step = context.loop_var("step")
-    flat = add(mul(step, int_const(context.threads)), context.thread)
-    values: list[Expr] = []
+    most = [context.ranges.bounds(count).high for count in counts]
+    if None not in most and prod(n for n in most if n is not None) <= INT32.largest_extent:
+        total = cast(total, INT32)
+    threads = const(context.threads, total.dtype)
+    step = context.loop_var("step", total.dtype)
+    flat = add(mul(step, threads), context.thread)
+    digits: list[Expr] = []
     rest = flat
     for count in reversed(counts[1:]):
-        values.append(binary("floormod", rest, count))
+        digits.append(binary("floormod", rest, count))
         rest = binary("floordiv", rest, count)
-    values = [rest, *reversed(values)]
+    digits = [rest, *reversed(digits)]
+    values = [cast(digit, var.dtype) for digit, var in zip(digits, op.vars, strict=True)]
     values[last] = mul(values[last], int_const(plan.lanes))
     iterations = SymbolicIterations(nest, tuple(values))
     body = Group(nest, iterations, plan, context, pure_lets(op.body)).lower()
     inside = If(binary("lt", flat, total), body, site=op.site)
-    trips = ceildiv(total, int_const(context.threads))
-    return For(step, _ZERO, trips, _ONE, LoopKind.SERIAL, inside, site=op.site)
+    zero, one = const(0, total.dtype), const(1, total.dtype)
+    return For(step, zero, ceildiv(total, threads), one, LoopKind.SERIAL, inside, site=op.site)
 
 
 def _natural(count: Expr, context: ThreadContext) -> Expr:

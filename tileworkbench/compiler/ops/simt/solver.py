@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.layout.contain import contains
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
-from tileworkbench.compiler.ops.panels import const_shape
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import (
     LayoutConflict,

@@ -14,10 +14,10 @@ from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Var
 from tileworkbench.compiler.ir.rewrite import variables
+from tileworkbench.compiler.ir.sizes import strides_of
 from tileworkbench.compiler.layout.digits import DigitSum, NotDigitsError
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.index import Index
-from tileworkbench.compiler.ops.panels import row_major_strides
 from tileworkbench.compiler.ops.simt.inference import LayoutMap
 from tileworkbench.compiler.ops.simt.nests import FragmentAccess, MemoryAccess, Nest
 from tileworkbench.compiler.ops.simt.partition import Partition, partition
@@ -111,7 +111,7 @@ def _cost(access: MemoryAccess, nest: Nest, index: list[Table], warps: int) -> i
             values.setdefault(var, 0)
     address: Any = 0
     try:
-        for found, stride in zip(access.indices, row_major_strides(access.buffer), strict=True):
+        for found, stride in zip(access.indices, strides_of(access.buffer), strict=True):
             factor = const_int(stride)
             address = address + trace(found, values) * (factor or _SYMBOLIC_STRIDE)
     except (UntraceableError, NotDigitsError, ArithmeticError):

@@ -12,10 +12,10 @@ from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.rewrite import variables
+from tileworkbench.compiler.ir.sizes import strides_of
 from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError
 from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.layout.layout import Layout
-from tileworkbench.compiler.ops.panels import row_major_strides
 from tileworkbench.compiler.ops.simt.inference import Place
 from tileworkbench.compiler.ops.simt.traces import UntraceableError, trace
 
@@ -145,7 +145,7 @@ def obstacle(
         if place.vector_width(width) < width:
             return Obstacle.LAYOUT
     else:
-        strides = row_major_strides(buffer)
+        strides = strides_of(buffer)
         if const_int(strides[-1]) != 1:
             return Obstacle.STRIDED
         for index, stride in zip(indices[:-1], strides[:-1], strict=True):

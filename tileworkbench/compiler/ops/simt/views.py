@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Alias, Seq, Stmt
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.layout.maps import build_map, flatten, unflatten
-from tileworkbench.compiler.ops.panels import const_shape
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import LayoutConflict, Place
 

@@ -6,6 +6,7 @@ All threads of all blocks of a batch are the lanes of numpy vectors: lane = bloc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -22,7 +23,7 @@ class Geometry:
     `blocks` holds the linear numbers of the batch's blocks in the grid.
     """
 
-    def __init__(self, grid: Triple, block: Triple, blocks: range) -> None:
+    def __init__(self, grid: Triple, block: Triple, blocks: Sequence[int]) -> None:
         self.grid, self.block, self.blocks = grid, block, blocks
         self.threads = block[0] * block[1] * block[2]
         self.warps = -(-self.threads // WARP)

@@ -122,6 +122,7 @@ class PtxProgram:
         detectors: bool = True,
         instruction_limit: int = 20_000_000,
         cooperative: bool = False,
+        blocks: Sequence[int] | None = None,
     ) -> PtxRun:
         """Run a kernel.
 
@@ -132,7 +133,7 @@ class PtxProgram:
         With `detectors` reads of unwritten shared memory, races and unawaited copies are errors;
         accesses out of bounds or misaligned always are. A batch of blocks that executes more than
         `instruction_limit` instructions is stopped. All blocks of a `cooperative` launch run side
-        by side.
+        by side. Of another launch only the `blocks` of these numbers (x fastest) run, None for all.
 
         Raises classes of `RunError` naming the thread and the PTX and source lines,
         `UnsupportedError` for an instruction that is not modelled.
@@ -149,9 +150,10 @@ class PtxProgram:
         printed: list[str] = []
         total_bytes = prepared.frame.dynamic_start + shared_bytes
         try:
-            whole = [range(shape[0] * shape[1] * shape[2])]
-            for blocks in whole if cooperative else _batches(shape, threads, total_bytes):
-                geometry = Geometry(shape, threads, blocks)
+            whole = range(shape[0] * shape[1] * shape[2])
+            chosen = whole if blocks is None else blocks
+            for batch in [whole] if cooperative else _batches(chosen, threads, total_bytes):
+                geometry = Geometry(shape, threads, batch)
                 space = prepared.frame.memory(memory, geometry, shared_bytes, parameters)
                 bits, code = self.module.register_bits, self.module.code
                 state = State(geometry, bits, code, space, statistics, detectors)
@@ -203,12 +205,14 @@ def _lanes(block: Triple) -> int:
     return -(-block[0] * block[1] * block[2] // WARP) * WARP
 
 
-def _batches(grid: Triple, block: Triple, shared_bytes: int) -> list[range]:
-    """The blocks of a grid in the groups that run side by side."""
-    total = grid[0] * grid[1] * grid[2]
+def _batches(
+    blocks: Sequence[int], block: Triple, shared_bytes: int
+) -> Iterator[Sequence[int]]:
+    """The blocks of a launch in the groups that run side by side."""
     lanes = _lanes(block)
     together = max(1, min(_BATCH_LANES // lanes, _BATCH_SHARED_BYTES // max(shared_bytes, 1)))
-    return [range(start, min(start + together, total)) for start in range(0, total, together)]
+    for start in range(0, len(blocks), together):
+        yield blocks[start : start + together]
 
 
 def _align(size: int, alignment: int) -> int:

@@ -26,6 +26,7 @@ _WINDOW_BITS = 40
 POISON = 0xFF  # NaN in every floating-point format
 # Allocations begin this many bytes apart, so that an overrun meets nothing.
 _SPACING = 1 << 36
+_LARGE, _PART = 1 << 28, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +100,24 @@ class GlobalMemory:
 
     def copy_in(self) -> None:
         """Take the memory itself, with the contents of arrays and variables."""
-        self.bytes_ = np.full(self._used, POISON, dtype=np.uint8)
+        self.bytes_ = np.zeros(self._used, dtype=np.uint8)
+        end = 0
+        for start, size in sorted((self.place_of(at), a.nbytes) for at, a in self._arrays):
+            self.bytes_[end:start] = POISON
+            end = max(end, start + size)
+        self.bytes_[end:] = POISON
         self._starts = np.array([each.start for each in self.allocations], dtype=np.int64)
         self._ends = np.array([each.start + each.size for each in self.allocations], np.int64)
         for address, data in self._initial:
             self._slice(address, len(data))[:] = np.frombuffer(data, dtype=np.uint8)
         for address, array in self._arrays:
-            self._slice(address, array.nbytes)[:] = array.reshape(-1).view(np.uint8)
+            _copy(array.reshape(-1).view(np.uint8), self._slice(address, array.nbytes))
 
     def copy_out(self) -> None:
         """Write the contents back into the caller's arrays."""
         for address, array in self._arrays:
             if array.flags.writeable:
-                array.reshape(-1).view(np.uint8)[:] = self._slice(address, array.nbytes)
+                _copy(self._slice(address, array.nbytes), array.reshape(-1).view(np.uint8))
 
     def _slice(self, address: int, size: int) -> Array:
         start = self.place_of(address)
@@ -151,6 +157,17 @@ class GlobalMemory:
         while self.bytes_[end]:
             end += 1
         return self.bytes_[start:end].tobytes()
+
+
+def _copy(source: Array, into: Array) -> None:
+    """Copy bytes, but in large arrays only what differs: pages that nobody touched stay so."""
+    if source.size < _LARGE:
+        into[:] = source
+        return
+    for start in range(0, source.size, _PART):
+        part = slice(start, start + _PART)
+        if not np.array_equal(into[part], source[part]):
+            into[part] = source[part]
 
 
 def _bounds(array: Array) -> tuple[int, int]:

@@ -76,6 +76,11 @@ class Launch:
         firsts = _numbers(
             [range(0, extent, count) for extent, count in zip(grid, shape, strict=True)], grid
         )
+        if self._host.options.blocks is not None and not self._plan.grid_wide:
+            chosen = set(self._host.options.chosen(prod(grid)))
+            firsts = [
+                first for first in firsts if any(first + offset in chosen for offset in offsets)
+            ]
         if self._host.random is not None:
             firsts = [firsts[at] for at in self._host.random.permutation(len(firsts))]
         for first in firsts:
