@@ -11,9 +11,9 @@ from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Role
+from tileworkbench.compiler.ir.sizes import strides_of
 from tileworkbench.compiler.ir.stmt import Kernel, Stmt
 from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel
-from tileworkbench.compiler.ops.panels import row_major_strides
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import LayoutMap
 from tileworkbench.compiler.ops.simt.nests import MemoryAccess, Nest, nest_of
@@ -120,7 +120,7 @@ class _Limits:
                 return f"neighbours in a row of '{name}' are not next to each other in memory"
             case Obstacle.END:
                 return f"rows of '{name}' end after {_not(access.buffer.shape[-1], wanted)}"
-        strides = row_major_strides(access.buffer)[:-1]
+        strides = strides_of(access.buffer)[:-1]
         bad = next(each for each in strides if not self.ranges.divides(wanted, each))
         return f"rows of '{name}' begin every {_not(bad, wanted)}"
 
