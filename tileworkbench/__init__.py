@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tileworkbench.kernel import Kernel as Kernel
     from tileworkbench.tuning.autotune import autotune as autotune
     from tileworkbench.tuning.autotune import set_autotune_inputs as set_autotune_inputs
+    from tileworkbench.tuning.sweep import sweep as sweep
 
 __version__: str  # read from the installed metadata on first use
 
@@ -36,6 +37,7 @@ _EXPORTS: dict[str, str] = {
     "Kernel": "tileworkbench.kernel",
     "compare": "tileworkbench.comparison",
     **dict.fromkeys(("autotune", "set_autotune_inputs"), "tileworkbench.tuning.autotune"),
+    "sweep": "tileworkbench.tuning.sweep",
     **dict.fromkeys(("BenchInterrupted", "BenchResult", "do_bench"), "tileworkbench.bench.timing"),
     "machine": "tileworkbench.bench.ceilings",
     **dict.fromkeys(

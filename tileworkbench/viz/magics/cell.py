@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -19,11 +19,13 @@ from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.frontend.function import PrimFunc
 from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.autotune import Autotuned
+from tileworkbench.tuning.sweep import Sweep, sweep
 from tileworkbench.validation import make_inputs
 from tileworkbench.viz.magics.commands import find_kernel
 from tileworkbench.viz.magics.errors import shown_from
 from tileworkbench.viz.magics.grammar import CellOptions, near
 from tileworkbench.viz.magics.ledger import Version, ledger_of
+from tileworkbench.viz.magics.progress import end_progress, show_progress
 from tileworkbench.viz.magics.source import (
     CellSource,
     bound_names,
@@ -33,12 +35,15 @@ from tileworkbench.viz.magics.source import (
     remember_lines,
 )
 
+if TYPE_CHECKING:
+    from tileworkbench.viz.widgets.card import SlidingCardWidget
+
 # The names that tracebacks give to what is written on the magic's line.
 _RUN, _CHECK = "<--run>", "<--check>"
 
 
-def run_cell(shell: InteractiveShell, line: str, cell: str, options: CellOptions) -> Kernel | None:
-    """Run and report on one cell; returns the kernel where its card is to be shown."""
+def run_cell(shell: InteractiveShell, line: str, cell: str, options: CellOptions) -> Any:
+    """Run and report on one cell; returns what is to be shown: the kernel, or a sweep of it."""
     if not cell.strip():
         raise UsageError("the cell is empty: write a kernel below %%tile (see '%tile examples')")
     for target in options.targets:
@@ -56,7 +61,7 @@ class _Cell:
             name: self._evaluate(f"-D {name}={text}", text) for name, text in options.defines
         }
 
-    def run(self, line: str, cell: str) -> Kernel | None:
+    def run(self, line: str, cell: str) -> Any:
         with shown_from(self._shell):
             source = read_cell(self._shell, line, cell)
         check_mentioned(source, self._constants)
@@ -66,6 +71,9 @@ class _Cell:
             execute(self._shell, source, self._constants, decorate)
             self._say(f"ran the cell in {_milliseconds(start)}")
             name = self._subject(source)
+            swept = self._sweep(name)
+            if swept is not None:
+                return self._swept(swept)
             kernel = self._compile(name)
             if self._options.run:
                 self._run_statement(self._options.run)
@@ -75,7 +83,7 @@ class _Cell:
                 ledger_of(self._shell).add(name, line, cell, kernel)
                 shown = self._report(kernel)
                 self._compare(name, kernel, before)
-                return shown
+                return self._sliding(name, kernel) if shown and self._options.slide else shown
             self._postpone(name)
             return None
 
@@ -160,6 +168,57 @@ class _Cell:
             if view != "card":
                 display(kernel.show(view))  # type: ignore[no-untyped-call]
         return kernel if "card" in options.show else None
+
+    def _sliding(self, name: str, kernel: Kernel) -> SlidingCardWidget:
+        """The card with the sliders of --slide."""
+        from tileworkbench.viz.widgets.card import SlidingCardWidget
+
+        subject = self._namespace[name]
+        if not isinstance(subject, Jit):
+            raise UsageError(f"'--slide': '{name}' is compiled already; slide over a function")
+        axes = self._values("--slide", self._options.slide)
+        fixed, _ = subject.constants(self._constants)
+        used, _ = subject.constants({**self._constants, **axes})
+        for each in axes:
+            if each not in used:
+                raise UsageError(f"'--slide {each}': no compile-time argument of '{name}'")
+        return SlidingCardWidget(
+            kernel.view(), axes, lambda values: subject.compile(**{**fixed, **values}).view()
+        )
+
+    def _swept(self, swept: Sweep) -> Sweep | None:
+        """What the cell shows of a sweep; `-o` names it."""
+        if self._options.output:
+            self._namespace[self._options.output] = swept
+        return None if self._options.quiet else swept
+
+    def _sweep(self, name: str) -> Sweep | None:
+        """The kernel over the values of --sweep; measured with --bench."""
+        options = self._options
+        if not options.sweep:
+            return None
+        subject = self._namespace[name]
+        if not isinstance(subject, Jit):
+            raise UsageError(f"'--sweep': '{name}' is compiled already; sweep a function")
+
+        def bench(kernel: Kernel) -> float:
+            inputs = make_inputs(kernel.program)
+            return 1e3 * float(kernel.bench(*inputs, rounds=options.bench or 0).median)
+
+        try:
+            return sweep(
+                subject,
+                self._values("--sweep", options.sweep),
+                constants=self._constants,
+                bench=bench if options.measures else None,
+                progress=show_progress,
+            )
+        finally:
+            end_progress()
+
+    def _values(self, flag: str, texts: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
+        """The values of ``NAME=V,V`` words, which are Python."""
+        return {name: self._evaluate(f"{flag} {name}={text}", f"[{text}]") for name, text in texts}
 
     def _compare(self, name: str, kernel: Kernel, before: Sequence[Version]) -> None:
         """Show the kernel beside those for the other targets, and beside its baseline."""

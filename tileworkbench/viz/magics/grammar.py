@@ -47,6 +47,8 @@ class CellOptions:
     defines: tuple[tuple[str, str], ...]
     targets: tuple[str, ...]
     baseline: str | None
+    sweep: tuple[tuple[str, str], ...]
+    slide: tuple[tuple[str, str], ...]
     show: tuple[str, ...]
     run: str | None
     check: str | None
@@ -115,6 +117,10 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--bench", nargs="?", type=_rounds, const=0, metavar="N", help="measure it (N rounds)")
     add("--roofline", action="store_true", help="measure it and show it under the machine's roofs")
     add("--baseline", metavar="K", help="compare with this kernel, or 'prev': the cell's last one")
+    swept = "compile it for all combinations (with --bench: measure them)"
+    add("--sweep", nargs="+", default=[], metavar="K=V,V", help=swept)
+    slid = "sliders on the card; a move compiles the kernel anew"
+    add("--slide", nargs="+", default=[], metavar="K=V,V", help=slid)
     add("-o", "--output", metavar="VAR", help="bind the kernel to this name")
     add("--save", metavar="FILE", help="write a self-contained HTML page")
     add("-q", "--quiet", action="store_true", help="show nothing")
@@ -161,9 +167,11 @@ def parse_cell_line(line: str) -> CellOptions:
     show = _views(found.show)
     return CellOptions(
         name=found.name,
-        defines=_defines(found.define),
+        defines=_pairs("-D", found.define),
         targets=_targets(found.target),
         baseline=_identifier("--baseline", found.baseline),
+        sweep=_pairs("--sweep", found.sweep, "V,V"),
+        slide=_pairs("--slide", found.slide, "V,V"),
         show=show,
         run=found.run,
         check=found.check,
@@ -212,15 +220,16 @@ def _unquoted(word: str) -> str:
     return head + (quoted.group(2) if quoted else text)
 
 
-def _defines(texts: list[str]) -> tuple[tuple[str, str], ...]:
+def _pairs(flag: str, texts: list[str], value: str = "VALUE") -> tuple[tuple[str, str], ...]:
+    """The names and values of ``NAME=VALUE`` words."""
     found: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier() or not value.strip():
-            raise LineError(f"'-D {text}' should read '-D NAME=VALUE'")
+        name, equals, given = text.partition("=")
+        if not equals or not name.isidentifier() or not given.strip():
+            raise LineError(f"'{flag} {text}' should read '{flag} NAME={value}'")
         if name in found:
-            raise LineError(f"'-D {name}' is given twice")
-        found[name] = value
+            raise LineError(f"'{flag} {name}' is given twice")
+        found[name] = given
     return tuple(found.items())
 
 

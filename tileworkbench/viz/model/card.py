@@ -40,6 +40,10 @@ def facts(view: KernelView, live: bool) -> list[tuple[str, str, str]]:
         found.append(("shared", format_bytes(view.shared_bytes), "shared memory of a block"))
     if live and view.scratch_bytes:
         found.append(("scratch", format_bytes(view.scratch_bytes), "arena of a worker thread"))
+    if view.occupancy is not None:
+        held = f"{view.occupancy.fraction * 100:.0f} %"
+        limit = f"warps held over warps that could be; the limit is {view.occupancy.limited_by}"
+        found.append(("occupancy", held, limit))
     found += _count_fact("flops", view.flops, format_count)
     found += _count_fact("traffic", view.bytes_, format_bytes)
     if view.intensity is not None:

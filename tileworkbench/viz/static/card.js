@@ -6,6 +6,7 @@ import * as passes from "./passes.js";
 import * as roofline from "./roofline.js";
 import * as smem from "./smem.js";
 import * as source from "./source.js";
+import { sliders } from "./sliders.js";
 import { open as openView } from "./view.js";
 
 const OWN = { passes, layouts, roofline }; // these keep their state in traits of the model
@@ -14,24 +15,35 @@ const ASKED = { source, smem, code }; // the data of these is asked for when the
 export function render({ model, el }) {
   const root = tw.root(el, "card");
   const scope = tw.scope(model);
-  const card = model.get("card");
+  const views = tw.scope(model); // of the panes, which end when the card shows another kernel
   const panes = new Map();
+  const title = tw.div("tw-head");
   const tabs = tw.el("div", { class: "tw-tabs", role: "tablist" });
   const body = tw.div("tw-body");
-  root.append(head(), tabs, body);
-  for (const tab of card.tabs) tabs.append(tabButton(tab));
+  let card = model.get("card");
+  root.append(...[title, sliders(model), tabs, body].filter(Boolean));
+
+  /** Show the model's kernel, which a slider may have changed. */
+  function show() {
+    views.dispose();
+    panes.clear();
+    card = model.get("card");
+    title.replaceChildren(...head());
+    tabs.replaceChildren(...card.tabs.map(tabButton));
+    body.replaceChildren();
+    open();
+  }
 
   function build(tab, pane) {
     if (tab === "card") cardPane(pane);
-    else if (OWN[tab]) scope.add(OWN[tab].render({ model, el: pane }));
-    else scope.add(openView({ model, el: pane, name: tab, render: ASKED[tab].render }));
+    else if (OWN[tab]) views.add(OWN[tab].render({ model, el: pane }));
+    else views.add(openView({ model, el: pane, name: tab, render: ASKED[tab].render }));
   }
 
   function head() {
     const { check, level, timings } = card;
     const steps = timings.map((timing) => `${timing.step}: ${timing.time}`).join("\n");
-    return tw.div(
-      "tw-head",
+    return [
       tw.span("tw-title", card.name),
       ...card.constants.map(([key, value]) => tw.chip(`${key}=${value}`)),
       tw.chip(card.target, "tw-accent"),
@@ -39,7 +51,7 @@ export function render({ model, el }) {
       check ? tw.chip(check.text, check.ok ? "tw-good" : "tw-bad", check.detail) : null,
       tw.space(),
       tw.el("span", { class: "tw-status", title: steps || null }, card.status),
-    );
+    ].filter(Boolean);
   }
 
   function tabButton([tab, title]) {
@@ -97,6 +109,8 @@ export function render({ model, el }) {
   const goto = (line) => tw.set(model, { tab: "source", selection: { line } });
 
   scope.on("change:tab", open);
-  open();
+  scope.on("change:card", show);
+  scope.add(views.dispose);
+  show();
   return scope.dispose;
 }

@@ -59,7 +59,9 @@ class LayoutsTraits(traitlets.HasTraits):
         self.observe(self._choose_slice, "layout_lead")
         self.observe(self._choose_thread, "selected_thread")
         if layouts:
-            self.layout_name = selected or layouts[0].name
+            kept = self.layout_name if self.layout_name in self._layouts else layouts[0].name
+            self.layout_name = selected or kept
+            self._choose_buffer(None)  # a layout of the same name may be another one
 
     def layout_answers(self) -> dict[str, Answer]:
         """The messages of this view."""

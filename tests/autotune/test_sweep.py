@@ -1,0 +1,113 @@
+"""Sweeps: every combination is a point, also one that fails."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.viz.sanitiser import problems
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.kernel import Kernel
+
+
+@tw.jit(target="sim:sm_80")
+def add(A, N: int = 256, block: int = 64, pad: int = 0):
+    A: T.Tensor[[N], T.float32]
+    B = T.empty((N,), T.float32)
+    with T.Kernel(T.ceildiv(N, block), threads=32) as bx:
+        tile = T.alloc_shared((block + pad,), T.float32)
+        for i in T.Parallel(block):
+            tile[i] = A[bx * block + i]
+        for i in T.Parallel(block):
+            B[bx * block + i] = tile[i] + 1.0
+    return B
+
+
+def test_every_combination_is_a_point() -> None:
+    seen: list[tuple[int, int]] = []
+    found = tw.sweep(
+        add, {"block": [32, 64], "pad": [0, 4, 8]}, progress=lambda *at: seen.append(at)
+    )
+    assert seen == [(number, 6) for number in range(6)]
+    assert [tuple(point.config.values()) for point in found.points] == [
+        (32, 0),
+        (32, 4),
+        (32, 8),
+        (64, 0),
+        (64, 4),
+        (64, 8),
+    ]
+    assert [point.shared_bytes for point in found.points] == [128, 256, 256, 256, 384, 384]
+    assert found.best is None and not found.interrupted
+    assert found.to_dict()[1]["block"] == 32 and found.to_dict()[1]["pad"] == 4
+    assert repr(found) == "<sweep of add sim:sm_80 | block=32,64 pad=0,4,8 | 6 points>"
+
+
+def test_a_point_that_fails_is_listed_and_the_others_go_on() -> None:
+    found = tw.sweep(add, {"block": [64, 100_000], "N": [128]})
+    good, bad = found.points
+    assert good.error == "" and good.kernel is not None
+    assert bad.error.startswith("ResourceError: the block needs 400000 bytes of shared memory")
+    assert "1 failed" in repr(found)
+    assert "ResourceError" in str(found) and problems(found._repr_html_()) == []
+
+
+def test_times_choose_the_best_and_colour_the_heat_map() -> None:
+    times = iter([30.0, 10.0, 20.0, 40.0])
+    found = tw.sweep(add, {"block": [32, 64], "pad": [0, 4]}, bench=lambda kernel: next(times))
+    assert found.best is not None and found.best.config == {"block": 32, "pad": 4}
+    page = found._repr_html_()
+    assert page.count("background-color:rgb(246,224,96)") == 1  # the fastest, the lightest colour
+    assert "10 µs" in page and problems(page) == []
+
+
+def test_ctrl_c_keeps_what_was_found() -> None:
+    def bench(kernel: Kernel) -> float:
+        if kernel.shared_memory and kernel.shared_memory.bytes_ > 256:
+            raise KeyboardInterrupt
+        return 1.0
+
+    found = tw.sweep(add, {"block": [32, 64, 128]}, bench=bench)
+    assert found.interrupted and [point.time_us for point in found.points] == [1.0, 1.0]
+    assert str(found).endswith("interrupted after 2 of 3 points")
+
+
+def test_nothing_is_measured_unless_asked() -> None:
+    assert all(math.isnan(point.time_us) for point in tw.sweep(add, {"pad": [0]}).points)
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ({}, "a sweep needs names with values\nhint: such as block_M=64,128"),
+        ({"block": []}, "a sweep needs names with values\nhint: such as block_M=64,128"),
+        ({"blok": [1]}, "'blok' is no compile-time argument of 'add'"),
+        ({"A": [1]}, "'A' is no compile-time argument of 'add'"),
+        (
+            {"block": range(200), "pad": range(100)},
+            "a sweep of 20000 points is too large: at most 10000",
+        ),
+    ],
+)
+def test_what_cannot_be_swept(axes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        tw.sweep(add, axes)
+    assert str(caught.value) == message
+
+
+def test_names_that_are_missing() -> None:
+    @tw.jit
+    def scale(A, factor):
+        M = T.const("M")
+        A: T.Tensor[[M], T.float32]
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(M):
+                A[i] = A[i] * factor
+
+    with pytest.raises(ArgumentError) as caught:
+        tw.sweep(scale, {"factor": [1.0, 2.0]})
+    assert str(caught.value) == "'scale' still needs M"

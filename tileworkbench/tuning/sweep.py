@@ -1,0 +1,268 @@
+"""`tw.sweep`: a kernel over all combinations of some constants, as a table and a heat map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import isfinite, nan, prod
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.api import Jit
+from tileworkbench.compiler.diagnostics import ArgumentError, TileError
+from tileworkbench.compiler.sim.report import AccessCount
+from tileworkbench.kernel import Kernel
+from tileworkbench.viz.model import html
+from tileworkbench.viz.model.palette import sequence_colours
+from tileworkbench.viz.model.text import clip, format_bytes, format_time
+
+MOST_POINTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """One combination.
+
+    Attributes:
+        config: the constants.
+        time_us: median time of a call, NaN where nothing was measured.
+        predicted_us: what the cost model expects of a call, NaN where there is no model.
+        shared_bytes: shared memory of a block.
+        occupancy: warps held over warps that could be, NaN on a CPU.
+        conflicts: wavefronts of shared memory beyond the fewest possible, 0 on a CPU.
+        error: why there is no kernel or no time; empty where there is.
+        kernel: the compiled kernel, None where it was refused.
+    """
+
+    config: Mapping[str, Any]
+    time_us: float = nan
+    predicted_us: float = nan
+    shared_bytes: int = 0
+    occupancy: float = nan
+    conflicts: int = 0
+    error: str = ""
+    kernel: Kernel | None = field(default=None, repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """One flat row: the constants, then what was found."""
+        names = ("time_us", "predicted_us", "shared_bytes", "occupancy", "conflicts", "error")
+        return {**self.config, **{name: getattr(self, name) for name in names}}
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The points of a sweep, in the order they were tried.
+
+    `axes` are the constants and their values; `interrupted` says that Ctrl-C ended it early.
+    """
+
+    name: str
+    target: str
+    axes: Mapping[str, tuple[Any, ...]]
+    points: tuple[SweepPoint, ...]
+    interrupted: bool = False
+
+    @property
+    def best(self) -> SweepPoint | None:
+        """The fastest measured point; without measurements the one predicted to be."""
+        for name in ("time_us", "predicted_us"):
+            found = [point for point in self.points if isfinite(getattr(point, name))]
+            if found:
+                return min(found, key=lambda point: float(getattr(point, name)))
+        return None
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """A row per point, for a DataFrame: ``pandas.DataFrame(sweep.to_dict())``."""
+        return [point.to_dict() for point in self.points]
+
+    def __str__(self) -> str:
+        heads, rows = self._table()
+        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows))
+        return "\n".join([*lines, *self._notes()])
+
+    def __repr__(self) -> str:
+        failed = sum(bool(point.error) for point in self.points)
+        failures = f", {failed} failed" if failed else ""
+        axes = " ".join(f"{name}={','.join(map(str, v))}" for name, v in self.axes.items())
+        count = f"{len(self.points)} points{failures}"
+        return f"<sweep of {self.name} {self.target} | {axes} | {count}>"
+
+    def _repr_html_(self) -> str:
+        heads, rows = self._table()
+        best = self.best
+        cells = [
+            [
+                html.tag("b", f"color:{html.GOOD}", html.text(cell))
+                if point is best
+                else html.text(cell)
+                for cell in row
+            ]
+            for point, row in zip(self.points, rows, strict=True)
+        ]
+        parts = [html.tag("b", html.MONO, html.text(f"{self.name} {self.target}"))]
+        parts += [self._heat_map(), html.table(cells, heads)]
+        parts += [html.tag("div", html.FAINT, html.text(note)) for note in self._notes()]
+        return html.panel(*parts)
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """Heads and rows of those columns in which there is something."""
+        columns: list[tuple[str, Callable[[SweepPoint], str]]] = [
+            (name, lambda point, name=name: str(point.config[name]))  # type: ignore[misc]
+            for name in self.axes
+        ]
+        if any(isfinite(point.time_us) for point in self.points):
+            columns.append(("time", lambda point: _time(point.time_us)))
+        if any(isfinite(point.predicted_us) for point in self.points):
+            columns.append(("predicted", lambda point: _time(point.predicted_us)))
+        if any(point.shared_bytes for point in self.points):
+            columns.append(("shared", lambda point: format_bytes(point.shared_bytes)))
+        if any(isfinite(point.occupancy) for point in self.points):
+            columns.append(("occupancy", lambda point: _percent(point.occupancy)))
+            columns.append(("conflicts", lambda point: "" if point.error else str(point.conflicts)))
+        if any(point.error for point in self.points):
+            columns.append(("", lambda point: clip(point.error.partition("\n")[0], 90)))
+        heads = [head for head, _ in columns]
+        return heads, [[write(point) for _, write in columns] for point in self.points]
+
+    def _notes(self) -> list[str]:
+        total = prod(len(values) for values in self.axes.values())
+        if self.interrupted:
+            return [f"interrupted after {len(self.points)} of {total} points"]
+        return []
+
+    def _heat_map(self) -> str:
+        """Two constants as rows and columns, the better the lighter; empty for other numbers."""
+        if len(self.axes) != 2:
+            return ""
+        (down, rows), (across, columns) = self.axes.items()
+        value = "time_us" if self.best and isfinite(self.best.time_us) else "predicted_us"
+        at = {(p.config[down], p.config[across]): p for p in self.points}
+        found = [v for p in self.points if isfinite(v := getattr(p, value))]
+        if not found:
+            return ""
+        low, high = np.log(min(found)), np.log(max(found))
+        shown = []
+        for row in rows:
+            cells = [html.tag("b", "", html.text(f"{down}={row}"))]
+            for column in columns:
+                point = at.get((row, column))
+                time = nan if point is None else float(getattr(point, value))
+                cells.append(_heat(time, low, high))
+            shown.append(cells)
+        caption = "measured" if value == "time_us" else "predicted"
+        heads = [f"{caption} time", *(f"{across}={column}" for column in columns)]
+        return html.table(shown, heads)
+
+
+def _heat(time_us: float, low: float, high: float) -> str:
+    """A cell of the heat map: dark text on a colour of the palette, lightest for the fastest."""
+    if not isfinite(time_us):
+        return html.tag("span", html.FAINT, "–")
+    part = 1 - (np.log(time_us) - low) / (high - low) if high > low else 1.0
+    red, green, blue = sequence_colours(np.array([round(part * 100)]), 100)[0]
+    style = f"background-color:rgb({red},{green},{blue});color:#141414;padding:2px 8px"
+    return html.tag("span", f"display:inline-block;{style}", _time(time_us))
+
+
+def _time(time_us: float) -> str:
+    return format_time(time_us) if isfinite(time_us) else ""
+
+
+def _percent(part: float) -> str:
+    return f"{part * 100:.0f} %" if isfinite(part) else ""
+
+
+def sweep(
+    jit: Jit,
+    axes: Mapping[str, Sequence[Any]],
+    *,
+    constants: Mapping[str, Any] | None = None,
+    bench: Callable[[Kernel], float] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Sweep:
+    """Compile a `tw.jit` function for every combination of values, and measure each if asked.
+
+    Args:
+        axes: compile-time arguments or `T.const` names to lists of values.
+        constants: the other names that a compilation needs.
+        bench: gives the median time of a kernel in microseconds; None measures nothing.
+        progress: called with (points done, points in all).
+
+    A combination that is refused, or that fails when it is measured, is a point with an error.
+    Ctrl-C ends the sweep and keeps what was found.
+
+    Raises:
+        ArgumentError: a name that the function does not have, no values, or too many points.
+    """
+    values = {name: tuple(values) for name, values in axes.items()}
+    given = dict(constants or {})
+    _check_axes(jit, values, given)
+    total = prod(len(each) for each in values.values())
+    points: list[SweepPoint] = []
+    target, interrupted = "", False
+    try:
+        for combination in product(*values.values()):
+            if progress is not None:
+                progress(len(points), total)
+            config = dict(zip(values, combination, strict=True))
+            points.append(_point(jit, config, {**given, **config}, bench))
+            target = target or getattr(points[-1].kernel, "target", "")
+    except KeyboardInterrupt:
+        interrupted = True
+    return Sweep(jit.fn.__name__, target, values, tuple(points), interrupted)
+
+
+def _check_axes(
+    jit: Jit, axes: Mapping[str, tuple[Any, ...]], constants: Mapping[str, Any]
+) -> None:
+    name = jit.fn.__name__
+    if not axes or not all(axes.values()):
+        raise ArgumentError("a sweep needs names with values", "such as block_M=64,128")
+    total = prod(len(values) for values in axes.values())
+    if total > MOST_POINTS:
+        raise ArgumentError(f"a sweep of {total} points is too large: at most {MOST_POINTS}")
+    first = {**constants, **{axis: values[0] for axis, values in axes.items()}}
+    used, missing = jit.constants(first)
+    unknown = [axis for axis in axes if axis not in used]
+    if unknown:
+        raise ArgumentError(f"'{unknown[0]}' is no compile-time argument of '{name}'")
+    if missing:
+        raise ArgumentError(f"'{name}' still needs {', '.join(missing)}")
+
+
+def _point(
+    jit: Jit,
+    config: Mapping[str, Any],
+    constants: Mapping[str, Any],
+    bench: Callable[[Kernel], float] | None,
+) -> SweepPoint:
+    kernel = None
+    try:
+        kernel = jit.compile(**jit.constants(constants)[0])
+        occupancy = kernel.occupancy
+        shared = [a for a in kernel.accesses if isinstance(a, AccessCount) and a.scope == "shared"]
+        point = SweepPoint(
+            config,
+            predicted_us=_predicted(kernel),
+            shared_bytes=kernel.stats.shared_bytes,
+            occupancy=nan if occupancy is None else occupancy.fraction,
+            conflicts=sum(access.wavefronts - access.ideal for access in shared),
+            time_us=nan if bench is None else bench(kernel),
+            kernel=kernel,
+        )
+    except KeyboardInterrupt:
+        raise
+    except Exception as error:  # whatever one combination does, the others are still of interest
+        message = error.message if isinstance(error, TileError) else str(error)
+        return SweepPoint(config, error=f"{type(error).__name__}: {message}", kernel=kernel)
+    return point
+
+
+def _predicted(kernel: Kernel) -> float:
+    try:
+        return float(kernel.stats.predicted.total_us)
+    except (ArgumentError, NotImplementedError):
+        return nan
