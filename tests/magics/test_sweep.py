@@ -1,4 +1,4 @@
-"""`--sweep` in a notebook."""
+"""`--sweep` and `--slide` in a notebook."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def test_a_sweep_is_what_the_cell_shows(notebook: Notebook) -> None:
     assert notebook.run(f"%%tile -q -t sim:sm_80 --sweep block=32{CELL}").text == ""
 
 
+def test_the_target_of_the_line_counts(notebook: Notebook) -> None:
+    found = notebook.run(f"%%tile -t sim:sm_90 --sweep block=32\n@tw.jit{CELL}").value
+    assert found.target == "sim:sm_90"
+
+
 def test_with_bench_it_measures(notebook: Notebook) -> None:
     found = notebook.run(f"%%tile --bench 2 --sweep block=32,64{CELL}").value
     assert all(point.time_us > 0 and not point.error for point in found.points)
@@ -42,4 +47,44 @@ def test_wrong_sweeps(notebook: Notebook) -> None:
     made = CELL.replace("\ndef add", "\n@tw.jit\ndef add") + "\nadd = add.compile()"
     assert notebook.run(f"%%tile add --sweep block=32{made}").text == (
         "UsageError: '--sweep': 'add' is compiled already; sweep a function"
+    )
+
+
+def test_a_slider_compiles_anew_and_keeps_the_last_good_card(notebook: Notebook) -> None:
+    widget = notebook.run(f"%%tile -t sim:sm_80 --slide block=32,64,128 N=256,512{CELL}").value
+    assert widget.sliders == [
+        {"name": "block", "values": ["32", "64", "128"], "at": 1},
+        {"name": "N", "values": ["256", "512"], "at": 0},
+    ]
+    sent: list[dict[str, object]] = []
+    widget.send = lambda content, buffers=None: sent.append(content)
+    grids = []
+    for places in ([0, 0], [2, 1]):
+        widget._receive(widget, {"type": "slide", "request": 1, "places": places}, [])
+        grids.append(widget.card["facts"][0]["value"])
+    assert grids == ["8", "4"]
+    assert [reply["value"] for reply in sent] == [{}, {}]
+    assert [slider["at"] for slider in widget.sliders] == [2, 1]
+
+
+def test_a_value_that_does_not_compile_is_a_message(notebook: Notebook) -> None:
+    tile = CELL.replace(
+        "        for i",
+        "        s = T.alloc_shared((block,), 'float32')\n        s[0] = 1.0\n        for i",
+    )
+    widget = notebook.run(f"%%tile -t sim:sm_80 --slide block=64,65536{tile}").value
+    sent: list[dict[str, dict[str, str]]] = []
+    widget.send = lambda content, buffers=None: sent.append(content)
+    widget._receive(widget, {"type": "slide", "request": 1, "places": [1]}, [])
+    assert sent[0]["value"]["error"].startswith("the block needs 262144 bytes of shared memory")
+    assert widget.card["facts"][0]["value"] == "4"
+
+
+def test_wrong_sliders(notebook: Notebook) -> None:
+    assert notebook.run(f"%%tile --slide A=1,2{CELL}").text == (
+        "UsageError: '--slide A': no compile-time argument of 'add'"
+    )
+    made = CELL.replace("\ndef add", "\n@tw.jit\ndef add") + "\nadd = add.compile()"
+    assert notebook.run(f"%%tile add --slide block=32{made}").text == (
+        "UsageError: '--slide': 'add' is compiled already; slide over a function"
     )

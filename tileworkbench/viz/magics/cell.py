@@ -178,7 +178,8 @@ class _Cell:
             raise UsageError(f"'--slide': '{name}' is compiled already; slide over a function")
         axes = self._values("--slide", self._options.slide)
         fixed, _ = subject.constants(self._constants)
-        used, _ = subject.constants({**self._constants, **axes})
+        first = {each: values[0] for each, values in axes.items()}
+        used, _ = subject.constants({**self._constants, **first})
         for each in axes:
             if each not in used:
                 raise UsageError(f"'--slide {each}': no compile-time argument of '{name}'")
@@ -200,6 +201,8 @@ class _Cell:
         subject = self._namespace[name]
         if not isinstance(subject, Jit):
             raise UsageError(f"'--sweep': '{name}' is compiled already; sweep a function")
+        if options.target is not None:
+            subject = subject.with_target(options.target)
 
         def bench(kernel: Kernel) -> float:
             inputs = make_inputs(kernel.program)

@@ -15,6 +15,7 @@ export function sliders(model) {
     const range = tw.el("input", {
       type: "range", min: "0", max: String(values.length - 1), step: "1", "aria-label": name,
       oninput: () => { describe(); move(); },
+      onkeydown: (event) => event.stopPropagation(), // JupyterLab takes the arrows for itself
     });
     range.value = String(at);
     const describe = () => {
@@ -22,7 +23,8 @@ export function sliders(model) {
       range.setAttribute("aria-valuetext", `${name} = ${shown.textContent}`);
     };
     describe();
-    return { range, node: tw.el("label", { class: "tw-slider" }, tw.span("tw-mono", name), range, shown) };
+    const label = tw.span("tw-mono", name);
+    return { range, node: tw.el("label", { class: "tw-slider" }, label, range, shown) };
   }
 
   /** Only the last of several moves counts. */
