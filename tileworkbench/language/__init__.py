@@ -316,8 +316,8 @@ def __getattr__(name: str) -> Any:
 @functools.cache  # tools ask every module for the same few names
 def _near(name: str) -> str:
     matches = difflib.get_close_matches(name, _names, n=3)
-    # An alias of a better match says nothing new.
-    near = list({id(_names[match]): match for match in reversed(matches)}.values())[::-1]
+    # An alias in other letters (T.parallel) says nothing new.
+    near = list({match.lower(): match for match in reversed(matches)}.values())[::-1]
     return f"; did you mean {' or '.join(f'T.{match}' for match in near)}?" if near else ""
 
 
