@@ -54,7 +54,7 @@ def test_registers_and_spills_are_read_back():
     assert "mma.sync" in kernel.asm
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_90a"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120"])
 def test_every_architecture_is_compiled(arch):
     kernel = tw.compile(matmul(128, 128, 64, "float16"), target=f"cuda:{arch}")
     assert kernel._compiled.compiled().arch == arch

@@ -301,7 +301,8 @@ def test_targets_that_cannot_be_compiled(notebook: Notebook) -> None:
     assert notebook.run(f"%%tile -t cpu:avx{SCALE}").text == (
         "TileValueError: 'cpu:avx' is not a target\n"
         "hint: use 'cpu', 'cpu:avx2', 'cuda:<arch>', 'hip:<arch>', 'sim:<arch>' or 'ptx:<arch>' "
-        "with arch one of sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, gfx90a, gfx942"
+        "with arch one of sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100, sm_120, "
+        "gfx90a, gfx942"
     )
 
 

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.analysis.evaluate import WIDER, WrappedSizeError, exact_size
 from tileworkbench.compiler.analysis.hazards import find_hazards
-from tileworkbench.compiler.diagnostics import ArgumentError, Note, VerifyError, empty_grid
+from tileworkbench.compiler.diagnostics import (
+    ArgumentError,
+    Note,
+    UnsupportedError,
+    VerifyError,
+    empty_grid,
+)
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
@@ -185,6 +191,19 @@ def grid_extents(name: str, grid: tuple[Expr, ...], numbers: Mapping[str, int]) 
     return extents
 
 
+def check_uses(program: Program, target: Target) -> None:
+    """Raise `UnsupportedError` where the kernel asks for what the target's machine is without."""
+    if target.kind == "cpu":
+        return
+    for construct, site in program.uses:
+        if construct in target.machine.without:
+            raise UnsupportedError(
+                f"{construct} needs tensor memory, and there is no code for it on '{target.arch}'",
+                program.span(site),
+                hint=target.machine.without[construct],
+            )
+
+
 def lower_program(program: Program, target: Target) -> tuple[Snapshot, ...]:
     """Run every pass of `target`, verify after each, and return a snapshot per pass.
 
@@ -192,6 +211,7 @@ def lower_program(program: Program, target: Target) -> tuple[Snapshot, ...]:
     the compiler and names the pass.
     """
     verify(program)
+    check_uses(program, target)
     snapshots = []
     current = program
     for step in pipeline(target):

@@ -15,7 +15,13 @@ from dataclasses import replace
 from threading import Lock
 from typing import Any
 
-from tileworkbench.compiler.compilation import Compilation, CompiledKernel, Options, Source
+from tileworkbench.compiler.compilation import (
+    Compilation,
+    CompiledKernel,
+    Options,
+    Source,
+    check_uses,
+)
 from tileworkbench.compiler.compilation import lower_program as lower_program
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.program import Program
@@ -75,6 +81,7 @@ def compile_program(
     """
     source, options = source or Source(), options or Options()
     resolved = resolve_target(target)
+    check_uses(program, resolved)  # equal programs may differ in them
     key = (program, resolved, source.text, source.first_line, source.file, options)
     with _memory_lock:
         found = _memory.get(key)

@@ -116,7 +116,12 @@ def tcgen05_gemm(
     use_2cta: bool = False,
     annotations: Any = None,
 ) -> None:
-    """`T.gemm` whose result may be read once the memory barrier `mbar` has its arrival."""
+    """`T.gemm` whose result may be read once the memory barrier `mbar` has its arrival.
+
+    Raises as `T.gemm`; there is no code for an architecture with tensor memory.
+    """
+    builder = in_kernel("T.tcgen05_gemm")
+    builder.uses.append(("T.tcgen05_gemm", builder.site))
     gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum, mbar=mbar)
 
 

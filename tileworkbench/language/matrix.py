@@ -8,6 +8,7 @@ finished before the next statement.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import ShapeError, TileTypeError, TileValueError
@@ -128,7 +129,15 @@ def gemm_blockscaled(
     gemm(left, right, C, False, True, policy, clear_accum, mbar=mbar)
 
 
-mma_gemm_blockscaled = tcgen05_gemm_blockscaled = gemm_blockscaled
+mma_gemm_blockscaled = gemm_blockscaled
+
+
+@wraps(gemm_blockscaled)
+def tcgen05_gemm_blockscaled(*args: Any, **options: Any) -> None:
+    """The same, where the architecture's matrix unit has tensor memory; no code for one yet."""
+    builder = in_kernel("T.tcgen05_gemm_blockscaled")
+    builder.uses.append(("T.tcgen05_gemm_blockscaled", builder.site))
+    gemm_blockscaled(*args, **options)
 
 
 def _operator(construct: str) -> Builder:

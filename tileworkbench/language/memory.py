@@ -72,11 +72,13 @@ def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> TensorValue:
 
 
 def alloc_tmem(shape: Any, dtype: Any) -> TensorValue:
-    """A tile of at least two dimensions in the tensor memory of a Blackwell GPU; elsewhere in
-    shared memory. Raises as `alloc_shared`.
+    """A tile of at least two dimensions in tensor memory, which is shared memory on a CPU and on
+    GPUs before Blackwell; there is no code for later ones. Raises as `alloc_shared`.
     """
     if len(as_shape(shape)) < 2:
         raise TileValueError("T.alloc_tmem needs a shape of at least two dimensions")
+    builder = in_kernel("T.alloc_tmem")
+    builder.uses.append(("T.alloc_tmem", builder.site))
     return _allocate("T.alloc_tmem", "tmem", shape, dtype, "shared")
 
 

@@ -149,6 +149,7 @@ class Builder:
         self.nest: list[tuple[Var, Expr]] = []  # variables and extents of the open T.Parallel
         self.random: Any = None  # the generator of random numbers (`random.Generator`)
         self.sources: list[str] = []  # of T.import_source
+        self.uses: list[tuple[str, int]] = []  # constructs for hardware of their own, and sites
         self.checks: list[Stmt] = []  # of 'assert' in front of the next launch
         self.placed_checks: list[Stmt] = []  # and those that a launch begins with
         self.swizzle: tuple[int, str] | None = None

@@ -155,6 +155,7 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
         safe_values=safe_values,
         sources=tuple(builder.sources),
         sites=tuple(builder.sites),
+        uses=tuple(builder.uses),
     )
     return replace_buffers(program, annotated)
 

@@ -50,7 +50,8 @@ class Program(Node):
     `safe_values` are the values read outside a global buffer where it is not zero, by buffer name.
     `sources` are texts in C, or in the target's own dialect of it, that external calls refer to.
     `sites[i]` is the Span of operation i (index 0 is unused) and `notes` says why choices were
-    made, for views; neither takes part in equality.
+    made, for views. `uses` are the names and sites of constructs for hardware of their own, which
+    not all architectures have. None of the three takes part in equality.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Program(Node):
     sources: tuple[str, ...] = ()
     sites: tuple[Span | None, ...] = field(default=(None,), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
+    uses: tuple[tuple[str, int], ...] = field(default=(), compare=False)
 
     def span(self, site: int) -> Span | None:
         """Where operation `site` is in the user's source."""

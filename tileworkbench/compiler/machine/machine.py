@@ -53,7 +53,8 @@ class Machine:
     where that is not known here), and its `registers` of 32 bits are theirs in units of
     `register_granule` for a warp. `matrices` has the best first for each dtype. `atomics` says how
     many neighbours one instruction adds to memory, each atomically, by scope and dtype.
-    `dot_product`: a thread multiplies and adds four signed bytes at once.
+    `dot_product`: a thread multiplies and adds four signed bytes at once. `without` names what
+    kernels cannot use for want of tensor memory, with the way around it.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Machine:
     copies: tuple[CopyEngine, ...] = ()
     atomics: Mapping[tuple[str, str], int] = field(default_factory=dict, hash=False)
     dot_product: bool = False
+    without: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def warp_registers(self, count: int) -> int:
         """The registers that a warp of threads with `count` each takes."""

@@ -2,7 +2,8 @@
 
 Sources: PTX ISA, "mma" and its neighbours with their target ISA notes, "wgmma", "ldmatrix",
 "stmatrix", "cp.async", "Tensor copies", "red", "dp4a"; CUDA C++ Programming Guide, "Technical
-Specifications per Compute Capability".
+Specifications per Compute Capability", and cuda_occupancy.h of CUDA 13.0. sm_100 has tcgen05 and
+tensor memory, for which there is no code yet; sm_120 has neither these nor wgmma.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _MULTIPROCESSORS = {
     "sm_89": (48, 24, SharedMemory(100 * 1024)),
     "sm_90": (64, 32, SharedMemory(228 * 1024)),
     "sm_90a": (64, 32, SharedMemory(228 * 1024)),
+    "sm_100": (64, 32, SharedMemory(228 * 1024)),
+    "sm_120": (48, 24, SharedMemory(100 * 1024)),
 }
 
 _SWIZZLES = (0, 32, 64, 128)
@@ -58,7 +61,16 @@ def _machine(name: str) -> Machine:
         copies=tuple(engine for least, engine in _COPIES if capability >= least),
         atomics=_atomics(capability),
         dot_product=capability >= 61,
+        without=_TENSOR_MEMORY if capability >= 100 else {},
     )
+
+
+# On the architectures before, where nobody has tensor memory, these are `T.gemm` and shared memory.
+_TENSOR_MEMORY = {
+    "T.tcgen05_gemm": "use T.gemm, which multiplies with mma.sync",
+    "T.tcgen05_gemm_blockscaled": "use T.gemm_blockscaled, which multiplies with mma.sync",
+    "T.alloc_tmem": "use T.alloc_fragment for what is summed up, T.alloc_shared for operands",
+}
 
 
 def _atomics(capability: int) -> dict[tuple[str, str], int]:

@@ -1,0 +1,71 @@
+"""Architectures that are rows of tables: what the library computes on them, without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.kernels.test_gpu import run
+from tileworkbench import kernels
+from tileworkbench.compiler.diagnostics import ResourceError, UnsupportedError
+from tileworkbench.compiler.machine.tables import machine_of
+
+NEW = ("sm_100", "sm_120")
+
+
+@pytest.mark.parametrize("arch", NEW)
+@pytest.mark.parametrize("name", ["matmul", "flash_attention", "softmax"])
+def test_kernels_on_simulated_threads(arch: str, name: str) -> None:
+    run(name, f"sim:{arch}")
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("arch", NEW)
+@pytest.mark.parametrize("name", ["matmul", "softmax"])
+def test_kernels_from_their_ptx(arch: str, name: str) -> None:
+    run(name, f"ptx:{arch}")
+
+
+@pytest.mark.parametrize("arch", NEW)
+def test_products_are_mma_sync(arch: str) -> None:
+    for dtype, name in (("float16", "m16n8k16_f16"), ("float8_e4m3fn", "m16n8k32_e4m3")):
+        page = kernels.matmul(64, 64, 64, dtype, block_M=64, block_N=64, block_K=32)
+        source = tw.compile(page, target=f"sim:{arch}").source
+        assert f"mma_{name}" in source and "cp_async_16" in source
+    machine = machine_of(arch)
+    assert {row.name for row in machine.matrices} == {"mma.sync"}
+    assert machine.atomic_lanes("float32", "global") == 4
+    assert "int4" not in {row.a.dtype for row in machine.matrices}
+
+
+def test_a_block_of_sm_120_has_99_kib() -> None:
+    page = kernels.matmul(256, 256, 256, "float16", block_K=64, num_stages=4)
+    assert tw.compile(page, target="sim:sm_100").stats.shared_bytes == 128 * 1024
+    with pytest.raises(ResourceError) as caught:
+        tw.compile(page, target="sim:sm_120")
+    assert "'sm_120' has 101376" in str(caught.value)
+    assert caught.value.hint == "num_stages=3 would fit"
+
+
+def test_a_product_in_tensor_memory_is_no_other_product_found_in_the_cache() -> None:
+    def kernel(product):  # type: ignore[no-untyped-def]
+        @T.prim_func
+        def main(A: T.Tensor((32, 32), "float16"), C: T.Tensor((32, 32), "float32")):
+            with T.Kernel(1, threads=128):
+                tile = T.alloc_shared((32, 32), "float16")
+                total = T.alloc_fragment((32, 32), "float32")
+                done = T.alloc_barrier([1])
+                T.copy(A, tile)
+                product(tile, tile, total, clear_accum=True, mbar=done[0])
+                T.mbarrier_wait_parity(done[0], 0)
+                T.copy(total, C)
+
+        return main
+
+    assert kernel(T.gemm).program == kernel(T.tcgen05_gemm).program
+    tw.compile(kernel(T.gemm), target="sim:sm_100")
+    with pytest.raises(UnsupportedError, match=r"T\.tcgen05_gemm needs tensor memory"):
+        tw.compile(kernel(T.tcgen05_gemm), target="sim:sm_100")
+    for target in ("cpu", "sim:sm_90"):
+        tw.compile(kernel(T.tcgen05_gemm), target=target)
