@@ -95,7 +95,8 @@ def _solve_chains(
         changed = replace(kernel, body=_with_products(kernel.body, products))
         with suppress(LayoutError):
             return solve(program, changed, target), products
-    failed.hint = chain_remedy(kernel.body, prod(kernel.threads)) or failed.hint
+    lanes = target.machine.lanes
+    failed.hint = chain_remedy(kernel.body, prod(kernel.threads), lanes) or failed.hint
     raise failed
 
 

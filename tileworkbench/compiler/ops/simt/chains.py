@@ -55,17 +55,19 @@ def _chains(body: Stmt) -> list[list[Gemm]]:
     return [gemms for _, gemms in groups]
 
 
-def chain_remedy(body: Stmt, threads: int) -> str | None:
-    """What lets a chain of products be shared by whole rows, where a block of so many threads has
-    too few of them; None where that is not what is wrong.
+def chain_remedy(body: Stmt, threads: int, lanes: int) -> str | None:
+    """What lets a chain of products be shared by whole rows, where a block of so many threads, in
+    warps of `lanes`, has too few of them; None where that is not what is wrong.
     """
-    policies = chain_policies(body)
-    for gemm in (stmt for stmt in statements(body) if id(stmt) in policies):
+    policies, warps = chain_policies(body), threads // lanes
+    for gemm in (stmt for stmt in statements(body) if isinstance(stmt, Gemm)):
+        if id(gemm) not in policies:
+            continue
         rows = const_int(gemm.c.extents[-2])
         by_rows = policies[id(gemm)] is WarpPolicy.FULL_ROW
-        if by_rows and rows is not None and rows % _ROWS == 0 and threads // 32 * _ROWS > rows:
+        if by_rows and rows is not None and rows % _ROWS == 0 and warps * _ROWS > rows:
             return (
-                f"use threads={rows // _ROWS * 32}, or tiles of {threads // 32 * _ROWS} rows: "
+                f"use threads={rows // _ROWS * lanes}, or tiles of {warps * _ROWS} rows: "
                 "each warp must have whole rows of what the next product reads"
             )
     return None
