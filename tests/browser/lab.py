@@ -149,14 +149,15 @@ class NotebookPage:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.route("**/*", self._guard)
 
-    def load(self, notebook: str) -> None:
+    def load(self, notebook: str, anew: bool = False) -> None:
         """Open `notebook` (a path under the server's root) and wait for its kernel.
 
         The notebook's metadata must name a kernel: JupyterLab asks for one otherwise. A page that
-        shows JupyterLab already opens it there, which spares the start of JupyterLab's scripts.
+        shows JupyterLab already opens it there, which spares the start of JupyterLab's scripts,
+        unless it is to be loaded `anew`.
         """
         self.page.set_default_timeout(OPEN_MS)
-        if self.page.url.startswith(self.server.url):
+        if self.page.url.startswith(self.server.url) and not anew:
             self.page.evaluate(
                 "path => window.jupyterapp.commands.execute('docmanager:open',"
                 " {path, factory: 'Notebook'})",
@@ -172,12 +173,16 @@ class NotebookPage:
             timeout=OPEN_MS,
         )
 
-    def clear(self) -> None:
-        """Close every document without saving, and forget what was collected."""
+    def close(self) -> None:
+        """Close every document without saving."""
         self.page.evaluate(
             "() => [...window.jupyterapp.shell.widgets('main')].forEach(shown => shown.dispose())"
         )
         self.page.wait_for_selector(".jp-Notebook", state="detached", timeout=OPEN_MS)
+
+    def clear(self) -> None:
+        """Close every document without saving, and forget what was collected."""
+        self.close()
         self.page.emulate_media(media="null", color_scheme="null", reduced_motion="null")
         self.errors.clear()
         self.outside.clear()

@@ -11,10 +11,7 @@ import pytest
 
 from tests.browser.lab import LabServer, NotebookPage
 from tests.viz.sample import full_view
-from tileworkbench.viz.model.bundle import WIDGET, make_bundle
-from tileworkbench.viz.model.card import card_html
 from tileworkbench.viz.model.page import save_html
-from tileworkbench.viz.model.text import plain_line
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -136,33 +133,6 @@ def check_static(notebook: NotebookPage) -> None:
     assert output.locator(".tw-card").count() == 0
     output.locator("summary").get_by_text("Passes").click()
     assert "lower_fill" in output.inner_text()
-
-
-def test_a_card_is_readable_without_a_kernel(
-    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
-) -> None:
-    """An untrusted notebook whose widget is gone shows the static card, with its pictures."""
-    view = full_view()
-    data = make_bundle(plain_line(view), card_html(view), None)[0]
-    data[WIDGET] = {"version_major": 2, "version_minor": 0, "model_id": "gone"}
-    output = nbformat.v4.new_output("execute_result", data, execution_count=1)
-    cell = nbformat.v4.new_code_cell("mm", outputs=[output], execution_count=1)
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    nbformat.write(
-        nbformat.v4.new_notebook(cells=[cell], metadata=metadata), lab.root / "old.ipynb"
-    )
-
-    notebook = open_notebook("old.ipynb")
-    shown = notebook.output(0)
-    shown.locator("summary").get_by_text("Layouts").click()
-    pictures = shown.locator("img").evaluate_all("all => all.map(i => i.naturalWidth)")
-    assert len(pictures) == len(view.layouts) + 1
-    assert min(pictures) > 0
-    chip = shown.locator("span").get_by_text("check ok")
-    assert chip.evaluate("node => getComputedStyle(node).color") == "rgb(46, 158, 91)"
-    assert chip.evaluate("node => getComputedStyle(node).borderRadius") == "9px"
-    assert notebook.errors == []
-    assert notebook.outside == []
 
 
 def test_a_saved_page_works_offline(browser: Browser, tmp_path: Path) -> None:

@@ -15,13 +15,10 @@ import pytest
 
 from tests.viz.sample import LAYOUTS, compile_record, full_view, kernel_view
 from tileworkbench.compiler.diagnostics import ArgumentError, Note
-from tileworkbench.compiler.layout import Layout
-from tileworkbench.viz.display import NAMES, layout_mimebundle, mimebundle, show
+from tileworkbench.viz.display import NAMES, mimebundle, show
 from tileworkbench.viz.magics.grammar import TABS
 from tileworkbench.viz.model.assets import module, needed, read_static, script, stylesheet
-from tileworkbench.viz.model.bundle import WIDGET
 from tileworkbench.viz.model.page import page_html, save_html
-from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.views import VIEWS
 from tileworkbench.viz.widgets.base import ViewWidget
 
@@ -33,6 +30,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process looks like that is a notebook's kernel."""
     monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=object()))
     monkeypatch.delenv("TILEWORKBENCH_STATIC", raising=False)
+    monkeypatch.setenv("JPY_SESSION_NAME", "a.ipynb")
 
 
 def replies(widget: ViewWidget, *messages: Any) -> list[Any]:
@@ -61,21 +59,6 @@ def test_a_card_is_drawn_without_loading_jupyter() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.stdout.strip() == "set()", done.stderr
-
-
-@pytest.mark.usefixtures("kernel")
-def test_in_a_kernel_an_output_holds_the_widget_too() -> None:
-    data, _ = mimebundle(full_view())
-    assert set(data) == {"text/plain", "text/html", WIDGET}
-    assert set(layout_mimebundle(Layout.row_major((4, 4)), include=None)[0]) == set(data)
-    assert data["text/plain"] == plain_line(full_view())
-
-
-@pytest.mark.usefixtures("kernel")
-def test_an_environment_variable_drops_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TILEWORKBENCH_STATIC", "1")
-    assert WIDGET not in mimebundle(full_view())[0]
-    assert WIDGET not in show(full_view(), "passes")._repr_mimebundle_()[0]
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,12 @@ def script(*names: str) -> str:
 @cache
 def module(name: str) -> str:
     """The ES module of a widget that shows one view, as anywidget loads it."""
-    if name in OWN:
-        return f"{script(name)}\nexport default {{ render: ${name}.render }};\n"
-    render = f'$view.alone("{name}", ${name}.render)'
-    return f"{script('view', name)}\nexport default {{ render: {render} }};\n"
+    alone = f'$view.alone("{name}", ${name}.render)'
+    render = f"${name}.render" if name in OWN else alone
+    return (
+        f"{script('place', 'view', name)}\nconst render = {render};\n"
+        "export default { render, initialize: $place.initialize(render) };\n"
+    )
 
 
 @cache

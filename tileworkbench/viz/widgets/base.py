@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import anywidget
+import traitlets
 
-from tileworkbench.viz.model.bundle import Bundle, make_bundle
+from tileworkbench.viz.model.bundle import Bundle, Live, live_form, make_bundle
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -18,13 +20,29 @@ class ViewWidget(anywidget.AnyWidget):
     The browser asks with a message ``{"type": ..., "request": number, ...}`` and gets
     ``{"type": "answer", "request": number, "value": ...}`` or ``{"error": ...}`` back, so that one
     model may have several views.
+
+    The browser hears of a widget when it is displayed or put into another one (`model_id`), and
+    never where no front end is: nbclient stores all that it hears of, and exports then ask a
+    server for code to show it. `place` names the element of the outputs that it is drawn in.
     """
 
+    place = traitlets.Unicode().tag(sync=True)
+
     def __init__(self, text: str, html: Callable[[], str], **traits: Any) -> None:
-        super().__init__(**traits)
+        self._name = uuid4().hex
+        super().__init__(model_id=self._name, **traits)
         self._text = text
         self._html = html
         self.on_msg(self._receive)
+
+    def open(self) -> None:
+        """Nothing: called for each new widget."""
+
+    @property
+    def model_id(self) -> str:
+        """The model's name in the browser, which learns of the widget now if it did not."""
+        super().open()
+        return str(super().model_id)
 
     def answers(self) -> dict[str, Answer]:
         """What the browser may ask for, by message type."""
@@ -45,4 +63,8 @@ class ViewWidget(anywidget.AnyWidget):
         return self._text
 
     def _repr_mimebundle_(self, **_options: Any) -> Bundle:
+        if live_form() is Live.NEVER:
+            return make_bundle(self._text, self._html(), None)
+        if live_form() is Live.PLACED:
+            self.place = self._name  # before the browser hears of it
         return make_bundle(self._text, self._html(), self.model_id)
