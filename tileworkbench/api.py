@@ -74,18 +74,21 @@ def compile(
     compile_flags: Sequence[str] | str | None = None,
     *,
     allow_alias: bool = False,
+    sanitize: bool = False,
 ) -> Kernel:
     """Compile a `T.prim_func`.
 
     `out_idx` names the tensor parameters that the call allocates and returns (negative ones count
     from the end). `target` is a spelling of `tw.targets()`, default "auto". `allow_alias` drops the
-    check that written tensors overlap no other. `execution_backend`, `target_host`, `verbose`,
+    check that written tensors overlap no other. With `sanitize` an access of a tensor by an index
+    that comes from data, is outside, and that nothing in the kernel guards raises
+    `OutOfBoundsError` when the kernel runs. `execution_backend`, `target_host`, `verbose`,
     `pass_configs` and `compile_flags` are accepted for scripts that give them; nothing here depends
     on them.
 
     Raises `CompileError` kinds for a kernel that cannot be compiled.
     """
-    return compile_prim_func(func, out_idx, target, Options(allow_alias), Kernel)
+    return compile_prim_func(func, out_idx, target, Options(allow_alias, sanitize=sanitize), Kernel)
 
 
 def compile_prim_func(
@@ -150,11 +153,13 @@ class Jit:
         target: str | None = None,
         allow_alias: bool = False,
         make: MakeKernel = Kernel,
+        sanitize: bool = False,
     ) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.target = target
         self.kernel: Kernel | None = None
+        self.sanitize = sanitize
         self._out_idx, self._allow_alias, self._make = out_idx, allow_alias, make
         self._kernels: dict[Any, Kernel] = {}
         self._forms: dict[Any, Kernel] = {}
@@ -180,9 +185,10 @@ class Jit:
         """Whether the function's body is the kernel itself."""
         return self._eager is not None
 
-    def with_target(self, target: str | None) -> Jit:
-        """The same function, to be compiled for `target`."""
-        return Jit(self.fn, self._out_idx, target, self._allow_alias, self._make)
+    def with_target(self, target: str | None, sanitize: bool | None = None) -> Jit:
+        """The same function, to be compiled for `target`, and with or without `sanitize`."""
+        checks = self.sanitize if sanitize is None else sanitize
+        return Jit(self.fn, self._out_idx, target, self._allow_alias, self._make, checks)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Eager: compile for these arguments where needed, run, return the outputs.
@@ -295,7 +301,7 @@ class Jit:
     def _options(self, arguments: Mapping[str, Any]) -> Options:
         shown = _constants_of(self.fn) | dict(arguments)
         constants = tuple((name, repr(value)) for name, value in shown.items())
-        return Options(self._allow_alias, constants)
+        return Options(self._allow_alias, constants, self.sanitize)
 
     def _compile_eager(self, eager: EagerFunction, specialisation: Any) -> Kernel:
         found = self._kernels.get(specialisation)
@@ -368,6 +374,7 @@ def jit(
     debug_root_path: str | None = None,
     compile_flags: Sequence[str] | str | None = None,
     allow_alias: bool = False,
+    sanitize: bool = False,
 ) -> Any:
     """Decorate a kernel function.
 
@@ -376,17 +383,18 @@ def jit(
     `T.empty` outputs. *Lazy*: the function returns a `T.prim_func`; a call compiles and returns the
     `Kernel`. The other arguments are those of `compile`.
     """
+    options = (out_idx, target, allow_alias, sanitize)
     if func is None:
-        return functools.partial(_decorate, out_idx=out_idx, target=target, allow_alias=allow_alias)
-    return _decorate(func, out_idx, target, allow_alias)
+        return lambda func: _decorate(func, *options)
+    return _decorate(func, *options)
 
 
 def _decorate(
-    func: Callable[..., Any], out_idx: OutIdx, target: str | None, allow_alias: bool
+    func: Callable[..., Any], out_idx: OutIdx, target: str | None, allow_alias: bool, sanitize: bool
 ) -> Jit:
     if not inspect.isfunction(func):
         raise TileTypeError(f"tw.jit decorates a function, not '{type(func).__name__}'")
-    return Jit(func, out_idx, target, allow_alias)
+    return Jit(func, out_idx, target, allow_alias, sanitize=sanitize)
 
 
 def roofline(kernels: Sequence[Kernel | Jit] | Kernel | Jit) -> Any:

@@ -202,7 +202,8 @@ def test_an_index_from_data_that_leaves_a_tile_is_an_error_of_the_call(session: 
         "extent 8\n"
         f"  --> Cell In[{number}], line 7\n"
         "7 | s[I[i]] = 2.0\n"
-        "  | ^^^^^^^^^^^^^"
+        "  | ^^^^^^^^^^^^^\n"
+        "hint: guard the access with an 'if'"
     )
     assert session.run("bad(a, i.clamp(0, 7))").text == ""
     assert session.value("a.tolist()") == [2.0] * 8
@@ -237,7 +238,8 @@ def test_an_index_that_leaves_a_tile_is_found_by_the_simulator(session: Notebook
         "OutOfBoundsError: index 8 is out of range for dimension 0 of 's', which has extent 8\n"
         f"  --> Cell In[{number}], line 6\n"
         "6 | s[i + bx] = A[i]\n"
-        "  | ^^^^^^^^^^^^^^^^"
+        "  | ^^^^^^^^^^^^^^^^\n"
+        "hint: guard the access with an 'if'"
     )
     done = session.run("bad.kernel.simulate(torch.ones(8), i).report")
     assert done.text == (

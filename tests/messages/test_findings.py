@@ -91,7 +91,7 @@ def test_two_accesses_on_two_lines() -> None:
 
 def test_two_iterations_that_meet() -> None:
     kernel = compiled("for i in T.Parallel(64):\n    B[i // 2] = A[i]", target="cpu")
-    found = kernel.simulate(np.zeros(128, "f"), np.zeros(128, "f")).report.error()
+    found = kernel.simulate(np.arange(128, dtype="f"), np.zeros(128, "f")).report.error()
     assert found is not None and found.render() == (
         "RaceError: 'B[0]' in block (0), iterations (0) and (1): two iterations of one parallel "
         "loop write this element\n"

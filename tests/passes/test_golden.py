@@ -35,7 +35,7 @@ def run(path: Path) -> tuple[str, str, str]:
     text, _, expected = path.read_text().partition("\n---\n")
     first = text.splitlines()[0]
     target = TARGETS[first.split(":")[1].strip() if first.startswith("# target:") else "avx512"]
-    step = {pass_name(found): found for found in pipeline(target)}[path.parent.name]
+    step = {pass_name(found): found for found in pipeline(target, sanitize=True)}[path.parent.name]
     program = parse(text)
     verify(program)
     try:
@@ -54,7 +54,7 @@ def test_pass(path: Path) -> None:
 
 def test_every_pass_has_a_case() -> None:
     tested = {path.parent.name for path in CASES}
-    named = {target: {pass_name(p) for p in pipeline(TARGETS[target])} for target in TARGETS}
+    named = {target: {pass_name(p) for p in pipeline(TARGETS[target], True)} for target in TARGETS}
     assert named["avx512"] <= tested <= named["avx512"] | named["sm_80"]
 
 

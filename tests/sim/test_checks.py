@@ -386,7 +386,7 @@ def test_a_report_reads_well_and_survives_pickling(tmp_path: object) -> None:
             "races:",
             "  'B[0]' in block (0), iterations (0) and (3): two iterations of one parallel loop "
             f"write this element {line}, 12 times",
-            f"masked: 4 loads outside 'A' {line}",
+            f"masked: A, {tmp_path}/cell.py, line 2, 4 of 13 elements",
         ]
     )
     assert pickle.loads(pickle.dumps(found)) == found

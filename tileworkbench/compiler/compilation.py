@@ -52,6 +52,7 @@ class Options:
 
     allow_alias: bool = False
     constants: tuple[tuple[str, str], ...] = ()
+    sanitize: bool = False  # indices that come from data are checked
 
 
 @dataclass(slots=True)
@@ -204,7 +205,9 @@ def check_uses(program: Program, target: Target) -> None:
             )
 
 
-def lower_program(program: Program, target: Target) -> tuple[Snapshot, ...]:
+def lower_program(
+    program: Program, target: Target, sanitize: bool = False
+) -> tuple[Snapshot, ...]:
     """Run every pass of `target`, verify after each, and return a snapshot per pass.
 
     Raises `CompileError` kinds for kernels that cannot be compiled; a `VerifyError` is a bug of
@@ -214,7 +217,7 @@ def lower_program(program: Program, target: Target) -> tuple[Snapshot, ...]:
     check_uses(program, target)
     snapshots = []
     current = program
-    for step in pipeline(target):
+    for step in pipeline(target, sanitize):
         name = pass_name(step)
         start = time.perf_counter()
         after = step(current)

@@ -100,7 +100,7 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
     _check_sources(program)
     warnings = compilation.find_hazards()
     with compilation.step("passes"):
-        snapshots = lower_program(program, target)
+        snapshots = lower_program(program, target, compilation.options.sanitize)
     lowered = snapshots[-1].program if snapshots else program
     with compilation.step("codegen"):
         module = generate(lowered, isa_of(native))

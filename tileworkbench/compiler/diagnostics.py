@@ -253,7 +253,10 @@ def failed_assertion(message: str, what: str, value: int | None = None) -> RunEr
         return DeadlockError(message)
     if message.startswith(OUT_OF_RANGE):
         place = message.removeprefix(OUT_OF_RANGE)
-        return OutOfBoundsError(f"index {value} is out of range for dimension {place}")
+        return OutOfBoundsError(
+            f"index {value} is out of range for dimension {place}",
+            "guard the access with an 'if'",
+        )
     return DeviceAssertError(f"{what}: {message}" if message else what)
 
 

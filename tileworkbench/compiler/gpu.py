@@ -285,7 +285,7 @@ def _lower(compilation: Compilation) -> tuple[Snapshot, ...]:
     program, target = compilation.program, compilation.target
     with compilation.step("passes"):
         try:
-            return lower_program(program, target)
+            return lower_program(program, target, compilation.options.sanitize)
         except ResourceError as error:
             raise _with_fitting_stages(error, program, target) from None
 

@@ -19,11 +19,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import both, conjuncts
+from tileworkbench.compiler.analysis.data_indices import DataAccess
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import OUT_OF_RANGE
-from tileworkbench.compiler.ir.build import conjunction, const_int, logical, unary
+from tileworkbench.compiler.ir.build import conjunction, logical, unary
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Ramp, Select
 from tileworkbench.compiler.ir.node import Node
+from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import with_body
 from tileworkbench.compiler.ir.stmt import (
@@ -42,13 +44,17 @@ _TILES = ("shared", "local", "local.fragment")
 
 def assert_accesses(program: Program) -> Program:
     """Put a check in front of each access of a tile by an index that may be outside."""
-    checks = _Checks(Ranges(program))
+    checks = Checks(Ranges(program))
     return with_body(program, checks.visit(program.body, ()))
 
 
-class _Checks:
-    def __init__(self, ranges: Ranges) -> None:
-        self.ranges = ranges
+class Checks:
+    """Puts checks in front of accesses: of tiles where `tiles`, and of `tensors`."""
+
+    def __init__(
+        self, ranges: Ranges, tensors: frozenset[DataAccess] = frozenset(), tiles: bool = True
+    ) -> None:
+        self.ranges, self.tensors, self.tiles = ranges, tensors, tiles
 
     def visit(self, stmt: Stmt, known: tuple[Expr, ...]) -> Stmt:
         """`stmt` with checks, where the conditions `known` hold."""
@@ -119,7 +125,8 @@ class _Checks:
         known: tuple[Expr, ...],
         site: int,
     ) -> Iterator[Stmt]:
-        if buffer.scope not in _TILES:
+        is_tile = self.tiles and buffer.scope in _TILES
+        if not is_tile and DataAccess(site, buffer, indices) not in self.tensors:
             return
         given = {*known, *_facts(predicate), *_facts(path)}
         condition = both(path, predicate)
@@ -132,7 +139,7 @@ class _Checks:
                 continue
             if condition is not None:
                 inside = logical("logical_or", unary("not", condition), inside)
-            what = f"{OUT_OF_RANGE}{d} of '{buffer.name}', which has extent {const_int(extent)}"
+            what = f"{OUT_OF_RANGE}{d} of '{buffer.name}', which has extent {print_expr(extent)}"
             yield DeviceAssert(inside, what, index, site=site)
 
 

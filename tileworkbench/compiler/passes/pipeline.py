@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.passes.assert_accesses import assert_accesses
+from tileworkbench.compiler.passes.assert_indices import assert_indices
 from tileworkbench.compiler.passes.bind_blocks import bind_blocks
 from tileworkbench.compiler.passes.check_accesses import check_accesses
 from tileworkbench.compiler.passes.check_thread_effects import check_thread_effects
@@ -29,15 +30,18 @@ from tileworkbench.compiler.target import Target
 Pass = Callable[[Program], Program]
 
 
-def pipeline(target: Target) -> tuple[Pass, ...]:
-    """The passes that take a program from the front end to code generation for `target`.
+def pipeline(target: Target, sanitize: bool = False) -> tuple[Pass, ...]:
+    """The passes that take a program from the front end to code generation for `target`; with
+    `sanitize` the code checks indices that come from data.
 
     Raises `UnsupportedError` for a target that has none yet.
     """
+    # What comes from data, and under which conditions, is clear in the program as it was written.
+    checks = (assert_indices,) if sanitize else ()
     if target.kind == "cpu":
-        return cpu_pipeline(target)
+        return (*checks, *cpu_pipeline(target))
     if target.kind == "cuda":
-        return cuda_pipeline(target)
+        return (*checks, *cuda_pipeline(target))
     raise UnsupportedError(
         f"target '{target}' has no passes yet", hint="use 'cpu' or 'cuda:<arch>'"
     )

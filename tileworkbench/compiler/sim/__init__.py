@@ -3,7 +3,8 @@ means.
 """
 
 from tileworkbench.compiler.sim.frame import SimOptions
-from tileworkbench.compiler.sim.report import Finding, FindingKind, Masked, SimReport
+from tileworkbench.compiler.sim.masked import Masked
+from tileworkbench.compiler.sim.report import Finding, FindingKind, SimReport
 from tileworkbench.compiler.sim.simulate import SimResult, simulate, solve_symbols
 
 __all__ = [

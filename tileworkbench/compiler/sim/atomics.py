@@ -43,6 +43,7 @@ def translate(stmt: st.Atomic, expr: ExpressionTranslator) -> Callable[[Frame], 
     predicate = None if stmt.predicate is None else expr(stmt.predicate)
     fallback = expr(stmt.safe if stmt.safe is not None else Const(0, dtype))
     target = None if stmt.previous is None else expr.slots.variable(stmt.previous)
+    from_data = stmt.site in expr.sites_of_data(stmt.buffer, stmt.indices)
     repeats = kind not in (AtomicKind.LOAD, AtomicKind.STORE)
 
     def atomic(frame: Frame) -> None:
@@ -52,7 +53,9 @@ def translate(stmt: st.Atomic, expr: ExpressionTranslator) -> Callable[[Frame], 
             lanes = (*lanes, width)
             active = active[..., None] if type(active) is np.ndarray else active
         index = tuple([position(frame) for position in indices])
+        frame.from_data = from_data
         index, valid = storage.bounds(frame, "atomic", index, active, lanes)
+        frame.from_data = False
         active = mask_and(active, valid)
         before = np.full(
             lanes, storage.safe if storage.guarded else fallback(frame), storage.data.dtype

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.analysis.data_indices import DataAccess
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
@@ -58,6 +59,8 @@ class ExpressionTranslator:
 
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
+        # Accesses whose index comes from data and is not guarded: buffer, indices and statement.
+        self.unguarded: frozenset[DataAccess] = frozenset()
         self._memo: dict[Expr, Evaluate] = {}
 
     def __call__(self, value: Expr) -> Evaluate:
@@ -161,6 +164,17 @@ class ExpressionTranslator:
         if value.predicate is not None:
             return self._predicated(value, value.predicate, slot, indices)
         width = value.dtype.lanes
+        sites = self.sites_of_data(value.buffer, value.indices)
+        if sites and width == 1:
+
+            def load(frame: Frame) -> Value:
+                place = tuple([index(frame) for index in indices])
+                frame.from_data = frame.site in sites
+                found = frame.storages[slot].load(frame, place, frame.mask, frame.lanes)
+                frame.from_data = False
+                return found
+
+            return load
         if width == 1:
             return lambda frame: frame.storages[slot].load(
                 frame, tuple([index(frame) for index in indices]), frame.mask, frame.lanes
@@ -170,6 +184,14 @@ class ExpressionTranslator:
             tuple([index(frame) for index in indices]),
             _for_lanes(frame.mask, value),
             (*frame.lanes, width),
+        )
+
+    def sites_of_data(self, buffer: Buffer, indices: tuple[Expr, ...]) -> frozenset[int]:
+        """The statements in which an access of `buffer` at `indices` is one of `unguarded`."""
+        return frozenset(
+            access.site
+            for access in self.unguarded
+            if access.buffer is buffer and access.indices == indices
         )
 
     def _predicated(

@@ -13,6 +13,7 @@ from tileworkbench.compiler.sim.report import Recorder
 from tileworkbench.compiler.sim.values import Mask, Value
 
 if TYPE_CHECKING:
+    from tileworkbench.compiler.layout.fragment import Fragment
     from tileworkbench.compiler.sim.memory import Storage
 
 
@@ -26,6 +27,11 @@ class SimOptions:
     that only some threads reach).
     With `stop_at_out_of_bounds` the first access outside a shared or thread-private buffer raises;
     otherwise it is recorded, reads as poison and writes nothing.
+    With `sanitize` an access of a tensor raises where its index comes from data, is outside, and
+    nothing in the kernel guards it (`analysis/data_indices.py`). `prints`: whether T.print writes.
+    With `most_blocks` no more than so many of a launch run, the first, the last and some between,
+    and nothing after a launch of which some did not; with `seconds` the run ends after about that
+    time.
     `loop_limit` bounds the iterations of all `while` loops together. `blocks` are the numbers (x
     fastest) of the blocks of each launch that run, None for all; their clusters run with them, and
     where blocks wait for the whole grid all do.
@@ -37,6 +43,10 @@ class SimOptions:
     misaligned: bool = True
     divergence: bool = True
     stop_at_out_of_bounds: bool = True
+    sanitize: bool = False
+    prints: bool = True
+    most_blocks: int | None = None
+    seconds: float | None = None
     loop_limit: int = 1_000_000
     blocks: tuple[int, ...] | None = None
 
@@ -52,13 +62,15 @@ class ParallelRun:
     """One execution of a parallel loop.
 
     `ids` numbers the iterations from `first`, which is above every number used before; `several`
-    stands for more than one of them. `stored` names the buffers that the body stores to.
+    stands for more than one of them. `stored` names the buffers that the body stores to, `layout`
+    says which threads execute which iterations, where that is known.
     """
 
     first: int
     ids: np.ndarray[Any, Any]
     several: int
     stored: frozenset[str]
+    layout: Fragment | None = None
 
     def indices(self, number: int) -> tuple[int, ...]:
         """The values of the loop's variables in the iteration of that number; () where it stands
@@ -76,7 +88,9 @@ class Frame:
     `values` and `storages` are indexed by the slots the translator gave variables and buffers.
     `mask` holds the active lanes of the grid `lanes` (`()` outside vectorised code), `broke` those
     that left the innermost loop. `threads` are those of a block of the current launch, `grid` its
-    blocks along each axis (`()` where they are numbered).
+    blocks along each axis (`()` where they are numbered). `edges` are the loops around the current
+    statement that have several iterations, each with whether this is the first or the last one;
+    `from_data`: the index of the current access comes from data and is not guarded.
     """
 
     values: list[Value]
@@ -95,16 +109,31 @@ class Frame:
     block_number: int = 0
     launch_base: int = 0
     grid: tuple[int, ...] = ()
+    edges: tuple[tuple[str, bool, bool], ...] = ()
+    from_data: bool = False
     threads: int = 1
     while_iterations: int = 0
     random: np.random.Generator | None = field(default=None)
 
-    def begin_parallel(self, extents: tuple[int, ...], stored: frozenset[str]) -> ParallelRun:
+    def begin_parallel(
+        self, extents: tuple[int, ...], stored: frozenset[str], layout: Fragment | None = None
+    ) -> ParallelRun:
         """Number the iterations of a parallel loop that starts now."""
         first, total = self.iterations + 1, prod(extents)
         self.iterations += total + 1
         ids = np.arange(first, first + total, dtype=np.int64).reshape(extents)
-        return ParallelRun(first, ids, first + total, stored)
+        return ParallelRun(first, ids, first + total, stored, layout)
+
+    def chosen(self, groups: int, size: int = 1) -> list[int]:
+        """Which of the `groups` of `size` blocks of a launch, which run together, are to run."""
+        if self.options.most_blocks is None:
+            return list(range(groups))
+        count = self.options.most_blocks // size
+        if groups <= count:
+            return list(range(groups))
+        # The borders, two neighbours, and one far from all of them.
+        wanted = dict.fromkeys((0, groups - 1, 1, groups // 2, *range(2, count)))
+        return sorted(list(wanted)[:count])
 
     def block_of(self, number: int) -> tuple[int, ...]:
         """The indices of a block of the current launch."""
@@ -115,5 +144,17 @@ class Frame:
         return tuple(found) if self.grid else (number,)
 
     def thread_of(self, chosen: Mask, lanes: tuple[int, ...]) -> int | None:
-        """The first thread of the lanes `chosen`, where lanes are threads."""
-        return None
+        """The first thread of the lanes `chosen`, where lanes are threads or a loop's layout says
+        which they are.
+        """
+        iteration = self.iteration_of(chosen, lanes)
+        if not iteration or self.parallel is None or self.parallel.layout is None:
+            return None
+        return int(self.parallel.layout.thread_of(*iteration))
+
+    def iteration_of(self, chosen: Mask, lanes: tuple[int, ...]) -> tuple[int, ...]:
+        """The first iteration of the current parallel loop in the lanes `chosen`."""
+        if self.parallel is None or not lanes:
+            return ()
+        first = np.argwhere(np.broadcast_to(np.asarray(chosen), lanes))[0]
+        return tuple(map(int, first[: self.parallel.ids.ndim]))

@@ -11,6 +11,7 @@ import numpy as np
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.frame import Frame
+from tileworkbench.compiler.sim.masked import sides_of
 from tileworkbench.compiler.sim.problems import ITERATION_READS, NEVER_WRITTEN
 from tileworkbench.compiler.sim.races import AccessLog
 from tileworkbench.compiler.sim.regrouped import Regrouped, regroup
@@ -127,17 +128,19 @@ class Storage:
             chosen = np.broadcast_to(np.asarray(active), lanes)
             place = tuple(np.broadcast_to(position, lanes)[chosen] for position in place)
             value = np.broadcast_to(np.asarray(value, self.data.dtype), lanes)[chosen]
+        if frame.options.races:
+            self._note_write(frame, place, chosen, lanes, value)
         self.data[place] = value if place or not lanes else value[-1]
         if self.written is not None:
             self.written[place] = True
-        if frame.options.races:
-            self._note_write(frame, place, chosen, lanes)
 
-    def note_box(self, frame: Frame, box: tuple[slice, ...], written: bool) -> None:
-        """An operator of the whole block reads or writes a box."""
+    def note_box(
+        self, frame: Frame, box: tuple[slice, ...], values: np.ndarray[Any, Any] | None = None
+    ) -> None:
+        """An operator of the whole block reads a box, or is about to write `values` there."""
         if frame.options.races and self.scope == "global" and frame.block_number:
-            if written:
-                self.log.write_block(frame, box)
+            if values is not None:
+                self.log.write_block(frame, box, self.data, values)
             else:
                 self.log.read_blocks(frame, box)
 
@@ -156,8 +159,10 @@ class Storage:
         place: Index,
         chosen: np.ndarray[Any, Any] | None,
         lanes: tuple[int, ...],
+        value: Value,
     ) -> None:
-        self.log.write(frame, place, chosen, lanes)
+        """The lanes `chosen` are about to store `value` at `place`."""
+        self.log.write(frame, place, chosen, lanes, self.data, value)
 
     def bounds(
         self, frame: Frame, access: str, index: Index, active: Mask, lanes: tuple[int, ...]
@@ -176,12 +181,18 @@ class Storage:
                 valid = False
             inside.append(position)
         bad = mask_without(active, valid)
+        if self.guarded and active is not False:
+            touched = count_lanes(active, lanes) if lanes else 1
+            frame.recorder.masks.touch(access, self.name, frame.site, touched)
         if bad is not False:
-            count = count_lanes(bad, lanes)
+            count, where = count_lanes(bad, lanes), first_index(index, bad, lanes)
             if self.guarded:
-                frame.recorder.masked(access, self.name, frame.site, count)
+                sides = sides_of(index, self.shape, bad)
+                who = frame.thread_of(bad, lanes), frame.iteration_of(bad, lanes)
+                frame.recorder.masks.add(
+                    frame, access, self.name, where, self.shape, sides, count, *who
+                )
             else:
-                where = first_index(index, bad, lanes)
                 frame.recorder.out_of_bounds(
                     access,
                     self.name,
@@ -272,6 +283,7 @@ class PrivateStorage(Storage):
         place: Index,
         chosen: np.ndarray[Any, Any] | None,
         lanes: tuple[int, ...],
+        value: Value,
     ) -> None:
         self.fresh[place] = True
 

@@ -39,13 +39,19 @@ class AccessLog:
         self._blocks: Array | None = None
 
     def write(
-        self, frame: Frame, place: Place, chosen: Array | None, lanes: tuple[int, ...]
+        self,
+        frame: Frame,
+        place: Place,
+        chosen: Array | None,
+        lanes: tuple[int, ...],
+        data: Array,
+        value: Any,
     ) -> None:
-        """The lanes `chosen` (all when None) store at `place`, which has one position per stored
-        element.
+        """The lanes `chosen` (all when None) are about to store `value` at `place` in `data`, which
+        has one position per stored element.
         """
         if frame.block_number and self._shared_by_blocks:
-            self.write_block(frame, place)
+            self.write_block(frame, place, data, value)
         run = frame.parallel
         if run is None:
             if lanes:
@@ -62,7 +68,10 @@ class AccessLog:
         # Of iterations that meet in this very store the last one's mark has stayed.
         earlier = (_number(before) >= run.first) & (_number(before) != _number(marks))
         met = np.where(earlier, before, self._writers[place])
-        self._report_iterations(frame, run, place, ITERATIONS_WRITE, met, marks)
+        if np.any(met != marks):
+            lost = np.where(earlier, _changes(data, place, value), _is_lost(data, place, value))
+            differs = bool(np.any(lost & (met != marks)))
+            self._report_iterations(frame, run, place, ITERATIONS_WRITE, met, marks, differs)
         if self._readers is not None:
             readers = self._readers[place]
             self._report_iterations(frame, run, place, ITERATION_READS, readers, marks)
@@ -93,11 +102,17 @@ class AccessLog:
         if clash.any():
             self._readers[tuple(at[clash] for at in place)] = several
 
-    def write_block(self, frame: Frame, place: Place) -> None:
-        """The current block stores at `place`, a tuple of positions or of slices."""
+    def write_block(self, frame: Frame, place: Place, data: Array, value: Any) -> None:
+        """The current block is about to store `value` at `place`, a tuple of positions or of
+        slices, in `data`.
+        """
         if self._blocks is None:
             self._blocks = np.zeros(self._shape, np.int64)
-        self._report_blocks(frame, place, BLOCKS_WRITE, self._blocks[place])
+        before = self._blocks[place]
+        others = _other_block(frame, before)
+        if np.any(others):
+            differs = bool(np.any(_changes(data, place, value) & others))
+            self._report_blocks(frame, place, BLOCKS_WRITE, before, differs)
         self._blocks[place] = _marked(frame.block_number, frame.site)
 
     def read_blocks(self, frame: Frame, place: Place) -> None:
@@ -129,7 +144,14 @@ class AccessLog:
             self._report(frame, tuple(positions), ITERATIONS_WRITE, clash)
 
     def _report_iterations(
-        self, frame: Frame, run: ParallelRun, place: Place, detail: str, before: Array, now: Array
+        self,
+        frame: Frame,
+        run: ParallelRun,
+        place: Place,
+        detail: str,
+        before: Array,
+        now: Array,
+        differs: bool = True,
     ) -> None:
         """The iterations marked `now` meet those marked `before`, as far as they are others of the
         same loop.
@@ -142,14 +164,17 @@ class AccessLog:
                 run.indices(int(np.broadcast_to(found, clash.shape)[first]))
                 for found in (ids, others)
             )
-            self._report(frame, place, detail, clash, before, iterations=pair)
+            self._report(frame, place, detail, clash, before, iterations=pair, differs=differs)
 
-    def _report_blocks(self, frame: Frame, place: Place, detail: str, before: Array) -> None:
+    def _report_blocks(
+        self, frame: Frame, place: Place, detail: str, before: Array, differs: bool = True
+    ) -> None:
         """The current block meets those marked `before`, as far as they are others."""
         clash = _other_block(frame, before)
         if np.any(clash):
             number = int(_number(np.asarray(before)[_first(clash)])) - frame.launch_base - 1
-            self._report(frame, place, detail, clash, before, other_block=frame.block_of(number))
+            other = frame.block_of(number)
+            self._report(frame, place, detail, clash, before, other_block=other, differs=differs)
 
     def _report(
         self,
@@ -197,6 +222,27 @@ def _site(marks: Any) -> Any:
 def _other_block(frame: Frame, before: Array) -> Any:
     numbers = _number(before)
     return (numbers > frame.launch_base) & (numbers != frame.block_number)
+
+
+def _changes(data: Array, place: Place, value: Any) -> Array:
+    """Where storing `value` at `place` changes what is there."""
+    old = np.asarray(data[place])
+    return _unlike(old, np.broadcast_to(np.asarray(value, old.dtype), old.shape))
+
+
+def _is_lost(data: Array, place: Place, value: Any) -> Array:
+    """Where another lane of the same store, the last one, leaves another value."""
+    positions = np.broadcast_arrays(*place) if place else [np.zeros(1, np.int64)]
+    flat = np.ravel_multi_index([at.ravel() for at in positions], data.shape or (1,))
+    values = np.broadcast_to(np.asarray(value, data.dtype), positions[0].shape).ravel()
+    elements, which = np.unique(flat, return_inverse=True)
+    last = np.zeros(len(elements), np.int64)
+    last[which] = np.arange(len(flat))
+    return _unlike(values, values[last[which]]).reshape(positions[0].shape)
+
+
+def _unlike(a: Array, b: Array) -> Array:
+    return np.asarray((a != b) & ~((a != a) & (b != b)))
 
 
 def _first(clash: Any) -> tuple[int, ...]:

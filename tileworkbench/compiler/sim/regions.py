@@ -36,7 +36,7 @@ def read_box(frame: Frame, storage: Storage, corner: Box, shape: Box) -> Array:
                 first,
                 int(np.count_nonzero(missing)),
             )
-    storage.note_box(frame, inside, written=False)
+    storage.note_box(frame, inside)
     if complete:
         return found
     padded = np.full(
@@ -51,8 +51,9 @@ def write_box(frame: Frame, storage: Storage, corner: Box, values: Array) -> Non
     another one an error.
     """
     inside, target, complete = _clip(frame, "store", storage, corner, values.shape)
-    storage.note_box(frame, inside, written=True)
-    storage.data[inside] = values if complete else values[target]
+    kept = values if complete else values[target]
+    storage.note_box(frame, inside, kept)
+    storage.data[inside] = kept
     if storage.written is not None:
         if complete and values.shape == storage.shape:
             storage.written[...] = True  # an alias may share the marks
@@ -75,11 +76,18 @@ def _clip(
     inside = tuple(slice(low, high) for low, high in zip(lows, highs, strict=True))
     kept = tuple(high - low for low, high in zip(lows, highs, strict=True))
     outside = prod(shape) - prod(kept)
+    if storage.guarded:
+        frame.recorder.masks.touch(access, storage.name, frame.site, prod(shape))
     if outside:
+        first = _first_outside(corner, shape, storage.shape)
         if storage.guarded:
-            frame.recorder.masked(access, storage.name, frame.site, outside)
+            pairs = list(zip(corner, shape, storage.shape, strict=True))
+            low = any(at < 0 for at, _, _ in pairs)
+            high = any(at + length > extent for at, length, extent in pairs)
+            frame.recorder.masks.add(
+                frame, access, storage.name, first, storage.shape, (low, high), outside
+            )
         else:
-            first = _first_outside(corner, shape, storage.shape)
             frame.recorder.out_of_bounds(
                 access, storage.name, storage.shape, first, frame.block, frame.site, outside
             )

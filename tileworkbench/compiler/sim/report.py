@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
+from time import perf_counter
 
 from tileworkbench.compiler.diagnostics import Note, OutOfBoundsError, RaceError, RunError, Span
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.sim.masked import Masked, MaskLog
 from tileworkbench.compiler.sim.problems import remedy
 
 _SHOWN = 4  # findings that an error names
+
+
+class LimitReached(Exception):
+    """The blocks or the time that a run may take are used up."""
 
 
 class FindingKind(StrEnum):
@@ -30,7 +37,8 @@ class Finding:
     `block` holds the indices of the block (x first; `()` outside a launch), `thread` is the linear
     index of the thread (None where the statement is executed by a block as a whole). A race has
     also the place of the `other` access, and who made the two as far as that is known: threads,
-    blocks, or `iterations` of a parallel loop (the values of its variables).
+    blocks, or `iterations` of a parallel loop (the values of its variables). `differs` is false
+    where all stores that met were of one value.
     """
 
     kind: FindingKind
@@ -46,6 +54,7 @@ class Finding:
     other_thread: int | None = None
     other_block: tuple[int, ...] = ()
     iterations: tuple[tuple[int, ...], ...] = ()
+    differs: bool = True
 
     @property
     def what(self) -> str:
@@ -78,19 +87,6 @@ class Finding:
             line = f" ({self.span} and {self.other})"
         times = "" if self.count == 1 else f", {self.count} times"
         return f"{self.what}{line}{times}"
-
-
-@dataclass(frozen=True, slots=True)
-class Masked:
-    """Accesses of elements outside a global buffer, which the language masks: loads give the safe
-    value, stores are skipped.
-    """
-
-    access: str
-    buffer: str
-    site: int
-    span: Span | None
-    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +146,8 @@ class SimReport:
     `executions[site]` is how often statement `site` was executed, each iteration of a parallel loop
     counting one and each thread. Programs that run thread by thread also have `accesses`,
     `instructions` (how many of each class the warps executed) and `barriers`, those of whole
-    blocks that were passed.
+    blocks that were passed. `launched` are the blocks of the launch in which a limit of
+    `SimOptions` ended the run, 0 where it was complete; `timed_out` says that it was that of time.
     """
 
     out_of_bounds: tuple[Finding, ...]
@@ -164,6 +161,15 @@ class SimReport:
     accesses: tuple[AccessCount, ...] = ()
     instructions: tuple[tuple[str, int], ...] = ()
     barriers: int = 0
+    launched: int = 0
+    timed_out: bool = False
+
+    @property
+    def extent(self) -> str:
+        """How much was simulated: `16 blocks`, or `4 of 16 blocks` of an option's limit."""
+        if self.launched:
+            return f"{self.blocks} of {self.launched} blocks"
+        return f"{self.blocks} block{'s' if self.blocks != 1 else ''}"
 
     @property
     def ok(self) -> bool:
@@ -179,9 +185,11 @@ class SimReport:
 
     def error(self) -> RunError | None:
         """The first thing that is wrong as an error, which names the next few too; races first,
-        since they explain much else. None where nothing is wrong.
+        since they explain much else. None where nothing is wrong, or only several stores of one
+        value to an element.
         """
         found = [*self.races, *(each for each in self.findings if each not in self.races)]
+        found = [each for each in found if each.differs]
         if not found:
             return None
         error = found[0].error()
@@ -191,8 +199,7 @@ class SimReport:
         return error
 
     def __str__(self) -> str:
-        blocks = f"{self.blocks} block{'s' if self.blocks != 1 else ''}"
-        lines = [f"{'ok' if self.ok else 'not ok'}: {blocks} simulated"]
+        lines = [f"{'ok' if self.ok else 'not ok'}: {self.extent} simulated"]
         for title, found in (
             ("out of bounds", self.out_of_bounds),
             ("uninitialised reads", self.uninitialised),
@@ -203,9 +210,7 @@ class SimReport:
             if found:
                 lines.append(f"{title}:")
                 lines += [f"  {finding}" for finding in found]
-        for masked in self.masked:
-            line = f" ({masked.span})" if masked.span is not None else ""
-            lines.append(f"masked: {masked.count} {masked.access}s outside '{masked.buffer}'{line}")
+        lines += map(str, self.masked)
         return "\n".join(lines)
 
 
@@ -234,6 +239,7 @@ class _Tally:
     other_thread: int | None
     other_block: tuple[int, ...]
     iterations: tuple[tuple[int, ...], ...]
+    differs: bool = False
 
 
 @dataclass(slots=True)
@@ -243,12 +249,16 @@ class Recorder:
     program: Program
     stop_at_out_of_bounds: bool = True
     blocks: int = 0
+    launched: int = 0
+    deadline: float = inf
+    limited: bool = False
+    timed_out: bool = False
     executions: list[int] = field(default_factory=list)
     accesses: tuple[AccessCount, ...] = ()
     instructions: tuple[tuple[str, int], ...] = ()
     barriers: int = 0
     _found: dict[tuple[FindingKind, str, str, int, int], _Tally] = field(default_factory=dict)
-    _masked: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    masks: MaskLog = field(default_factory=MaskLog)
 
     def __post_init__(self) -> None:
         self.executions = [0] * max(len(self.program.sites), 1)
@@ -258,11 +268,20 @@ class Recorder:
         while site >= len(self.executions):  # programs made by hand have sites without spans
             self.executions.append(0)
         self.executions[site] += count
+        if self.deadline is not inf and perf_counter() > self.deadline:
+            self.timed_out = self.limited = True
+            raise LimitReached
 
-    def masked(self, access: str, buffer: str, site: int, count: int) -> None:
-        """`count` elements outside the global `buffer` were masked."""
-        key = (access, buffer, site)
-        self._masked[key] = self._masked.get(key, 0) + count
+    def launch(self, total: int, chosen: int) -> None:
+        """A launch of `total` blocks begins, of which so many are to run."""
+        self.launched, self.limited = total, chosen < total
+        if not chosen:
+            raise LimitReached
+
+    def launch_ended(self, chosen: int) -> None:
+        """They have run: nothing comes after a launch that was not complete."""
+        if self.limited and chosen < self.launched:
+            raise LimitReached
 
     def found(
         self,
@@ -278,6 +297,7 @@ class Recorder:
         other_thread: int | None = None,
         other_block: tuple[int, ...] = (),
         iterations: tuple[tuple[int, ...], ...] = (),
+        differs: bool = True,
     ) -> None:
         """Record a violation, first seen at `index`, of `count` elements; `other` is the site of
         the access it is in conflict with.
@@ -286,6 +306,7 @@ class Recorder:
         first = _Tally(index, block, 0, thread, other_thread, other_block, iterations)
         tally = self._found.setdefault(key, first)
         tally.count += count
+        tally.differs |= differs
 
     def out_of_bounds(
         self,
@@ -333,17 +354,14 @@ class Recorder:
                     tally.other_thread,
                     tally.other_block,
                     tally.iterations,
+                    tally.differs,
                 )
             )
-        masked: list[Masked] = [
-            Masked(access, buffer, site, self.program.span(site), count)
-            for (access, buffer, site), count in self._masked.items()
-        ]
         return SimReport(
             tuple(by_kind[FindingKind.OUT_OF_BOUNDS]),
             tuple(by_kind[FindingKind.UNINITIALISED]),
             tuple(by_kind[FindingKind.RACE]),
-            tuple(masked),
+            self.masks.report(self.program, self.blocks),
             tuple(self.executions),
             self.blocks,
             tuple(by_kind[FindingKind.MISALIGNED]),
@@ -351,4 +369,6 @@ class Recorder:
             self.accesses,
             self.instructions,
             self.barriers,
+            self.launched if self.limited else 0,
+            self.timed_out,
         )

@@ -24,10 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.analysis.data_indices import unguarded_accesses
 from tileworkbench.compiler.diagnostics import RunError, interrupted
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Param, Program, Stage
@@ -41,7 +43,7 @@ from tileworkbench.compiler.sim.arguments import (
 )
 from tileworkbench.compiler.sim.frame import Frame, SimOptions
 from tileworkbench.compiler.sim.memory import Storage, allocate
-from tileworkbench.compiler.sim.report import Recorder, SimReport, located
+from tileworkbench.compiler.sim.report import LimitReached, Recorder, SimReport, located
 from tileworkbench.compiler.sim.statements import StatementTranslator
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.statements import ThreadTranslator, runs_by_threads
@@ -110,6 +112,8 @@ class _Run:
             if self._threads
             else StatementTranslator(sources=program.sources)
         )
+        if program.stage not in (Stage.CPU, Stage.SIMT):  # where guards are predicates
+            self._translate.expr.unguarded = unguarded_accesses(program)
         self._body = self._translate(program.body)
 
     def execute(self, arguments: Mapping[str, Any], symbols: Mapping[str, int]) -> SimResult:
@@ -136,8 +140,12 @@ class _Run:
                 if isinstance(self._translate, ThreadTranslator):
                     storage = self._translate.bind(param.value, storage)
                 frame.storages[self._translate.slots.buffer(param.value)] = storage
+        if self._options.seconds is not None:
+            frame.recorder.deadline = perf_counter() + self._options.seconds
         try:
             self._body(frame)
+        except LimitReached:
+            pass
         except RunError as error:
             found = frame.recorder.report()
             if not found.ok:

@@ -5,7 +5,7 @@ where they cannot.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -90,11 +90,14 @@ class StatementTranslator:
                 return self._block_loop(stmt)
             case st.For(var, start, stop, step):
                 return counted_loop(
-                    self.slots.variable(var), self.expr.all((start, stop, step)), self(stmt.body)
+                    self.slots.variable(var),
+                    self.expr.all((start, stop, step)),
+                    self(stmt.body),
+                    var.name,
                 )
             case tile.Pipelined(var, start, stop):
                 bounds = self.expr.all((start, stop, int_const(1)))
-                return counted_loop(self.slots.variable(var), bounds, self(stmt.body))
+                return counted_loop(self.slots.variable(var), bounds, self(stmt.body), var.name)
             case st.While(cond, body):
                 return while_loop(self.expr(cond), self(body))
             case st.Break():
@@ -131,6 +134,7 @@ class StatementTranslator:
         predicate = None if stmt.predicate is None else self.expr(stmt.predicate)
         widen = width > 1 and stmt.value.dtype.lanes == 1
         each = width > 1 and stmt.predicate is not None and stmt.predicate.dtype.lanes == 1
+        from_data = stmt.site in self.expr.sites_of_data(stmt.buffer, stmt.indices)
 
         def store(frame: Frame) -> None:
             active: Mask = frame.mask
@@ -148,7 +152,9 @@ class StatementTranslator:
                 stored = stored[..., None]
             lanes = (*frame.lanes, width) if width > 1 else frame.lanes
             place = tuple([index(frame) for index in indices])
+            frame.from_data = from_data
             frame.storages[slot].store(frame, place, stored, active, lanes)
+            frame.from_data = False
 
         return store
 
@@ -198,7 +204,8 @@ class StatementTranslator:
         values = self.expr.all(stmt.values)
 
         def print_(frame: Frame) -> None:
-            print_lines(stmt, [value(frame) for value in values], frame.mask, frame.lanes)
+            if frame.options.prints:
+                print_lines(stmt, [value(frame) for value in values], frame.mask, frame.lanes)
 
         return print_
 
@@ -223,7 +230,8 @@ class StatementTranslator:
                 frame.storages[slot] = PrivateStorage(frame.storages[slot], buffer, box)
             for slot, owner in shared:
                 frame.storages[slot].share(frame.storages[owner])  # type: ignore[attr-defined]
-            frame.lanes, frame.parallel = box, frame.begin_parallel(box, names)
+            frame.lanes = box
+            frame.parallel = frame.begin_parallel(box, names, stmt.loop_layout)
             body(frame)
             frame.lanes, frame.parallel, frame.mask = (), None, True
             for slot, storage in outer:
@@ -266,7 +274,8 @@ class StatementTranslator:
             self.expr.all((stmt.start, stmt.stop, stmt.step)),
             self(stmt.body),
         )
-        serial, dtype = counted_loop(slot, bounds, body), storage_dtype(stmt.var.dtype)
+        serial = counted_loop(slot, bounds, body, stmt.var.name)
+        dtype = storage_dtype(stmt.var.dtype)
 
         def vectorized(frame: Frame) -> None:
             if not frame.strict:
@@ -321,11 +330,12 @@ class StatementTranslator:
 def _launch(frame: Frame, blocks: int) -> Iterator[int]:
     """The numbers of a launch's blocks in the order they run."""
     frame.launch_base = frame.recorder.blocks  # so that block numbers go up over launches
-    chosen = frame.options.chosen(blocks)
-    if frame.random is None:
-        yield from chosen
-        return
-    yield from map(int, frame.random.permutation(chosen))
+    numbers: Sequence[int] = frame.options.chosen(blocks)
+    if frame.options.blocks is None:
+        numbers = frame.chosen(blocks)
+        frame.recorder.launch(blocks, len(numbers))
+    yield from numbers if frame.random is None else map(int, frame.random.permutation(numbers))
+    frame.recorder.launch_ended(len(numbers))
 
 
 def _run_block(frame: Frame, number: int, block: tuple[int, ...], body: Execute) -> None:
@@ -382,7 +392,9 @@ def branch(cond: Evaluate, then: Execute, orelse: Execute | None) -> Execute:
     return choose
 
 
-def counted_loop(slot: int, bounds: tuple[Evaluate, ...], body: Execute) -> Execute:
+def counted_loop(slot: int, bounds: tuple[Evaluate, ...], body: Execute, name: str) -> Execute:
+    """The closure of a serial loop over the variable `name` in `slot`."""
+
     def loop(frame: Frame) -> None:
         start, stop, step = [bound(frame) for bound in bounds]
         outer, outer_broke, frame.broke = frame.mask, frame.broke, False
@@ -393,13 +405,16 @@ def counted_loop(slot: int, bounds: tuple[Evaluate, ...], body: Execute) -> Exec
                 raise located(
                     RunError, "the step of a loop is zero", frame.recorder.program.span(frame.site)
                 )
-            active = outer
-            for number in range(start, stop, step):
+            active, edges, numbers = outer, frame.edges, range(start, stop, step)
+            for number in numbers:
                 frame.values[slot], frame.mask = number, active
+                if len(numbers) > 1:
+                    frame.edges = (*edges, (name, number == start, number == numbers[-1]))
                 body(frame)
                 active = mask_without(active, frame.broke)
                 if active is False:
                     break
+            frame.edges = edges
         frame.mask, frame.broke = outer, outer_broke
 
     return loop

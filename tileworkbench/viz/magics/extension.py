@@ -98,10 +98,8 @@ def _targets() -> list[str]:
     from tileworkbench.api import targets
 
     found = [each.name for each in targets() if each.usable or each.name.startswith("cuda:")]
-    return ["auto", *sorted(found, key=lambda name: _KINDS.index(name.partition(":")[0]))]
-
-
-_KINDS = ("cpu", "sim", "ptx", "cuda")
+    order = {kind: place for place, kind in enumerate(("cpu", "sim", "ptx", "cuda"))}
+    return ["auto", *sorted(found, key=lambda name: order.get(name.partition(":")[0], len(order)))]
 
 
 def _magic_line(context: Any) -> str | None:

@@ -76,7 +76,7 @@ class ThreadFrame(Frame):
 
     def thread_of(self, chosen: Mask, lanes: tuple[int, ...]) -> int | None:
         if self.parallel is not None or not lanes:
-            return None
+            return Frame.thread_of(self, chosen, lanes)
         grid = np.broadcast_to(np.asarray(chosen), lanes).reshape(lanes[0], -1)
         return int(np.argmax(grid.any(axis=1)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -49,7 +49,11 @@ class Launch:
             if isinstance(storage, ThreadTensor):
                 storage.marks = None  # kernels come one after another
         waiting: list[ClusterRun] = []
-        for blocks in self._clusters(grid, cluster if self._plan.cluster_wide else ()):
+        clusters = self._clusters(grid, cluster if self._plan.cluster_wide else ())
+        chosen = sum(map(len, clusters))
+        if host.options.blocks is None:
+            host.recorder.launch(total, chosen)
+        for blocks in clusters:
             clock = Clock(len(blocks) * self._threads, self._now, self._now + 1)
             frames = [self._frame(number, grid, clock, rank) for rank, number in enumerate(blocks)]
             for frame in frames:
@@ -64,27 +68,33 @@ class Launch:
             for run in waiting:
                 run.release(total)
             waiting = [run for run in waiting if not self._advance(run)]
+        host.recorder.launch_ended(chosen)
         host.launch_base = self._base + total
         host.order.clock.now = self._now
 
     def _clusters(
         self, grid: tuple[int, ...], cluster: tuple[int, ...]
-    ) -> Iterator[tuple[int, ...]]:
-        """The numbers of the blocks that know each other, by rank, cluster after cluster."""
-        shape = cluster or (1,) * len(grid)
+    ) -> list[tuple[int, ...]]:
+        """The numbers of the blocks to run that know each other, by rank, cluster after cluster."""
+        host, shape = self._host, cluster or (1,) * len(grid)
         offsets = _numbers([range(count) for count in shape], grid)
         firsts = _numbers(
             [range(0, extent, count) for extent, count in zip(grid, shape, strict=True)], grid
         )
-        if self._host.options.blocks is not None and not self._plan.grid_wide:
-            chosen = set(self._host.options.chosen(prod(grid)))
-            firsts = [
-                first for first in firsts if any(first + offset in chosen for offset in offsets)
+        if host.options.blocks is not None and not self._plan.grid_wide:
+            named = set(host.options.chosen(prod(grid)))
+            picked = [
+                at
+                for at, first in enumerate(firsts)
+                if any(first + offset in named for offset in offsets)
             ]
-        if self._host.random is not None:
-            firsts = [firsts[at] for at in self._host.random.permutation(len(firsts))]
-        for first in firsts:
-            yield tuple(first + offset for offset in offsets)
+        elif self._plan.grid_wide:  # all of them or none
+            picked = list(range(len(firsts))) if host.chosen(1, prod(grid)) else []
+        else:
+            picked = host.chosen(len(firsts), len(offsets))
+        if host.random is not None:
+            picked = [picked[at] for at in host.random.permutation(len(picked))]
+        return [tuple(firsts[at] + offset for offset in offsets) for at in picked]
 
     def _advance(self, run: ClusterRun) -> bool:
         """Run blocks whose threads are all ordered behind what happened before."""

@@ -116,7 +116,7 @@ class ThreadTranslator(StatementTranslator):
                 made = branch(self._decision(cond), self(then), other)
             case st.For(var, start, stop, step, kind) if kind not in _SPECIAL:
                 bounds = tuple(map(self._decision, (start, stop, step)))
-                made = counted_loop(self.slots.variable(var), bounds, self(stmt.body))
+                made = counted_loop(self.slots.variable(var), bounds, self(stmt.body), var.name)
             case st.While(cond, body):
                 made = while_loop(self._decision(cond), self(body))
             case simt.Exchange():
@@ -204,7 +204,8 @@ class ThreadTranslator(StatementTranslator):
 
     def _loop_code(self, var: Any, bounds: tuple[Any, ...], body: st.Stmt, site: int) -> Code:
         start, stop, step = map(self._decision, bounds)
-        return CountedLoop(self.slots.variable(var), (start, stop, step), self.code(body), site)
+        slot, part = self.slots.variable(var), self.code(body)
+        return CountedLoop(slot, (start, stop, step), part, site, var.name)
 
     def _arrive(self, stmt: st.Stmt) -> barriers.Arrive:
         self._numbers += 1
@@ -280,6 +281,8 @@ class ThreadTranslator(StatementTranslator):
         values = self.expr.all(stmt.values)
 
         def print_(frame: Any) -> None:
+            if not frame.options.prints:
+                return
             found = [value(frame) for value in values]
             if any(type(value) is np.ndarray for value in found):
                 print_lines(stmt, found, frame.mask, frame.lanes)

@@ -234,7 +234,9 @@ class RolePart(Code):
 
 @dataclass(frozen=True, slots=True)
 class LoopState:
-    """The iteration to come; what was active and had left the outer loop when this one began."""
+    """The iteration to come; what was active and had left the outer loop when this one began, and
+    the loops around it.
+    """
 
     trip: int
     trips: Any
@@ -243,6 +245,7 @@ class LoopState:
     active: Mask
     outer: Mask
     outer_broke: Mask
+    edges: tuple[tuple[str, bool, bool], ...]
 
     def merged(self, other: LoopState) -> LoopState | None:
         """The state of both groups together, where they are in one iteration."""
@@ -286,6 +289,7 @@ class _Loop(Code):
 def _leave_loop(frame: ThreadFrame, state: LoopState) -> None:
     frame.mask = mask_and(state.outer, frame.owned)
     frame.broke = mask_and(state.outer_broke, frame.owned)
+    frame.edges = state.edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +300,7 @@ class CountedLoop(_Loop):
     bounds: tuple[Evaluate, Evaluate, Evaluate]
     body: Part
     site: int
+    name: str
 
     def run(self, strand: Strand, state: LoopState | None) -> None:
         frame = strand.frame
@@ -309,6 +314,9 @@ class CountedLoop(_Loop):
             return
         value = state.start + state.trip * state.step
         frame.values[self.slot] = value
+        if isinstance(state.trips, int) and state.trips > 1:
+            edge = (self.name, state.trip == 0, state.trip == state.trips - 1)
+            frame.edges = (*state.edges, edge)
         later = replace(state, trip=state.trip + 1, active=staying)
         strand.stack.append((self, later))
         strand.push(self.body)
@@ -319,7 +327,7 @@ class CountedLoop(_Loop):
             span = frame.recorder.program.span(frame.site)
             raise located(RunError, "the step of a loop is zero", span)
         trips = np.maximum(-((start - stop) // step), 0)
-        made = LoopState(0, trips, start, step, frame.mask, frame.mask, frame.broke)
+        made = LoopState(0, trips, start, step, frame.mask, frame.mask, frame.broke, frame.edges)
         frame.broke = False
         return made if type(trips) is np.ndarray else replace(made, trips=int(trips))
 
@@ -345,7 +353,7 @@ class ConditionLoop(_Loop):
         frame = strand.frame
         if state is None:
             strand.stack.append((JOIN, None))
-            state = LoopState(0, 0, 0, 0, frame.mask, frame.mask, frame.broke)
+            state = LoopState(0, 0, 0, 0, frame.mask, frame.mask, frame.broke, frame.edges)
             frame.broke = False
         active = mask_and(mask_without(state.active, frame.broke), frame.owned)
         if active is not False:

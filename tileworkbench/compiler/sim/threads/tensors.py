@@ -46,20 +46,23 @@ class ThreadTensor(Storage):
     def flat(self) -> Storage:
         return ThreadTensor(super().flat(), self.stored)
 
-    def note_box(self, frame: Any, box: tuple[slice, ...], written: bool) -> None:
-        super().note_box(frame, box, written)
+    def note_box(
+        self, frame: Any, box: tuple[slice, ...], values: Array | None = None
+    ) -> None:
+        super().note_box(frame, box, values)
         if self.stored and frame.partial and frame.options.races:
             flat = np.arange(self.data.size).reshape(self.data.shape)[box].reshape(-1)
-            self._mark(frame, "store" if written else "load", None, self._leader(frame), flat)
+            access = "load" if values is None else "store"
+            self._mark(frame, access, None, self._leader(frame), flat)
 
     def _leader(self, frame: ThreadFrame) -> Array:
         """The thread that stands for a group in an operator of the whole group."""
         return frame.owned_threads()[:1]
 
     def _note_write(
-        self, frame: Any, place: Index, chosen: Array | None, lanes: tuple[int, ...]
+        self, frame: Any, place: Index, chosen: Array | None, lanes: tuple[int, ...], value: Value
     ) -> None:
-        super()._note_write(frame, place, chosen, lanes)
+        super()._note_write(frame, place, chosen, lanes, value)
         if frame.partial:
             self._mark(frame, "store", None, self._leader(frame), self._flat(place).reshape(-1))
 
@@ -85,14 +88,14 @@ class ThreadTensor(Storage):
         chosen = np.broadcast_to(np.asarray(active), lanes)
         place = tuple(np.broadcast_to(at, lanes)[chosen] for at in inside)
         values = np.broadcast_to(np.asarray(value, self.data.dtype), lanes)[chosen]
+        if frame.options.races and self.scope == "global":
+            self.log.write_block(frame, place, self.data, values)
         self.data[place] = values
         if self.written is not None:
             self.written[place] = True
         self._touch(frame, "store", inside, active, lanes)
         if not frame.options.races:
             return
-        if self.scope == "global":
-            self.log.write_block(frame, place)
         kept = self.data[place]
         different = (kept != values) & ~((kept != kept) & (values != values))
         if different.any():

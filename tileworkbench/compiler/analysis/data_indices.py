@@ -1,0 +1,156 @@
+"""Accesses of tensors whose index comes from data: from the contents of a tensor, not from loop
+variables and arguments alone.
+
+Such an index may be anything. Where the kernel does not ask whether it is inside (an `if`, a
+conditional expression, a safe value, or a copy of a region, which is cut at the borders), it is
+probably meant to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tileworkbench.compiler.analysis.effects import owners, written
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Region, Select, Var
+from tileworkbench.compiler.ir.node import Node
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import bound_by, statements
+
+Atoms = frozenset[Node]
+
+
+@dataclass(frozen=True, slots=True)
+class DataAccess:
+    """An access of an element of a tensor, at a statement, by an index that comes from data."""
+
+    site: int
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+
+def unguarded_accesses(program: Program) -> frozenset[DataAccess]:
+    """The accesses of `program`, as the front end made it, whose index comes from data and which
+    nothing in the kernel guards.
+    """
+    found = _Accesses(DataFlow(program), {name for name, _ in program.safe_values})
+    found.visit(program.body, ())
+    return frozenset(found.unguarded)
+
+
+class DataFlow:
+    """What depends on the contents of tensors."""
+
+    def __init__(self, program: Program) -> None:
+        self._owners = owners(program.body)
+        self._lets: dict[Var, Expr] = {}
+        self._data: set[Node] = set()
+        self._atoms: dict[Expr, Atoms] = {}
+        body = list(statements(program.body))
+        for stmt in body:
+            if isinstance(stmt, st.Let):
+                self._lets[stmt.var] = stmt.value
+        before = -1
+        while before != len(self._data):
+            before = len(self._data)
+            for stmt in body:
+                self._spread(stmt)
+
+    def is_data(self, value: Expr) -> bool:
+        """Whether `value` depends on what a tensor holds."""
+        return any(
+            found in self._data or (isinstance(found, Load) and self._holds_data(found.buffer))
+            for found in _nodes(value)
+        )
+
+    def atoms(self, value: Expr) -> Atoms:
+        """The variables and loads that `value` is made of, through the names of expressions."""
+        found = self._atoms.get(value)
+        if found is None:
+            parts: set[Node] = set()
+            for part in _nodes(value):
+                if isinstance(part, Var | Load):
+                    parts.add(part)
+                if part in self._lets and isinstance(part, Var):
+                    parts |= self.atoms(self._lets[part])
+            found = self._atoms[value] = frozenset(parts)
+        return found
+
+    def _holds_data(self, buffer: Buffer) -> bool:
+        return buffer.scope == "global" or self._owners.get(buffer, buffer) in self._data
+
+    def _spread(self, stmt: st.Stmt) -> None:
+        """What `stmt` binds or writes depends on data where one of its operands does."""
+        if any(self._is_data_operand(child) for child in stmt.children()):
+            self._data.update(bound_by(stmt))
+            self._data.update(self._owners.get(buffer, buffer) for buffer in written(stmt))
+
+    def _is_data_operand(self, child: Node) -> bool:
+        if isinstance(child, Expr):
+            return self.is_data(child)
+        if isinstance(child, Region):
+            return self._holds_data(child.buffer)
+        return isinstance(child, Buffer) and self._holds_data(child)
+
+
+@dataclass(slots=True)
+class _Accesses:
+    flow: DataFlow
+    safe: set[str]
+    unguarded: list[DataAccess] = field(default_factory=list)
+
+    def visit(self, stmt: st.Stmt, guards: tuple[Expr, ...]) -> None:
+        """Collect what is below `stmt`, which is executed where all of `guards` decide."""
+        for child in stmt.children():
+            if isinstance(child, Expr):
+                self.expression(child, stmt.site, guards)
+        if isinstance(stmt, st.Store | st.Atomic):
+            here = guards if stmt.predicate is None else (*guards, stmt.predicate)
+            self.access(stmt.buffer, stmt.indices, stmt.site, here)
+        if isinstance(stmt, st.If | st.While):
+            guards = (*guards, stmt.cond)
+        for child in stmt.children():
+            if isinstance(child, st.Stmt):
+                self.visit(child, guards)
+
+    def expression(self, value: Expr, site: int, guards: tuple[Expr, ...]) -> None:
+        for part, conditions in _parts(value, guards):
+            if isinstance(part, Load):
+                here = conditions if part.predicate is None else (*conditions, part.predicate)
+                self.access(part.buffer, part.indices, site, here)
+
+    def access(
+        self, buffer: Buffer, indices: tuple[Expr, ...], site: int, guards: tuple[Expr, ...]
+    ) -> None:
+        if buffer.scope != "global" or buffer.name in self.safe:
+            return
+        atoms = frozenset[Node]().union(*(self.flow.atoms(index) for index in indices))
+        guarded = any(self.flow.atoms(guard) & atoms for guard in guards)
+        if not guarded and any(self.flow.is_data(index) for index in indices):
+            self.unguarded.append(DataAccess(site, buffer, indices))
+
+
+def _nodes(value: Expr) -> Iterator[Node]:
+    """The nodes of an expression, without the shapes of what it loads from."""
+    return (node for node, _ in _parts(value, ()))
+
+
+def _parts(value: Expr, guards: tuple[Expr, ...]) -> Iterator[tuple[Node, tuple[Expr, ...]]]:
+    """The nodes of an expression, each with the conditions that it is evaluated under."""
+    stack: list[tuple[Node, tuple[Expr, ...]]] = [(value, guards)]
+    seen: set[tuple[Node, tuple[Expr, ...]]] = set()
+    while stack:
+        node, conditions = stack.pop()
+        if (node, conditions) in seen or isinstance(node, Buffer):
+            continue
+        seen.add((node, conditions))
+        yield node, conditions
+        match node:
+            case Select(cond, then, other) if node.lazy:
+                inner = (*conditions, cond)
+                stack += [(cond, conditions), (then, inner), (other, inner)]
+            case Binary("logical_and" | "logical_or", a, b):
+                stack += [(a, conditions), (b, (*conditions, a))]
+            case _:
+                stack += [(child, conditions) for child in node.children()]
