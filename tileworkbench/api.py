@@ -226,16 +226,23 @@ class Jit:
     def compile(self, *args: Any, **kwargs: Any) -> Kernel:
         """The kernel for these arguments, without running it.
 
-        Eager functions take tensors (or nothing that is not needed) positionally, or compile-time
-        arguments and `T.const` values by name.
+        Eager functions take the arguments of a call, positionally or by name, and `T.const` values
+        by name. A `T.Tensor(shape, dtype)` may stand for a tensor, and what no constant is read
+        from may be left out.
         """
         eager = self._eager
         if eager is None:
             self.kernel = self._compile_lazy(args, kwargs)
         else:
-            specialisation = eager.bind_shapes(args, kwargs) if args else eager.specialise(**kwargs)
+            specialisation = eager.specialise(*args, **kwargs)
             self.kernel = self._compile_eager(eager, specialisation)
         return self.kernel
+
+    def is_call(self, *args: Any, **kwargs: Any) -> bool:
+        """Whether these are the arguments of a call that runs a kernel: all of them, and tensors,
+        not what stands for one in `compile`.
+        """
+        return self._eager is not None and self._eager.is_call(args, kwargs)
 
     def prepare(self, *args: Any, **kwargs: Any) -> tuple[Kernel, tuple[Any, ...]]:
         """(the kernel that a call with these arguments runs, the arguments it is run with).
@@ -291,7 +298,7 @@ class Jit:
         eager = self._eager
         if eager is None:
             return self._traced(args, kwargs)
-        specialisation = eager.bind_shapes(args, kwargs) if args else eager.specialise(**kwargs)
+        specialisation = eager.specialise(*args, **kwargs)
         return PrimFunc(eager.trace(specialisation), eager.source)
 
     def get_kernel_source(self, *args: Any, **kwargs: Any) -> str:

@@ -321,8 +321,8 @@ class Kernel:
         """The generated text (LLVM IR on cpu)."""
         return self._compiled.record.code
 
-    def get_kernel_source(self) -> str:
-        """The same as `source`."""
+    def get_kernel_source(self, kernel_only: bool = True) -> str:
+        """The same as `source`: there is no text of a host, whatever `kernel_only` is."""
         return self.source
 
     @cached_property

@@ -266,3 +266,39 @@ def test_supplied_tensors(kind: TensorSupplyType) -> None:
     assert bool((a.abs() <= 1).all()) == (kind.name in ("Uniform", "Zero", "One"))
     with pytest.raises(tw.ArgumentError, match="the extent 'n' of 'A' of 'kernel' has no value"):
         supply_tensors(kernel.program, kind)
+
+
+def test_arguments_that_a_search_does_not_depend_on(latencies: list[float]) -> None:
+    latencies += [3, 1, 2]
+    kernel = tuned(lazy, do_not_specialize=["block"])
+    found = kernel(64, 32)
+    assert found.config == {"block": 32} and len(kernel.trials) == 3
+    # Another value of such an argument finds the same configuration, without a search.
+    again = kernel(N=64, block=16)
+    assert again is found and not latencies
+    assert tuned(lazy)(64, block=32).config is None  # without it the call has chosen
+
+
+def test_other_arguments_that_a_search_does_not_depend_on(latencies: list[float]) -> None:
+    latencies += [3, 1, 2]
+    kernel = tuned(lazy, do_not_specialize=("N",))
+    assert kernel(64).config == kernel(128).config == {"block": 32}
+    out = kernel(128)(torch.arange(128.0))
+    assert torch.equal(out, torch.arange(128.0) * 2) and not latencies
+
+
+def test_compile_tunes_and_returns_the_kernel(latencies: list[float]) -> None:
+    latencies += [3, 2, 1, 3, 1, 2]
+    function = tuned(eager)
+    a = torch.arange(64.0)
+    kernel = function.compile(a)
+    assert kernel.config == {"block": 64} and kernel.latency == 1
+    assert torch.equal(kernel(a), a * 2)
+    # A declaration in place of a tensor: measured on made-up ones.
+    other = function.compile(T.Tensor((96,), T.float32), factor=3)
+    assert other.config == {"block": 32}
+    assert torch.equal(other(torch.ones(96)), torch.full((96,), 3.0))
+    by_name = function.compile(A=T.Tensor[96, T.float32], factor=3)
+    assert by_name.config == {"block": 32} and not latencies
+    latencies.append(1)
+    assert tuned(lazy, [{"block": 16}]).compile(64).config == {"block": 16}

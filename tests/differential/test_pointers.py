@@ -59,6 +59,25 @@ def _blocked_sum(matrix):
     return total
 
 
+def test_tensors_over_addresses_in_front_of_the_launches():
+    a = random_array((8, 12), "float32")
+
+    @T.prim_func
+    def kernel(p: T.ptr, n: T.int32, B: T.Tensor((8, 12), "float32")):
+        X = T.make_tensor(p, (n * 2, 12), "float32")
+        with T.Kernel(n, 2, threads=32) as (bx, by):
+            for j in T.Parallel(12):
+                B[bx * 2 + by, j] = X[bx * 2 + by, j]
+        with T.Kernel(8, threads=32) as bx:
+            tile = T.alloc_shared((12,), "float32")
+            T.copy(X[bx, 0], tile)
+            for j in T.Parallel(12):
+                B[bx, j] += tile[j]
+
+    given = {"p": address(a), "n": 4, "B": np.zeros((8, 12), np.float32)}
+    check_everywhere(kernel, given, equals(B=a * 2))
+
+
 def test_stores_through_addresses():
     out = np.zeros((2, 10), np.int32)
 

@@ -61,9 +61,9 @@ def test_binding_reads_constants_and_separates_arguments() -> None:
 
 
 def test_equal_calls_share_a_key_and_others_do_not() -> None:
-    first = ROWS.bind_shapes((tensor(40, 8), tensor(8), 2.0, 1), {})
-    again = ROWS.bind_shapes((tensor(40, 8), tensor(8), 9.0, 7), {"block": 16})
-    other = ROWS.bind_shapes((tensor(41, 8), tensor(8), 2.0, 1), {})
+    first = ROWS.specialise(tensor(40, 8), tensor(8), 2.0, 1)
+    again = ROWS.specialise(tensor(40, 8), tensor(8), 9.0, 7, block=16)
+    other = ROWS.specialise(tensor(41, 8), tensor(8), 2.0, 1)
     assert first == again
     assert hash(first) == hash(again)
     assert first != other
@@ -73,7 +73,7 @@ def test_numpy_arrays_are_tensors() -> None:
     a = np.zeros((6, 4), np.float32)
     assert TensorType.of(a) == TensorType((6, 4), "float32", (4, 1))
     assert TensorType.of(a.T) == TensorType((4, 6), "float32", (1, 4))
-    key = ROWS.bind_shapes((a, a[0], 1.0, 1), {})
+    key = ROWS.specialise(a, a[0], 1.0, 1)
     assert key.constants == (("M", 6), ("N", 4))
 
 
@@ -113,7 +113,7 @@ def test_equal_arguments_of_different_types_have_different_keys() -> None:
             A[0] = A[1] + value
 
     eager = EagerFunction(kernel)
-    keys = [eager.bind_shapes((tensor(4), value), {}) for value in (1, 1.0, True)]
+    keys = [eager.specialise(tensor(4), value) for value in (1, 1.0, True)]
     assert len(set(keys)) == 3
     stores = [print_program(eager.trace(key)).splitlines()[-1].strip() for key in keys]
     assert stores == [
@@ -131,7 +131,7 @@ def test_packed_elements_count_twice() -> None:
             A[bx, 0] = N
 
     eager = EagerFunction(kernel)
-    key = eager.bind_shapes((tensor(3, 4, dtype="int8"),), {})
+    key = eager.specialise(tensor(3, 4, dtype="int8"))
     assert key.constants == (("M", 3), ("N", 8))
 
 
@@ -143,12 +143,51 @@ def test_packed_elements_count_twice() -> None:
             {"M": 20, "N": 4, "K": 1},
             "'add_rows' has no compile-time argument or constant 'K'",
         ),
+        (
+            {"M": 20, "B": np.zeros((2, 3), np.float32)[0, 0]},
+            "'add_rows': the parameter 'B' has shape (), and extent 0 of it is the constant 'N'",
+        ),
     ],
 )
 def test_specialise_with_wrong_names(values: dict[str, int], message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         ROWS.specialise(**values)
     assert caught.value.message == message
+
+
+def test_specialise_by_what_stands_for_tensors() -> None:
+    by_place = ROWS.specialise(T.Tensor((20, 4), "float32"), T.Tensor[4, T.float32], block=8)
+    assert by_place == ROWS.specialise(M=20, N=4, block=8)
+    assert by_place == ROWS.specialise(A=T.Tensor[(20, 4), T.float32], block=8)
+    assert by_place == ROWS.specialise(B=T.Tensor[4, T.float32], M=20, block=8)
+
+    def strided(A):
+        M, N, S = T.const("M, N, S")
+        A: T.StridedTensor[[M, N], [S, 1], T.float32]
+        with T.Kernel(M) as bx:
+            A[bx, 0] = N
+
+    def packed(A):
+        N, S = T.const("N, S")
+        A: T.StridedTensor[[3, N], [S, 1], T.int4]
+        with T.Kernel(3) as bx:
+            A[bx, 0] = N
+
+    key = EagerFunction(strided).specialise(T.StridedTensor((3, 4), (10, 1), "float32"))
+    assert key.constants == (("M", 3), ("N", 4), ("S", 10))
+    key = EagerFunction(strided).specialise(T.Tensor((3, 4), "float32"))
+    assert key.constants == (("M", 3), ("N", 4), ("S", 4))
+    eager = EagerFunction(packed)
+    of_tensor = eager.specialise(tensor(3, 4, dtype="int8"))
+    assert eager.specialise(T.Tensor((3, 8), "int4")) == of_tensor
+
+
+def test_what_is_a_call() -> None:
+    a, b = tensor(4, 4), tensor(4)
+    assert ROWS.is_call((a, b, 1.0, 2), {}) and ROWS.is_call((a, b), {"scale": 1.0, "count": 2})
+    assert not ROWS.is_call((a, b), {"scale": 1.0})
+    assert not ROWS.is_call((a, b, 1.0, 2), {"M": 4})
+    assert not ROWS.is_call((T.Tensor((4, 4)), b, 1.0, 2), {})
 
 
 def test_specialise_without_a_compile_time_argument() -> None:
@@ -205,7 +244,7 @@ def test_constant_read_from_strides() -> None:
             A[bx, 0] = S
 
     eager = EagerFunction(kernel)
-    key = eager.bind_shapes((TensorType((3, 4), "float32", (10, 1)),), {})
+    key = eager.specialise(TensorType((3, 4), "float32", (10, 1)))
     assert key.constants == (("M", 3), ("S", 10))
     text = print_program(eager.trace(key))
     assert 'A: T.StridedTensor((3, 4), (10, 1), "float32")' in text
@@ -287,9 +326,19 @@ def eager_by_annotation(A):
     body(A)  # noqa: F821
 
 
+def eager_by_signature(A: T.Tensor[[8, 4], T.float32], factor: int = 2):
+    body(A, factor)  # noqa: F821
+
+
+def eager_by_strided_signature(A: T.StridedTensor[[8], [1], T.float32]):
+    body(A)  # noqa: F821
+
+
 @pytest.mark.parametrize(
     ("function", "lazy"),
     [
+        (eager_by_signature, False),
+        (eager_by_strided_signature, False),
         (lazy_by_decorator, True),
         (lazy_by_delegation, True),
         (add_rows, False),

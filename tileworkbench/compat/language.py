@@ -4,17 +4,27 @@ spellings.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tileworkbench.language as language
 from tileworkbench.compat import branches, nodes
 from tileworkbench.compiler.diagnostics import TileTypeError
+from tileworkbench.compiler.frontend import function
 from tileworkbench.compiler.frontend.dtypes import TileDType
+from tileworkbench.compiler.frontend.errors import placed_outside
+from tileworkbench.compiler.frontend.function import PrimFunc
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.values import describe
+from tileworkbench.language.functions import checked_function
 
 _ACCESSES = {1: "r", 2: "w", 3: "rw"}
+
+
+@placed_outside
+def prim_func(func: Callable[..., Any]) -> PrimFunc:
+    """`T.prim_func`; a function without T.Kernel is executed once, by one thread."""
+    return function.prim_func(checked_function(func, "T.prim_func"), launches=False)
 
 
 def index_to_coordinates(index: Any, shape: Sequence[Any]) -> list[Any]:
@@ -57,6 +67,7 @@ def tvm_warp_shuffle_down(mask: Any, value: Any, offset: Any, width: int, warp_s
 
 
 _FUNCTIONS = (
+    prim_func,
     index_to_coordinates,
     type_annotation,
     tvm_access_ptr,

@@ -93,6 +93,7 @@ def CUDASourceCodeKernel(
     `TileTypeError` or `TileValueError` for arguments of a wrong kind.
     """
     builder = current("T.CUDASourceCodeKernel")
+    builder.launched = True
     if builder.placeholders is not None:
         raise Declared
     if builder.enclosing("kernel") is not None:

@@ -38,7 +38,7 @@ def prim_func(func: Callable[..., Any]) -> PrimFunc:
     Such a function launches one or more `T.Kernel` blocks in sequence. Tensors made by `T.empty`
     and returned are outputs. Raises `CompileError` for a kernel that is not legal.
     """
-    return function.prim_func(_function(func, "T.prim_func"))
+    return function.prim_func(checked_function(func, "T.prim_func"))
 
 
 def macro(func: Callable[..., Any]) -> Macro:
@@ -48,13 +48,14 @@ def macro(func: Callable[..., Any]) -> Macro:
     element of a tensor are passed by value, or by reference to a parameter annotated `T.Ref` or
     `T.Var`.
     """
-    return Macro(_function(func, "T.macro"))
+    return Macro(checked_function(func, "T.macro"))
 
 
 inline = macro
 
 
-def _function(value: Any, construct: str) -> Callable[..., Any]:
+def checked_function(value: Any, construct: str) -> Callable[..., Any]:
+    """`value`, a function of the user's. Raises `TileTypeError` for anything else."""
     if not isinstance(value, FunctionType):
         raise TileTypeError(f"{construct} decorates a function, not {describe(value)}")
     if is_ours(value.__code__):

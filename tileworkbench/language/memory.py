@@ -19,6 +19,7 @@ from tileworkbench.compiler.frontend.builder import Builder, current, in_kernel
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
 from tileworkbench.compiler.frontend.regions import show_shape, to_buffer, to_operand
+from tileworkbench.compiler.frontend.scopes import refuse_loads
 from tileworkbench.compiler.frontend.tensors import TensorValue, VectorTensor, difference
 from tileworkbench.compiler.frontend.values import (
     Value,
@@ -279,9 +280,11 @@ def make_tensor(ptr: Any, shape: Any, dtype: Any = "float32", strides: Any = Non
     global memory; that the memory exists is the caller's promise. Raises `TileTypeError` for an
     address or dtype that is none.
     """
-    builder = in_kernel("T.make_tensor")
+    builder = current("T.make_tensor")
     refuse_in_parallel(builder, "T.make_tensor")
     address = _address("T.make_tensor", ptr)
+    if builder.enclosing("kernel") is None:
+        refuse_loads(address)
     element = _element("T.make_tensor", dtype)
     extents = tuple(_named(e, "extent", "an extent") for e in as_shape(shape))
     steps = tuple(_named(s, "stride", "a stride") for s in as_shape(strides or ()))
@@ -308,9 +311,9 @@ def _address(construct: str, value: Any) -> Expr:
 
 def _named(value: Any, name: str, what: str) -> Expr:
     """An extent or stride that is evaluated now, not where the tensor is used."""
-    builder = in_kernel("T.make_tensor")
+    builder = current("T.make_tensor")
     expr = exact_extent(extent_expr(value, f"{what} of T.make_tensor"), builder.symbols.values())
-    if isinstance(expr, Const | Var):
+    if isinstance(expr, Const | Var) or builder.enclosing("kernel") is None:
         return expr
     var = builder.fresh_var(name, expr.dtype)
     builder.emit(Let(var, expr))

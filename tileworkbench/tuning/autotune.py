@@ -57,6 +57,7 @@ class Settings:
     skip_check: bool = False
     manual_check_prog: Callable[[list[Any], list[Any]], Any] | None = None
     cache_input_tensors: bool = False
+    do_not_specialize: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +102,48 @@ class Autotuned:
         """Call the function in its best configuration, found by the first such call.
 
         Eager functions run and return their outputs, lazy ones return the `Kernel`. Nothing is
-        tuned when the call gives every tunable argument.
+        tuned when the call gives every tunable argument that is not in `do_not_specialize`.
         """
-        given = self._given(args, kwargs)
+        args, kwargs, search = self._tuned(args, kwargs)
+        result = self.jit(*args, **kwargs)
+        self._label(search)
+        return result
+
+    def compile(self, *args: Any, **kwargs: Any) -> Kernel:
+        """The kernel in its best configuration for these arguments, those of `Jit.compile`, without
+        a call of it.
+
+        An eager function is measured on copies of the tensors where all are given, else on
+        made-up ones.
+        """
+        args, kwargs, search = self._tuned(args, kwargs)
+        kernel = self.jit.compile(*args, **kwargs)
+        self._label(search)
+        return kernel
+
+    def _tuned(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], _Search | None]:
+        """The arguments in the best configuration, and the search that found it, if any."""
         configs = self._listed(args, kwargs)
+        given = self._given(args, kwargs)
+        free = [name for name in given if name in self.settings.do_not_specialize]
+        if free:  # what a configuration may replace is passed by name
+            args, kwargs = (), dict(given)
+            given = {name: value for name, value in given.items() if name not in free}
         if all(given.keys() >= config.keys() for config in configs):
-            return self.jit(*args, **kwargs)
+            return args, kwargs, None
         search = self._search(given, configs)
         self._measure_all(search, args, kwargs)
-        best = self._best(search)
-        result = self.jit(*args, **kwargs, **best.config)
+        return args, {**kwargs, **self._best(search).config}, search
+
+    def _label(self, search: _Search | None) -> None:
+        """Write what was found onto the kernel."""
         kernel = self.jit.kernel
-        if kernel is not None:
+        if kernel is not None and search is not None:
+            best = self._best(search)
             kernel.config, kernel.latency = dict(best.config), best.latency
             kernel.ref_latency = search.ref_latency
-        return result
 
     def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -176,7 +204,12 @@ class Autotuned:
         self, search: _Search, config: Config, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> float:
         settings, deadline = self.settings, time.monotonic() + self.settings.timeout
-        kernel, run_time = self.jit.prepare(*args, **kwargs, **config)
+        merged = {**kwargs, **config}
+        run_time: tuple[Any, ...] | None = None
+        if self.jit.is_call(*args, **merged):
+            kernel, run_time = self.jit.prepare(*args, **merged)
+        else:
+            kernel = self.jit.compile(*args, **merged)
         inputs = self._inputs(search, kernel, run_time)
         self._within(deadline)
         if settings.ref_prog is not None and not settings.skip_check:
@@ -195,12 +228,14 @@ class Autotuned:
         if time.monotonic() > deadline:
             raise TileError(f"took longer than {self.settings.timeout:g} s")
 
-    def _inputs(self, search: _Search, kernel: Kernel, run_time: tuple[Any, ...]) -> list[Any]:
+    def _inputs(
+        self, search: _Search, kernel: Kernel, run_time: tuple[Any, ...] | None
+    ) -> list[Any]:
         """The tensors of one trial: copies, because a kernel may write into them."""
         if search.inputs is not None:
             return search.inputs
         settings, given = self.settings, _inputs.get()
-        if self.jit.is_eager:
+        if run_time is not None:
             made = copy.deepcopy(list(run_time))
         elif given is not None:
             made = copy.deepcopy(list(given))
@@ -275,8 +310,9 @@ def autotune(
             `max_mismatched_ratio`, or as `manual_check_prog(outputs, expected)` decides by raising;
             `skip_check` leaves that out. Its time becomes the kernel's `ref_latency`.
         cache_input_tensors: use the same tensors for all configurations.
-        do_not_specialize, early_stop: accepted for scripts that give them; every set of arguments
-            is tuned, and every configuration measured.
+        do_not_specialize: names of arguments that what is found does not depend on: calls that
+            differ in nothing else share one search, and configurations replace what a call gives.
+        early_stop: accepted for scripts that give it; every configuration is measured.
 
     A configuration that fails is left out; if all fail the call raises `TileError`. The kernel
     gets `.config`, `.latency` and `.ref_latency` (milliseconds). Ctrl-C ends the search; the same
@@ -285,6 +321,7 @@ def autotune(
     settings = Settings(
         *(warmup, rep, timeout, supply_type, ref_prog, supply_prog, rtol, atol),
         *(max_mismatched_ratio, skip_check, manual_check_prog, cache_input_tensors),
+        tuple(do_not_specialize or ()),
     )
 
     def decorate(function: Any) -> Autotuned:

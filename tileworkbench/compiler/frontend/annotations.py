@@ -12,6 +12,7 @@ from typing import Any
 from tileworkbench.compiler.diagnostics import (
     JITNoBuilderError,
     TileRuntimeError,
+    TileSyntaxError,
     TileTypeError,
     TileValueError,
     UnsupportedError,
@@ -246,7 +247,7 @@ def _extent(builder: Builder, value: Any, what: str, may_be_zero: bool = False) 
 def empty(shape: tuple[Any, ...], dtype: Any) -> TensorValue:
     """A new output of the kernel. See `T.empty`."""
     builder = current("T.empty")
-    if builder.frame.kind != "function":
+    if builder.frame.kind != ("kernel" if builder.alone else "function"):
         raise TileValueError(
             "'T.empty' declares an output and must stand before 'with T.Kernel(...)'"
         )
@@ -271,6 +272,11 @@ def workspace(shape: tuple[Any, ...], dtype: DType) -> TensorValue:
     buffer = make_buffer(builder, name, TensorSpec(shape, dtype))
     builder.workspaces.append(buffer)
     return TensorValue(buffer, builder.bind(name, allocated=True))
+
+
+def undeclarable(name: str) -> TileSyntaxError:
+    """The error of `name: annotation` in a function without such a parameter."""
+    return TileSyntaxError(f"'{name}' is declared here, and this function has no such parameter")
 
 
 @dataclass(frozen=True, slots=True)

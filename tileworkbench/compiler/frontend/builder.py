@@ -152,6 +152,8 @@ class Builder:
         self.uses: list[tuple[str, int]] = []  # constructs for hardware of their own, and sites
         self.checks: list[Stmt] = []  # of 'assert' in front of the next launch
         self.placed_checks: list[Stmt] = []  # and those that a launch begins with
+        self.alone = False  # whether the whole function is the body of one launch
+        self.launched = False  # whether a launch has been asked for
         self.swizzle: tuple[int, str] | None = None
         self.cluster: tuple[int, ...] = ()
         self.grid: tuple[Expr, ...] = ()  # of the launch that is being traced

@@ -14,6 +14,7 @@ from tileworkbench.compiler.diagnostics import (
     TileSyntaxError,
     TileTypeError,
 )
+from tileworkbench.compiler.frontend.annotations import undeclarable
 from tileworkbench.compiler.frontend.bounds import bounds
 from tileworkbench.compiler.frontend.builder import (
     Builder,
@@ -277,9 +278,7 @@ class Control:
         """`name: annotation` in the body: the parameter's tensor."""
         builder = current("a declaration")
         if builder.declare is None:
-            raise TileSyntaxError(
-                f"'{name}' is declared here, and this function has no such parameter"
-            )
+            raise undeclarable(name)
         return builder.declare(name, annotation)
 
     # Branches and loops

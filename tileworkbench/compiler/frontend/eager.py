@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     TileSyntaxError,
-    TileValueError,
 )
 from tileworkbench.compiler.frontend.annotations import (
     TensorSpec,
@@ -29,13 +29,13 @@ from tileworkbench.compiler.frontend.trace import (
     finish,
     function_span,
     is_scalar_annotation,
-    parameter_span,
+    ordered_inputs,
     placed_parameter,
     run_trace,
     wrap,
 )
 from tileworkbench.compiler.frontend.values import Value, describe
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.expr import Expr, Var
 from tileworkbench.compiler.ir.program import Program
 
 
@@ -51,9 +51,11 @@ class TensorType:
 
     @classmethod
     def of(cls, tensor: Any) -> TensorType:
-        """The type of a torch tensor, a numpy array or another `TensorType`."""
+        """The type of a torch tensor, a numpy array, a T.Tensor(...) or another `TensorType`."""
         if isinstance(tensor, TensorType):
             return tensor
+        if isinstance(tensor, TensorSpec):
+            return cls._declared(tensor)
         shape = tuple(int(extent) for extent in tensor.shape)
         stride = getattr(tensor, "stride", None)
         if callable(stride):
@@ -62,6 +64,18 @@ class TensorType:
             size = tensor.dtype.itemsize
             strides = tuple(step // size for step in tensor.strides)
         return cls(shape, dtype_name(tensor.dtype), strides)
+
+
+    @classmethod
+    def _declared(cls, spec: TensorSpec) -> TensorType:
+        shape = [int(extent) for extent in spec.shape]
+        strides = spec.strides
+        if strides is None:
+            strides = tuple(prod(shape[dim + 1 :]) for dim in range(len(shape)))
+        if spec.dtype.is_packed and shape:  # as a tensor holds them, two in a byte
+            shape[-1] //= 2
+            strides = tuple(int(step) // 2 or 1 for step in strides)
+        return cls(tuple(shape), str(spec.dtype), tuple(map(int, strides)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,21 +188,19 @@ class EagerFunction:
         bound.apply_defaults()
         return tuple(bound.arguments.values())
 
-    def bind_shapes(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Specialisation:
-        """The specialisation of a call; see `bind`."""
-        return self.bind(args, kwargs)[0]
-
-    def specialise(self, **values: Any) -> Specialisation:
-        """A specialisation from names: compile-time arguments and the values of T.const, no
-        tensors.
+    def specialise(self, *args: Any, **values: Any) -> Specialisation:
+        """A specialisation from what a compilation is given: arguments as those of a call, or by
+        name; a tensor may be a `TensorType` or a T.Tensor(...), and is left out where no T.const is
+        read from it. Values of T.const may be given by name too.
 
         Raises `ArgumentError` for a missing or unknown name.
         """
+        given = self._given(args, values)
         arguments: list[tuple[str, Any]] = []
         for name, parameter in self.signature.parameters.items():
             if self.kinds[name] != "constant":
                 continue
-            value = values.pop(name, parameter.default)
+            value = given.get(name, parameter.default)
             if value is inspect.Parameter.empty:
                 raise ArgumentError(
                     f"'{self.name}' needs a value for its compile-time argument '{name}'"
@@ -197,15 +209,41 @@ class EagerFunction:
         base = _specialisation(arguments, ())
         readers = self._readers_of(base)
         names = dict.fromkeys(reader.name for reader in readers)
-        missing = [name for name in names if name not in values]
+        named = {name: int(values[name]) for name in names if name in values}
+        unknown = [n for n in values if n not in names and n not in given]
+        if unknown:
+            raise ArgumentError(
+                f"'{self.name}' has no compile-time argument or constant '{unknown[0]}'"
+            )
+        places = tuple(given.get(name) for name in self._names)
+        rest = (r for r in readers if r.name not in named and given.get(r.parameter) is not None)
+        found = named | dict(self._read_constants(tuple(rest), places))
+        missing = [name for name in names if name not in found]
         if missing:
             raise ArgumentError(f"'{self.name}' needs a value for its constant '{missing[0]}'")
-        constants = tuple((name, int(values.pop(name))) for name in names)
-        if values:
-            raise ArgumentError(
-                f"'{self.name}' has no compile-time argument or constant '{next(iter(values))}'"
-            )
+        constants = tuple((name, found[name]) for name in names)
         return Specialisation(base.arguments, constants, base.types)
+
+    def is_call(self, args: tuple[Any, ...], values: Mapping[str, Any]) -> bool:
+        """Whether these are all arguments of a call, with tensors and numbers for what is passed at
+        run time.
+        """
+        given = self._given(args, values)
+        required = {
+            name
+            for name, default in zip(self._names, self._defaults, strict=True)
+            if default is inspect.Parameter.empty
+        }
+        complete = given.keys() >= required and given.keys() >= values.keys()
+        return complete and not any(isinstance(v, TensorSpec | Value) for v in given.values())
+
+    def _given(self, args: tuple[Any, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+        """What parameters are given, by name."""
+        named = {name: value for name, value in values.items() if name in self._names}
+        try:
+            return dict(self.signature.bind_partial(*args, **named).arguments)
+        except TypeError as error:
+            raise ArgumentError(f"'{self.name}': {error}") from None
 
     def constant_names(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
         """The names of its T.const constants, given every compile-time argument."""
@@ -234,7 +272,10 @@ class EagerFunction:
             if tensor is None:
                 continue
             try:
-                extents = TensorType.of(tensor).strides if reader.stride else tensor.shape
+                known = tensor
+                if reader.stride or isinstance(tensor, TensorSpec):
+                    known = TensorType.of(tensor)
+                extents = known.strides if reader.stride else known.shape
                 value = int(extents[reader.dim]) * reader.packed
             except (AttributeError, IndexError, TypeError):
                 raise self._misfit(reader, tensor) from None
@@ -312,12 +353,11 @@ class EagerFunction:
         builder.at(self.where)
         builder.constants = dict(specialisation.constants)
         run_time = [name for name, kind in self.kinds.items() if kind != "constant"]
-        declared: dict[str, Buffer] = {}
 
         def declare(name: str, annotation: Any) -> TensorValue:
-            spec = self._checked(name, annotation)
-            declared[name] = make_buffer(builder, name, spec)
-            return TensorValue(declared[name])
+            buffer = make_buffer(builder, name, self._checked(name, annotation))
+            builder.inputs[name] = buffer
+            return TensorValue(buffer)
 
         def run() -> Program:
             for name in run_time:
@@ -331,24 +371,12 @@ class EagerFunction:
                 builder.inputs[name] = placed_parameter(builder, self.fn, name, annotation)
                 values[name] = wrap(builder.inputs[name])
             result = rewritten(self.fn, self._namespace)(**self._ordered(values))
-            self._order_inputs(builder, run_time, declared)
+            builder.inputs = ordered_inputs(self.fn, builder, run_time)
             return finish(builder, result, self.where)
 
         builder.declare = declare
         program: Program = run_trace(builder, run)
         return program
-
-    def _order_inputs(
-        self, builder: Builder, names: list[str], declared: Mapping[str, Buffer]
-    ) -> None:
-        inputs = {**builder.inputs, **declared}
-        for name in names:
-            if name not in inputs:
-                raise TileValueError(
-                    f"the declaration of the parameter '{name}' was not reached",
-                    parameter_span(self.fn, name),
-                )
-        builder.inputs = {name: inputs[name] for name in names}
 
 
 def _specialisation(

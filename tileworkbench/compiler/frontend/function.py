@@ -5,20 +5,21 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
+    CompileError,
     TileTypeError,
     TileValueError,
 )
-from tileworkbench.compiler.frontend.annotations import (
-    TensorSpec,
-)
+from tileworkbench.compiler.frontend.annotations import TensorSpec, Undeclared, undeclarable
 from tileworkbench.compiler.frontend.builder import Builder
 from tileworkbench.compiler.frontend.eager import EagerFunction, Specialisation, TensorType
 from tileworkbench.compiler.frontend.errors import placed_outside
-from tileworkbench.compiler.frontend.rewritten import rewritten, users_names
+from tileworkbench.compiler.frontend.kernel import KernelBlock
+from tileworkbench.compiler.frontend.rewritten import names_in_annotations, rewritten, users_names
 from tileworkbench.compiler.frontend.source import FunctionSource, locate, source_of
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.trace import (
@@ -27,7 +28,9 @@ from tileworkbench.compiler.frontend.trace import (
     finish,
     function_span,
     is_scalar_annotation,
+    ordered_inputs,
     parameter_span,
+    parameter_value,
     placed_parameter,
     run_trace,
     wrap,
@@ -57,11 +60,11 @@ class PrimFunc:
     @property
     def attrs(self) -> dict[str, Any]:
         """What is known of it beside its body: its name, that it launches something, and the
-        parameters that a call returns, if any.
+        parameters that a call returns, if any, counted from the end.
         """
         known: dict[str, Any] = {"global_symbol": self.name, "tir.is_global_func": True}
         if self.program.returns:
-            known["tilelang_out_idx"] = list(self.program.returns)
+            known["tilelang_out_idx"] = [i - len(self.params) for i in self.program.returns]
         return known
 
     @property
@@ -90,37 +93,89 @@ class PrimFunc:
         return f"<prim_func {self.name}({', '.join(param.name for param in self.params)})>"
 
 
-def prim_func(fn: Callable[..., Any]) -> PrimFunc:
-    """Trace `fn` now. Every parameter needs a tensor or dtype annotation; see `T.prim_func`."""
-    namespace = users_names(fn)
-    where = function_span(fn)
-    builder = Builder(fn.__name__)
-    builder.at(where)
-    signature = inspect.signature(fn)
+def prim_func(fn: Callable[..., Any], launches: bool = True) -> PrimFunc:
+    """Trace `fn` now. Every parameter needs a tensor or dtype annotation, in the signature or in
+    the body; see `T.prim_func`. Unless `launches` is True, a function without a launch is one block
+    of one thread.
+    """
+    tracing = _PrimFuncTrace(fn)
+    try:
+        return PrimFunc(tracing.program(), source_of(fn))
+    except CompileError as error:
+        if launches or tracing.builder.launched:
+            raise
+        first = error
+    tracing = _PrimFuncTrace(fn, alone=True)
+    try:
+        return PrimFunc(tracing.program(), source_of(fn))
+    except CompileError:
+        if tracing.builder.launched:  # it has launches, and does not come to the first of them
+            raise first from None
+        raise
 
-    def run() -> Program:
-        for name in signature.parameters:
+
+class _PrimFuncTrace:
+    """One trace of a prim_func; where it is `alone` all of it is the body of one launch."""
+
+    def __init__(self, fn: Callable[..., Any], alone: bool = False) -> None:
+        self.fn, self.namespace = fn, users_names(fn)
+        self.where = function_span(fn)
+        self.builder = Builder(fn.__name__)
+        self.builder.alone = alone
+        self.builder.at(self.where)
+        self.names = tuple(inspect.signature(fn).parameters)
+        self.in_body = declared_in_body(locate(fn).node) & set(self.names)
+
+    def program(self) -> Program:
+        """The traced program."""
+        made: Program = run_trace(self.builder, self._run)
+        return made
+
+    def _run(self) -> Program:
+        builder = self.builder
+        for name in self.names:
             builder.reserve(name)
-        annotations = {}
-        for name in signature.parameters:
-            annotation = annotations[name] = annotation_of(fn, name, namespace)
-            if not isinstance(annotation, TensorSpec) and not is_scalar_annotation(annotation):
-                raise TileTypeError(
-                    f"the parameter '{name}' of the prim_func '{fn.__name__}' needs a tensor or "
-                    f"dtype annotation",
-                    parameter_span(fn, name),
-                    hint=f"write {name}: T.Tensor((M, N), T.float32) for a tensor, {name}: "
-                    f"T.int32 for a scalar",
-                )
+        annotations = {n: self._annotation(n) for n in self.names if n not in self.in_body}
+        arguments: dict[str, Any] = {name: Undeclared(name) for name in self.in_body}
         # Scalars first: the extent of a tensor in front of one may have its name.
-        for name in sorted(annotations, key=lambda name: isinstance(annotations[name], TensorSpec)):
-            builder.inputs[name] = placed_parameter(builder, fn, name, annotations[name])
-        builder.inputs = {name: builder.inputs[name] for name in annotations}
-        arguments = {name: wrap(value) for name, value in builder.inputs.items()}
-        result = rewritten(fn, namespace)(**arguments)
-        return finish(builder, result, where)
+        for name in sorted(annotations, key=lambda n: isinstance(annotations[n], TensorSpec)):
+            builder.inputs[name] = placed_parameter(builder, self.fn, name, annotations[name])
+            arguments[name] = wrap(builder.inputs[name])
+        builder.declare = self._declare
+        function = rewritten(self.fn, self.namespace)
+        with KernelBlock((), 1, None) if builder.alone else nullcontext():
+            builder.launched = False
+            result = function(**{name: arguments[name] for name in self.names})
+        builder.inputs = ordered_inputs(self.fn, builder, self.names)
+        return finish(builder, result, self.where)
 
-    return PrimFunc(run_trace(builder, run), source_of(fn))
+    def _annotation(self, name: str) -> Any:
+        annotation = annotation_of(self.fn, name, self.namespace)
+        if not isinstance(annotation, TensorSpec) and not is_scalar_annotation(annotation):
+            raise TileTypeError(
+                f"the parameter '{name}' of the prim_func '{self.fn.__name__}' needs a tensor or "
+                f"dtype annotation",
+                parameter_span(self.fn, name),
+                hint=f"write {name}: T.Tensor((M, N), T.float32) for a tensor, {name}: "
+                f"T.int32 for a scalar",
+            )
+        return annotation
+
+    def _declare(self, name: str, annotation: Any) -> Any:
+        """`name: annotation` in the body."""
+        if name not in self.in_body:
+            raise undeclarable(name)
+        if not isinstance(annotation, TensorSpec) and not is_scalar_annotation(annotation):
+            raise TileTypeError(
+                f"'{name}' is declared with something that is neither a tensor nor a dtype",
+                hint=f"write {name}: T.Tensor((M, N), T.float32) for a tensor, {name}: "
+                f"T.int32 for a scalar",
+            )
+        self.builder.inputs[name] = parameter_value(self.builder, name, annotation)
+        return wrap(self.builder.inputs[name])
+
+
+_TENSORS = frozenset({"Tensor", "StridedTensor"})
 
 
 def is_lazy(fn: Callable[..., Any]) -> bool:
@@ -140,7 +195,9 @@ def is_lazy(fn: Callable[..., Any]) -> bool:
         for c in ast.walk(node)
         if isinstance(c, ast.Call) and isinstance(c.func, ast.Name | ast.Attribute)
     }
-    return not (calls & {"Kernel", "empty", "const"} or declared_in_body(node))
+    if calls & {"Kernel", "empty", "const"} or declared_in_body(node):
+        return False
+    return not names_in_annotations(node) & _TENSORS
 
 
 def _last_name(node: ast.Name | ast.Attribute) -> str:

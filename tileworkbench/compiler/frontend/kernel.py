@@ -103,6 +103,7 @@ class KernelBlock:
     @placed_outside
     def __enter__(self) -> Any:
         builder = current("T.Kernel")
+        builder.launched = True
         if builder.placeholders is not None:
             raise Declared
         if builder.enclosing("kernel") is not None:

@@ -61,6 +61,15 @@ def _annotation_names(node: ast.FunctionDef) -> tuple[str, ...]:
     return tuple(found)
 
 
+def names_in_annotations(node: ast.FunctionDef) -> set[str]:
+    """The names and attributes in the annotations of the parameters."""
+    arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    parsed = [_parsed(arg.annotation) for arg in arguments if arg.annotation is not None]
+    found = [child for annotation in parsed for child in ast.walk(annotation)]
+    names = {child.id for child in found if isinstance(child, ast.Name)}
+    return names | {child.attr for child in found if isinstance(child, ast.Attribute)}
+
+
 def _parsed(annotation: ast.expr) -> ast.expr:
     """An annotation, read as an expression when it is written as text."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):

@@ -51,7 +51,7 @@ def is_scalar_annotation(annotation: Any) -> bool:
     return is_dtype(annotation)
 
 
-def _parameter_value(builder: Builder, name: str, annotation: Any) -> Buffer | Var:
+def parameter_value(builder: Builder, name: str, annotation: Any) -> Buffer | Var:
     """What parameter `name` is in the program; its name is reserved already."""
     if isinstance(annotation, TensorSpec):
         return make_buffer(builder, name, annotation)
@@ -66,9 +66,9 @@ def _parameter_value(builder: Builder, name: str, annotation: Any) -> Buffer | V
 def placed_parameter(
     builder: Builder, fn: Callable[..., Any], name: str, annotation: Any
 ) -> Buffer | Var:
-    """`_parameter_value`, with errors placed at the parameter."""
+    """`parameter_value`, with errors placed at the parameter."""
     try:
-        return _parameter_value(builder, name, annotation)
+        return parameter_value(builder, name, annotation)
     except CompileError as error:
         error.span = error.span or parameter_span(fn, name)
         raise
@@ -77,6 +77,21 @@ def placed_parameter(
 def wrap(value: Buffer | Var) -> TensorValue | Value:
     """A parameter as its name holds it."""
     return TensorValue(value) if isinstance(value, Buffer) else Value(value)
+
+
+def ordered_inputs(
+    fn: Callable[..., Any], builder: Builder, names: Sequence[str]
+) -> dict[str, Buffer | Var]:
+    """The builder's inputs in the order of `names`. Raises `TileValueError` for one that was not
+    declared.
+    """
+    for name in names:
+        if name not in builder.inputs:
+            raise TileValueError(
+                f"the declaration of the parameter '{name}' was not reached",
+                parameter_span(fn, name),
+            )
+    return {name: builder.inputs[name] for name in names}
 
 
 def declared_in_body(node: ast.FunctionDef) -> set[str]:

@@ -1,4 +1,4 @@
-"""Views of tensors that are made before the launches that use them."""
+"""Views of tensors, and tensors over addresses, that are made before the launches that use them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.renaming import with_new_names
 from tileworkbench.compiler.ir.rewrite import buffers_of
-from tileworkbench.compiler.ir.stmt import Alias, Kernel, Seq, Stmt, seq
+from tileworkbench.compiler.ir.stmt import Alias, Kernel, Pointer, Seq, Stmt, seq
 
 
 def with_own_views(body: Stmt, names: Names) -> Stmt:
     """Views that stand before the launches stand in each launch that uses them."""
-    if not isinstance(body, Seq) or not any(isinstance(stmt, Alias) for stmt in body.stmts):
+    if not isinstance(body, Seq) or not any(isinstance(s, Alias | Pointer) for s in body.stmts):
         return body
-    views: list[Alias] = []
+    views: list[Alias | Pointer] = []
     placed: set[Buffer] = set()
     made: list[Stmt] = []
     for stmt in body.stmts:
-        if isinstance(stmt, Alias):
+        if isinstance(stmt, Alias | Pointer):
             views.append(stmt)
             continue
         if isinstance(stmt, Kernel):
             needed, own = set(buffers_of(stmt.body)), list[Stmt]()
             for view in reversed(views):
                 if view.buffer in needed:
-                    needed.add(view.source)
+                    if isinstance(view, Alias):
+                        needed.add(view.source)
                     own.insert(0, view)
             again = bool(placed & needed)
             placed |= {view.buffer for view in views} & needed
