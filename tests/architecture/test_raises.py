@@ -11,6 +11,7 @@ from tests.architecture.raises import Pattern, Site, describe, sites, uncovered
 PASSED_ON = {
     "api.py:_arguments": "what Python says about arguments",
     "compiler/frontend/eager.py:_values": "what Python says about arguments",
+    "compiler/frontend/eager.py:_given": "what Python says about arguments",
     "compiler/diagnostics.py:failed_assertion": "the message of T.device_assert",
     "compiler/gpu.py:_with_fitting_stages": "the error of plan_shared_memory, hint tested",
     "compiler/ops/simt/conflicts.py:describe_failure": "what an operator says about layouts",
