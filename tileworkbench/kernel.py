@@ -23,6 +23,7 @@ from tileworkbench.compiler.record import Count, Snapshot, Timing
 
 if TYPE_CHECKING:
     from tileworkbench.accesses import GlobalAccess
+    from tileworkbench.annotation import LineCost
     from tileworkbench.bench.time_model import Prediction
     from tileworkbench.bench.timing import BenchResult
     from tileworkbench.compiler.analysis.cost import Work
@@ -162,6 +163,7 @@ class Kernel:
         self._check: CheckResult | None = None
         self._bench: BenchResult | None = None
         self._roofline = False
+        self._annotated = False
 
     def __call__(self, *args: Any) -> Any:
         return self._compiled(*args)
@@ -274,6 +276,13 @@ class Kernel:
         from tileworkbench.accesses import requests_of
 
         return requests_of(self.passes[-1].program)
+
+    @cached_property
+    def line_costs(self) -> tuple[LineCost, ...]:
+        """What each line of the kernel's text costs: operations, bytes, conflicts, barriers."""
+        from tileworkbench.annotation import line_costs
+
+        return line_costs(self)
 
     @cached_property
     def shared_memory(self) -> SharedMemory | None:
@@ -459,6 +468,11 @@ class Kernel:
         self._roofline = shown
         return self
 
+    def with_costs(self, shown: bool = True) -> Kernel:
+        """Whether the card opens at its source, lines shaded by their costs. Returns the kernel."""
+        self._annotated = shown
+        return self
+
     def view(self, roofline: bool = False) -> KernelView:
         """The plain data that views are drawn from; `roofline` measures the machine if needed."""
         from tileworkbench.viz.model.view import KernelView
@@ -480,6 +494,8 @@ class Kernel:
             resources=tuple(_resource_line(found) for found in stats.resources),
             variants=self._variant_lines(),
             shared=self._shared_memory(),
+            annotated=self._annotated,
+            line_costs=lambda: [cost.to_dict() for cost in self.line_costs],
             occupancy=self.occupancy,
             check=self._check,
             bench=None if self._bench is None else self._bench.record,

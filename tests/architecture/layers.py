@@ -100,6 +100,7 @@ RULES: Mapping[str, Rule] = {
     "kernel": Rule(("",), eager=("numpy",), lazy=("matplotlib", "torch", *_JUPYTER)),
     "validation": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "accesses": Rule(("",)),
+    "annotation": Rule(("",)),
     "expectations": Rule(("",)),
     "tuning": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "comparison": Rule(("",)),

@@ -106,11 +106,33 @@ class _Sum:
         return Count(self.value, " + ".join(texts) or "0")
 
 
+@dataclass(frozen=True, slots=True)
+class SiteWork:
+    """What the statements of one operation of the user's do in one launch: floating-point
+    operations, and bytes moved to or from global and shared memory. NaN for symbolic shapes.
+    """
+
+    flops: float
+    global_bytes: float
+    shared_bytes: float
+
+
 def count_work(program: Program) -> Work:
     """The operations and the traffic of `program`, a program of stage TILE."""
     counter = _Counter(_folded(program))
     counter.visit(counter.program.body, [])
     return counter.work()
+
+
+def count_sites(program: Program) -> dict[int, SiteWork]:
+    """The same by the site of each statement; of a branch both sides count."""
+    counter = _Counter(_folded(program))
+    counter.visit(counter.program.body, [])
+    found = {}
+    for site, tally in counter.sites.items():
+        moved = sum(total.value for total in tally.moved.values())
+        found[site] = SiteWork(tally.flops.value, moved, tally.shared.value)
+    return found
 
 
 class _Tally:
@@ -119,11 +141,13 @@ class _Tally:
     def __init__(self) -> None:
         self.flops = _Sum()
         self.transcendentals = _Sum()
+        self.shared = _Sum()
         self.moved: dict[Buffer, _Sum] = {}
 
     def extend(self, other: _Tally) -> None:
         self.flops.extend(other.flops)
         self.transcendentals.extend(other.transcendentals)
+        self.shared.extend(other.shared)
         for buffer, total in other.moved.items():
             self.moved.setdefault(buffer, _Sum()).extend(total)
 
@@ -133,6 +157,7 @@ class _Counter:
         self.program = program
         self.ranges = Ranges(program)
         self.tally = _Tally()
+        self.sites: dict[int, _Tally] = {}
         self.box: dict[Variable, Expr] = {}
         self.first: dict[str, int] = {}
         self.last: dict[str, int] = {}
@@ -167,7 +192,11 @@ class _Counter:
                 self.expression(cond, loops, operations=False)
                 self.branch(then, orelse, loops)
             case _:
+                outer, self.tally = self.tally, _Tally()
                 self.operator(stmt, loops)
+                self.sites.setdefault(stmt.site, _Tally()).extend(self.tally)
+                outer.extend(self.tally)
+                self.tally = outer
 
     def enter_threads(self, kernel: st.Kernel) -> None:
         """Declare the thread indices of a kernel that names them."""
@@ -284,6 +313,8 @@ class _Counter:
     def element(
         self, buffer: Buffer, indices: tuple[Expr, ...], loops: list[Factor], write: bool
     ) -> None:
+        if buffer.scope == "shared":
+            self.tally.shared.add(buffer.dtype.bits / 8, loops)
         if buffer.scope == "global":
             self.move(buffer, loops)
             extents = tuple(int_const(1) for _ in indices)
@@ -293,6 +324,9 @@ class _Counter:
         self, region: Region, loops: list[Factor], write: bool, size: Region | None = None
     ) -> None:
         """Count a region; `size` is the one that says how many elements are moved."""
+        if region.buffer.scope == "shared":
+            sizes = [self.factor(extent) for extent in region.extents]
+            self.tally.shared.add(region.buffer.dtype.bits / 8, [*sizes, *loops])
         if region.buffer.scope == "global":
             sizes = [self.factor(extent) for extent in (size or region).extents]
             self.move(region.buffer, [*sizes, *loops])

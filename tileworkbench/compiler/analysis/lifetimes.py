@@ -23,7 +23,7 @@ from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Stmt, 
 from tileworkbench.compiler.layout.layout import Layout
 
 ALIGNMENT = 128  # bytes: one row of all banks, so that a swizzle meets the banks it was made for
-_SCOPES = ("shared", "shared.barrier")
+SHARED_SCOPES = ("shared", "shared.barrier")
 
 
 @dataclass(slots=True)
@@ -62,8 +62,10 @@ def shared_bytes(buffer: Buffer) -> int:
     return -(-elements * bits * buffer.dtype.lanes // 8)
 
 
-def timeline(kernel: Kernel, program: Program) -> Timeline:
-    """When the shared buffers of a kernel are in use.
+def timeline(
+    kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_SCOPES
+) -> Timeline:
+    """When the shared buffers of a kernel are in use, or those of other scopes.
 
     Raises `UnsupportedError` for a buffer whose extent is only known at run time.
     """
@@ -93,7 +95,7 @@ def timeline(kernel: Kernel, program: Program) -> Timeline:
         clock += 1
         sites.append(stmt.site)
         match stmt:
-            case Alloc(buffer) if buffer.scope in _SCOPES:
+            case Alloc(buffer) if buffer.scope in scopes:
                 size = _static_size(buffer, program, stmt)
                 fixed = buffer.scope == "shared.barrier"
                 found[buffer] = Lifetime(buffer, size, 1 << 30, -1, fixed)

@@ -160,6 +160,7 @@ class _Cell:
                 self._check(kernel, options.check, inputs)
             if options.measures:
                 self._measure(kernel, inputs)
+        kernel.with_costs(options.annotate)
         if options.save:
             self._save(kernel, options.save)
         if options.quiet:

@@ -56,6 +56,7 @@ class CellOptions:
     atol: float | None
     bench: int | None
     roofline: bool
+    annotate: bool
     output: str | None
     save: str | None
     quiet: bool
@@ -115,6 +116,7 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--rtol", type=_tolerance, metavar="X", help="relative tolerance of --check")
     add("--atol", type=_tolerance, metavar="X", help="absolute tolerance of --check")
     add("--bench", nargs="?", type=_rounds, const=0, metavar="N", help="measure it (N rounds)")
+    add("-a", "--annotate", action="store_true", help="shade each line of the cell by its cost")
     add("--roofline", action="store_true", help="measure it and show it under the machine's roofs")
     add("--baseline", metavar="K", help="compare with this kernel, or 'prev': the cell's last one")
     swept = "compile it for all combinations (with --bench: measure them)"
@@ -179,6 +181,7 @@ def parse_cell_line(line: str) -> CellOptions:
         atol=found.atol,
         bench=found.bench,
         roofline=found.roofline or "roofline" in (found.show or ""),  # 'all' measures nothing
+        annotate=found.annotate,
         output=_identifier("-o", found.output),
         save=found.save,
         quiet=found.quiet,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.analysis.occupancy import Occupancy
 from tileworkbench.compiler.analysis.shared_memory import SharedMemory
@@ -68,6 +68,8 @@ class KernelView:
         variants: one line per code of a kernel that has several, saying for which arguments.
         check: the last comparison with a reference, if there was one.
         bench: the last measurement, if there was one.
+        line_costs: gives the costs of each line as plain data, counted when they are looked at.
+        annotated: whether the card opens at the costs of its lines.
         shared: the shared buffers of a block over address and time, None without any.
         occupancy: of blocks on one multiprocessor, None for a CPU.
         machine, points: the roofline's ceilings and this kernel's measured points.
@@ -87,6 +89,8 @@ class KernelView:
     requests: Callable[[], tuple[WarpAccess, ...] | tuple[VectorAccess, ...]] = tuple
     resources: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
+    line_costs: Callable[[], list[dict[str, Any]]] = list
+    annotated: bool = False
     shared: SharedMemory | None = None
     occupancy: Occupancy | None = None
     check: CheckResult | None = None

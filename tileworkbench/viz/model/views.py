@@ -40,7 +40,9 @@ class View:
 
 
 VIEWS: dict[str, View] = {
-    "source": View("Source", source.missing, source.section, source.model),
+    "source": View(
+        "Source", source.missing, source.section, source.model, {"line": source.line_answer}
+    ),
     "passes": View("Passes", lambda view: "", passes_section),
     "layouts": View("Layouts", layouts_missing, layouts_section),
     "smem": View("Shared memory", smem.missing, smem.section, smem.model),

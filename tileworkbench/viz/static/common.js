@@ -190,3 +190,19 @@ export const drawing = (markup) => {
 /** "What am I looking at": an explanation that opens on a click. */
 export const about = (explained) =>
   el("details", { class: "tw-about-view" }, el("summary", {}, "What am I looking at?"), explained);
+
+/** ``512 B``, ``24.0 KiB``: as `format_bytes` of viz/model/text.py writes it. */
+export const bytesText = (count) => {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let power = 0;
+  for (; count >= 1024 && power < units.length - 1; power++) count /= 1024;
+  return `${power ? count.toFixed(1) : count.toFixed(0)} ${units[power]}`;
+};
+
+/** ``950``, ``33.6 M``: a number with a decimal prefix. */
+export const countText = (count) => {
+  const units = ["", " k", " M", " G", " T", " P"];
+  let power = 0;
+  for (; Math.abs(count) >= 999.5 && power < units.length - 1; power++) count /= 1000;
+  return `${Number(count.toPrecision(3))}${units[power]}`;
+};

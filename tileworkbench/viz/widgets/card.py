@@ -32,7 +32,7 @@ class CardWidget(ViewWidget, ViewTraits, PassesTraits, LayoutsTraits, RooflineTr
 
     def __init__(self, view: KernelView, tab: str = "card") -> None:
         super().__init__(plain_line(view), lambda: card_html(self.view))
-        self.tab = tab
+        self.tab = "source" if view.annotated else tab
         self.open_view(view)
 
     def open_view(self, view: KernelView) -> None:

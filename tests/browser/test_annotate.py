@@ -1,0 +1,46 @@
+"""`%%tile -a` in a real JupyterLab: lines shaded by cost, a line opens on what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import nbformat
+
+from tests.browser.lab import LabServer, NotebookPage
+
+CELL = """%%tile -a -t sim:sm_80
+def transpose(A: T.Tensor((32, 32), "float32"), B: T.Tensor((32, 32), "float32")):
+    with T.Kernel(1, threads=32):
+        tile = T.alloc_shared((32, 32), "float32")
+        tx = T.get_thread_binding()
+        for i in T.serial(32):
+            tile[i, tx] = A[i, tx]
+        for i in T.serial(32):
+            B[i, tx] = tile[tx, i]
+"""
+
+
+def test_lines_show_their_costs_and_open(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [nbformat.v4.new_code_cell(text) for text in ("%load_ext tileworkbench", CELL)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "a.ipynb")
+    notebook = open_notebook("a.ipynb")
+    notebook.run_all()
+    assert notebook.cell_errors() == []
+    notebook.page.set_default_timeout(20_000)
+    view = notebook.output(1)
+    assert view.get_by_role("tab", name="Source").get_attribute("aria-selected") == "true"
+    view.get_by_label("Shade by").select_option("conflicts")
+    costs = [cell.inner_text() for cell in view.locator(".tw-cost").all()]
+    assert [cost for cost in costs if cost] == ["1.00x", "32.00x"]
+    view.locator(".tw-line", has_text="B[i, tx] = tile[tx, i]").first.click()
+    detail = view.locator(".tw-line-detail")
+    detail.get_by_text("32.00x").first.wait_for()
+    assert "tile: load" in detail.inner_text() and "T.const" not in detail.inner_text()
+    form = detail.get_by_label("What became of the line")
+    assert form.input_value() == "code"
+    form.select_option("0")
+    assert "B[i, tx] = tile[tx, i]" in detail.locator(".tw-form").inner_text()
+    assert (notebook.errors, notebook.outside) == ([], [])
