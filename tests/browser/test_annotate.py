@@ -42,5 +42,5 @@ def test_lines_show_their_costs_and_open(
     form = detail.get_by_label("What became of the line")
     assert form.input_value() == "code"
     form.select_option("0")
-    assert "B[i, tx] = tile[tx, i]" in detail.locator(".tw-form").inner_text()
+    assert "B[i_1, tx] = tile[tx, i_1]" in detail.locator(".tw-form").inner_text()
     assert (notebook.errors, notebook.outside) == ([], [])
