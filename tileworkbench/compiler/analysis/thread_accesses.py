@@ -65,7 +65,7 @@ class ThreadAccess:
 
     What happened since: `warps_met`, the threads of each warp have waited for each other;
     `arrived`, the memory barriers that all threads of the access have arrived at; `age`, how many
-    iterations have begun.
+    iterations have begun; `apart`, threads that wait for others by memory barriers have gone on.
     """
 
     buffer: Buffer
@@ -80,6 +80,7 @@ class ThreadAccess:
     warps_met: bool = False
     arrived: frozenset[Address] = frozenset()
     age: int = 0
+    apart: bool = False
 
     def carried(self, values: Mapping[Var, Expr]) -> ThreadAccess:
         """The access as the next iteration sees it, where loop variables have the given `values`

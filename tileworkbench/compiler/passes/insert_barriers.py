@@ -137,6 +137,10 @@ class _State:
         """
         return _State([one for one in self.pending if barrier not in one.arrived], self.copying)
 
+    def left(self) -> _State:
+        """Behind the code of threads that take turns with others."""
+        return _State([replace(one, apart=True) for one in self.pending], self.copying)
+
     def join(self, other: _State) -> _State:
         return _State(_union(self.pending, other.pending), _union(self.copying, other.copying))
 
@@ -273,6 +277,8 @@ class _Placement:
                 if self.strict and self.left_apart(stmt):
                     return self.loop_apart(stmt, accesses, state)
                 return self.walk_loop(stmt, self.decided(stmt, state))
+        if self.takes_turns(stmt):
+            return state.join(_State(list(accesses)).left())
         added = [access for access in accesses if not access.asynchronous]
         copied = [access for access in accesses if access.asynchronous]
         return _State(_union(state.pending, added), _union(state.copying, copied))
@@ -293,7 +299,8 @@ class _Placement:
                 self.walk(body, _State([], list(state.copying)))
                 self.accesses.conditions.pop()
         self.branch = outer
-        return _State(_union(state.pending, list(accesses)), state.copying)
+        inside = _State(list(accesses))
+        return state.join(inside.left() if self.takes_turns(stmt) else inside)
 
     def left_apart(self, loop: For | While) -> bool:
         """Whether threads may leave the loop at different times."""
@@ -315,6 +322,19 @@ class _Placement:
         self.branch = outer
         return _State(_union(state.pending, list(accesses)), state.copying)
 
+    def takes_turns(self, stmt: Stmt) -> bool:
+        """Whether some threads execute `stmt` and order it themselves, by memory barriers. On a CPU
+        only: elsewhere such code has been gathered in roles that stand side by side.
+        """
+        some = isinstance(stmt, Role) or (
+            isinstance(stmt, If) and self.accesses.uniformity.varies(stmt.cond)
+        )
+        return (
+            not self.strict
+            and some
+            and any(isinstance(found, BarrierWait | BarrierArrive) for found in statements(stmt))
+        )
+
     def enter_roles(self, stmts: tuple[Stmt, ...], state: _State) -> _State:
         """The state in front of roles that run at once, which a barrier of all threads separates
         from what came before.
@@ -329,7 +349,13 @@ class _Placement:
         return barrier.wait and (every or self.branch is not None)
 
     def enter(self, stmt: Stmt, accesses: tuple[ThreadAccess, ...], state: _State) -> _State:
-        """The state in front of `stmt`, behind a barrier where one is needed."""
+        """The state in front of `stmt`, behind a barrier where one is needed. Threads that take
+        turns with others do not wait for these to finish.
+        """
+        if self.takes_turns(stmt):
+            common = _State([one for one in state.pending if not one.apart], state.copying)
+            if not self.conflict(common.pending, accesses):
+                return state
         if self.branch is not None:
             known = tuple(access for access in accesses if access.owners is not None)
             before = [access for access in state.pending if access.owners is not None]
@@ -407,7 +433,7 @@ class _Placement:
         self.role, self.accesses.threads = role, (role.start, role.extent)
         inside = self.walk(body, _State([], list(state.copying)))
         self.role, self.accesses.threads = outer, threads
-        return state.join(inside)
+        return state.join(inside.left() if self.takes_turns(role) else inside)
 
     def exchanges(self, stmt: Stmt, accesses: tuple[ThreadAccess, ...]) -> bool:
         """Whether threads may pass data on to one another within `stmt`."""
