@@ -50,3 +50,14 @@ def test_the_static_text_is_shaded_and_safe(view: KernelView) -> None:
 def test_a_line_with_conflicts_says_so() -> None:
     cost = {"flops": 0.0, "global_bytes": 2048.0, "ideal": 4, "wavefronts": 16, "barriers": 1}
     assert source.cost_words(cost) == "2.0 KiB  4x conflicts  1 barrier"
+
+
+def test_the_code_opens_at_the_kernel(view: KernelView) -> None:
+    data = view_model(view, "code")
+    assert data["language"] == "c"
+    assert data["text"].splitlines()[data["helpers"]].startswith('extern "C" __global__')
+    native = tw.compile(matmul(64, 64, 64), target="cpu").view()
+    data = view_model(native, "code")
+    assert data["language"] == "llvm"
+    assert "@matmul" in data["text"].splitlines()[data["helpers"]]
+    assert data["helpers"] > 50  # packing and micro-kernels

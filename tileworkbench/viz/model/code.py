@@ -18,9 +18,29 @@ def missing(view: KernelView) -> str:
 
 
 def model(view: KernelView) -> dict[str, Any]:
-    """The text, cut to what a browser shows with ease, and how many characters that left out."""
+    """The text, cut to what a browser shows with ease, how many characters that left out, its
+    language, and how many lines of helpers stand before the kernel.
+    """
     code = view.record.code
-    return {"text": code[:CODE_LIMIT], "dropped": max(0, len(code) - CODE_LIMIT)}
+    return {
+        "text": code[:CODE_LIMIT],
+        "dropped": max(0, len(code) - CODE_LIMIT),
+        "language": language(view),
+        "helpers": helper_lines(code, view.record.entry),
+    }
+
+
+def language(view: KernelView) -> str:
+    """``llvm`` or ``c``: which words and comments are coloured."""
+    return "llvm" if view.target_kind == "cpu" else "c"
+
+
+def helper_lines(code: str, entry: str) -> int:
+    """The lines before the kernel: before CUDA's entry, or LLVM's first function of its name."""
+    for number, line in enumerate(code.splitlines()):
+        if line.startswith('extern "C"') or (line.startswith("define ") and f"@{entry}" in line):
+            return number
+    return 0
 
 
 def section(view: KernelView, opened: bool = False) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tileworkbench.compiler.record import CompileRecord
 from tileworkbench.viz.model import html
+from tileworkbench.viz.model.code import language
 from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.text import format_bytes, format_count, warnings_of
 from tileworkbench.viz.model.view import KernelView
@@ -33,7 +34,7 @@ def model(view: KernelView) -> dict[str, Any]:
         "lines": record.source.splitlines(),
         "warnings": warnings,
         "costs": [_plain(cost) for cost in weighted(view)],
-        "kind": view.target_kind,
+        "language": language(view),
         "resources": list(view.resources),
     }
 
@@ -114,7 +115,7 @@ def source_block(record: CompileRecord, costs: dict[int, dict[str, Any]] | None 
         if width:
             weight = costs[number]["weight"] if number in costs else 0.0
             tint = f"background-color:{_TINT.format(min(0.5, weight))}" if weight else ""
-            cost = html.tag("span", f"{html.FAINT};{tint}", f"{words.get(number, ''):>{width}}  ")
+            cost = html.tag("span", tint, f"{words.get(number, ''):>{width}}  ")
             shown = cost + shown
         lines.append(shown)
     return html.code_block(lines)

@@ -1,26 +1,66 @@
-// The generated code, coloured as it is scrolled into view.
+// The generated code, coloured as it is scrolled into view; helpers before the kernel are folded.
 import * as tw from "./common.js";
 
 const CODE_CHUNK = 400; // lines that are coloured at once
 
-export function render({ el, data }) {
-  const { text, dropped } = data;
+export function render({ model, el, data }) {
+  const { text, dropped, language, helpers } = data;
+  const scope = tw.scope(model);
   const lines = text.split("\n");
+  const origins = originsOf(lines);
   const cut = dropped ? `, ${dropped} further characters not shown` : "";
   const copy = tw.button("Copy", () => navigator.clipboard?.writeText(text));
-  el.append(tw.div("tw-bar", tw.faint(`${lines.length} lines${cut}`), tw.space(), copy));
-  const node = tw.div("tw-listing tw-tall");
-  let shown = 0;
-  const more = () => {
-    const part = lines.slice(shown, shown + CODE_CHUNK);
-    node.append(...tw.listing(part, shown + 1, { language: "code" }).rows);
+  const fold = helpers ? tw.link(`show ${helpers} lines of helpers`, unfold) : null;
+  const bar = tw.div("tw-bar", tw.faint(`${lines.length} lines${cut}`), fold, tw.space(), copy);
+  const node = tw.div("tw-listing tw-tall tw-generated");
+  let first = helpers; // of the lines that are shown
+  let shown = first; // up to this one
+  el.append(bar, node);
+
+  function unfold() {
+    fold.remove();
+    node.replaceChildren();
+    first = shown = 0;
+    more();
+  }
+
+  function more() {
+    const part = tw.listing(lines.slice(shown, shown + CODE_CHUNK), shown + 1, { language });
+    node.append(...part.rows);
     shown += CODE_CHUNK;
-  };
+    mark();
+  }
+
+  /** What became of the selected line of the kernel. */
+  function mark(reveal = false) {
+    const { line } = model.get("selection");
+    const rows = [...node.children];
+    rows.forEach((row, i) => row.classList.toggle("tw-marked", line > 0 && origins[first + i] === line));
+    const found = reveal && rows.find((row) => row.classList.contains("tw-marked"));
+    if (found) tw.reveal(node, found);
+  }
+
   node.addEventListener("scroll", () => {
     const left = node.scrollHeight - node.scrollTop - node.clientHeight;
     if (shown < lines.length && left < 400) more();
   });
+  node.addEventListener("click", (event) => {
+    const row = event.target.closest(".tw-line");
+    const line = row ? origins[Number(row.dataset.line) - 1] : 0;
+    if (line) tw.set(model, { selection: { line } });
+  });
+  scope.on("change:selection", () => mark(true));
   more();
-  el.append(node);
-  return null;
+  return scope.dispose;
+}
+
+/** The line of the kernel that each line of code belongs to: the last `// line N:` above it. */
+export function originsOf(lines) {
+  let line = 0;
+  return lines.map((text) => {
+    const comment = /^\s*\/\/ line (\d+):/.exec(text);
+    if (comment) line = Number(comment[1]);
+    else if (/^\S/.test(text)) line = 0; // another function
+    return line;
+  });
 }

@@ -70,9 +70,13 @@ export const WORDS = {
   tile:
     "and|as|break|continue|def|elif|else|for|from|if|import|in|is|lambda|not|or|pass|return|while" +
     "|with",
-  code:
-    "align|br|call|const|declare|define|double|else|fcmp|float|for|getelementptr|i1|i8|i16|i32" +
-    "|i64|icmp|if|int|label|load|phi|ptr|ret|return|store|struct|void",
+  llvm:
+    "align|br|call|constant|declare|define|double|fcmp|float|getelementptr|half|i1|i8|i16|i32|i64" +
+    "|icmp|internal|label|load|phi|ptr|ret|select|store|to|void",
+  c:
+    "asm|bool|break|char|const|continue|double|else|extern|float|for|half|if|int|long|return|short" +
+    "|signed|sizeof|static|struct|switch|typedef|union|unsigned|using|void|volatile|while" +
+    "|f16|bf16|__device__|__forceinline__|__global__|__launch_bounds__|__restrict__|__shared__",
 };
 export const syntax = (comment, words, names) =>
   new RegExp(
@@ -88,7 +92,8 @@ export const syntax = (comment, words, names) =>
   );
 export const SYNTAX = {
   tile: syntax("#", WORDS.tile, "|@[\\w.]+"),
-  code: syntax("(?:;|//)", WORDS.code, "|[%@][\\w.]+"),
+  llvm: syntax(";", WORDS.llvm, "|[%@][\\w.]+"),
+  c: syntax("(?:[/]{2}|#pragma|#define|#if|#endif)", WORDS.c, ""),
 };
 
 export const tokens = (text, language) => {

@@ -91,7 +91,7 @@ export function render({ model, el, data }) {
     const show = () => {
       const at = choose.value;
       const lines = at === "code" ? code : passes[Number(at)].lines;
-      const language = at === "code" ? "code" : "tile";
+      const language = at === "code" ? data.language : "tile";
       place.replaceChildren(tw.listing(lines, 1, { language, class: "tw-form" }).node);
     };
     const choose = tw.el("select", {
