@@ -139,11 +139,16 @@ def compile_each(jobs: Iterable[Callable[[], Any]], ignore_error: bool) -> list[
     return found
 
 
+def _unchanged(program: Program) -> Program:
+    return program
+
+
 class Jit:
     """A kernel function compiled on demand; see `jit`.
 
-    `kernel` is the kernel of the last call or compilation, None before. `make` turns each compiled
-    kernel into the object that a caller gets.
+    `kernel` is the kernel of the last call or compilation, None before. `prepare` is given each
+    traced program and returns the one to compile, `make` turns each compiled kernel into the object
+    that a caller gets.
     """
 
     def __init__(
@@ -154,13 +159,15 @@ class Jit:
         allow_alias: bool = False,
         make: MakeKernel = Kernel,
         sanitize: bool = False,
+        prepare: Callable[[Program], Program] = _unchanged,
     ) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.target = target
         self.kernel: Kernel | None = None
         self.sanitize = sanitize
-        self._out_idx, self._allow_alias, self._make = out_idx, allow_alias, make
+        self._out_idx, self._allow_alias = out_idx, allow_alias
+        self._make, self._prepare = make, prepare
         self._kernels: dict[Any, Kernel] = {}
         self._forms: dict[Any, Kernel] = {}
         self._eager: EagerFunction | None = None if is_lazy(fn) else EagerFunction(fn)
@@ -188,7 +195,8 @@ class Jit:
     def with_target(self, target: str | None, sanitize: bool | None = None) -> Jit:
         """The same function, to be compiled for `target`, and with or without `sanitize`."""
         checks = self.sanitize if sanitize is None else sanitize
-        return Jit(self.fn, self._out_idx, target, self._allow_alias, self._make, checks)
+        options = (self._allow_alias, self._make, checks, self._prepare)
+        return Jit(self.fn, self._out_idx, target, *options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Eager: compile for these arguments where needed, run, return the outputs.
@@ -314,7 +322,7 @@ class Jit:
         found = self._kernels.get(specialisation)
         if found is None:
             start = time.perf_counter()
-            program = eager.trace(specialisation)
+            program = self._prepare(eager.trace(specialisation))
             elapsed = (time.perf_counter() - start) * 1e6
             shown = dict(specialisation.arguments) | dict(specialisation.constants)
             options = self._options(shown)
@@ -342,7 +350,7 @@ class Jit:
             start = time.perf_counter()
             func = self._traced(args, kwargs)
             elapsed = (time.perf_counter() - start) * 1e6
-            program = with_outputs(func.program, self._out_idx)
+            program = self._prepare(with_outputs(func.program, self._out_idx))
             options = self._options(arguments)
             found = _build(program, self.target, func.source, options, self._make, elapsed)
             self._kernels[key] = found

@@ -174,3 +174,70 @@ def test_a_tuned_kernel_without_its_call() -> None:
     kernel = scale.compile(a, block=16)
     assert isinstance(kernel, tilelang.JITKernel) and kernel.config == {"block": 8}
     assert torch.equal(kernel(a), a * 3)
+
+
+def counted(target: Any, body: Any) -> list[int]:
+    """What a launch of one block of 128 threads leaves in four counters."""
+    inner = T.macro(body)
+
+    @tilelang.jit(target=target, out_idx=None)
+    def make():
+        @T.prim_func
+        def main(C: T.Tensor((4,), "int32")):
+            with T.Kernel(1):
+                inner(C)
+
+        return main
+
+    c = torch.zeros(4, dtype=torch.int32)
+    make()(c)
+    d = torch.zeros(4, dtype=torch.int32)
+    tilelang.compile(make.get_tir(), target=target)(d)
+    assert torch.equal(c, d)
+    return c.tolist()
+
+
+@pytest.mark.parametrize(
+    ("target", "times"),
+    [("c", 1), ("llvm", 1), ({"kind": "llvm"}, 1), ("cpu", 128), ("auto", 128), ("cuda", 128)],
+    ids=str,
+)
+def test_blocks_of_c_and_llvm_have_no_threads(target: Any, times: int) -> None:
+    def uniform(C):
+        T.atomic_add(C[0], 1)
+        T.sync_threads()
+        for i in T.Parallel(3):
+            T.atomic_add(C[1], 1)
+        tile = T.alloc_shared((4,), "int32")
+        T.clear(tile)
+        for i in T.Parallel(4):
+            tile[i] += 2
+        T.atomic_add(C[2], tile[3])
+
+    assert counted(target, uniform) == [times, 3, 2 * times, 0]
+
+
+def test_a_current_target_has_the_same_rule() -> None:
+    def uniform(C):
+        T.atomic_add(C[0], 1)
+
+    with importlib.import_module("tvm").target.Target("c"):
+        assert counted("auto", uniform) == [1, 0, 0, 0]
+    assert counted("auto", uniform) == [128, 0, 0, 0]
+
+
+def test_threads_that_are_told_apart_stay() -> None:
+    def named(C):
+        tx = T.get_thread_binding()
+        T.atomic_add(C[0], 1)
+        if tx == 5:
+            T.atomic_add(C[1], 1)
+
+    def meeting(C):
+        ready = T.alloc_barrier(128)
+        T.barrier_arrive(ready)
+        T.barrier_wait(ready, 0)
+        T.atomic_add(C[0], 1)
+
+    assert counted("c", named) == [128, 1, 0, 0]
+    assert counted("c", meeting) == [128, 0, 0, 0]

@@ -37,9 +37,11 @@ class JITKernel(Kernel):
         from_database: bool = False,
         compile_flags: Sequence[str] | str | None = None,
     ) -> None:
-        chosen, asked = read_target(target)
-        make = functools.partial(self._hold, asked=asked)
-        compile_prim_func(func, out_idx, chosen, Options(), make)
+        choice = read_target(target)
+        make = functools.partial(self._hold, asked=choice.asked)
+        if isinstance(func, PrimFunc):
+            func = replace(func, program=choice.prepare(func.program))
+        compile_prim_func(func, out_idx, choice.target, Options(), make)
 
     @classmethod
     def of(cls, compiled: CompiledKernel, asked: str = "") -> JITKernel:
@@ -141,13 +143,13 @@ def jit(
     """`tileworkbench.jit`, where a GPU target follows the tensors' device and kernels are
     `JITKernel` objects.
     """
-    chosen, asked = read_target(target)
-    make = functools.partial(JITKernel.of, asked=asked)
+    choice = read_target(target)
+    make = functools.partial(JITKernel.of, asked=choice.asked)
 
     def decorate(fn: Callable[..., Any]) -> Jit:
         if not inspect.isfunction(fn):
             raise TileTypeError(f"tilelang.jit decorates a function, not '{type(fn).__name__}'")
-        return Jit(fn, out_idx, chosen, make=make)
+        return Jit(fn, out_idx, choice.target, make=make, prepare=choice.prepare)
 
     return decorate if func is None else decorate(func)
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
+from tileworkbench.compat.threads import without_threads
 from tileworkbench.compiler.diagnostics import DeviceUnavailableError, TileTypeError
+from tileworkbench.compiler.ir.program import Program
 
 _DEVICES = frozenset({"cuda", "hip", "rocm", "metal", "webgpu", "cutedsl"})
-_HOSTS = frozenset({"c", "llvm", "cpu", "auto"})
+_WITHOUT_THREADS = frozenset({"c", "llvm"})
+_HOSTS = _WITHOUT_THREADS | {"cpu", "auto"}
 
 _entered: ContextVar[tuple[Target, ...]] = ContextVar("targets", default=())
 
@@ -88,7 +92,7 @@ class Target:
 
 def determine_target(target: Any = "auto", return_object: bool = False) -> Any:
     """The target that `target` means: that of the innermost `with` for ``auto``, else that of the
-    CUDA device, else this processor (``c``). Text is returned as it is unless `return_object`.
+    CUDA device, else this processor (``cpu``). Text is returned as it is unless `return_object`.
     """
     if target is None or target == "auto":
         target = Target.current() or _machine()
@@ -98,7 +102,7 @@ def determine_target(target: Any = "auto", return_object: bool = False) -> Any:
 def _machine() -> Target:
     from tileworkbench.compiler.runtime.cuda_driver import missing_device, open_device
 
-    return Target("c" if missing_device() else f"cuda -arch={open_device().arch}")
+    return Target("cpu" if missing_device() else f"cuda -arch={open_device().arch}")
 
 
 def get_target_compute_version(target: Any = None) -> str:
@@ -132,8 +136,23 @@ def target_is(*kinds: str) -> Any:
     return check
 
 
-def read_target(target: Any) -> tuple[str | None, str]:
-    """(the target to compile for, the device asked for that the tensors' place overrides).
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The target to compile for, the device asked for that the tensors' place overrides, and
+    whether blocks have no threads.
+    """
+
+    target: str | None
+    asked: str = ""
+    alone: bool = False
+
+    def prepare(self, program: Program) -> Program:
+        """The program to compile."""
+        return without_threads(program) if self.alone else program
+
+
+def read_target(target: Any) -> Choice:
+    """What TileLang's `target` means here.
 
     `target` is None, text such as ``cuda``, ``cuda -arch=sm_90`` or ``llvm``, or a dictionary or
     object with a ``kind``. A GPU target gives "auto": code is made for where the tensors are.
@@ -142,12 +161,12 @@ def read_target(target: Any) -> tuple[str | None, str]:
     if target is None or (isinstance(target, str) and target in ("", "auto")):
         target = Target.current()
     if target is None:
-        return None, ""
+        return Choice(None)
     words = _spelling(target)
     kind = words.split()[0]
     if kind.partition(":")[0] in _DEVICES:
-        return "auto", words
-    return ("auto" if kind in _HOSTS else words), ""
+        return Choice("auto", words)
+    return Choice("auto" if kind in _HOSTS else words, alone=kind in _WITHOUT_THREADS)
 
 
 def _spelling(target: Any) -> str:
