@@ -30,7 +30,7 @@ def deeper(a: Binding | None, b: Binding | None) -> Binding | None:
 
 def is_number(value: object) -> bool:
     """Whether `value` is a Python (or numpy) number that stands for a constant."""
-    return isinstance(value, bool | int | float) or _numpy_scalar(value) is not None
+    return _number(value) is not None
 
 
 # numpy's names of Python's operators.
@@ -51,12 +51,18 @@ def _foreign(function: str) -> TileTypeError:
     )
 
 
-def _numpy_scalar(value: object) -> Number | None:
+def _number(value: object) -> Number | None:
+    """`value` as a Python number where it is one or one of numpy's, else None."""
     module = type(value).__module__
     if module == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item"):
-        item = value.item()
-        return item if isinstance(item, bool | int | float) else None
-    return None
+        value = value.item()  # of numpy's own floats too, whose operators would come back here
+    return value if isinstance(value, bool | int | float) else None
+
+
+def _plain(value: Any) -> Any:
+    """`value`, a number of numpy's as Python's."""
+    number = _number(value)
+    return value if number is None else number
 
 
 class Operators:
@@ -214,9 +220,7 @@ class Operators:
     def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **options: Any) -> Any:
         """What numpy calls for `number + value`, and for functions such as `np.exp(value)`."""
         if method == "__call__" and ufunc.__name__ in _UFUNCS:
-            numbers = map(_numpy_scalar, operands)
-            plain = [o if n is None else n for o, n in zip(operands, numbers, strict=True)]
-            return getattr(operator, _UFUNCS[ufunc.__name__])(*plain)
+            return getattr(operator, _UFUNCS[ufunc.__name__])(*map(_plain, operands))
         raise _foreign(f"numpy's '{ufunc.__name__}'")
 
     @classmethod
@@ -312,7 +316,7 @@ def to_value(operand: Any, partner: DType | None = None) -> Value:
         return operand
     if isinstance(operand, Stale):
         operand.fail()
-    number = operand if isinstance(operand, bool | int | float) else _numpy_scalar(operand)
+    number = _number(operand)
     if number is not None:
         return Value(number_const(number, partner))
     if isinstance(operand, NotScalar):
@@ -372,8 +376,8 @@ def _bits_const(number: Any, partner: DType) -> Any:
     """A Python int as bits of type `partner` where they fit into it, else itself."""
     if not isinstance(number, int) or not (partner.is_int or partner.is_bool):
         return number
-    width = 1 if partner.is_bool else partner.bits
-    low, high = (0, 1) if partner.is_bool else (-(1 << width - 1), (1 << width) - 1)
+    bits = partner.bits
+    low, high = (0, 1) if partner.is_bool else (-(1 << bits - 1), (1 << bits) - 1)
     if partner.kind == "int":
         high >>= 1
     fits = low <= number <= high
@@ -382,8 +386,9 @@ def _bits_const(number: Any, partner: DType) -> Any:
 
 def fitting(value: Any, dtype: DType) -> tuple[Expr, Binding | None]:
     """`value` as an expression of exactly `dtype`, numbers rounded once, and what it depends on."""
-    if isinstance(value, bool | int | float):
-        return build.const(value, dtype), None
+    number = _number(value)
+    if number is not None:
+        return build.const(number, dtype), None
     made = to_value(value)
     if made.expr.dtype.lanes not in (1, dtype.lanes):
         raise TileTypeError(f"a value of '{made.expr.dtype}' is no '{dtype}': the lanes differ")
@@ -436,7 +441,7 @@ def arithmetic(op: str, a: Any, b: Any) -> Any:
     """`a op b` for operands of which at least one is a `Value`."""
     if op in _NO_ANSWER and (a is None or b is None or isinstance(a, str) or isinstance(b, str)):
         return op == "ne"
-    left, right = _bits(op, a, b) if op in ir.BITWISE else pair(a, b)
+    left, right = _bits(op, _plain(a), _plain(b)) if op in ir.BITWISE else pair(a, b)
     made = (
         build.add(left.expr, right.expr) if op == "add" else build.binary(op, left.expr, right.expr)
     )
@@ -476,11 +481,11 @@ def power(base: Any, exponent: Any) -> Any:
     """`base ** exponent`: repeated multiplication for a small constant exponent, else the float
     function.
     """
+    base, exponent = _plain(base), _plain(exponent)
     if is_number(base) and is_number(exponent):
         return base**exponent
-    value = to_value(base, to_expr(exponent).dtype if not is_number(exponent) else None)
     if isinstance(exponent, int) and 0 <= exponent <= _LARGEST_EXPONENT:
-        return _integer_power(value, exponent)
+        return _integer_power(to_value(base), exponent)
     left, right = pair(base, exponent)
     dtype = promote(left.expr.dtype, right.expr.dtype)
     if not dtype.is_float:
