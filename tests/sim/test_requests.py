@@ -123,6 +123,8 @@ def check_sums(name: str) -> None:
                 axis=0,
             )
             assert tuple(sums) == (found.count.wavefronts, found.count.ideal), str(found)
+            worst = max(phase.degree for at, _ in every for phase in found.phases(at))
+            assert worst == found.degree
         else:
             used = sum(t * len(s) for at, t in every for s in found.sectors(at).values())
             assert used == found.count.sectors, str(found)

@@ -27,7 +27,7 @@ from tileworkbench.compiler.sim.report import Recorder
 
 Array = np.ndarray[Any, Any]
 CACHE_LINE = 64
-MOST_VECTORS = 64  # of an access that are listed
+MOST_VECTORS = 32  # of an access that are listed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

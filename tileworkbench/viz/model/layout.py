@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.viz.model import html
+from tileworkbench.viz.model.packing import packed
 from tileworkbench.viz.model.palette import PALETTE, category_colours, sequence_colours
 from tileworkbench.viz.model.png import png_address
 from tileworkbench.viz.model.view import BufferLayout, KernelView
@@ -22,7 +23,6 @@ _PICTURE = 384  # pixels along the longer side of a static picture, at least
 _RULED = 6  # pixels of a cell from which on white lines part the cells
 _PICTURE_LIMIT = 256  # elements along a side of a static picture
 _SECTION_LIMIT = 30_000  # bytes of a static card for pictures of layouts
-_TYPES = {"u1": 2**8 - 1, "u2": 2**16 - 1, "i4": 2**31 - 1, "f8": 2**53}  # and the largest number
 
 
 def grid_shape(shape: Sequence[int]) -> tuple[int, int, bool]:
@@ -73,9 +73,7 @@ def banks(addresses: NDArray[np.int64], element_bytes: int) -> NDArray[np.int64]
 def layout_model(buffer: BufferLayout, lead: Sequence[int] = ()) -> dict[str, Any]:
     """One slice of a layout for the browser: facts, and tables as bytes of small integers.
 
-    `lead` indexes all dimensions but the last two. Tables are row-major; a table is
-    ``{"type": "u1" | "u2" | "i4" | "f8", "data": bytes}``, little-endian, with ``empty`` set to the
-    number that stands for no element where there is one.
+    `lead` indexes all dimensions but the last two. Tables are row-major and `packed`.
     """
     layout = buffer.layout
     shape = tuple(layout.shape)
@@ -101,8 +99,8 @@ def layout_model(buffer: BufferLayout, lead: Sequence[int] = ()) -> dict[str, An
             "slots": layout.slots,
             "replicate": layout.replicate,
             "everywhere": layout.is_fully_replicated,
-            "owners": [_pack(grid) for grid in threads],
-            "slot": _pack(slots),
+            "owners": [packed(grid) for grid in threads],
+            "slot": packed(slots),
         }
         return model
     model |= {
@@ -110,22 +108,9 @@ def layout_model(buffer: BufferLayout, lead: Sequence[int] = ()) -> dict[str, An
         "banked": buffer.banked,
         "addresses": prod(layout.output_shape),
         "element_bytes": buffer.element_bytes,
-        "address": _pack(address_grid(layout, at)),
+        "address": packed(address_grid(layout, at)),
     }
     return model
-
-
-def _pack(grid: NDArray[np.int64]) -> dict[str, Any]:
-    """A grid as bytes of the smallest type, -1 as the largest number of an unsigned one."""
-    top = int(grid.max(initial=0))
-    empty = bool((grid < 0).any())
-    name, limit = next(item for item in _TYPES.items() if top + empty <= item[1])
-    values = grid.copy()
-    values[grid < 0] = limit
-    packed: dict[str, Any] = {"type": name, "data": values.astype(f"<{name}").tobytes()}
-    if empty:
-        packed["empty"] = limit
-    return packed
 
 
 def badges(layout: Layout | Fragment) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tileworkbench.viz.model import code, html, smem, source
+from tileworkbench.viz.model import banks, code, html, sectors, smem, source
 from tileworkbench.viz.model.layout import layouts_missing, layouts_section
 from tileworkbench.viz.model.passes import passes_section
 from tileworkbench.viz.model.roofline_view import roofline_missing, roofline_static
@@ -45,6 +45,10 @@ VIEWS: dict[str, View] = {
     ),
     "passes": View("Passes", lambda view: "", passes_section),
     "layouts": View("Layouts", layouts_missing, layouts_section),
+    "banks": View(
+        "Banks", banks.missing, banks.section, banks.model, {"relower": banks.relower}
+    ),
+    "global": View("Global memory", sectors.missing, sectors.section, sectors.model),
     "smem": View("Shared memory", smem.missing, smem.section, smem.model),
     "roofline": View("Roofline", roofline_missing, roofline_static),
     "code": View("Code", code.missing, code.section, code.model),

@@ -122,11 +122,14 @@ def best_padding(tile: SharedTile) -> Layout:
     """Row-major order with rows up to 16 bytes further apart: of the least wavefronts, then of the
     least bytes.
     """
+    least = total(tile.accesses)[1]
     found = []
     for pad in range(1, max(MOST_PADDING * 8 // tile.bits, 1) + 1):
         layout = Layout.padded(tile.shape, tile.shape[-1] + pad)
         made = _measured(tile, _candidate(tile, "padding", layout))
         found.append((bool(made.problem), made.wavefronts, made.tile_bytes, pad, layout))
+        if not made.problem and made.wavefronts == least:
+            break
     return min(found, key=lambda each: each[:-1])[-1]
 
 

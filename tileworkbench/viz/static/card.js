@@ -1,6 +1,8 @@
 // The kernel card: the facts, and a tab for each further view.
 import * as tw from "./common.js";
+import * as banks from "./banks.js";
 import * as code from "./code.js";
+import * as global from "./global.js";
 import * as layouts from "./layouts.js";
 import * as passes from "./passes.js";
 import * as roofline from "./roofline.js";
@@ -10,7 +12,7 @@ import { sliders } from "./sliders.js";
 import { open as openView } from "./view.js";
 
 const OWN = { passes, layouts, roofline }; // these keep their state in traits of the model
-const ASKED = { source, smem, code }; // the data of these is asked for when they are opened
+const ASKED = { source, banks, global, smem, code }; // the data of these is asked for when they are opened
 
 export function render({ model, el }) {
   const root = tw.root(el, "card");

@@ -17,6 +17,7 @@ from tileworkbench.compiler.sim.threads.counters import (
     SECTOR,
     WORD,
     Counters,
+    phase_costs,
     phases_of,
 )
 
@@ -141,8 +142,12 @@ class WarpAccess:
     @property
     def degree(self) -> int:
         """Shared memory: the wavefronts of its worst phase, 1 without conflicts."""
-        every = range(len(self.requests))
-        return max((phase.degree for at in every for phase in self.phases(at)), default=0)
+        return max((int(self.costs(at).max()) for at in range(len(self.requests))), default=0)
+
+    def costs(self, request: int = 0) -> Array:
+        """The wavefronts of all phases of a request, those without lanes too: ``(phases,)``."""
+        found = self.requests[request]
+        return phase_costs(found.addresses, found.active, self.count.width, self.group)[0]
 
     def sectors(self, request: int = 0) -> dict[int, tuple[int, ...]]:
         """Global memory: for each warp of a request, the 32-byte sectors that it touches."""

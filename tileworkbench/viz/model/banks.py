@@ -1,0 +1,303 @@
+"""Bank conflicts as a view: every access of shared memory with the bytes its lanes go to, and what
+other layouts would make of it. For a CPU the cache lines of the same tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.stmt import Alloc
+from tileworkbench.compiler.layout import Layout
+from tileworkbench.compiler.sim.threads.counters import BANKS
+from tileworkbench.compiler.sim.threads.requests import Phase, Request, WarpAccess
+from tileworkbench.viz.model import cache_lines, html
+from tileworkbench.viz.model.packing import packed_text
+from tileworkbench.viz.model.palette import EMPTY, PALETTE
+from tileworkbench.viz.model.png import png_address
+from tileworkbench.viz.model.text import format_bytes
+from tileworkbench.viz.model.tiles import SharedTile, shared_tiles, total
+from tileworkbench.viz.model.view import KernelView
+from tileworkbench.viz.model.what_if import Alternative, alternatives, cell_with, relowered
+
+_CELL = 12  # pixels of a place in a punch card
+_GOOD, _BAD = (68, 187, 153), (211, 48, 47)
+_MOST_CARDS = 4  # punch cards in a section
+_MOST_ROWS = 16  # accesses in the section of a card
+_CONFLICT = "CONFLICT"
+_MARK = "T.the_line()"
+
+
+def missing(view: KernelView) -> str:
+    """Why there is nothing to show; empty where there is."""
+    if view.target_kind == "cpu":
+        return cache_lines.missing(view, cache_lines.TILES)
+    lowered = view.record.snapshots[-1].program if view.record.snapshots else None
+    found = statements(lowered.body) if lowered is not None else ()
+    if any(isinstance(stmt, Alloc) and stmt.buffer.scope == "shared" for stmt in found):
+        return ""
+    return "the kernel has no tile in shared memory"
+
+
+def conflicts(view: KernelView) -> list[WarpAccess]:
+    """The accesses of shared memory that take more wavefronts than their bytes need."""
+    found = (each for each in view.requests() if isinstance(each, WarpAccess))
+    return [each for each in found if each.count.wavefronts > each.count.ideal]
+
+
+def model(view: KernelView) -> dict[str, Any]:
+    """Accesses with the addresses of their requests, and tiles with other layouts.
+
+    Of request ``r`` of an access, thread ``t`` goes to byte ``base[r] + patterns[pattern[r]][t]``.
+    """
+    if view.target_kind == "cpu":
+        return cache_lines.model(view, cache_lines.TILES)
+    tiles = shared_tiles(view)
+    patterns = Patterns()
+    accesses = [_access(tile, access, patterns) for tile in tiles for access in tile.accesses]
+    return {
+        "unit": "bank",
+        "about": about(view),
+        "target": view.record.target,
+        "threads": view.threads,
+        "tiles": [_tile(view, tile) for tile in tiles],
+        "accesses": accesses,
+        "patterns": patterns.table(),
+        "palette": PALETTE,
+    }
+
+
+class Patterns:
+    """The addresses of requests without where they begin, each pattern once."""
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, int] = {}
+        self._rows: list[np.ndarray[Any, Any]] = []
+
+    def add(self, request: Request) -> tuple[int, int]:
+        """(number of its pattern, first byte)."""
+        base = int(request.addresses[request.active].min()) if request.active.any() else 0
+        row = np.where(request.active, request.addresses - base, -1)
+        number = self._found.setdefault(row.tobytes(), len(self._rows))
+        if number == len(self._rows):
+            self._rows.append(row)
+        return number, base
+
+    def table(self) -> dict[str, Any]:
+        """All patterns, one after the other."""
+        rows = np.stack(self._rows) if self._rows else np.zeros((0, 0), np.int64)
+        return {"threads": rows.shape[1], **packed_text(rows.reshape(-1))}
+
+    def requests(self, found: Sequence[Request]) -> dict[str, Any]:
+        """The requests of an access as columns."""
+        placed = [self.add(request) for request in found]
+        return {
+            "pattern": [number for number, _ in placed],
+            "base": [base for _, base in placed],
+            "times": [request.times for request in found],
+            "register": [request.register for request in found],
+        }
+
+
+def side(access: WarpAccess) -> str:
+    """Whether an access of shared memory reads or writes it."""
+    kind = access.count.kind
+    return "write" if kind in ("store", "cp.async") or kind.startswith("stmatrix") else "read"
+
+
+def _access(tile: SharedTile, access: WarpAccess, patterns: Patterns) -> dict[str, Any]:
+    count = access.count
+    return {
+        "line": count.span.line if count.span is not None else 0,
+        "buffer": count.buffer,
+        "tile": tile.name,
+        "kind": count.kind,
+        "side": "update" if count.kind == "atomic" else side(access),
+        "width": count.width,
+        "count": count.count,
+        "wavefronts": count.wavefronts,
+        "ideal": count.ideal,
+        "degree": access.degree,
+        "requests": patterns.requests(access.requests),
+    }
+
+
+def _tile(view: KernelView, tile: SharedTile) -> dict[str, Any]:
+    before, _, after = cell_with(view.record, tile, _MARK).partition(_MARK)
+    return {
+        "name": tile.name,
+        "dtype": tile.dtype,
+        "shape": list(tile.shape),
+        "bits": tile.bits,
+        "base": tile.base,
+        "versions": tile.versions,
+        "line": tile.line,
+        "fixed": tile.fixed,
+        "annotated": tile.annotated,
+        "layout": {
+            "text": str(tile.layout),
+            "size": tile.elements.size,
+            "table": packed_text(tile.layout.table().reshape(-1)),
+        },
+        "choices": [] if tile.fixed else [_choice(tile, each) for each in alternatives(tile)],
+        "cell": [before, after],
+    }
+
+
+def _choice(tile: SharedTile, each: Alternative) -> dict[str, Any]:
+    pitch = each.layout.offset(*[0] * (len(tile.shape) - 2), 1, 0) if each.layout else 0
+    return {
+        "name": each.name,
+        "chosen": each.chosen,
+        "pitch": pitch,
+        "line": each.line,
+        "layout": each.layout.to_text() if each.layout is not None else "",
+        "problem": each.problem,
+    }
+
+
+def relower(view: KernelView, message: dict[str, Any]) -> dict[str, Any]:
+    """The answer to ``{"buffer", "layout"}``: the kernel lowered again with that layout."""
+    layout = Layout.from_text(str(message["layout"]))
+    try:
+        return relowered(view.record, str(message["buffer"]), layout).to_dict()
+    except ArgumentError as error:
+        raise ValueError(str(error)) from None
+
+
+def about(view: KernelView) -> str:
+    """What the pictures mean, with this kernel's numbers."""
+    found = [each for each in view.requests() if isinstance(each, WarpAccess)]
+    shared = [each.count for each in found if each.count.scope == "shared"]
+    used, ideal = sum(c.wavefronts for c in shared), sum(c.ideal for c in shared)
+    worst = max(conflicts(view), key=lambda each: each.degree, default=None)
+    text = (
+        "Shared memory has 32 banks of 4 bytes. It serves the lanes of a phase at once: 32 lanes of "
+        "at most 4 bytes, 16 of 8, 8 of 16, or the 8 rows of a matrix. Lanes that want different "
+        "words of one bank wait for each other; the same word is given to all of them at once. A "
+        "phase takes as many wavefronts as its busiest bank has different words. A block of this "
+        f"kernel takes {used} wavefronts where its bytes need {ideal}"
+    )
+    if worst is None:
+        return f"{text}: no lane waits for another. Counted for one iteration of each loop."
+    return (
+        f"{text}. The worst phase is in '{worst.count.described}' of '{worst.count.buffer}': "
+        f"{worst.degree} words of one bank. Counted for one iteration of each loop."
+    )
+
+
+# Without a kernel
+
+
+def section(view: KernelView, opened: bool = False) -> str:
+    """A table of the accesses, and the punch card of each that conflicts, at its worst phase."""
+    if view.target_kind == "cpu":
+        return cache_lines.section(view, cache_lines.TILES, "Banks", opened)
+    tiles = shared_tiles(view)
+    rows = [_row(tile, access) for tile in tiles for access in tile.accesses]
+    if not opened and len(rows) > _MOST_ROWS:
+        rows.sort(key=lambda row: _CONFLICT not in row[-1])
+        more = html.tag("span", html.FAINT, f"and {len(rows) - _MOST_ROWS} more")
+        rows = [*rows[:_MOST_ROWS], [more]]
+    heads = ("tile", "line", "access", "bytes", "wavefronts", "ideal", "worst phase", "")
+    bad = sorted(conflicts(view), key=lambda each: -each.degree)
+    cards = [_card(access) for access in bad[:_MOST_CARDS]]
+    if len(bad) > _MOST_CARDS:
+        left = f"{len(bad) - _MOST_CARDS} further accesses conflict: see the table"
+        cards.append(html.tag("div", html.FAINT, left))
+    advice = [html.tag("div", "", html.text(text)) for text in advices(tiles)]
+    explained = html.tag("div", f"{html.FAINT};font-size:12px", html.text(about(view)))
+    table = html.table(rows, heads)
+    return html.details("Banks", table, *cards, *advice, explained, note=note(view), opened=opened)
+
+
+def note(view: KernelView) -> str:
+    """``no bank conflicts``, or how many accesses conflict and how badly."""
+    bad = conflicts(view)
+    if not bad:
+        return "no bank conflicts"
+    several = f"{len(bad)} accesses conflict" if len(bad) > 1 else "1 access conflicts"
+    return f"CONFLICTS: {several}, up to {max(each.degree for each in bad)} words of one bank"
+
+
+def advices(tiles: Sequence[SharedTile]) -> list[str]:
+    """For each tile that another layout serves better, the best one and its line."""
+    found = []
+    for tile in tiles:
+        used, ideal = total(tile.accesses)
+        if tile.fixed or used <= ideal:
+            continue
+        ranking = alternatives(tile)
+        now = next((each for each in ranking if each.chosen), None)
+        best = ranking[0]
+        if now is None or best.problem or best.wavefronts >= now.wavefronts:
+            continue
+        more = best.tile_bytes - now.tile_bytes
+        cost = f" and {format_bytes(more)} more of shared memory" if more > 0 else ""
+        found.append(
+            f"{tile.name}: {best.wavefronts} wavefronts{cost} instead of {now.wavefronts} with "
+            f"{best.line}"
+        )
+    return found
+
+
+def _row(tile: SharedTile, access: WarpAccess) -> list[str]:
+    count = access.count
+    worse = count.wavefronts > count.ideal
+    verdict = f"{count.factor:.2f}x {_CONFLICT}" if worse else f"{count.factor:.2f}x"
+    style = f"color:{html.BAD};font-weight:bold" if worse else f"color:{html.GOOD}"
+    line = count.span.line if count.span is not None else 0
+    return [
+        html.tag("span", html.MONO, html.text(tile.name)),
+        str(line or ""),
+        html.text(count.described.rpartition(" ")[0]),
+        str(count.width),
+        str(count.wavefronts),
+        str(count.ideal),
+        f"{access.degree} wavefront{'s' if access.degree != 1 else ''}",
+        html.tag("span", style, verdict),
+    ]
+
+
+def worst_phase(access: WarpAccess) -> Phase:
+    """The first of the phases that take most wavefronts."""
+    degree = access.degree
+    at = next(at for at in range(len(access.requests)) if access.costs(at).max() == degree)
+    return next(phase for phase in access.phases(at) if phase.degree == degree)
+
+
+def punch_card(phase: Phase) -> np.ndarray[Any, Any]:
+    """Pixels ``(rows, columns, 3)``: a row per lane, a column per bank; red where the lane wants one
+    of several words of the bank.
+    """
+    cells = np.full((max(len(phase.lanes), 1), BANKS, 3), EMPTY, np.uint8)
+    for bank, words in phase.banks.items():
+        for lanes in words.values():
+            for lane in lanes:
+                cells[phase.lanes.index(lane), bank] = _BAD if len(words) > 1 else _GOOD
+    pixels = cells.repeat(_CELL, axis=0).repeat(_CELL, axis=1)
+    pixels[_CELL - 1 :: _CELL] = pixels[:, _CELL - 1 :: _CELL] = 255
+    return pixels
+
+
+def _card(access: WarpAccess) -> str:
+    phase, count = worst_phase(access), access.count
+    pixels = punch_card(phase)
+    lanes = f"lanes {phase.lanes[0]}-{phase.lanes[-1]} of warp {phase.warp}"
+    title = f"{count.buffer}: {count.described}, {lanes}: {phase.degree} wavefronts"
+    alt = f"{title}; a row per lane, a column per bank, red where lanes wait for each other"
+    picture = html.image(png_address(pixels), alt, pixels.shape[1], pixels.shape[0])
+    axes = (
+        "rows: lanes; columns: banks 0 to 31; green: one word of the bank, red: one of several words"
+    )
+    return html.tag(
+        "div",
+        "margin:6px 0",
+        html.tag("div", html.MONO, html.text(title)),
+        html.tag("div", "", picture),
+        html.tag("div", f"{html.FAINT};font-size:11px", html.text(axes)),
+    )

@@ -1,0 +1,155 @@
+"""Accesses of global memory as a view: the sectors of each request, and why vectors are as wide as
+they are. For a CPU the cache lines of its accesses to tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Program, Stage
+from tileworkbench.compiler.ops.simt.widths import why_not_wider
+from tileworkbench.compiler.sim.report import AccessCount
+from tileworkbench.compiler.sim.threads.requests import WarpAccess
+from tileworkbench.compiler.target import parse_target
+from tileworkbench.viz.model import cache_lines, html
+from tileworkbench.viz.model.banks import Patterns
+from tileworkbench.viz.model.palette import PALETTE
+from tileworkbench.viz.model.view import KernelView
+
+
+def missing(view: KernelView) -> str:
+    """Why there is nothing to show; empty where there is."""
+    if view.target_kind == "cpu":
+        return cache_lines.missing(view, cache_lines.TENSORS)
+    return "" if global_accesses(view) else "no access of a tensor has an address known beforehand"
+
+
+def global_accesses(view: KernelView) -> list[WarpAccess]:
+    """The accesses of a GPU kernel to tensors, in program order."""
+    found = (each for each in view.requests() if isinstance(each, WarpAccess))
+    return [each for each in found if each.count.scope == "global"]
+
+
+def model(view: KernelView) -> dict[str, Any]:
+    """Accesses with the addresses of their requests as in `banks.model`, and the tensors."""
+    if view.target_kind == "cpu":
+        return cache_lines.model(view, cache_lines.TENSORS)
+    found = global_accesses(view)
+    patterns = Patterns()
+    return {
+        "unit": "sector",
+        "about": about(found),
+        "target": view.record.target,
+        "threads": view.threads,
+        "tensors": tensors(view.record.program),
+        "accesses": [_access(view, access, patterns) for access in found],
+        "patterns": patterns.table(),
+        "palette": PALETTE,
+    }
+
+
+def tensors(program: Program) -> list[dict[str, Any]]:
+    """Name, dtype and shape of each tensor; an extent that is a symbol is None."""
+    buffers = (param.value for param in program.params if isinstance(param.value, Buffer))
+    return [
+        {
+            "name": buffer.name,
+            "dtype": str(buffer.dtype),
+            "bits": buffer.dtype.bits if buffer.dtype.bits == 4 else 8 * buffer.dtype.bytes,
+            "shape": [const_int(extent) for extent in buffer.shape],
+            "dense": not buffer.strides,
+        }
+        for buffer in buffers
+    ]
+
+
+def _access(view: KernelView, access: WarpAccess, patterns: Patterns) -> dict[str, Any]:
+    count = access.count
+    return {
+        "line": count.span.line if count.span is not None else 0,
+        "buffer": count.buffer,
+        "kind": count.kind,
+        "side": side(count),
+        "width": count.width,
+        "count": count.count,
+        "sectors": count.sectors,
+        "ideal": count.ideal_sectors,
+        "why": why(view, access),
+        "requests": patterns.requests(access.requests),
+    }
+
+
+def side(count: AccessCount) -> str:
+    """Whether an access of global memory reads or writes it."""
+    return {"store": "write", "atomic": "update"}.get(count.kind, "read")
+
+
+def why(view: KernelView, access: WarpAccess) -> str:
+    """The width of an access and why it is not twice that, as a sentence."""
+    count, bits = access.count, access.bits
+    elements = max(8 * count.width // bits, 1)
+    many = f"{elements} elements" if elements > 1 else "1 element"
+    size = f"{count.width} byte{'s' if count.width > 1 else ''}"
+    chosen = f"A lane accesses {size} at once ({many})"
+    planned = [s.program for s in view.record.snapshots if s.program.stage is Stage.PLANNED]
+    reason = (
+        why_not_wider(
+            planned[0], count.site, count.buffer, count.width, parse_target(view.record.target)
+        )
+        if planned
+        else ""
+    )
+    if reason:
+        return f"{chosen}; not more, because {reason}"
+    return f"{chosen}; the statement says so, no copy or parallel loop chose it"
+
+
+def about(found: list[WarpAccess]) -> str:
+    """What the pictures mean, with this kernel's numbers."""
+    used = sum(each.count.sectors for each in found)
+    ideal = sum(each.count.ideal_sectors for each in found)
+    return (
+        "Global memory is moved in sectors of 32 bytes. A request is an instruction of a warp: it "
+        "moves every sector that one of its 32 lanes touches, whole. Lanes next to each other that "
+        "access bytes next to each other need the fewest sectors. A block of this kernel moves "
+        f"{used} sectors where its bytes need {ideal}, counted for one iteration of each loop and "
+        "without what caches save."
+    )
+
+
+def section(view: KernelView, opened: bool = False) -> str:
+    """A table of the accesses."""
+    if view.target_kind == "cpu":
+        return cache_lines.section(view, cache_lines.TENSORS, "Global memory", opened)
+    found = global_accesses(view)
+    heads = ("tensor", "line", "access", "bytes", "sectors", "ideal", "", "width")
+    table = html.table([_row(view, access) for access in found], heads)
+    explained = html.tag("div", f"{html.FAINT};font-size:12px", html.text(about(found)))
+    return html.details("Global memory", table, explained, note=note(found), opened=opened)
+
+
+def note(found: list[WarpAccess]) -> str:
+    """What is moved for nothing, in a few words."""
+    used = sum(each.count.sectors for each in found)
+    ideal = sum(each.count.ideal_sectors for each in found)
+    if used <= ideal:
+        return "every sector is used whole"
+    return f"{used / max(ideal, 1):.2f}x the sectors that its bytes need"
+
+
+def _row(view: KernelView, access: WarpAccess) -> list[str]:
+    count = access.count
+    worse = count.sectors > count.ideal_sectors
+    style = f"color:{html.BAD};font-weight:bold" if worse else f"color:{html.GOOD}"
+    return [
+        html.tag("span", html.MONO, html.text(count.buffer)),
+        str(count.span.line if count.span is not None else ""),
+        html.text(count.described.rpartition(" ")[0]),
+        str(count.width),
+        str(count.sectors),
+        str(count.ideal_sectors),
+        html.tag("span", style, f"{count.factor:.2f}x"),
+        html.tag("span", html.FAINT, html.text(why(view, access).partition("; ")[2])),
+    ]

@@ -1,0 +1,204 @@
+// A grid of cells on a canvas, with numbers along both sides: punch cards, rows of memory, tiles.
+
+const FONT = "system-ui, sans-serif";
+const RULED = 7; // pixels of a cell from which on lines part the cells
+const WRITTEN = 11; // and from which on text is written into them
+
+/** Colours of cells, which people with any colour vision can tell apart; text is written on each. */
+export const COLOURS = {
+  good: [68, 187, 153],
+  same: [119, 170, 221],
+  bad: [204, 51, 17],
+  one: [238, 221, 136],
+};
+
+export const css = (rgb) => `rgb(${rgb.map(Math.round).join(", ")})`;
+
+/** Black or white, whichever is easier to read on a colour. */
+export const ink = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 130 ? "#141414" : "#ffffff");
+
+/** A colour of a palette's ramp for a number from 0 to `top`. */
+export function ramp(palette, value, top) {
+  const stops = palette.sequence;
+  const place = (Math.min(value, top) / Math.max(top, 1)) * (stops.length - 1);
+  const low = Math.min(Math.floor(place), stops.length - 2);
+  return stops[low].map((c, i) => c + (stops[low + 1][i] - c) * (place - low));
+}
+
+/** The colour of a category: eight hues, each group of eight a shade lighter, in four shades. */
+export function category(palette, value) {
+  const hues = palette.categories;
+  const shade = (Math.floor(value / hues.length) % 4) * palette.shade;
+  return hues[value % hues.length].map((c) => c + (255 - c) * shade);
+}
+
+/** Call `changed` when JupyterLab's theme changes; returns what ends it. */
+export function onTheme(changed) {
+  const observer = new MutationObserver(changed);
+  const options = { attributes: true, attributeFilter: ["data-jp-theme-name", "data-jp-theme-light"] };
+  observer.observe(document.body, options);
+  return () => observer.disconnect();
+}
+
+/**
+ * The grid. `show(picture)` takes
+ *
+ *   rows, columns    numbers of cells
+ *   cell(row, column)  { fill: [r, g, b], text, mark }, null for a place that is free, undefined
+ *                    where there is none; `mark` outlines the cell: "pin", "bad" or another
+ *   letters          of the longest text of a cell: all are written where that fits
+ *   rowName(row), columnName(column)   texts at the sides; "" for none
+ *   foot             optional: (column) => { text, bad } below the columns
+ *   label            what the picture is, for screen readers
+ *   most             [width, height] of a cell at most, in pixels
+ */
+export class CellGrid {
+  /**
+   * @param canvas focusable, its keys and pointer are handled here
+   * @param events `{ hover(row, column) | hover(null), choose(row, column) }`
+   */
+  constructor(canvas, events) {
+    this.canvas = canvas;
+    this.events = events;
+    this.picture = null;
+    this.at = null; // the cell under the pointer or the keys
+    canvas.addEventListener("pointermove", (event) => this.hover(this.cellAt(event)));
+    canvas.addEventListener("pointerleave", () => this.hover(null));
+    canvas.addEventListener("click", (event) => {
+      const cell = this.cellAt(event);
+      if (cell) events.choose(...cell);
+    });
+    canvas.addEventListener("keydown", (event) => this.key(event));
+    canvas.addEventListener("blur", () => this.hover(null));
+  }
+
+  show(picture, room) {
+    this.picture = picture;
+    this.room = room;
+    this.canvas.setAttribute("aria-label", picture.label);
+    this.layOut();
+    this.draw();
+  }
+
+  layOut() {
+    const { rows, columns, rowName, most, foot } = this.picture;
+    const longest = Math.max(...Array.from({ length: rows }, (_, row) => rowName(row).length));
+    this.left = 8 + 6.2 * longest;
+    this.top = 18;
+    this.foot = foot ? 18 : 0;
+    const width = Math.max((this.room - this.left - 4) / columns, 1);
+    this.width = Math.min(most[0], width >= 4 ? Math.floor(width) : width);
+    this.height = Math.min(most[1], Math.max(Math.floor(448 / rows), 4));
+    this.outer = [
+      Math.ceil(this.left + columns * this.width + 2),
+      Math.ceil(this.top + rows * this.height + this.foot + 2),
+    ];
+    this.ratio = window.devicePixelRatio || 1;
+    this.canvas.width = Math.round(this.outer[0] * this.ratio);
+    this.canvas.height = Math.round(this.outer[1] * this.ratio);
+    this.canvas.style.width = `${this.outer[0]}px`;
+    this.canvas.style.height = `${this.outer[1]}px`;
+  }
+
+  cellAt(event) {
+    if (!this.picture) return null;
+    const box = this.canvas.getBoundingClientRect();
+    const column = Math.floor((event.clientX - box.left - this.left) / this.width);
+    const row = Math.floor((event.clientY - box.top - this.top) / this.height);
+    const { rows, columns } = this.picture;
+    return row >= 0 && column >= 0 && row < rows && column < columns ? [row, column] : null;
+  }
+
+  hover(cell) {
+    if (String(cell) === String(this.at)) return;
+    this.at = cell;
+    if (cell) this.events.hover(...cell);
+    else this.events.hover(null);
+  }
+
+  key(event) {
+    const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+    if (event.key === "Enter" && this.at) this.events.choose(...this.at);
+    else if (steps[event.key] && this.picture) {
+      const { rows, columns } = this.picture;
+      const [row, column] = this.at ?? [0, 0];
+      const [down, right] = this.at ? steps[event.key] : [0, 0];
+      this.hover([
+        Math.min(rows - 1, Math.max(0, row + down)),
+        Math.min(columns - 1, Math.max(0, column + right)),
+      ]);
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  draw() {
+    const { picture, canvas } = this;
+    if (!picture) return;
+    const context = canvas.getContext("2d");
+    const style = getComputedStyle(canvas);
+    const [text, line] = [style.color, style.borderTopColor];
+    this.bad = style.getPropertyValue("--tw-bad") || css(COLOURS.bad);
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    context.clearRect(0, 0, ...this.outer);
+    const marks = [];
+    for (let row = 0; row < picture.rows; row++)
+      for (let column = 0; column < picture.columns; column++) {
+        const cell = picture.cell(row, column);
+        const [x, y] = [this.left + column * this.width, this.top + row * this.height];
+        if (cell !== undefined) this.drawCell(context, cell, x, y, line);
+        if (cell?.mark) marks.push([cell.mark, x, y]);
+      }
+    for (const [mark, x, y] of marks) this.outline(context, mark, x, y, text);
+    this.drawSides(context, text);
+  }
+
+  drawCell(context, cell, x, y, line) {
+    const gap = Math.min(this.width, this.height) >= RULED ? 1 : 0;
+    context.fillStyle = cell?.fill ? css(cell.fill) : line;
+    context.globalAlpha = cell?.fill ? 1 : 0.22;
+    context.fillRect(x, y, this.width - gap, this.height - gap);
+    context.globalAlpha = 1;
+    const size = Math.min(11, this.height - 2, (this.width - 2) / (this.picture.letters * 0.58));
+    if (!cell?.text || this.height < WRITTEN || size < 6.5) return;
+    context.fillStyle = ink(cell.fill);
+    context.font = `${cell.mark ? "600 " : ""}${size}px ${FONT}`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.fillText(cell.text, x + (this.width - gap) / 2, y + (this.height - gap) / 2 + 0.5);
+  }
+
+  outline(context, mark, x, y, text) {
+    context.strokeStyle = mark === "bad" ? this.bad : text;
+    context.lineWidth = Math.min(this.width, this.height) < 16 ? 1.5 : 2;
+    context.strokeRect(x - 0.5, y - 0.5, this.width, this.height);
+  }
+
+  drawSides(context, text) {
+    const { rows, columns, rowName, columnName, foot } = this.picture;
+    context.fillStyle = text;
+    context.font = `10px ${FONT}`;
+    context.textBaseline = "middle";
+    context.textAlign = "center";
+    const every = (names, room, size) => {
+      const widest = Math.max(...names.map((name) => name.length)) * 6.2 + 6;
+      return 2 ** Math.max(0, Math.ceil(Math.log2((room ?? widest) / size)));
+    };
+    const across = Array.from({ length: columns }, (_, c) => columnName(c));
+    const down = Array.from({ length: rows }, (_, r) => rowName(r));
+    const middle = (column) => this.left + (column + 0.5) * this.width;
+    for (let c = 0; c < columns; c += every(across, null, this.width))
+      context.fillText(across[c], middle(c), this.top - 9);
+    context.textAlign = "right";
+    for (let r = 0; r < rows; r += every(down, 12, this.height))
+      context.fillText(down[r], this.left - 5, this.top + (r + 0.5) * this.height);
+    if (!foot) return;
+    context.textAlign = "center";
+    for (let c = 0; c < columns; c++) {
+      const { text: words, bad } = foot(c);
+      context.fillStyle = bad ? this.bad : text;
+      context.font = `${bad ? "700 " : ""}${Math.min(11, this.width)}px ${FONT}`;
+      context.fillText(words, middle(c), this.top + rows * this.height + 9);
+    }
+  }
+}

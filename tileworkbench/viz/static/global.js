@@ -1,0 +1,222 @@
+// Accesses of global memory: the sectors that the 32 lanes of a request touch.
+import * as tw from "./common.js";
+import * as list from "./accesses.js";
+import { decode } from "./banks.js";
+import { COLOURS, CellGrid, category } from "./cells.js";
+import { render as renderLines } from "./lines.js";
+import { LINE, SECTOR, units, warps } from "./memory.js";
+
+const MOST_LINES = 40;
+const PARTS = LINE / SECTOR;
+
+export function render({ model, el, data }) {
+  if (data.unit === "line") return renderLines({ model, el, data });
+  const root = tw.root(el, "global");
+  const scope = tw.scope(model);
+  const { accesses } = decode(data);
+  const tensors = new Map(data.tensors.map((tensor) => [tensor.name, tensor]));
+  const shown = { access: null, warps: [], at: 0, lane: null };
+  const names = [...new Set(accesses.map((access) => access.buffer))];
+  const table = list.accessTable({
+    heads: ["bytes of a lane", "requests", "sectors", "needed"],
+    groups: names.map((name) => ({
+      name,
+      note: describeTensor(tensors.get(name)),
+      accesses: accesses.filter((access) => access.buffer === name).map((access) => ({
+        index: access.index, line: access.line, side: access.side, described: access.kind,
+        used: access.sectors, ideal: access.ideal, bad: access.sectors > access.ideal,
+        cells: [access.width, access.count, access.sectors, access.ideal].map(String),
+      })),
+    })),
+    choose: (index) => choose(index, true),
+  });
+  const slider = list.stepper("request", (at) => { shown.at = at; shown.lane = null; draw(); });
+  const [heading, why, place] = [tw.div("tw-heading"), tw.div("tw-sentence tw-why"),
+    tw.span("tw-phase-place")];
+  const degree = tw.span("tw-degree");
+  const lines = pictured(), lanes = pictured();
+  const info = tw.div("tw-info");
+  root.append(verdict(), tw.about(data.about), table.node, heading, why,
+    tw.div("tw-bar", slider.node, place, degree),
+    tw.div("tw-figures", lines.figure.node, tw.div("tw-side", info, lanes.figure.node)));
+
+  function describeTensor(tensor) {
+    return tensor ? `${tensor.dtype} ${tensor.shape.map((extent) => extent ?? "?").join("×")}` : "";
+  }
+
+  function verdict() {
+    const bad = accesses.filter((access) => access.sectors > access.ideal);
+    if (!bad.length) return tw.div("tw-verdict tw-is-good",
+      "✓ Every sector that is moved is used whole.");
+    const [first] = [...bad].sort((a, b) => b.sectors - b.ideal - (a.sectors - a.ideal));
+    return tw.div("tw-verdict tw-is-bad", `⚠ ${bad.length === 1 ? "1 access moves"
+      : `${bad.length} accesses move`} more sectors than needed. The costliest: ${first.kind} of ` +
+      `${first.buffer}${first.line ? ` on line ${first.line}` : ""} moves ${first.sectors} where ` +
+      `${first.ideal} would do (${(first.sectors / first.ideal).toFixed(2)}×).`);
+  }
+
+  function pictured() {
+    const canvas = list.canvas();
+    const made = { figure: list.figure("", canvas, ""), picture: null };
+    made.grid = new CellGrid(canvas, {
+      hover: (row, column) => {
+        const lane = row === null ? null : made.picture.lane(row, column);
+        if (lane === shown.lane) return;
+        shown.lane = lane;
+        draw();
+      },
+      choose: () => {},
+    });
+    return made;
+  }
+
+  function choose(index, tell) {
+    const access = accesses[index];
+    if (!access) return;
+    table.mark(index);
+    shown.access = access;
+    shown.warps = access.requests.flatMap((request, number) =>
+      warps(request.addresses, access.width).map((warp) => ({ ...warp, request, number })));
+    const excess = (warp) => warp.sectors.length - warp.ideal;
+    const most = Math.max(...shown.warps.map(excess));
+    [shown.at, shown.lane] = [shown.warps.findIndex((warp) => excess(warp) === most), null];
+    slider.limit(shown.warps.length);
+    heading.textContent = `${access.buffer}: ${access.kind}` +
+      `${access.line ? `, line ${access.line}` : ""} – ${access.sectors} sectors, ` +
+      `${access.ideal} needed`;
+    why.textContent = `${access.why}.`;
+    draw();
+    if (tell) tw.set(model, { selection: { line: access.line, buffer: access.buffer } });
+  }
+
+  function draw() {
+    const warp = shown.warps[shown.at];
+    if (!warp || !root.clientWidth) return;
+    slider.set(shown.at);
+    const count = shown.access.requests.length;
+    place.textContent = `request ${shown.at + 1} of ${shown.warps.length} · warp ${warp.warp}` +
+      (count > 1 ? ` · step ${warp.number + 1} of ${count}` : "");
+    const bad = warp.sectors.length > warp.ideal;
+    degree.className = `tw-degree tw-chip ${bad ? "tw-bad" : "tw-good"}`;
+    degree.textContent = `${warp.sectors.length} sectors, ${warp.ideal} needed`;
+    for (const [each, make] of [[lines, linesPicture], [lanes, lanesPicture]]) {
+      each.picture = make(warp);
+      each.figure.caption.textContent = each.picture.title;
+      each.figure.below.textContent = each.picture.note;
+      each.grid.show(each.picture, list.roomOf(root));
+    }
+    describe(warp);
+  }
+
+  /** The bytes of a sector that lanes access. */
+  function usedOf(warp, sector) {
+    const used = new Set();
+    for (const address of warp.addresses)
+      for (let byte = address; byte < address + shown.access.width; byte++)
+        if (Math.floor(byte / SECTOR) === sector) used.add(byte);
+    return used.size;
+  }
+
+  const lanesOf = (warp, sector) => warp.lanes.filter((_, i) =>
+    units(warp.addresses[i], shown.access.width, SECTOR).includes(sector));
+
+  /** A row per 128-byte line that is touched, a column per sector of it. */
+  function linesPicture(warp) {
+    const touched = [...new Set(warp.sectors.map((sector) => Math.floor(sector / PARTS)))];
+    const rows = Math.min(touched.length, MOST_LINES);
+    const at = (row, column) => touched[row] * PARTS + column;
+    return {
+      title: "Lines of 128 bytes × sector of 32 bytes",
+      note: "In a cell: the bytes of the sector that are used, and by which lanes. Red: moved, and " +
+        "used in part." + (rows < touched.length ? ` The first ${rows} of ${touched.length} lines.` : ""),
+      most: [132, 18],
+      letters: 19,
+      rows,
+      columns: PARTS,
+      rowName: (row) => `byte ${touched[row] * LINE}`,
+      columnName: (column) => `sector ${column}`,
+      lane: (row, column) => lanesOf(warp, at(row, column))[0] ?? null,
+      cell(row, column) {
+        const sector = at(row, column);
+        if (!warp.sectors.includes(sector)) return null;
+        const [used, mine] = [usedOf(warp, sector), lanesOf(warp, sector)];
+        const text = mine.length > 1 ? `${used} B · lanes ${mine[0]}–${mine.at(-1)}`
+          : `${used} B · lane ${mine[0]}`;
+        return { fill: used < SECTOR ? COLOURS.bad : COLOURS.good, text,
+          mark: mine.includes(shown.lane) ? "pin" : undefined };
+      },
+      label: `lines by sectors: ${warp.sectors.length} sectors touched, ${warp.ideal} needed`,
+    };
+  }
+
+  /** The 32 lanes with their addresses. */
+  function lanesPicture(warp) {
+    const columns = 8;
+    return {
+      title: "The 32 lanes and the bytes that they begin at",
+      note: "Lanes of one colour touch the same sector first. Counted from the tensor's beginning, " +
+        "in block (0, 0, 0).",
+      most: [76, 18],
+      letters: 7,
+      rows: 32 / columns,
+      columns,
+      rowName: (row) => `lanes ${row * columns}–${row * columns + columns - 1}`,
+      columnName: (column) => `+${column}`,
+      lane: (row, column) => {
+        const lane = row * columns + column;
+        return warp.lanes.includes(lane) ? lane : null;
+      },
+      cell(row, column) {
+        const lane = row * columns + column;
+        const i = warp.lanes.indexOf(lane);
+        if (i < 0) return null;
+        const sector = Math.floor(warp.addresses[i] / SECTOR);
+        return { fill: category(data.palette, warp.sectors.indexOf(sector)),
+          text: String(warp.addresses[i]), mark: lane === shown.lane ? "pin" : undefined };
+      },
+      label: `the bytes that the lanes of warp ${warp.warp} begin at`,
+    };
+  }
+
+  function describe(warp) {
+    const { access, lane } = shown;
+    const i = warp.lanes.indexOf(lane);
+    if (i < 0) {
+      const moved = warp.sectors.length * SECTOR;
+      const used = warp.sectors.reduce((sum, sector) => sum + usedOf(warp, sector), 0);
+      list.fill(info, tw.div("tw-panel-title", "This request"),
+        list.row("lanes that take part", `${warp.lanes.length}`),
+        list.row("bytes moved", `${moved}`), list.row("bytes used", `${used}`,
+          used < moved ? "tw-is-bad" : ""),
+        tw.div("tw-hint tw-faint", "Point at a cell to see its lane."));
+      return;
+    }
+    const address = warp.addresses[i];
+    const tensor = tensors.get(access.buffer);
+    const known = tensor?.dense && tensor.shape.every((extent) => extent !== null);
+    const element = tensor ? Math.floor((address * 8) / tensor.bits) : null;
+    list.fill(info, tw.div("tw-panel-title", `lane ${lane} of warp ${warp.warp}`),
+      known ? list.row("element", list.elementName(tensor.name, tensor.shape, element,
+        Math.max((access.width * 8) / tensor.bits, 1))) : null,
+      list.row("bytes", `${address}–${address + access.width - 1}`),
+      list.row("sectors", units(address, access.width, SECTOR).join(", ")),
+      list.row("line of 128 bytes", `${Math.floor(address / LINE)}`),
+      warp.request.register ? list.row("register", warp.request.register) : null);
+  }
+
+  function select() {
+    const selection = model.get("selection") ?? {};
+    const first = table.select(selection);
+    const same = (!selection.line || shown.access.line === selection.line) &&
+      (!selection.buffer || shown.access.buffer === selection.buffer);
+    if (first !== null && !same) choose(first, false);
+  }
+
+  scope.on("change:selection", select);
+  list.watch(root, scope, draw);
+  const costly = accesses.reduce((a, b) =>
+    b.sectors - b.ideal > a.sectors - a.ideal ? b : a, accesses[0]);
+  choose(costly.index, false);
+  select();
+  return scope.dispose;
+}

@@ -1,0 +1,232 @@
+// How memory serves a warp: phases, banks and words of shared memory, sectors of global memory, and
+// the same accesses under other layouts and widths. Only arithmetic; `sim/threads/counters.py` and
+// `viz/model/tiles.py` have the same rules, and tests compare both.
+
+export const BANKS = 32;
+export const WORD = 4;
+export const LINE = 128;
+export const SECTOR = 32;
+export const WARP = 32;
+export const NOBODY = -1; // the address of a thread that takes no part
+
+/** How many lanes shared memory serves at once when each accesses `width` bytes. */
+export const lanesPerPhase = (width) => (width <= WORD ? 32 : width <= 8 ? 16 : 8);
+
+/** The numbers of the units of `unit` bytes that an access touches. */
+export function units(address, width, unit) {
+  const found = [];
+  for (let at = Math.floor(address / unit); at <= Math.floor((address + width - 1) / unit); at++)
+    found.push(at);
+  return found;
+}
+
+/**
+ * The lanes that are served together: `{ warp, number, lanes, addresses }`, warp by warp; those of
+ * which no lane takes part are left out.
+ */
+export function phases(addresses, width) {
+  const group = lanesPerPhase(width);
+  const found = [];
+  for (let start = 0; start < addresses.length; start += group) {
+    const phase = { warp: Math.floor(start / WARP), number: (start % WARP) / group,
+      lanes: [], addresses: [] };
+    for (let thread = start; thread < Math.min(start + group, addresses.length); thread++) {
+      if (addresses[thread] === NOBODY) continue;
+      phase.lanes.push(thread % WARP);
+      phase.addresses.push(addresses[thread]);
+    }
+    if (phase.lanes.length) found.push(phase);
+  }
+  return found;
+}
+
+/** For each bank the words wanted from it, and for each word the lanes that want it. */
+export function banksOf(phase, width) {
+  const banks = new Map();
+  phase.addresses.forEach((address, i) => {
+    for (const word of units(address, width, WORD)) {
+      const words = banks.get(word % BANKS) ?? banks.set(word % BANKS, new Map()).get(word % BANKS);
+      words.set(word, [...(words.get(word) ?? []), phase.lanes[i]]);
+    }
+  });
+  return banks;
+}
+
+/** `{ degree, ideal, banks }` of a phase: the wavefronts it takes, and those its bytes need. */
+export function phaseCost(phase, width) {
+  const banks = banksOf(phase, width);
+  let [degree, words] = [0, 0];
+  for (const wanted of banks.values()) {
+    degree = Math.max(degree, wanted.size);
+    words += wanted.size;
+  }
+  const bytes = width >= WORD ? words * WORD : new Set(phase.addresses).size * width;
+  return { degree, ideal: Math.ceil(bytes / LINE), banks };
+}
+
+/** The lanes that want another word of a bank that `lane` uses. */
+export function collisions(banks, lane) {
+  const found = new Set();
+  for (const words of banks.values()) {
+    const all = [...words.values()];
+    if (!all.some((lanes) => lanes.includes(lane))) continue;
+    for (const lanes of all) if (!lanes.includes(lane)) lanes.forEach((other) => found.add(other));
+  }
+  return [...found].sort((a, b) => a - b);
+}
+
+/** `{ wavefronts, ideal, degree }` of an access `{ width, requests: [{ addresses, times }] }`. */
+export function sharedCost({ width, requests }) {
+  const total = { wavefronts: 0, ideal: 0, degree: 0 };
+  for (const { addresses, times } of requests)
+    for (const phase of phases(addresses, width)) {
+      const { degree, ideal } = phaseCost(phase, width);
+      total.wavefronts += times * degree;
+      total.ideal += times * ideal;
+      total.degree = Math.max(total.degree, degree);
+    }
+  return total;
+}
+
+/** The warps of a request: `{ warp, lanes, addresses, sectors, ideal }`. */
+export function warps(addresses, width) {
+  const found = [];
+  for (let start = 0; start < addresses.length; start += WARP) {
+    const lanes = [];
+    for (let lane = 0; lane < WARP && start + lane < addresses.length; lane++)
+      if (addresses[start + lane] !== NOBODY) lanes.push(lane);
+    if (!lanes.length) continue;
+    const mine = lanes.map((lane) => addresses[start + lane]);
+    const sectors = new Set(mine.flatMap((address) => units(address, width, SECTOR)));
+    const ideal = Math.ceil((new Set(mine).size * width) / SECTOR);
+    found.push({ warp: start / WARP, lanes, addresses: mine, ideal,
+      sectors: [...sectors].sort((a, b) => a - b) });
+  }
+  return found;
+}
+
+/** `{ sectors, ideal }` of an access to global memory. */
+export function globalCost({ width, requests }) {
+  const total = { sectors: 0, ideal: 0 };
+  for (const { addresses, times } of requests)
+    for (const warp of warps(addresses, width)) {
+      total.sectors += times * warp.sectors.length;
+      total.ideal += times * warp.ideal;
+    }
+  return total;
+}
+
+// Layouts: `{ table, size }`, the place of each element in row-major order, and places in all.
+
+const product = (values) => values.reduce((a, b) => a * b, 1);
+
+const layoutOf = (table) => ({ table, size: table.reduce((a, b) => Math.max(a, b), 0) + 1 });
+
+/** Row-major order with rows `pitch` elements apart. */
+export function padded(shape, pitch) {
+  const columns = shape.at(-1);
+  const count = product(shape);
+  return layoutOf(Int32Array.from({ length: count },
+    (_, at) => Math.floor(at / columns) * pitch + (at % columns)));
+}
+
+export const rowMajor = (shape) => padded(shape, shape.at(-1));
+
+/** Why a tile cannot be swizzled so; empty where it can. */
+export function swizzleProblem(shape, bits, bytes) {
+  if (shape.length < 2 || ![4, 8, 16, 32, 64, 128].includes(bits))
+    return `${bits}-bit elements in ${shape.length} dimensions cannot be swizzled`;
+  const width = (bytes * 8) / bits;
+  if (shape.at(-1) % width === 0) return "";
+  return `rows of ${shape.at(-1)} elements are no multiple of ${width}`;
+}
+
+/** The swizzle of TMA and wgmma, `bytes` (32, 64 or 128) wide; see `Layout.swizzled`. */
+export function swizzled(shape, bits, bytes) {
+  const [rows, columns] = shape.slice(-2);
+  const [width, vector, mask] = [(bytes * 8) / bits, 128 / bits, bytes / 16];
+  const one = rows * columns;
+  return layoutOf(Int32Array.from({ length: product(shape) }, (_, at) => {
+    const [i, j] = [Math.floor((at % one) / columns), at % columns];
+    const plain = Math.floor(j / width) * rows * width + i * width + (j % width);
+    const moved = plain ^ ((Math.floor(plain / (8 * vector)) % mask) * vector);
+    return Math.floor(at / one) * one + moved;
+  }));
+}
+
+/** The row-major number of the element in each place, -1 where there is none. */
+export function inverse({ table, size }) {
+  const found = new Int32Array(size).fill(-1);
+  table.forEach((place, element) => { found[place] = element; });
+  return found;
+}
+
+/**
+ * An access of a tile under another layout and by another width: the same lanes, in their order,
+ * access the same elements. Returns an access like the one given, or `{ problem }` where the bytes
+ * of a lane are no longer neighbours or no longer aligned.
+ *
+ * @param tile `{ bits, base, layout: { table, size } }`, the layout that the addresses are of.
+ */
+export function rearranged(tile, access, layout, width = access.width) {
+  const from = inverse(tile.layout);
+  const [old, made] = [Math.max((access.width * 8) / tile.bits, 1),
+    Math.max((width * 8) / tile.bits, 1)];
+  const requests = [];
+  for (const { addresses, times, register } of access.requests) {
+    const byWarp = [];
+    for (let start = 0; start < addresses.length; start += WARP) {
+      const lanes = Array.from(addresses.slice(start, start + WARP));
+      const elements = lanes.map((address) => elementsAt(tile, from, address, old));
+      if (elements.flat().some(([, element]) => element < 0))
+        return { problem: `'${access.kind}' accesses what lies between the elements` };
+      byWarp.push(old === made ? elements : chunks(elements.flat(), made));
+    }
+    const found = placed(tile, byWarp, layout, width, access.kind);
+    if (found.problem) return found;
+    for (const each of found) requests.push({ addresses: each, times, register });
+  }
+  return { ...access, width, requests };
+}
+
+/** The `[version, element]` pairs of an access from a byte on; none for who takes no part. */
+function elementsAt(tile, from, address, count) {
+  if (address === NOBODY) return [];
+  const place = Math.floor(((address - tile.base) * 8) / tile.bits);
+  const [version, first] = [Math.floor(place / tile.layout.size), place % tile.layout.size];
+  return Array.from({ length: count }, (_, i) => [version, from[first + i] ?? -1]);
+}
+
+const chunks = (values, size) =>
+  Array.from({ length: Math.ceil(values.length / size) }, (_, i) =>
+    values.slice(i * size, (i + 1) * size));
+
+/** Requests from what the lanes of each warp access: a warp has 32 lanes at a time. */
+function placed(tile, byWarp, layout, width, kind) {
+  const rounds = Math.max(...byWarp.map((lanes) => Math.ceil(lanes.length / WARP)));
+  const found = Array.from({ length: rounds }, () =>
+    new Int32Array(byWarp.length * WARP).fill(NOBODY));
+  for (const [warp, lanes] of byWarp.entries())
+    for (const [lane, elements] of lanes.entries()) {
+      if (!elements.length) continue;
+      const places = elements.map(([version, element]) =>
+        version * layout.size + layout.table[element]);
+      if (places.some((place, i) => place !== places[0] + i))
+        return { problem: `the ${width} bytes of a lane (${kind}) are not together` };
+      const offset = Math.floor((places[0] * tile.bits) / 8);
+      if (offset % width || (elements.length * tile.bits) / 8 < width)
+        return { problem: `the ${width} bytes of a lane (${kind}) do not begin at a multiple of ` +
+          `${width} bytes` };
+      found[Math.floor(lane / WARP)][warp * WARP + (lane % WARP)] = tile.base + offset;
+    }
+  return found;
+}
+
+/** The text of a layout's function for `T.annotate_layout`, row-major with that pitch. */
+export function paddedText(shape, pitch) {
+  const names = "ijkmnp";
+  const strides = shape.map((_, dim) =>
+    dim === shape.length - 1 ? 1 : product(shape.slice(dim + 1, -1)) * pitch);
+  const terms = strides.map((stride, dim) => (stride === 1 ? names[dim] : `${stride}*${names[dim]}`));
+  return `lambda ${[...names.slice(0, shape.length)].join(", ")}: (${terms.join(" + ")},)`;
+}

@@ -1,0 +1,225 @@
+// Other layouts of a tile: their wavefronts, computed here, and the line that chooses one.
+import * as tw from "./common.js";
+import { padded, paddedText, rearranged, rowMajor, sharedCost, swizzleProblem, swizzled } from "./memory.js";
+
+const LABELS = {
+  none: "row-major",
+  padding: "padded rows",
+  swizzle32: "32-byte swizzle",
+  swizzle64: "64-byte swizzle",
+  swizzle128: "128-byte swizzle",
+  yours: "yours",
+  compiled: "the compiler's",
+};
+const SLIDABLE = ["store", "load", "cp.async"]; // accesses whose width a copy can choose
+const WIDTHS = [1, 2, 4, 8, 16];
+
+/** The layout of a choice; null where the tile cannot have it. */
+export function layoutOf(tile, { name, pitch }) {
+  if (name === "none") return rowMajor(tile.shape);
+  if (name === "padding") return padded(tile.shape, pitch);
+  if (!name.startsWith("swizzle")) return tile.layout;
+  const bytes = Number(name.slice("swizzle".length));
+  return swizzleProblem(tile.shape, tile.bits, bytes) ? null : swizzled(tile.shape, tile.bits, bytes);
+}
+
+/** What all accesses of a tile cost with a layout: `{ costs, wavefronts, ideal, problem }`. */
+export function measure(tile, accesses, layout) {
+  const costs = [];
+  for (const access of accesses) {
+    const moved = rearranged(tile, access, layout);
+    if (moved.problem) return { costs: [], wavefronts: Infinity, ideal: 0, problem: moved.problem };
+    costs.push(sharedCost(moved));
+  }
+  const sum = (key) => costs.reduce((total, cost) => total + cost[key], 0);
+  return { costs, wavefronts: sum("wavefronts"), ideal: sum("ideal"), problem: "" };
+}
+
+export const bytesOf = (tile, layout) =>
+  tile.versions * Math.ceil((layout.size * tile.bits) / 8);
+
+/** All choices of a tile with their layouts and costs, the best first. */
+export function ranking(tile, accesses) {
+  const found = tile.choices.map((choice) => {
+    const layout = layoutOf(tile, choice);
+    if (!layout) return { ...choice, layoutText: choice.layout, layout, wavefronts: Infinity,
+      ideal: 0, bytes: 0, costs: [] };
+    const cost = measure(tile, accesses, layout);
+    return { ...choice, layoutText: choice.layout, ...cost, layout, bytes: bytesOf(tile, layout) };
+  });
+  return found.sort((a, b) => a.wavefronts === b.wavefronts
+    ? a.bytes - b.bytes || Number(b.chosen) - Number(a.chosen)
+    : a.wavefronts < b.wavefronts ? -1 : 1);
+}
+
+/** The panel below the pictures: `{ node, open(access), tried(), reset() }`. */
+export function whatIf({ model, tiles, accesses, preview }) {
+  const node = tw.div("tw-what-if");
+  const state = { tile: null, access: null, name: null, width: null, tried: null };
+
+  function open(access) {
+    const other = state.tile?.name !== access.tile;
+    state.access = access;
+    state.width = null;
+    if (other) [state.tile, state.name, state.pitch] = [tiles.get(access.tile), null, null];
+    [state.tried, state.said] = [null, null];
+    state.name = null;
+    fill();
+  }
+
+  function fill() {
+    const { tile } = state;
+    const mine = accesses.filter((access) => access.tile === tile.name);
+    if (tile.fixed) {
+      node.replaceChildren(tw.div("tw-heading", "Other layouts"),
+        tw.div("tw-faint", `The layout of ${tile.name} cannot be chosen: ${tile.fixed}.`));
+      return;
+    }
+    state.rows = ranking(tile, mine);
+    const heads = ["layout", ...mine.map((access) => `${access.kind}${access.line
+      ? `, line ${access.line}` : ""}`), "wavefronts", "used / needed", "shared memory", ""];
+    const body = state.rows.map((choice) => choiceRow(choice, mine));
+    state.said = tw.div("tw-confirmed", "");
+    node.replaceChildren(
+      tw.div("tw-heading", `What if ${tile.name} had another layout?`),
+      tw.div("tw-choices", tw.el("table", { class: "tw-data" },
+        tw.el("thead", {}, tw.el("tr", {}, ...heads.map((text) => tw.el("th", { scope: "col" }, text)))),
+        tw.el("tbody", {}, ...body))),
+      tw.div("tw-bar", ...padding(mine), ...widths()), state.said);
+  }
+
+  function choiceRow(choice, mine) {
+    const { name, problem, wavefronts, ideal, bytes, chosen, costs } = choice;
+    const label = `${LABELS[name] ?? name}${name === "padding" ? ` (+${choice.pitch -
+      state.tile.shape.at(-1)} elements)` : ""}`;
+    const row = tw.el("tr", { "data-choice": name, class: chosen ? "tw-current" : "" },
+      tw.el("td", {}, tw.link(label, () => attempt(choice)),
+        chosen ? tw.chip("now", "tw-accent") : null));
+    if (problem) {
+      row.append(tw.el("td", { colspan: mine.length + 4, class: "tw-problem" }, problem));
+      return row;
+    }
+    const bad = wavefronts > ideal;
+    row.append(
+      ...costs.map((cost) => tw.el("td", { class: cost.wavefronts > cost.ideal ? "tw-is-bad" : "" },
+        String(cost.wavefronts))),
+      tw.el("td", { class: "tw-total" }, String(wavefronts)),
+      tw.el("td", { class: bad ? "tw-is-bad" : "tw-is-good" }, `${(wavefronts / (ideal || 1)).toFixed(2)}×`),
+      tw.el("td", {}, `${bytes} bytes`),
+      tw.el("td", {}, chosen || !choice.line ? null
+        : tw.button("Apply", () => apply(choice.line), { title: choice.line })));
+    return row;
+  }
+
+  /** A slider for rows that are further apart. */
+  function padding(mine) {
+    const { tile } = state;
+    const most = Math.max(Math.floor(256 / tile.bits), 4);
+    const said = tw.span("tw-slid", "");
+    const apply_ = tw.button("Apply", () => apply(lineOf(pitchOf())), { hidden: true });
+    const range = tw.el("input", { type: "range", min: "0", max: String(most), value: "0",
+      class: "tw-range", "aria-label": "Elements behind each row", oninput: () => slide() });
+    const pitchOf = () => tile.shape.at(-1) + Number(range.value);
+    const lineOf = (pitch) =>
+      `T.annotate_layout({${tile.name}: ${paddedText(tile.shape, pitch)}})`;
+    const slide = () => {
+      const layout = padded(tile.shape, pitchOf());
+      const cost = measure(tile, mine, layout);
+      apply_.hidden = Boolean(cost.problem);
+      said.textContent = `+${range.value} elements: ` + (cost.problem ||
+        `${cost.wavefronts} wavefronts (${(cost.wavefronts / (cost.ideal || 1)).toFixed(2)}×), ` +
+        `${bytesOf(tile, layout)} bytes`);
+      attempt({ name: "padding", pitch: pitchOf(), layout, problem: cost.problem,
+        wavefronts: cost.wavefronts,
+        layoutText: `Layout((${tile.shape.join(", ")},), ${paddedText(tile.shape, pitchOf())})` });
+    };
+    return [tw.el("label", { class: "tw-check" }, "Padding", range), said, apply_];
+  }
+
+  /** Another width of the access that is shown. */
+  function widths() {
+    const { tile, access } = state;
+    if (!SLIDABLE.includes(access.kind)) return [];
+    const possible = WIDTHS.filter((width) => (width * 8) % tile.bits === 0 &&
+      (access.kind !== "cp.async" || width >= 4));
+    const select = tw.el("select", { class: "tw-select", onchange: () => widen(Number(select.value)) },
+      ...possible.map((width) => tw.el("option", { value: width, selected: width === access.width },
+        `${width} bytes`)));
+    const said = tw.span("tw-slid", "");
+    const widen = (width) => {
+      const layout = state.tried?.layout ?? tile.layout;
+      const moved = rearranged(tile, access, layout, width);
+      const cost = moved.problem ? null : sharedCost(moved);
+      const elements = (width * 8) / tile.bits;
+      said.textContent = moved.problem ?? `${cost.wavefronts} wavefronts, ${cost.ideal} needed` +
+        (width === access.width ? "" : ` · coalesced_width=${elements} of the copy asks for it`);
+      state.width = width === access.width ? null : width;
+      show(state.tried?.name ?? "as compiled", layout);
+    };
+    return [tw.el("label", { class: "tw-check" }, `Vector of this ${access.kind}`, select), said];
+  }
+
+  function attempt(choice) {
+    if (!choice.layout) return;
+    if (choice.chosen && state.width === null) return reset();
+    mark(choice.name);
+    show(`${LABELS[choice.name]}${choice.name === "padding" ? ` +${choice.pitch -
+      state.tile.shape.at(-1)}` : ""}`, choice.layout);
+    confirm(choice);
+  }
+
+  function show(name, layout) {
+    const width = state.width ?? state.access.width;
+    const plain = layout === state.tile.layout && state.width === null;
+    state.tried = plain ? null : { name: state.width ? `${name}, ${width} bytes` : name, layout, width };
+    preview();
+  }
+
+  /** Lower the kernel again with the layout: what the line will really give. */
+  async function confirm(choice) {
+    const { said, tile } = state;
+    state.asked = choice;
+    said.textContent = "";
+    let made;
+    try {
+      made = await tw.ask(model, { type: "relower", buffer: tile.name, layout: choice.layoutText });
+    } catch (error) {
+      if (state.asked === choice) said.textContent = `Not compiled again: ${error.message}`;
+      return;
+    }
+    if (state.asked !== choice || state.said !== said) return;
+    if (made.problem) {
+      said.textContent = `Compiled again: the compiler refuses it: ${made.problem}`;
+      return;
+    }
+    const same = made.wavefronts === choice.wavefronts;
+    said.dataset.wavefronts = String(made.wavefronts);
+    said.textContent = `${same ? "✓ " : ""}Compiled again: ${made.wavefronts} wavefronts, ` +
+      `${made.ideal} needed; the block takes ${made.shared_bytes} bytes of shared memory.` +
+      (same ? "" : " The compiler then chooses other instructions.");
+  }
+
+  function mark(name) {
+    for (const row of node.querySelectorAll("[data-choice]"))
+      row.setAttribute("aria-selected", String(row.dataset.choice === name));
+  }
+
+  function reset() {
+    [state.tried, state.width, state.asked] = [null, null, null];
+    fill();
+    preview();
+  }
+
+  /** The kernel with the line as a new cell; where none can be made, in the clipboard. */
+  async function apply(line) {
+    const [before, after] = state.tile.cell;
+    const text = before + line + after;
+    const done = tw.insertCell ? await tw.insertCell(text) : false;
+    if (!done) await navigator.clipboard?.writeText(text);
+    node.dataset.applied = text;
+    state.said.textContent = done ? "The kernel with this line is in the next cell."
+      : "The kernel with this line is in the clipboard: paste it into a cell.";
+  }
+
+  return { node, open, tried: () => state.tried, reset };
+}
