@@ -556,7 +556,9 @@ class Kernel:
         found: dict[str, list[str]] = {}
         for access in self.accesses:
             if isinstance(access, AccessCount):
-                found.setdefault(access.buffer, []).append(access.described)
+                waits = access.scope == "shared" and access.wavefronts > access.ideal
+                alarm = " CONFLICT" if waits else ""
+                found.setdefault(access.buffer, []).append(access.described + alarm)
         return tuple(f"{name}: {', '.join(dict.fromkeys(kinds))}" for name, kinds in found.items())
 
     def show(self, view: str | None = None) -> Any:

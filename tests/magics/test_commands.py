@@ -126,3 +126,36 @@ def test_assert_prints_what_holds_and_raises_what_does_not(notebook: Notebook) -
     assert notebook.run("%tile assert scale threads<32").text == (
         "CheckError: 'scale' is not what was expected\n  FAILED  threads<32  (is 32)"
     )
+
+
+def test_apply_puts_the_kernel_with_a_layout_into_a_new_cell(notebook: Notebook) -> None:
+    notebook.run("""%%tile -q -t sim:sm_80 -D ROWS=64
+def turn(A: T.Tensor((ROWS, 64), "float32")):
+    B = T.empty((64, ROWS), "float32")
+    with T.Kernel(1, threads=128) as _:
+        tile = T.alloc_shared((ROWS, 64), "float32")
+        T.copy(A, tile)
+        for i, j in T.Parallel(64, ROWS):
+            B[i, j] = tile[j, i]
+    return B
+""")
+    assert notebook.run("%tile apply turn tile swizzle128").text == ""
+    payload = notebook.shell.payload_manager.read_payload()
+    text = payload[-1]["text"] if payload else notebook.shell.rl_next_input
+    head, *lines = text.splitlines()
+    assert head == "%%tile turn -D ROWS=64 -t sim:sm_80"
+    assert lines[4].startswith("        T.annotate_layout({tile: lambda i, j: (")
+    before = notebook.value("turn.kernel.what_if('tile')[0].wavefronts")
+    notebook.run(text)
+    chosen = "[a.wavefronts for a in turn.kernel.what_if('tile') if a.chosen]"
+    assert notebook.value(chosen) == [before]
+    for line, message in (
+        (
+            "turn tile",
+            "%tile apply takes a kernel, a tile and a layout: none, padding, swizzle32, swizzle64, "
+            "swizzle128",
+        ),
+        ("turn tile best", "'best' is not a layout"),
+        ("turn tiles none", "'turn' accesses no tile 'tiles' in shared memory"),
+    ):
+        assert message in notebook.run(f"%tile apply {line}").text

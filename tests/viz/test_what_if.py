@@ -13,12 +13,15 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.viz.tiled import compiled
 from tileworkbench.compiler.layout import Layout
+from tileworkbench.viz.magics.grammar import LAYOUTS
 from tileworkbench.viz.model.tiles import MisfitError, bytes_of, find_tile, rearranged, shared_tiles
 from tileworkbench.viz.model.what_if import (
+    NAMES,
     Alternative,
     alternatives,
     annotation,
     cell_with,
+    choose,
     compiled_alternatives,
     relowered,
 )
@@ -127,6 +130,32 @@ def test_a_layout_that_the_compiler_refuses_says_so() -> None:
     with pytest.raises(tw.ArgumentError) as caught:
         relowered(record, "A", Layout.row_major((64, 32)))
     assert str(caught.value) == "'A' is no tile in shared memory of 'mm'"
+
+
+def test_a_layout_by_its_name() -> None:
+    tile = find_tile(compiled("mm").view(), "A_shared")
+    assert choose(tile, "padding").layout == Layout.padded((64, 32), 40)
+    with pytest.raises(tw.ArgumentError) as caught:
+        choose(tile, "best")
+    assert str(caught.value) == (
+        "'best' is not a layout\n"
+        "hint: choose one of none, padding, swizzle32, swizzle64, swizzle128"
+    )
+    with pytest.raises(tw.ArgumentError) as caught:
+        choose(tile, "swizzle128")
+    assert str(caught.value) == (
+        "'A_shared' cannot have the layout 'swizzle128': A 128-byte swizzle of 16-bit elements "
+        "takes rows of a multiple of 64 elements, not 32."
+    )
+    with pytest.raises(tw.ArgumentError) as caught:
+        choose(find_tile(compiled("transpose").view(), "row"), "none")
+    assert str(caught.value) == (
+        "the layout of 'row' cannot be changed: a tile of one dimension has no other layout"
+    )
+
+
+def test_the_magics_know_every_layout() -> None:
+    assert NAMES == LAYOUTS
 
 
 def test_a_table_has_no_line() -> None:

@@ -14,7 +14,7 @@ from tileworkbench.compiler.runtime.cache import default_cache
 from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.autotune import Autotuned
 from tileworkbench.validation import make_inputs
-from tileworkbench.viz.magics.grammar import cell_help, command_help, near
+from tileworkbench.viz.magics.grammar import LAYOUTS, cell_help, command_help, near
 from tileworkbench.viz.magics.ledger import ledger_of
 
 _EXAMPLE = """\
@@ -75,7 +75,7 @@ class _Commands:
     """One method per command."""
 
     def __init__(self, shell: InteractiveShell) -> None:
-        self._namespace = shell.user_ns
+        self._shell, self._namespace = shell, shell.user_ns
         self._ledger = ledger_of(shell)
 
     def run_help(self, words: list[str]) -> None:
@@ -102,6 +102,18 @@ class _Commands:
                 raise UsageError(f"there is one version of '{words[0]}': name another kernel")
             kernels = [version.kernel for version in versions[-2:]]
         return compare(*kernels)
+
+    def run_apply(self, words: list[str]) -> None:
+        from tileworkbench.viz.model.tiles import find_tile
+        from tileworkbench.viz.model.what_if import cell_with, choose
+
+        if len(words) != 3:
+            layouts = ", ".join(LAYOUTS)
+            raise UsageError(f"%tile apply takes a kernel, a tile and a layout: {layouts}")
+        kernel = self._kernel(words)
+        tile = find_tile(kernel.view(), words[1])
+        text = cell_with(kernel.record, tile, choose(tile, words[2]).line)
+        self._shell.set_next_input(text)
 
     def run_assert(self, words: list[str]) -> None:
         kernel = self._kernel(words)

@@ -17,12 +17,16 @@ VIEWS = ("card", *TABS, "diff", "all", "none")
 TARGETS = ("auto", "cpu", "sim:sm_80", "ptx:sm_80", "cuda:sm_80")  # as messages name them
 _HEADS = ("auto", "cpu", "cuda", "hip", "sim", "ptx")
 
+# The names of `viz.model.what_if.NAMES`, for the same reason.
+LAYOUTS = ("none", "padding", "swizzle32", "swizzle64", "swizzle128")
+
 # What each command of %tile takes, and what it does.
 COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("KERNEL [VIEW]", f"one view: {', '.join(VIEWS[:-1])}"),
     "bench": ("KERNEL [ARGS...]", "measure it on these arguments (default: random ones)"),
     "bisect": ("KERNEL [ARGS...]", "name the first pass that changes a result"),
     "compare": ("KERNEL [KERNEL...]", "side by side; of one kernel, its cell's last two versions"),
+    "apply": ("KERNEL TILE LAYOUT", f"a cell with another layout of a tile: {', '.join(LAYOUTS)}"),
     "assert": ("KERNEL CONDITIONS...", "fail unless all hold: conflicts==0 smem<=48K mma.m16n8k16"),
     "list": ("", "the kernels of this session"),
     "targets": ("", "every target, and what is usable here"),
@@ -332,7 +336,9 @@ def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:
         return last, _starting(last, COMMANDS)
     if command == "peaks":
         return last, _starting(last, ["--measure"])
-    if command not in ("show", "bench", "bisect", "compare", "assert"):
+    if command == "apply" and len(words) == 4:
+        return last, _starting(last, LAYOUTS)
+    if command not in ("show", "bench", "bisect", "compare", "apply", "assert"):
         return last, []
     if len(words) == 2:
         return last, _starting(last, names.kernels())

@@ -5,11 +5,13 @@ other layouts would make of it. For a CPU the cache lines of the same tiles.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.ir.program import Stage
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.layout import Layout
@@ -20,14 +22,20 @@ from tileworkbench.viz.model.packing import packed_text
 from tileworkbench.viz.model.palette import EMPTY, PALETTE
 from tileworkbench.viz.model.png import png_address
 from tileworkbench.viz.model.text import format_bytes
-from tileworkbench.viz.model.tiles import SharedTile, shared_tiles, total
+from tileworkbench.viz.model.tiles import (
+    NOT_LOWERED,
+    SharedTile,
+    lowered_program,
+    shared_tiles,
+    total,
+)
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.what_if import Alternative, alternatives, cell_with, relowered
 
 _CELL = 12  # pixels of a place in a punch card
 _GOOD, _BAD = (68, 187, 153), (211, 48, 47)
 _MOST_CARDS = 4  # punch cards in a section
-_MOST_ROWS = 16  # accesses in the section of a card
+_MOST_ROWS = 8  # accesses in the section of a card
 _CONFLICT = "CONFLICT"
 _MARK = "T.the_line()"
 
@@ -36,9 +44,11 @@ def missing(view: KernelView) -> str:
     """Why there is nothing to show; empty where there is."""
     if view.target_kind == "cpu":
         return cache_lines.missing(view, cache_lines.TILES)
-    lowered = view.record.snapshots[-1].program if view.record.snapshots else None
-    found = statements(lowered.body) if lowered is not None else ()
-    if any(isinstance(stmt, Alloc) and stmt.buffer.scope == "shared" for stmt in found):
+    lowered = lowered_program(view, Stage.SIMT)
+    if lowered is None:
+        return NOT_LOWERED
+    found = (stmt for stmt in statements(lowered.body) if isinstance(stmt, Alloc))
+    if any(stmt.buffer.scope == "shared" for stmt in found):
         return ""
     return "the kernel has no tile in shared memory"
 
@@ -149,11 +159,12 @@ def _tile(view: KernelView, tile: SharedTile) -> dict[str, Any]:
 
 
 def _choice(tile: SharedTile, each: Alternative) -> dict[str, Any]:
-    pitch = each.layout.offset(*[0] * (len(tile.shape) - 2), 1, 0) if each.layout else 0
+    columns, rows = tile.shape[-1], prod(tile.shape[:-1])
+    size = prod(each.layout.output_shape) if each.layout is not None else 0
     return {
         "name": each.name,
         "chosen": each.chosen,
-        "pitch": pitch,
+        "pitch": (size - columns) // (rows - 1) if rows > 1 else columns,  # of padded rows
         "line": each.line,
         "layout": each.layout.to_text() if each.layout is not None else "",
         "problem": each.problem,
@@ -176,9 +187,9 @@ def about(view: KernelView) -> str:
     used, ideal = sum(c.wavefronts for c in shared), sum(c.ideal for c in shared)
     worst = max(conflicts(view), key=lambda each: each.degree, default=None)
     text = (
-        "Shared memory has 32 banks of 4 bytes. It serves the lanes of a phase at once: 32 lanes of "
-        "at most 4 bytes, 16 of 8, 8 of 16, or the 8 rows of a matrix. Lanes that want different "
-        "words of one bank wait for each other; the same word is given to all of them at once. A "
+        "Shared memory has 32 banks of 4 bytes. It serves the lanes of a phase at once: 32 lanes "
+        "of at most 4 bytes, 16 of 8, 8 of 16, or the 8 rows of a matrix. Lanes that want "
+        "different words of one bank wait for each other; the same word is given to all of them at once. A "
         "phase takes as many wavefronts as its busiest bank has different words. A block of this "
         f"kernel takes {used} wavefronts where its bytes need {ideal}"
     )
@@ -271,8 +282,8 @@ def worst_phase(access: WarpAccess) -> Phase:
 
 
 def punch_card(phase: Phase) -> np.ndarray[Any, Any]:
-    """Pixels ``(rows, columns, 3)``: a row per lane, a column per bank; red where the lane wants one
-    of several words of the bank.
+    """Pixels ``(rows, columns, 3)``: a row per lane, a column per bank; red where the lane wants
+    one of several words of the bank.
     """
     cells = np.full((max(len(phase.lanes), 1), BANKS, 3), EMPTY, np.uint8)
     for bank, words in phase.banks.items():
@@ -291,9 +302,7 @@ def _card(access: WarpAccess) -> str:
     title = f"{count.buffer}: {count.described}, {lanes}: {phase.degree} wavefronts"
     alt = f"{title}; a row per lane, a column per bank, red where lanes wait for each other"
     picture = html.image(png_address(pixels), alt, pixels.shape[1], pixels.shape[0])
-    axes = (
-        "rows: lanes; columns: banks 0 to 31; green: one word of the bank, red: one of several words"
-    )
+    axes = "rows: lanes; columns: banks 0 to 31; green: one word of a bank, red: one of several"
     return html.tag(
         "div",
         "margin:6px 0",

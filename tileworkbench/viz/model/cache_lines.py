@@ -10,6 +10,7 @@ import numpy as np
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Stage
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.ir.tile import MicroGemm, Pack
@@ -18,6 +19,7 @@ from tileworkbench.compiler.sim.vector_requests import CACHE_LINE, MOST_VECTORS,
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.packing import packed_text
 from tileworkbench.viz.model.palette import PALETTE
+from tileworkbench.viz.model.tiles import NOT_LOWERED, lowered_program
 from tileworkbench.viz.model.view import KernelView
 
 TILES, TENSORS = ("shared", "local"), ("global",)
@@ -33,12 +35,13 @@ def vector_accesses(view: KernelView, scopes: tuple[str, ...]) -> list[VectorAcc
 
 def missing(view: KernelView, scopes: tuple[str, ...]) -> str:
     """Why there is nothing to show; empty where there is."""
-    if not view.record.snapshots:
-        return "the kernel was not lowered"
+    lowered = lowered_program(view, Stage.CPU)
+    if lowered is None:
+        return NOT_LOWERED
     if scopes == TENSORS:
         return ""
-    found = statements(view.record.snapshots[-1].program.body)
-    tiles = (s for s in found if isinstance(s, Alloc) and s.buffer.scope in scopes)
+    found = (stmt for stmt in statements(lowered.body) if isinstance(stmt, Alloc))
+    tiles = (stmt for stmt in found if stmt.buffer.scope in scopes)
     return "" if any(tiles) else "the kernel has no tile"
 
 
@@ -153,9 +156,9 @@ def about(found: list[VectorAccess]) -> str:
     """What the pictures mean, with this kernel's numbers."""
     lines, ideal = sum(each.lines for each in found), sum(each.ideal for each in found)
     return (
-        "A CPU moves memory by cache lines of 64 bytes. A vector of neighbours touches as few lines "
-        "as its bytes need; lanes that are apart touch a line each, and the rest of each line is "
-        f"moved for nothing. The vectors listed here touch {lines} lines where their bytes need "
+        "A CPU moves memory by cache lines of 64 bytes. A vector of neighbours touches as few "
+        "lines as its bytes need; lanes that are apart touch a line each, and the rest of each "
+        f"line is moved for nothing. The vectors listed here touch {lines} lines where their bytes need "
         f"{ideal}: the first ones of each access, up to {MOST_VECTORS}."
     )
 

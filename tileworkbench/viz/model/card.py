@@ -7,6 +7,7 @@ from typing import Any
 
 from tileworkbench.compiler.record import CompileRecord, Count, RunRecord
 from tileworkbench.viz.model import html
+from tileworkbench.viz.model.banks import conflicts
 from tileworkbench.viz.model.roofline import PEAK, format_rate
 from tileworkbench.viz.model.text import (
     check_text,
@@ -83,12 +84,20 @@ def card_model(view: KernelView) -> dict[str, Any]:
         "notes": [*view.variants, *view.accesses, *view.resources],
         "tabs": tabs(view),
         "changed": passes_changed(record)[0],
+        "alarms": alarms(view),
     }
 
 
 def tabs(view: KernelView) -> list[list[str]]:
     """Name and title of the card and of the views that have something to show."""
     return [["card", "Card"], *([name, VIEWS[name].title] for name in available(view))]
+
+
+def alarms(view: KernelView) -> dict[str, list[Any]]:
+    """For a tab that has something wrong to show: how many, and of what."""
+    found = len(conflicts(view)) if view.target_kind != "cpu" else 0
+    what = f"{found} access{'es' if found != 1 else ''} with bank conflicts"
+    return {"banks": [found, what]} if found else {}
 
 
 def _check(view: KernelView) -> dict[str, Any] | None:

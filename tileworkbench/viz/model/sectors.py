@@ -16,13 +16,18 @@ from tileworkbench.compiler.target import parse_target
 from tileworkbench.viz.model import cache_lines, html
 from tileworkbench.viz.model.banks import Patterns
 from tileworkbench.viz.model.palette import PALETTE
+from tileworkbench.viz.model.tiles import NOT_LOWERED, lowered_program
 from tileworkbench.viz.model.view import KernelView
+
+_MOST_ROWS = 8  # accesses in the section of a card
 
 
 def missing(view: KernelView) -> str:
     """Why there is nothing to show; empty where there is."""
     if view.target_kind == "cpu":
         return cache_lines.missing(view, cache_lines.TENSORS)
+    if lowered_program(view, Stage.SIMT) is None:
+        return NOT_LOWERED
     return "" if global_accesses(view) else "no access of a tensor has an address known beforehand"
 
 
@@ -124,8 +129,13 @@ def section(view: KernelView, opened: bool = False) -> str:
     if view.target_kind == "cpu":
         return cache_lines.section(view, cache_lines.TENSORS, "Global memory", opened)
     found = global_accesses(view)
+    shown = sorted(found, key=lambda each: -each.count.factor)
+    left = 0 if opened else max(len(found) - _MOST_ROWS, 0)
+    rows = [_row(view, access) for access in (shown[:_MOST_ROWS] if left else found)]
+    if left:
+        rows.append([html.tag("span", html.FAINT, f"and {left} more")])
     heads = ("tensor", "line", "access", "bytes", "sectors", "ideal", "", "width")
-    table = html.table([_row(view, access) for access in found], heads)
+    table = html.table(rows, heads)
     explained = html.tag("div", f"{html.FAINT};font-size:12px", html.text(about(found)))
     return html.details("Global memory", table, explained, note=note(found), opened=opened)
 

@@ -14,7 +14,7 @@ from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
-from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.layout import Layout
@@ -23,6 +23,16 @@ from tileworkbench.compiler.sim.threads.requests import Request, WarpAccess
 from tileworkbench.viz.model.view import KernelView
 
 Array = np.ndarray[Any, Any]
+
+
+NOT_LOWERED = "the kernel was not lowered"
+
+
+def lowered_program(view: KernelView, stage: Stage) -> Program | None:
+    """The program after the last pass; None where it is not of that stage."""
+    snapshots = view.record.snapshots
+    found = snapshots[-1].program if snapshots else None
+    return found if found is not None and found.stage is stage else None
 
 
 @dataclass(frozen=True)

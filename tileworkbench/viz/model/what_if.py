@@ -25,6 +25,7 @@ from tileworkbench.compiler.target import parse_target
 from tileworkbench.viz.model.tiles import MisfitError, SharedTile, bytes_of, rearranged, total
 
 SWIZZLES = (32, 64, 128)
+NAMES = ("none", "padding", *(f"swizzle{width}" for width in SWIZZLES))
 MOST_PADDING = 16  # bytes that are tried behind a row
 
 
@@ -116,6 +117,23 @@ def candidates(tile: SharedTile) -> list[Alternative]:
     if not any(each.chosen for each in made):
         made.append(_candidate(tile, "yours" if tile.annotated else "compiled", tile.layout))
     return made
+
+
+def choose(tile: SharedTile, name: str) -> Alternative:
+    """The standard layout of that name, measured.
+
+    Raises `ArgumentError` for a name that is none of `NAMES`, a tile that keeps its layout, and a
+    layout that the tile or its accesses cannot have.
+    """
+    if name not in NAMES:
+        raise ArgumentError(f"'{name}' is not a layout", f"choose one of {', '.join(NAMES)}")
+    if tile.fixed:
+        raise ArgumentError(f"the layout of '{tile.name}' cannot be changed: {tile.fixed}")
+    found = next(each for each in candidates(tile) if each.name == name)
+    measured = _measured(tile, found)
+    if measured.problem:
+        raise ArgumentError(f"'{tile.name}' cannot have the layout '{name}': {measured.problem}")
+    return measured
 
 
 def best_padding(tile: SharedTile) -> Layout:

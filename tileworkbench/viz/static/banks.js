@@ -51,7 +51,8 @@ export function render({ model, el, data }) {
   const degree = tw.span("tw-degree");
   const worst = tw.button("Worst phase", () => move(worstPhase()));
   const search = tw.el("input", { class: "tw-input tw-search", placeholder: "element, e.g. 3, 8",
-    "aria-label": "Show the phase that accesses an element", onchange: () => find(search.value) });
+    "aria-label": "Show the phase that accesses an element", onchange: () => find(search.value),
+    onkeydown: (event) => event.key === "Enter" && find(search.value) }); // JupyterLab takes Enter
   const previewed = tw.span("tw-previewed");
   const card = pictured((row, column) => laneOfCard(row, column));
   const memory = pictured((row, column) => laneAt(memory.picture.byte(row, column)));

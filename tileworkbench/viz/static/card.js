@@ -60,6 +60,8 @@ export function render({ model, el }) {
     const onclick = () => tw.set(model, { tab });
     const button = tw.button(title, onclick, { class: "", role: "tab", "data-tab": tab });
     if (tab === "passes") button.append(tw.span("tw-count", String(card.changed)));
+    const [count, what] = card.alarms?.[tab] ?? [];
+    if (count) button.append(tw.el("span", { class: "tw-count tw-alarm", title: what }, String(count)));
     return button;
   }
 

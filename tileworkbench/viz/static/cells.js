@@ -138,7 +138,7 @@ export class CellGrid {
     const context = canvas.getContext("2d");
     const style = getComputedStyle(canvas);
     const [text, line] = [style.color, style.borderTopColor];
-    this.bad = style.getPropertyValue("--tw-bad") || css(COLOURS.bad);
+    this.bad = style.borderBottomColor;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, ...this.outer);
     const marks = [];

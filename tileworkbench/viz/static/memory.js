@@ -162,29 +162,26 @@ export function inverse({ table, size }) {
 }
 
 /**
- * An access of a tile under another layout and by another width: the same lanes, in their order,
- * access the same elements. Returns an access like the one given, or `{ problem }` where the bytes
- * of a lane are no longer neighbours or no longer aligned.
+ * An access of a tile under another layout and by another width. The same threads access the same
+ * elements; for another width all elements are dealt again in their order, neighbours to
+ * neighbouring threads. Returns an access like the one given, or `{ problem }` where the bytes of a
+ * lane are no longer neighbours or no longer aligned.
  *
  * @param tile `{ bits, base, layout: { table, size } }`, the layout that the addresses are of.
  */
 export function rearranged(tile, access, layout, width = access.width) {
   const from = inverse(tile.layout);
-  const [old, made] = [Math.max((access.width * 8) / tile.bits, 1),
-    Math.max((width * 8) / tile.bits, 1)];
+  const per = (bytes) => Math.max((bytes * 8) / tile.bits, 1);
+  let dealt = access.requests.map((request) => ({ ...request,
+    threads: Array.from(request.addresses, (at) => elementsAt(tile, from, at, per(access.width))) }));
+  if (dealt.some(({ threads }) => threads.flat().some(([, element]) => element < 0)))
+    return { problem: `'${access.kind}' accesses what lies between the elements` };
+  if (width !== access.width) dealt = dealAgain(dealt, per(width));
   const requests = [];
-  for (const { addresses, times, register } of access.requests) {
-    const byWarp = [];
-    for (let start = 0; start < addresses.length; start += WARP) {
-      const lanes = Array.from(addresses.slice(start, start + WARP));
-      const elements = lanes.map((address) => elementsAt(tile, from, address, old));
-      if (elements.flat().some(([, element]) => element < 0))
-        return { problem: `'${access.kind}' accesses what lies between the elements` };
-      byWarp.push(old === made ? elements : chunks(elements.flat(), made));
-    }
-    const found = placed(tile, byWarp, layout, width, access.kind);
-    if (found.problem) return found;
-    for (const each of found) requests.push({ addresses: each, times, register });
+  for (const { threads, times, register } of dealt) {
+    const addresses = placed(tile, threads, layout, width, access.kind);
+    if (addresses.problem) return addresses;
+    requests.push({ addresses, times, register });
   }
   return { ...access, width, requests };
 }
@@ -201,24 +198,31 @@ const chunks = (values, size) =>
   Array.from({ length: Math.ceil(values.length / size) }, (_, i) =>
     values.slice(i * size, (i + 1) * size));
 
-/** Requests from what the lanes of each warp access: a warp has 32 lanes at a time. */
-function placed(tile, byWarp, layout, width, kind) {
-  const rounds = Math.max(...byWarp.map((lanes) => Math.ceil(lanes.length / WARP)));
-  const found = Array.from({ length: rounds }, () =>
-    new Int32Array(byWarp.length * WARP).fill(NOBODY));
-  for (const [warp, lanes] of byWarp.entries())
-    for (const [lane, elements] of lanes.entries()) {
-      if (!elements.length) continue;
-      const places = elements.map(([version, element]) =>
-        version * layout.size + layout.table[element]);
-      if (places.some((place, i) => place !== places[0] + i))
-        return { problem: `the ${width} bytes of a lane (${kind}) are not together` };
-      const offset = Math.floor((places[0] * tile.bits) / 8);
-      if (offset % width || (elements.length * tile.bits) / 8 < width)
-        return { problem: `the ${width} bytes of a lane (${kind}) do not begin at a multiple of ` +
-          `${width} bytes` };
-      found[Math.floor(lane / WARP)][warp * WARP + (lane % WARP)] = tile.base + offset;
-    }
+/** Requests of the same elements, `count` for each thread. */
+function dealAgain(requests, count) {
+  const byTimes = new Map();
+  for (const { threads, times } of requests)
+    byTimes.set(times, [...(byTimes.get(times) ?? []), ...threads.flat()]);
+  const block = requests[0]?.threads.length ?? 0;
+  return [...byTimes].flatMap(([times, elements]) =>
+    chunks(chunks(elements, count), block).map((threads) => ({ threads, times, register: "" })));
+}
+
+/** The address of each thread from what it accesses. */
+function placed(tile, threads, layout, width, kind) {
+  const found = new Int32Array(threads.length).fill(NOBODY);
+  for (const [thread, elements] of threads.entries()) {
+    if (!elements.length) continue;
+    const places = elements.map(([version, element]) =>
+      version * layout.size + layout.table[element]);
+    if (places.some((place, i) => place !== places[0] + i))
+      return { problem: `the ${width} bytes of a lane (${kind}) are not together` };
+    const offset = Math.floor((places[0] * tile.bits) / 8);
+    if (offset % width || (elements.length * tile.bits) / 8 < width)
+      return { problem: `the ${width} bytes of a lane (${kind}) do not begin at a multiple of ` +
+        `${width} bytes` };
+    found[thread] = tile.base + offset;
+  }
   return found;
 }
 

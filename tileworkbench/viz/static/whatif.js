@@ -214,11 +214,23 @@ export function whatIf({ model, tiles, accesses, preview }) {
   async function apply(line) {
     const [before, after] = state.tile.cell;
     const text = before + line + after;
-    const done = tw.insertCell ? await tw.insertCell(text) : false;
-    if (!done) await navigator.clipboard?.writeText(text);
-    node.dataset.applied = text;
-    state.said.textContent = done ? "The kernel with this line is in the next cell."
-      : "The kernel with this line is in the clipboard: paste it into a cell.";
+    const inserted = tw.insertCell ? await tw.insertCell(text) : false;
+    const copied = !inserted && await copy(text);
+    state.said.replaceChildren(
+      inserted ? "The kernel with this line is in a new cell."
+        : copied ? "The kernel with this line is in the clipboard: paste it into a cell."
+          : "The kernel with this line, for a new cell:",
+      inserted ? "" : tw.el("pre", { class: "tw-applied" }, text));
+  }
+
+  /** Whether the browser lets a page write to the clipboard. */
+  async function copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   return { node, open, tried: () => state.tried, reset };

@@ -1,0 +1,231 @@
+"""The views of banks, sectors and cache lines in a real JupyterLab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+
+from tests.browser.lab import LabServer, NotebookPage
+from tests.viz.tiled import compiled
+from tileworkbench.viz.model.tiles import find_tile
+from tileworkbench.viz.model.what_if import alternatives, cell_with
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator
+
+SETUP = f"""\
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.viz.tiled import compiled"""
+BANKS, SELECTED, GLOBAL, CPU, CARD = 1, 2, 3, 4, 5
+CELLS = [
+    SETUP,
+    "view = compiled('conflicting').show('banks')\nview",
+    "print(view.selection)",
+    "compiled('mm').show('global')",
+    "compiled('transpose', 'cpu').show('banks')",
+    "compiled('conflicting').show('card')",
+]
+
+
+@pytest.fixture
+def notebook(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> Iterator[NotebookPage]:
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "b.ipynb")
+    opened = open_notebook("b.ipynb")
+    opened.run_all()
+    assert opened.cell_errors() == []
+    opened.page.set_default_timeout(15_000)
+    yield opened
+    assert (opened.errors, opened.outside) == ([], [])
+
+
+def test_banks_sectors_and_lines(notebook: NotebookPage) -> None:
+    check_conflict(notebook.output(BANKS))
+    check_lanes(notebook)
+    check_what_if(notebook.output(BANKS))
+    check_selection(notebook)
+    check_global(notebook.output(GLOBAL))
+    check_cpu(notebook.output(CPU))
+    check_card(notebook.output(CARD))
+
+
+def check_conflict(view: Locator) -> None:
+    """A row-major 128x32 tile of float16 under ldmatrix has degree 4."""
+    view.locator(".tw-banks[data-degree='4']").wait_for()
+    assert view.locator(".tw-verdict").inner_text() == (
+        "⚠ Bank conflicts in 1 access. The costliest: ldmatrix.x4 of A_shared on line "
+        f"{line_of('T.gemm')} takes 512 wavefronts where 128 would do (4.00×)."
+    )
+    assert view.locator("tr.tw-conflict .tw-factor").inner_text() == "4.00×"
+    assert view.locator(".tw-degree").inner_text() == "degree 4: 4 wavefronts, 1 needed"
+    assert "phase 1 of 128 · request 1 of 8" in view.locator(".tw-phase-place").inner_text()
+    labels = [c.get_attribute("aria-label") for c in view.locator(".tw-cells").all()]
+    assert labels[0] == "lanes by banks: degree 4, 1 needed" and len(labels) == 3
+    view.get_by_role("button", name="Next phase").click()
+    assert view.locator(".tw-phase-place").inner_text().endswith("lanes 8–15")
+    view.get_by_role("button", name="Worst phase").click()
+    assert view.locator(".tw-phase-place").inner_text().endswith("lanes 0–7")
+    view.get_by_text("What am I looking at?").click()
+    assert "672 wavefronts where its bytes need 288" in view.inner_text()
+
+
+def line_of(text: str) -> int:
+    record = compiled("conflicting").record
+    lines = record.source.splitlines()
+    return record.first_line + next(at for at, line in enumerate(lines) if text in line)
+
+
+def check_lanes(notebook: NotebookPage) -> None:
+    """Pointer, keys and search find lanes; a click pins one."""
+    view = notebook.output(BANKS)
+    card, memory, tile = view.locator(".tw-cells").all()
+    info = view.locator(".tw-info")
+    card.focus()
+    card.press("ArrowDown")
+    assert "lane 0 of warp 0" in info.inner_text()
+    card.press("ArrowDown")
+    card.press("ArrowDown")
+    assert rows(info) == {
+        "element": "A_shared[2, 0:8]",
+        "bytes": "128–143",
+        "banks": "0–3",
+        "words": "32–35",
+        "register": "A_registers[0:2] of the warp",
+        "collides with": "lanes 0, 4, 6",
+    }
+    card.press("Enter")
+    assert info.get_by_role("button", name="unpin").is_visible()
+    box = memory.bounding_box()
+    assert box is not None
+    memory.hover(position={"x": box["width"] * 0.55, "y": 25})  # bank 16 of the first row
+    assert "lane 1 of warp 0" in info.inner_text()
+    memory.blur()
+    notebook.page.mouse.move(0, 0)
+    assert "lane 2 of warp 0" in info.inner_text()  # the pinned one
+    info.get_by_role("button", name="unpin").click()
+    assert "This phase" in info.inner_text()
+    search = view.locator(".tw-search")
+    search.fill("20, 9")
+    search.press("Enter")
+    assert rows(info)["element"] == "A_shared[20, 8:16]"
+    search.fill("200, 9")
+    search.press("Enter")
+    assert search.evaluate("node => node.validationMessage") == (
+        "an element of A_shared has 2 indices below 128, 32"
+    )
+    tile.click(position={"x": 60, "y": 25})  # an element that no lane of the phase accesses
+    notebook.page.mouse.move(0, 0)
+    assert "This phase" in info.inner_text()
+    view.get_by_role("button", name="Worst phase").click()
+
+
+def rows(info: Locator) -> dict[str, str]:
+    return {
+        row.locator("span").inner_text(): row.locator("b").inner_text()
+        for row in info.locator(".tw-row").all()
+    }
+
+
+def check_what_if(view: Locator) -> None:
+    """Layouts, padding and widths are counted at once, and by the compiler after that."""
+    tile = find_tile(compiled("conflicting").view(), "A_shared")
+    ranking = alternatives(tile)
+    listed = view.locator("[data-choice]")
+    assert [row.get_attribute("data-choice") for row in listed.all()] == [a.name for a in ranking]
+    for alternative in ranking:
+        row = view.locator(f"[data-choice={alternative.name}]")
+        if alternative.problem:
+            assert alternative.problem in row.inner_text()
+        else:
+            assert row.locator(".tw-total").inner_text() == str(alternative.wavefronts)
+    best = view.locator("[data-choice=swizzle64]")
+    best.get_by_role("button", name="64-byte swizzle").click()
+    view.locator(".tw-banks[data-degree='1']").wait_for()
+    assert "tried out: 64-byte swizzle" in view.inner_text()
+    view.get_by_text("✓ Compiled again: 192 wavefronts, 192 needed").wait_for()
+    slider = view.get_by_label("Elements behind each row")
+    slider.fill("8")
+    assert "+8 elements: 256 wavefronts (1.33×), 10224 bytes" in view.inner_text()
+    view.get_by_text("✓ Compiled again: 256 wavefronts").wait_for()
+    slider.fill("3")
+    assert "do not begin at a multiple of 16 bytes" in view.inner_text()
+    view.get_by_role("button", name="as compiled").click()
+    view.locator(".tw-banks[data-degree='4']").wait_for()
+    best.get_by_role("button", name="Apply").click()
+    text = view.locator(".tw-applied")
+    text.wait_for()
+    assert text.inner_text().strip() == cell_with(
+        compiled("conflicting").record, tile, ranking[0].line
+    ).strip()
+
+
+def check_selection(notebook: NotebookPage) -> None:
+    view = notebook.output(BANKS)
+    view.get_by_role("button", name="store", exact=True).first.click()
+    view.locator(".tw-banks[data-degree='1']").wait_for()
+    notebook.run_cell(SELECTED)
+    assert f"'line': {line_of('T.copy(A, ')}" in notebook.output(SELECTED).inner_text()
+    view.locator(".tw-select").select_option("4")
+    assert "coalesced_width=2 of the copy asks for it" in view.inner_text()
+    assert "tried out: as compiled, 4 bytes" in view.inner_text()
+
+
+def check_global(view: Locator) -> None:
+    view.locator(".tw-verdict.tw-is-good").wait_for()
+    view.get_by_role("button", name="store", exact=True).click()
+    assert "A lane accesses 8 bytes at once (2 elements); not more" in view.inner_text()
+    assert "the layout of 'C_local' gives a thread no 4 neighbours in a row" in view.inner_text()
+    assert view.locator(".tw-degree").inner_text() == "8 sectors, 8 needed"
+    lanes = view.locator(".tw-cells").last
+    lanes.focus()
+    lanes.press("ArrowDown")
+    lanes.press("ArrowDown")
+    assert rows(view.locator(".tw-info")) == {
+        "element": "C[2, 0:2]",
+        "bytes": "2048–2055",
+        "sectors": "64",
+        "line of 128 bytes": "16",
+        "register": "C_local[0:2]",
+    }
+
+
+def check_cpu(view: Locator) -> None:
+    view.locator(".tw-verdict.tw-is-bad").wait_for()
+    assert "1 access touches more cache lines than needed" in view.inner_text()
+    assert "The lanes are 256 bytes apart" in view.inner_text()
+    card = view.locator(".tw-cells").first
+    card.focus()
+    card.press("ArrowDown")
+    assert rows(view.locator(".tw-info"))["element"] == "tile[0, 0]"
+
+
+def check_card(view: Locator) -> None:
+    tab = view.locator("[data-tab=banks]")
+    assert tab.locator(".tw-alarm").get_attribute("title") == "1 access with bank conflicts"
+    tab.click()
+    view.locator(".tw-banks[data-degree='4']").wait_for()
+
+
+def test_a_saved_page_counts_without_a_kernel(browser: Browser, tmp_path: Path) -> None:
+    path = compiled("conflicting").save(tmp_path / "page.html")
+    context = browser.new_context(offline=True, viewport={"width": 1200, "height": 1600})
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    page.locator("[data-tab=banks]").click()
+    page.locator(".tw-banks[data-degree='4']").wait_for()
+    page.get_by_role("button", name="64-byte swizzle").click()
+    page.locator(".tw-banks[data-degree='1']").wait_for()
+    page.locator("[data-tab=global]").click()
+    page.locator(".tw-global .tw-verdict").wait_for()
+    context.close()
+    assert errors == []
