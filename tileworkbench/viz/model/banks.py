@@ -189,9 +189,9 @@ def about(view: KernelView) -> str:
     text = (
         "Shared memory has 32 banks of 4 bytes. It serves the lanes of a phase at once: 32 lanes "
         "of at most 4 bytes, 16 of 8, 8 of 16, or the 8 rows of a matrix. Lanes that want "
-        "different words of one bank wait for each other; the same word is given to all of them at once. A "
-        "phase takes as many wavefronts as its busiest bank has different words. A block of this "
-        f"kernel takes {used} wavefronts where its bytes need {ideal}"
+        "different words of one bank wait for each other; the same word is given to all of them "
+        "at once. A phase takes as many wavefronts as its busiest bank has different words. A "
+        f"block of this kernel takes {used} wavefronts where its bytes need {ideal}"
     )
     if worst is None:
         return f"{text}: no lane waits for another. Counted for one iteration of each loop."

@@ -158,8 +158,8 @@ def about(found: list[VectorAccess]) -> str:
     return (
         "A CPU moves memory by cache lines of 64 bytes. A vector of neighbours touches as few "
         "lines as its bytes need; lanes that are apart touch a line each, and the rest of each "
-        f"line is moved for nothing. The vectors listed here touch {lines} lines where their bytes need "
-        f"{ideal}: the first ones of each access, up to {MOST_VECTORS}."
+        f"line is moved for nothing. The vectors listed here touch {lines} lines where their "
+        f"bytes need {ideal}: the first ones of each access, up to {MOST_VECTORS}."
     )
 
 
