@@ -500,7 +500,9 @@ class Kernel:
             check=self._check,
             bench=None if self._bench is None else self._bench.record,
         )
-        if not roofline or self._bench is None:
+        if self._bench is None:
+            return self._with_prediction(made, roofline)
+        if not roofline:
             return made
         from tileworkbench.bench.ceilings import machine
         from tileworkbench.bench.roofline import result_points
@@ -512,6 +514,32 @@ class Kernel:
             for point in result_points(self._bench, measured)
         )
         return replace(made, machine=measured, points=tuple(points))
+
+    def _with_prediction(self, made: KernelView, roofline: bool) -> KernelView:
+        """`made` with the point that a model expects: of a GPU under published ceilings, which cost
+        nothing; of this machine where a roofline was asked for, since its ceilings are measured.
+        """
+        from tileworkbench.bench.published import predicted_point, published
+
+        flops, bytes_ = made.flops.value, made.bytes_.value  # type: ignore[union-attr]
+        if self._compiled.target.kind != "cpu":
+            machine = published(self._compiled.target.arch)
+            found = machine and predicted_point(self.name, self.program, flops, bytes_, machine)
+            return replace(made, machine=machine, points=(found,)) if found else made
+        time_us = self._predicted_us() if roofline else math.nan
+        if math.isnan(time_us):
+            return made
+        from tileworkbench.bench.ceilings import machine as measured
+        from tileworkbench.bench.kernel import arithmetic_dtype
+        from tileworkbench.bench.roofline import home_level
+        from tileworkbench.compiler.runtime.threads import get_num_threads
+        from tileworkbench.viz.model.roofline import Point
+
+        threads = get_num_threads()
+        level = home_level(bytes_, threads, measured())
+        dtype = arithmetic_dtype(self.program)
+        point = Point(self.name, flops, bytes_, time_us, dtype, level, threads, predicted=True)
+        return replace(made, machine=measured(), points=(point,))
 
     def _shared_memory(self) -> SharedMemory | None:
         """None too where an extent is only known at run time."""

@@ -59,10 +59,11 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One measured kernel: floating-point operations, bytes moved at `level`, microseconds.
+    """One kernel: floating-point operations, bytes moved at `level`, microseconds.
 
-    `dtype` picks the peak, `threads` (0: all) the ceilings it is held against. `predicted_us` is
-    what a model of the machine expects, NaN without one.
+    `predicted` says that nothing was run, and `time_us` is what a model expects. `dtype` picks the
+    peak, `threads` (0: all) the ceilings it is held against. `predicted_us` is what a model of the
+    machine expects of a measured kernel, NaN without one.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Point:
     level: str
     threads: int = 0
     predicted_us: float = math.nan
+    predicted: bool = False
 
     @property
     def intensity(self) -> float:
@@ -131,6 +133,16 @@ def judge(point: Point, machine: Machine) -> Verdict:
     ridge = peak.value / bandwidth.value
     side = "left" if memory else "right"
     roof = f"{point.level} bandwidth" if memory else f"{point.dtype} peak"
+    if point.predicted:
+        sentence = (
+            f"Predicted, nothing was run: bound by {'memory' if memory else 'compute'}. At "
+            f"{_short(point.intensity)} FLOP/B it is {side} of the ridge at {_short(ridge)}, and "
+            f"the {roof} allows {format_rate(attainable, PEAK)}: "
+            f"{format_time(point.time_us)} for a launch{_share(fraction)}."
+        )
+        return Verdict(
+            "memory" if memory else "compute", attainable, fraction, PEAK, sentence, _MEASURE
+        )
     sentence = (
         f"Bound by {'memory' if memory else 'compute'}: at {_short(point.intensity)} FLOP/B it is "
         f"{side} of the ridge at {_short(ridge)}, and reaches {format_percent(fraction)} of the "
@@ -140,9 +152,24 @@ def judge(point: Point, machine: Machine) -> Verdict:
     return _finish(bound, attainable, fraction, PEAK, sentence, point)
 
 
+_MEASURE = "A prediction is no measurement: run the kernel on the machine to know its time."
+
+
+def _share(fraction: float) -> str:
+    """What a model that knows more than the roofs expects of them."""
+    return "" if fraction > 0.995 else f", {format_percent(fraction)} of what the roofs allow"
+
+
 def _judge_traffic(point: Point, bandwidth: Ceiling) -> Verdict:
     """A kernel without arithmetic is held against bandwidth alone."""
     fraction = point.gbytes / bandwidth.value
+    if point.predicted:
+        sentence = (
+            f"Predicted, nothing was run: bound by memory. It does no floating-point work, and "
+            f"{point.level} allows {format_rate(bandwidth.value, BANDWIDTH)}: "
+            f"{format_time(point.time_us)} for a launch{_share(fraction)}."
+        )
+        return Verdict("memory", bandwidth.value, fraction, BANDWIDTH, sentence, _MEASURE)
     sentence = (
         f"Bound by memory: it does no floating-point work, and reaches {format_percent(fraction)} "
         f"of the {format_rate(bandwidth.value, BANDWIDTH)} of {point.level} bandwidth."

@@ -148,6 +148,8 @@ def _roofs(axes: _Axes, machine: Machine, points: Sequence[Point], colours: Colo
 
 
 def _name(ceiling: Ceiling) -> str:
+    if not ceiling.threads:  # a published number
+        return f"{ceiling.name} {format_rate(ceiling.value, ceiling.unit)}"
     threads = "1 thread" if ceiling.threads == 1 else f"{ceiling.threads} threads"
     return f"{ceiling.name} {format_rate(ceiling.value, ceiling.unit)}, {threads}"
 
@@ -194,16 +196,20 @@ def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours) -> str
     x, y = axes.at(point.intensity, point.gflops)
     colour = colours["wrong" if verdict.wrong else "point"]
     label = f"{point.name}: {format_rate(point.gflops, PEAK)}"
-    if verdict.attainable:
+    if point.predicted:
+        label += ", predicted"
+    elif verdict.attainable:
         label += f", {verdict.fraction * 100:.0f} %"
     title = f"<title>{escape(f'{label} of attainable. {verdict.sentence}')}</title>"
     parts = []
     if verdict.attainable:
         roof = axes.at(point.intensity, verdict.attainable)[1]
         parts.append(draw_line(x, y, x, roof, colour, 1, ' stroke-dasharray="2 3"'))
+    hollow = f'fill="{colours["halo"]}" stroke="{colour}" stroke-width="2.5"'
+    filled = f'fill="{colour}" stroke="#ffffff" stroke-width="1.5"'
     parts.append(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5" fill="{colour}" stroke="#ffffff" '
-        f'stroke-width="1.5" data-point="{escape(point.name)}">{title}</circle>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5" {hollow if point.predicted else filled} '
+        f'data-point="{escape(point.name)}">{title}</circle>'
     )
     right = x > WIDTH - 190
     place = (x - 10, "end") if right else (x + 10, "start")

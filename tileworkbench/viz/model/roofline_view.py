@@ -34,7 +34,7 @@ def roofline_model(points: Sequence[Point], machine: Machine) -> dict[str, Any]:
                 "time": format_time(point.time_us),
                 "achieved": format_rate(point.gflops if rate else point.gbytes, verdict.unit),
                 "attainable": format_rate(verdict.attainable, verdict.unit),
-                "percent": format_percent(verdict.fraction),
+                "percent": "predicted" if point.predicted else format_percent(verdict.fraction),
                 "fraction": verdict.fraction,
                 "bound": verdict.bound,
                 "sentence": verdict.sentence,
@@ -57,7 +57,7 @@ def ceiling_table(machine: Machine) -> dict[str, Any]:
     names = list(dict.fromkeys((c.name, c.unit) for c in machine.ceilings))
     values = {(c.name, c.unit, c.threads): c.value for c in machine.ceilings}
     return {
-        "columns": [f"{count} thread{'s' if count > 1 else ''}" for count in counts],
+        "columns": [_threads(count) for count in counts],
         "rows": [
             {
                 "name": name,
@@ -71,6 +71,10 @@ def ceiling_table(machine: Machine) -> dict[str, Any]:
             for name, unit in names
         ],
     }
+
+
+def _threads(count: int) -> str:
+    return "published" if not count else f"{count} thread{'s' if count > 1 else ''}"
 
 
 def roofline_line(points: Sequence[Point]) -> str:
@@ -96,7 +100,7 @@ def roofline_missing(view: KernelView) -> str:
     """Why there is nothing to show; empty where there is."""
     if view.machine is not None and view.points:
         return ""
-    return "nothing was measured: measure the kernel first, with 'kernel.bench(...)' or --roofline"
+    return "nothing was measured, and the operations and bytes of the kernel are not known"
 
 
 def roofline_static(view: KernelView, opened: bool = False) -> str:

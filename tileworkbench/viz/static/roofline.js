@@ -33,7 +33,7 @@ export function render({ model, el }) {
   function show() {
     const data = model.get("roofline");
     if (!data.svg) return;
-    const measured = tw.el("details", {}, tw.el("summary", {}, "Measured ceilings"));
+    const measured = tw.el("details", {}, tw.el("summary", {}, "Ceilings"));
     measured.append(ceilings(data.ceilings));
     const title = tw.div("tw-bar", tw.el("b", {}, data.machine), tw.faint(data.note));
     const verdicts = tw.div("tw-verdicts", ...data.points.map(verdict), measured);

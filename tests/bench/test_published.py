@@ -1,0 +1,62 @@
+"""Rooflines of GPUs that nobody has here: published ceilings, predicted points."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.viz.sanitiser import problems
+from tileworkbench.bench.published import predicted_point, published
+from tileworkbench.kernels import matmul, softmax
+from tileworkbench.viz.model.roofline import PEAK, judge
+from tileworkbench.viz.model.views import view_html
+
+
+def test_a_product_of_halves_is_held_against_the_tensor_cores() -> None:
+    view = tw.compile(matmul(1024, 1024, 1024, "float16"), target="sim:sm_80").view()
+    [point] = view.points
+    assert view.machine is not None and view.machine.name == "A100 SXM 40 GB (sm_80)"
+    assert (point.predicted, point.dtype) == (True, "float16")
+    assert point.time_us == pytest.approx(2 * 1024**3 / 312e12 * 1e6)  # beyond the ridge of 201
+    assert judge(point, view.machine).sentence == (
+        "Predicted, nothing was run: bound by compute. At 256 FLOP/B it is right of the ridge at "
+        "201, and the float16 peak allows 312 TFLOP/s: 6.88 µs for a launch."
+    )
+
+
+def test_work_without_a_product_is_held_against_ordinary_units() -> None:
+    kernel = tw.compile(softmax(1024, 1024), target="sim:sm_90a")
+    [point] = kernel.view().points
+    assert point.dtype == "float32"
+    assert point.time_us == pytest.approx(2 * 1024 * 1024 * 4 / 3350e9 * 1e6)  # read and written
+
+
+def test_products_of_float32_are_those_of_tf32() -> None:
+    [point] = tw.compile(matmul(256, 256, 256), target="sim:sm_80").view().points
+    assert point.dtype == "tfloat32"
+
+
+def test_the_view_says_that_nothing_was_measured() -> None:
+    kernel = tw.compile(matmul(256, 256, 256, "float16"), target="sim:sm_80")
+    page = view_html(kernel.view(), "roofline")
+    assert "Predicted, nothing was run" in page and problems(page) == []
+    widget = kernel.show("roofline")
+    assert widget.roofline["points"][0]["percent"] == "predicted"
+    assert widget.roofline["note"] == "published numbers, nothing was measured"
+
+
+def test_what_has_no_published_numbers_has_no_roofline() -> None:
+    assert published("gfx942") is None and published("avx512") is None
+    machine = published("sm_75")
+    assert machine is not None and machine.find("float64", PEAK) is None
+    program = tw.compile(matmul(64, 64, 64, "float64"), target="sim:sm_80").program
+    assert predicted_point("k", program, 1e6, 1e6, machine) is None
+    assert predicted_point("k", program, math.nan, 1e6, machine) is None
+
+
+def test_symbolic_work_has_no_point() -> None:
+    kernel = tw.compile(matmul(T.dynamic("m"), 64, 64, "float16"), target="sim:sm_80")
+    assert kernel.view().points == ()
