@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from tests.codegen.test_llvm import LEVELS, run
-from tileworkbench.compiler.codegen.isa import GENERIC
+from tileworkbench.compiler.codegen.isa import GENERIC, isa_from_features
 from tileworkbench.compiler.codegen.llvm import generate
 from tileworkbench.compiler.ir.parser import parse
 
+AVX512 = isa_from_features(
+    dict.fromkeys(("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c"), True)
+)
 LARGE = 1 << 23  # float32 elements: 32 MiB
 
 
@@ -90,17 +93,44 @@ def test_only_long_loops_around_others_poll(outer: int, inner: int, polls: int) 
     assert text.count("load atomic i32, ptr %flag") == 1 + polls
 
 
-def test_maxima_across_lanes_are_trees() -> None:
-    text = text_of(
-        """
+ACROSS = """
 @T.program(stage="cpu")
-def kernel(A: T.Tensor((16,), "float32"), B: T.Tensor((1,), "float32")):
+def kernel(A: T.Tensor((64,), "float32"), B: T.Tensor((1,), "float32")):
     for block in T.blocks(1):
         B[0] = T.lanes_max(A[T.Ramp(0, 1, 16)])
 """
-    )
+PARTS = """
+@T.program(stage="cpu")
+def kernel(A: T.Tensor((64,), "float32"), B: T.Tensor((1,), "float32")):
+    for block in T.blocks(1):
+        partial = T.alloc_local((16,), "float32")
+        partial[T.Ramp(0, 1, 16)] = A[T.Ramp(0, 1, 16)]
+        for k in T.serial(1, 4):
+            partial[T.Ramp(0, 1, 16)] = T.max(partial[T.Ramp(0, 1, 16)], A[T.Ramp(k * 16, 1, 16)])
+        B[0] = T.lanes_max(partial[T.Ramp(0, 1, 16)])
+"""
+
+
+def calls(text: str, name: str) -> int:
+    """Calls of the intrinsics whose names begin so."""
+    return sum("call" in line and f"@llvm.{name}" in line for line in text.splitlines())
+
+
+def test_maxima_across_lanes_are_trees() -> None:
+    text = text_of(ACROSS)
     assert "vector.reduce" not in text
-    assert [text.count(f"@llvm.maxnum.v{lanes}f32(") - 1 for lanes in (8, 4, 2)] == [1, 1, 1]
+    # Of the last two elements as lanes of a vector: a scalar maximum branches on the sign.
+    assert [calls(text, f"maximumnum.v{lanes}f32(") for lanes in (8, 4, 2)] == [1, 2, 1]
+
+
+@pytest.mark.parametrize(("source", "whole"), [(ACROSS, 1), (PARTS, 3)])
+def test_avx512_orders_zeros_by_one_instruction(source: str, whole: int) -> None:
+    """What memory holds is quieted first, partial maxima when they are stored for the first time."""
+    text = generate(parse(source), AVX512).text
+    assert calls(text, "x86.avx512.mask.range.ps.512") == whole
+    assert calls(text, "x86.avx512.mask.range.ps.256") == 1
+    assert calls(text, "x86.avx512.mask.range.ps.128") == 3
+    assert calls(text, "maximumnum") == 0
 
 
 def test_addresses_advance_loop_by_loop() -> None:

@@ -123,16 +123,16 @@ def Select(cond: Any, then: Any, other: Any) -> Any:
 
 
 def max(a: Any, b: Any) -> Any:
-    """The larger operand; of a NaN and a number, the number."""
+    """The larger operand: of a NaN and a number, the number; of two zeros, +0."""
     if _numbers(a, b):
-        return a if a >= b else b
+        return build.larger(a, b)
     return _binary("max", a, b)
 
 
 def min(a: Any, b: Any) -> Any:
-    """The smaller operand; of a NaN and a number, the number."""
+    """The smaller operand: of a NaN and a number, the number; of two zeros, -0."""
     if _numbers(a, b):
-        return a if a <= b else b
+        return build.smaller(a, b)
     return _binary("min", a, b)
 
 

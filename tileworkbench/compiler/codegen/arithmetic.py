@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tileworkbench.compiler.codegen.convert import convert
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, memory_type, register_type
+from tileworkbench.compiler.codegen.extrema import emit_extremum, emit_quiet
 from tileworkbench.compiler.codegen.float8 import FORMATS, narrow_float8
 from tileworkbench.compiler.codegen.philox import emit_philox
 from tileworkbench.compiler.codegen.text import EmittedFunction, VectorType
@@ -31,8 +32,8 @@ _ARITHMETIC = {
     "lanes_prod": ("fmul", "mul", "and", 1.0),
 }
 _LANES = {
-    "lanes_max": ("maxnum", "max"),
-    "lanes_min": ("minnum", "min"),
+    "lanes_max": ("", "max"),
+    "lanes_min": ("", "min"),
     "lanes_max_nan": ("maximum", "max"),
     "lanes_min_nan": ("minimum", "min"),
     "lanes_and": ("", "and"),
@@ -89,14 +90,23 @@ class Arithmetic:
         if op in _FLOAT_OPS:
             text = self.out.let(f"{_FLOAT_OPS[op]} {kind} {a.text}, {b.text}")
         elif op in ("min", "max"):
-            callee = f"llvm.{op}num.{kind.mangled}"
-            text = self.out.call(kind, callee, (kind, a.text), (kind, b.text))
-            return Value(text, a.dtype, a.lanes)  # one of the two: nothing to round
+            return self._extremum(op, self.quieted(a), self.quieted(b))
         elif op == "fmod":
             text = self.out.let(f"frem {kind} {a.text}, {b.text}")
         else:
             return self._per_lane("pow" if kind.element == "double" else "powf", [a, b])
         return self._rounded(Value(text, a.dtype, a.lanes))
+
+    def quieted(self, value: Value) -> Value:
+        """`value` as an operand of `_extremum`."""
+        if self.out.isa.level != "avx512":
+            return value
+        return replace(value, text=emit_quiet(self.out, value.type, value.text))
+
+    def _extremum(self, op: str, a: Value, b: Value) -> Value:
+        """The larger or smaller of two floats, neither of which is a signalling NaN."""
+        text = emit_extremum(self.out, self.out.isa, op, a.type, a.text, b.text)
+        return replace(a, text=text)  # one of the two: nothing to round
 
     def _int_binary(self, op: str, a: Value, b: Value, divisor: int | None) -> Value:
         kind, signed = a.type, a.dtype.kind == "int"
@@ -347,7 +357,8 @@ class Arithmetic:
         else:
             of_float, of_int = _LANES[name]
             if value.dtype.is_float:
-                return self._halve(of_float, value)
+                value = value if of_float else self.quieted(value)
+                return self._halve(of_float, of_int, value)
             if of_int in ("min", "max"):
                 operation = f"{'s' if value.dtype.kind == 'int' else 'u'}{of_int}"
             else:
@@ -355,9 +366,9 @@ class Arithmetic:
             callee = f"llvm.vector.reduce.{operation}.{kind.mangled}"
         return Value(self.out.call(scalar, callee, (kind, value.text)), value.dtype)
 
-    def _halve(self, operation: str, value: Value) -> Value:
-        """The lanes combined as a tree. The order does not matter to maxima and minima, but LLVM
-        would keep it: one lane after the other.
+    def _halve(self, operation: str, op: str, value: Value) -> Value:
+        """The lanes combined as a tree, by an operation of LLVM's or the maximum or minimum `op`.
+        The order does not matter to them, but LLVM would keep it: one lane after the other.
         """
         while value.lanes > 1:
             kind, half = value.type, value.lanes // 2
@@ -372,8 +383,11 @@ class Arithmetic:
                     for part in parts
                 ]
             less = register_type(value.dtype, half)
-            callee = f"llvm.{operation}.{less.mangled}"
-            text = self.out.call(less, callee, *((less, part) for part in parts))
+            if operation:
+                callee = f"llvm.{operation}.{less.mangled}"
+                text = self.out.call(less, callee, *((less, part) for part in parts))
+            else:
+                text = emit_extremum(self.out, self.out.isa, op, less, parts[0], parts[1])
             value = Value(text, value.dtype, half)
         return value
 

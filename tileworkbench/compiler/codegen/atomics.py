@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tileworkbench.compiler.codegen.emitter import Value, memory_type
 from tileworkbench.compiler.codegen.expressions import Expressions
+from tileworkbench.compiler.codegen.text import VectorType
 from tileworkbench.compiler.ir.stmt import AtomicKind
 from tileworkbench.compiler.ir.types import DType
 
@@ -40,8 +41,8 @@ class AtomicWriter:
         """The operation of `atomicrmw`; None where values must be converted in between."""
         if self.kind is AtomicKind.STORE:
             return "xchg"
-        if dtype.is_float:
-            return f"f{self.kind}" if dtype.bits >= 32 else None
+        if dtype.is_float:  # LLVM's fmax and fmin leave the sign of a zero open
+            return "fadd" if self.kind is AtomicKind.ADD and dtype.bits >= 32 else None
         if self.kind in (AtomicKind.MAX, AtomicKind.MIN):
             return str(self.kind) if dtype.kind == "int" else f"u{self.kind}"
         return str(self.kind)
@@ -66,15 +67,16 @@ class AtomicWriter:
     def _loop(self, address: str, value: Value) -> Value:
         """Combine and exchange until no other worker came in between."""
         out, dtype = self.exprs.out, value.dtype
-        kind = memory_type(dtype)
+        kind = VectorType(f"i{8 * dtype.bytes}", 1)  # bits are compared, not values
         first = out.let(f"load atomic {kind}, ptr {address} {_ORDER}, align {dtype.bytes}")
         entry, loop, done = out.block, out.fresh_label("exchange"), out.fresh_label("exchanged")
         out.jump(loop)
         out.place(loop)
         held, found = out.let_later(), out.let_later()
         out.do(f"{held} = phi {kind} [ {first}, %{entry} ], [ {found}, %{loop} ]")
-        before = self.exprs.from_memory(held, dtype, 1)
-        stored = self.exprs.to_memory(self._combined(before, value))
+        before = self.exprs.from_memory(self._cast(held, kind, memory_type(dtype)), dtype, 1)
+        made = self.exprs.to_memory(self._combined(before, value))
+        stored = self._cast(made, memory_type(dtype), kind)
         pair = out.let(
             f"cmpxchg ptr {address}, {kind} {held}, {kind} {stored} {_ORDER} {_ORDER}, "
             f"align {dtype.bytes}"
@@ -83,3 +85,8 @@ class AtomicWriter:
         out.branch(out.let(f"extractvalue {{ {kind}, i1 }} {pair}, 1"), done, loop)
         out.place(done)
         return before
+
+    def _cast(self, text: str, have: VectorType, want: VectorType) -> str:
+        """The same bits as another type."""
+        out = self.exprs.out
+        return text if have == want else out.let(f"bitcast {have} {text} to {want}")

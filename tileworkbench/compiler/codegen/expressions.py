@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial, reduce
 
 from tileworkbench.compiler.analysis.access import loads
+from tileworkbench.compiler.analysis.quiet import QuietFloats
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.streaming import AHEAD_BYTES
 from tileworkbench.compiler.codegen import packed
@@ -38,8 +39,10 @@ class Expressions(Arithmetic):
         functions: dict[str, EmittedFunction],
         ranges: Ranges,
         fetched: frozenset[ir.Load] = frozenset(),
+        quiet: QuietFloats | None = None,
     ) -> None:
         super().__init__(emitter, functions)
+        self.quiet = quiet or QuietFloats(frozenset())
         self.ranges = ranges
         self.fetched = fetched  # what is fetched ahead of its use
         # Lets of the current vector loop: an index may be written in them.
@@ -80,6 +83,11 @@ class Expressions(Arithmetic):
                 return self._lookup(code, entries, dtype.scalar)
             case ir.Call("lane_at", (table, code), dtype):
                 return self._lane_at(table, code, dtype.scalar)
+            case ir.Call("lanes_max" | "lanes_min" as name, (vector,)) if self.quiet.holds(vector):
+                found = self.evaluate(vector)
+                if found.dtype.is_float:
+                    return self._halve("", name.removeprefix("lanes_"), found)
+                return self._call(name, [found])
             case ir.Call(name, args):
                 return self._call(name, [self.evaluate(arg) for arg in args])
             case ir.AddressOf(buffer, indices):
@@ -100,6 +108,11 @@ class Expressions(Arithmetic):
             left, right = self.evaluate_in(a, lanes), self.evaluate_in(b, lanes)
         if op in ir.COMPARISONS:
             return self._compare(op, left, right)
+        if left.dtype.is_float and op in ("min", "max"):
+            sides = ((a, left), (b, right))
+            return self._extremum(
+                op, *(v if self.quiet.holds(e) else self.quieted(v) for e, v in sides)
+            )
         if left.dtype.is_float:
             return self._float_binary(op, left, right)
         return self._int_binary(op, left, right, const_int(b))

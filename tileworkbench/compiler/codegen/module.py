@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tileworkbench.compiler.analysis.effects import constant_buffers, packed_tiles
+from tileworkbench.compiler.analysis.quiet import QuietFloats
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.streaming import fetched_loads, streamed_buffers
 from tileworkbench.compiler.codegen.isa import Isa
@@ -25,6 +26,7 @@ class ModuleState:
     fetched: frozenset[Load]
     constant: frozenset[Buffer]
     packed: frozenset[Buffer]
+    quiet: QuietFloats
     functions: dict[str, EmittedFunction] = field(default_factory=dict)
     assertions: list[tuple[str, int]] = field(default_factory=list)
     shows_value: bool = False  # some assertion has a value
@@ -37,7 +39,8 @@ class ModuleState:
         constant, packed = constant_buffers(program), packed_tiles(program.body)
         ranges = Ranges(program)
         fetched = fetched_loads(program, constant, ranges)
-        return cls(program, isa, ranges, streamed, fetched, constant, packed)
+        quiet = QuietFloats.of(program.body)
+        return cls(program, isa, ranges, streamed, fetched, constant, packed, quiet)
 
     def text_constant(self, text: str) -> str:
         """The name of a constant with the bytes of `text` and a final zero."""

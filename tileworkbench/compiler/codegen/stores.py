@@ -23,7 +23,9 @@ class Stores:
     def __init__(self, module: ModuleState, emitter: Emitter) -> None:
         self.module, self.program, self.isa = module, module.program, module.isa
         self.out = emitter
-        self.exprs = Expressions(emitter, module.functions, module.ranges, module.fetched)
+        self.exprs = Expressions(
+            emitter, module.functions, module.ranges, module.fetched, module.quiet
+        )
         # Whether the stores being written may pass the caches by; None where it does not matter.
         self.streams: bool | None = None
 
@@ -49,6 +51,8 @@ class Stores:
         buffer = stmt.buffer
         index = stmt.indices[0] if stmt.indices else None
         value = self.exprs.evaluate(stmt.value)
+        if buffer in self.module.quiet.accumulators and not self.module.quiet.holds(stmt.value):
+            value = self.exprs.quieted(value)
         predicate = None if stmt.predicate is None else self.exprs.evaluate(stmt.predicate)
         if index is None:
             self.guarded(

@@ -140,12 +140,26 @@ def _truncdiv(a: int, b: int) -> int:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
+def larger(a: Any, b: Any) -> Any:
+    """The maximum of two numbers: NaN gives way to a number, and +0 is greater than -0."""
+    if a == b:
+        return a if math.copysign(1, a) > 0 else b
+    return b if a != a else a if b != b or a > b else b
+
+
+def smaller(a: Any, b: Any) -> Any:
+    """The minimum of two numbers: NaN gives way to a number, and -0 is less than +0."""
+    if a == b:
+        return a if math.copysign(1, a) < 0 else b
+    return b if a != a else a if b != b or a < b else b
+
+
 FOLD: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
-    "min": min,
-    "max": max,
+    "min": smaller,
+    "max": larger,
     "floordiv": operator.floordiv,
     "floormod": operator.mod,
     "truncdiv": _truncdiv,

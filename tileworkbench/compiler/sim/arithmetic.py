@@ -3,9 +3,9 @@ is defined.
 
 Integers wrap. Floats of 32 and 64 bits round after every operation; narrower ones are computed in
 float32 and rounded to their dtype. `min` and `max` of floats return the other operand when one is
-NaN (C's fmin and fmax); `min_nan` and `max_nan` return NaN. `round` takes ties away from zero,
-`nearbyint` to even. Transcendental functions are evaluated in float64 and rounded once. A shift by
-at least the width shifts everything out.
+NaN (C's fmin and fmax); `min_nan` and `max_nan` return NaN. For all of them +0 is greater than -0.
+`round` takes ties away from zero, `nearbyint` to even. Transcendental functions are evaluated in
+float64 and rounded once. A shift by at least the width shifts everything out.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.sim.extrema import MAX, MAX_NAN, MIN, MIN_NAN
 from tileworkbench.compiler.sim.fused import fma
 from tileworkbench.compiler.sim.philox import philox
 from tileworkbench.compiler.sim.values import (
@@ -98,8 +99,8 @@ _FLOAT: dict[str, Callable[[Any, Any], Any]] = {
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.true_divide,
-    "min": np.fmin,
-    "max": np.fmax,
+    "min": MIN,
+    "max": MAX,
     "fmod": np.fmod,
 }
 
@@ -227,16 +228,16 @@ _INTRINSICS: dict[str, Callable[..., Any]] = {
     "round": _round_away,
     "nearbyint": np.rint,
     "fma": lambda a, b, c: a * b + c,
-    "max_nan": np.maximum,
-    "min_nan": np.minimum,
+    "max_nan": MAX_NAN,
+    "min_nan": MIN_NAN,
 }
 _HORIZONTAL: dict[str, Callable[..., Any]] = {
     "lanes_sum": np.add.reduce,
     "lanes_prod": np.multiply.reduce,
-    "lanes_max": np.fmax.reduce,
-    "lanes_min": np.fmin.reduce,
-    "lanes_max_nan": np.maximum.reduce,
-    "lanes_min_nan": np.minimum.reduce,
+    "lanes_max": MAX.reduce,
+    "lanes_min": MIN.reduce,
+    "lanes_max_nan": MAX_NAN.reduce,
+    "lanes_min_nan": MIN_NAN.reduce,
     "lanes_and": np.bitwise_and.reduce,
     "lanes_or": np.bitwise_or.reduce,
     "lanes_xor": np.bitwise_xor.reduce,

@@ -13,15 +13,16 @@ from tileworkbench.compiler.ir.stmt import AtomicKind
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.arithmetic import binary_function
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator, vector_indices
+from tileworkbench.compiler.sim.extrema import MAX, MIN, Extremum
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.values import Value, from_storage, mask_and
 
 Array = np.ndarray[Any, Any]
 # What numpy repeats for equal indices. Narrow floats round after each step: see `_steps`.
-_AT_ONCE: dict[AtomicKind, np.ufunc] = {
+_AT_ONCE: dict[AtomicKind, np.ufunc | Extremum] = {
     AtomicKind.ADD: np.add,
-    AtomicKind.MAX: np.fmax,
-    AtomicKind.MIN: np.fmin,
+    AtomicKind.MAX: MAX,
+    AtomicKind.MIN: MIN,
     AtomicKind.AND: np.bitwise_and,
     AtomicKind.OR: np.bitwise_or,
     AtomicKind.XOR: np.bitwise_xor,

@@ -16,6 +16,7 @@ from tileworkbench.compiler.ir.expr import Buffer, Expr, Region
 from tileworkbench.compiler.ir.tile import ReduceKind
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.expressions import Evaluate, ExpressionTranslator
+from tileworkbench.compiler.sim.extrema import MAX, MAX_NAN, MIN, MIN_NAN, Extremum
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.memory import Storage
 from tileworkbench.compiler.sim.regions import read_box, write_box
@@ -187,25 +188,25 @@ def _integer_matmul(a: Array, b: Array) -> Array:
 
 # Reductions ----------------------------------------------------------
 
-_COMBINE: dict[ReduceKind, np.ufunc] = {
+_COMBINE: dict[ReduceKind, np.ufunc | Extremum] = {
     ReduceKind.SUM: np.add,
     ReduceKind.ABSSUM: np.add,
-    ReduceKind.MAX: np.fmax,
-    ReduceKind.ABSMAX: np.fmax,
-    ReduceKind.MIN: np.fmin,
+    ReduceKind.MAX: MAX,
+    ReduceKind.ABSMAX: MAX,
+    ReduceKind.MIN: MIN,
     ReduceKind.BITAND: np.bitwise_and,
     ReduceKind.BITOR: np.bitwise_or,
     ReduceKind.BITXOR: np.bitwise_xor,
     ReduceKind.PROD: np.multiply,
 }
 _PROPAGATING = {
-    ReduceKind.MAX: np.maximum,
-    ReduceKind.ABSMAX: np.maximum,
-    ReduceKind.MIN: np.minimum,
+    ReduceKind.MAX: MAX_NAN,
+    ReduceKind.ABSMAX: MAX_NAN,
+    ReduceKind.MIN: MIN_NAN,
 }
 
 
-def combiner(kind: ReduceKind, nan_propagate: bool) -> np.ufunc:
+def combiner(kind: ReduceKind, nan_propagate: bool) -> np.ufunc | Extremum:
     """The operation a reduction repeats; maxima and minima ignore NaN unless told otherwise."""
     return _PROPAGATING.get(kind, _COMBINE[kind]) if nan_propagate else _COMBINE[kind]
 

@@ -151,16 +151,20 @@ def decode_div(i: Instruction, d: Decoder) -> Step:
     return _apply(i, d, np.divide)
 
 
+def choose(a: Array, b: Array, smaller: bool) -> Array:
+    """The smaller or larger of each pair; a NaN gives way to a number, and -0 is below +0."""
+    first = (a < b) | ((a == b) & np.signbit(a))
+    chosen = np.where(first == smaller, a, b)
+    return np.where(np.isnan(a), b, np.where(np.isnan(b), a, chosen))
+
+
 def decode_min(i: Instruction, d: Decoder) -> Step:
-    """The smaller or larger; a NaN gives way to a number unless ``.NaN`` says otherwise, and -0 is
-    below +0."""
+    """The smaller or larger, as in `choose`; ``.NaN`` keeps a NaN."""
     smaller, keeps_nan, absolute = i.opcode == "min", i.has("NaN"), i.has("abs")
 
     def pick(a: Array, b: Array) -> Array:
         x, y = (np.abs(a), np.abs(b)) if absolute else (a, b)
-        first = (x < y) | ((x == y) & np.signbit(x))
-        chosen = np.where(first == smaller, x, y)
-        chosen = np.where(np.isnan(x), y, np.where(np.isnan(y), x, chosen))
+        chosen = choose(x, y, smaller)
         if keeps_nan:
             chosen = np.where(np.isnan(x) | np.isnan(y), x.dtype.type(np.nan), chosen)
         if i.has("xorsign"):

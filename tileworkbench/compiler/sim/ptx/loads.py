@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from tileworkbench.compiler.sim.ptx.access import (
     store_elements,
 )
 from tileworkbench.compiler.sim.ptx.errors import unsupported
-from tileworkbench.compiler.sim.ptx.floats import FLOATS, decode_bits, encode_bits
+from tileworkbench.compiler.sim.ptx.floats import FLOATS, choose, decode_bits, encode_bits
 from tileworkbench.compiler.sim.ptx.module import (
     TYPE_BITS,
     Instruction,
@@ -137,8 +138,8 @@ def _updates(i: Instruction, name: str, kind: str) -> Callable[[Array, Array, Ar
     if kind in FLOATS:
         floats: dict[str, Callable[[Array, Array], Array]] = {
             "add": _add_floats,
-            "min": np.fmin,
-            "max": np.fmax,
+            "min": partial(choose, smaller=True),
+            "max": partial(choose, smaller=False),
         }
         if name not in floats:
             raise unsupported(i)
