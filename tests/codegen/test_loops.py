@@ -125,7 +125,7 @@ def test_maxima_across_lanes_are_trees() -> None:
 
 @pytest.mark.parametrize(("source", "whole"), [(ACROSS, 1), (PARTS, 3)])
 def test_avx512_orders_zeros_by_one_instruction(source: str, whole: int) -> None:
-    """What memory holds is quieted first, partial maxima when they are stored for the first time."""
+    """What memory holds is quieted first, partial maxima when they are stored first."""
     text = generate(parse(source), AVX512).text
     assert calls(text, "x86.avx512.mask.range.ps.512") == whole
     assert calls(text, "x86.avx512.mask.range.ps.256") == 1
