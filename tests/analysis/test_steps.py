@@ -52,6 +52,7 @@ def test_trips(bounds: str, count: int, at_least_once: bool) -> None:
         ("n", False, True),
         ("n", True, False),
         ("65536", False, False),
+        ("134217728", False, False),
         ("1073741824", True, True),
         ("T.int64(n)", False, True),
     ],

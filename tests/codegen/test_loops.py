@@ -86,6 +86,24 @@ def kernel(A: T.Tensor((64,), "float32")):
 """
 
 
+@pytest.mark.parametrize(
+    ("middle", "polls"), [("1024", 1), ("1073741824", 2), ("n", 2), ("T.min(n, 64)", 1)]
+)
+def test_long_loops_inside_others_poll(middle: str, polls: int) -> None:
+    text = text_of(
+        f"""
+@T.program(stage="cpu", symbols={{"n": "int32"}})
+def kernel(A: T.Tensor((n,), "float32")):
+    for block in T.blocks(1):
+        for p in T.serial(100000):
+            for i in T.serial({middle}):
+                for j in T.serial(4):
+                    A[j] = A[i]
+"""
+    )
+    assert text.count("load atomic i32, ptr %flag") == 1 + polls
+
+
 @pytest.mark.parametrize(("outer", "inner", "polls"), [(8, 8, 0), (1 << 10, 1 << 10, 1)])
 def test_only_long_loops_around_others_poll(outer: int, inner: int, polls: int) -> None:
     text = text_of(loops(outer, inner))

@@ -240,6 +240,10 @@ ENDLESS_LOOPS = {
     "while": "while v >= 0:\n    v = (v + 1) % 100",
     "threads": "while v >= 0:\n    v = (v + 1) % 100\n    T.sync_threads()",
     "nest": "for i, j in T.grid(n, n):\n    v = v + i * j",
+    "inside": "for p in T.serial(3):\n    for q in T.serial(2000000000):\n"
+    "        for i, j in T.Parallel(9, 16):\n            T.atomic_add(A[j % 4], i)",
+    "inside, counted": "for p in T.serial(3):\n    for q in T.serial(n):\n"
+    "        for i, j in T.Parallel(9, 16):\n            T.atomic_add(A[j % 4], i)",
     "copy": "T.copy(A[0:n], B[0:n])",
 }
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from tileworkbench.compiler.analysis.linear import combine
+from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const_int
 
 UNKNOWN_TRIPS = 1 << 16
 """What a loop is taken to run when its bounds are not constants."""
-_SECONDS = 1 << 28  # iterations
+_SECONDS = 1 << 28  # statements
 
 
 def steps(stmt: st.Stmt) -> int:
@@ -33,7 +35,11 @@ def steps(stmt: st.Stmt) -> int:
 def trips(loop: st.For) -> int:
     """Iterations of a loop, `UNKNOWN_TRIPS` where they are not constant."""
     values = _values(loop)
-    return UNKNOWN_TRIPS if values is None else len(values)
+    return UNKNOWN_TRIPS if values is None else _count(values)
+
+
+def _count(values: range) -> int:
+    return (values[-1] - values[0]) // values.step + 1 if values else 0
 
 
 def _values(loop: st.For) -> range | None:
@@ -49,8 +55,21 @@ def may_be_endless(loop: st.For, vectors: bool) -> bool:
     """
     values = _values(loop)
     if values is not None:
-        return len(values) >= _SECONDS
+        return _count(values) * steps(loop.body) >= _SECONDS
     return not vectors or loop.var.dtype.bits == 64
+
+
+def may_take_seconds(loop: st.For, ranges: Ranges) -> bool:
+    """Whether nothing says that a loop around others ends sooner: neither its bounds nor what is
+    known of what they are computed from.
+    """
+    values = _values(loop)
+    if values is not None:
+        most: int | None = _count(values)
+    else:
+        pairs = [(ranges.linear(loop.stop), 1), (ranges.linear(loop.start), -1)]
+        most = ranges.linear_bounds(combine(pairs)).high if const_int(loop.step) == 1 else None
+    return most is None or most * steps(loop.body) >= _SECONDS
 
 
 def runs_at_least_once(loop: st.For) -> bool:

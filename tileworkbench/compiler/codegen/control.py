@@ -5,7 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from tileworkbench.compiler.analysis.steps import may_be_endless, runs_at_least_once, steps
+from tileworkbench.compiler.analysis.steps import (
+    may_be_endless,
+    may_take_seconds,
+    runs_at_least_once,
+    steps,
+)
 from tileworkbench.compiler.codegen.emitter import Emitter, Value, register_type
 from tileworkbench.compiler.codegen.module import ModuleState
 from tileworkbench.compiler.codegen.stores import Stores
@@ -170,14 +175,16 @@ class ControlFlow(Stores, ABC):
 
     def must_poll(self, loop: st.For) -> bool:
         """Whether iterations look for an interrupt: in the outermost loop that takes long, and in
-        those inside it whose iterations do; in innermost loops only where nothing says that they
-        end soon.
+        those inside it that may take seconds, or whose iterations take long; in innermost loops
+        only where nothing says that they end within seconds.
         """
         loops = [f for f in statements(loop.body) if isinstance(f, _REPEATING)]
         vectors = any(getattr(f, "kind", None) is st.LoopKind.VECTORIZED for f in loops)
         if all(getattr(f, "kind", None) is st.LoopKind.VECTORIZED for f in loops):
             return may_be_endless(loop, vectors)
-        return steps(loop) >= _LONG and (not self.polled or steps(loop.body) >= _LONG)
+        if not self.polled:
+            return steps(loop) >= _LONG
+        return steps(loop.body) >= _LONG or may_take_seconds(loop, self.module.ranges)
 
     def poll(self) -> None:
         """Leave the block when the user has interrupted."""
