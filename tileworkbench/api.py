@@ -223,10 +223,8 @@ class Jit:
         """What the choice of a kernel depends on; None when the slow way must decide."""
         parts: list[Any] = []
         for value, kind in zip(args, eager.kinds.values(), strict=False):
-            if kind == "tensor" and hasattr(value, "shape"):
-                stride = getattr(value, "stride", None)
-                step = stride() if callable(stride) else getattr(value, "strides", None)
-                parts.append((value.dtype, tuple(value.shape), step))
+            if kind == "tensor" and (form := _tensor_form(value)) is not None:
+                parts.append(form)
             elif kind != "scalar":
                 return None
         return tuple(parts)
@@ -369,6 +367,16 @@ class Jit:
     def __repr__(self) -> str:
         style = "eager" if self.is_eager else "lazy"
         return f"<tw.jit {self.fn.__name__}: {style}, {len(self._kernels)} compiled>"
+
+
+def _tensor_form(value: Any) -> tuple[Any, ...] | None:
+    """Dtype, shape and strides of a tensor, None where it has none."""
+    try:
+        stride = getattr(value, "stride", None)
+        step = stride() if callable(stride) else getattr(value, "strides", None)
+        return value.dtype, tuple(value.shape), step
+    except (AttributeError, RuntimeError):  # no tensor, or a nested one
+        return None
 
 
 def _constants_of(fn: Callable[..., Any]) -> dict[str, Any]:

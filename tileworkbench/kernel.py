@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tileworkbench.compiler.compilation import CompiledKernel
+from tileworkbench.compiler.compilation import CompiledKernel, Options, Source
 from tileworkbench.compiler.diagnostics import ArgumentError, Note, UnsupportedError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
@@ -167,6 +167,24 @@ class Kernel:
 
     def __call__(self, *args: Any) -> Any:
         return self._compiled(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What `pickle` and `copy` keep: the program and what was measured of it; a process that
+        loads it compiles it again. Raises `ArgumentError` for a variant.
+        """
+        if self.assumes:
+            raise ArgumentError(
+                f"a variant of '{self.name}' is part of its kernel and cannot be stored",
+                hint="store the kernel, whose 'variants' has it",
+            )
+        kept = {
+            name: value
+            for name, value in vars(self).items()
+            if name != "_compiled" and not isinstance(getattr(type(self), name, 0), cached_property)
+        }
+        record, options = self._compiled.record, self._compiled.options
+        source = Source(record.source, record.source_file, record.first_line)
+        return _compiled_again, (type(self), record.program, record.target, source, options), kept
 
     # Facts
 
@@ -618,6 +636,17 @@ class Kernel:
         from tileworkbench.viz.model.text import plain_line
 
         return plain_line(self.view())
+
+
+def _compiled_again(
+    kind: type[Kernel], program: Program, target: str, source: Source, options: Options
+) -> Kernel:
+    """A kernel that was stored, without what was known of it besides."""
+    from tileworkbench.compiler.driver import compile_program
+
+    kernel = kind.__new__(kind)
+    kernel._compiled = compile_program(program, target, source=source, options=options)
+    return kernel
 
 
 def _allocated(program: Program) -> list[Buffer]:

@@ -17,6 +17,7 @@ from tileworkbench.compiler.ir.expr import Buffer, Load
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import parameters, statements, walk
 from tileworkbench.compiler.ir.tile import Copy, Gemm, Reduce, Scan
+from tileworkbench.compiler.runtime.arrays import view_array
 from tileworkbench.viz.model.view import CheckResult
 
 if TYPE_CHECKING:
@@ -87,8 +88,21 @@ def _simulate(
         arguments = "1 argument" if len(passed) == 1 else f"{len(passed)} arguments"
         raise ArgumentError(f"'{origin.name}' takes {arguments}, got {len(args)}")
     named = {param.name: value for param, value in zip(passed, args, strict=True)}
+    for param in passed:
+        if isinstance(param.value, Buffer):
+            _check_contents(origin.name, param.name, named[param.name])
     options = SimOptions(blocks=None if blocks is None else tuple(blocks))
     return simulate(program, named, options=options, signature=origin)
+
+
+def _check_contents(kernel: str, name: str, value: Any) -> None:
+    """Raise `ArgumentError` for a tensor whose elements the simulator cannot read."""
+    try:
+        view = view_array(value)
+    except ArgumentError as error:
+        raise ArgumentError(f"'{kernel}': '{name}' {error.message}", error.hint) from None
+    if view is not None and view.is_fake:
+        raise ArgumentError(f"'{kernel}': '{name}' is a fake tensor, which has no contents")
 
 
 def validate_passes(kernel: Kernel, args: Sequence[Any]) -> Validation:

@@ -276,6 +276,8 @@ class Tensor:
     """As much of a torch tensor on a device as a call asks for."""
 
     is_cpu, is_cuda, layout, dtype, shape = False, True, "strided", "torch.float32", (64,)
+    is_nested = requires_grad = False
+    _base = None
 
     def __init__(self, ordinal: int) -> None:
         self.device = Device(ordinal)
@@ -293,7 +295,7 @@ class Tensor:
     def is_neg(self) -> bool:
         return False
 
-    is_conj = is_neg
+    is_conj = is_inference = is_neg
 
 
 def test_torch_tensors_are_looked_at_once_for_each_device(
@@ -306,7 +308,15 @@ def test_torch_tensors_are_looked_at_once_for_each_device(
         is_available=lambda: True,
         current_stream=lambda ordinal: SimpleNamespace(cuda_stream=1000 + ordinal),
     )
-    torch = SimpleNamespace(Tensor=Tensor, strided="strided", cuda=cuda)
+    written: list[Any] = []
+    torch = SimpleNamespace(
+        **{"Tensor": Tensor, "strided": "strided", "cuda": cuda, "autograd": None},
+        compiler=None,
+        is_grad_enabled=lambda: True,
+        _C=SimpleNamespace(_increment_version=written.extend),
+        _ops=None,
+        _is_functional_tensor=lambda value: False,
+    )
     monkeypatch.setitem(sys.modules, "torch", torch)
     looked: list[Any] = []
     view = arguments.view_array
@@ -315,6 +325,7 @@ def test_torch_tensors_are_looked_at_once_for_each_device(
         kernel(Tensor(ordinal), Tensor(ordinal))
     assert [launch["stream"] for launch in two_devices.launched] == [1001, 1000, 1001, 1000]
     assert len(looked) == 4
+    assert [tensor.device.index for tensor in written] == [1, 0, 1, 0]
     with pytest.raises(ArgumentError):
         kernel(Tensor(0), Tensor(1))
 

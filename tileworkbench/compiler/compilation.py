@@ -69,6 +69,7 @@ class CompiledKernel(ABC):
     record: CompileRecord
     target: Target
     signature: Signature
+    options: Options = field(default=Options(), kw_only=True)
     variants: tuple[CompiledKernel, ...] = field(default=(), kw_only=True)
     taken: CompiledKernel | None = field(default=None, kw_only=True)
 

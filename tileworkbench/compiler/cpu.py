@@ -60,6 +60,8 @@ class CpuKernel(CompiledKernel):
 
     def __call__(self, *args: Any) -> Any:
         bound = self.signature.bind(args)
+        if not bound.runs:
+            return self.signature.results(bound)
         if self.grids and (numbers := self.signature.numbers(bound)) != self.checked:
             for grid in self.grids:
                 grid_extents(self.signature.name, grid, numbers)
@@ -138,7 +140,10 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
     estimate = _estimate_ns(_with_thread_loops(program, snapshots))
     grids = tuple(stmt.grid for stmt in statements(program.body) if isinstance(stmt, Kernel))
     several = tuple(grid for grid in grids if _may_be_too_large(grid, program))
-    return CpuKernel(record, target, signature, module, launches, native, estimate, several)
+    return CpuKernel(
+        *(record, target, signature, module, launches, native, estimate, several),
+        options=compilation.options,
+    )
 
 
 def isa_of(native: NativeTarget) -> Isa:

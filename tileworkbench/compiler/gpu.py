@@ -51,6 +51,7 @@ from tileworkbench.compiler.runtime.nvrtc import (
     missing_nvrtc,
     nvrtc_version,
 )
+from tileworkbench.compiler.runtime.torch_calls import is_fake
 from tileworkbench.compiler.target import Target
 
 if TYPE_CHECKING:
@@ -74,9 +75,11 @@ class GpuKernel(CompiledKernel):
     _loaded: dict[int, LoadedKernels] = field(default_factory=dict)
 
     def __call__(self, *args: Any) -> Any:
-        if self.target.execution == "native":
+        if self.target.execution == "native" and not any(map(is_fake, args)):
             open_device()  # before the arguments: without a device they cannot be right
         bound = self.signature.bind(args)
+        if not bound.runs:
+            return self.signature.results(bound)
         numbers = self.signature.numbers(bound)
         fitting = (variant for variant in self.variants if variant.signature.fits(bound, numbers))
         self.taken = next(fitting, self)
@@ -306,7 +309,10 @@ def _generate(
     record = compilation.record(snapshots, module.text, entry, warnings, variants=variants)
     device = "cuda" if target.execution == "native" else "cpu"
     signature = compilation.signature(device, needed_alignment(lowered))
-    return GpuKernel(record, target, signature, module, lowered, variants=variants)
+    options = compilation.options
+    return GpuKernel(
+        record, target, signature, module, lowered, variants=variants, options=options
+    )
 
 
 def _with_fitting_stages(error: ResourceError, program: Program, target: Target) -> ResourceError:

@@ -14,8 +14,8 @@ from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import buffers_of, parameters, statements
-from tileworkbench.compiler.ir.stmt import SourceKernel
+from tileworkbench.compiler.ir.rewrite import buffers_of, parameters, statements, variables
+from tileworkbench.compiler.ir.stmt import Pointer, SourceKernel
 from tileworkbench.compiler.runtime.arguments import ArgumentBinder, BoundArguments
 from tileworkbench.compiler.runtime.parameters import DerivedDim, DimSpec, ParameterSpec
 
@@ -79,10 +79,14 @@ class Signature:
 def _binder(
     program: Program, device: str, allow_alias: bool, alignment: Mapping[str, int]
 ) -> ArgumentBinder:
-    written = written_below(program.body)
+    written: set[Buffer | Var] = {*written_below(program.body)}
+    for stmt in statements(program.body):
+        if isinstance(stmt, Pointer) and stmt.buffer in written:
+            written.update(variables(stmt.address))
     used = set(buffers_of(program.body))
     if any(isinstance(stmt, SourceKernel) for stmt in statements(program.body)):
-        written = used = set(parameters(program))  # what the source does to them is its own affair
+        used = set(parameters(program))
+        written |= used  # what the source does to them is its own affair
     specs = [
         replace(
             _parameter(param.value, param.output, written),
@@ -101,9 +105,11 @@ def _binder(
     )
 
 
-def _parameter(value: Buffer | Var, output: bool, written: set[Buffer]) -> ParameterSpec:
+def _parameter(
+    value: Buffer | Var, output: bool, written: set[Buffer | Var]
+) -> ParameterSpec:
     if isinstance(value, Var):
-        return ParameterSpec(value.name, "scalar", str(value.dtype))
+        return ParameterSpec(value.name, "scalar", str(value.dtype), is_written=value in written)
     return ParameterSpec(
         value.name,
         "tensor",

@@ -277,7 +277,7 @@ class EagerFunction:
                     known = TensorType.of(tensor)
                 extents = known.strides if reader.stride else known.shape
                 value = int(extents[reader.dim]) * reader.packed
-            except (AttributeError, IndexError, TypeError):
+            except (AttributeError, IndexError, RuntimeError, TypeError):
                 raise self._misfit(reader, tensor) from None
             if values.setdefault(reader.name, value) != value:
                 raise self._conflict(reader, readers, values[reader.name], value)
@@ -289,10 +289,17 @@ class EagerFunction:
     def _misfit(self, reader: _Reader, tensor: Any) -> ArgumentError:
         """The error of an argument without the extent that `reader` reads."""
         parameter = f"'{self.name}': the parameter '{reader.parameter}'"
-        if not hasattr(tensor, "shape"):
+        try:
+            shape = tuple(tensor.shape)
+        except AttributeError:
             return ArgumentError(f"{parameter} takes a tensor, not {describe(tensor)}")
+        except RuntimeError:  # torch has no numbers for it
+            return ArgumentError(
+                f"{parameter} has no shape that the constant '{reader.name}' could be read from",
+                hint="pass the parts of a nested tensor one by one",
+            )
         return ArgumentError(
-            f"{parameter} has shape {tuple(tensor.shape)}, and {reader.place} it is the constant "
+            f"{parameter} has shape {shape}, and {reader.place} it is the constant "
             f"'{reader.name}'"
         )
 

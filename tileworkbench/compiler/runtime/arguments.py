@@ -33,6 +33,12 @@ from tileworkbench.compiler.runtime.parameters import (
     find_sources,
 )
 from tileworkbench.compiler.runtime.scalars import Encoder, scalar_encoder
+from tileworkbench.compiler.runtime.torch_calls import (
+    Torch,
+    is_fake,
+    loaded_torch,
+    warn_of_detached,
+)
 
 # Forms remembered per kernel. A program with more has other costs than checking again.
 _MAX_PLANS = 256
@@ -43,7 +49,8 @@ class BoundArguments(NamedTuple):
 
     `slots` are the argument slots followed by the symbols' values, `symbols` those values alone,
     `outputs` the arrays that were allocated, on `device` as all tensors are. `owners` keep exported
-    memory alive until the launch is over.
+    memory alive until the launch is over. A call with tensors that have no contents does not run:
+    its outputs have none either.
     """
 
     slots: list[int]
@@ -51,6 +58,7 @@ class BoundArguments(NamedTuple):
     outputs: tuple[Any, ...]
     owners: tuple[Any, ...]
     device: str
+    runs: bool = True
 
 
 class _Plan(NamedTuple):
@@ -58,7 +66,8 @@ class _Plan(NamedTuple):
 
     `pairs` are the tensors that must not overlap: positions among the passed arguments with their
     byte ranges, and whether they may be the very same tensor. `outputs` are slots with what makes
-    their arrays, and the bytes of each.
+    their arrays, and the bytes of each. `written` are the positions and names of torch's tensors
+    that the kernel writes to, `gradients` the names of those that require grad.
     """
 
     symbols: tuple[int, ...]
@@ -66,6 +75,8 @@ class _Plan(NamedTuple):
     pairs: tuple[tuple[int, int, int, int, int, int, bool], ...]
     outputs: tuple[tuple[int, Callable[[], Any], int], ...]
     device: str
+    written: tuple[tuple[int, str], ...]
+    gradients: tuple[str, ...]
 
 
 class _Argument(NamedTuple):
@@ -113,6 +124,12 @@ class ArgumentBinder:
             for slot, spec in enumerate(self.parameters)
             if not spec.is_output
         )
+        self._pointers = tuple(  # to memory that the kernel writes to
+            (at, argument.spec.name)
+            for at, argument in enumerate(self._arguments)
+            if argument.encode is not None and argument.spec.is_written
+        )
+        self._has_warned = False
         self._plans: dict[Any, _Plan] = {}
         self._slot_template = [0] * (len(self.parameters) + len(self.symbols))
 
@@ -128,11 +145,16 @@ class ArgumentBinder:
         """
         if len(args) != len(self._arguments):
             raise self._wrong_count(len(args))
-        tensor, ndarray = _array_types()
+        torch, ndarray = loaded_torch(), getattr(sys.modules.get("numpy"), "ndarray", None)
+        tensor = None if torch is None else torch.tensor
+        is_watched = torch is not None and torch.is_watched()
+        if is_watched and torch is not None and torch.is_tracing():
+            raise self._traced()
         on_cpu = self._device == "cpu"
         slots = self._slot_template.copy()
         owners: list[Any] = []
         key: list[Any] = []
+        fake: Any = None
         for (slot, spec, encode, is_in_key), value in zip(self._arguments, args, strict=True):
             if encode is not None:
                 slots[slot] = encoded = encode(value)
@@ -145,10 +167,12 @@ class ArgumentBinder:
                 and not value.is_neg()
             ):
                 try:
-                    slots[slot] = value.data_ptr()
-                    key += (value.dtype, value.shape, value.stride())
+                    slots[slot] = pointer = value.data_ptr()
+                    key += (value.dtype, value.shape, value.stride(), value.requires_grad)
                     if not on_cpu:
                         key.append(value.device)
+                    if not pointer:
+                        self._view(spec, value)
                 except RuntimeError:  # a sparse tensor has neither
                     self._view(spec, value)
                     raise
@@ -162,11 +186,33 @@ class ArgumentBinder:
                 slots[slot] = view.pointer
                 owners.append(view.owner)
                 form = (view.kind, view.dtype, view.shape, view.strides, view.readonly)
-                key.append((*form, view.device))
+                key.append((*form, view.device, getattr(value, "requires_grad", False)))
+                if view.is_fake:
+                    fake = value
         plan = self._plans.get(found := tuple(key))
         if plan is None:
             plan = self._check(args, slots, found)
-        return self._finish(plan, slots, tuple(owners))
+        if torch is not None and (plan.written or plan.gradients or self._pointers):
+            self._tell_autograd(plan, args, torch)
+        if fake is not None:
+            with fake.fake_mode:
+                made = tuple(make() for _, make, _ in plan.outputs)
+            return BoundArguments(slots, plan.symbols, made, (), plan.device, runs=False)
+        bound = self._finish(plan, slots, tuple(owners))
+        if is_watched and any(map(is_fake, bound.outputs)):
+            return bound._replace(runs=False)
+        return bound
+
+    def _tell_autograd(self, plan: _Plan, args: Sequence[Any], torch: Torch) -> None:
+        written = [(name, args[at]) for at, name in plan.written]
+        for at, name in self._pointers:
+            if isinstance(args[at], torch.tensor):
+                written.append((name, args[at]))
+        if written:
+            torch.note_writes(self.kernel_name, written)
+        if plan.gradients and not self._has_warned and torch.tracks_gradients():
+            self._has_warned = True
+            warn_of_detached(self.kernel_name, plan.gradients[0])
 
     def _finish(self, plan: _Plan, slots: list[int], owners: tuple[Any, ...]) -> BoundArguments:
         for slot, mask in plan.masks:
@@ -183,7 +229,7 @@ class ArgumentBinder:
                 array = make()
             except (MemoryError, OverflowError, RuntimeError, ValueError) as error:
                 raise self._no_memory(slot, bytes_) from error
-            slots[slot] = _address(array)
+            slots[slot] = 0 if is_fake(array) else _address(array)
             outputs.append(array)
         count = len(self.symbols)
         if count:
@@ -216,6 +262,7 @@ class ArgumentBinder:
                 views[argument.slot] = view = self._view(argument.spec, value)
                 self._check_fixed(argument.spec, view)
         device = self._common_device(views)
+        torches = {slot: view.owner for slot, view in views.items() if view.kind == "torch"}
         elements = {s: element_view(v, self.parameters[s].dtype) for s, v in views.items()}
         passed = frozenset(argument.slot for argument in self._arguments if argument.encode is None)
         absent = passed - views.keys()
@@ -233,6 +280,14 @@ class ArgumentBinder:
             pairs=self._pairs(views),
             outputs=self._output_makers(known, views, device),
             device=device,
+            written=tuple(
+                (at, argument.spec.name)
+                for at, argument in enumerate(self._arguments)
+                if argument.spec.is_written and argument.slot in torches
+            ),
+            gradients=tuple(
+                self.parameters[slot].name for slot, value in torches.items() if value.requires_grad
+            ),
         )
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
@@ -433,6 +488,13 @@ class ArgumentBinder:
             f"{f' ({names})' if names else ''}, got {count}"
         )
 
+    def _traced(self) -> ArgumentError:
+        return ArgumentError(
+            f"'{self.kernel_name}' is called while torch traces (make_fx, torch.export), and a "
+            "kernel is no operator that a graph can hold",
+            hint="make it one with torch.library.custom_op",
+        )
+
     def _no_memory(self, slot: int, bytes_: int) -> ArgumentError:
         where = self._where(self.parameters[slot])
         return ArgumentError(f"{where} would have {bytes_} bytes, and there is no memory for it")
@@ -454,13 +516,6 @@ def _expected(accepted: tuple[str, ...], kind: str) -> str:
     if kind == "torch":
         return next(name for name in accepted if not name.startswith("float6_"))
     return next(name for name in accepted if not name.endswith("_x2"))
-
-
-def _array_types() -> tuple[Any, Any]:
-    """The array types of torch and numpy, as far as the process has imported them."""
-    modules = sys.modules
-    torch, numpy = modules.get("torch"), modules.get("numpy")
-    return getattr(torch, "Tensor", None), getattr(numpy, "ndarray", None)
 
 
 def _address(array: Any) -> int:

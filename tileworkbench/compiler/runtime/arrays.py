@@ -11,6 +11,7 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.runtime import dlpack
+from tileworkbench.compiler.runtime.torch_calls import is_fake
 
 # Element types whose storage has another name in the array libraries; outputs get the first.
 _STORAGE: dict[str, tuple[str, ...]] = {
@@ -22,6 +23,7 @@ _STORAGE: dict[str, tuple[str, ...]] = {
     "float6_e2m3fn": ("float6_e2m3fn", "uint8"),
     "float6_e3m2fn": ("float6_e3m2fn", "uint8"),
 }
+_MASKED = "is masked, and a kernel would read what the mask hides"
 PACKED = ("int4", "uint4", "float4_e2m1fn")
 """Element types of which an array's element holds two, along the last dimension."""
 
@@ -39,6 +41,7 @@ class ArrayView:
     readonly: bool
     kind: str  # torch, numpy, dlpack or cuda
     owner: Any
+    is_fake: bool = False  # it has no contents
 
     @property
     def byte_range(self) -> tuple[int, int]:
@@ -94,6 +97,8 @@ def view_array(value: Any, kind: str = "cpu") -> ArrayView | None:
 
 
 def _view_torch(torch: Any, value: Any) -> ArrayView:
+    if value.is_nested:
+        raise ArgumentError("is a nested tensor", hint="pass its parts, from .unbind()")
     if value.layout != torch.strided:
         raise ArgumentError(f"has layout '{value.layout}', expected 'torch.strided'")
     if value.is_neg() or value.is_conj():
@@ -102,8 +107,9 @@ def _view_torch(torch: Any, value: Any) -> ArrayView:
         )
     device = value.device
     on_cpu = device.type == "cpu"
+    fake = is_fake(value)
     return ArrayView(
-        pointer=value.data_ptr(),
+        pointer=0 if fake else _torch_pointer(torch, value),
         shape=tuple(value.shape),
         strides=tuple(value.stride()),
         dtype=str(value.dtype).removeprefix("torch."),
@@ -112,11 +118,34 @@ def _view_torch(torch: Any, value: Any) -> ArrayView:
         readonly=False,
         kind="torch",
         owner=value,
+        is_fake=fake,
+    )
+
+
+def _torch_pointer(torch: Any, value: Any) -> int:
+    try:
+        pointer = 0 if torch._is_functional_tensor(value) else int(value.data_ptr())
+    except RuntimeError:
+        pointer = 0
+    if pointer or value.device.type == "meta" or not value.numel():
+        return pointer
+    if torch._is_functional_tensor(value) or torch._C._functorch.is_functorch_wrapped_tensor(value):
+        raise ArgumentError(
+            "is a value inside a transformation of torch, such as vmap or grad, and has no memory "
+            "of its own",
+            hint="call the kernel outside of it, or make it an operator with "
+            "torch.library.custom_op",
+        )
+    raise ArgumentError(
+        "has elements and no memory: its storage was freed, or it stands for other tensors"
     )
 
 
 def _view_numpy(value: Any) -> ArrayView:
     dtype = value.dtype
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and masked.is_masked(value):
+        raise ArgumentError(_MASKED, hint="call .filled(), or pass .data")
     if not dtype.isnative:
         raise ArgumentError(f"has byte order '{dtype.byteorder}', not that of this machine")
     itemsize = dtype.itemsize
@@ -156,7 +185,7 @@ def _view_cuda(value: Any) -> ArrayView:
     pointer, readonly = found["data"]
     shape, dtype = tuple(found["shape"]), numpy.dtype(found["typestr"])
     if found.get("mask") is not None:
-        raise ArgumentError("is masked, and a kernel would read what the mask hides")
+        raise ArgumentError(_MASKED)
     ordinal = pointer_ordinal(pointer) if pointer else 0
     if found.get("stream"):
         wait_for_stream(found["stream"], ordinal)
