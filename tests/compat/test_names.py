@@ -100,8 +100,8 @@ def test_tvm_is_one_module_whatever_it_is_called() -> None:
             "hint: kernel.show() has views of layouts, passes and code",
         ),
         (
-            "load('tvm.tirx').Let['x']",
-            "'tvm.tirx.Let' belongs to TVM or TileLang's compiler: tileworkbench is built on "
+            "load('tvm.tirx').Evaluate['x']",
+            "'tvm.tirx.Evaluate' belongs to TVM or TileLang's compiler: tileworkbench is built on "
             "neither\n"
             "hint: write it with the names of tilelang.language",
         ),

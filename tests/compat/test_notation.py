@@ -152,6 +152,41 @@ def test_shuffles_as_tvm_spells_them() -> None:
     assert torch.equal(out[32:], torch.where(lanes > 28, lanes, lanes + 3))
 
 
+def test_expressions_of_tvm() -> None:
+    tirx = importlib.import_module("tvm.tirx")
+
+    def both(a):
+        inner = tirx.Var("inner", "float32")
+        outer = tirx.Var("outer", a.dtype)
+        return tirx.Let(outer, a + 1, tirx.Let(inner, outer * 2, inner + outer))
+
+    def body(A, B):
+        for i in T.Parallel(64):
+            larger = tirx.op.Op.get("tl.max_nan")
+            nan = tirx.call_intrin("float32", larger, A[i], T.cast(2, "float32"))
+            plain = tirx.Select(tirx.any(A[i] < 2, A[i] > 60), nan, both(A[i]))
+            B[i] = tirx.Select(tirx.all(A[i] > 3, A[i] < 6), tirx.const(-1, "float32"), plain)
+
+    a = torch.arange(64.0)
+    expected = torch.where((a < 2) | (a > 60), a.clamp(min=2), (a + 1) * 3)
+    expected[4:6] = -1
+    assert torch.equal(run(body), expected)
+
+
+def test_stores_as_statements() -> None:
+    def body(A, B):
+        for i in T.Parallel(64):
+            T.buffer_store(B, A[i] + 1, [i])
+
+    def wrong(A, B):
+        T.buffer_store(A[0], 1.0, [0])
+
+    assert torch.equal(run(body), torch.arange(64.0) + 1)
+    assert refused(tw.TileTypeError, wrong) == (
+        "T.buffer_store takes a tensor, not a run-time value"
+    )
+
+
 def test_older_names_of_operators() -> None:
     def body(A, B):
         left, right = T.alloc_shared((16, 16), "float32"), T.alloc_shared((16, 16), "float32")

@@ -68,6 +68,41 @@ def test_bits_by_their_number():
     check_everywhere(kernel, given, equals(B=expected))
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_zeros_above_the_highest_bit(dtype):
+    bits = np.dtype(dtype).itemsize * 8
+    words = [*WORDS, 1 << 63, 1 << 40, (1 << 64) - 1]
+    values = np.array(words, np.uint64).astype(dtype)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((11,), dtype), B: T.Tensor((11,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(11):
+                B[i] = T.clz(A[i])
+
+    high = [bits - (int(value) & (1 << bits) - 1).bit_length() for value in values]
+    given = {"A": values, "B": np.zeros(11, np.int32)}
+    check_everywhere(kernel, given, equals(B=np.array(high, np.int32)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_signs_are_copied_bit_by_bit(dtype):
+    left = np.array([1.5, -2.0, 0.0, -0.0, np.inf, -np.inf, 3.0, -4.0], dtype)
+    right = np.array([-1.0, 1.0, -0.0, 0.0, -np.inf, 2.0, 0.0, -0.0], dtype)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), dtype), B: T.Tensor((8,), dtype), C: T.Tensor((2, 8), dtype)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                C[0, i] = T.copysign(A[i], B[i])
+                C[1, i] = T.fast_rcp(T.copysign(2.0, B[i]))
+
+    ones = np.copysign(np.array(0.5, dtype), right)
+    expected = np.stack([np.copysign(left, right), ones.astype(dtype)])
+    given = {"A": left, "B": right, "C": np.zeros((2, 8), dtype)}
+    check_everywhere(kernel, given, equals(C=expected))
+
+
 def test_bits_of_constants():
     @T.prim_func
     def kernel(B: T.Tensor((3,), "int32")):

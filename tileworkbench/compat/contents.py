@@ -155,7 +155,13 @@ def _tilelang() -> dict[str, Mapping[str, Any]]:
 
 
 def _tvm() -> dict[str, Mapping[str, Any]]:
-    expressions = {**nodes.NODES, "const": nodes.constant}
+    expressions = {
+        **nodes.NODES,
+        "all": language.And,
+        "any": language.Or,
+        "const": nodes.constant,
+    }
+    operators = {"Op": nodes.Op}
     errors = {"InternalError": TileError, "TVMError": TileError}
     return {
         "tvm_ffi": {"get_global_func": names.get_global_func},
@@ -165,11 +171,12 @@ def _tvm() -> dict[str, Mapping[str, Any]]:
             "TVMError": TileError,
         },
         "tvm.error": errors,
-        "tvm.ir": {"PrimExpr": nodes.NODES["PrimExpr"]},
+        "tvm.ir": {"PrimExpr": nodes.NODES["PrimExpr"], **operators},
         "tvm.target": {"Target": targets.Target},
         "tvm.tir": expressions,
         "tvm.tirx": expressions,
         "tvm.tirx.expr": expressions,
+        "tvm.tirx.op": operators,
     }
 
 

@@ -36,6 +36,13 @@ def index_to_coordinates(index: Any, shape: Sequence[Any]) -> list[Any]:
     return [index, *reversed(found)]
 
 
+def buffer_store(buffer: Any, value: Any, indices: Sequence[Any]) -> None:
+    """`buffer[indices] = value`."""
+    if not isinstance(buffer, TensorValue):
+        raise TileTypeError(f"T.buffer_store takes a tensor, not {describe(buffer)}")
+    buffer.store(tuple(indices), value)
+
+
 def type_annotation(dtype: Any) -> TileDType:
     """The dtype that `tvm_access_ptr` is given."""
     return TileDType(dtype)
@@ -68,6 +75,7 @@ def tvm_warp_shuffle_down(mask: Any, value: Any, offset: Any, width: int, warp_s
 
 _FUNCTIONS = (
     prim_func,
+    buffer_store,
     index_to_coordinates,
     type_annotation,
     tvm_access_ptr,

@@ -10,8 +10,15 @@ from typing import Any
 import tileworkbench.language as language
 from tileworkbench.compiler.frontend.function import PrimFunc
 from tileworkbench.compiler.frontend.tensors import RegionValue, TensorValue
-from tileworkbench.compiler.frontend.values import Operators, Value, arithmetic
+from tileworkbench.compiler.frontend.values import (
+    Operators,
+    Value,
+    arithmetic,
+    deeper,
+    to_value,
+)
 from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.types import DType
 
 
@@ -66,6 +73,30 @@ def _variable(name: str = "v", dtype: Any = "int32", span: Any = None) -> Any:
     return Value(ir.Var(name, DType(dtype)))
 
 
+def bound(var: Any, value: Any, body: Any, span: Any = None) -> Any:
+    """`tirx.Let`: `body` with `value` in the place of the variable `var`. Equal parts of a
+    statement are computed once.
+    """
+    inner, made = to_value(body), to_value(value)
+    changed = substitute(inner.expr, {to_value(var).expr: made.expr})
+    return Value(changed, deeper(inner.binding, made.binding))
+
+
+class Op(str):
+    """`tvm.ir.Op`: an intrinsic by its name, for `T.call_intrin`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def get(cls, name: str) -> Op:
+        """The intrinsic of that name."""
+        return cls(name)
+
+    @property
+    def name(self) -> str:
+        return str(self)
+
+
 def _binary(op: str) -> NodeClass:
     name = _BINARY[op]
     return _node(name, _expression(ir.Binary, op), lambda a, b, span=None: arithmetic(op, a, b))
@@ -84,6 +115,7 @@ NODES: dict[str, Any] = {
     "IntImm": _node("IntImm", _number(False), _imm),
     "FloatImm": _node("FloatImm", _number(True), _imm),
     "StringImm": str,
+    "Let": _node("Let", lambda value: False, bound),
     "Buffer": TensorValue,
     "BufferRegion": RegionValue,
     "BufferLoad": _node("BufferLoad", _expression(ir.Load), lambda buffer, at: buffer[at]),

@@ -24,6 +24,19 @@ def ffs(value: Any) -> Any:
     return math.Select(word == word.dtype(0), int32(0), int32(low))
 
 
+def clz(value: Any) -> Any:
+    """How many bits above the highest one that is set are zero, of a word of 32 or 64 bits: all of
+    them for zero (int32).
+
+    Raises `TileTypeError` for anything but an integer.
+    """
+    word = _word("T.clz", value)
+    width = word.expr.dtype.bits
+    for step in (1 << k for k in range(width.bit_length() - 1)):  # ones down from the highest bit
+        word = _named("word", word | (word >> word.dtype(step)))
+    return int32(width) - int32(math.popcount(word))
+
+
 def fns(mask: Any, base: Any, offset: Any) -> Any:
     """The position of the bit of the 32-bit `mask` that is number `offset` of those that are set,
     counted from the bit `base` on (0 to 31) upwards, or downwards where `offset` is negative; 0

@@ -28,6 +28,7 @@ from tileworkbench.compiler.frontend.values import (
 from tileworkbench.compiler.frontend.vectors import VectorValue, lanewise, regroup
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir.types import promote
 
 
 def _numbers(*values: Any) -> bool:
@@ -136,11 +137,21 @@ def min(a: Any, b: Any) -> Any:
     return _binary("min", a, b)
 
 
+def max_nan(a: Any, b: Any) -> Any:
+    """The larger operand of two floats; NaN where either is one."""
+    return _call("max_nan", a, b)
+
+
+def min_nan(a: Any, b: Any) -> Any:
+    """The smaller operand of two floats; NaN where either is one."""
+    return _call("min_nan", a, b)
+
+
 def clamp(value: Any, min_val: Any, max_val: Any) -> Any:
     """`value` limited to [min_val, max_val]; NaN stays NaN."""
     operands = (value, min_val, max_val)
     if not _numbers(*operands) and any(to_value(o).expr.dtype.is_float for o in operands):
-        return _call("min_nan", _call("max_nan", value, min_val), max_val)
+        return min_nan(max_nan(value, min_val), max_val)
     return min(max(value, min_val), max_val)
 
 
@@ -234,6 +245,34 @@ def fmod(a: Any, b: Any) -> Any:
     if not made.expr.dtype.is_float:
         raise TileTypeError("T.fmod needs floats", hint="use '%' or T.truncmod for integers")
     return made
+
+
+def copysign(magnitude: Any, sign: Any) -> Any:
+    """The absolute value of `magnitude` with the sign bit of `sign`, for floats of 16, 32 or 64
+    bits; Python numbers take the dtype of the other side.
+
+    Raises `TileTypeError` for other dtypes.
+    """
+    left, right = pair(magnitude, sign)
+    dtype = promote(left.expr.dtype, right.expr.dtype)
+    if not dtype.is_float or dtype.bits < 16:
+        raise TileTypeError(f"T.copysign needs floats of at least 16 bits, not '{dtype}'")
+    word = to_dtype(f"uint{dtype.bits}")
+    top = build.const(1 << (dtype.bits - 1), word)
+    bits = [ir.Reinterpret(build.cast(side.expr, dtype), word) for side in (left, right)]
+    kept = build.binary("and", bits[0], build.unary("bitnot", top))
+    made = build.binary("or", kept, build.binary("and", bits[1], top))
+    return Value(ir.Reinterpret(made, dtype), deeper(left.binding, right.binding))
+
+
+def fast_rcp(value: Any) -> Any:
+    """1 over a float, where a target may use a faster approximation.
+
+    Raises `TileTypeError` for an operand that is no float.
+    """
+    if not to_value(value).expr.dtype.is_float:
+        raise TileTypeError("'T.fast_rcp' needs a float", hint="cast the operand")
+    return arithmetic("div", 1, value)
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:

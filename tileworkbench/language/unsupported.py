@@ -28,6 +28,8 @@ UNSUPPORTED: dict[str, str] = {
     "initialize_tcgen05_descriptor": _PRODUCTS,
     "initialize_wgmma_descriptor": _PRODUCTS,
     "match_buffer": _MEMORY,
+    "meta_var": "assign the value itself to a name",
+    "thread_return": "guard the rest of the kernel's body with 'if'",
 }
 # What the language has no function for, and what to write instead.
 INSTEAD: dict[str, str] = {

@@ -220,6 +220,7 @@ _INTRINSICS = {
     **{name: getattr(math, name) for name in ("floor", "ceil", "trunc", "round", "nearbyint")},
     **{name: getattr(math, name) for name in ("isnan", "isinf", "popcount", "pow", "fmod", "fma")},
     **{"fabs": math.abs, "if_then_else": math.if_then_else, "likely": math.likely},
+    **{"max_nan": math.max_nan, "min_nan": math.min_nan},
 }
 
 
