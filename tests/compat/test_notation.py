@@ -167,6 +167,10 @@ def test_expressions_of_tvm() -> None:
             plain = tirx.Select(tirx.any(A[i] < 2, A[i] > 60), nan, both(A[i]))
             B[i] = tirx.Select(tirx.all(A[i] > 3, A[i] < 6), tirx.const(-1, "float32"), plain)
 
+    def wrong(A, B):
+        B[0] = tirx.Let(A[0], 1.0, A[1])
+
+    assert refused(tw.TileTypeError, wrong) == "tirx.Let takes a variable of tirx.Var first"
     a = torch.arange(64.0)
     expected = torch.where((a < 2) | (a > 60), a.clamp(min=2), (a + 1) * 3)
     expected[4:6] = -1

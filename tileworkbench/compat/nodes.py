@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tileworkbench.language as language
+from tileworkbench.compiler.diagnostics import TileTypeError
 from tileworkbench.compiler.frontend.function import PrimFunc
 from tileworkbench.compiler.frontend.tensors import RegionValue, TensorValue
 from tileworkbench.compiler.frontend.values import (
@@ -78,7 +79,10 @@ def bound(var: Any, value: Any, body: Any, span: Any = None) -> Any:
     statement are computed once.
     """
     inner, made = to_value(body), to_value(value)
-    changed = substitute(inner.expr, {to_value(var).expr: made.expr})
+    name = to_value(var).expr
+    if not isinstance(name, ir.Var):
+        raise TileTypeError("tirx.Let takes a variable of tirx.Var first")
+    changed = substitute(inner.expr, {name: made.expr})
     return Value(changed, deeper(inner.binding, made.binding))
 
 
