@@ -37,6 +37,7 @@ return data.map(({ kind, shape, bits, size }) => {
   return problem ? { problem } : $memory.swizzled(shape, bits, size);
 }).map(({ table, size, problem }) => problem ? { problem } : { table: [...table], size });
 """
+TEXTS = "return data.map(([shape, pitch]) => $memory.paddedText(shape, pitch));"
 MOVED = """
 return data.map(({ tile, access, layouts }) => {
   for (const request of access.requests) request.addresses = Int32Array.from(request.addresses);
@@ -44,7 +45,7 @@ return data.map(({ tile, access, layouts }) => {
     const moved = $memory.rearranged(tile, access, layout);
     if (moved.problem) return { problem: moved.problem };
     const { wavefronts, ideal } = $memory.sharedCost(moved);
-    return { wavefronts, ideal, first: [...moved.requests[0].addresses] };
+    return { wavefronts, ideal, last: [...moved.requests.at(-1).addresses] };
   });
 });
 """
@@ -122,6 +123,13 @@ def test_layouts(browser: Browser) -> None:
             assert made["size"] == np.prod(layout.output_shape), ask
 
 
+def test_the_text_of_padded_rows(browser: Browser) -> None:
+    shapes = [((4, 8), 9), ((3, 5, 7), 10), ((2, 2, 2, 2, 2, 2, 2, 3), 4)]
+    texts = call(browser, ("memory",), TEXTS, shapes)
+    for (shape, pitch), text in zip(shapes, texts, strict=True):
+        assert Layout.from_text(f"Layout({shape}, {text})") == Layout.padded(shape, pitch)
+
+
 def random_layouts(shape: tuple[int, ...], bits: int) -> list[Layout]:
     """Permutations that keep runs together, padded ones, swizzles and columns first."""
     random = np.random.default_rng(sum(shape) + bits)
@@ -179,11 +187,11 @@ def outcome(tile: SharedTile, access: WarpAccess, layout: Layout) -> dict[str, A
         moved = rearranged(tile, access, layout)
     except MisfitError as error:
         return {"problem": str(error)}
-    first = moved.requests[0]
+    last = moved.requests[-1]  # of a pipeline's later version
     return {
         "wavefronts": moved.count.wavefronts,
         "ideal": moved.count.ideal,
-        "first": np.where(first.active, first.addresses, -1).tolist(),
+        "last": np.where(last.active, last.addresses, -1).tolist(),
     }
 
 

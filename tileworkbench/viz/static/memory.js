@@ -228,9 +228,10 @@ function placed(tile, threads, layout, width, kind) {
 
 /** The text of a layout's function for `T.annotate_layout`, row-major with that pitch. */
 export function paddedText(shape, pitch) {
-  const names = "ijkmnp";
+  const letters = [..."ijkmnp"];
+  const names = shape.map((_, dim) => (shape.length > letters.length ? `x${dim}` : letters[dim]));
   const strides = shape.map((_, dim) =>
     dim === shape.length - 1 ? 1 : product(shape.slice(dim + 1, -1)) * pitch);
   const terms = strides.map((stride, dim) => (stride === 1 ? names[dim] : `${stride}*${names[dim]}`));
-  return `lambda ${[...names.slice(0, shape.length)].join(", ")}: (${terms.join(" + ")},)`;
+  return `lambda ${names.join(", ")}: (${terms.join(" + ")},)`;
 }

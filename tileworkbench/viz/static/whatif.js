@@ -214,7 +214,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
   async function apply(line) {
     const [before, after] = state.tile.cell;
     const text = before + line + after;
-    const inserted = tw.insertCell ? await tw.insertCell(text) : false;
+    const inserted = tw.insertCell?.(text, node) ?? false;
     const copied = !inserted && await copy(text);
     state.said.replaceChildren(
       inserted ? "The kernel with this line is in a new cell."
