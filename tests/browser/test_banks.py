@@ -21,11 +21,12 @@ SETUP = f"""\
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from tests.viz.tiled import compiled"""
-BANKS, SELECTED, GLOBAL, CPU, CARD = 1, 2, 3, 4, 5
+BANKS, SELECTED, ELEMENT, GLOBAL, CPU, CARD = 1, 2, 3, 4, 5, 6
 CELLS = [
     SETUP,
     "view = compiled('conflicting').show('banks')\nview",
     "print(view.selection)",
+    "view.selection = {'buffer': 'B_shared', 'element': [5, 17]}",
     "compiled('mm').show('global')",
     "compiled('transpose', 'cpu').show('banks')",
     "compiled('conflicting').show('card')",
@@ -41,6 +42,7 @@ def notebook(
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "b.ipynb")
     opened = open_notebook("b.ipynb")
     opened.run_all()
+    opened.run_cell(BANKS)
     assert opened.cell_errors() == []
     opened.page.set_default_timeout(15_000)
     yield opened
@@ -171,11 +173,18 @@ def check_selection(notebook: NotebookPage) -> None:
     view = notebook.output(BANKS)
     view.get_by_role("button", name="store", exact=True).first.click()
     view.locator(".tw-banks[data-degree='1']").wait_for()
-    notebook.run_cell(SELECTED)
-    assert f"'line': {line_of('T.copy(A, ')}" in notebook.output(SELECTED).inner_text()
+    wanted = f"'line': {line_of('T.copy(A, ')}"
+    for _ in range(20):  # the browser sends a change when the kernel has taken the one before
+        notebook.run_cell(SELECTED)
+        if wanted in notebook.output(SELECTED).inner_text():
+            break
+        notebook.page.wait_for_timeout(200)
+    assert wanted in notebook.output(SELECTED).inner_text()
     view.locator(".tw-select").select_option("4")
     assert "coalesced_width=2 of the copy asks for it" in view.inner_text()
     assert "tried out: as compiled, 4 bytes" in view.inner_text()
+    notebook.run_cell(ELEMENT)  # chosen in Python, or in another view
+    view.get_by_text("B_shared[5, 16:24]").wait_for()
 
 
 def check_global(view: Locator) -> None:

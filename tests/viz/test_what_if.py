@@ -98,6 +98,11 @@ def test_the_ranking_of_a_row_major_tile_under_ldmatrix() -> None:
     assert found[-1].problem == (
         "A 128-byte swizzle of 16-bit elements takes rows of a multiple of 64 elements, not 32."
     )
+    assert [str(each) for each in found][::3] == [
+        "swizzle64: 1.00x, 192 wavefronts, 8192 bytes",
+        "none, now: 3.00x, 576 wavefronts, 8192 bytes",
+    ]
+    assert str(found[-1]).startswith("swizzle128: A 128-byte swizzle of 16-bit elements takes rows")
     made = found[0].to_dict()
     assert made["shared_bytes"] == 12288 and made["accesses"][0]["kind"] == "store"
 

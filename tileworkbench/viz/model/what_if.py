@@ -64,6 +64,14 @@ class Alternative:
         """The wavefronts that the bytes of all accesses need."""
         return total(self.accesses)[1]
 
+    def __str__(self) -> str:
+        now = ", now" if self.chosen else ""
+        if self.problem:
+            return f"{self.name}{now}: {self.problem}"
+        factor = self.wavefronts / self.ideal if self.ideal else 1.0
+        cost = f"{self.wavefronts} wavefronts, {self.tile_bytes} bytes"
+        return f"{self.name}{now}: {factor:.2f}x, {cost}"
+
     def to_dict(self) -> dict[str, Any]:
         """Everything but the addresses as plain data."""
         return {

@@ -33,7 +33,7 @@ export function render({ model, el, data }) {
   const root = tw.root(el, "banks");
   const scope = tw.scope(model);
   const { tiles, accesses } = decode(data);
-  const shown = { access: null, phases: [], at: 0, lane: null, pinned: null };
+  const shown = { access: null, phases: [], at: 0, lane: null, pinned: null, element: "" };
 
   const table = list.accessTable({
     heads: ["bytes", "requests", "wavefronts", "needed", "worst phase"],
@@ -196,9 +196,10 @@ export function render({ model, el, data }) {
   function pin(lane, row, column, made) {
     shown.pinned = lane === shown.pinned ? null : lane;
     const element = made.picture.element?.(row, column);
-    if (element) tw.set(model, { selection: { ...model.get("selection"),
-      line: shown.access.line, buffer: shown.access.tile, element } });
     draw();
+    if (!element) return;
+    shown.element = String(element);
+    tw.set(model, { selection: { line: shown.access.line, buffer: shown.access.tile, element } });
   }
 
   /** Go to the first phase in which an element is accessed. */
@@ -291,6 +292,10 @@ export function render({ model, el, data }) {
     const same = shown.access && (!selection.line || shown.access.line === selection.line) &&
       (!selection.buffer || shown.access.tile === selection.buffer);
     if (first !== null && !same) choose(first, false);
+    const { element } = selection;
+    if (!element?.length || String(element) === shown.element) return;
+    shown.element = String(element);
+    if (shown.access.tile === selection.buffer) find(shown.element);
   }
 
   scope.on("change:selection", select);
