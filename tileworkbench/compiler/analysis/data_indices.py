@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tileworkbench.compiler.analysis.effects import owners, written
 from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Region, Select, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
@@ -44,13 +45,19 @@ class DataFlow:
 
     def __init__(self, program: Program) -> None:
         self._owners = owners(program.body)
-        self._lets: dict[Var, Expr] = {}
+        self._named: dict[Var, tuple[Expr, ...]] = {}
+        self._bounds: dict[Var, tuple[Expr, ...]] = {}
         self._data: set[Node] = set()
-        self._atoms: dict[Expr, Atoms] = {}
+        self._atoms: dict[tuple[Expr, bool], Atoms] = {}
         body = list(statements(program.body))
         for stmt in body:
-            if isinstance(stmt, st.Let):
-                self._lets[stmt.var] = stmt.value
+            match stmt:
+                case st.Let(var, value):
+                    self._named[var] = (value,)
+                case st.For(var, start, stop) | tile.Pipelined(var, start, stop):
+                    self._bounds[var] = (start, stop)
+                case tile.Parallel(variables, extents):
+                    self._bounds |= {v: (e,) for v, e in zip(variables, extents, strict=True)}
         before = -1
         while before != len(self._data):
             before = len(self._data)
@@ -64,17 +71,20 @@ class DataFlow:
             for found in _nodes(value)
         )
 
-    def atoms(self, value: Expr) -> Atoms:
-        """The variables and loads that `value` is made of, through the names of expressions."""
-        found = self._atoms.get(value)
+    def atoms(self, value: Expr, bounds: bool = True) -> Atoms:
+        """The variables and loads that `value` is made of, through the names of expressions and,
+        where `bounds`, the bounds of loops.
+        """
+        found = self._atoms.get((value, bounds))
         if found is None:
             parts: set[Node] = set()
             for part in _nodes(value):
                 if isinstance(part, Var | Load):
                     parts.add(part)
-                if part in self._lets and isinstance(part, Var):
-                    parts |= self.atoms(self._lets[part])
-            found = self._atoms[value] = frozenset(parts)
+                if isinstance(part, Var):
+                    inner = self._named.get(part) or (self._bounds.get(part) if bounds else None)
+                    parts = parts.union(*(self.atoms(each, bounds) for each in inner or ()))
+            found = self._atoms[value, bounds] = frozenset(parts)
         return found
 
     def _holds_data(self, buffer: Buffer) -> bool:
