@@ -66,6 +66,7 @@ _EXPORTS: dict[str, str] = {
             "TileSyntaxError",
             "TileTypeError",
             "TileValueError",
+            "TileWarning",
             "UnsupportedError",
         ),
         "tileworkbench.compiler.diagnostics",

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.analysis.shared_memory import SharedMemory
     from tileworkbench.compiler.layout import Fragment, Layout
     from tileworkbench.compiler.runtime.nvrtc import KernelResources
-    from tileworkbench.compiler.sim.report import AccessCount
+    from tileworkbench.compiler.sim.masked import Masked
+    from tileworkbench.compiler.sim.report import AccessCount, SimReport
     from tileworkbench.compiler.sim.simulate import SimResult
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
@@ -155,17 +156,27 @@ class Kernel:
     that of the reference, in milliseconds; None where nothing was tuned.
     """
 
+    # Whether indices that come from data and are outside are told of, beside the report.
+    warns_of_indices = True
+
     def __init__(self, compiled: CompiledKernel) -> None:
         self.config: Mapping[str, Any] | None = None
         self.latency: float | None = None
         self.ref_latency: float | None = None
         self._compiled = compiled
         self._check: CheckResult | None = None
+        self._masked: tuple[Masked, ...] = ()
+        self._masked_in_part = False
+        self._warned: set[tuple[str, int]] = set()
+        simulated = self.warns_of_indices and compiled.target.execution != "native"
+        self._watches_calls = simulated and self.has_unguarded_indices
         self._bench: BenchResult | None = None
         self._roofline = False
         self._annotated = False
 
     def __call__(self, *args: Any) -> Any:
+        if self._watches_calls:
+            self._watch(args)
         return self._compiled(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -185,6 +196,40 @@ class Kernel:
         record, options = self._compiled.record, self._compiled.options
         source = Source(record.source, record.source_file, record.first_line)
         return _compiled_again, (type(self), record.program, record.target, source, options), kept
+
+    @cached_property
+    def has_unguarded_indices(self) -> bool:
+        """Whether it accesses tensors by indices that come from data and that nothing guards."""
+        from tileworkbench.compiler.analysis.data_indices import unguarded_accesses
+
+        return bool(unguarded_accesses(self.program))
+
+    @property
+    def compiled(self) -> CompiledKernel:
+        """What the compiler made: code and a call, without views."""
+        return self._compiled
+
+    @property
+    def _sanitizes(self) -> bool:
+        return self._compiled.options.sanitize
+
+    def _watch(self, args: tuple[Any, ...]) -> None:
+        """Tell of indices that come from data and are outside; an error where the kernel was
+        compiled with `sanitize`.
+        """
+        from tileworkbench.simulation import find_masked
+
+        report = find_masked(self, args, self._sanitizes)
+        if report is not None:
+            self.note_masked(report)
+
+    def note_masked(self, report: SimReport) -> None:
+        """Keep what a simulated run masked for the card, and warn of what comes from data."""
+        from tileworkbench.simulation import warn_of_indices
+
+        self._masked, self._masked_in_part = report.masked, report.timed_out
+        if self.warns_of_indices:
+            warn_of_indices(report, self._warned)
 
     # Facts
 
@@ -397,7 +442,11 @@ class Kernel:
     # Tests
 
     def simulate(
-        self, *args: Any, stage: str | None = None, blocks: Iterable[int] | None = None
+        self,
+        *args: Any,
+        stage: str | None = None,
+        blocks: Iterable[int] | None = None,
+        sanitize: bool = False,
     ) -> SimResult:
         """Execute the program in the simulator instead of natively.
 
@@ -405,12 +454,15 @@ class Kernel:
         a pass; by default "tile" for a CPU kernel, whose lowering guards what a wrong kernel would
         do. `blocks` are the numbers (x fastest) of the blocks to run, by default all: memory that
         the others would write stays as it is. The result has `.outputs` and a `.report` of
-        everything found wrong, with lines.
+        everything found wrong, with lines. With `sanitize` an access of a tensor raises
+        `OutOfBoundsError` where its index comes from data, is outside, and nothing in the kernel
+        guards it.
         """
-        from tileworkbench.validation import simulate_stage
+        from tileworkbench.simulation import simulate_stage
 
-        default = "tile" if self._compiled.target.kind == "cpu" else "lowered"
-        return simulate_stage(self, args, stage or default, blocks)
+        result = simulate_stage(self, args, stage, blocks, sanitize)
+        self._masked, self._masked_in_part = result.report.masked, False
+        return result
 
     def check(
         self,
@@ -418,16 +470,20 @@ class Kernel:
         *args: Any,
         rtol: float | None = None,
         atol: float | None = None,
+        sanitize: bool = False,
     ) -> CheckResult:
         """Compare the outputs with those of `reference(*args)`.
 
-        Raises `CheckError` on a mismatch, saying where it is and which blocks wrote it. The default
-        tolerance follows the output's dtype (see `tileworkbench.validation`).
+        The simulator runs some blocks first (at most four, or 0.3 s; with `sanitize` all of them),
+        and what it finds is raised: `RaceError`, or another `RunError`. Then the kernel runs on
+        outputs that hold NaN. Raises `CheckError` on a mismatch, saying where it is. The default
+        tolerance follows the dtypes of the output and of the reference's result (see
+        `tileworkbench.checking`). `sanitize` is as in `simulate`.
         """
-        from tileworkbench.validation import check_kernel
+        from tileworkbench.checking import check_kernel
 
         self._check = None  # a card shows no check that came before a failed one
-        self._check = check_kernel(self, reference, args, rtol, atol)
+        self._check = check_kernel(self, reference, args, rtol, atol, sanitize)
         return self._check
 
     def expect(self, *conditions: str) -> tuple[Outcome, ...]:
@@ -516,6 +572,8 @@ class Kernel:
             line_costs=lambda: [cost.to_dict() for cost in self.line_costs],
             occupancy=self.occupancy,
             check=self._check,
+            masked=tuple((found.text, found.away or found.from_data) for found in self._masked),
+            portable_masked=not self._masked_in_part,
             bench=None if self._bench is None else self._bench.record,
         )
         if self._bench is None:

@@ -226,7 +226,8 @@ def test_check_says_where_the_differences_lie() -> None:
         double.compile(M=4, N=4).check(reference, torch.ones(4, 4))
     assert caught.value.message == (
         "'double' disagrees with the reference in 2 of 16 elements of 'B': first at [1, 2], where "
-        "it is 2 instead of 3; largest error 1 at [1, 2]; all of them lie in [1:3, 2:3]"
+        "it is 2 instead of 3; largest error 1 at [1, 2]; all of them lie in [1:3, 2:3]; the "
+        "relative tolerance is 0.0001, that of float32"
     )
 
 

@@ -90,7 +90,7 @@ RULES: Mapping[str, Rule] = {
     "viz.magics": Rule(
         (
             *(*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets", "viz.display"),
-            *("api", "comparison", "kernel", "tuning", "validation"),
+            *("api", "comparison", "inputs", "kernel", "tuning", "validation"),
         ),
         eager=("numpy", *_JUPYTER),
         lazy=("matplotlib", "torch"),
@@ -98,7 +98,10 @@ RULES: Mapping[str, Rule] = {
     # 6: the public face
     "api": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "kernel": Rule(("",), eager=("numpy",), lazy=("matplotlib", "torch", *_JUPYTER)),
-    "validation": Rule(("",), eager=("numpy",), lazy=("torch",)),
+    "checking": Rule(("",), eager=("numpy",)),
+    "simulation": Rule(("",)),
+    "inputs": Rule(("",), lazy=("torch",)),
+    "validation": Rule(("",), eager=("numpy",)),
     "accesses": Rule(("",)),
     "annotation": Rule(("",)),
     "expectations": Rule(("",)),

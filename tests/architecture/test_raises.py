@@ -17,7 +17,7 @@ PASSED_ON = {
     "compiler/ops/simt/conflicts.py:describe_failure": "what an operator says about layouts",
     "compiler/ops/simt/solver.py:_apply": "what a layout says about threads",
     "compiler/runtime/arguments.py:_view": "what runtime/arrays.py says about a tensor",
-    "validation.py:_check_contents": "what runtime/arrays.py says about a tensor",
+    "simulation.py:_check_contents": "what runtime/arrays.py says about a tensor",
     "compiler/sim/statements.py:check": "the message of T.device_assert",
     "tuning/autotune.py:_given": "what Python says about arguments",
     "viz/display.py:show": "what a widget says about a pass or a buffer",

@@ -296,13 +296,15 @@ def test_an_index_that_leaves_a_tile_is_found_by_the_simulator(session: Notebook
         ),
         (
             "scale.kernel.check(lambda A: A[:3], x)",
-            "CheckError: output 'B' of 'scale' has shape (64, 32), the reference (3, 32)",
+            "CheckError: output 'B' of 'scale' has shape (64, 32), the reference (3, 32)\n"
+            "note: the simulator found nothing wrong: 2 blocks simulated",
         ),
         ("scale.with_target('gpu').compile()", None),
         (
             "%tile bench rows",
             "ArgumentError: no inputs can be made up for 'A' of 'rows'\n"
-            "hint: pass the arguments yourself: k.check(reference, *args), k.bench(*args)",
+            "hint: pass the arguments yourself: --args a,b in a cell, .check(reference, a, b) and "
+            ".bench(a, b) of a kernel",
         ),
     ],
 )

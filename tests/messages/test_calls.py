@@ -214,7 +214,8 @@ def test_more_elements_than_the_simulator_holds() -> None:
     line = kernel.source.first_line + 3
     compiled = tw.compile(kernel, target="cpu")
     assert rendered(lambda: compiled.simulate(np.zeros(8, np.float32), 2**62), tw.RunError) == (
-        "RunError: the simulator keeps all elements of this statement at once: they are too many\n"
+        "SimulatorLimitError: the simulator keeps all elements of this statement at once: they "
+        "are too many\n"
         f"  --> {__file__}, line {line}\n"
         f"{line} | for i in T.Parallel(n):\n{' ' * len(str(line))} | {'^' * 22}"
     )
@@ -243,8 +244,11 @@ def test_a_result_that_differs() -> None:
 
     assert rendered(lambda: lazy().check(almost, torch.ones(8)), tw.CheckError) == (
         "CheckError: 'double' disagrees with the reference in 2 of 8 elements of 'B': first at "
-        "[3], where it is 2 instead of 3; largest error 4 at [5]; all of them lie in [3:6]\n"
-        "hint: k.validate(*args) tells whether a pass broke it, k.simulate(*args) what is wrong"
+        "[3], where it is 2 instead of 3; largest error 4 at [5]; all of them lie in [3:6]; the "
+        "relative tolerance is 0.0001, that of float32\n"
+        "note: the simulator found nothing wrong: 1 block simulated\n"
+        "hint: the kernel's .validate(...) on these arguments names the pass that broke it, if one "
+        "did; its .simulate(...) has a report of what is wrong"
     )
 
 

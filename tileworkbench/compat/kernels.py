@@ -25,6 +25,8 @@ class JITKernel(Kernel):
     what `tilelang.compile` gives.
     """
 
+    warns_of_indices = False  # scripts count on what is masked; the simulator's report has it
+
     def __init__(
         self,
         func: PrimFunc,

@@ -20,12 +20,15 @@ The tree of errors::
     ├── RunError                something went wrong while a kernel ran
     │   ├── OutOfBoundsError    (IndexError)
     │   ├── RaceError
+    │   ├── SimulatorLimitError
     │   ├── DeadlockError
     │   ├── DeviceAssertError
     │   ├── CheckError          (AssertionError) a result disagrees with its reference
     │   └── Interrupted         (KeyboardInterrupt)
     │       └── BenchInterrupted    with what was measured (bench/timing.py)
     └── DeviceUnavailableError  (RuntimeError)
+
+and beside it `TileWarning` (UserWarning).
 """
 
 from __future__ import annotations
@@ -212,8 +215,16 @@ class ArgumentError(TileError, ValueError):
     """A call whose arguments do not fit the kernel's parameters."""
 
 
+class TileWarning(UserWarning):
+    """What is surely not meant, though the language has a meaning for it."""
+
+
 class RunError(TileError):
     """Something went wrong while a kernel ran."""
+
+
+class SimulatorLimitError(RunError):
+    """The simulator cannot run this program, though it may be right."""
 
 
 class OutOfBoundsError(RunError, IndexError):

@@ -17,6 +17,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import buffers_of, parameters, statements, variables
 from tileworkbench.compiler.ir.stmt import Pointer, SourceKernel
 from tileworkbench.compiler.runtime.arguments import ArgumentBinder, BoundArguments
+from tileworkbench.compiler.runtime.arrays import poison
 from tileworkbench.compiler.runtime.parameters import DerivedDim, DimSpec, ParameterSpec
 
 
@@ -60,6 +61,11 @@ class Signature:
             check_assumptions(self.name, self.assumptions, self.numbers(bound))
         return bound
 
+    def poisoned(self) -> Signature:
+        """The same, where a call finds its outputs full of NaN, or bytes 0xCD."""
+        fields = (getattr(self, name) for name in self.__dataclass_fields__)
+        return _Poisoned(*fields)
+
     def fits(self, bound: BoundArguments, numbers: dict[str, int]) -> bool:
         """Whether every assumption is true of a call that another signature has bound."""
         aligned = not any(bound.slots[slot] & mask for slot, mask in self.masks)
@@ -74,6 +80,19 @@ class Signature:
         """What the call returns: None, one array, or a list."""
         found = [bound.outputs[place] for place in self.returns]
         return found if len(found) > 1 else found[0] if found else None
+
+
+class _Poisoned(Signature):
+    """A signature for checks."""
+
+    __slots__ = ()
+
+    def bind(self, args: tuple[Any, ...]) -> BoundArguments:
+        bound = Signature.bind(self, args)
+        made = (spec for spec in self.binder.parameters if spec.is_output)
+        for spec, array in zip(made, bound.outputs, strict=True):
+            poison(array, spec.dtype)
+        return bound
 
 
 def _binder(

@@ -3,6 +3,7 @@ arrays with the CUDA array interface."""
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -233,6 +234,18 @@ def array_maker(
 
     name = next(name for name in names if not name.endswith("_x2"))
     return partial(numpy.empty, shape, dtype=numpy_dtype(name))
+
+
+def poison(array: Any, dtype: str) -> None:
+    """Fill a new array of elements of `dtype` with NaN, or bytes 0xCD, as the simulator does: what
+    a kernel does not write is then not right by chance.
+    """
+    is_nan = dtype.startswith(("float8", "float16", "float32", "float64", "bfloat"))
+    byte = 1 if dtype == "bool" else 0xFF if is_nan and not dtype.endswith("fnuz") else 0xCD
+    if hasattr(array, "untyped_storage"):
+        array.untyped_storage().fill_(byte)
+    elif hasattr(array, "__array_interface__"):
+        ctypes.memset(array.__array_interface__["data"][0], byte, array.nbytes)
 
 
 def numpy_dtype(dtype: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tileworkbench.compiler.analysis.data_indices import DataAccess
-from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.diagnostics import RunError, SimulatorLimitError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.types import DType
@@ -331,7 +331,7 @@ def _address(slot: int, indices: tuple[Evaluate, ...]) -> Evaluate:
         data: Any = storage.data
         if isinstance(data, Regrouped):
             raise located(
-                RunError,
+                SimulatorLimitError,
                 f"'{storage.name}' has no address in the simulator, where each 4-bit element of "
                 "its memory has a byte",
                 frame.recorder.program.span(frame.site),

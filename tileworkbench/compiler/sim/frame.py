@@ -61,23 +61,18 @@ class SimOptions:
 class ParallelRun:
     """One execution of a parallel loop.
 
-    `ids` numbers the iterations from `first`, which is above every number used before; `several`
-    stands for more than one of them. `stored` names the buffers that the body stores to, `layout`
-    says which threads execute which iterations, where that is known.
+    `ids` numbers the iterations from `first`, which is above every number used before. `stored`
+    names the buffers that the body stores to, `layout` says which threads execute which iterations,
+    where that is known.
     """
 
     first: int
     ids: np.ndarray[Any, Any]
-    several: int
     stored: frozenset[str]
     layout: Fragment | None = None
 
     def indices(self, number: int) -> tuple[int, ...]:
-        """The values of the loop's variables in the iteration of that number; () where it stands
-        for several.
-        """
-        if number == self.several:
-            return ()
+        """The values of the loop's variables in the iteration of that number."""
         return tuple(map(int, np.unravel_index(number - self.first, self.ids.shape)))
 
 
@@ -120,9 +115,9 @@ class Frame:
     ) -> ParallelRun:
         """Number the iterations of a parallel loop that starts now."""
         first, total = self.iterations + 1, prod(extents)
-        self.iterations += total + 1
+        self.iterations += total
         ids = np.arange(first, first + total, dtype=np.int64).reshape(extents)
-        return ParallelRun(first, ids, first + total, stored, layout)
+        return ParallelRun(first, ids, stored, layout)
 
     def chosen(self, groups: int, size: int = 1) -> list[int]:
         """Which of the `groups` of `size` blocks of a launch, which run together, are to run."""

@@ -95,12 +95,11 @@ class AccessLog:
         if self._readers is None:
             self._readers = np.zeros(self._shape, np.int64)
         before = _number(self._readers[place])
-        several = _marked(run.several, frame.site)
-        marks = np.where((before >= run.first) & (before != ids), several, marks)
+        marks = np.where((before >= run.first) & (before != ids), marks | _SEVERAL, marks)
         self._readers[place] = marks
         clash = self._readers[place] != marks
         if clash.any():
-            self._readers[tuple(at[clash] for at in place)] = several
+            self._readers[tuple(at[clash] for at in place)] = marks[clash] | _SEVERAL
 
     def write_block(self, frame: Frame, place: Place, data: Array, value: Any) -> None:
         """The current block is about to store `value` at `place`, a tuple of positions or of
@@ -157,14 +156,15 @@ class AccessLog:
         same loop.
         """
         others, ids = _number(before), _number(now)
-        clash = (others >= run.first) & (others != ids)
+        clash = (others >= run.first) & ((others != ids) | (before >= _SEVERAL))
         if np.any(clash):
-            first = _first(clash)
-            pair = tuple(
-                run.indices(int(np.broadcast_to(found, clash.shape)[first]))
-                for found in (ids, others)
+            named = clash & (others != ids)  # the one of several that is known may be itself
+            first = _first(named if np.any(named) else clash)
+            numbers = [int(np.broadcast_to(each, clash.shape)[first]) for each in (ids, others)]
+            pair = tuple(map(run.indices, numbers if np.any(named) else numbers[:1]))
+            self._report(
+                frame, place, detail, clash, before, first, iterations=pair, differs=differs
             )
-            self._report(frame, place, detail, clash, before, iterations=pair, differs=differs)
 
     def _report_blocks(
         self, frame: Frame, place: Place, detail: str, before: Array, differs: bool = True
@@ -183,10 +183,11 @@ class AccessLog:
         detail: str,
         clash: Any,
         before: Array | None = None,
+        first: tuple[int, ...] | None = None,
         **who: Any,
     ) -> None:
-        """Record the accesses of `clash`, which meet those marked `before`."""
-        first = _first(clash)
+        """Record the accesses of `clash`, which meet those marked `before`; `first` is told of."""
+        first = _first(clash) if first is None else first
         index = tuple(_position(at, first, axis, clash) for axis, at in enumerate(place))
         other = 0 if before is None else int(_site(np.asarray(before)[first]))
         count = int(np.count_nonzero(clash))
@@ -204,6 +205,7 @@ class AccessLog:
 
 
 _SITE_BITS = 20
+_SEVERAL = 1 << 62  # beside the mark of one of several iterations
 
 
 def _marked(numbers: Any, site: int) -> Any:
@@ -212,7 +214,7 @@ def _marked(numbers: Any, site: int) -> Any:
 
 
 def _number(marks: Any) -> Any:
-    return marks >> _SITE_BITS
+    return (marks & (_SEVERAL - 1)) >> _SITE_BITS
 
 
 def _site(marks: Any) -> Any:

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from tileworkbench.compiler.analysis.data_indices import unguarded_accesses
-from tileworkbench.compiler.diagnostics import RunError, interrupted
+from tileworkbench.compiler.diagnostics import RunError, SimulatorLimitError, interrupted
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Param, Program, Stage
 from tileworkbench.compiler.sim.arguments import (
@@ -157,7 +157,7 @@ class _Run:
             if isinstance(error, ValueError) and "too big" not in str(error):
                 raise
             what = "the simulator keeps all elements of this statement at once: they are too many"
-            raise located(RunError, what, program.span(frame.site)) from None
+            raise located(SimulatorLimitError, what, program.span(frame.site)) from None
         return self._result(frame, arguments)
 
     def _shape(self, param: Param) -> tuple[Any, ...]:

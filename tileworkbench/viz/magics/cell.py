@@ -14,13 +14,13 @@ from IPython.display import display
 from tileworkbench.api import Jit, jit
 from tileworkbench.api import compile as compile_function
 from tileworkbench.comparison import compare
-from tileworkbench.compiler.diagnostics import CompileError
+from tileworkbench.compiler.diagnostics import CheckError, CompileError, RunError
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.frontend.function import PrimFunc
+from tileworkbench.inputs import make_inputs
 from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.autotune import Autotuned
 from tileworkbench.tuning.sweep import Sweep, sweep
-from tileworkbench.validation import make_inputs
 from tileworkbench.viz.magics.commands import find_kernel
 from tileworkbench.viz.magics.errors import shown_from
 from tileworkbench.viz.magics.grammar import CellOptions, near
@@ -57,6 +57,7 @@ class _Cell:
     def __init__(self, shell: InteractiveShell, options: CellOptions) -> None:
         self._shell, self._options = shell, options
         self._namespace = shell.user_ns
+        self._arguments: Sequence[Any] | None = None
         self._constants = {
             name: self._evaluate(f"-D {name}={text}", text) for name, text in options.defines
         }
@@ -65,12 +66,15 @@ class _Cell:
         with shown_from(self._shell):
             source = read_cell(self._shell, line, cell)
         check_mentioned(source, self._constants)
-        decorate = functools.partial(jit, target=self._options.target)
+        options = self._options
+        decorate = functools.partial(jit, target=options.target, sanitize=options.sanitize)
         start = time.perf_counter()
         with shown_from(self._shell, source.file, _RUN, _CHECK):
             execute(self._shell, source, self._constants, decorate)
             self._say(f"ran the cell in {_milliseconds(start)}")
             name = self._subject(source)
+            if options.args is not None:
+                self._arguments = self._evaluate(f"--args {options.args}", f"({options.args},)")
             swept = self._sweep(name)
             if swept is not None:
                 return self._swept(swept)
@@ -106,23 +110,29 @@ class _Cell:
 
     def _compile(self, name: str) -> Kernel | None:
         """The kernel of that name where its shapes are known without arguments, else None."""
-        target = self._options.target
+        target, sanitize = self._options.target, self._options.sanitize
         subject = self._namespace[name]
         start = time.perf_counter()
         if isinstance(subject, PrimFunc):
-            kernel = compile_function(subject, target=target)
+            kernel = compile_function(subject, target=target, sanitize=sanitize)
         elif isinstance(subject, Autotuned):
             if (self._options.check or self._options.measures) and not self._options.run:
                 raise UsageError(f"'{name}' is tuned when it is called: call it with --run")
             return subject.kernel
         elif isinstance(subject, Jit):
-            if target is not None:
-                subject = self._namespace[name] = subject.with_target(target)
+            if target is not None or sanitize:
+                wanted = subject.target if target is None else target
+                subject = subject.with_target(wanted, sanitize or subject.sanitize)
+                self._namespace[name] = subject
             used, missing = subject.constants(self._constants)
-            if missing:
+            if self._arguments is not None and subject.is_eager:
+                kernel, self._arguments = subject.prepare(*self._arguments, **used)
+                missing = []
+            elif missing:
                 self._refuse_without_shapes(name, missing)
                 return None
-            kernel = subject.compile(**used)
+            else:
+                kernel = subject.compile(**used)
         else:
             kernel = subject
         how = f"cached ({kernel.record.cached})" if kernel.record.cached else "compiled"
@@ -136,7 +146,9 @@ class _Cell:
         asked = [flag for flag, given in flags if given]
         if asked and not options.run:
             wanted = " ".join(f"-D {each}=..." for each in missing)
-            raise UsageError(f"{asked[0]} needs the shapes of '{name}': give {wanted}")
+            raise UsageError(
+                f"{asked[0]} needs the shapes of '{name}': give {wanted}, or its inputs with --args"
+            )
 
     def _run_statement(self, statement: str) -> None:
         start = time.perf_counter()
@@ -155,7 +167,8 @@ class _Cell:
         if options.output:
             self._namespace[options.output] = kernel
         if options.check or options.measures:
-            inputs = make_inputs(kernel.program)
+            given = self._arguments
+            inputs = make_inputs(kernel.program) if given is None else list(given)
             if options.check:
                 self._check(kernel, options.check, inputs)
             if options.measures:
@@ -206,7 +219,8 @@ class _Cell:
             subject = subject.with_target(options.target)
 
         def bench(kernel: Kernel) -> float:
-            inputs = make_inputs(kernel.program)
+            given = self._arguments
+            inputs = make_inputs(kernel.program) if given is None else given
             return 1e3 * float(kernel.bench(*inputs, rounds=options.bench or 0).median)
 
         try:
@@ -270,11 +284,28 @@ class _Cell:
         reference = eval(compile(call, _CHECK, "eval"), self._namespace)
         reference.__name__, reference.__wrapped__ = text, value
         options = self._options
-        result = kernel.check(reference, *inputs, rtol=options.rtol, atol=options.atol)
+        tolerances = {"rtol": options.rtol, "atol": options.atol}
+        try:
+            result = kernel.check(reference, *inputs, **tolerances, sanitize=options.sanitize)
+        except RunError as error:
+            for note in kernel.warnings:  # what is certain comes before what was measured
+                print(note.render("warning"))
+            error.notes = error.notes[len(kernel.warnings) :]
+            if isinstance(error, CheckError) and error.hint:
+                error.hint = self._way_on(kernel)
+            raise
         self._say(
             f"{kernel.name}: agrees with {text}, largest error {result.max_error:.2g} "
-            f"of {result.tolerance:.2g}"
+            f"of {result.tolerance:.2g}; {result.simulated}"
         )
+
+    def _way_on(self, kernel: Kernel) -> str:
+        """What to do about results that differ, by names that the user has."""
+        name = self._options.output or kernel.name
+        named = isinstance(self._namespace.get(name), Jit | Kernel)
+        if not named:
+            return "'-o K' and then '%tile bisect K' names the pass that broke it, if one did"
+        return f"'%tile bisect {name}' names the pass that broke it, if one did"
 
     def _measure(self, kernel: Kernel, inputs: list[Any]) -> None:
         result = kernel.bench(*inputs, rounds=self._options.bench or 0)

@@ -11,9 +11,9 @@ from tileworkbench.api import Jit, targets
 from tileworkbench.comparison import Comparison, compare
 from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.compiler.runtime.cache import default_cache
+from tileworkbench.inputs import make_inputs
 from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.autotune import Autotuned
-from tileworkbench.validation import make_inputs
 from tileworkbench.viz.magics.grammar import LAYOUTS, cell_help, command_help, near
 from tileworkbench.viz.magics.ledger import ledger_of
 

@@ -56,6 +56,8 @@ class CellOptions:
     show: tuple[str, ...]
     run: str | None
     check: str | None
+    args: str | None
+    sanitize: bool
     rtol: float | None
     atol: float | None
     bench: int | None
@@ -117,6 +119,9 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--show", metavar="VIEWS", help=f"comma list of {', '.join(VIEWS)}; default card")
     add("--run", metavar="CODE", help="statement to run afterwards, in your namespace")
     add("--check", metavar="REF", help="compare with this callable on random inputs")
+    add("--args", metavar="A,B", help="your own inputs for --check and --bench")
+    checked = "indices that come from data and are outside are errors; --check simulates all"
+    add("--sanitize", action="store_true", help=checked)
     add("--rtol", type=_tolerance, metavar="X", help="relative tolerance of --check")
     add("--atol", type=_tolerance, metavar="X", help="absolute tolerance of --check")
     add("--bench", nargs="?", type=_rounds, const=0, metavar="N", help="measure it (N rounds)")
@@ -181,6 +186,8 @@ def parse_cell_line(line: str) -> CellOptions:
         show=show,
         run=found.run,
         check=found.check,
+        args=found.args,
+        sanitize=found.sanitize,
         rtol=found.rtol,
         atol=found.atol,
         bench=found.bench,
@@ -317,7 +324,7 @@ def complete(text: str, names: Names) -> tuple[str, list[str]]:
         return last, _starting(last, VIEWS)
     if before == "--baseline":
         return last, _starting(last, ["prev", *names.kernels()])
-    if before in ("--check", "--run", "-D", "--define"):
+    if before in ("--args", "--check", "--run", "-D", "--define"):
         return _complete_name(last, names)
     if before in ("-o", "--output", "--save", "--rtol", "--atol", "--bench"):
         return last, []

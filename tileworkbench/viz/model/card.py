@@ -80,8 +80,16 @@ def card_model(view: KernelView) -> dict[str, Any]:
             {"step": timing.step, "time": format_time(timing.time_us)} for timing in record.timings
         ],
         "bench": None if view.bench is None else bench_summary(view.bench),
-        "warnings": [{"text": note.message, "line": line} for note, line in warnings_of(record)],
-        "notes": [*view.variants, *view.accesses, *view.resources],
+        "warnings": [
+            *({"text": note.message, "line": line} for note, line in warnings_of(record)),
+            *({"text": f"masked: {text}", "line": 0} for text, loud in view.masked if loud),
+        ],
+        "notes": [
+            *(f"masked: {text}" for text, loud in view.masked if not loud),
+            *view.variants,
+            *view.accesses,
+            *view.resources,
+        ],
         "tabs": tabs(view),
         "changed": passes_changed(record)[0],
         "alarms": alarms(view),
@@ -108,6 +116,7 @@ def _check(view: KernelView) -> dict[str, Any] | None:
     detail = (
         f"largest error {format_error(check.max_error)}, tolerance "
         f"{format_error(check.tolerance)}{against}"
+        f"{f'; {check.simulated}' if check.simulated else ''}"
     )
     return {"ok": check.ok, "text": check_text(check), "detail": detail}
 
@@ -173,6 +182,10 @@ def _static_head(view: KernelView) -> str:
         where = html.tag("b", "", f"line {line}: " if line else "")
         text = html.text(clip(note.message, 400))
         parts.append(html.tag("div", f"color:{html.WARN}", "⚠ ", where, text))
+    for entry, loud in view.masked if view.portable_masked else ():
+        style = f"color:{html.WARN}" if loud else f"{html.MONO};font-size:12px"
+        text = html.text(clip(entry, 200))
+        parts.append(html.tag("div", style, "⚠ masked: " if loud else "masked: ", text))
     for entry in (*view.variants, *view.accesses):
         parts.append(html.tag("div", f"{html.MONO};font-size:12px", html.text(clip(entry, 200))))
     return "".join(parts)

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A comparison with a reference. `max_error` and `tolerance` are absolute."""
+    """A comparison with a reference. `max_error` and `tolerance` are absolute; `simulated` says how
+    much of the call the simulator has looked at.
+    """
 
     ok: bool
     max_error: float
     tolerance: float
     reference: str = ""
+    simulated: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,9 @@ class KernelView:
         resources: one line per function that NVRTC compiled; they depend on its version, so only
             live views show them.
         variants: one line per code of a kernel that has several, saying for which arguments.
+        masked: what was accessed outside tensors in the last simulated run, by line, each with
+            whether it is worth a look.
+        portable_masked: whether that run was not cut short by its time.
         check: the last comparison with a reference, if there was one.
         bench: the last measurement, if there was one.
         line_costs: gives the costs of each line as plain data, counted when they are looked at.
@@ -93,6 +99,8 @@ class KernelView:
     annotated: bool = False
     shared: SharedMemory | None = None
     occupancy: Occupancy | None = None
+    masked: tuple[tuple[str, bool], ...] = ()
+    portable_masked: bool = True
     check: CheckResult | None = None
     bench: RunRecord | None = None
     machine: Machine | None = None

@@ -1,0 +1,77 @@
+"""Made-up inputs of a kernel, for `--check`, `--bench` and the commands of `%tile`."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from tileworkbench.compiler.analysis.effects import owners, written_below
+from tileworkbench.compiler.analysis.index_ranges import IndexRange, index_ranges
+from tileworkbench.compiler.analysis.uses import uses
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import parameters, statements
+
+
+def make_inputs(program: Program, seed: int = 0) -> list[Any]:
+    """Random torch tensors for the parameters a caller passes: normal floats, small integers, and
+    in integer tensors that indices are made of, values that keep them inside.
+
+    Raises `ArgumentError` for extents that are symbols and for scalar parameters.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    ranges = index_ranges(program)
+    inputs = []
+    for param in program.params:
+        if param.output:
+            continue
+        buffer = param.value
+        shape = None
+        if isinstance(buffer, Buffer) and not buffer.strides:
+            shape = [const_int(extent) for extent in buffer.shape]
+        if shape is None or None in shape:
+            raise ArgumentError(
+                f"no inputs can be made up for '{param.name}' of '{program.name}'",
+                hint="pass the arguments yourself: --args a,b in a cell, .check(reference, a, b) "
+                "and .bench(a, b) of a kernel",
+            )
+        inputs.append(_tensor(torch, buffer.dtype, shape, ranges.get(param.name), generator))
+    return inputs
+
+
+def _tensor(
+    torch: Any, dtype: Any, shape: list[Any], found: IndexRange | None, generator: Any
+) -> Any:
+    kind = getattr(torch, str(dtype))
+    if dtype.is_float:
+        return torch.randn(shape, generator=generator).to(kind)
+    if found is None:
+        low, high = (0, 2) if dtype.is_bool else (0, 8) if dtype.kind == "uint" else (-8, 8)
+    else:
+        low, high = found.low, found.high + 1
+        if found.distinct and prod(shape) <= high - low:
+            order = torch.randperm(high - low, generator=generator)[: prod(shape)]
+            return (order + low).reshape(shape).to(kind)
+    return torch.randint(low, high, shape, generator=generator).to(kind)
+
+
+def written_parameters(program: Program) -> list[Buffer]:
+    """The tensor parameters that the kernel writes, in order."""
+    found = written_below(program.body)
+    return [buffer for buffer in parameters(program) if buffer in found]
+
+
+def read_parameters(program: Program) -> set[Buffer]:
+    """The tensor parameters whose elements the kernel reads, through views too."""
+    owner = owners(program.body)
+    read = {
+        owner.get(use.buffer, use.buffer)
+        for stmt in statements(program.body)
+        for use in uses(stmt)
+        if not use.is_write
+    }
+    return read & set(parameters(program))
