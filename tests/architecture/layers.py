@@ -100,6 +100,7 @@ RULES: Mapping[str, Rule] = {
     "kernel": Rule(("",), eager=("numpy",), lazy=("matplotlib", "torch", *_JUPYTER)),
     "checking": Rule(("",), eager=("numpy",)),
     "simulation": Rule(("",)),
+    "snapshots": Rule(("",)),
     "inputs": Rule(("",), lazy=("torch",)),
     "validation": Rule(("",), eager=("numpy",)),
     "accesses": Rule(("",)),
