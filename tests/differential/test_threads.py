@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, random_array
+from tests.differential.harness import check_everywhere, check_executors, equals, random_array
 
 SMALL = random_array((512,), "int32", 3) % 1000
 
@@ -491,3 +491,78 @@ def test_a_barrier_of_the_grid_ends_a_launch():
     expected = a * 2 + b[[1, 2, 3, 0]]
     arguments = {"A": a, "B": np.zeros((4, 64), np.float32)}
     check_everywhere(kernel, arguments, close(A=expected, B=b))
+
+
+def test_what_blocks_keep_over_a_barrier_of_the_grid():
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def kernel(A: T.Tensor((n, 64), "float32"), S: T.Tensor((n,), "float32")):
+        B = T.empty((n, 64), "float32")
+        C = T.empty((n,), "float32")
+        with T.Kernel(n, threads=64) as bx:
+            tx = T.get_thread_binding()
+            tile = T.alloc_shared((64,), "float32")
+            x, total = T.alloc_fragment((64,), "float32"), T.alloc_fragment((1,), "float32")
+            own, last = T.alloc_local((2,), "float32"), T.alloc_var("float32", init=1.0)
+            T.copy(A[bx, :], tile)
+            T.copy(tile, x)
+            T.reduce_sum(x, total, dim=0)
+            mine = A[bx, 63 - tx]
+            own[0] = mine
+            own[1] = mine * 2
+            if tx > 3:
+                last = mine + 1
+            S[bx] = total[0]
+            T.sync_grid()
+            if tx == 0:
+                S[bx] = S[bx] + 1
+            T.sync_grid()
+            other = S[(bx + 1) % n]
+            B[bx, tx] = tile[tx] + mine + own[1] + last + other
+            C[bx] = total[0]
+        return B, C
+
+    a = random_array((3, 64), "int32").astype(np.float32) % 16
+    total, mine = a.sum(1), a[:, ::-1]
+    last = np.where(np.arange(64) > 3, mine + 1, 1)
+    b = a + 3 * mine + last + (total[[1, 2, 0]] + 1)[:, None]
+    arguments = {"A": a, "S": np.zeros(3, np.float32)}
+    check_executors(kernel, arguments, equals(B=b.astype(np.float32), C=total, S=total + 1))
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_scalars_named_in_a_branch_of_some_threads(written):
+    """What they are read from may be written elsewhere: all threads of the branch have the same."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64, 32), "float32"), R: T.Tensor((4,), "int32")):
+        B = T.empty((3, 32), "float32")
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            s, r = T.alloc_shared((32,), "float32"), T.alloc_shared((32,), "float32")
+            place = T.alloc_shared((4,), "int32")
+            if tx < 4:
+                place[tx] = R[tx]
+            T.sync_threads()
+            if tx < 32:
+                row = place[1]
+                T.copy(A[row, :], s)
+            else:
+                row = R[2] + 1
+                T.copy(A[row, :], r)
+            T.sync_threads()
+            if tx < 32:
+                first = s[0]
+                B[0, tx] = s[tx] + first
+                B[1, tx] = r[tx]
+            if tx == 63:
+                last = r[31]
+                T.fill(B[2, :], last)
+            if written and tx == 0:
+                R[0] = 0
+        return B
+
+    a, places = random_array((64, 32), "float32"), np.array([9, 5, 7, 1], np.int32)
+    b = np.stack([a[5] + a[5, 0], a[8], np.full(32, a[8, 31])])
+    check_executors(kernel, {"A": a, "R": places}, equals(B=b))

@@ -140,10 +140,19 @@ class Compilation:
             return find_hazards(self.program)
 
     def signature(
-        self, device: str = "cpu", alignment: Mapping[str, int] = MappingProxyType({})
+        self,
+        device: str = "cpu",
+        alignment: Mapping[str, int] = MappingProxyType({}),
+        lowered: Program | None = None,
     ) -> Signature:
-        """What a call takes, its tensors on `device` at addresses with that `alignment`."""
-        return Signature.of(self.program, device, self.options.allow_alias, alignment)
+        """What a call takes, its tensors on `device` at addresses with that `alignment`, and
+        allocates: the workspaces of the `lowered` program, too.
+        """
+        program = self.program
+        if lowered is not None and len(lowered.params) > len(program.params):
+            more = lowered.params[len(program.params) :]
+            program = replace(program, params=(*program.params, *more))
+        return Signature.of(program, device, self.options.allow_alias, alignment)
 
     def record(
         self,

@@ -107,7 +107,7 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
     with compilation.step("codegen"):
         module = generate(lowered, isa_of(native))
     with compilation.step("native"):
-        signature = compilation.signature()
+        signature = compilation.signature(lowered=lowered)
         entries = [launch.entry for launch in module.launches]
         entries += [module.value_entry] if module.value_entry else []
         built = build_native(module.text, entries, native, imports=_imports(program))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.expr import AddressOf, Buffer
-from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import statements, walk
+from tileworkbench.compiler.ir.rewrite import buffers_of, statements, walk
 
 
 def written(stmt: st.Stmt) -> tuple[Buffer, ...]:
@@ -66,14 +65,13 @@ def packed_tiles(root: st.Stmt) -> frozenset[Buffer]:
     )
 
 
-def constant_buffers(program: Program) -> frozenset[Buffer]:
-    """The tensors that the program only reads; none where raw addresses could reach any."""
-    if any(isinstance(stmt, st.Pointer | st.ExternCall) for stmt in statements(program.body)):
+def constant_buffers(body: st.Stmt) -> frozenset[Buffer]:
+    """The tensors that `body` only reads; none where raw addresses could reach any."""
+    if any(isinstance(stmt, st.Pointer | st.ExternCall) for stmt in statements(body)):
         return frozenset()
-    values = (param.value for param in program.params)
-    tensors = frozenset(value for value in values if isinstance(value, Buffer))
-    aliased = {buffer for pair in owners(program.body).items() for buffer in pair}
-    return tensors - written_below(program.body) - aliased
+    tensors = frozenset(buffer for buffer in buffers_of(body) if buffer.scope == "global")
+    aliased = {buffer for pair in owners(body).items() for buffer in pair}
+    return tensors - written_below(body) - aliased
 
 
 def written_below(root: st.Stmt) -> set[Buffer]:

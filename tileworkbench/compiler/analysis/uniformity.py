@@ -2,11 +2,13 @@
 
 A value varies when it depends on a thread index, on another thread's value (an `Exchange`), on a
 thread's own memory that was given varying values or written under a varying condition, or on memory
-read at a varying index. Everything else is uniform: the same in all threads of the block.
+read at a varying index or, in loops that threads leave apart, at different times. Everything else
+is uniform: the same in all threads that have it.
 """
 
 from __future__ import annotations
 
+from tileworkbench.compiler.analysis.effects import constant_buffers
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
@@ -19,9 +21,10 @@ class Uniformity:
 
     def __init__(self, kernel: st.Kernel) -> None:
         self._varying: set[Var | Buffer] = set(kernel.thread_vars)
+        self._constant = constant_buffers(kernel.body)
         while True:
             before = len(self._varying)
-            self._visit(kernel.body, False)
+            self._visit(kernel.body, False, False)
             if len(self._varying) == before:
                 return
 
@@ -58,10 +61,15 @@ class Uniformity:
             if isinstance(child, st.Stmt)
         )
 
-    def _visit(self, stmt: st.Stmt, divergent: bool) -> None:
+    def _visit(self, stmt: st.Stmt, divergent: bool, apart: bool) -> None:
+        """Mark what varies in `stmt`, which only some threads execute where `divergent`, and these
+        at different times where they are `apart`.
+        """
         match stmt:
             case st.Let(var, value):
-                self._mark(var, self.varies(value) or self._own_memory(value, divergent))
+                self._mark(var, self.varies(value) or (apart and self._may_change(value)))
+            case st.Alloc(buffer, init) if init is not None:
+                self._mark_memory(buffer, self.varies(init))
             case st.Store(buffer, indices, value, predicate):
                 operands = (*indices, value, *(() if predicate is None else (predicate,)))
                 self._mark_memory(buffer, divergent or any(map(self.varies, operands)))
@@ -78,17 +86,20 @@ class Uniformity:
             case st.If(cond):
                 divergent = divergent or self.varies(cond)
             case st.While(cond, body):
-                divergent = divergent or self.varies(cond) or self.leaves_divergently(body)
+                apart = apart or self.varies(cond) or self.leaves_divergently(body)
             case st.For(var, start, stop, step):
                 varies = any(map(self.varies, (start, stop, step)))
                 self._mark(var, varies)
-                divergent = divergent or varies or self.leaves_divergently(stmt.body)
+                apart = apart or varies or self.leaves_divergently(stmt.body)
         for child in stmt.children():
             if isinstance(child, st.Stmt):
-                self._visit(child, divergent)
+                self._visit(child, divergent or apart, apart)
 
-    def _own_memory(self, value: Expr, divergent: bool) -> bool:
-        return divergent and any(isinstance(found, Load) for found in walk(value))
+    def _may_change(self, value: Expr) -> bool:
+        """Whether `value` is of memory that the kernel writes."""
+        return any(
+            isinstance(found, Load) and found.buffer not in self._constant for found in walk(value)
+        )
 
     def _mark(self, name: Var, varies: bool) -> None:
         if varies:

@@ -36,7 +36,7 @@ class ModuleState:
     def of(cls, program: Program, isa: Isa) -> ModuleState:
         """The state before anything is written."""
         streamed = frozenset(streamed_buffers(program))
-        constant, packed = constant_buffers(program), packed_tiles(program.body)
+        constant, packed = constant_buffers(program.body), packed_tiles(program.body)
         ranges = Ranges(program)
         fetched = fetched_loads(program, constant, ranges)
         quiet = QuietFloats.of(program.body)

@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.effects import exposes
 from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.ir.simt import THREAD_LEVEL
@@ -47,21 +48,26 @@ class SplitThreads:
         if not any(map(tells_threads_apart, launches(program.body))):
             return program
         # Imported here: most kernels do not tell their threads apart, and need none of it.
+        from tileworkbench.compiler.ops.threads.grid import with_workspaces
         from tileworkbench.compiler.ops.threads.loops import in_loops
         from tileworkbench.compiler.passes.bind_threads import bind_thread
         from tileworkbench.compiler.passes.insert_barriers import with_barriers
 
         names = Names(program)
+        workspaces: list[Buffer] = []
 
         def split(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Kernel) or not tells_threads_apart(stmt):
                 return stmt
             kernel = with_barriers(bind_thread(stmt, names), program, names)
-            return in_loops(kernel, program, self.target, names)
+            made, needed = in_loops(kernel, program, self.target, names)
+            workspaces.extend(needed)
+            return made
 
         body = Rewriter(rewrite_stmt=split)(program.body)
         note = "threads of a block are executed in loops between the places where they meet (simt)"
-        return replace(with_body(program, body), notes=(*program.notes, note))
+        made = with_workspaces(with_body(program, body), workspaces)
+        return replace(made, notes=(*program.notes, note))
 
 
 def launches(stmt: Stmt) -> Iterator[Kernel]:

@@ -50,11 +50,12 @@ def unite_clusters(program: Program) -> Program:
         return program
     # Imported here: most kernels have no clusters.
     from tileworkbench.compiler.ops.threads.clusters import united
-    from tileworkbench.compiler.ops.threads.grid import split_at_grid_barriers
+    from tileworkbench.compiler.ops.threads.grid import split_at_grid_barriers, with_workspaces
     from tileworkbench.compiler.ops.threads.peers import PeerResolver
     from tileworkbench.compiler.passes.bind_threads import bind_thread
 
     names = Names(program)
+    workspaces: list[Buffer] = []
     ranks: dict[Buffer, tuple[Buffer, ...]] = {}  # of a block's memory, that of each rank
 
     def unite(stmt: Stmt) -> Stmt:
@@ -62,10 +63,12 @@ def unite_clusters(program: Program) -> Program:
             return stmt
         if not any(isinstance(s, simt.ClusterBarrier | simt.Peer) for s in statements(stmt)):
             return replace(stmt, cluster=())
-        parts = split_at_grid_barriers(stmt, names, program)
-        return seq([united(bind_thread(part, names), program, names, ranks) for part in parts])
+        parts, needed = split_at_grid_barriers(bind_thread(stmt, names), names, program)
+        workspaces.extend(needed)
+        return seq([united(part, program, names, ranks) for part in parts])
 
-    made = with_body(program, Rewriter(rewrite_stmt=unite)(program.body))
+    body = Rewriter(rewrite_stmt=unite)(program.body)
+    made = with_workspaces(with_body(program, body), workspaces)
     if not any(isinstance(stmt, simt.Peer) for stmt in statements(made.body)):
         return made
     # Which block is meant is mostly known once indices are simple.

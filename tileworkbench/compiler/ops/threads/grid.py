@@ -2,12 +2,14 @@
 
 Only tensors in global memory live from one launch to the next. Names that are computed from block
 and thread indices are computed again; memory of the block is made again where the later part writes
-it before it reads it.
+it before it reads it. What else a later part needs is kept in a workspace with a place for every
+block, or for every thread of it: stored where an earlier part ends, loaded where the later begins.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from tileworkbench.compiler.analysis.access import has_loads
@@ -15,16 +17,23 @@ from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import Buffer, Load, Region, Var
-from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.build import const, const_int, int_const
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region, Var
+from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.renaming import with_new_names
 from tileworkbench.compiler.ir.rewrite import bound_by, buffers_of, variables, walk
 
+_ONE = int_const(1)
+_TILES = ("shared", "local.fragment")
 
-def split_at_grid_barriers(kernel: st.Kernel, names: Names, program: Program) -> list[st.Kernel]:
+
+def split_at_grid_barriers(
+    kernel: st.Kernel, names: Names, program: Program
+) -> tuple[list[st.Kernel], list[Buffer]]:
     """`kernel` as launches one after another, cut at the barriers of the grid in its outermost
-    sequence. Raises `UnsupportedError` where a block keeps something over a barrier.
+    sequence, and the workspaces that they need.
+
+    Raises `UnsupportedError` where a block keeps over a barrier what cannot be in a workspace.
     """
     parts: list[list[st.Stmt]] = [[]]
     for stmt in st.items(kernel.body):
@@ -33,55 +42,154 @@ def split_at_grid_barriers(kernel: st.Kernel, names: Names, program: Program) ->
         else:
             parts[-1].append(stmt)
     if len(parts) == 1:
-        return [kernel]
-    made = [replace(kernel, body=st.seq(parts[0]))]
+        return [kernel], []
+    keeper = _Keeper(kernel, names, program)
     before: list[st.Stmt] = []
-    for done, part in pairwise(parts):
+    again: list[list[st.Stmt]] = [[]]
+    for number, (done, part) in enumerate(pairwise(parts)):
         before += done
-        whole = replace(kernel, body=st.seq([*_again(before, part, program), *part]))
-        made.append(with_new_names(whole, names.fresh))
-    return made
+        again.append(keeper.again(before, part, number + 1))
+    made = []
+    for number, (first, part) in enumerate(zip(again, parts, strict=True)):
+        body = [*first, *part]
+        whole = replace(kernel, body=st.seq([*body, *keeper.saved(body, number)]))
+        made.append(with_new_names(whole, names.fresh) if number else whole)
+    return made, list(keeper.places.values())
 
 
-def _again(before: list[st.Stmt], part: list[st.Stmt], program: Program) -> list[st.Stmt]:
-    """What `part` needs of what stands before it, in order."""
-    body = st.seq(part)
-    needed: set[Var | Buffer] = {*variables(body), *buffers_of(body)}
-    kept: list[st.Stmt] = []
-    for stmt in reversed(before):
-        if isinstance(stmt, st.Let) and stmt.var in needed:
-            if has_loads(stmt.value):
-                raise _kept_over(stmt.var.name, stmt, program)
-            needed |= set(variables(stmt.value))
-        elif isinstance(stmt, st.Alias) and stmt.buffer in needed:
-            needed.add(stmt.source)
-        elif isinstance(stmt, st.Alloc) and stmt.buffer in needed:
-            if not _overwrites(part, stmt.buffer):
-                raise _kept_over(stmt.buffer.name, stmt, program)
+def with_workspaces(program: Program, workspaces: list[Buffer]) -> Program:
+    """`program` with further parameters that each call allocates."""
+    if not workspaces:
+        return program
+    params = (*program.params, *(Param(buffer, output=True) for buffer in workspaces))
+    return replace(program, params=params)
+
+
+@dataclass(slots=True)
+class _Keeper:
+    """What the parts of one kernel keep: its places in global memory, and the last part that needs
+    it.
+    """
+
+    kernel: st.Kernel
+    names: Names
+    program: Program
+    places: dict[Var | Buffer, Buffer] = field(default_factory=dict)
+    last: dict[Var | Buffer, int] = field(default_factory=dict)
+
+    def again(self, before: list[st.Stmt], part: list[st.Stmt], number: int) -> list[st.Stmt]:
+        """What `part` needs of what stands before it, in order."""
+        body = st.seq(part)
+        needed: set[Var | Buffer] = {*variables(body), *buffers_of(body)}
+        found: list[st.Stmt] = []
+        for stmt in reversed(before):
+            match stmt:
+                case st.Let(var, value) if var in needed and not has_loads(value):
+                    needed |= set(variables(value))
+                    found.append(stmt)
+                case st.Alias(buffer, source) if buffer in needed:
+                    needed.add(source)
+                    found.append(stmt)
+                case st.Alloc(buffer) if buffer in needed and _overwrites(part, buffer):
+                    found.append(stmt)
+                case _:
+                    for name in _names(stmt):
+                        if name in needed:
+                            found += reversed(self.restored(name, stmt, number))
+        return found[::-1]
+
+    def restored(self, name: Var | Buffer, stmt: st.Stmt, number: int) -> list[st.Stmt]:
+        """Part `number` begins with what an earlier one has stored."""
+        place = self.place_of(name, stmt)
+        self.last[name] = number
+        if isinstance(name, Var):
+            return [st.Let(name, Load(place, self.index(name)), site=stmt.site)]
+        if not name.shape:
+            return [st.Alloc(name, Load(place, self.index(name)), site=stmt.site)]
+        if name.scope in _TILES:
+            whole = _whole(name)
+            copied: st.Stmt = tile.Copy(self.box(name), whole, site=stmt.site)
         else:
-            continue
-        kept.append(stmt)
-    made = {name for stmt in before for name in _names(stmt)}
-    missing = needed & (made - {name for stmt in kept for name in _names(stmt)})
-    if missing:
-        name = min(found.name for found in missing)
-        raise _kept_over(name, before[-1], program)
-    return kept[::-1]
+            mine, site = self.index(name), stmt.site
+            copied = self.each(
+                name, lambda at: st.Store(name, at, Load(place, (*mine, *at)), site=site)
+            )
+        return [st.Alloc(name, site=stmt.site), copied]
+
+    def saved(self, body: list[st.Stmt], number: int) -> list[st.Stmt]:
+        """Part `number` ends by storing what a later one needs."""
+        made = {name: stmt.site for stmt in body for name in _names(stmt)}
+        return [
+            self.save(name, made[name])
+            for name in self.places
+            if name in made and number < self.last[name]
+        ]
+
+    def save(self, name: Var | Buffer, site: int) -> st.Stmt:
+        place = self.places[name]
+        if isinstance(name, Var):
+            return st.Store(place, self.index(name), name, site=site)
+        if name.scope in _TILES:
+            return tile.Copy(_whole(name), self.box(name), site=site)
+        return self.each(
+            name, lambda at: st.Store(place, (*self.index(name), *at), Load(name, at), site=site)
+        )
+
+    def each(self, buffer: Buffer, assign: Callable[[tuple[Expr, ...]], st.Stmt]) -> st.Stmt:
+        """`assign` at every element of what a thread has for itself."""
+        loops = [self.names.var("i", extent.dtype) for extent in buffer.shape]
+        made = assign(tuple(loops))
+        for var, extent in reversed(list(zip(loops, buffer.shape, strict=True))):
+            zero, one = const(0, extent.dtype), const(1, extent.dtype)
+            made = st.For(var, zero, extent, one, st.LoopKind.SERIAL, made, site=made.site)
+        return made
+
+    # Places
+
+    def place_of(self, name: Var | Buffer, stmt: st.Stmt) -> Buffer:
+        found = self.places.get(name)
+        if found is None:
+            if name.dtype.kind == "handle" or name.dtype.is_packed or _is_barrier(name):
+                raise UnsupportedError(
+                    f"target 'cpu' cannot keep '{name.name}' over a barrier of several blocks",
+                    self.program.span(stmt.site),
+                    hint="keep it in global memory, or run it in the simulator, with "
+                    "k.simulate(...)",
+                )
+            shape = self.kernel.grid
+            if isinstance(name, Var) or name.scope not in _TILES:
+                shape = (*shape, *(int_const(count) for count in self.kernel.threads))
+            if isinstance(name, Buffer):
+                shape = (*shape, *name.shape)
+            found = Buffer(self.names.fresh(f"{name.name}_kept"), name.dtype, shape, "global")
+            self.places[name] = found
+        return found
+
+    def index(self, name: Var | Buffer) -> tuple[Expr, ...]:
+        """Where this block, or this thread, has its place."""
+        if isinstance(name, Buffer) and name.scope in _TILES:
+            return self.kernel.vars
+        return (*self.kernel.vars, *self.kernel.thread_vars)
+
+    def box(self, buffer: Buffer) -> Region:
+        """The place of this block's tile."""
+        at = self.index(buffer)
+        mins = (*at, *(int_const(0) for _ in buffer.shape))
+        return Region(self.places[buffer], mins, (*(_ONE for _ in at), *buffer.shape))
 
 
 def _names(stmt: st.Stmt) -> tuple[Var | Buffer, ...]:
     """What `stmt` itself makes for the statements after it."""
     if isinstance(stmt, st.Alloc | st.Alias):
         return (stmt.buffer,)
-    return bound_by(stmt) if isinstance(stmt, st.Let | st.Atomic | simt.Exchange) else ()
+    return bound_by(stmt) if isinstance(stmt, _NAMING) else ()
 
 
-def _kept_over(name: str, stmt: st.Stmt, program: Program) -> UnsupportedError:
-    return UnsupportedError(
-        f"target 'cpu' cannot keep '{name}' over a barrier of several blocks",
-        program.span(stmt.site),
-        hint="keep it in global memory, or run it in the simulator, with k.simulate(...)",
-    )
+_NAMING = (st.Let, st.Atomic, st.ExternCall, simt.Exchange)
+
+
+def _is_barrier(name: Var | Buffer) -> bool:
+    return isinstance(name, Buffer) and name.scope == "shared.barrier"
 
 
 def _overwrites(part: list[st.Stmt], buffer: Buffer) -> bool:
@@ -99,6 +207,10 @@ def _overwrites(part: list[st.Stmt], buffer: Buffer) -> bool:
                 return dst.buffer is buffer and _is_whole(dst)
         return False
     return True
+
+
+def _whole(buffer: Buffer) -> Region:
+    return Region(buffer, tuple(int_const(0) for _ in buffer.shape), buffer.shape)
 
 
 def _is_whole(region: Region) -> bool:

@@ -21,10 +21,14 @@ from tileworkbench.compiler.ops.threads.units import groups_of, specialise
 from tileworkbench.compiler.target import Target
 
 
-def in_loops(kernel: Kernel, program: Program, target: Target, names: Names) -> Stmt:
-    """The launches that do what `kernel` does, one after the other."""
-    parts = split_at_grid_barriers(kernel, names, program)
-    return seq([_split(part, program, target, names) for part in parts])
+def in_loops(
+    kernel: Kernel, program: Program, target: Target, names: Names
+) -> tuple[Stmt, list[Buffer]]:
+    """The launches that do what `kernel` does, one after the other, and the workspaces in global
+    memory that they need.
+    """
+    parts, workspaces = split_at_grid_barriers(kernel, names, program)
+    return seq([_split(part, program, target, names) for part in parts]), workspaces
 
 
 def _split(kernel: Kernel, program: Program, target: Target, names: Names) -> Kernel:
