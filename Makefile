@@ -38,6 +38,7 @@ setup: $(VENV)/.lab
 
 # JupyterLab refuses to run as root unless told otherwise; in a container root is the usual user.
 lab: $(VENV)/.lab
+	@$(PY) -m tileworkbench labext >/dev/null
 	$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) \
 		--LabApp.default_url=/lab/tree/$(NOTEBOOK) $(LAB_FLAGS)
 

@@ -110,6 +110,8 @@ RULES: Mapping[str, Rule] = {
     "comparison": Rule(("",)),
     "reproducer": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "compat": Rule(("",), lazy=("numpy", "pytest", "torch")),
+    "labext": Rule(),
+    "__main__": Rule(("labext",)),
     "demo": Rule(("",), eager=("numpy",), lazy=("nbclient", "nbformat", "torch")),
     ROOT: Rule(("",)),
 }

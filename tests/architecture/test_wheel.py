@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from tileworkbench.__main__ import main
+from tileworkbench.labext import NAME, install
 
 ROOT = Path(__file__).parents[2]
 SUFFIXES = {".py", ".js", ".css", ".cfg", ".typed", ".md"}
@@ -31,9 +35,49 @@ def test_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     assert files - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 
-def test_wheel_holds_nothing_but_the_package(wheel: Path) -> None:
-    tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"tileworkbench"}
+def test_wheel_holds_nothing_but_the_package_and_its_extension(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {"tileworkbench"}
+    data = [name.partition(".data/data/")[2] for name in names if ".data/" in name]
+    assert all(name.startswith(f"share/jupyter/labextensions/{NAME}/") for name in data)
+
+
+def test_wheel_brings_the_extension_that_a_checkout_installs(wheel: Path, tmp_path: Path) -> None:
+    installed = install(tmp_path)
+    assert installed == tmp_path / NAME
+    zipfile.ZipFile(wheel).extractall(tmp_path / "wheel")
+    [shared] = (tmp_path / "wheel").glob(f"*.data/data/share/jupyter/labextensions/{NAME}")
+    files = {path.relative_to(installed) for path in installed.rglob("*") if path.is_file()}
+    assert files == {path.relative_to(shared) for path in shared.rglob("*") if path.is_file()}
+    assert all((installed / each).read_bytes() == (shared / each).read_bytes() for each in files)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert json.loads((installed / "package.json").read_text())["version"] == project["version"]
+    assert f'VERSION = "{project["version"]}"' in (installed / "static/saved.js").read_text()
+
+
+def test_installing_the_extension_again_removes_what_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = install(tmp_path) / "static" / "old.js"
+    old.write_text("old")
+    main(["labext", str(tmp_path)])
+    assert capsys.readouterr().out == f"{tmp_path / NAME}\n"
+    assert not old.exists()
+    assert (tmp_path / NAME / "static" / "views" / "card.js").exists()
+
+
+def test_a_package_that_is_no_checkout_has_its_extension(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tileworkbench.labext._ROOT", tmp_path)
+    with pytest.raises(SystemExit):
+        main(["labext"])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == (
+        f"python -m tileworkbench: error: '{tmp_path}' is no checkout of tileworkbench: "
+        "an installed package has its extension"
+    )
 
 
 def test_package_imports_from_the_unpacked_wheel(wheel: Path, tmp_path: Path) -> None:

@@ -81,31 +81,34 @@ def shared() -> Shared:
 @pytest.fixture
 def open_notebook(
     lab: LabServer, browser: Browser, shared: Shared, request: pytest.FixtureRequest
-) -> Iterator[Callable[[str], NotebookPage]]:
+) -> Iterator[Callable[..., NotebookPage]]:
     """Opens a notebook of the server's folder: the first of a test in the page that all tests
-    share, which shows nothing else; each further one in a fresh profile.
+    share, which shows nothing else; each further one, and one without our JupyterLab extension
+    (`extension=False`), in a fresh profile.
 
     After a failed test each page's picture is kept in `.ci/artefacts`; in any case the kernels end.
     """
     opened: list[NotebookPage] = []
 
-    def open_one(notebook: str) -> NotebookPage:
-        kept = None if opened else shared.page
+    def open_one(notebook: str, extension: bool = True) -> NotebookPage:
+        kept = None if opened or not extension else shared.page
         if kept is None:
             context = browser.new_context(viewport={"width": 1400, "height": 1800})
-            kept = NotebookPage(context.new_page(), lab)
+            kept = NotebookPage(context.new_page(), lab, extension)
         opened.append(kept)
         kept.load(notebook)
         return kept
 
     yield open_one
-    failed, shared.page = request.node.stash.get(_FAILED, False), None
+    failed = request.node.stash.get(_FAILED, False)
     for number, notebook in enumerate(opened):
         if failed:
             notebook.screenshot(ARTEFACTS / f"{request.node.name}-{number}.png")
-        if failed or number:  # what a failed test left behind is nothing for the next one
-            notebook.page.context.close()
-        else:
+        if number == 0 and notebook.extension and not failed:
             notebook.clear()
             shared.page = notebook
+            continue
+        notebook.page.context.close()  # what a failed test left behind is nothing for the next one
+        if notebook is shared.page:
+            shared.page = None
     lab.stop_kernels()

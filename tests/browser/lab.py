@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from tileworkbench.labext import NAME, install
+
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, Route
 
@@ -40,6 +42,19 @@ _SETTINGS: dict[str, dict[str, Any]] = {
         "fetchNews": "false",
     },
 }
+
+# Takes an extension out of what the page says is installed, before JupyterLab's scripts read it.
+_WITHOUT = """name => {
+  const observer = new MutationObserver(() => {
+    const config = document.getElementById("jupyter-config-data");
+    if (!config) return;
+    observer.disconnect();
+    const data = JSON.parse(config.textContent);
+    data.federated_extensions = data.federated_extensions.filter((each) => each.name !== name);
+    config.textContent = JSON.stringify(data);
+  });
+  observer.observe(document, { childList: true, subtree: true });
+}"""
 
 
 def find_chromium() -> str | None:
@@ -84,9 +99,13 @@ def serve(folder: Path) -> Iterator[LabServer]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     server = LabServer(f"http://127.0.0.1:{port}", secrets.token_hex(16), root)
+    extensions = folder / "labextensions"  # the checkout's own, whatever is installed
+    install(extensions)
     command = [
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
         "--expose-app-in-browser",
+        "--JupyterNotebookApp.expose_app_in_browser=True",
+        f"--LabServerApp.extra_labextensions_path={extensions}",
         "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.port={port}",
         "--ServerApp.port_retries=0",
@@ -137,17 +156,21 @@ class NotebookPage:
     """One notebook, open in the browser.
 
     `errors` collects uncaught exceptions of the page's scripts; `outside` collects requests to any
-    host but the server, none of which is let through.
+    host but the server, none of which is let through. Without `extension` JupyterLab does not see
+    ours.
     """
 
     page: Page
     server: LabServer
+    extension: bool = True
     errors: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.route("**/*", self._guard)
+        if not self.extension:
+            self.page.add_init_script(f"({_WITHOUT})({json.dumps(NAME)})")
 
     def load(self, notebook: str, anew: bool = False) -> None:
         """Open `notebook` (a path under the server's root) and wait for its kernel.

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import nbconvert
 import nbformat
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.lab import LabServer, NotebookPage
 from tests.viz.sample import full_view
+from tileworkbench.viz.model.bundle import SAVED
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -45,23 +47,30 @@ def outputs(path: Path) -> list[dict[str, Any]]:
 
 
 def check_live(notebook: NotebookPage) -> None:
-    expect(notebook.output(CARD).locator(".tw-card .tw-title")).to_have_text("mm")
+    expect(notebook.output(CARD).locator(".tw-status")).to_have_text("compiled in 36.7 ms")
     expect(notebook.output(PASSES).locator(".tw-passes")).to_be_visible()
     assert notebook.output(CARD).locator("details").count() == 0
 
 
 def check_still(notebook: NotebookPage) -> None:
-    for cell in (CARD, PASSES):
+    """No live view: the HTML, or the card that the extension draws from its data."""
+    if notebook.extension:
+        status = notebook.output(CARD).locator(".tw-status")
+        expect(status).to_have_text("saved, compiled in 36.7 ms")
+    for cell in (PASSES,) if notebook.extension else (CARD, PASSES):
         expect(notebook.output(cell).locator("summary").get_by_text("Passes")).to_be_visible()
         expect(notebook.output(cell).locator(".tw-view")).to_have_count(0)
         assert "widget" not in notebook.output(cell).inner_text().lower()
 
 
+@pytest.mark.parametrize(
+    "extension", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["bare", "extension"]
+)
 def test_a_notebook_is_run_saved_and_opened_again(
-    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+    extension: bool, lab: LabServer, open_notebook: Callable[..., NotebookPage]
 ) -> None:
     write(lab.root / "mine.ipynb", (*CELLS, CONTAINER))
-    notebook = open_notebook("mine.ipynb")
+    notebook = open_notebook("mine.ipynb", extension)
     notebook.run_all()
     check_live(notebook)
     expect(notebook.output(BOX).locator(".tw-card .tw-title")).to_have_text("mm")
@@ -70,8 +79,9 @@ def test_a_notebook_is_run_saved_and_opened_again(
     notebook.execute("docmanager:save")
     saved = nbformat.read(lab.root / "mine.ipynb", as_version=4)
     assert "widgets" not in saved.metadata
-    for data in outputs(lab.root / "mine.ipynb")[:BOX]:  # the container's is ipywidgets' own
-        assert set(data) == {"text/plain", "text/html"}
+    card, passes, _ = outputs(lab.root / "mine.ipynb")  # the container's is ipywidgets' own
+    assert set(card) == {"text/plain", "text/html", SAVED}
+    assert set(passes) == {"text/plain", "text/html"}
 
     notebook.load("mine.ipynb", anew=True)  # its kernel is alive: as the reader left it
     check_live(notebook)
@@ -94,9 +104,15 @@ def test_a_notebook_is_run_saved_and_opened_again(
     notebook.close()
     notebook.load("received.ipynb")
     check_still(notebook)
-    check_sanitised(notebook)
+    if not extension:
+        check_sanitised(notebook)
     assert notebook.errors == []
     assert notebook.outside == []
+
+
+def check_executed(notebook: NotebookPage) -> None:
+    for cell in (CARD, PASSES):
+        expect(notebook.output(cell).locator("summary").get_by_text("Passes")).to_be_visible()
 
 
 def check_sanitised(notebook: NotebookPage) -> None:
@@ -121,7 +137,7 @@ def restart_kernel(notebook: NotebookPage) -> None:
 def test_executed_without_a_browser_it_is_read_everywhere(
     lab: LabServer,
     browser: Browser,
-    open_notebook: Callable[[str], NotebookPage],
+    open_notebook: Callable[..., NotebookPage],
     tmp_path: Path,
 ) -> None:
     """By nbconvert and papermill with their defaults, which store the state of every widget."""
@@ -143,8 +159,7 @@ def test_executed_without_a_browser_it_is_read_everywhere(
     for path in (converted, milled):
         executed = nbformat.read(path, as_version=4)
         assert "widgets" not in executed.metadata
-        for data in outputs(path):
-            assert set(data) == {"text/plain", "text/html"}
+        assert [set(data) for data in outputs(path)] == [{"text/plain", "text/html"}] * 2
 
     empty = nbformat.v4.new_notebook()
     template_asks = open_offline(browser, nbconvert.HTMLExporter().from_notebook_node(empty)[0])
@@ -153,10 +168,10 @@ def test_executed_without_a_browser_it_is_read_everywhere(
         assert open_offline(browser, page, "3 of 5 changed something") == template_asks
 
     notebook = open_notebook("converted.ipynb")
-    check_still(notebook)
+    check_executed(notebook)
     notebook.close()
     notebook.load("milled.ipynb")
-    check_still(notebook)
+    check_executed(notebook)
     assert notebook.errors == []
     assert notebook.outside == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,15 @@ from comm.base_comm import BaseComm
 from tests.viz.sample import full_view
 from tileworkbench.compiler.layout import Layout
 from tileworkbench.viz.display import layout_mimebundle, mimebundle, show
-from tileworkbench.viz.model.bundle import PLACE, WIDGET, Live, live_form, wants_widgets
+from tileworkbench.viz.model.bundle import (
+    OUTPUT_BYTES,
+    PLACE,
+    SAVED,
+    WIDGET,
+    Live,
+    live_form,
+    wants_widgets,
+)
 from tileworkbench.viz.model.text import plain_line
 
 BOTH = {"text/plain", "text/html"}
@@ -63,9 +72,10 @@ def test_in_jupyterlab_an_output_names_the_place_of_the_view(
     widget = show(full_view())
     assert opened == []  # nobody has seen it
     data, metadata = widget._repr_mimebundle_()
-    assert set(data) == BOTH
+    assert set(data) == BOTH | {SAVED}
     assert metadata == {}
     assert data["text/plain"] == plain_line(full_view())
+    assert data[SAVED]["place"] == widget.model_id
     assert data["text/html"].startswith(
         f'<div class="tex2jax_ignore mathjax_ignore" {PLACE}="{widget.model_id}"><div style='
     )
@@ -78,7 +88,7 @@ def test_in_jupyterlab_an_output_names_the_place_of_the_view(
 def test_each_way_to_show_something_names_a_place(opened: list[dict[str, Any]]) -> None:
     bundles = [mimebundle(full_view()), mimebundle(full_view(), "passes")]
     bundles.append(layout_mimebundle(Layout.row_major((4, 4)), include=None))
-    assert [set(data) for data, _ in bundles] == [BOTH] * 3
+    assert [set(data) for data, _ in bundles] == [BOTH | {SAVED}, BOTH, BOTH]
     for (data, _), place in zip(bundles, ours(opened), strict=True):
         assert f'{PLACE}="{place}"' in data["text/html"]
 
@@ -165,4 +175,13 @@ def test_without_a_kernel_or_anywidget_there_is_html(
     assert live_form() is Live.NEVER
     monkeypatch.undo()
     assert live_form() is Live.NEVER  # this process is no kernel
+    assert set(mimebundle(full_view())[0]) == BOTH
+
+
+@pytest.mark.usefixtures("user", "opened")
+def test_an_output_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifteen of them are less than a megabyte; what the extension draws gives way to the HTML."""
+    size = len(json.dumps(mimebundle(full_view())[0]))
+    assert size <= OUTPUT_BYTES < 1_000_000 / 15
+    monkeypatch.setattr("tileworkbench.viz.widgets.base.OUTPUT_BYTES", 31_000)
     assert set(mimebundle(full_view())[0]) == BOTH

@@ -65,9 +65,14 @@ def module(name: str) -> str:
 
 
 @cache
-def stylesheet(name: str) -> str:
-    """The style sheet of a widget: of each module that has one."""
+def sheets(name: str) -> tuple[str, ...]:
+    """The names of a widget's style sheets: of each of its modules that has one."""
     static = files("tileworkbench.viz").joinpath("static")
-    parts = ("common", *needed(name))
-    sheets = [f"{part}.css" for part in dict.fromkeys(parts)]
-    return "\n".join(read_static(sheet) for sheet in sheets if static.joinpath(sheet).is_file())
+    parts = dict.fromkeys(("common", *needed(name)))
+    return tuple(part for part in parts if static.joinpath(f"{part}.css").is_file())
+
+
+@cache
+def stylesheet(name: str) -> str:
+    """The style sheet of a widget."""
+    return "\n".join(read_static(f"{sheet}.css") for sheet in sheets(name))

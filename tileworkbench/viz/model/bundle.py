@@ -19,7 +19,9 @@ from tileworkbench.viz.model import html
 
 STATIC = "TILEWORKBENCH_STATIC"
 WIDGET = "application/vnd.jupyter.widget-view+json"
+SAVED = "application/vnd.tileworkbench+json"
 PLACE = "data-tileworkbench"
+OUTPUT_BYTES = 64_000  # of one output, so that a notebook with fifteen stays below a megabyte
 
 _SESSION = "JPY_SESSION_NAME"
 _PARENT = "JPY_PARENT_PID"
@@ -76,10 +78,13 @@ def wants_widgets() -> bool:
     return live_form() is not Live.NEVER
 
 
-def make_bundle(text: str, content: str, model_id: str | None) -> Bundle:
+def make_bundle(
+    text: str, content: str, model_id: str | None, saved: dict[str, Any] | None = None
+) -> Bundle:
     """An output ``(data, metadata)``; `model_id` names the model of the live view, None for none.
 
-    The classes keep MathJax from reading formulas into generated code.
+    `saved` is what the JupyterLab extension draws where no kernel is. The classes keep MathJax from
+    reading formulas into generated code.
     """
     form = live_form() if model_id is not None else Live.NEVER
     place = {PLACE: model_id or ""} if form is Live.PLACED else {}
@@ -88,6 +93,8 @@ def make_bundle(text: str, content: str, model_id: str | None) -> Bundle:
         "text/plain": text,
         "text/html": html.tag("div", "", content, **ignored, **place),
     }
+    if saved is not None and form is Live.PLACED:
+        data[SAVED] = {**saved, "place": model_id}
     if form is Live.WIDGET:
         data[WIDGET] = {"version_major": 2, "version_minor": 0, "model_id": model_id}
     return data, {}

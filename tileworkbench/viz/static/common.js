@@ -29,6 +29,12 @@ export const root = (host, name) => {
     tabindex: "0",
     "data-lm-suppress-shortcuts": "true",
   });
+  // JupyterLab keeps Enter from confirming what was typed; an input that loses focus confirms it.
+  node.addEventListener("keydown", ({ key, target }) => {
+    if (key !== "Enter" || target.localName !== "input") return;
+    target.blur();
+    target.focus();
+  });
   host.append(node);
   return node;
 };
@@ -183,13 +189,53 @@ export const table = (packed) => {
   return new kinds[packed.type](bytes(packed.data));
 };
 
+// What a drawing may hold. It may come from the file of a notebook that nobody trusts.
+const SHAPES = new Set([
+  "circle", "clipPath", "defs", "ellipse", "g", "line", "marker", "path", "pattern", "polygon",
+  "polyline", "rect", "svg", "text", "title", "tspan",
+]);
+
+/** `node` without scripts, handlers and addresses. */
+const harmless = (node) => {
+  for (const child of [...node.children])
+    if (SHAPES.has(child.localName)) harmless(child);
+    else child.remove();
+  for (const { name, value } of [...node.attributes])
+    if (/^on|href$/i.test(name) || /url\((?!#)/i.test(value)) node.removeAttribute(name);
+  return node;
+};
+
 /** An SVG that Python drew, as wide as its place. */
 export const drawing = (markup) => {
   const parsed = new DOMParser().parseFromString(markup, "image/svg+xml").documentElement;
-  const svg = document.importNode(parsed, true);
+  if (parsed.localName !== "svg") throw new Error("this is no drawing");
+  const svg = document.importNode(harmless(parsed), true);
   svg.removeAttribute("width");
   svg.removeAttribute("height");
   return svg;
+};
+
+/**
+ * Ask for something that only the notebook's own extension can do, for the view that holds `node`;
+ * false where nobody did it. It may write an answer into `detail`.
+ */
+const request = (name, detail, node) => {
+  const options = { detail, bubbles: true, cancelable: true, composed: true };
+  return !(node ?? document.body).dispatchEvent(new CustomEvent(`tileworkbench:${name}`, options));
+};
+
+/** Put `text` into a new cell below the one that holds `node`; false where no extension is. */
+export const insertCell = (text, node = document.activeElement) =>
+  request("insert-cell", { text }, node);
+
+/** Keep the points of a kernel's trail in the notebook; null forgets them. */
+export const keepTrail = (name, points, node) => request("keep-trail", { name, points }, node);
+
+/** The points that the notebook keeps of a kernel's trail; none where no extension is. */
+export const readTrail = (name, node) => {
+  const detail = { name, points: [] };
+  request("read-trail", detail, node);
+  return detail.points;
 };
 
 /** "What am I looking at": an explanation that opens on a click. */

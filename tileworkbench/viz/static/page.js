@@ -35,7 +35,7 @@ export class SavedModel {
     if (message.type === "diff") reply.value = this.answers.diffs[message.index];
     else if (message.type === "view") reply.value = this.answers.views[message.name];
     else if (message.type === "search") reply.value = this.search(message.query);
-    else reply.error = "This page was saved without a kernel.";
+    if (!reply.value) reply.error = "This is not in the saved copy: run the cell to see it.";
     queueMicrotask(() => this.fire("msg:custom", reply));
   }
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import anywidget
 import traitlets
 
-from tileworkbench.viz.model.bundle import Bundle, Live, live_form, make_bundle
+from tileworkbench.viz.model.bundle import OUTPUT_BYTES, Bundle, Live, live_form, make_bundle
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -63,8 +63,15 @@ class ViewWidget(anywidget.AnyWidget):
         return self._text
 
     def _repr_mimebundle_(self, **_options: Any) -> Bundle:
-        if live_form() is Live.NEVER:
-            return make_bundle(self._text, self._html(), None)
-        if live_form() is Live.PLACED:
+        form, html = live_form(), self._html()
+        if form is Live.NEVER:
+            return make_bundle(self._text, html, None)
+        saved = None
+        if form is Live.PLACED:
             self.place = self._name  # before the browser hears of it
-        return make_bundle(self._text, self._html(), self.model_id)
+            saved = self.saved(OUTPUT_BYTES - len(html))
+        return make_bundle(self._text, html, self.model_id, saved)
+
+    def saved(self, room: int) -> dict[str, Any] | None:
+        """What the JupyterLab extension draws where no kernel is, in `room` bytes; None: HTML."""
+        return None

@@ -10,6 +10,7 @@ import traitlets
 from tileworkbench.compiler.diagnostics import TileError
 from tileworkbench.viz.model.assets import module, stylesheet
 from tileworkbench.viz.model.card import card_html, card_model
+from tileworkbench.viz.model.saved import saved_card
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.widgets.base import Answer, ViewWidget
@@ -47,6 +48,9 @@ class CardWidget(ViewWidget, ViewTraits, PassesTraits, LayoutsTraits, RooflineTr
 
     def answers(self) -> dict[str, Answer]:
         return {**self.view_answers(), **self.pass_answers(), **self.layout_answers()}
+
+    def saved(self, room: int) -> dict[str, Any] | None:
+        return saved_card(self.view, room)
 
 
 Compile = Callable[[Mapping[str, Any]], KernelView]

@@ -1,0 +1,127 @@
+// Draws kernel cards of saved notebooks from the data that their outputs hold: the views of a live
+// card, on a model whose answers are in the file. Nothing of the file is ever run or parsed as HTML,
+// so this is done for notebooks that are not trusted too.
+const MIME = "application/vnd.tileworkbench+json";
+const VERSION = "0.1.0"; // of the package that these views belong to
+const RANK = 10; // before HTML
+const PLACE = "data-tileworkbench";
+const LIMIT = 32e6; // bytes that an output may unpack to
+
+/** A package that JupyterLab shares with its extensions. */
+async function take(shared, name) {
+  const versions = Object.values(shared[name]);
+  const factory = await (versions.find((each) => each.loaded) ?? versions[0]).get();
+  return factory();
+}
+
+/** What `viz/model/saved.py` packed: JSON, with tables as differences behind it. */
+async function unpack(text) {
+  const packed = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  const chunks = [];
+  let size = 0;
+  const reader = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate")).getReader();
+  for (let step = await reader.read(); !step.done; step = await reader.read()) {
+    size += step.value.length;
+    if (size > LIMIT) throw new Error("the saved card is too large");
+    chunks.push(step.value);
+  }
+  const bytes = new Uint8Array(await new Blob(chunks).arrayBuffer());
+  const length = new DataView(bytes.buffer).getUint32(0, true);
+  const json = new TextDecoder().decode(bytes.subarray(4, 4 + length));
+  return JSON.parse(json, (_key, value) => {
+    if (!value || !Array.isArray(value.$bytes)) return value;
+    const [start, count] = value.$bytes;
+    const table = bytes.slice(4 + length + start, 4 + length + start + count);
+    for (let at = 4; at < table.length; at++) table[at] += table[at - 4];
+    return new DataView(table.buffer);
+  });
+}
+
+function style(name) {
+  const href = new URL(`./views/${name}.css`, import.meta.url).href;
+  if ([...document.styleSheets].some((sheet) => sheet.href === href)) return null;
+  const link = document.createElement("link");
+  return new Promise((resolve) => {
+    Object.assign(link, { rel: "stylesheet", href, onload: resolve, onerror: resolve });
+    document.head.append(link);
+  });
+}
+
+async function draw(host, data) {
+  if (data.version !== VERSION) throw new Error(`saved by tileworkbench ${data.version}`);
+  if (!data.styles.every((name) => /^\w+$/.test(name))) throw new Error("no names of styles");
+  const [[state, answers], { render }, { SavedModel }] = await Promise.all([
+    unpack(data.packed),
+    import("./views/card.js"),
+    import("./views/page.js"),
+    ...data.styles.map(style),
+  ]);
+  state.card.status = `saved, ${state.card.status}`; // no kernel is behind it
+  return render({ model: new SavedModel(state, answers), el: host });
+}
+
+export async function make(shared) {
+  const { Widget } = await take(shared, "@lumino/widgets");
+
+  class SavedView extends Widget {
+    constructor(options) {
+      super();
+      this.sanitizer = options.sanitizer;
+      this.addClass("tw-saved");
+    }
+
+    async renderModel(model) {
+      this.end();
+      const data = model.data[MIME];
+      const host = document.createElement("div");
+      const place = document.createElement("div");
+      // A live view may take the place, in notebooks whose outputs are the reader's own.
+      if (model.trusted && data.place) place.setAttribute(PLACE, String(data.place));
+      place.append(host);
+      this.node.replaceChildren(place);
+      // Drawn when it comes into sight: a notebook may hold many, and a live one takes the place.
+      this.observer = new IntersectionObserver(async (entries) => {
+        if (!entries.some((entry) => entry.isIntersecting)) return;
+        this.end();
+        try {
+          this.finish = await draw(host, data);
+        } catch (error) {
+          console.warn("tileworkbench: the saved picture is shown:", error);
+          this.still(host, model);
+        }
+      });
+      host.style.minHeight = "1px"; // nothing is never in sight
+      this.observer.observe(host);
+    }
+
+    /** The HTML of the output, as JupyterLab shows it. */
+    still(host, model) {
+      host.className = "jp-RenderedHTMLCommon";
+      const html = model.data["text/html"];
+      if (html) host.innerHTML = this.sanitizer.sanitize([html].flat().join(""));
+      else host.textContent = [model.data["text/plain"] ?? ""].flat().join("");
+    }
+
+    end() {
+      this.observer?.disconnect();
+      if (typeof this.finish === "function") this.finish();
+      this.observer = this.finish = null;
+    }
+
+    dispose() {
+      this.end();
+      super.dispose();
+    }
+  }
+
+  return {
+    id: "@tileworkbench/labext:saved",
+    rendererFactory: {
+      safe: true,
+      mimeTypes: [MIME],
+      createRenderer: (options) => new SavedView(options),
+    },
+    rank: RANK,
+    dataType: "json",
+  };
+}

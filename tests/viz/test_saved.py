@@ -1,0 +1,85 @@
+"""What is kept of a card where no kernel is."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64decode
+from importlib.metadata import version
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.viz.sample import full_view
+from tileworkbench.viz.model.assets import read_static
+from tileworkbench.viz.model.saved import STRIDE, pack, saved_card, saved_parts
+
+
+def unpack(text: str) -> Any:
+    """The inverse of `pack`, element by element, as `extensions/labext/static/saved.js` has it."""
+    content = zlib.decompress(b64decode(text))
+    end = 4 + int.from_bytes(content[:4], "little")
+
+    def table(value: dict[str, Any]) -> Any:
+        if "$bytes" not in value:
+            return value
+        start, count = value["$bytes"]
+        packed = content[end + start : end + start + count]
+        found = bytearray(count)
+        for lane in range(STRIDE):
+            sums = accumulate(packed[lane::STRIDE])
+            found[lane::STRIDE] = bytes(total % 256 for total in sums)
+        return bytes(found)
+
+    return json.loads(content[4:end], object_hook=table)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        [1, "\u2028 <b>", {"data": b""}],
+        {"one": b"\x01", "odd": b"\xff\x00\x80\x7f\x01", "rows": np.arange(999, dtype="i4")},
+    ],
+)
+def test_packing_is_undone(value: Any) -> None:
+    if "rows" in value:
+        value["rows"] = value["rows"].tobytes()
+    assert unpack(pack(value)) == value
+
+
+def test_tables_of_rows_take_little_room() -> None:
+    assert len(pack({"data": np.arange(100_000, dtype="i4").tobytes()})) < 3_000
+
+
+def test_what_cannot_be_kept_is_an_error() -> None:
+    with pytest.raises(TypeError) as caught:
+        pack({"data": {1, 2}})
+    assert str(caught.value) == "cannot save a set"
+
+
+def test_a_card_is_kept_whole_where_there_is_room() -> None:
+    card = saved_card(full_view(), 60_000)
+    assert card is not None
+    assert card["version"] == version("tileworkbench")
+    assert {"common", "card", "passes"} <= set(card["styles"])
+    assert all(read_static(f"{name}.css") for name in card["styles"])
+    state, answers = unpack(card["packed"])
+    wanted_state, wanted = saved_parts(full_view())
+    assert state.keys() == wanted_state.keys()
+    assert state["layout_data"] == wanted_state["layout_data"]
+    assert answers["layouts"] == wanted["layouts"]
+    assert answers["views"].keys() == wanted["views"].keys()
+
+
+def test_the_largest_views_give_way_to_the_limit() -> None:
+    whole = saved_card(full_view(), 60_000)
+    assert whole is not None
+    views = saved_parts(full_view())[1]["views"]
+    largest = max(views, key=lambda name: len(pack(views[name])))
+    less = saved_card(full_view(), len(whole["packed"]) - 1)
+    assert less is not None
+    assert unpack(less["packed"])[1]["views"].keys() == views.keys() - {largest}
+    assert saved_card(full_view(), 1_000) is None
