@@ -152,3 +152,116 @@ def test_forked_child_builds_threads_of_its_own(setup: str) -> None:
     if setup:
         pytest.importorskip("torch")
     assert run_script(FORK.format(setup=setup)).split() == ["0", "60"]
+
+
+BESIDE = """
+import gc, os, sys, threading, types
+import tileworkbench as tw
+from tileworkbench.compiler.ir.parser import parse
+from tileworkbench.compiler import driver
+from tileworkbench.compiler.runtime import forks, llvm
+
+def program(number):
+    return parse(f'''
+@T.program(stage="tile")
+def kernel(A: T.Tensor((8,), "float32")):
+    with T.Kernel(1, threads=32) as bx:
+        for i in T.Parallel(8):
+            A[i] = {number}.0
+''')
+
+def compile(number):
+    return driver.compile_program(program(number), "cpu")
+
+started, may_end, order = threading.Event(), threading.Event(), []
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        import numpy as np
+        array = np.zeros(8, np.float32)
+        compile(2)(array)
+        assert gc.isenabled() and array.tolist() == [2.0] * 8
+        os._exit(0)
+    order.append("forked")
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+{setup}
+thread = threading.Thread(target=work)
+thread.start()
+started.wait()
+threading.Timer(0.2, may_end.set).start()
+status = fork()
+thread.join()
+compile(3)
+print(status, *order)
+"""
+
+HOLDERS = {
+    "llvmlite": """
+compile(1)
+
+def work():
+    import llvmlite.binding.ffi as ffi
+    with ffi.lib._lock:
+        started.set()
+        may_end.wait()
+        order.append("ended")
+""",
+    "a compilation": """
+compiled = driver._compile
+
+def slow(compilation):
+    if threading.current_thread() is thread:
+        started.set()
+        may_end.wait()
+        order.append("ended")
+    return compiled(compilation)
+
+driver._compile = slow
+work = lambda: compile(1)
+""",
+    "locks": """
+compile(1)
+
+def work():
+    with llvm._link_lock, driver._memory_lock:
+        started.set()
+        may_end.wait()
+        order.append("ended")
+""",
+}
+
+
+@needs_fork
+@pytest.mark.parametrize("name", HOLDERS)
+def test_a_child_forked_beside_a_thread_that_compiles_can_compile(name: str) -> None:
+    status, *order = run_script(BESIDE.replace("{setup}", HOLDERS[name])).split()
+    assert status == "0"
+    # Who is in the middle of something ends it first; a mere lock is free in the child.
+    assert order == (["forked", "ended"] if name == "locks" else ["ended", "forked"])
+
+
+@needs_fork
+def test_forks_while_threads_compile_without_end() -> None:
+    script = """
+compile(1)
+ends = threading.Event()
+
+def work():
+    number = 10
+    while not ends.is_set():
+        compile(number)
+        number += 1
+        started.set()
+"""
+    end = """
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+started.wait()
+print(*[fork() for _ in range(5)])
+ends.set()
+"""
+    text = BESIDE.replace("{setup}", script)
+    assert run_script(text.partition("thread = ")[0] + end).split() == ["0"] * 5

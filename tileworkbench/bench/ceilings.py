@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from tileworkbench.bench.probes import STEP_BYTES, ProbeRunner, host_isa, sample
 from tileworkbench.bench.streams import STREAMS, stream_probe
 from tileworkbench.compiler.runtime import host
 from tileworkbench.compiler.runtime.cache import default_cache
+from tileworkbench.compiler.runtime.forks import fresh_lock
 from tileworkbench.compiler.runtime.host import CacheSizes
 from tileworkbench.compiler.runtime.threads import get_num_threads
 from tileworkbench.viz.model.roofline import Ceiling, Machine
@@ -57,7 +57,7 @@ _SHARED = ("L3", "DRAM")
 # Multiplied as this.
 _WIDENED = {"float16": "float32"}
 
-_lock = threading.Lock()
+_lock = fresh_lock()
 _known: dict[str, Machine] = {}
 
 

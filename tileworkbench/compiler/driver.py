@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Lock
 from typing import Any
 
 from tileworkbench.compiler.compilation import (
@@ -27,6 +26,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.record import Timing
 from tileworkbench.compiler.runtime.collection import uncollected
+from tileworkbench.compiler.runtime.forks import fresh_lock, not_while_forking
 from tileworkbench.compiler.target import Target, parse_target
 
 _RECURSION_LIMIT = 10_000
@@ -56,7 +56,7 @@ def resolve_target(text: str) -> Target:
 
 
 _memory: OrderedDict[tuple[Any, ...], CompiledKernel] = OrderedDict()
-_memory_lock = Lock()
+_memory_lock = fresh_lock()
 
 
 def clear_memory_cache() -> None:
@@ -65,6 +65,7 @@ def clear_memory_cache() -> None:
         _memory.clear()
 
 
+@not_while_forking()
 def compile_program(
     program: Program,
     target: str = "auto",

@@ -15,7 +15,6 @@ import os
 import stat
 import struct
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tileworkbench.compiler.runtime import host
+from tileworkbench.compiler.runtime.forks import fresh_lock
 from tileworkbench.compiler.runtime.llvm import COMPILER_VERSION, NativeTarget
 
 MAX_BYTES = 256 << 20
@@ -78,7 +78,7 @@ class DiskCache:
         self.max_bytes = max_bytes
         self.counters = CacheCounters()
         self._bytes: int | None = None  # what the directory holds, as far as this process knows
-        self._lock = threading.Lock()
+        self._lock = fresh_lock()
 
     def get(self, key: str) -> bytes | None:
         """The object stored under `key`, None if there is none that can be trusted."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +15,10 @@ from tileworkbench.compiler.runtime.dispatch_ir import (
     POSIX_SYMBOLS,
     dispatch_ir,
 )
+from tileworkbench.compiler.runtime.forks import fresh_lock
 from tileworkbench.compiler.runtime.llvm import compile_object, load_object, native_target
 
-_lock = threading.Lock()
+_lock = fresh_lock()
 
 
 @dataclass(frozen=True, slots=True)

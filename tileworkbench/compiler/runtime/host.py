@@ -8,18 +8,18 @@ from __future__ import annotations
 import functools
 import os
 import platform
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.runtime.forks import fresh_lock
 
 _SYSFS_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _CPUINFO = Path("/proc/cpuinfo")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
-_llvm_lock = threading.Lock()
+_llvm_lock = fresh_lock()
 
 
 @dataclass(frozen=True, slots=True)

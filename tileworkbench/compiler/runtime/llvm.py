@@ -30,7 +30,6 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileError, UnsupportedError
 from tileworkbench.compiler.runtime import host
+from tileworkbench.compiler.runtime.forks import fresh_lock
 from tileworkbench.compiler.runtime.support_ir import SUPPORT_IR
 
 # Part of every cached object's key: increase it when the same text comes to mean different code.
@@ -258,7 +258,7 @@ def _run_passes(binding: Any, machine: Any, module: Any, passes: tuple[str, ...]
         manager.run(module, builder)
 
 
-_link_lock = threading.Lock()
+_link_lock = fresh_lock()
 _library_numbers = itertools.count()
 
 

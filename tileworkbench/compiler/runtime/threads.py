@@ -23,6 +23,7 @@ from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.runtime import host
 from tileworkbench.compiler.runtime.dispatch import dispatch
 from tileworkbench.compiler.runtime.dispatch_ir import CODE_WORD, POOL_BYTES
+from tileworkbench.compiler.runtime.forks import fresh_lock
 
 _MAPS = Path("/proc/self/maps")
 # About 50 us of pauses: longer than the gap between two launches of a loop, too short to be noticed
@@ -156,7 +157,7 @@ class _Job:
             self._changed.wait_for(lambda: self._inside == 0)
 
 
-_lock = threading.Lock()
+_lock = fresh_lock()
 _requested: int | None = None
 _team: OpenMPTeam | PoolTeam | PythonTeam | None = None
 _team_saw_torch = False
@@ -268,8 +269,7 @@ def _start_native_threads(count: int, function: int, argument: int) -> None:
 def _forget_threads() -> None:
     """In a forked child: the parent's threads are not there, and neither are those of its OpenMP
     runtime."""
-    global _lock, _team, _is_forked
-    _lock = threading.Lock()
+    global _team, _is_forked
     _team = None
     _is_forked = True
 
