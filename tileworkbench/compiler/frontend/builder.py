@@ -174,6 +174,7 @@ class Builder:
             None  # of T.const, while declarations are collected
         )
         self._names: set[str] = set(_RESERVED)
+        self._counts: dict[str, int] = {}  # the last number behind each name
         self._site_of: dict[Span, int] = {}
         self.push("function")
 
@@ -207,10 +208,11 @@ class Builder:
 
     def fresh(self, name: str) -> str:
         """A name of the program that nothing has yet: `name` or `name_1`, `name_2`, ..."""
-        candidate, count = name, 0
+        candidate, count = name, self._counts.get(name, 0)
         while candidate in self._names:
             count += 1
             candidate = f"{name}_{count}"
+        self._counts[name] = count  # names are never given back: all below are taken
         self._names.add(candidate)
         return candidate
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.ir.types import DType, is_dtype_name
 
 _PYTHON_TYPES = {int: "int32", float: "float32", bool: "bool"}
 _TORCH_NAMES = {
@@ -117,8 +117,4 @@ def to_dtype(value: Any) -> DType:
 
 def is_dtype(value: Any) -> bool:
     """Whether `value` can stand where a dtype is expected."""
-    try:
-        to_dtype(value)
-    except TypeError:
-        return False
-    return True
+    return is_dtype_name(dtype_name(value))

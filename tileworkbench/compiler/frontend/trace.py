@@ -31,7 +31,7 @@ from tileworkbench.compiler.frontend.values import Value
 from tileworkbench.compiler.frontend.wide_indices import widen_indices
 from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.program import Param, Program
-from tileworkbench.compiler.ir.rewrite import bound_by, replace_buffers, variables, walk
+from tileworkbench.compiler.ir.rewrite import bound_by, replace_buffers, statements, variables
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, SourceKernel, Stmt
 from tileworkbench.compiler.ir.types import INT64
 
@@ -136,7 +136,7 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
             builder.sites[builder.checks[0].site],
             hint="move it in front of a launch, which makes the check",
         )
-    if not any(isinstance(node, Kernel | SourceKernel) for node in walk(body)):
+    if not any(isinstance(stmt, Kernel | SourceKernel) for stmt in statements(body)):
         raise TileValueError(
             f"'{builder.name}' contains no 'with T.Kernel(...)' block",
             where,
@@ -150,13 +150,16 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
     scalars = {param.value for param in params if isinstance(param.value, Var)}
     symbols = tuple(var for var in _symbols(params) if var not in scalars)
     _check_bound(body, {*symbols, *scalars}, where)
-    for node in walk(body):
-        if isinstance(node, Alloc) and node.buffer.scope == "shared.barrier":
-            check_barrier_uses(body, builder.sites)
-        elif isinstance(node, Alias) and node.buffer.dtype == node.source.dtype:
-            value = builder.safe_values.get(node.source.name)
+    has_barriers = False
+    for stmt in statements(body):
+        if isinstance(stmt, Alloc):
+            has_barriers |= stmt.buffer.scope == "shared.barrier"
+        elif isinstance(stmt, Alias) and stmt.buffer.dtype == stmt.source.dtype:
+            value = builder.safe_values.get(stmt.source.name)
             if value is not None:
-                builder.safe_values.setdefault(node.buffer.name, value)
+                builder.safe_values.setdefault(stmt.buffer.name, value)
+    if has_barriers:
+        check_barrier_uses(body, builder.sites)
     safe_values = tuple(builder.safe_values.items())
     annotated = {
         buffer: replace(buffer, layout=layout) for buffer, layout in builder.layouts.items()
@@ -213,8 +216,8 @@ def _symbols(params: Sequence[Param]) -> list[Var]:
 def _check_bound(body: Stmt, known: set[Var], where: Span) -> None:
     """Raise `TileValueError` for a symbol that nothing gives a value."""
     bound = set(known)
-    for node in walk(body):
-        bound.update(bound_by(node))
+    for stmt in statements(body):
+        bound.update(bound_by(stmt))
     for var in variables(body):
         if var not in bound:
             raise TileValueError(

@@ -53,6 +53,8 @@ def _foreign(function: str) -> TileTypeError:
 
 def _number(value: object) -> Number | None:
     """`value` as a Python number where it is one or one of numpy's, else None."""
+    if type(value) in (int, float, bool):
+        return value  # type: ignore[return-value]
     module = type(value).__module__
     if module == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()  # of numpy's own floats too, whose operators would come back here

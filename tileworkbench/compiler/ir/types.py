@@ -51,6 +51,19 @@ _ALIASES = {
 _VECTOR = re.compile(r"^(.*?)x(\d+)$")
 
 
+def _element_and_lanes(name: str) -> tuple[str, int]:
+    match = _VECTOR.match(name)
+    if match and (match.group(1) in _SCALARS or match.group(1) in _ALIASES):
+        return _ALIASES.get(match.group(1), match.group(1)), int(match.group(2))
+    return _ALIASES.get(name, name), 1
+
+
+def is_dtype_name(name: str) -> bool:
+    """Whether `DType` takes a name."""
+    base, lanes = _element_and_lanes(name)
+    return base in _SCALARS and lanes >= 1
+
+
 class DType(str):
     """One element type. Raises `TypeError` for a name that is none."""
 
@@ -62,11 +75,7 @@ class DType(str):
     def __new__(cls, name: str) -> DType:
         if isinstance(name, DType) and type(name) is cls:
             return name
-        base, lanes = str(name), 1
-        match = _VECTOR.match(base)
-        if match and (match.group(1) in _SCALARS or match.group(1) in _ALIASES):
-            base, lanes = match.group(1), int(match.group(2))
-        base = _ALIASES.get(base, base)
+        base, lanes = _element_and_lanes(str(name))
         if base not in _SCALARS or lanes < 1:
             near = difflib.get_close_matches(base, (*_SCALARS, *_ALIASES), 1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
@@ -86,6 +95,8 @@ class DType(str):
 
     def with_lanes(self, lanes: int) -> DType:
         """The vector type with `lanes` elements of this type."""
+        if lanes == self.lanes:
+            return self
         base = str(self.scalar)
         return type(self)(base if lanes == 1 else f"{base}x{lanes}")
 
