@@ -364,8 +364,18 @@ def test_a_product_of_a_product(dtype):
     check_executors(*attention(FULL_ROW, FULL_ROW, dtype))
 
 
-@pytest.mark.parametrize("first", [FULL_ROW, *OTHERS])
-@pytest.mark.parametrize("second", OTHERS)
+SQUARE, FULL_COLUMN = OTHERS
+
+
+@pytest.mark.parametrize("first", [FULL_ROW, SQUARE])
+def test_products_that_may_choose_are_shared_by_rows(first):
+    check_executors(*attention(first, SQUARE, F16))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(FULL_ROW, FULL_COLUMN), (SQUARE, FULL_COLUMN), *((FULL_COLUMN, each) for each in OTHERS)],
+)
 def test_warps_without_whole_rows_cannot_take_a_product_as_operand(first, second):
     with pytest.raises(LayoutError) as caught:
         tw.compile(attention(first, second, F16)[0], target="sim:sm_80")
