@@ -62,7 +62,7 @@ def test_banks_sectors_and_lines(notebook: NotebookPage) -> None:
 def check_conflict(view: Locator) -> None:
     """A row-major 128x32 tile of float16 under ldmatrix has degree 4."""
     view.locator(".tw-banks[data-degree='4']").wait_for()
-    assert view.locator(".tw-verdict").inner_text() == (
+    assert view.locator(".tw-finding").inner_text() == (
         "⚠ Bank conflicts in 1 access. The costliest: ldmatrix.x4 of A_shared on line "
         f"{line_of('T.gemm')} takes 512 wavefronts where 128 would do (4.00×)."
     )
@@ -114,7 +114,7 @@ def check_lanes(notebook: NotebookPage) -> None:
     assert "lane 2 of warp 0" in info.inner_text()  # the pinned one
     info.get_by_role("button", name="unpin").click()
     assert "This phase" in info.inner_text()
-    search = view.locator(".tw-search")
+    search = view.locator(".tw-find-element")
     search.fill("20, 9")
     search.press("Enter")
     assert rows(info)["element"] == "A_shared[20, 8:16]"

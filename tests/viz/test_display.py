@@ -189,6 +189,18 @@ def test_a_module_stands_alone_and_exports_its_view(view: str) -> None:
     assert stylesheet(view).count("{") == stylesheet(view).count("}")
 
 
+def test_a_class_of_elements_belongs_to_one_sheet() -> None:
+    """A widget joins the sheets of all its views, so a rule of one would change another."""
+    owners: dict[str, set[str]] = {}
+    for path in STATIC_FILES.glob("*.css"):
+        for rule in re.findall(r"^([^{}]+)\{", read_static(path.name), re.MULTILINE):
+            for selector in rule.split(","):
+                if found := re.fullmatch(r"\s*\.(tw-[\w-]+)\s*", selector):
+                    owners.setdefault(found.group(1), set()).add(path.name)
+    shared = {name: files for name, files in owners.items() if len(files) > 1}
+    assert shared == {}
+
+
 def test_modules_come_after_what_they_import() -> None:
     assert needed("layouts") == ("common", "grid", "layouts")
     assert script("card", "page").index("const $grid") < script("card", "page").index("const $page")

@@ -50,7 +50,7 @@ export function render({ model, el, data }) {
   const place = tw.span("tw-phase-place");
   const degree = tw.span("tw-degree");
   const worst = tw.button("Worst phase", () => move(worstPhase()));
-  const search = tw.el("input", { class: "tw-input tw-search", placeholder: "element, e.g. 3, 8",
+  const search = tw.el("input", { class: "tw-input tw-find-element", placeholder: "element, e.g. 3, 8",
     "aria-label": "Show the phase that accesses an element", onchange: () => find(search.value),
     onkeydown: (event) => event.key === "Enter" && find(search.value) }); // JupyterLab takes Enter
   const previewed = tw.span("tw-previewed");
@@ -78,11 +78,11 @@ export function render({ model, el, data }) {
   /** Whether something conflicts, in one sentence that cannot be overlooked. */
   function verdict() {
     const bad = accesses.filter((access) => access.wavefronts > access.ideal);
-    if (!bad.length) return tw.div("tw-verdict tw-is-good", "✓ No bank conflicts: every access of " +
+    if (!bad.length) return tw.div("tw-finding tw-is-good", "✓ No bank conflicts: every access of " +
       "shared memory takes the wavefronts that its bytes need.");
     const [first] = [...bad].sort((a, b) => b.wavefronts - b.ideal - (a.wavefronts - a.ideal));
     const where = first.line ? ` on line ${first.line}` : "";
-    return tw.div("tw-verdict tw-is-bad", `⚠ Bank conflicts in ${many(bad.length, "access",
+    return tw.div("tw-finding tw-is-bad", `⚠ Bank conflicts in ${many(bad.length, "access",
       "accesses")}. The costliest: ${first.kind} of ${first.tile}${where} takes ${first.wavefronts} ` +
       `wavefronts where ${first.ideal} would do (${(first.wavefronts / first.ideal).toFixed(2)}×).`);
   }

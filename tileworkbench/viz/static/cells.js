@@ -34,7 +34,8 @@ export function category(palette, value) {
 
 /** Call `changed` when JupyterLab's theme changes; returns what ends it. */
 export function onTheme(changed) {
-  const observer = new MutationObserver(changed);
+  // The new style sheet may come after the attribute that names it.
+  const observer = new MutationObserver(() => { changed(); setTimeout(changed, 500); });
   const options = { attributes: true, attributeFilter: ["data-jp-theme-name", "data-jp-theme-light"] };
   observer.observe(document.body, options);
   return () => observer.disconnect();

@@ -38,7 +38,7 @@ export function render({ model, el, data }) {
   const info = tw.div("tw-info");
   root.append(verdict(), tw.about(data.about), table.node, heading, why,
     tw.div("tw-bar", slider.node, place, degree),
-    tw.div("tw-figures", lines.figure.node, tw.div("tw-side", info, lanes.figure.node)));
+    tw.div("tw-figures", lines.figure.node, tw.div("tw-beside", info, lanes.figure.node)));
 
   function describeTensor(tensor) {
     return tensor ? `${tensor.dtype} ${tensor.shape.map((extent) => extent ?? "?").join("×")}` : "";
@@ -46,10 +46,10 @@ export function render({ model, el, data }) {
 
   function verdict() {
     const bad = accesses.filter((access) => access.sectors > access.ideal);
-    if (!bad.length) return tw.div("tw-verdict tw-is-good",
+    if (!bad.length) return tw.div("tw-finding tw-is-good",
       "✓ Every sector that is moved is used whole.");
     const [first] = [...bad].sort((a, b) => b.sectors - b.ideal - (a.sectors - a.ideal));
-    return tw.div("tw-verdict tw-is-bad", `⚠ ${bad.length === 1 ? "1 access moves"
+    return tw.div("tw-finding tw-is-bad", `⚠ ${bad.length === 1 ? "1 access moves"
       : `${bad.length} accesses move`} more sectors than needed. The costliest: ${first.kind} of ` +
       `${first.buffer}${first.line ? ` on line ${first.line}` : ""} moves ${first.sectors} where ` +
       `${first.ideal} would do (${(first.sectors / first.ideal).toFixed(2)}×).`);

@@ -50,14 +50,14 @@ export function render({ model, el, data }) {
   const info = tw.div("tw-info");
   root.append(verdict(), tw.about(data.about), table.node, heading, why,
     tw.div("tw-bar", slider.node, place),
-    tw.div("tw-figures", card.figure.node, tw.div("tw-side", info, tile.figure.node)), ...routines);
+    tw.div("tw-figures", card.figure.node, tw.div("tw-beside", info, tile.figure.node)), ...routines);
 
   function verdict() {
     const bad = accesses.filter((access) => access.lines > access.ideal);
-    if (!bad.length) return tw.div("tw-verdict tw-is-good",
+    if (!bad.length) return tw.div("tw-finding tw-is-good",
       "✓ Every vector touches only the cache lines that its bytes need.");
     const [first] = [...bad].sort((a, b) => b.factor - a.factor);
-    return tw.div("tw-verdict tw-is-bad", `⚠ ${bad.length === 1 ? "1 access touches"
+    return tw.div("tw-finding tw-is-bad", `⚠ ${bad.length === 1 ? "1 access touches"
       : `${bad.length} accesses touch`} more cache lines than needed. The worst: ${first.kind} of ` +
       `${first.buffer}${first.line ? ` on line ${first.line}` : ""}, ${first.factor.toFixed(1)}×.`);
   }
