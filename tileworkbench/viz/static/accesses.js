@@ -105,7 +105,10 @@ export function watch(root, scope, draw) {
   });
   sizes.observe(root);
   scope.add(() => sizes.disconnect());
-  scope.add(onTheme(draw));
+  scope.add(onTheme(() => {
+    if (root.clientWidth) draw();
+    else width = 0; // in a tab that is not open: when it is opened
+  }));
 }
 
 /** `name[i, j:j + n]`, from the row-major number of the first element. */
