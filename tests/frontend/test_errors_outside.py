@@ -91,7 +91,7 @@ def no_expression() -> None:
         (
             unknown_dtype,
             """
-            TileTypeError: 'flaot32' is not a dtype
+            TileTypeError: 'flaot32' is not a dtype; did you mean 'float32'?
              | def kernel(x: int, A: T.Tensor((8,), "flaot32")) -> None:
              |                       ^^^^^^^^^^^^^^^^^^^^^^^^^
             """,
@@ -115,7 +115,7 @@ def no_expression() -> None:
         (
             quoted,
             """
-            TileTypeError: 'flaot32' is not a dtype
+            TileTypeError: 'flaot32' is not a dtype; did you mean 'float32'?
              | def kernel(A: "T.Tensor((8,), 'flaot32')") -> None:  # noqa: UP037
              |               ^^^^^^^^^^^^^^^^^^^^^^^^^^^
             """,
