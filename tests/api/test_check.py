@@ -87,6 +87,13 @@ def test_a_race_is_found_in_every_run_before_results_are_compared() -> None:
     ) in text
 
 
+def test_on_simulated_threads_the_threads_are_named() -> None:
+    kernel = racy.with_target("sim:sm_80").compile()
+    text = rendered(lambda: kernel.check(torch.sum, torch.ones(64)), tw.RaceError)
+    assert text.startswith("RaceError: 'total[0]' in block (0), threads ")
+    assert "nothing wrong" not in text
+
+
 def test_several_stores_of_one_value_are_no_error() -> None:
     @tw.jit
     def flags(X: T.Tensor((64,), "int32")):

@@ -29,7 +29,7 @@ _REMEDIES = {
     NOT_LANDED: "wait for the copy first, with T.ptx_wait_group(0) or at its memory barrier",
     OVERTAKEN: "wait for the copy first, with T.ptx_wait_group(0) or at its memory barrier",
     ITERATIONS_WRITE: f"let each iteration write elements of its own, {_ATOMIC}",
-    ITERATION_READS: "split the loop in two, or let it write another buffer than it reads",
+    ITERATION_READS: f"split the loop in two, write another buffer than it reads, {_ATOMIC}",
     BLOCKS_WRITE: f"let each block write elements of its own, {_ATOMIC}",
     BLOCK_READS: "read it in a second T.Kernel, or behind T.sync_grid()",
     THREADS_WRITE: f"let one thread write it, put T.sync_threads() between the writes, {_ATOMIC}",
