@@ -11,7 +11,8 @@ from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.record import CompileRecord
 from tileworkbench.kernel import Kernel
 from tileworkbench.viz.model import html
-from tileworkbench.viz.model.card import bench_summary, facts
+from tileworkbench.viz.model.bench import bench_model
+from tileworkbench.viz.model.card import facts
 from tileworkbench.viz.model.layout import badges, layout_figure
 from tileworkbench.viz.model.text import clip, title
 from tileworkbench.viz.model.view import KernelView
@@ -165,7 +166,7 @@ def _facts(view: KernelView) -> dict[str, str]:
 def _bench(view: KernelView) -> dict[str, str]:
     if view.bench is None:
         return {}
-    found: dict[str, Any] = bench_summary(view.bench)
+    found: dict[str, Any] = bench_model(view.bench)
     labels = {"median": "time", "quartiles": "quartiles", "flops": "compute", "bytes": "bandwidth"}
     return {label: found[key] for key, label in labels.items() if found[key]}
 

@@ -13,6 +13,7 @@ import pytest
 
 from tileworkbench.bench.kernel import arithmetic_dtype, bench_kernel, specialize
 from tileworkbench.bench.timing import BenchInterrupted, measure
+from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.printer import print_program
 from tileworkbench.compiler.ir.program import Program
@@ -56,12 +57,27 @@ def matmul(
 class FakeKernel:
     """A program, and a call that is counted."""
 
-    def __init__(self, program: Program) -> None:
-        self.name, self.program = program.name, program
+    def __init__(self, program: Program, target: str = "cpu") -> None:
+        self.name, self.program, self.target = program.name, program, target
         self.calls: list[tuple[Any, ...]] = []
 
     def __call__(self, *args: Any) -> Any:
         self.calls.append(args)
+
+
+@pytest.mark.parametrize(
+    ("target", "device"), [("sim:sm_80", "cuda:sm_80"), ("ptx:sm_90", "cuda:sm_90")]
+)
+def test_what_is_simulated_is_not_measured(target: str, device: str) -> None:
+    kernel = FakeKernel(parse(DYNAMIC), target)
+    with pytest.raises(UnsupportedError) as caught:
+        bench_kernel(kernel, (np.zeros((128, 96), np.float32),), rounds=3)
+    assert str(caught.value) == (
+        f"'{kernel.name}' is simulated on '{target}': a time would be that of the simulator, not "
+        f"of a device\nhint: measure it with target '{device}' or 'cpu'; 'k.accesses' and "
+        "'k.simulate(...).report' count what it does"
+    )
+    assert kernel.calls == []
 
 
 def test_counts_are_those_of_the_call() -> None:
@@ -142,7 +158,7 @@ def test_an_interrupt_is_raised_and_what_was_measured_is_kept(
     calls: list[tuple[Any, ...]] = []
     quiet = partial(measure, warmup=0, timer=lambda: 20_000 * len(calls), clock=lambda: 4.0)
     monkeypatch.setattr("tileworkbench.bench.kernel.measure", quiet)
-    compiled = Mock(side_effect=call, record=SimpleNamespace(name="scale", program=program))
+    compiled = Mock(side_effect=call, record=SimpleNamespace(name="scale", program=program, target="cpu"))
     kernel = Kernel(compiled)
     with pytest.raises(BenchInterrupted) as caught:
         kernel.bench(np.zeros((128, 96), np.float32), rounds=100)

@@ -16,7 +16,7 @@ from tileworkbench.bench.roofline import (
     roofline_points,
 )
 from tileworkbench.bench.timing import BenchResult
-from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.compiler.runtime import host
 from tileworkbench.compiler.runtime.host import CacheSizes
 from tileworkbench.viz.model.roofline import Ceiling, Machine, Point
@@ -101,8 +101,9 @@ def test_known_counts_give_one_point() -> None:
     assert result_points(result(), MACHINE) == (result_point(result(), MACHINE),)
 
 
-def kernel(name: str, *points: Point, bench: object = "measured") -> Any:
-    view = SimpleNamespace(points=points, bench=bench)
+def kernel(name: str, *points: Point, bench: object = "measured", target: str = "cpu") -> Any:
+    record = SimpleNamespace(target=target)
+    view = SimpleNamespace(points=points, bench=bench, record=record)
     return SimpleNamespace(name=name, view=lambda roofline: view)
 
 
@@ -123,3 +124,11 @@ def test_a_kernel_whose_work_is_not_known() -> None:
     with pytest.raises(ArgumentError) as caught:
         roofline_points([kernel("a")])
     assert caught.value.message == "the operations and bytes of 'a' are not known"
+
+
+def test_a_kernel_that_is_simulated_has_no_point() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        roofline_points([kernel("a", result_point(result(), MACHINE), target="sim:sm_80")])
+    assert caught.value.message == (
+        "'a' is simulated on 'sim:sm_80': a time would be that of the simulator, not of a device"
+    )

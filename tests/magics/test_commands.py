@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.magics.notebook import SCALE, SCALE_TEXT, Notebook, without_counts
@@ -31,6 +33,21 @@ def test_show(notebook: Notebook) -> None:
     passes = notebook.run("%tile show scale passes:plan_scratch").value
     assert type(passes).__name__ == "PassesWidget"
     assert notebook.run("%tile show scale passes;").text == ""
+
+
+def test_passes_and_what_one_did_are_printed(notebook: Notebook) -> None:
+    notebook.run(f"%%tile -q{SCALE}")
+    lines = notebook.run("%tile show scale passes").out.splitlines()
+    assert without_counts(lines[1]) == SCALE_TEXT
+    assert re.fullmatch(r"\d+ of \d+ changed something", lines[2])
+    changed = "changed  flatten_buffers       "
+    assert any(line.startswith(changed + "Give every buffer one dimension") for line in lines)
+    assert any(line.startswith("no-op    fuse_loops ") for line in lines)
+    lines = notebook.run("%tile show scale diff:bind_blocks").out.splitlines()
+    assert lines[2] == "bind_blocks: changed"
+    assert "-    with T.Kernel(2, threads=32) as block:" in lines
+    lines = notebook.run("%tile show scale diff").out.splitlines()
+    assert lines[2] == "infer_layouts: changed" and lines[3].startswith("@@ ")
 
 
 def test_show_compiles_what_has_its_shapes(notebook: Notebook) -> None:
@@ -161,3 +178,54 @@ def turn(A: T.Tensor((ROWS, 64), "float32")):
         ("turn tiles none", "'turn' accesses no tile 'tiles' in shared memory"),
     ):
         assert message in notebook.run(f"%tile apply {line}").text
+
+
+SIMULATED = (
+    "'scale' is simulated on 'sim:sm_80': a time would be that of the simulator, not of a device\n"
+    "hint: measure it with target 'cuda:sm_80' or 'cpu'; 'k.accesses' and "
+    "'k.simulate(...).report' count what it does"
+)
+
+
+def test_the_time_of_a_simulator_is_never_shown(notebook: Notebook) -> None:
+    card = SCALE_TEXT.replace(" cpu ", " sim:sm_80 ")
+    for flag in ("--bench", "--roofline"):
+        done = notebook.run(f"%%tile -t sim:sm_80 {flag} -o k{SCALE}")
+        assert (done.error, done.out.startswith(SIMULATED)) == (None, True)
+        assert done.text.endswith(card)
+        assert notebook.value("k.view().bench") is None
+    sweep = notebook.run(f"%%tile -t sim:sm_80 --sweep block=1,2 --bench{SWEPT}")
+    assert sweep.out.startswith(SIMULATED.replace("scale", "swept"))
+    assert all(point.time_us != point.time_us for point in sweep.value.points)
+    for line in ("%tile bench scale", "tw.roofline(scale)", "scale.compile().bench(None)"):
+        assert notebook.run(line).text == f"UnsupportedError: {SIMULATED}"
+    assert all(point.predicted for point in notebook.value("scale.kernel.view(True).points"))
+
+
+SWEPT = """
+def swept(A: T.Tensor((64, 32), "float32"), block: int = 1):
+    B = T.empty((64, 32), "float32")
+    with T.Kernel(64 // block, threads=32) as at:
+        for i, j in T.Parallel(block, 32):
+            B[at * block + i, j] = A[at * block + i, j]
+    return B
+"""
+
+
+def test_no_output_of_a_notebook_has_a_time(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nbval compares is the same every time; only the live view has the numbers."""
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    monkeypatch.setattr(notebook.shell, "kernel", object(), raising=False)
+    notebook.run(f"%%tile -q{SCALE}")
+    for cell in (
+        f"%%tile --bench 1{SCALE}",
+        f"%%tile --bench 1 --show none{SCALE}",
+        "%tile bench scale",
+        "scale.kernel.bench(*made)",
+    ):
+        notebook.run("import torch; made = [torch.ones(64, 32)]")
+        texts = [re.sub(r"Out\[\d+\]", "Out", notebook.run(cell).text) for _ in range(2)]
+        assert texts[0] == texts[1]
+        assert "scale" in texts[0] and re.search(r"\d (µ|n|m)?s\b", texts[0]) is None

@@ -20,9 +20,9 @@ from tests.viz.sanitiser import problems
 from tileworkbench.compiler.diagnostics import Note
 from tileworkbench.compiler.layout import Layout
 from tileworkbench.compiler.record import Count, Snapshot
+from tileworkbench.viz.model.bench import bench_model
 from tileworkbench.viz.model.card import (
     HTML_LIMIT,
-    bench_summary,
     card_html,
     card_model,
     status,
@@ -230,15 +230,15 @@ def test_status(cached: str, text: str) -> None:
     assert status(compile_record(cached=cached)) == text
 
 
-def test_bench_summary() -> None:
+def test_a_measurement() -> None:
     run = kernel_view().bench
     assert run is not None
-    summary = bench_summary(run)
+    summary = bench_model(run)
     assert summary["median"] == "408 µs"
     assert summary["quartiles"] == "404 µs – 413 µs"
     assert summary["flops"] == "82.3 GFLOP/s"
     assert summary["bytes"] == "1.93 GB/s"
-    assert bench_summary(replace(run, times_us=(7.0,)))["quartiles"] == "7 µs – 7 µs"
+    assert bench_model(replace(run, times_us=(7.0,)))["quartiles"] == "7 µs – 7 µs"
 
 
 def test_long_code_is_cut_and_says_so() -> None:

@@ -10,12 +10,14 @@ from typing import Any, Protocol
 from tileworkbench.bench.timing import BenchInterrupted, BenchResult, interrupted_after, measure
 from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.evaluate import evaluate
+from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
 from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.target import parse_target
 
 
 class BenchableKernel(Protocol):
@@ -25,6 +27,8 @@ class BenchableKernel(Protocol):
     def name(self) -> str: ...
     @property
     def program(self) -> Program: ...
+    @property
+    def target(self) -> str: ...
     def __call__(self, *args: Any) -> Any: ...
 
 
@@ -32,14 +36,28 @@ def bench_kernel(kernel: BenchableKernel, args: Sequence[Any], rounds: int = 0) 
     """Time `kernel(*args)`: the median of `rounds` calls (0: as many as a fifth of a second takes).
 
     A call includes its argument checks and the allocation of outputs. Ctrl-C raises
-    `BenchInterrupted` with the result of the rounds completed so far.
+    `BenchInterrupted` with the result of the rounds completed so far. Raises `UnsupportedError` for
+    a target that is simulated.
     """
+    refuse_simulated(kernel.name, kernel.target)
     try:
         results = measure({kernel.name: lambda: kernel(*args)}, rounds)
     except BenchInterrupted as error:
         result = _with_counts(error.results[kernel.name], kernel.program, args)
         raise interrupted_after({kernel.name: result}) from None
     return _with_counts(results[kernel.name], kernel.program, args)
+
+
+def refuse_simulated(name: str, target: str) -> None:
+    """Raise `UnsupportedError` where a simulator runs the kernel: its time is no measurement."""
+    found = parse_target(target)
+    if found.is_simulated:
+        raise UnsupportedError(
+            f"'{name}' is simulated on '{target}': a time would be that of the simulator, not of "
+            "a device",
+            hint=f"measure it with target '{replace(found, execution='native')}' or 'cpu'; "
+            "'k.accesses' and 'k.simulate(...).report' count what it does",
+        )
 
 
 def _with_counts(result: BenchResult, program: Program, args: Sequence[Any]) -> BenchResult:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tileworkbench.bench.ceilings import machine
+from tileworkbench.bench.kernel import refuse_simulated
 from tileworkbench.bench.timing import BenchResult
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.runtime import host
@@ -71,11 +72,12 @@ def roofline_points(kernels: Sequence[Measurable]) -> tuple[Machine, tuple[Point
     """This machine's ceilings and the points of the kernels' last measurements.
 
     Raises `ArgumentError` for a kernel that has not been measured, or whose operations or bytes
-    are not known.
+    are not known, and `UnsupportedError` for one that is simulated.
     """
     points: list[Point] = []
     for kernel in kernels:
         view = kernel.view(roofline=True)
+        refuse_simulated(kernel.name, view.record.target)
         if view.bench is None:
             raise ArgumentError(
                 f"'{kernel.name}' has not been measured", hint="call its .bench(...) first"

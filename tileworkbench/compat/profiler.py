@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tileworkbench.bench import timing
-from tileworkbench.compiler.diagnostics import CheckError
+from tileworkbench.bench.kernel import refuse_simulated
+from tileworkbench.compiler.diagnostics import CheckError, UnsupportedError
 from tileworkbench.compiler.ir.program import Param
 from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.closeness import assert_close, listed, result_pairs
@@ -114,8 +116,12 @@ class Profiler:
         """Milliseconds per call of the kernel, or of `func` with the kernel's tensors.
 
         The number of calls follows from `warmup` and `rep` milliseconds; what chooses it or a GPU's
-        timer otherwise is accepted.
+        timer otherwise is accepted. Warns of a kernel that is simulated, whose time says nothing.
         """
+        try:
+            refuse_simulated(self.func.name, self.func.target)
+        except UnsupportedError as error:
+            warnings.warn(error.message, RuntimeWarning, stacklevel=2)
         inputs = self._inputs(input_tensors, dynamic_symbolic_constraints)
         called = func or self.func
         return do_bench(

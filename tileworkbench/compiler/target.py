@@ -35,6 +35,11 @@ class Target:
     dot_bfloat16: bool = False
 
     @property
+    def is_simulated(self) -> bool:
+        """Whether a simulator runs the code, so that the time of a call is not the kernel's."""
+        return self.execution != "native"
+
+    @property
     def machine(self) -> Machine:
         """What a GPU of this architecture has; a CPU has none of it."""
         return machine_of(self.arch)

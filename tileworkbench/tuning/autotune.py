@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tileworkbench.api import Jit
+from tileworkbench.bench.kernel import refuse_simulated
 from tileworkbench.bench.timing import do_bench
 from tileworkbench.compiler.diagnostics import ArgumentError, TileError, TileTypeError
+from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.closeness import assert_close, listed, result_pairs
 from tileworkbench.tuning.supply import TensorSupplyType, input_parameters, supply_tensors
@@ -179,6 +181,7 @@ class Autotuned:
         return found
 
     def _measure_all(self, search: _Search, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        refuse_simulated(self.jit.fn.__name__, str(resolve_target(self.jit.target or "auto")))
         try:
             for config in search.configs[len(search.trials) :]:
                 search.trials.append(self._measure(search, config, args, kwargs))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
-from tileworkbench.viz.model.bundle import Bundle, make_bundle, wants_widgets
+from tileworkbench.viz.model.bench import bench_html, bench_line
+from tileworkbench.viz.model.bundle import Bundle, in_notebook, make_bundle, wants_widgets
 from tileworkbench.viz.model.card import card_html
 from tileworkbench.viz.model.layout import layout_html, layout_line
 from tileworkbench.viz.model.text import plain_line
@@ -13,6 +14,7 @@ from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import VIEWS, view_html
 
 if TYPE_CHECKING:
+    from tileworkbench.bench.timing import BenchResult
     from tileworkbench.compiler.layout import Fragment, Layout
     from tileworkbench.viz.widgets.base import ViewWidget
 
@@ -45,9 +47,24 @@ def layout_mimebundle(
     return make_bundle(layout_line(name, layout), html, None)
 
 
+def bench_mimebundle(result: BenchResult, **_options: Any) -> Bundle:
+    """An output of a measurement: its numbers live, and nothing that changes with every run.
+
+    Outside a notebook the text has the numbers: nobody compares what a terminal showed.
+    """
+    if wants_widgets():
+        from tileworkbench.viz.widgets.bench import BenchWidget
+
+        return BenchWidget(result.record)._repr_mimebundle_()
+    text = bench_line(result.record) if in_notebook() else str(result)
+    return make_bundle(text, bench_html(result.record), None)
+
+
 def show(view: KernelView, which: str = "card") -> ViewWidget:
     """The widget of one view: a name of `NAMES`, ``passes:PASS`` or ``layouts:BUFFER``.
 
+    ``diff`` and ``diff:PASS`` are the passes, of which a reader without a kernel sees what the pass
+    (by default the first that changed something) did to the IR.
     ``all`` is the card, which has a tab for each view. A view that has nothing to show says why.
 
     Raises:
@@ -55,8 +72,7 @@ def show(view: KernelView, which: str = "card") -> ViewWidget:
         UnsupportedError: anywidget is not installed.
     """
     name, _, selected = which.partition(":")
-    name = "passes" if name == "diff" else name
-    if name not in NAMES:
+    if name not in NAMES and name != "diff":
         raise ArgumentError(f"'{name}' is not a view", f"choose one of {', '.join(NAMES)}")
     try:
         return _make(view, name, selected)
@@ -73,10 +89,10 @@ def _make(view: KernelView, name: str, selected: str) -> ViewWidget:
         from tileworkbench.viz.widgets.card import CardWidget
 
         return CardWidget(view)
-    if name == "passes":
+    if name in ("passes", "diff"):
         from tileworkbench.viz.widgets.passes import PassesWidget
 
-        return PassesWidget(view, selected)
+        return PassesWidget(view, selected, as_diff=name == "diff")
     if name == "layouts" and view.layouts:
         from tileworkbench.viz.widgets.layouts import LayoutsWidget
 

@@ -13,8 +13,14 @@ from IPython.display import display
 
 from tileworkbench.api import Jit, jit
 from tileworkbench.api import compile as compile_function
+from tileworkbench.bench.kernel import refuse_simulated
 from tileworkbench.comparison import compare
-from tileworkbench.compiler.diagnostics import CheckError, CompileError, RunError
+from tileworkbench.compiler.diagnostics import (
+    CheckError,
+    CompileError,
+    RunError,
+    UnsupportedError,
+)
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.frontend.function import PrimFunc
 from tileworkbench.inputs import make_inputs
@@ -34,6 +40,7 @@ from tileworkbench.viz.magics.source import (
     read_cell,
     remember_lines,
 )
+from tileworkbench.viz.model.bundle import in_notebook
 
 if TYPE_CHECKING:
     from tileworkbench.viz.widgets.card import SlidingCardWidget
@@ -218,6 +225,9 @@ class _Cell:
         if options.target is not None:
             subject = subject.with_target(options.target)
 
+        target = str(resolve_target(subject.target or "auto"))
+        measured = options.measures and self._can_measure(name, target)
+
         def bench(kernel: Kernel) -> float:
             given = self._arguments
             inputs = make_inputs(kernel.program) if given is None else given
@@ -228,7 +238,7 @@ class _Cell:
                 subject,
                 self._values("--sweep", options.sweep),
                 constants=self._constants,
-                bench=bench if options.measures else None,
+                bench=bench if measured else None,
                 progress=show_progress,
             )
         finally:
@@ -308,10 +318,23 @@ class _Cell:
         return f"'%tile bisect {name}' names the pass that broke it, if one did"
 
     def _measure(self, kernel: Kernel, inputs: list[Any]) -> None:
+        if not self._can_measure(kernel.name, kernel.target):
+            return
         result = kernel.bench(*inputs, rounds=self._options.bench or 0)
-        if not self._options.quiet:
-            print(result)  # times are in no card but the live one
+        # The live card has the times, and in a notebook nothing else may: they change every time.
+        if not self._options.quiet and not ("card" in self._options.show and in_notebook()):
+            display(result)  # type: ignore[no-untyped-call]
         kernel.with_roofline(self._options.roofline)
+
+    def _can_measure(self, name: str, target: str) -> bool:
+        """Whether a time means something on `target`; the cell goes on where it does not."""
+        try:
+            refuse_simulated(name, target)
+        except UnsupportedError as error:
+            if not self._options.quiet:
+                print(error)
+            return False
+        return True
 
     def _save(self, kernel: Kernel, file: str) -> None:
         try:

@@ -1,7 +1,8 @@
-"""Loading and unloading: magics, completion, errors and pictures of layouts."""
+"""Loading and unloading: magics, completion, errors, pictures of layouts, measurements."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from types import ModuleType
@@ -15,10 +16,12 @@ from tileworkbench.viz.magics.grammar import Names, complete
 from tileworkbench.viz.magics.magic import TileMagics
 
 _LOADED = "_tile_extension"
-# Types shown as pictures, though the compiler knows no Jupyter.
-_LAYOUTS = (
-    ("tileworkbench.compiler.layout.layout", "Layout"),
-    ("tileworkbench.compiler.layout.fragment", "Fragment"),
+# What the extension shows of classes that know nothing of notebooks: module, class, and the
+# function of `viz.display`.
+_SHOWN = (
+    ("tileworkbench.compiler.layout.layout", "Layout", "layout_mimebundle"),
+    ("tileworkbench.compiler.layout.fragment", "Fragment", "layout_mimebundle"),
+    ("tileworkbench.bench.timing", "BenchResult", "bench_mimebundle"),
 )
 
 
@@ -35,8 +38,10 @@ def load(shell: InteractiveShell, package: ModuleType) -> None:
             SYNTAX_ERRORS, show_syntax_error
         )
     if shell.display_formatter is not None:
-        for module, name in _LAYOUTS:
-            shell.display_formatter.mimebundle_formatter.for_type_by_name(module, name, _picture)
+        for module, name, function in _SHOWN:
+            shell.display_formatter.mimebundle_formatter.for_type_by_name(
+                module, name, functools.partial(_shown, function)
+            )
     setattr(shell, _LOADED, matcher)
 
 
@@ -53,15 +58,15 @@ def unload(shell: InteractiveShell) -> None:
     if shell.custom_exceptions == SYNTAX_ERRORS:
         shell.set_custom_exc((), None)  # type: ignore[no-untyped-call]
     if shell.display_formatter is not None:
-        for module, name in _LAYOUTS:
+        for module, name, _ in _SHOWN:
             shell.display_formatter.mimebundle_formatter.pop(f"{module}.{name}", None)
     setattr(shell, _LOADED, None)
 
 
-def _picture(layout: Any, **options: Any) -> Any:
-    from tileworkbench.viz.display import layout_mimebundle
+def _shown(function: str, value: Any, **options: Any) -> Any:
+    from tileworkbench.viz import display
 
-    return layout_mimebundle(layout, **options)
+    return getattr(display, function)(value, **options)
 
 
 def _matcher(shell: InteractiveShell) -> Any:

@@ -37,6 +37,16 @@ class Live(Enum):
     WIDGET = "the output holds a widget beside the HTML"
 
 
+def _shell() -> Any:
+    module = sys.modules.get("IPython")
+    return module.get_ipython() if module is not None else None
+
+
+def in_notebook() -> bool:
+    """Whether outputs go to a notebook, which keeps them, and not to a terminal."""
+    return getattr(_shell(), "kernel", None) is not None
+
+
 def live_form() -> Live:
     """How views of this process are shown live, from what its environment says of the reader.
 
@@ -46,12 +56,9 @@ def live_form() -> Live:
     in their place, where a front end is not recognised.
     """
     static = os.environ.get(STATIC, "")
-    module = sys.modules.get("IPython")
-    shell = module.get_ipython() if module is not None else None
-    if static not in ("", "0") or getattr(shell, "kernel", None) is None:
+    if static not in ("", "0") or not in_notebook() or find_spec("anywidget") is None:
         return Live.NEVER
-    if find_spec("anywidget") is None:
-        return Live.NEVER
+    shell = _shell()
     if "google.colab" in sys.modules or "__vsc_ipynb_file__" in getattr(shell, "user_ns", {}):
         return Live.WIDGET
     session = os.environ.get(_SESSION, "")

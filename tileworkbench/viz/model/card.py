@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from statistics import median, quantiles
 from typing import Any
 
-from tileworkbench.compiler.record import CompileRecord, Count, RunRecord
+from tileworkbench.compiler.record import CompileRecord, Count
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.banks import conflicts
-from tileworkbench.viz.model.roofline import PEAK, format_rate
+from tileworkbench.viz.model.bench import bench_model
 from tileworkbench.viz.model.text import (
     check_text,
     clip,
@@ -79,7 +78,7 @@ def card_model(view: KernelView) -> dict[str, Any]:
         "timings": [
             {"step": timing.step, "time": format_time(timing.time_us)} for timing in record.timings
         ],
-        "bench": None if view.bench is None else bench_summary(view.bench),
+        "bench": None if view.bench is None else bench_model(view.bench),
         "warnings": [
             *({"text": note.message, "line": line} for note, line in warnings_of(record)),
             *({"text": f"masked: {text}", "line": 0} for text, loud in view.masked if loud),
@@ -127,25 +126,6 @@ def status(record: CompileRecord) -> str:
         return f"cached ({record.cached})"
     total = sum(timing.time_us for timing in record.timings)
     return f"compiled in {format_time(total)}" if record.timings else "compiled"
-
-
-def bench_summary(run: RunRecord) -> dict[str, Any]:
-    """Median, quartiles and rates of a measurement, as text."""
-    times = sorted(run.times_us)
-    middle = median(times)
-    low, high = (middle, middle)
-    if len(times) > 1:
-        low, _, high = quantiles(times, n=4, method="inclusive")
-    return {
-        "median": format_time(middle),
-        "quartiles": f"{format_time(low)} – {format_time(high)}",
-        "count": len(times),
-        "threads": run.threads,
-        "flops": format_rate(run.flops / middle / 1e3, PEAK) if run.flops else "",
-        "bytes": format_rate(run.bytes_ / middle / 1e3, "GB/s") if run.bytes_ else "",
-        "note": run.clock_note,
-        "extra": [[name, f"{value:.3g}"] for name, value in run.extra],
-    }
 
 
 def card_html(view: KernelView) -> str:

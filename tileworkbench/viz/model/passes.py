@@ -22,6 +22,7 @@ FRONT_END = "front end"
 CONTEXT = 3  # unchanged lines kept around a change when a difference is too long to send whole
 ROW_LIMIT = 3000  # rows of one difference; further unchanged ones are folded, the rest dropped
 HIT_LIMIT = 200  # lines listed for one search
+STATIC_LINES = 300  # of a difference for readers without a kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +215,64 @@ def fold_rows(rows: list[Row], context: int = CONTEXT) -> list[Row | int]:
 
 def passes_section(view: KernelView, opened: bool = False) -> str:
     """The list of passes, without times."""
-    record = view.record
     rows = []
-    for entry in PassBrowser(record).overview(live=False)["entries"][1:]:
+    for entry in _entries(view):
         colour = html.ACCENT if entry["changed"] else "#8a8a8a"
         badge = html.chip("changed" if entry["changed"] else "no-op", colour)
         name = html.tag("code", "", html.text(entry["name"]))
         rows.append([badge, name, html.tag("span", html.FAINT, html.text(entry["doc"]))])
-    changed, total = passes_changed(record)
-    note = f"{changed} of {total} changed something"
-    return html.details("Passes", html.table(rows), note=note, opened=opened)
+    return html.details("Passes", html.table(rows), note=_count(view), opened=opened)
+
+
+def passes_text(view: KernelView) -> str:
+    """The list of passes as lines of text, without times."""
+    entries = _entries(view)
+    width = max((len(entry["name"]) for entry in entries), default=0)
+    lines = (
+        f"{'changed' if entry['changed'] else 'no-op':<9}{entry['name']:<{width}}  {entry['doc']}"
+        for entry in entries
+    )
+    return "\n".join((_count(view), *(line.rstrip() for line in lines)))
+
+
+def _entries(view: KernelView) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = PassBrowser(view.record).overview(live=False)["entries"]
+    return entries[1:]
+
+
+def _count(view: KernelView) -> str:
+    changed, total = passes_changed(view.record)
+    return f"{changed} of {total} changed something"
+
+
+def diff_section(view: KernelView, index: int) -> str:
+    """What pass `index` did to the IR, as lines taken away and added."""
+    lines, dropped = _change(view, index)
+    colours = {"-": html.BAD, "+": html.GOOD, "@": html.ACCENT}
+    shown = (
+        html.tag("span", f"color:{colours[line[0]]}" if line[0] in colours else "", html.text(line))
+        for line in lines
+    )
+    note = f"{dropped} more lines" if dropped else ""
+    return html.details(_change_title(view, index), html.code_block(shown), note=note, opened=True)
+
+
+def diff_text(view: KernelView, index: int) -> str:
+    """The same as text."""
+    lines, dropped = _change(view, index)
+    more = [f"... {dropped} more lines"] if dropped else []
+    return "\n".join([_change_title(view, index), *lines, *more])
+
+
+def _change_title(view: KernelView, index: int) -> str:
+    if not index:
+        return f"{FRONT_END}: no pass changed the program"
+    snapshot = view.record.snapshots[index - 1]
+    return f"{snapshot.name}: {'changed' if snapshot.changed else 'no change'}"
+
+
+def _change(view: KernelView, index: int) -> tuple[list[str], int]:
+    """The lines of a unified diff, without its head, and how many were left out."""
+    browser = PassBrowser(view.record)
+    lines = browser.unified(index).splitlines()[2:] or [line.text for line in browser.lines(index)]
+    return lines[:STATIC_LINES], max(len(lines) - STATIC_LINES, 0)

@@ -80,6 +80,11 @@ def view_model(view: KernelView, name: str) -> dict[str, Any]:
 def view_html(view: KernelView, name: str) -> str:
     """The view `name` on its own for readers without a kernel."""
     each = VIEWS[name]
-    head = html.tag("b", f"{html.MONO};font-size:14px", html.text(title(view.record)))
     body = html.line(each.title, why) if (why := each.missing(view)) else each.section(view, True)
-    return html.panel(html.tag("div", "", head), body or html.line(each.title, _LIVE))
+    return titled(view, body or html.line(each.title, _LIVE))
+
+
+def titled(view: KernelView, section: str) -> str:
+    """A section on its own, under the kernel's name."""
+    head = html.tag("b", f"{html.MONO};font-size:14px", html.text(title(view.record)))
+    return html.panel(html.tag("div", "", head), section)

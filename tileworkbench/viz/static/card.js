@@ -1,6 +1,7 @@
 // The kernel card: the facts, and a tab for each further view.
 import * as tw from "./common.js";
 import * as banks from "./banks.js";
+import * as bench from "./bench.js";
 import * as code from "./code.js";
 import * as global from "./global.js";
 import * as layouts from "./layouts.js";
@@ -84,7 +85,7 @@ export function render({ model, el }) {
     pane.append(tw.div("tw-facts", ...card.facts.map(({ label, value, hint }) =>
       tw.el("div", { title: hint },
         tw.div("tw-fact-label", label), tw.div("tw-fact-value", value)))));
-    if (card.bench) pane.append(benchRow(card.bench));
+    if (card.bench) pane.append(bench.line(card.bench, rooflineLink()));
     if (card.check && !card.check.ok)
       pane.append(tw.div("tw-message tw-failed", `Check failed: ${card.check.detail}`));
     for (const { line, text } of card.warnings) {
@@ -94,22 +95,8 @@ export function render({ model, el }) {
     for (const line of card.notes) pane.append(tw.div("tw-fact-line", line));
   }
 
-  function benchRow(bench) {
-    const threads = `${bench.threads} thread${bench.threads === 1 ? "" : "s"}`;
-    const roofline = has("roofline")
-      ? tw.link("roofline →", () => tw.set(model, { tab: "roofline" })) : null;
-    return tw.div(
-      "tw-bench",
-      tw.el("b", {}, bench.median),
-      tw.faint(`quartiles ${bench.quartiles}, n = ${bench.count}, ${threads}`),
-      bench.flops ? tw.el("b", {}, bench.flops) : null,
-      bench.bytes ? tw.faint(bench.bytes) : null,
-      ...bench.extra.map(([key, value]) => tw.faint(`${key} ${value}`)),
-      bench.note ? tw.faint(bench.note) : null,
-      roofline,
-    );
-  }
-
+  const rooflineLink = () => has("roofline")
+    ? tw.link("roofline →", () => tw.set(model, { tab: "roofline" })) : null;
   const goto = (line) => tw.set(model, { tab: "source", selection: { line } });
 
   scope.on("change:tab", open);

@@ -7,10 +7,10 @@ from typing import Any
 import traitlets
 
 from tileworkbench.viz.model.assets import module, stylesheet
-from tileworkbench.viz.model.passes import PassBrowser
+from tileworkbench.viz.model.passes import PassBrowser, diff_section, diff_text, passes_text
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import KernelView
-from tileworkbench.viz.model.views import view_html
+from tileworkbench.viz.model.views import titled, view_html
 from tileworkbench.viz.widgets.base import Answer, ViewWidget
 
 
@@ -47,14 +47,20 @@ class PassesTraits(traitlets.HasTraits):
 
 
 class PassesWidget(ViewWidget, PassesTraits):
-    """The passes of one kernel."""
+    """The passes of one kernel; without a browser their list, or with `as_diff` the change that the
+    selected one made.
+    """
 
     _esm = module("passes")
     _css = stylesheet("passes")
 
-    def __init__(self, view: KernelView, selected: str = "") -> None:
+    def __init__(self, view: KernelView, selected: str = "", as_diff: bool = False) -> None:
         super().__init__(plain_line(view), lambda: view_html(view, "passes"))
         self.open_passes(view, selected)
+        text, at = passes_text(view), self.selected_pass
+        if as_diff:
+            text, self._html = diff_text(view, at), lambda: titled(view, diff_section(view, at))
+        self._text = f"{self._text}\n{text}"
 
     def answers(self) -> dict[str, Answer]:
         return self.pass_answers()
