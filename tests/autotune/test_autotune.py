@@ -302,3 +302,14 @@ def test_compile_tunes_and_returns_the_kernel(latencies: list[float]) -> None:
     assert by_name.config == {"block": 32} and not latencies
     latencies.append(1)
     assert tuned(lazy, [{"block": 16}]).compile(64).config == {"block": 16}
+
+
+def test_nothing_is_chosen_by_the_time_of_a_simulator() -> None:
+    tuned = tw.autotune(CONFIGS)(tw.jit(eager, target="sim:sm_80"))
+    with pytest.raises(tw.UnsupportedError) as caught:
+        tuned(torch.ones(64))
+    assert caught.value.message == (
+        "'eager' is simulated on 'sim:sm_80': a time would be that of the simulator, not of a "
+        "device"
+    )
+    assert tuned.trials == ()

@@ -23,9 +23,10 @@ sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from tests.viz.sample import full_view
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.viz.display import show
+from tileworkbench.viz.widgets.bench import BenchWidget
 from tileworkbench.viz.widgets.layouts import layout_widget
 view = full_view()"""
-CARD, PASSES, LAYOUT, ROOFLINE, STATE, STATIC = 1, 2, 3, 4, 5, 6
+CARD, PASSES, LAYOUT, ROOFLINE, BENCH, STATE, STATIC = 1, 2, 3, 4, 5, 6, 7
 CELLS = {
     0: SETUP,
     CARD: "card = show(view)\ncard",
@@ -35,6 +36,7 @@ CELLS = {
         "i // 8 * 32 + j // 8 * 2 + j % 2)), 'grid')\ngrid"
     ),
     ROOFLINE: "roof = show(view, 'roofline')\nroof",
+    BENCH: "BenchWidget(view.bench)",
     STATE: (
         "print(passes.selected_pass, grid.selected_thread, list(grid.selected_element),"
         " card.tab, card.layout_name, 0 < grid.first_paint_ms)"
@@ -66,6 +68,7 @@ def test_widgets_render_react_and_reach_the_kernel(notebook: NotebookPage) -> No
     check_passes(notebook)
     check_layout(notebook)
     check_roofline(notebook)
+    check_bench(notebook)
     notebook.run_cell(STATE)
     assert notebook.output(STATE).inner_text().strip() == "3 0 [0, 0] layouts C_local True"
     check_static(notebook)
@@ -126,6 +129,13 @@ def check_roofline(notebook: NotebookPage) -> None:
     view = notebook.output(ROOFLINE).locator(".tw-roofline")
     view.locator("svg circle[data-point=mm]").wait_for()
     assert "Bound by compute" in view.locator(".tw-verdict").inner_text()
+
+
+def check_bench(notebook: NotebookPage) -> None:
+    line = notebook.output(BENCH).locator(".tw-bench")
+    line.wait_for()
+    shown = notebook.output(CARD).locator(".tw-bench").text_content() or ""
+    assert (line.text_content() or "?") in shown and "GFLOP/s" in shown
 
 
 def check_static(notebook: NotebookPage) -> None:

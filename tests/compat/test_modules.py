@@ -200,6 +200,14 @@ def test_profiler_compares_times_and_supplies(installed: None) -> None:
         profiler.assert_allclose(lambda a: (a, a))
 
 
+def test_the_time_of_a_simulator_is_warned_of(installed: None) -> None:
+    with pytest.warns(RuntimeWarning) as caught:
+        scale("sim:sm_80").get_profiler().do_bench(warmup=0, rep=1)
+    assert str(caught[0].message) == (
+        "'main' is simulated on 'sim:sm_80': a time would be that of the simulator, not of a device"
+    )
+
+
 def test_elements_that_may_differ(installed: None) -> None:
     close = tilelang("tilelang.testing").torch_assert_close
     a, b = torch.zeros(1000), torch.zeros(1000)

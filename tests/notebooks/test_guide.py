@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbclient
 import nbformat
 import pytest
 
@@ -86,24 +87,44 @@ def test_the_readme_shows_the_quickstart() -> None:
     assert (ROOT / picture[1]).stat().st_size < 300_000
 
 
-@pytest.mark.parametrize(("printed", "status"), [("4\n", 0), ("5\n", 1)])
-def test_nbval_compares_outputs(tmp_path: Path, printed: str, status: int) -> None:
-    """The strict run that `make test` makes does notice a wrong output."""
-    output = nbformat.v4.new_output("stream", name="stdout", text=printed)
-    cell = nbformat.v4.new_code_cell("print(2 + 2)", outputs=[output], execution_count=1)
+KERNEL = """%%tile --bench 1
+def scale(A: T.Tensor((64, 32), "float32")):
+    B = T.empty((64, 32), "float32")
+    with T.Kernel(2, threads=32) as block:
+        for i, j in T.Parallel(32, 32):
+            B[block * 32 + i, j] = A[block * 32 + i, j] * 2.0
+    return B"""
+SOURCES = ("%load_ext tileworkbench", KERNEL, "%tile bench scale", "print(2 + 2)")
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A notebook that measures, with its outputs; the last of them made wrong."""
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    content = nbformat.v4.new_notebook(cells=[cell], metadata=metadata)
-    nbformat.write(content, tmp_path / "sum.ipynb")
+    cells = [nbformat.v4.new_code_cell(source) for source in SOURCES]
+    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    nbclient.NotebookClient(content, timeout=120).execute()
+    content.cells[-1].outputs[0].text = "5\n"
+    file = tmp_path_factory.mktemp("executed") / "measures.ipynb"
+    nbformat.write(content, file)
+    return file
+
+
+@pytest.mark.parametrize("sanitized", [True, False])
+def test_nbval_finds_a_wrong_output_and_no_other(executed: Path, sanitized: bool) -> None:
+    """A strict run, as `make test` makes it and without the file: measurements leave no trace."""
     sanitize = ROOT / "tileworkbench" / "nbval_sanitize.cfg"
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval"),
-            *("--nbval-current-env", "--nbval-sanitize-with", str(sanitize), str(tmp_path)),
+            *("--nbval-current-env", str(executed)),
+            *(("--nbval-sanitize-with", str(sanitize)) if sanitized else ()),
         ],
-        cwd=tmp_path,
+        cwd=executed.parent,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert done.returncode == status, done.stdout
+    assert "1 failed, 3 passed" in done.stdout, done.stdout
+    assert "::Cell 3 " in done.stdout
