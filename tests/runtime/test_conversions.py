@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -126,6 +128,8 @@ def test_strides_count_elements() -> None:
     found = element_view(view, "int4")
     assert (found.shape, found.strides) == ((3, 8), (32, 1))
     assert element_view(view, "int8") is view
+    deep = element_view(replace(view, shape=(2, 3, 4), strides=(48, 16, 1)), "uint4")
+    assert (deep.shape, deep.strides) == ((2, 3, 8), (96, 32, 1))
 
 
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
@@ -239,6 +243,19 @@ def test_memory_of_a_device_is_named_and_not_asked_for(number: int, device: str)
     view = view_array(Exported(None, number, 1))
     assert view is not None
     assert (view.device, view.readonly, view.shape) == (device, False, ())
+
+
+def test_an_export_may_begin_behind_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`byte_offset` counts from the address, which may be null where there are no elements."""
+    extents = (ctypes.c_int64 * 2)(3, 4)
+    tensor = dlpack._Tensor(data=4096, ndim=2, code=2, bits=32, lanes=1, byte_offset=64)
+    tensor.shape = ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64))
+    monkeypatch.setattr(dlpack, "_export", lambda value: None)
+    monkeypatch.setattr(dlpack, "_capsule_name", lambda capsule: b"dltensor")
+    monkeypatch.setattr(dlpack, "_capsule_pointer", lambda *_: ctypes.addressof(tensor))
+    assert dlpack.read_tensor(None)[:5] == (4160, (3, 4), (4, 1), "float32", False)
+    tensor.data, tensor.byte_offset = None, 0
+    assert dlpack.read_tensor(None)[0] == 0
 
 
 def test_a_read_only_export_is_read_only() -> None:

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.viz.sample import full_view
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.viz.model import diff
 from tileworkbench.viz.model.layout import banks, elements_of, grid_shape, layout_picture
 from tileworkbench.viz.model.palette import category_colours, sequence_colours
+from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.roofline import (
     Ceiling,
     Machine,
@@ -27,6 +29,7 @@ from tileworkbench.viz.model.roofline import (
 )
 from tileworkbench.viz.model.roofline_svg import roofline_svg
 from tileworkbench.viz.model.roofline_view import roofline_model
+from tileworkbench.viz.model.text import format_bytes, format_count, format_time
 from tileworkbench.viz.model.view import BufferLayout
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -133,6 +136,15 @@ def test_lines_stand_beside_the_most_like_ones(before: list[str], after: list[st
 def test_likeness_counts_shared_words(one: str, other: str, value: float) -> None:
     (left,), (right,) = diff._bags([one]), diff._bags([other])
     assert diff._likeness(left, right) == pytest.approx(value)
+
+
+def test_lines_of_both_sides_are_numbered_from_one() -> None:
+    browser = PassBrowser(full_view().record)
+    for index in range(1, len(browser)):
+        rows = browser.diff(index)["rows"]
+        for side, lines in (("before", browser.lines(index - 1)), ("after", browser.lines(index))):
+            numbers = [row[side]["number"] for row in rows if side in row]
+            assert numbers == list(range(1, len(lines) + 1))
 
 
 # The roofline
@@ -296,3 +308,40 @@ def test_peaks_of_unused_types_are_dropped_only_beside_points() -> None:
     other = Machine("m", (*MACHINE.ceilings, Ceiling("int8", 4000.0, "GFLOP/s", 2)))
     assert relevant_ceilings([point(1.0, 1.0)], other) == MACHINE
     assert relevant_ceilings([], other) == other
+
+
+# Numbers as text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        *((0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (2**20, "1.0 MiB")),
+        *((2**30, "1.0 GiB"), (2**40, "1.0 TiB"), (2**50, "1024.0 TiB")),
+    ],
+)
+def test_bytes_as_text(count: float, text: str) -> None:
+    assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        *((0, "0"), (950, "950"), (999.4, "999"), (999.5, "1 k"), (33.6e6, "33.6 M")),
+        *((2.147e9, "2.15 G"), (1e12, "1 T"), (5e15, "5 P"), (5e18, "5000 P"), (0.0833, "0.0833")),
+        *((-1500, "-1.5 k"), (1e-7, "1e-07")),
+    ],
+)
+def test_counts_as_text(count: float, text: str) -> None:
+    assert format_count(count) == text
+
+
+@pytest.mark.parametrize(
+    ("time_us", "text"),
+    [
+        *((0.84, "840 ns"), (1.0, "1 µs"), (41.2, "41.2 µs"), (999.0, "999 µs"), (1e3, "1 ms")),
+        *((3400.0, "3.4 ms"), (1e6, "1 s"), (1.2e9, "1200 s")),
+    ],
+)
+def test_times_as_text(time_us: float, text: str) -> None:
+    assert format_time(time_us) == text
