@@ -40,10 +40,18 @@ def accumulator(dtype: Any) -> np.dtype[Any]:
 
 
 def contraction_bound(a: Array, b: Array, reference: Array, dtype: Any) -> Array:
-    """`4 sqrt(K) eps(accumulator) (|A| |B|) + eps(result) |reference|`, element by element."""
+    """`4 sqrt(K) eps(accumulator) (|A| |B|) + eps(result) |reference|`, element by element.
+
+    A result of 8 bits is the nearest value to such a sum: half of that eps, and half a step of the
+    smallest values.
+    """
     magnitude = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
     summed = 4 * sqrt(a.shape[-1]) * epsilon(accumulator(dtype)) * magnitude
-    return np.asarray(summed + epsilon(dtype) * np.abs(reference))
+    if np.dtype(dtype).itemsize > 1 or np.dtype(dtype).kind in "iub":
+        return np.asarray(summed + epsilon(dtype) * np.abs(reference))
+    half = epsilon(dtype) / 2
+    least = float(ml_dtypes.finfo(dtype).smallest_subnormal)
+    return np.asarray(summed * (1 + half) + np.maximum(half * np.abs(reference), least / 2))
 
 
 def assert_contraction(c: Array, a: Array, b: Array, start: Array | None = None) -> None:

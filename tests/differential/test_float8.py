@@ -7,6 +7,7 @@ import pytest
 
 import tileworkbench.language as T
 from tests.differential.harness import check_everywhere, check_executors, equals, run_native
+from tests.tolerances import assert_contraction
 
 KINDS = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
 
@@ -174,3 +175,59 @@ def test_product_of_two_kinds(names):
 
     exact = a.astype(np.float32) @ b.astype(np.float32).T
     check_everywhere(kernel, {"A": a, "B": b}, equals(C=exact))
+
+
+@pytest.mark.parametrize("operand", ["float16", "float8_e4m3fn"])
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+def test_a_sum_of_products_is_rounded_once(name, operand):
+    kind = np.dtype(getattr(ml_dtypes, operand, operand))
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal(shape).astype(kind) for shape in ((32, 64), (64, 32)))
+
+    @T.prim_func
+    def kernel(A: T.Tensor((32, 64), operand), B: T.Tensor((64, 32), operand)):
+        C = T.empty((32, 32), name)
+        with T.Kernel(1, threads=128):
+            X, Y = T.alloc_shared((32, 64), operand), T.alloc_shared((64, 32), operand)
+            acc = T.alloc_fragment((32, 32), name)
+            T.copy(A, X)
+            T.copy(B, Y)
+            T.clear(acc)
+            T.gemm(X, Y, acc)
+            T.copy(acc, C)
+        return C
+
+    check_executors(kernel, {"A": a, "B": b}, lambda found: assert_contraction(found["C"], a, b))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_every_product_of_a_loop_rounds(transposed):
+    """Small integers, whose sums are exact: every executor rounds the same numbers."""
+    kind = np.dtype(ml_dtypes.float8_e4m3fn)
+    rng = np.random.default_rng(4)
+    a, b = (rng.integers(-3, 4, shape).astype(kind) for shape in ((32, 128), (128, 32)))
+    expected = np.zeros((32, 32), kind)
+    for k in range(0, 128, 32):
+        step = a[:, k : k + 32].astype(np.float32) @ b[k : k + 32].astype(np.float32)
+        expected = (expected.astype(np.float32) + step).astype(kind)
+    given = np.ascontiguousarray(a.T) if transposed else a
+
+    @T.prim_func
+    def kernel(A: T.Tensor(given.shape, kind.name), B: T.Tensor((128, 32), kind.name)):
+        C = T.empty((32, 32), kind.name)
+        with T.Kernel(1, threads=128):
+            X = T.alloc_shared((32, 32), kind.name)
+            Y = T.alloc_shared((32, 32), kind.name)
+            acc = T.alloc_fragment((32, 32), kind.name)
+            T.clear(acc)
+            for k in T.Pipelined(4, num_stages=2):
+                if transposed:
+                    T.copy(A[k * 32, 0], X)
+                else:
+                    T.copy(A[0, k * 32], X)
+                T.copy(B[k * 32, 0], Y)
+                T.gemm(X, Y, acc, transpose_A=transposed)
+            T.copy(acc, C)
+        return C
+
+    check_executors(kernel, {"A": given, "B": b}, equals(C=expected))

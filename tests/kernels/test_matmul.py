@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 import tileworkbench as tw
 from tests.kernels.checks import DTYPES, check_kernel, random
 from tests.tolerances import assert_contraction
+from tileworkbench.compiler.sim.simulate import SimOptions, simulate
 from tileworkbench.kernels import gemv, linear, matmul, split_k_matmul
 
 SMALL = {"block_M": 32, "block_N": 32, "block_K": 16}
@@ -112,6 +114,26 @@ def test_split_k_matmul(dtype):
     a, b = random(37, 130, dtype=dtype), random(130, 45, dtype=dtype, seed=1)
     kernel = tw.compile(split_k_matmul(37, 45, 130, dtype, splits=3, **SMALL))
     assert_contraction(kernel(a, b).numpy(), numpy(a), numpy(b))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_split_k_matmul_in_one_order(dtype):
+    a, b = random(37, 130, dtype=dtype), random(130, 45, dtype=dtype, seed=1)
+    program = split_k_matmul(37, 45, 130, dtype, splits=3, deterministic=True, **SMALL)
+    assert_contraction(tw.compile(program)(a, b).numpy(), numpy(a), numpy(b))
+
+
+def test_the_order_of_blocks_matters_to_atomic_sums_only():
+    a, b = random(8, 512), random(512, 8, seed=1)
+    for deterministic in (True, False):
+        program = split_k_matmul(
+            *(8, 8, 512), splits=8, block_M=8, block_N=8, block_K=8, deterministic=deterministic
+        ).program
+        given = {"A": a, "B": b}
+        found = [simulate(program, given, options=SimOptions(seed=seed)) for seed in range(6)]
+        results = {np.asarray(each.outputs[0]).tobytes() for each in found}
+        assert all(each.report.ok for each in found)
+        assert (len(results) == 1) is deterministic
 
 
 def test_split_k_matmul_in_the_simulator():

@@ -50,9 +50,11 @@ def atomic_add(
     `dst` is an element `C[i, j]`, a slice or a tensor, of any memory but fragments. A tensor or
     slice as `value` is added element by element to the box of `dst` that it covers, a scalar to
     every element. With `return_prev`, which needs an element and a scalar, the result is what
-    the element held before. `memory_order` is "relaxed" to "seq_cst"; all are executed as
-    "seq_cst". Raises `TileTypeError`, `TileValueError` or `ShapeError` for operands that do not
-    fit.
+    the element held before. Blocks and threads add in no fixed order, so that sums of floats may
+    differ from call to call; where that matters, write each share to a place of its own and add
+    them in a second launch, as `kernels.split_k_matmul(deterministic=True)` does. `memory_order`
+    is "relaxed" to "seq_cst"; all are executed as "seq_cst". Raises `TileTypeError`,
+    `TileValueError` or `ShapeError` for operands that do not fit.
     """
     return _atomic(AtomicKind.ADD, dst, value, memory_order, return_prev)
 

@@ -17,7 +17,7 @@ from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, R
 from tileworkbench.compiler.ir.sizes import const_shape, strides_of
 from tileworkbench.compiler.ir.stmt import Alloc, For, If, LoopKind, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Gemm, MicroGemm, Pack
-from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.ir.types import FLOAT32, DType
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.context import Context, Vote
 from tileworkbench.compiler.ops.elementwise import element, nest
@@ -192,32 +192,40 @@ def _pack(
 
 
 def _lower_to_loops(op: Gemm, context: Context) -> Stmt:
-    """`c[i, j] += a[i, k] * b[k, j]` in c's dtype, vectorised along j."""
+    """`c[i, j] += a[i, k] * b[k, j]` in c's dtype, vectorised along j.
+
+    Floats narrower than float32 are summed as that, in a tile beside c, and rounded once.
+    """
     m, n, k = _extents(op)
-    dtype = op.c.buffer.dtype
+    dtype, extents = op.c.buffer.dtype, (int_const(m), int_const(n))
     c_dims = (len(op.c.extents) - 2, len(op.c.extents) - 1)
     last_a, last_b = len(op.a.extents) - 1, len(op.b.extents) - 1
-    extents = (int_const(m), int_const(n))
+    is_narrow = dtype.is_float and dtype.bits < FLOAT32.bits
+    wide = FLOAT32 if is_narrow else dtype
+    name = context.names.fresh(f"{op.c.buffer.name}_sum")
+    total = Buffer(name, wide, extents, "shared") if is_narrow else op.c.buffer
+
+    def place(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return element(op.c, dict(zip(c_dims, at, strict=True)))
 
     def clear(at: tuple[Expr, ...]) -> Stmt:
-        return Store(
-            op.c.buffer,
-            element(op.c, dict(zip(c_dims, at, strict=True))),
-            const(0, dtype),
-            site=op.site,
-        )
+        return Store(op.c.buffer, place(at), const(0, dtype), site=op.site)
+
+    def widen(at: tuple[Expr, ...]) -> Stmt:
+        return Store(total, at, cast(Load(op.c.buffer, place(at)), wide), site=op.site)
+
+    def narrow(at: tuple[Expr, ...]) -> Stmt:
+        return Store(op.c.buffer, place(at), cast(Load(total, at), dtype), site=op.site)
 
     def accumulate(at: tuple[Expr, ...]) -> Stmt:
         i, j = at
         step = context.names.var("k")
         a = {last_a - (not op.transpose_a): i, last_a - op.transpose_a: step}
         b = {last_b - op.transpose_b: j, last_b - (not op.transpose_b): step}
-        index = element(op.c, dict(zip(c_dims, at, strict=True)))
-        left = cast(Load(op.a.buffer, element(op.a, a)), dtype)
-        right = cast(Load(op.b.buffer, element(op.b, b)), dtype)
-        update = Store(
-            op.c.buffer, index, add(Load(op.c.buffer, index), mul(left, right)), site=op.site
-        )
+        index = at if is_narrow else place(at)
+        left = cast(Load(op.a.buffer, element(op.a, a)), wide)
+        right = cast(Load(op.b.buffer, element(op.b, b)), wide)
+        update = Store(total, index, add(Load(total, index), mul(left, right)), site=op.site)
         return For(
             step, int_const(0), int_const(k), int_const(1), LoopKind.SERIAL, update, site=op.site
         )
@@ -226,5 +234,9 @@ def _lower_to_loops(op: Gemm, context: Context) -> Stmt:
     if not (isinstance(op.clear, Const) and not op.clear.value):
         zero = nest(context, extents, op.site, clear)
         stmts.append(zero if isinstance(op.clear, Const) else If(op.clear, zero, site=op.site))
+    if is_narrow:
+        stmts += [Alloc(total, site=op.site), nest(context, extents, op.site, widen)]
     stmts.append(nest(context, extents, op.site, accumulate))
+    if is_narrow:
+        stmts.append(nest(context, extents, op.site, narrow))
     return seq(stmts)
