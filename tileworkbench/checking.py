@@ -23,6 +23,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.inputs import read_parameters, written_parameters
+from tileworkbench.poisoning import compiled_with_poison
 from tileworkbench.simulation import look
 from tileworkbench.viz.model.view import CheckResult
 
@@ -89,7 +90,8 @@ def check_kernel(
     sanitize: bool,
 ) -> CheckResult:
     """Simulate some blocks (with `sanitize` all, and indices that come from data are errors), run
-    `kernel` on outputs that hold NaN or bytes 0xCD, call `reference`, and compare every output.
+    `kernel` on outputs that hold NaN or bytes 0xCD, as tiles do that it reads before it writes
+    them, call `reference`, and compare every output.
 
     A kernel that returns nothing is judged by the parameters it writes. The reference is called
     without those that the kernel only writes, and returns them all, in order.
@@ -134,16 +136,17 @@ def _compared(
 ) -> tuple[float, float]:
     """The largest error and the largest tolerance of all outputs. Raises `CheckError`."""
     program = kernel.program
+    compiled = compiled_with_poison(kernel)
     params = [param.value for param in program.params]
     if program.returns:
         returned = [params[index] for index in program.returns]
         compared = [value for value in returned if isinstance(value, Buffer)]
         inputs: Sequence[Any] = args
-        outputs = _listed(kernel.compiled.call_poisoned(*args))
+        outputs = _listed(compiled.call_poisoned(*args))
     else:
         compared = written_parameters(program)
         inputs = _reference_inputs(program, args)
-        kernel.compiled.call_poisoned(*args)
+        compiled.call_poisoned(*args)
         outputs = [args[params.index(buffer)] for buffer in compared]
     expected = _listed(_call_reference(kernel, reference, inputs))
     if len(expected) != len(outputs):

@@ -102,8 +102,11 @@ class Kernel:
         self._masked: tuple[Masked, ...] = ()
         self._masked_in_part = False
         self._warned: set[tuple[str, int]] = set()
+        self._told = False
         simulated = self.warns_of_indices and compiled.target.execution != "native"
-        self._watches_calls = simulated and self.has_unguarded_indices
+        self._watches_indices = simulated and self.has_unguarded_indices
+        # The first call tells of what the card would have shown.
+        self._watches_calls = self._watches_indices or bool(compiled.record.warnings)
         self._bench: BenchResult | None = None
         self._roofline = False
         self._annotated = False
@@ -148,11 +151,17 @@ class Kernel:
         return self._compiled.options.sanitize
 
     def _watch(self, args: tuple[Any, ...]) -> None:
-        """Tell of indices that come from data and are outside; an error where the kernel was
-        compiled with `sanitize`.
+        """Tell, once, of what is read before it is written; and of indices that come from data and
+        are outside, an error where the kernel was compiled with `sanitize`.
         """
-        from tileworkbench.simulation import find_masked
+        from tileworkbench.simulation import find_masked, warn_of_fresh_reads
 
+        if not self._told:
+            self._told = True
+            warn_of_fresh_reads(self.program)
+            self._watches_calls = self._watches_indices
+        if not self._watches_indices:
+            return
         report = find_masked(self, args, self._sanitizes)
         if report is not None:
             self.note_masked(report)

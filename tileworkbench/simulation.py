@@ -9,9 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tileworkbench.compiler.analysis.hazards import find_fresh_reads
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     Interrupted,
+    Note,
     TileError,
     TileWarning,
     display_name,
@@ -140,6 +142,12 @@ def find_masked(kernel: Kernel, args: Sequence[Any], sanitize: bool) -> SimRepor
         return None
 
 
+def warn_of_fresh_reads(program: Program) -> None:
+    """Warn of tiles that a kernel certainly reads before it writes them."""
+    for note in find_fresh_reads(program):
+        _warn(note)
+
+
 def warn_of_indices(report: SimReport, warned: set[tuple[str, int]]) -> None:
     """Warn of unguarded indices that come from data and were outside, once per line: `warned` are
     the tensors and statements that have been told of.
@@ -148,7 +156,12 @@ def warn_of_indices(report: SimReport, warned: set[tuple[str, int]]) -> None:
         key = (found.buffer, found.site)
         if found.from_data and key not in warned:
             warned.add(key)
-            note, span = found.note(), found.span
-            file, line = ("<kernel>", 1) if span is None else (display_name(span.file), span.line)
-            text = note.render("warning").removeprefix("warning: ")
-            warnings.warn_explicit(text, TileWarning, file, line, registry={})
+            _warn(found.note())
+
+
+def _warn(note: Note) -> None:
+    file, line = "<kernel>", 1
+    if note.span is not None:
+        file, line = display_name(note.span.file), note.span.line
+    text = note.render("warning").removeprefix("warning: ")
+    warnings.warn_explicit(text, TileWarning, file, line, registry={})

@@ -15,6 +15,7 @@ from tests.capability import require
 from tests.messages.test_calls import rendered
 from tileworkbench.checking import tolerance_of
 from tileworkbench.compat.kernels import JITKernel
+from tileworkbench.compiler.diagnostics import SimulatorLimitError
 from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 from tileworkbench.inputs import make_inputs
 from tileworkbench.viz.model.card import card_html, card_model
@@ -337,3 +338,62 @@ def test_the_card_says_how_much_was_simulated() -> None:
     a, b = (torch.randn(shape).half() for shape in ((128, 64), (64, 96)))
     kernel.check(torch.matmul, a, b, torch.empty(128, 96))
     assert card_model(kernel.view())["check"]["detail"].endswith("; 4 of 12 blocks simulated")
+
+
+@tw.jit
+def summed(A: T.Tensor((64,), "float32")):
+    B = T.empty((64,), "float32")
+    with T.Kernel(2, threads=32) as bx:
+        total = T.alloc_fragment((32,), "float32")
+        for i in T.Parallel(32):
+            total[i] += A[bx * 32 + i]
+        T.copy(total, B[bx * 32])
+    return B
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])
+def test_what_is_read_before_it_is_written_is_told_of_once(target: str) -> None:
+    kernel = tw.jit(summed.fn, target=target).compile()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            try:
+                kernel(torch.ones(64))
+            except tw.RunError:
+                assert target != "cpu"
+    line = summed.fn.__code__.co_firstlineno + 6
+    (warning,) = [found for found in told if found.category is tw.TileWarning]
+    assert (warning.filename, warning.lineno) == (__file__, line)
+    assert str(warning.message).startswith(
+        "'total' is read before anything is written to it: fill it first, with T.clear, T.fill or "
+        f"T.copy\n  --> {__file__}, line {line}\n{line} | total[i] += A[bx * 32 + i]"
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float8_e4m3fn"])
+def test_a_check_fills_what_is_read_before_it_is_written(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the simulator, which finds it, cannot look."""
+
+    def limited(*_: Any) -> Any:
+        raise SimulatorLimitError("too large")
+
+    monkeypatch.setattr("tileworkbench.checking.look", limited)
+
+    @tw.jit
+    def kept(A: T.Tensor((64,), dtype)):
+        B = T.empty((64,), dtype)
+        with T.Kernel(1, threads=32):
+            s, own = T.alloc_shared((64,), dtype), T.alloc_local((2,), dtype)
+            for i in T.Parallel(64):
+                if i < 32:
+                    s[i] = s[i] + A[i]
+            own[0] = own[1]
+            T.copy(s, B)
+        return B
+
+    zeros = torch.zeros(64, dtype=getattr(torch, dtype))
+    with pytest.raises(tw.CheckError, match=r"in (32|64) of 64 elements") as caught:
+        kept.compile().check(lambda a: a, zeros)
+    assert any("'s' is read before" in note.message for note in caught.value.notes)

@@ -204,3 +204,19 @@ def test_older_names_of_operators() -> None:
                 B[i * 16 + j - 2] = total[i, j - 2]
 
     assert torch.equal(run(body), torch.full((64,), 32.0))
+
+
+@pytest.mark.parametrize("mode", ["rn", "rz"])
+def test_reciprocal_roots_of_float64_are_refused(mode: str) -> None:
+    def double(A: Any, B: Any) -> None:
+        B[0] = T.ieee_frsqrt(T.cast(A[1], "float64"), mode)
+
+    assert refused(tw.TileTypeError, double) == (
+        "T.ieee_frsqrt: frsqrt is not supported for float64 in TileLang's scripts\n"
+        "hint: take that of tileworkbench.language, or cast it to float32"
+    )
+
+    def single(A: Any, B: Any) -> None:
+        B[0] = T.ieee_frsqrt(A[4], mode)
+
+    assert run(single)[0] == 0.5

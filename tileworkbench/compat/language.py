@@ -15,7 +15,7 @@ from tileworkbench.compiler.frontend.dtypes import TileDType
 from tileworkbench.compiler.frontend.errors import placed_outside
 from tileworkbench.compiler.frontend.function import PrimFunc
 from tileworkbench.compiler.frontend.tensors import TensorValue
-from tileworkbench.compiler.frontend.values import describe
+from tileworkbench.compiler.frontend.values import describe, to_value
 from tileworkbench.language.functions import checked_function
 
 _ACCESSES = {1: "r", 2: "w", 3: "rw"}
@@ -73,8 +73,19 @@ def tvm_warp_shuffle_down(mask: Any, value: Any, offset: Any, width: int, warp_s
     return language.shfl_down(value, offset, width, mask)
 
 
+def ieee_frsqrt(value: Any, rounding_mode: str = "rn") -> Any:
+    """`T.ieee_frsqrt`; TileLang has none of float64, in no direction. Raises `TileTypeError`."""
+    if to_value(value).expr.dtype == "float64":
+        raise TileTypeError(
+            "T.ieee_frsqrt: frsqrt is not supported for float64 in TileLang's scripts",
+            hint="take that of tileworkbench.language, or cast it to float32",
+        )
+    return language.ieee_frsqrt(value, rounding_mode)
+
+
 _FUNCTIONS = (
     prim_func,
+    ieee_frsqrt,
     buffer_store,
     index_to_coordinates,
     type_annotation,

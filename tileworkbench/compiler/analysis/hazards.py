@@ -30,9 +30,26 @@ def find_hazards(program: Program) -> tuple[Note, ...]:
     found: dict[tuple[int, str], None] = {}
     for kernel in statements(program.body):
         if isinstance(kernel, Kernel):
-            found |= dict.fromkeys(uninitialised_reads(kernel))
+            found |= _fresh_reads(kernel)
             found |= dict.fromkeys(overruns(kernel, ranges))
             found |= dict.fromkeys(conflicts(kernel, ranges))
+    return _notes(program, found)
+
+
+def find_fresh_reads(program: Program) -> tuple[Note, ...]:
+    """The uninitialised reads alone: what they give is different in every process."""
+    found: dict[tuple[int, str], None] = {}
+    for kernel in statements(program.body):
+        if isinstance(kernel, Kernel):
+            found |= _fresh_reads(kernel)
+    return _notes(program, found)
+
+
+def _fresh_reads(kernel: Kernel) -> dict[tuple[int, str], None]:
+    return dict.fromkeys((read.site, read.sentence) for read in uninitialised_reads(kernel))
+
+
+def _notes(program: Program, found: dict[tuple[int, str], None]) -> tuple[Note, ...]:
     plain = _plain_names(program) if found else {}
     return tuple(
         Note(_NAME.sub(lambda name: plain.get(name[0], name[0]), sentence), program.span(site))

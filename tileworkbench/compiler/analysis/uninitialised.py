@@ -3,6 +3,7 @@
 One walk in program order with the set of buffers that may have been written. A loop is judged by
 its first iteration. What is under a condition is judged by everything that the loops around it may
 have written in earlier iterations, so a read that some run finds initialised is never reported.
+Iterations of T.Parallel that keep to an element of their own have no earlier ones.
 """
 
 from __future__ import annotations
@@ -14,14 +15,23 @@ from tileworkbench.compiler.analysis.effects import owners, written, written_bel
 from tileworkbench.compiler.analysis.uses import Use, is_plain, may_leave, touched, uses
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.expr import Buffer
-from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
+from tileworkbench.compiler.ir.rewrite import statements, walk
 
 _TILES = ("shared", "local.fragment", "local")
 
 
-def uninitialised_reads(kernel: st.Kernel) -> Iterator[tuple[int, str]]:
-    """The site and the sentence of each buffer's first read that comes before every write."""
+@dataclass(frozen=True, slots=True)
+class FreshRead:
+    """A buffer's first read, which comes before every write: what it finds is not defined."""
+
+    site: int
+    sentence: str
+    buffer: Buffer
+
+
+def uninitialised_reads(kernel: st.Kernel) -> Iterator[FreshRead]:
+    """The reads of tiles and private arrays that hold nothing yet, one for each buffer."""
     flow = _Flow(owners(kernel.body))
     before: set[Buffer] = set()
     if any(isinstance(found, simt.THREAD_LEVEL) for found in statements(kernel.body)):
@@ -43,7 +53,7 @@ def _written_below(root: st.Stmt) -> set[Buffer]:
 @dataclass(slots=True)
 class _Flow:
     owner: dict[Buffer, Buffer]
-    found: list[tuple[int, str]] = field(default_factory=list)
+    found: list[FreshRead] = field(default_factory=list)
 
     def visit(self, stmt: st.Stmt, before: set[Buffer], around: set[Buffer]) -> None:
         """Check `stmt`; `before` may have been written before it and grows, `around` by earlier
@@ -67,7 +77,8 @@ class _Flow:
                 | tile.Parallel(body=body)
             ):
                 self.check(stmt, before, around)
-                around = around | _written_below(body)
+                own = _own_elements(stmt) if isinstance(stmt, tile.Parallel) else set()
+                around = around | (_written_below(body) - own)
                 if may_leave(body):
                     self.visit_later(body, before, around)
                 else:
@@ -90,8 +101,22 @@ class _Flow:
             seen = buffer in before or (not use.certain and buffer in around)
             if use.is_write or seen or buffer.scope not in _TILES:
                 continue
-            self.found.append((stmt.site, _sentence(stmt, use, buffer in around)))
+            self.found.append(FreshRead(stmt.site, _sentence(stmt, use, buffer in around), buffer))
             before.add(buffer)
+
+
+def _own_elements(loop: tile.Parallel) -> set[Buffer]:
+    """The buffers of which each iteration of `loop` uses one element, which no other uses."""
+    places: dict[Buffer, set[tuple[Expr, ...]]] = {}
+    for found in walk(loop.body):
+        if isinstance(found, Load | st.Store | st.Atomic):
+            places.setdefault(found.buffer, set()).add(found.indices)
+    shared = {buffer for pair in owners(loop.body).items() for buffer in pair}
+    return {
+        buffer
+        for buffer, indices in places.items()
+        if len(indices) == 1 and set(loop.vars) <= set(*indices) and buffer not in shared
+    }
 
 
 def _sentence(stmt: st.Stmt, use: Use, later: bool) -> str:
@@ -99,9 +124,21 @@ def _sentence(stmt: st.Stmt, use: Use, later: bool) -> str:
     if isinstance(stmt, tile.Gemm) and use.region is stmt.c:
         return f"T.gemm adds to '{name}', which holds nothing yet: clear it first with T.clear"
     if isinstance(stmt, tile.Reduce) and use.buffer is stmt.dst:
-        return f"clear=False keeps what is in '{name}', which holds nothing yet"
+        return (
+            f"clear=False keeps what is in '{name}', which holds nothing yet: fill it first with "
+            "T.fill, or leave clear=False out"
+        )
     if isinstance(stmt, st.Atomic) and use.buffer is stmt.buffer:
-        return f"this atomic update starts from '{name}', which holds nothing yet"
+        return (
+            f"this atomic update starts from '{name}', which holds nothing yet: clear it first "
+            "with T.clear"
+        )
     if later:
-        return f"'{name}' is read before it is written, in the first iteration"
-    return f"'{name}' is read before anything is written to it"
+        return (
+            f"'{name}' is read before it is written, in the first iteration: fill it in front of "
+            "the loop, with T.clear or T.fill"
+        )
+    return (
+        f"'{name}' is read before anything is written to it: fill it first, with T.clear, T.fill "
+        "or T.copy"
+    )
