@@ -157,12 +157,13 @@ class NotebookPage:
 
     `errors` collects uncaught exceptions of the page's scripts; `outside` collects requests to any
     host but the server, none of which is let through. Without `extension` JupyterLab does not see
-    ours.
+    ours. `app` is the address of JupyterLab, or ``notebooks`` for Notebook 7.
     """
 
     page: Page
     server: LabServer
     extension: bool = True
+    app: str = "lab/tree"
     errors: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
 
@@ -187,7 +188,7 @@ class NotebookPage:
                 notebook,
             )
         else:
-            address = f"{self.server.url}/lab/tree/{notebook}?reset&token={self.server.token}"
+            address = f"{self.server.url}/{self.app}/{notebook}?reset&token={self.server.token}"
             self.page.goto(address, timeout=OPEN_MS)
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=OPEN_MS)
         self.page.wait_for_function(

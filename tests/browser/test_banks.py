@@ -53,6 +53,7 @@ def test_banks_sectors_and_lines(notebook: NotebookPage) -> None:
     check_conflict(notebook.output(BANKS))
     check_lanes(notebook)
     check_what_if(notebook.output(BANKS))
+    check_apply(notebook)
     check_selection(notebook)
     check_global(notebook.output(GLOBAL))
     check_cpu(notebook.output(CPU))
@@ -161,12 +162,23 @@ def check_what_if(view: Locator) -> None:
     assert "do not begin at a multiple of 16 bytes" in view.inner_text()
     view.get_by_role("button", name="as compiled").click()
     view.locator(".tw-banks[data-degree='4']").wait_for()
+
+
+def check_apply(notebook: NotebookPage) -> None:
+    """The extension puts the kernel into a cell below; the cell is taken away again."""
+    record = compiled("conflicting").record
+    tile = find_tile(compiled("conflicting").view(), "A_shared")
+    view = notebook.output(BANKS)
+    best = view.locator("[data-choice=swizzle64]")
     best.get_by_role("button", name="Apply").click()
-    text = view.locator(".tw-applied")
-    text.wait_for()
-    assert text.inner_text().strip() == cell_with(
-        compiled("conflicting").record, tile, ranking[0].line
-    ).strip()
+    view.get_by_text("The kernel with this line is in a new cell.").wait_for()
+    source = notebook.page.evaluate(
+        "index => { const { sharedModel } = window.jupyterapp.shell.currentWidget.content.model;"
+        " const { source } = sharedModel.getCell(index); sharedModel.deleteCell(index);"
+        " return source; }",
+        BANKS + 1,
+    )
+    assert source == cell_with(record, tile, alternatives(tile)[0].line)
 
 
 def check_selection(notebook: NotebookPage) -> None:
@@ -188,7 +200,7 @@ def check_selection(notebook: NotebookPage) -> None:
 
 
 def check_global(view: Locator) -> None:
-    view.locator(".tw-verdict.tw-is-good").wait_for()
+    view.locator(".tw-finding.tw-is-good").wait_for()
     view.get_by_role("button", name="store", exact=True).click()
     assert "A lane accesses 8 bytes at once (2 elements); not more" in view.inner_text()
     assert "the layout of 'C_local' gives a thread no 4 neighbours in a row" in view.inner_text()
@@ -207,7 +219,7 @@ def check_global(view: Locator) -> None:
 
 
 def check_cpu(view: Locator) -> None:
-    view.locator(".tw-verdict.tw-is-bad").wait_for()
+    view.locator(".tw-finding.tw-is-bad").wait_for()
     assert "1 access touches more cache lines than needed" in view.inner_text()
     assert "The lanes are 256 bytes apart" in view.inner_text()
     card = view.locator(".tw-cells").first
@@ -234,7 +246,12 @@ def test_a_saved_page_counts_without_a_kernel(browser: Browser, tmp_path: Path) 
     page.locator(".tw-banks[data-degree='4']").wait_for()
     page.get_by_role("button", name="64-byte swizzle").click()
     page.locator(".tw-banks[data-degree='1']").wait_for()
+    page.locator("[data-choice=swizzle64]").get_by_role("button", name="Apply").click()
+    tile = find_tile(compiled("conflicting").view(), "A_shared")
+    text = cell_with(compiled("conflicting").record, tile, alternatives(tile)[0].line)
+    page.locator(".tw-applied").wait_for()  # no extension is here, and no clipboard
+    assert page.locator(".tw-applied").inner_text().strip() == text.strip()
     page.locator("[data-tab=global]").click()
-    page.locator(".tw-global .tw-verdict").wait_for()
+    page.locator(".tw-global .tw-finding").wait_for()
     context.close()
     assert errors == []

@@ -41,7 +41,7 @@ class Quickstart:
 
 
 @pytest.fixture
-def live(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> Quickstart:
+def live(lab: LabServer, open_notebook: Callable[..., NotebookPage]) -> Quickstart:
     """The quickstart without outputs and with a last cell that prints traits, all of it run."""
     content = nbformat.read(QUICKSTART, as_version=4)
     for cell in content.cells:
@@ -55,7 +55,7 @@ def live(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> Quicks
 
 
 def test_every_view_works_live_and_saved(
-    lab: LabServer, live: Quickstart, open_notebook: Callable[[str], NotebookPage]
+    lab: LabServer, live: Quickstart, open_notebook: Callable[..., NotebookPage]
 ) -> None:
     """One run of the notebook for both, as it takes a kernel many seconds."""
     check_live(live)
@@ -170,7 +170,7 @@ def run_in_kernel(notebook: NotebookPage, code: str) -> None:
 
 
 def check_saved(
-    lab: LabServer, live: Quickstart, open_notebook: Callable[[str], NotebookPage]
+    lab: LabServer, live: Quickstart, open_notebook: Callable[..., NotebookPage]
 ) -> None:
     """Saved by JupyterLab, then opened by someone who does not trust it and has no widgets."""
     live.notebook.execute("docmanager:save")
@@ -179,7 +179,7 @@ def check_saved(
     saved.metadata["title"] = "another content, so no longer one that this server has signed"
     nbformat.write(saved, lab.root / "received.ipynb")
 
-    received = Quickstart(open_notebook("received.ipynb"), saved)
+    received = Quickstart(open_notebook("received.ipynb", extension=False), saved)
     for piece, name in ((CARD, "Passes"), (PASSES, "Passes"), (LAYOUTS, "Layouts")):
         output = received.output(piece)
         assert output.locator(".tw-view").count() == 0
