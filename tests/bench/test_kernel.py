@@ -159,7 +159,8 @@ def test_an_interrupt_is_raised_and_what_was_measured_is_kept(
     quiet = partial(measure, warmup=0, timer=lambda: 20_000 * len(calls), clock=lambda: 4.0)
     monkeypatch.setattr("tileworkbench.bench.kernel.measure", quiet)
     compiled = Mock(
-        side_effect=call, record=SimpleNamespace(name="scale", program=program, target="cpu")
+        side_effect=call,
+        record=SimpleNamespace(name="scale", program=program, target="cpu", warnings=()),
     )
     kernel = Kernel(compiled)
     with pytest.raises(BenchInterrupted) as caught:

@@ -125,12 +125,12 @@ def test_a_call_that_does_not_fit(session: Notebook, call: str, message: str) ->
 # The kernel
 
 
-def kernel_of(*lines: str) -> str:
+def kernel_of(*lines: str, grid: str = "1") -> str:
     """A cell with a kernel of those lines."""
     body = "".join(f"\n        {line}" for line in lines)
     return (
         "%%tile\ndef bad(A: T.Tensor((8,), 'float32'), I: T.Tensor((8,), 'int32')):\n"
-        f"    with T.Kernel(1, threads=32) as bx:{body}\n"
+        f"    with T.Kernel({grid}, threads=32) as bx:{body}\n"
     )
 
 

@@ -95,7 +95,8 @@ def test_a_card_is_one_output_for_every_reader(remote: RemoteNotebook) -> None:
     done = remote.run(f"%%tile{SCALE}")
     assert (done.status, done.streams, done.displays, done.errors) == ("ok", "", [], [])
     (result,) = done.results
-    assert set(result["data"]) == {"text/plain", "text/html"}
+    saved = "application/vnd.tileworkbench+json"  # for our extension
+    assert set(result["data"]) == {"text/plain", "text/html", saved}
     (opened,) = [comm["comm_id"] for comm in done.comms if "place" in comm["data"]["state"]]
     assert f'data-tileworkbench="{opened}"' in result["data"]["text/html"]
     assert without_counts(result["data"]["text/plain"]) == SCALE_TEXT
