@@ -106,7 +106,7 @@ def test_changes_of_place() -> None:
         /*0020*/ C ;
 \t//## File "/tmp/g.cu", line 3
         /*0030*/ D ;"""
-    assert list(nvdisasm._with_comments(text, nvdisasm._comments(source))) == [
+    assert list(nvdisasm._with_comments(text, nvdisasm.comments_above(source))) == [
         ".text.g:",
         "        /*0000*/ A ;",
         "        // line 4: b",
