@@ -607,3 +607,37 @@ def test_where_no_barrier_can_be_is_an_error(body, hint):
         "them, where no barrier can be"
     )
     assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("n", "threads"), [(16, 64), (8, 128), (64, 128), (64, 64)])
+def test_one_of_the_threads_that_hold_an_element_stores(n, threads, dtype):
+    """A fragment with fewer elements than threads is held several times: the others read nothing
+    of what the one that stores writes."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((n,), dtype),
+        B: T.Tensor((n,), dtype),
+        C: T.Tensor((n,), dtype),
+        D: T.Tensor((n,), "float32"),
+    ):
+        with T.Kernel(1, threads=threads):
+            f, s = T.alloc_fragment((n,), dtype), T.alloc_shared((n,), dtype)
+            t = T.alloc_shared((n,), "float32")
+            T.copy(A, f)
+            T.copy(B, s)
+            T.clear(t)
+            for i in T.Parallel(n):
+                f[i] = f[i] + 1
+                s[i] = s[i] * 2 + f[i]
+            for i in T.Parallel(n):
+                T.atomic_add(t[i], s[i] + f[i])
+                f[i] = f[i] + 1
+            T.copy(s, C)
+            T.copy(t, D)
+
+    a, b = (np.arange(n) % 5).astype(dtype), np.ones(n, dtype)
+    c = b * 2 + a + 1
+    given = {"A": a, "B": b, "C": np.zeros_like(c), "D": np.zeros(n, np.float32)}
+    check_executors(kernel, given, equals(C=c, D=(c + a + 1).astype(np.float32)))

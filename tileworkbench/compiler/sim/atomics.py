@@ -29,8 +29,11 @@ _AT_ONCE: dict[AtomicKind, np.ufunc | Extremum] = {
 }
 
 
-def translate(stmt: st.Atomic, expr: ExpressionTranslator) -> Callable[[Frame], None]:
-    """The closure of an atomic access.
+def translate(
+    stmt: st.Atomic, expr: ExpressionTranslator, by_predicate: bool
+) -> Callable[[Frame], None]:
+    """The closure of an atomic access, whose operands are only computed where its predicate holds
+    if `by_predicate`.
 
     Outside a parallel loop the threads of the block come one after another.
     """
@@ -49,11 +52,15 @@ def translate(stmt: st.Atomic, expr: ExpressionTranslator) -> Callable[[Frame], 
 
     def atomic(frame: Frame) -> None:
         storage, lanes = frame.storages[slot], frame.lanes
-        active = frame.mask if predicate is None else mask_and(frame.mask, predicate(frame))
+        outer = frame.mask
+        active = outer if predicate is None else mask_and(outer, predicate(frame))
+        frame.mask = active if by_predicate else outer
         if width > 1:
             lanes = (*lanes, width)
             active = active[..., None] if type(active) is np.ndarray else active
         index = tuple([position(frame) for position in indices])
+        values: Any = None if active is False else operand(frame)
+        frame.mask = outer
         frame.from_data = from_data
         index, valid = storage.bounds(frame, "atomic", index, active, lanes)
         frame.from_data = False
@@ -67,7 +74,7 @@ def translate(stmt: st.Atomic, expr: ExpressionTranslator) -> Callable[[Frame], 
             place = tuple(
                 np.broadcast_to(np.asarray(at), lanes)[chosen] for at in storage.place(index)
             )
-            values = np.broadcast_to(np.asarray(operand(frame), before.dtype), lanes)[chosen]
+            values = np.broadcast_to(np.asarray(values, before.dtype), lanes)[chosen]
             for _ in range(1 if lanes or not repeats else frame.threads):
                 at_once = kind in _AT_ONCE and isinstance(storage.data, np.ndarray)
                 if target is None and at_once and (dtype.is_int or dtype.bits >= 32):

@@ -49,7 +49,13 @@ Execute = Callable[[Frame], None]
 
 
 class StatementTranslator:
-    """Turns statements into closures that advance a frame."""
+    """Turns statements into closures that advance a frame.
+
+    `by_predicate` says that operands of a store are computed where its predicate holds, as code of
+    threads does; vectors of a processor compute them in all lanes.
+    """
+
+    by_predicate = False
 
     def __init__(
         self, expr: ExpressionTranslator | None = None, sources: tuple[str, ...] = ()
@@ -81,7 +87,7 @@ class StatementTranslator:
             case st.SourceKernel():
                 raise UnsupportedError("the simulator does not execute CUDA source")
             case st.Atomic():
-                return atomics.translate(stmt, self.expr)
+                return atomics.translate(stmt, self.expr, self.by_predicate)
             case st.If(cond, then, orelse):
                 return branch(self.expr(cond), self(then), None if orelse is None else self(orelse))
             case st.For(kind=st.LoopKind.VECTORIZED):
@@ -133,25 +139,30 @@ class StatementTranslator:
         width = max((index.dtype.lanes for index in stmt.indices), default=1)
         predicate = None if stmt.predicate is None else self.expr(stmt.predicate)
         widen = width > 1 and stmt.value.dtype.lanes == 1
-        each = width > 1 and stmt.predicate is not None and stmt.predicate.dtype.lanes == 1
+        scalar = stmt.predicate is not None and stmt.predicate.dtype.lanes == 1
+        each, each_thread = width > 1 and scalar, self.by_predicate and scalar
         from_data = stmt.site in self.expr.sites_of_data(stmt.buffer, stmt.indices)
 
         def store(frame: Frame) -> None:
             active: Mask = frame.mask
+            chosen: Any = None
             if width > 1 and type(active) is np.ndarray:
                 active = active[..., None]
             if predicate is not None:
                 chosen = predicate(frame)
-                if each and type(chosen) is np.ndarray:
-                    chosen = chosen[..., None]
-                active = mask_and(active, chosen)
+                wide = chosen[..., None] if each and type(chosen) is np.ndarray else chosen
+                active = mask_and(active, wide)
                 if active is False:
                     return
+            outer = frame.mask
+            if each_thread and chosen is not None:
+                frame.mask = mask_and(outer, chosen)
             stored = value(frame)
             if widen and type(stored) is np.ndarray:
                 stored = stored[..., None]
             lanes = (*frame.lanes, width) if width > 1 else frame.lanes
             place = tuple([index(frame) for index in indices])
+            frame.mask = outer
             frame.from_data = from_data
             frame.storages[slot].store(frame, place, stored, active, lanes)
             frame.from_data = False

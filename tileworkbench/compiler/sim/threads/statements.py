@@ -70,6 +70,8 @@ def runs_by_threads(program: Program) -> bool:
 class ThreadTranslator(StatementTranslator):
     """Turns the statements of a program into closures: those of its kernels over all threads."""
 
+    by_predicate = True
+
     def __init__(self, program: Program) -> None:
         super().__init__(sources=program.sources)
         self._program = program
