@@ -33,14 +33,7 @@ class Node:
 
     def children(self) -> tuple[Node, ...]:
         """All direct child nodes, in field order."""
-        found: list[Node] = []
-        for name in self.child_fields:
-            value = getattr(self, name)
-            if isinstance(value, tuple):
-                found.extend(value)
-            elif value is not None:
-                found.append(value)
-        return tuple(found)
+        return ()
 
     def __str__(self) -> str:
         """The node as it is printed."""
@@ -51,10 +44,33 @@ class Node:
     __repr__ = __str__
 
 
-def _generate_map_children(cls: type, fields: list[tuple[str, bool]]) -> Callable[..., Any]:
-    """Straight-line `map_children` for `cls`; `fields` holds (name, is a tuple)."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Field:
+    """A field of children: one, a tuple of them, or None where that is allowed."""
+
+    name: str
+    many: bool
+    optional: bool
+
+    def spread(self) -> str:
+        """The children as part of a tuple display."""
+        if not self.optional:
+            return f"*self.{self.name}" if self.many else f"self.{self.name}"
+        some = f"self.{self.name}" if self.many else f"(self.{self.name},)"
+        return f"*(() if self.{self.name} is None else {some})"
+
+
+def _generate_children(fields: list[_Field]) -> Callable[..., Any]:
+    """Straight-line `children`: every walk asks for them."""
+    namespace: dict[str, Any] = {}
+    exec(f"def children(self): return ({', '.join(f.spread() for f in fields)},)", namespace)
+    return namespace["children"]  # type: ignore[no-any-return]
+
+
+def _generate_map_children(fields: list[_Field]) -> Callable[..., Any]:
+    """Straight-line `map_children`."""
     lines = ["def map_children(self, visit):"]
-    for name, many in fields:
+    for name, many in ((field.name, field.many) for field in fields):
         lines.append(f"    old_{name} = self.{name}")
         if many:
             lines += [
@@ -68,8 +84,9 @@ def _generate_map_children(cls: type, fields: list[tuple[str, bool]]) -> Callabl
             ]
         else:
             lines.append(f"    new_{name} = None if old_{name} is None else visit(old_{name})")
-    same = " and ".join(f"new_{name} is old_{name}" for name, _ in fields)
-    changed = ", ".join(f"{name}=new_{name}" for name, _ in fields)
+    names = [field.name for field in fields]
+    same = " and ".join(f"new_{name} is old_{name}" for name in names)
+    changed = ", ".join(f"{name}=new_{name}" for name in names)
     lines += [f"    if {same}:", "        return self", f"    return replace(self, {changed})"]
     namespace: dict[str, Any] = {"replace": dataclasses.replace}
     exec("\n".join(lines), namespace)  # as dataclasses themselves do: our own text, no input
@@ -83,14 +100,16 @@ def node(cls: type[T]) -> type[T]:
 
 
 def _finish(cls: type[T]) -> type[T]:
-    fields: list[tuple[str, bool]] = []
+    fields: list[_Field] = []
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         match = _CHILD.match(str(field.type))
         if match:
-            fields.append((field.name, match.group(1) is not None))
+            many, optional = match.group(1) is not None, "None" in str(field.type)
+            fields.append(_Field(field.name, many, optional))
     if fields:
-        cls.map_children = _generate_map_children(cls, fields)  # type: ignore[attr-defined]
-        cls.child_fields = tuple(name for name, _ in fields)  # type: ignore[attr-defined]
+        cls.children = _generate_children(fields)  # type: ignore[attr-defined]
+        cls.map_children = _generate_map_children(fields)  # type: ignore[attr-defined]
+        cls.child_fields = tuple(field.name for field in fields)  # type: ignore[attr-defined]
     return cls
 
 
