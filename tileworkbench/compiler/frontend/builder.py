@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.layout import Fragment, Layout
 
 _RESERVED = frozenset({"T"})  # the printer's name for the language
-_state = threading.local()
+
+
+class _Traces(threading.local):
+    """The traces of a thread that run, the innermost last."""
+
+    def __init__(self) -> None:
+        self.builders: list[Builder] = []
+
+
+_traces = _Traces()
 
 
 @dataclass(eq=False, slots=True)
@@ -299,16 +308,9 @@ class Builder:
         return Binding(name, frame, self.span, allocated)
 
 
-def _stack() -> list[Builder]:
-    if not hasattr(_state, "builders"):
-        _state.builders = []
-    stack: list[Builder] = _state.builders
-    return stack
-
-
 def active_builder() -> Builder | None:
     """The builder of this thread's running trace, if one runs."""
-    stack = _stack()
+    stack = _traces.builders
     return stack[-1] if stack else None
 
 
@@ -342,7 +344,7 @@ def in_kernel(construct: str) -> Builder:
 @contextmanager
 def tracing(builder: Builder) -> Iterator[Builder]:
     """Make `builder` current in this thread for the block, and close all its frames after it."""
-    stack = _stack()
+    stack = _traces.builders
     stack.append(builder)
     try:
         yield builder

@@ -601,8 +601,8 @@ def emit_store(stmt: Store) -> None:
     Raises `TileValueError` when a fragment is accessed there at anything but index 0.
     """
     builder = in_kernel("a store")
-    touched = _fragment_accesses(stmt)
-    if not touched or builder.enclosing("parallel") is not None:
+    touched = [] if builder.enclosing("parallel") is not None else _fragment_accesses(stmt)
+    if not touched:
         builder.emit(stmt)
         return
     for buffer, indices in touched:

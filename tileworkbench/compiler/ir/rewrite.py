@@ -27,7 +27,9 @@ def walk(root: Node) -> Iterator[Node]:
         else:
             seen.add(current)
         yield current
-        stack.extend(reversed(current.children()))
+        children = current.children()
+        if children:
+            stack.extend(children[::-1])
 
 
 def evaluated(root: Node) -> Iterator[Node]:
