@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 SECONDS = 10_000  # milliseconds
 SETUP = f"""\
 import sys
+from dataclasses import replace
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from tests.viz.sample import full_view
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.viz.display import show
 from tileworkbench.viz.widgets.bench import BenchWidget
 from tileworkbench.viz.widgets.layouts import layout_widget
-view = full_view()"""
+view = replace(
+    full_view(), masked=(("A, line 7, 1 of 4096 elements", False), ("B, line 9, 4096 of 4096", True))
+)"""
 CARD, PASSES, LAYOUT, ROOFLINE, BENCH, STATE, STATIC = 1, 2, 3, 4, 5, 6, 7
 CELLS = {
     0: SETUP,
@@ -78,6 +81,8 @@ def check_card(notebook: NotebookPage) -> None:
     card = notebook.output(CARD)
     card.locator(".tw-title").get_by_text("mm", exact=True).wait_for()
     assert card.locator(".tw-fact-value").first.inner_text() == "4x4"
+    for masked in ("masked: A, line 7, 1 of 4096 elements", "masked: B, line 9, 4096 of 4096"):
+        assert card.get_by_text(masked).is_visible()
     card.locator("[data-tab=code]").click()
     card.locator(".tw-pane-code .tw-line").first.wait_for()  # fetched from the kernel
     assert "define void @mm" in card.locator(".tw-pane-code").inner_text()
