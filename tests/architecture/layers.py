@@ -30,7 +30,7 @@ _FOUNDATION = (
 )
 _MIDDLE = (
     *("compiler.analysis", "compiler.ops", "compiler.passes"),
-    *("compiler.frontend", "compiler.codegen"),
+    *("compiler.frontend", "compiler.emit"),
 )
 _EXECUTION = ("compiler.record", "compiler.sim", "compiler.runtime")
 _COMPILING = ("compiler.signature", "compiler.compilation", "compiler.cpu", "compiler.gpu")
@@ -51,12 +51,12 @@ RULES: Mapping[str, Rule] = {
         eager=("numpy",),
     ),
     "compiler.ir": Rule(_FOUNDATION, lazy=("numpy", "ml_dtypes")),
-    # 1: the compiler proper; frontend, passes and codegen never see each other
+    # 1: the compiler proper; frontend, passes and emit never see each other
     "compiler.analysis": Rule(_FOUNDATION, eager=("numpy",)),
     "compiler.ops": Rule((*_FOUNDATION, "compiler.analysis"), eager=("numpy",)),
     "compiler.passes": Rule((*_FOUNDATION, "compiler.analysis", "compiler.ops"), eager=("numpy",)),
     "compiler.frontend": Rule(_FOUNDATION, lazy=("numpy", "ml_dtypes")),
-    "compiler.codegen": Rule((*_FOUNDATION, "compiler.analysis"), eager=("numpy",)),
+    "compiler.emit": Rule((*_FOUNDATION, "compiler.analysis"), eager=("numpy",)),
     # 2: execution
     "compiler.record": Rule((*_FOUNDATION, *_MIDDLE), eager=("numpy",)),
     "compiler.sim": Rule((*_FOUNDATION, *_MIDDLE, "compiler.record"), eager=("numpy", "ml_dtypes")),

@@ -42,11 +42,11 @@ def test_every_folder_with_modules_is_a_package() -> None:
     [
         (
             "tileworkbench.compiler.passes.split_loops",
-            "from tileworkbench.compiler.codegen import llvm",
-            "tileworkbench.compiler.passes.split_loops:1: imports 'tileworkbench.compiler.codegen':"
+            "from tileworkbench.compiler.emit import llvm",
+            "tileworkbench.compiler.passes.split_loops:1: imports 'tileworkbench.compiler.emit':"
             " 'compiler.passes' may import ['compiler.ir', 'compiler.layout', 'compiler.machine', "
             "'compiler.diagnostics', 'compiler.target', 'compiler.analysis', 'compiler.ops'] of "
-            "the package, not 'compiler.codegen'",
+            "the package, not 'compiler.emit'",
         ),
         (
             "tileworkbench.compiler.frontend.builder",
@@ -90,7 +90,7 @@ def test_forbidden_import_is_named(importer: str, source: str, expected: str) ->
     [
         ("tileworkbench.compiler.runtime.arrays", "def f():\n    import torch"),
         ("tileworkbench.compiler.passes.split_loops", "from . import pipeline"),
-        ("tileworkbench.compiler.codegen.llvm", "from ..analysis.ranges import bounds"),
+        ("tileworkbench.compiler.emit.llvm", "from ..analysis.ranges import bounds"),
         ("tileworkbench.viz.widgets.card", "import anywidget"),
         ("tileworkbench.api", "from tileworkbench.viz import magics"),
         (

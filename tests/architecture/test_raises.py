@@ -31,7 +31,7 @@ PASSED_ON = {
 _LOWERED = "the passes leave no such node"
 _TRIED = "the inference tries another layout"
 INTERNAL = {
-    "compiler/codegen/stores.py:last_lane": _LOWERED,
+    "compiler/emit/llvm/stores.py:last_lane": _LOWERED,
     "compiler/ir/parser.py:fail": "the IR's own text; tests/ir holds samples",
     "compiler/ops/simt/binding.py:_project": _TRIED,
     "compiler/ops/simt/iterations.py:register_of": "every fragment has a layout by then",

@@ -15,8 +15,8 @@ from tileworkbench.bench.arithmetic import (
 )
 from tileworkbench.bench.probes import ARRAY_GAP, ProbeRunner, chain_probe
 from tileworkbench.bench.streams import STREAMS, stream_probe
-from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.emit.llvm.isa import Isa, isa_from_features
 from tileworkbench.compiler.runtime.llvm import (
     LEVELS,
     NativeTarget,

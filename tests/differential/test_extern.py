@@ -9,8 +9,8 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.differential.harness import check_everywhere, equals, random_array
-from tileworkbench.compiler.codegen import c_sources
 from tileworkbench.compiler.diagnostics import TileValueError, UnsupportedError
+from tileworkbench.compiler.emit import c_sources
 from tileworkbench.compiler.sim import simulate
 
 needs_compiler = pytest.mark.skipif(

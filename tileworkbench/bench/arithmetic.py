@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tileworkbench.bench.probes import AREA_BYTES, Probe, module_text
-from tileworkbench.compiler.codegen.isa import Isa
-from tileworkbench.compiler.codegen.text import FunctionWriter, VectorType
+from tileworkbench.compiler.emit.llvm.isa import Isa
+from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
 
 _FACTORS: dict[str, bytes] = {
     "float32": np.float32(1).tobytes(),

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
-from tileworkbench.compiler.codegen.text import FunctionWriter, VectorType
+from tileworkbench.compiler.emit.llvm.isa import Isa, isa_from_features
+from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
 from tileworkbench.compiler.runtime.launch import Launcher
 from tileworkbench.compiler.runtime.llvm import NativeTarget, native_target
 from tileworkbench.compiler.runtime.native import build_native

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tileworkbench.bench.probes import ARRAY_GAP, STEP_BYTES, Probe, module_text
-from tileworkbench.compiler.codegen.isa import Isa
-from tileworkbench.compiler.codegen.text import FunctionWriter, VectorType
+from tileworkbench.compiler.emit.llvm.isa import Isa
+from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
 from tileworkbench.compiler.runtime import host
 
 STREAMS = ("read", "copy", "triad")

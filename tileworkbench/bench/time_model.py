@@ -24,8 +24,8 @@ from tileworkbench.bench.probes import host_isa
 from tileworkbench.bench.roofline import home_level
 from tileworkbench.compiler.analysis.access import depends_on
 from tileworkbench.compiler.analysis.evaluate import evaluate
-from tileworkbench.compiler.codegen.lane_access import lane_pattern
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.emit.llvm.lane_access import lane_pattern
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile

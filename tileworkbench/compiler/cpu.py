@@ -11,9 +11,6 @@ from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.steps import steps
-from tileworkbench.compiler.codegen.c_sources import find_function, symbol_of
-from tileworkbench.compiler.codegen.isa import Isa, isa_from_features
-from tileworkbench.compiler.codegen.llvm import Module, generate
 from tileworkbench.compiler.compilation import (
     Compilation,
     CompiledKernel,
@@ -21,6 +18,9 @@ from tileworkbench.compiler.compilation import (
     lower_program,
 )
 from tileworkbench.compiler.diagnostics import CompileError, Span, UnsupportedError
+from tileworkbench.compiler.emit.c_sources import find_function, symbol_of
+from tileworkbench.compiler.emit.llvm.isa import Isa, isa_from_features
+from tileworkbench.compiler.emit.llvm.program import Module, generate
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program

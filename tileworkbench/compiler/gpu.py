@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.analysis.alignment import needed_alignment
 from tileworkbench.compiler.analysis.evaluate import evaluate
-from tileworkbench.compiler.codegen.cuda import CudaLaunch, CudaModule, generate_cuda
-from tileworkbench.compiler.codegen.cuda_text import bits_of
 from tileworkbench.compiler.compilation import (
     Compilation,
     CompiledKernel,
@@ -31,6 +29,8 @@ from tileworkbench.compiler.diagnostics import (
     Span,
     interrupted,
 )
+from tileworkbench.compiler.emit.c_like.program import CudaLaunch, CudaModule, generate_cuda
+from tileworkbench.compiler.emit.c_like.text import bits_of
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from math import frexp
 from typing import Any
 
-from tileworkbench.compiler.codegen.float8 import FORMATS
 from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
+from tileworkbench.compiler.emit.float_formats import FORMATS
 from tileworkbench.compiler.frontend.builder import current
 from tileworkbench.compiler.frontend.control import let
 from tileworkbench.compiler.frontend.dtypes import to_dtype

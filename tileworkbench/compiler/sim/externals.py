@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tileworkbench.compiler.analysis.effects import exposes
-from tileworkbench.compiler.codegen.c_sources import python_function
+from tileworkbench.compiler.emit.c_sources import python_function
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.frame import Frame

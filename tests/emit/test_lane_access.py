@@ -1,0 +1,100 @@
+"""Vectors of every second element and of repeated ones: values, and that nothing else is read."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.emit.tiles import GuardedTile
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.emit.llvm.lane_access import lane_pattern, strided_starts
+from tileworkbench.compiler.ir.build import add, binary, int_const, mul
+from tileworkbench.compiler.ir.expr import Expr, Var
+from tileworkbench.compiler.ir.printer import print_expr
+from tileworkbench.compiler.ir.types import INT32
+
+N = 40  # two whole vectors and narrower ones
+DTYPES = ("float32", "bfloat16", "uint8")
+LANE, BASE = Var("lane", INT32), Var("base", INT32)
+
+
+@pytest.fixture(params=["cpu", "cpu:avx512", "cpu:avx2", "cpu:generic"])
+def target(request: pytest.FixtureRequest) -> str:
+    try:
+        tw.compile(copy_kernel(2, 1, "float32", 0), target=request.param)
+    except UnsupportedError as error:
+        pytest.skip(error.message)
+    return str(request.param)
+
+
+def copy_kernel(repeat: int, stride: int, dtype: str, offset: int):
+    """`Y[j] = X[j // repeat * stride + offset]` for the shortest X."""
+    extent = (N - 1) // repeat * stride + offset + 1
+
+    @T.prim_func
+    def spaced(X: T.Tensor((extent,), dtype)):
+        Y = T.empty((N,), dtype)
+        with T.Kernel(1, threads=32):
+            for j in T.Parallel(N):
+                Y[j] = X[j // repeat * stride + offset]
+        return Y
+
+    return spaced
+
+
+def guarded(values: np.ndarray, dtype: str) -> np.ndarray:
+    """The values where no element may be read after the last."""
+    tile = GuardedTile(values[None], dtype, padding=0)
+    found = (ctypes.c_char * values.nbytes).from_address(tile.address)
+    array = np.frombuffer(found, values.dtype)
+    _kept.append(tile)
+    return array
+
+
+_kept: list[GuardedTile] = []
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("repeat", "stride", "offset"),
+    [(2, 1, 0), (4, 1, 0), (8, 1, 3), (64, 1, 0), (1, 2, 0), (1, 2, 1), (1, 4, 0), (1, 4, 3)],
+)
+def test_values(target: str, dtype: str, repeat: int, stride: int, offset: int) -> None:
+    kernel = tw.compile(copy_kernel(repeat, stride, dtype, offset), target=target)
+    at = np.arange(N) // repeat * stride + offset
+    numbers = np.arange(at[-1] + 1).astype(_numpy(dtype))
+    np.testing.assert_array_equal(kernel(guarded(numbers, dtype)), numbers[at])
+
+
+def _numpy(dtype: str) -> np.dtype:
+    import ml_dtypes
+
+    return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"),
+    [
+        (add(BASE, LANE), ("base", 1, 1)),
+        (add(BASE, binary("floordiv", LANE, int_const(4))), ("base", 4, 1)),
+        (add(mul(LANE, int_const(2)), BASE), ("base", 1, 2)),
+        (binary("floordiv", LANE, int_const(3)), None),
+        (mul(LANE, int_const(3)), None),
+        (mul(LANE, int_const(16)), None),
+        (add(LANE, binary("floordiv", LANE, int_const(2))), None),
+        (BASE, None),
+    ],
+)
+def test_patterns(index: Expr, expected: tuple[str, int, int] | None) -> None:
+    found = lane_pattern(index, LANE, 16)
+    shown = None if found is None else (print_expr(found.base), found.repeat, found.stride)
+    assert shown == expected
+
+
+def test_strided_vectors_end_at_the_last_element() -> None:
+    assert strided_starts(16, 2) == [0, 15]
+    assert strided_starts(8, 4) == [0, 8, 16, 21]

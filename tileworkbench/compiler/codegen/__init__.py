@@ -1,1 +1,0 @@
-"""Programs to text: LLVM IR for processors, one writer to a module."""

@@ -1,0 +1,1 @@
+"""Programs to text: LLVM IR for processors, CUDA C++ for GPUs."""

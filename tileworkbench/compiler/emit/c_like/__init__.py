@@ -1,0 +1,1 @@
+"""Programs in the SIMT stage as text of a C-like language."""

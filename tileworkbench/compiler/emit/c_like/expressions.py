@@ -1,0 +1,398 @@
+"""Expressions as CUDA C++ text.
+
+16-bit floats are carried as bits and computed in float32, rounded after every operation, as
+everywhere in this compiler. Vectors are written lane by lane: `text(value, "3")` is one lane of a
+vector expression whose loads from memory were named before.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.emit.c_like.functions import Helper
+from tileworkbench.compiler.emit.c_like.small_floats import code_of, small_float_helpers
+from tileworkbench.compiler.emit.c_like.text import (
+    C_TYPES,
+    CODES,
+    Text,
+    bare,
+    bits_of,
+    chosen,
+    float32_text,
+    infinity,
+    joined,
+    wrapped,
+)
+from tileworkbench.compiler.emit.cuda.helpers import HELPERS
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir.build import add, const_int, int_const
+from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Load
+from tileworkbench.compiler.ir.types import DType
+
+_MATH = {
+    **{name: name for name in ("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt")},
+    **{name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "atan", "erf")},
+    **{name: name for name in ("rsqrt", "floor", "ceil", "trunc", "round")},
+    "nearbyint": "rint",
+    "fma": "fma",
+}
+
+
+_SMALL = small_float_helpers()
+# What helpers of later architectures do, by how their names begin.
+_NEWER = {
+    "bf16_": "rounding to bfloat16",
+    "f16_pair": "rounding to pairs of float16",
+    "cp_async_": "an asynchronous copy",
+    "mbarrier_": "a memory barrier",
+    "fence_async": "a fence of asynchronous copies",
+    "stmatrix_": "a store of matrix fragments (stmatrix)",
+}
+
+
+class CudaExpressions:
+    """Writes the expressions of one kernel and notes which helpers they call."""
+
+    def __init__(self, ranges: Ranges, arch: int, names: Mapping[str, str]) -> None:
+        self.ranges = ranges
+        self.names = names  # for those that C++ has another use for
+        self.arch = arch
+        self.helpers: dict[str, Helper] = {}
+        self.packed: set[Buffer] = set()  # register arrays kept in 32-bit words
+        self.tables: dict[tuple[str, str], str] = {}  # of constants, by type and entries
+        self.vectors: dict[Load, list[str]] = {}  # the words of vectors read from memory
+
+    def use(self, name: str, helper: Helper | None = None) -> str:
+        """The name of a helper, which is emitted from now on."""
+        found = helper or HELPERS.get(name) or _SMALL[name]
+        if found.arch > self.arch:
+            what = next(what for prefix, what in _NEWER.items() if name.startswith(prefix))
+            raise UnsupportedError(
+                f"{what} needs sm_{found.arch}, the target is sm_{self.arch}",
+                hint=f"compile for 'cuda:sm_{found.arch}' or later",
+            )
+        for needed in found.needs:
+            self.use(needed)
+        self.helpers[name] = found
+        return name
+
+    def named(self, value: ir.Var | Buffer) -> str:
+        """What a variable or a buffer is called in the text."""
+        return self.names.get(value.name, value.name)
+
+    def c_type(self, dtype: DType) -> str:
+        """The C++ type of a scalar."""
+        found = C_TYPES[str(dtype.scalar)]
+        if found in CODES.values():
+            self.use(found)
+        return found
+
+    def __call__(self, value: Expr) -> str:
+        """A scalar expression."""
+        return self.text(value, None)
+
+    def text(self, value: Expr, lane: str | None) -> str:
+        """`value`, or its lane `lane` when it is a vector; as an operand of anything."""
+        match value:
+            case Const():
+                return self.constant(value)
+            case ir.Var():
+                return self.named(value)
+            case ir.Broadcast(inner):
+                return self.text(inner, None)
+            case ir.Ramp(base, stride):
+                step = self.text(stride, None)
+                return joined("add", self.text(base, None), joined("mul", step, str(lane)))
+            case ir.Binary():
+                return self.binary(value, lane)
+            case ir.Unary(op, a):
+                return self.unary(op, a, lane)
+            case ir.Select(cond, then, other):
+                parts = [self.text(part, lane) for part in (cond, then, other)]
+                return chosen(*parts)
+            case ir.Cast(inner, dtype):
+                return self.cast(self.text(inner, lane), inner.dtype.scalar, dtype.scalar)
+            case ir.Reinterpret(Load() as whole, dtype) if whole.dtype.lanes > 1 == dtype.lanes:
+                return self.word(whole, dtype)
+            case ir.AddressOf(buffer, indices):
+                place = self.address(ir.Address(buffer, indices))
+                return Text(f"(unsigned long long)({place})", 14)
+            case ir.Reinterpret(inner, dtype):
+                return self.reinterpret(self.text(inner, lane), inner.dtype, dtype)
+            case ir.Call(name, args):
+                return self.call(name, [self.text(arg, lane) for arg in args], value.dtype, args)
+            case Load():
+                return self.load(value, lane)
+        raise TypeError(f"CUDA emission of {type(value).__name__}")
+
+    # Leaves
+
+    def constant(self, value: Const) -> str:
+        dtype, number = value.dtype, value.value
+        if dtype.is_bool:
+            return "true" if number else "false"
+        if dtype.is_float:
+            return self.float_constant(float(number), dtype)
+        suffix = {"int64": "ll", "uint64": "ull", "uint32": "u"}.get(str(dtype), "")
+        if dtype == "int64" and int(number) == -(1 << 63):
+            return "(-9223372036854775807ll - 1)"
+        if dtype == "int32" and int(number) == -(1 << 31):
+            return "(-2147483647 - 1)"
+        text = f"{int(number)}{suffix}"
+        return f"({text})" if number < 0 else text
+
+    def float_constant(self, number: float, dtype: DType) -> str:
+        if str(dtype) in CODES:
+            return f"({self.c_type(dtype)}){code_of(number, dtype):#0{2 + dtype.bits // 4}x}"
+        if dtype == "float64":
+            if math.isfinite(number):
+                return f"({number!r})" if number < 0 else repr(number)
+            bits = struct.unpack("Q", struct.pack("d", number))[0]
+            return f"__longlong_as_double(0x{bits:016x}ll)"
+        if not math.isfinite(number):
+            bits = struct.unpack("I", struct.pack("f", number))[0]
+            return f"__int_as_float(0x{bits:08x})"
+        text = f"{float32_text(number)}f"
+        return f"({text})" if text.startswith("-") else text
+
+    # Operators
+
+    def binary(self, value: ir.Binary, lane: str | None) -> str:
+        op, dtype = value.op, value.a.dtype.scalar
+        a, b = self.text(value.a, lane), self.text(value.b, lane)
+        if str(dtype) in CODES:
+            name = CODES[str(dtype)]
+            wide = [f"{self.use(f'{name}_to_f32')}({part})" for part in (a, b)]
+            text = self.arithmetic(op, wide[0], wide[1], DType("float32"), value)
+            compared = op in ir.COMPARISONS or op in ir.LOGICAL
+            return text if compared else f"{self.use(f'{name}_from_f32')}({text})"
+        return self.arithmetic(op, a, b, dtype, value)
+
+    def arithmetic(self, op: str, a: str, b: str, dtype: DType, value: ir.Binary) -> str:
+        if op in ("min", "max"):
+            if dtype.is_float:
+                return f"f{op}{'f' if dtype.bits == 32 else ''}({a}, {b})"
+            sign = "<" if op == "min" else ">"
+            test = f"{wrapped(a, 12)} {sign} {wrapped(b, 12)}"
+            return chosen(Text(test, 9), a, b)
+        if op == "pow":
+            return f"pow{'f' if dtype.bits == 32 else ''}({a}, {b})"
+        if op == "fmod":
+            return f"fmod{'f' if dtype.bits == 32 else ''}({a}, {b})"
+        if op in ("floordiv", "floormod"):
+            return self.floor(op, a, b, dtype, value)
+        text = joined(op, a, b)
+        return self.narrow(text, dtype) if op in ("add", "sub", "mul", "shl") else text
+
+    def floor(self, op: str, a: str, b: str, dtype: DType, value: ir.Binary) -> str:
+        """Python's division: a shift or a mask where the operands allow it."""
+        divisor = const_int(value.b)
+        if divisor and divisor > 0 and divisor & (divisor - 1) == 0:
+            if op == "floordiv":
+                return joined("shr", a, str(divisor.bit_length() - 1)) if divisor > 1 else a
+            return joined("and", a, str(divisor - 1))
+        low = self.ranges.bounds(value.a).low if value.a.dtype.lanes == 1 else None
+        low_b = self.ranges.bounds(value.b).low if value.b.dtype.lanes == 1 else None
+        unsigned = dtype.kind == "uint"
+        if unsigned or (low is not None and low >= 0 and low_b is not None and low_b > 0):
+            return joined("truncdiv" if op == "floordiv" else "truncmod", a, b)
+        name = op if dtype.bits <= 32 else f"{op}_i64"
+        return f"{self.use(name)}({a}, {b})"
+
+    def unary(self, op: str, a: Expr, lane: str | None) -> str:
+        dtype, text = a.dtype.scalar, self.text(a, lane)
+        if op == "not":
+            return f"!{wrapped(text)}"
+        if op == "bitnot":
+            return self.narrow(Text(f"~{wrapped(text)}", 14), dtype)
+        if str(dtype) in CODES:
+            sign = 1 << (dtype.bits - 1)
+            mask = {"neg": f"^ {sign:#x}", "abs": f"& {sign - 1:#x}"}[op]
+            return Text(f"({self.c_type(dtype)})({wrapped(text)} {mask})", 14)
+        if op == "neg":
+            return self.narrow(f"(-{wrapped(text)})", dtype)
+        if dtype.is_float:
+            return f"fabs{'f' if dtype.bits == 32 else ''}({text})"
+        return self.narrow(f"({wrapped(text)} < 0 ? -{wrapped(text)} : {wrapped(text)})", dtype)
+
+    def narrow(self, text: str, dtype: DType) -> str:
+        """What C++ computed as int, in the bits that it has here."""
+        if not dtype.is_int or dtype.bits >= 32:
+            return text
+        if dtype.bits == 4:
+            return self.low_bits(text, dtype)
+        return Text(f"({self.c_type(dtype)}){wrapped(text, 14)}", 14)
+
+    def cast(self, text: str, source: DType, target: DType) -> str:
+        if source == target or {str(source), str(target)} == {"float32", "tfloat32"}:
+            return text
+        if str(source) in CODES:
+            text = f"{self.use(f'{CODES[str(source)]}_to_f32')}({text})"
+        if str(target) in CODES:
+            exact = source.is_float and source.bits <= 32
+            wide = text if exact else f"(float){wrapped(text)}"
+            if source == "float64":
+                wide = f"{self.use('odd_f32')}({text})"
+            return f"{self.use(f'{CODES[str(target)]}_from_f32')}({wide})"
+        if target == "float32" and str(source) in CODES:
+            return text
+        if target.is_int and target.bits < 32 and source.is_float:
+            low, high = int(target.min_value), int(target.max_value)
+            return Text(f"({self.c_type(target)})min(max((int){wrapped(text)}, {low}), {high})", 14)
+        if target.bits == 4:
+            return self.low_bits(text, target)
+        if target.is_bool:
+            return joined("ne", text, "0")
+        return Text(f"({self.c_type(target)}){wrapped(text)}", 14)
+
+    def low_bits(self, text: str, dtype: DType) -> str:
+        """The low four bits of an integer as an element of `dtype`."""
+        cut = "<< 28 >> 28" if dtype == "int4" else "& 15"
+        return Text(f"({self.c_type(dtype)})((int){wrapped(text)} {cut})", 14)
+
+    def reinterpret(self, text: str, source: DType, target: DType) -> str:
+        if target.bits == 4:
+            return self.low_bits(text, target)
+        pair = (str(source), str(target))
+        if target.lanes > 1:
+            raise UnsupportedError(f"CUDA emission cannot reinterpret '{source}' as '{target}' yet")
+        found = {
+            ("float32", "int32"): "__float_as_int",
+            ("float32", "uint32"): "__float_as_uint",
+            ("int32", "float32"): "__int_as_float",
+            ("uint32", "float32"): "__uint_as_float",
+            ("float64", "int64"): "__double_as_longlong",
+            ("float64", "uint64"): "__double_as_longlong",
+            ("int64", "float64"): "__longlong_as_double",
+            ("uint64", "float64"): "__longlong_as_double",
+        }.get(pair)
+        if found:
+            return f"{found}({text})"
+        return Text(f"({self.c_type(target)}){wrapped(text)}", 14)
+
+    def word(self, vector: Load, dtype: DType) -> str:
+        """Neighbouring elements in memory as one value of `dtype`."""
+        index = vector.indices[-1]
+        memory = vector.buffer.scope in ("global", "shared")
+        if not isinstance(index, ir.Ramp) or vector.predicate is not None or not memory:
+            raise UnsupportedError(f"CUDA emission cannot read '{vector}' as '{dtype}'")
+        start = self.read(vector.buffer, self(index.base))
+        return Text(f"*(const {self.c_type(dtype)}*)&{start}", 14)
+
+    def call(self, name: str, args: list[str], dtype: DType, operands: tuple[Expr, ...]) -> str:
+        if name == "philox":
+            return f"{self.use('philox')}({', '.join(args)})"
+        if name == "lookup":
+            return self.lookup(args, dtype.scalar)
+        source = operands[0].dtype.scalar
+        half = CODES.get(str(source))
+        if half:
+            args = [f"{self.use(f'{half}_to_f32')}({arg})" for arg in args]
+        text = self.intrinsic(name, args, DType("float32") if half else source)
+        if half and name not in ("isnan", "isinf"):
+            return f"{self.use(f'{half}_from_f32')}({text})"
+        return text
+
+    def intrinsic(self, name: str, args: list[str], dtype: DType) -> str:
+        suffix = "f" if dtype.bits == 32 else ""
+        match name:
+            case "isnan":
+                return joined("ne", args[0], args[0])
+            case "isinf":
+                return f"(fabs{suffix}({args[0]}) == {infinity(dtype)})"
+            case "sigmoid":
+                one = "1.0f" if suffix else "1.0"
+                return f"({one} / ({one} + exp{suffix}(-{wrapped(args[0])})))"
+            case "popcount":
+                if dtype.bits < 32:  # a sign would be counted once for every bit above
+                    return f"__popc({wrapped(args[0], 6)} & {(1 << dtype.bits) - 1:#x})"
+                return f"__popc{'ll' if dtype.bits == 64 else ''}({args[0]})"
+            case "dp4a":
+                return f"__dp4a({', '.join(args)})"
+            case "max_nan" | "min_nan":
+                return f"{self.use(f'{name}{suffix}')}({', '.join(args)})"
+        if name in _MATH and dtype.is_float:
+            return f"{_MATH[name]}{suffix}({', '.join(args)})"
+        raise UnsupportedError(f"CUDA emission does not know 'T.{name}' of '{dtype}'")
+
+    def lookup(self, args: list[str], dtype: DType) -> str:
+        """One of 16 constants: a table in constant memory, its name made from what it holds."""
+        c_type = self.c_type(dtype)
+        entries = ", ".join(args[1:])
+        name = f"table_{len(self.tables)}"
+        found = self.tables.setdefault((c_type, entries), name)
+        return f"{found}[{args[0]} & 15]"
+
+    # Memory
+
+    def address(self, address: ir.Address) -> str:
+        """A pointer to the element: into the words of a packed register array."""
+        buffer, index = address.buffer, self(address.indices[0])
+        if buffer in self.packed:
+            per = 32 // bits_of(buffer.dtype)
+            number = const_int(address.indices[0])
+            index = str(number // per) if number is not None else f"{wrapped(index)} / {per}"
+        elif buffer.dtype.bits == 4:
+            index = f"{wrapped(index)} / 2"
+        index = bare(index)
+        name = self.named(buffer)
+        return name if index == "0" else f"&{name}[{index}]"
+
+    def load(self, value: Load, lane: str | None) -> str:
+        buffer = value.buffer
+        if value.dtype.lanes > 1 and lane is not None:
+            ramp = value.indices[-1]
+            if buffer.scope == "local" and isinstance(ramp, ir.Ramp):
+                return self.read(buffer, self(add(ramp.base, int_const(int(lane)))))
+            return self.lane(buffer.dtype.scalar, self.vectors[value], int(lane))
+        if buffer.scope == "local.var":
+            return self.named(buffer)
+        index = self.text(value.indices[0], lane)
+        text = self.read(buffer, index)
+        if value.predicate is None:
+            return text
+        safe = "0" if value.safe is None else self(value.safe)
+        return chosen(self(value.predicate), text, safe)
+
+    def read(self, buffer: Buffer, index: str) -> str:
+        """Element `index` of a buffer."""
+        if buffer in self.packed:
+            return self.element(buffer, index)
+        if buffer.dtype.bits == 4:
+            return self.four_bits(
+                f"{self.use('get4')}({self.named(buffer)}, {bare(index)})", buffer.dtype
+            )
+        return f"{self.named(buffer)}[{bare(index)}]"
+
+    def four_bits(self, text: str, dtype: DType) -> str:
+        """A value from its four bits."""
+        if dtype == "int4":
+            return Text(f"(signed char)((int){text} << 28 >> 28)", 14)
+        return text
+
+    def lane(self, dtype: DType, words: list[str], at: int) -> str:
+        """One lane of a vector in words."""
+        if dtype.bits >= 32:
+            return words[at]
+        per = 32 // bits_of(dtype)
+        word, shift = words[at // per], at % per * bits_of(dtype)
+        shifted = Text(f"{word} >> {shift}", 11) if shift else word
+        if dtype.bits == 4:
+            return self.four_bits(f"({shifted} & 15)", dtype)
+        return Text(f"({self.c_type(dtype)}){wrapped(shifted)}", 14)
+
+    def element(self, buffer: Buffer, index: str) -> str:
+        """Element `index` of a packed register array."""
+        dtype = buffer.dtype.scalar
+        if dtype.bits == 4:
+            bytes_ = f"(const unsigned char*){self.named(buffer)}"
+            return self.four_bits(f"{self.use('get4')}({bytes_}, {bare(index)})", dtype)
+        found = f"{self.use(f'get{bits_of(dtype)}')}({self.named(buffer)}, {bare(index)})"
+        c_type = self.c_type(dtype)
+        return found if c_type in CODES.values() else Text(f"({c_type}){found}", 14)
+
+

@@ -1,0 +1,399 @@
+"""Statements as lines of CUDA C++."""
+
+from __future__ import annotations
+
+from tileworkbench.compiler.analysis.access import has_loads
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.emit.c_like.expressions import CudaExpressions
+from tileworkbench.compiler.emit.c_like.text import HALVES, bare, bits_of, wrapped
+from tileworkbench.compiler.emit.c_like.vectors import VectorWriter
+from tileworkbench.compiler.emit.cuda.atomics import half_addition, narrow_update
+from tileworkbench.compiler.emit.cuda.copies import wait_helper
+from tileworkbench.compiler.emit.cuda.exchanges import exchange
+from tileworkbench.compiler.emit.cuda.matrices import mma_helper
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.build import binary, const, const_int, int_const
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Ramp
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.types import FLOAT32, DType
+
+GRID_BARRIER = Buffer("grid_barrier", DType("uint32"), (int_const(1),), "global")
+"""The workspace behind barriers of the grid: zero when a launch begins."""
+
+class KernelWriter:
+    """Writes the body of one kernel into `lines`."""
+
+    def __init__(
+        self, expressions: CudaExpressions, program: Program, source: tuple[str, ...]
+    ) -> None:
+        self.expressions = expressions
+        self.program = program
+        self.source = source
+        self.lines: list[str] = []
+        self.site = 0
+        self.named = expressions.named
+        self.vectors = VectorWriter(expressions, self.line)
+
+    def memory_type(self, dtype: DType) -> str:
+        """The C++ type of an element in memory; two elements of four bits share a byte."""
+        if dtype.bits == 4:
+            return "unsigned char"
+        return self.expressions.c_type(dtype)
+
+    def line(self, depth: int, text: str) -> None:
+        self.lines.append("  " * depth + text)
+
+    def write(self, stmt: st.Stmt, depth: int) -> None:
+        """Append the lines of `stmt`."""
+        if isinstance(stmt, st.Seq):
+            for child in stmt.stmts:
+                self.write(child, depth)
+            return
+        self.comment(stmt, depth)
+        try:
+            self.write_one(stmt, depth)
+        except UnsupportedError as error:
+            error.span = error.span or self.program.span(stmt.site)
+            raise
+
+    def write_one(self, stmt: st.Stmt, depth: int) -> None:
+        """Append the lines of a statement that is no sequence."""
+        match stmt:
+            case st.Let(var, value):
+                text = self.expressions(value)
+                self.line(
+                    depth, f"const {self.expressions.c_type(var.dtype)} {self.named(var)} = {text};"
+                )
+            case st.Alloc():
+                self.alloc(stmt, depth)
+            case st.Alias(buffer, source):
+                c_type = self.memory_type(buffer.dtype)
+                if buffer.scope == "local" and bits_of(buffer.dtype) < 32:
+                    c_type = "unsigned"
+                    self.expressions.packed.add(buffer)
+                self.line(
+                    depth,
+                    f"{c_type}* const {self.named(buffer)} = ({c_type}*){self.named(source)};",
+                )
+            case st.Store():
+                self.store(stmt, depth)
+            case st.Atomic():
+                self.atomic(stmt, depth)
+            case st.For():
+                self.loop(stmt, depth)
+            case st.While(cond, body):
+                self.block(depth, f"while ({self.expressions(cond)})", body)
+            case st.If(cond, then, orelse):
+                self.block(depth, f"if ({bare(self.expressions(cond))})", then)
+                if orelse is not None:
+                    self.lines[-1] += " else {"
+                    self.write(orelse, depth + 1)
+                    self.line(depth, "}")
+            case st.Break():
+                self.line(depth, "break;")
+            case st.Continue():
+                self.line(depth, "continue;")
+            case st.Assume(cond):
+                self.line(depth, f"__builtin_assume({self.expressions(cond)});")
+            case st.DeviceAssert(cond, message):
+                failed = _quoted(f"device assert failed: {message}\n".replace("%", "%%"))
+                test = self.expressions(cond)
+                self.line(depth, f"if (!{wrapped(test)}) {{ printf({failed}); __trap(); }}")
+            case st.Print():
+                self.print_line(stmt, depth)
+            case simt.Role(start, extent, body):
+                tests = [f"threadIdx.x >= {start}"] if start else []
+                tests.append(f"threadIdx.x < {start + extent}")
+                self.block(depth, f"if ({' && '.join(tests)})", body)
+            case simt.Exchange():
+                for text in exchange(stmt, self.expressions):
+                    self.line(depth, text)
+            case st.Pointer(buffer, address):
+                c_type = self.memory_type(buffer.dtype)
+                place = wrapped(self.expressions(address))
+                self.line(depth, f"{c_type}* const {self.named(buffer)} = ({c_type}*){place};")
+            case st.ExternCall():
+                self.extern_call(stmt, depth)
+            case _:
+                self.line(depth, self.instruction(stmt))
+
+    def comment(self, stmt: st.Stmt, depth: int) -> None:
+        """The user's line, where it changes."""
+        span = self.program.span(stmt.site)
+        if span is None or stmt.site == self.site or isinstance(stmt, st.Let | st.Alloc):
+            return
+        self.site = stmt.site
+        if 0 < span.line <= len(self.source):
+            text = self.source[span.line - 1].strip()
+            shown = f"// line {span.line}: {text}"
+            if text and shown not in self.lines[-1:]:
+                self.line(depth, shown)
+
+    def block(self, depth: int, head: str, body: st.Stmt) -> None:
+        self.line(depth, f"{head} {{")
+        self.write(body, depth + 1)
+        self.line(depth, "}")
+
+    def loop(self, stmt: st.For, depth: int) -> None:
+        name, number = self.named(stmt.var), const_int(stmt.step)
+        start = self.expressions(stmt.start)
+        stop = wrapped(self.bound(stmt, stmt.stop, "stop", depth), 10)
+        step = self.bound(stmt, stmt.step, "step", depth)
+        unrolled = stmt.kind in (st.LoopKind.UNROLLED, st.LoopKind.VECTORIZED)
+        self.line(depth, "#pragma unroll" if unrolled else "#pragma unroll 1")
+        test = f"{name} {'>' if number is not None and number < 0 else '<'} {stop}"
+        forwards = binary("gt", stmt.step, const(0, stmt.step.dtype))
+        if number is None and not self.expressions.ranges.proves(forwards):
+            test = f"({wrapped(step, 10)} > 0 ? {name} < {stop} : {name} > {stop})"
+        advance = f"++{name}" if number == 1 else f"{name} += {step}"
+        if not self.next_fits(stmt, number):
+            advance = f"{name} = {_step_or_stop(name, stop, step, number, stmt.var.dtype.bits)}"
+        head = f"{self.expressions.c_type(stmt.var.dtype)} {name} = {start}"
+        self.block(depth, f"for ({head}; {test}; {advance})", stmt.body)
+
+    def next_fits(self, stmt: st.For, number: int | None) -> bool:
+        """Whether the loop's dtype holds the value after the last iteration's."""
+        if number in (1, -1):
+            return True
+        stop, dtype = self.expressions.ranges.bounds(stmt.stop), stmt.var.dtype
+        if number is None or stop.low is None or stop.high is None:
+            return False
+        return stop.low + number >= dtype.min_value and stop.high + number <= dtype.max_value
+
+    def bound(self, stmt: st.For, value: Expr, kind: str, depth: int) -> str:
+        """A bound as it is on entry: one that is read from memory gets a name."""
+        text = self.expressions(value)
+        if not has_loads(value):
+            return text
+        name = f"{kind}_of_{self.named(stmt.var)}"
+        self.line(depth, f"const {self.expressions.c_type(value.dtype)} {name} = {text};")
+        return name
+
+    # Memory
+
+    def alloc(self, stmt: st.Alloc, depth: int) -> None:
+        buffer = stmt.buffer
+        match buffer.scope:
+            case "local.var":
+                init = "" if stmt.init is None else f" = {self.expressions(stmt.init)}"
+                c_type = self.expressions.c_type(buffer.dtype)
+                self.line(depth, f"{c_type} {self.named(buffer)}{init};")
+            case "shared" | "shared.barrier":
+                c_type = self.memory_type(buffer.dtype)
+                place = f"(shared_memory + {stmt.offset})" if stmt.offset else "shared_memory"
+                self.line(depth, f"{c_type}* const {self.named(buffer)} = ({c_type}*){place};")
+            case "local":
+                self.registers(buffer, depth)
+
+    def registers(self, buffer: Buffer, depth: int) -> None:
+        """A thread's own array; elements below 32 bits are kept in words, as instructions take
+        them.
+        """
+        elements, bits = const_int(buffer.shape[0]) or 0, bits_of(buffer.dtype)
+        if bits < 32:
+            self.expressions.packed.add(buffer)
+            self.line(depth, f"unsigned {self.named(buffer)}[{max(1, -(-elements * bits // 32))}];")
+        else:
+            c_type = self.expressions.c_type(buffer.dtype)
+            self.line(depth, f"{c_type} {self.named(buffer)}[{max(1, elements)}];")
+
+    def register_words(self, address: Address) -> str:
+        """A pointer to the 32-bit words of registers."""
+        text = self.expressions.address(address)
+        return f"(unsigned*)({text})" if address.buffer.dtype.bits == 32 else text
+
+    def shared_address(self, address: Address) -> str:
+        return f"{self.expressions.use('smem_address')}({self.expressions.address(address)})"
+
+    def store(self, stmt: st.Store, depth: int) -> None:
+        if stmt.indices and isinstance(stmt.indices[-1], Ramp):
+            self.vectors.store(stmt, stmt.indices[-1], depth)
+            return
+        buffer, value = stmt.buffer, bare(self.expressions(stmt.value))
+        if buffer.scope == "local.var":
+            text = f"{self.named(buffer)} = {value};"
+        else:
+            text = self.assignment(buffer, self.expressions(stmt.indices[0]), value)
+        if stmt.predicate is not None:
+            text = f"if ({bare(self.expressions(stmt.predicate))}) {text}"
+        self.line(depth, text)
+
+    def assignment(self, buffer: Buffer, index: str, value: str) -> str:
+        if buffer in self.expressions.packed:
+            name = self.expressions.use(f"set{bits_of(buffer.dtype)}")
+            return f"{name}({self.named(buffer)}, {bare(index)}, {value});"
+        if buffer.dtype.bits == 4:
+            name = self.expressions.use("store4")
+            return f"{name}({self.named(buffer)}, {bare(index)}, {value});"
+        return f"{self.named(buffer)}[{bare(index)}] = {value};"
+
+    # Atomics, output
+
+    def atomic(self, stmt: st.Atomic, depth: int) -> None:
+        buffer, dtype = stmt.buffer, stmt.buffer.dtype
+        if isinstance(stmt.indices[-1], Ramp):
+            self.vectors.add(stmt, stmt.indices[-1], depth)
+            return
+        c_type = self.expressions.c_type(dtype)
+        place = self.expressions.address(Address(buffer, (stmt.indices[0],)))
+        value = self.expressions(stmt.value)
+        call = self.atomic_call(stmt.kind, dtype, place, value)
+        if stmt.previous is not None:
+            safe = "0" if stmt.safe is None else self.expressions(stmt.safe)
+            if stmt.predicate is not None:
+                call = f"{wrapped(self.expressions(stmt.predicate), 3)} ? {call} : {safe}"
+            self.line(depth, f"const {c_type} {self.named(stmt.previous)} = {call};")
+            return
+        test = "" if stmt.predicate is None else f"if ({self.expressions(stmt.predicate)}) "
+        self.line(depth, f"{test}{call};")
+
+    def atomic_call(self, kind: st.AtomicKind, dtype: DType, place: str, value: str) -> str:
+        if kind is st.AtomicKind.LOAD:
+            return f"*(volatile {self.expressions.c_type(dtype)}*)({place})"
+        if kind is st.AtomicKind.STORE:
+            return f"*(volatile {self.expressions.c_type(dtype)}*)({place}) = {value}"
+        half = HALVES.get(str(dtype))
+        if half and kind is st.AtomicKind.ADD:
+            helper = half_addition(half, self.expressions.arch)
+            if helper is not None:
+                return f"{self.expressions.use(*helper)}({place}, {value})"
+        if dtype in ("float32", "float64") and kind.value in ("max", "min"):
+            name = f"atomic_{kind}_f{dtype.bits}"
+            return f"{self.expressions.use(name)}({place}, {value})"
+        if dtype.bits < 32:
+            made = narrow_update(
+                kind.value, self.expressions.c_type(dtype), dtype.bits, self.combined(kind, dtype)
+            )
+            return f"{self.expressions.use(*made)}({place}, {value})"
+        name = f"atomic{kind.capitalize()}"
+        if dtype == "int64" and kind.value not in ("max", "min"):
+            pointer = f"(unsigned long long*)({place})"
+            return f"(long long){name}({pointer}, (unsigned long long){wrapped(value)})"
+        return f"{name}({place}, {value})"
+
+    def combined(self, kind: st.AtomicKind, dtype: DType) -> str:
+        """`old` updated by `x`, both of less than 32 bits."""
+        op = kind.value
+        if dtype.is_float:
+            a, b = (self.expressions.cast(each, dtype, FLOAT32) for each in ("old", "x"))
+            text = f"{a} + {b}" if op == "add" else f"f{op}f({a}, {b})"
+            return self.expressions.cast(text, FLOAT32, dtype)
+        sign = {"add": "+", "and": "&", "or": "|", "xor": "^", "max": ">", "min": "<"}[op]
+        return f"old {sign} x" + (" ? old : x" if op in ("max", "min") else "")
+
+    def print_line(self, stmt: st.Print, depth: int) -> None:
+        pieces: list[str] = [stmt.parts[0].replace("%", "%%")]
+        values: list[str] = []
+        for value, part in zip(stmt.values, stmt.parts[1:], strict=True):
+            text = self.expressions(value)
+            if value.dtype.is_float:
+                pieces.append("%g")
+                text = self.expressions.cast(text, value.dtype, DType("float64"))
+            else:
+                pieces.append("%lld")
+                text = f"(long long){wrapped(text)}"
+            values.append(text)
+            pieces.append(part.replace("%", "%%"))
+        self.line(depth, f"printf({', '.join([_quoted(''.join(pieces) + chr(10)), *values])});")
+
+    def extern_call(self, stmt: st.ExternCall, depth: int) -> None:
+        """A call of a function of the program's sources: pointers keep their element type."""
+        args = [
+            self.expressions.address(Address(arg.buffer, arg.indices))
+            if isinstance(arg, ir.AddressOf)
+            else self.expressions(arg)
+            for arg in stmt.args
+        ]
+        call = f"{stmt.name}({', '.join(args)})"
+        if stmt.var is not None:
+            call = (
+                f"const {self.expressions.c_type(stmt.var.dtype)} {self.named(stmt.var)} = {call}"
+            )
+        self.line(depth, f"{call};")
+
+    # One instruction each
+
+    def instruction(self, stmt: st.Stmt) -> str:
+        use = self.expressions.use
+        match stmt:
+            case simt.Barrier(0, 0, True):
+                return "__syncthreads();"
+            case simt.Barrier(number, count, wait):
+                name = "sync" if wait else "arrive"
+                return f'asm volatile("barrier.{name} {number}, {count};" ::: "memory");'
+            case simt.GridBarrier():
+                return f"{use('sync_grid')}({GRID_BARRIER.name});"
+            case simt.WarpBarrier(mask):
+                return f"__syncwarp((unsigned){wrapped(self.expressions(mask))});"
+            case simt.CommitGroup():
+                return f"{use('cp_async_commit')}();"
+            case simt.WaitGroup(pending):
+                return f"{use(*wait_helper(pending))}();"
+            case simt.AsyncCopy():
+                return self.async_copy(stmt)
+            case simt.LoadMatrix(dst, src, count, transpose):
+                name = use(f"ldmatrix_x{count}{'_trans' if transpose else ''}")
+                return f"{name}({self.register_words(dst)}, {self.shared_address(src)});"
+            case simt.StoreMatrix(dst, src, count, transpose):
+                name = use(f"stmatrix_x{count}{'_trans' if transpose else ''}")
+                return f"{name}({self.shared_address(dst)}, {self.register_words(src)});"
+            case simt.Mma():
+                return self.mma(stmt)
+            case simt.BarrierInit(barrier, count):
+                value = self.expressions(count)
+                return f"{use('mbarrier_init')}({self.shared_address(barrier)}, {value});"
+            case simt.BarrierArrive(barrier):
+                return f"{use('mbarrier_arrive')}({self.shared_address(barrier)});"
+            case simt.BarrierExpect(barrier, bytes_):
+                arrived = -(const_int(bytes_) or 0)
+                name = "mbarrier_complete" if arrived > 0 else "mbarrier_expect"
+                value = str(arrived) if arrived > 0 else self.expressions(bytes_)
+                return f"{use(name)}({self.shared_address(barrier)}, {value});"
+            case simt.BarrierWait(barrier, parity):
+                value = self.expressions(parity)
+                return f"{use('mbarrier_wait')}({self.shared_address(barrier)}, {value});"
+            case simt.Fence("async"):
+                return f"{use('fence_async')}();"
+            case simt.Fence(kind):
+                return "__threadfence_block();" if kind == "block" else "__threadfence();"
+        raise TypeError(f"CUDA emission of {type(stmt).__name__}")
+
+    def async_copy(self, stmt: simt.AsyncCopy) -> str:
+        size = stmt.elements * bits_of(stmt.dst.buffer.dtype) // 8
+        into, source = self.shared_address(stmt.dst), self.expressions.address(stmt.src)
+        if stmt.predicate is None:
+            return f"{self.expressions.use(f'cp_async_{size}')}({into}, {source});"
+        name = self.expressions.use(f"cp_async_{size}_or_zero")
+        # An address outside the tensor is never formed: PTX reads nothing for size 0.
+        return f"{name}({into}, {source}, {bare(self.expressions(stmt.predicate))});"
+
+    def mma(self, stmt: simt.Mma) -> str:
+        dtypes = [str(address.buffer.dtype) for address in (stmt.a, stmt.b, stmt.c)]
+        try:
+            name, helper = mma_helper(stmt.m, stmt.n, stmt.k, *dtypes)
+        except KeyError:
+            raise UnsupportedError(f"mma has no form for {', '.join(dtypes)}") from None
+        self.expressions.use(name, helper)
+        a, b = self.register_words(stmt.a), self.register_words(stmt.b)
+        return f"{name}({self.expressions.address(stmt.c)}, {a}, {b});"
+
+
+def _step_or_stop(name: str, stop: str, step: str, number: int | None, bits: int) -> str:
+    """The next value of a loop, or its end where less than a step is left."""
+    wide = "(unsigned long long)" if bits > 32 else "(unsigned)"
+    stop = wrapped(stop)
+    up = f"{wide}{stop} - {wide}{name} > {wide}{wrapped(step)}"
+    down = f"{wide}{name} - {wide}{stop} > 0u - {wide}{wrapped(step)}"
+    if number is not None:
+        more = up if number > 0 else down
+    else:
+        more = f"({wrapped(step, 10)} > 0 ? {up} : {down})"
+    return f"{more} ? {name} + {wrapped(step, 12)} : {stop}"
+
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

@@ -1,0 +1,278 @@
+"""Stores of vectors as CUDA C++: accesses of up to 16 bytes, their lanes written out.
+
+A vector that is only moved is one assignment. Otherwise what is read from memory is named once, the
+lanes are computed one by one, and what goes to memory is put together from 32-bit words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.emit.c_like.expressions import CudaExpressions
+from tileworkbench.compiler.emit.c_like.text import C_TYPES, HALVES, bare, bits_of, wrapped
+from tileworkbench.compiler.emit.cuda.atomics import vector_addition
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.build import add, const_int, int_const, is_zero
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp
+from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.types import DType
+
+_PIECE = 128  # bits of the widest access
+_COMPONENTS = "xyzw"
+_PLAIN = {32: "unsigned", 16: "unsigned short", 8: "unsigned char"}
+_ELEMENTS = {"float": "float", "int": "int", "unsigned": "uint", "double": "double"} | {
+    "long long": "longlong",
+    "unsigned long long": "ulonglong",
+}
+
+
+class VectorWriter:
+    """Writes the vector stores of one kernel, line by line, through `line(depth, text)`."""
+
+    def __init__(self, expressions: CudaExpressions, line: Callable[[int, str], None]) -> None:
+        self.expressions = expressions
+        self.line = line
+        self.named = expressions.named
+        self.count = 0
+
+    def store(self, stmt: st.Store, ramp: Ramp, depth: int) -> None:
+        """`buffer[ramp] = value` where the predicate holds."""
+        buffer, lanes = stmt.buffer, ramp.lanes
+        if const_int(ramp.stride) != 1:
+            raise UnsupportedError(f"a vector of '{buffer.name}' is not contiguous")
+        moved = self.moved(stmt, ramp)
+        if moved is not None:
+            self.line(depth, self.guard(stmt) + moved)
+            return
+        self.write(stmt, lambda: self.assignments(buffer, ramp.base, stmt.value, lanes), depth)
+
+    def add(self, stmt: st.Atomic, ramp: Ramp, depth: int) -> None:
+        """Atomic additions to neighbouring elements as one instruction."""
+        buffer, lanes = stmt.buffer, ramp.lanes
+        name = HALVES.get(str(buffer.dtype), "f32")
+        helper = self.expressions.use(*vector_addition(name, lanes, buffer.scope))
+        place = self.place(buffer, ramp.base)
+
+        def call() -> list[str]:
+            words = self.words(stmt.value, buffer.dtype, lanes, True)
+            return [f"{helper}({', '.join([place, *map(bare, words)])});"]
+
+        self.write(stmt, call, depth)
+
+    def guard(self, stmt: st.Store | st.Atomic) -> str:
+        if stmt.predicate is None:
+            return ""
+        return f"if ({bare(self.expressions(stmt.predicate))}) "
+
+    def write(self, stmt: st.Store | st.Atomic, lines: Callable[[], list[str]], depth: int) -> None:
+        """`lines` where the predicate holds, once the vectors of the value are read."""
+        guard = self.guard(stmt)
+        loads = [found for found in walk(stmt.value) if self.is_memory(found)]
+        if guard or loads:
+            self.line(depth, f"{guard}{{")
+            depth += 1
+        for load in dict.fromkeys(loads):
+            self.name(load, depth)  # type: ignore[arg-type]
+        for text in lines():
+            self.line(depth, text)
+        if guard or loads:
+            self.line(depth - 1, "}")
+        self.expressions.vectors.clear()
+
+    @staticmethod
+    def is_memory(found: object) -> bool:
+        """Whether it is a vector that is read from shared or global memory."""
+        return isinstance(found, Load) and found.dtype.lanes > 1 and found.buffer.scope != "local"
+
+    # Moving as it is
+
+    def moved(self, stmt: st.Store, ramp: Ramp) -> str | None:
+        """One wide access on each side, when the value is nothing but a load from memory."""
+        value, bits = stmt.value, ramp.lanes * bits_of(stmt.buffer.dtype)
+        if not isinstance(value, Load) or not self.is_memory(value) or bits > _PIECE:
+            return None
+        if stmt.buffer.scope == "local" or not is_zero(value.safe):
+            return None
+        kind = _word_type(bits)
+        text = self.read(value, kind, 0)
+        return f"*({kind}*)({self.place(stmt.buffer, ramp.base)}) = {text};"
+
+    def read(self, load: Load, kind: str, piece: int) -> str:
+        """One access to memory; zeros where the predicate does not hold."""
+        place = self.place(load.buffer, _base(load))
+        whole = load.dtype.lanes * bits_of(load.buffer.dtype) <= _PIECE
+        text = f"*(const {kind}*)({place})" if whole else f"((const {kind}*)({place}))[{piece}]"
+        if load.predicate is None:
+            return text
+        return f"{wrapped(self.expressions(load.predicate), 3)} ? {text} : {self.safe(load, kind)}"
+
+    def safe(self, load: Load, kind: str) -> str:
+        """What is read outside, in every lane."""
+        dtype = load.buffer.dtype
+        count = {"4": 4, "2": 2}.get(kind[-1], 1)
+        value = "0" if load.safe is None else self.expressions(load.safe)
+        if bits_of(dtype) < 32:
+            per = min(32 // bits_of(dtype), load.dtype.lanes)
+            value = "0u" if is_zero(load.safe) else self.joined(dtype, [value] * per)
+        return f"make_{kind}({', '.join([value] * count)})" if count > 1 else value
+
+    def place(self, buffer: Buffer, base: Expr) -> str:
+        return self.expressions.address(Address(buffer, (base,)))
+
+    # Naming what is read
+
+    def name(self, load: Load, depth: int) -> None:
+        """Read a vector into variables of up to 16 bytes."""
+        bits = load.dtype.lanes * bits_of(load.buffer.dtype)
+        names: list[str] = []
+        for piece in range(-(-bits // _PIECE)):
+            self.count += 1
+            names.append(f"v{self.count}")
+            kind = _vector_type(load.buffer.dtype, min(bits, _PIECE))
+            self.line(depth, f"const {kind} {names[-1]} = {self.read(load, kind, piece)};")
+        words = [
+            f"{name}.{_COMPONENTS[at]}" if count > 1 else name
+            for name in names
+            for count in (_components(load.buffer.dtype, min(bits, _PIECE)),)
+            for at in range(count)
+        ]
+        self.expressions.vectors[load] = words
+
+    # Putting lanes together
+
+    def assignments(self, buffer: Buffer, base: Expr, value: Expr, lanes: int) -> list[str]:
+        """The statements that put the lanes of `value` in their places."""
+        dtype = buffer.dtype
+        packed = buffer.scope != "local" or buffer in self.expressions.packed
+        words = self.words(value, dtype, lanes, packed)
+        if buffer.scope == "local":
+            if buffer in self.expressions.packed and not self.is_whole_words(buffer, base, lanes):
+                return self.into_parts(buffer, base, value, lanes)
+            return self.into_registers(buffer, base, words)
+        if buffer.scope == "local.var":
+            raise UnsupportedError(f"'{buffer.name}' is a scalar and takes no vector")
+        bits = lanes * bits_of(dtype)
+        kind, per = _vector_type(dtype, min(bits, _PIECE)), _components(dtype, min(bits, _PIECE))
+        place = self.place(buffer, base)
+        found = []
+        for piece in range(-(-bits // _PIECE)):
+            parts = words[piece * per : piece * per + per]
+            text = f"make_{kind}({', '.join(parts)})" if per > 1 else parts[0]
+            if bits < 32:
+                text = f"({kind})({text})"
+            into = f"*({kind}*)({place})" if bits <= _PIECE else f"(({kind}*)({place}))[{piece}]"
+            found.append(f"{into} = {bare(text)};")
+        return found
+
+    def is_whole_words(self, buffer: Buffer, base: Expr, lanes: int) -> bool:
+        """Whether so many elements of a packed array from `base` on are 32-bit words of it."""
+        per = 32 // bits_of(buffer.dtype)
+        return lanes % per == 0 and self.expressions.ranges.divides(per, base)
+
+    def into_parts(self, buffer: Buffer, base: Expr, value: Expr, lanes: int) -> list[str]:
+        """Two bytes as half of a word where they are one, else element by element."""
+        bits, divides = bits_of(buffer.dtype), self.expressions.ranges.divides
+        step = 2 if bits == 8 and lanes % 2 == 0 and divides(2, base) else 1
+        put = self.expressions.use(f"set{bits * step}")
+        found = []
+        for first in range(0, lanes, step):
+            index = bare(self.expressions(add(base, int_const(first))))
+            index = f"({index}) / {step}" if step > 1 else index
+            parts = [str(first + at) for at in range(step)]
+            text = (
+                self.word(value, buffer.dtype, parts)
+                if step > 1
+                else self.expressions.text(value, parts[0])
+            )
+            found.append(f"{put}({self.named(buffer)}, {index}, {bare(text)});")
+        return found
+
+    def into_registers(self, buffer: Buffer, base: Expr, words: list[str]) -> list[str]:
+        """Words into a packed array, elements into another."""
+        per = 32 // bits_of(buffer.dtype) if buffer in self.expressions.packed else 1
+        start = const_int(base)
+        found = []
+        for at, word in enumerate(words):
+            if start is not None:
+                index = str(start // per + at)
+            else:
+                index = bare(self.expressions(add(base, int_const(at * per))))
+                index = f"({index}) / {per}" if per > 1 else index
+            found.append(f"{self.named(buffer)}[{index}] = {bare(word)};")
+        return found
+
+    def words(self, value: Expr, dtype: DType, lanes: int, packed: bool) -> list[str]:
+        """The 32-bit words of a vector; its elements, when they are as large or not packed."""
+        if bits_of(dtype) >= 32 or not packed:
+            return [self.expressions.text(value, str(at)) for at in range(lanes)]
+        same = isinstance(value, Load) and value.buffer.dtype == dtype
+        if same and isinstance(value, Load):
+            if self.is_memory(value):
+                return self.expressions.vectors[value]
+            base = _base(value)
+            if value.buffer in self.expressions.packed and self.is_whole_words(
+                value.buffer, base, lanes
+            ):
+                return self.register_words(value, lanes)
+        per = min(32 // bits_of(dtype), lanes)
+        found = []
+        for first in range(0, lanes, per):
+            found.append(self.word(value, dtype, [str(first + at) for at in range(per)]))
+        return found
+
+    def register_words(self, load: Load, lanes: int) -> list[str]:
+        """The words of a packed array from an element on."""
+        buffer, base = load.buffer, _base(load)
+        per, start = 32 // bits_of(buffer.dtype), const_int(base)
+        count = lanes // per
+        if start is not None:
+            return [f"{self.named(buffer)}[{start // per + at}]" for at in range(count)]
+        texts = [bare(self.expressions(add(base, int_const(at * per)))) for at in range(count)]
+        return [f"{self.named(buffer)}[({text}) / {per}]" for text in texts]
+
+    def word(self, value: Expr, dtype: DType, lanes: list[str]) -> str:
+        """Some lanes side by side; two conversions to 16 bits are one instruction."""
+        half = HALVES.get(str(dtype)) if self.expressions.arch >= 80 else None
+        wide = value.value if isinstance(value, ir.Cast) else value
+        if half and wide.dtype.scalar == "float32" and len(lanes) == 2:
+            low, high = (self.expressions.text(wide, lane) for lane in lanes)
+            return f"{self.expressions.use(f'{half}_pair')}({low}, {high})"
+        return self.joined(dtype, [self.expressions.text(value, lane) for lane in lanes])
+
+    @staticmethod
+    def joined(dtype: DType, parts: list[str]) -> str:
+        """Elements side by side in one word."""
+        mask = (1 << bits_of(dtype)) - 1
+        shown = [f"((unsigned){wrapped(part)} & {mask:#x})" for part in parts]
+        shifted = [f"{part} << {at * bits_of(dtype)}" for at, part in enumerate(shown)]
+        return f"({' | '.join([shown[0], *shifted[1:]])})"
+
+
+def _base(load: Load) -> Expr:
+    ramp = load.indices[-1]
+    if not isinstance(ramp, Ramp) or const_int(ramp.stride) != 1:
+        raise UnsupportedError(f"a vector of '{load.buffer.name}' is not contiguous")
+    return ramp.base
+
+
+def _word_type(bits: int) -> str:
+    """The type of an access of so many bits. Raises `UnsupportedError` where there is none."""
+    found = {128: "uint4", 64: "uint2", **_PLAIN}.get(bits)
+    if found is None:
+        raise UnsupportedError(f"a vector of {bits} bits has no access of its own")
+    return found
+
+
+def _vector_type(dtype: DType, bits: int) -> str:
+    """The type that holds a vector: of its elements when they are words or larger."""
+    if bits_of(dtype) < 32 or bits == bits_of(dtype):
+        return _word_type(bits)
+    element = _ELEMENTS[C_TYPES[str(dtype.scalar)]]
+    return f"{element}{bits // bits_of(dtype)}"
+
+
+def _components(dtype: DType, bits: int) -> int:
+    """How many words, or elements of 32 bits and more, a vector has."""
+    return max(1, bits // max(32, bits_of(dtype)))

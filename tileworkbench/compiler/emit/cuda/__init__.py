@@ -1,0 +1,1 @@
+"""What CUDA C++ and PTX have words of their own for."""

@@ -1,0 +1,95 @@
+"""Device functions around the tensor cores: ldmatrix, stmatrix and mma.sync."""
+
+from __future__ import annotations
+
+from tileworkbench.compiler.emit.c_like.functions import Helper, asm, function
+
+
+def _load_matrix(count: int, transpose: bool) -> str:
+    """ldmatrix: "Warp-level matrix load instruction"."""
+    suffix = "_trans" if transpose else ""
+    registers = ", ".join(f"%{i}" for i in range(count))
+    outputs = ", ".join(f'"=r"(r[{i}])' for i in range(count))
+    trans = ".trans" if transpose else ""
+    text = f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{registers}}}, [%{count}];"
+    body = asm(text, outputs, '"r"(row)', "memory")
+    return function(f"void ldmatrix_x{count}{suffix}(unsigned* r, unsigned row)", body)
+
+
+def _store_matrix(count: int, transpose: bool) -> str:
+    """stmatrix: "Warp-level matrix store instruction"."""
+    suffix = "_trans" if transpose else ""
+    registers = ", ".join(f"%{i + 1}" for i in range(count))
+    inputs = ", ".join(['"r"(row)', *(f'"r"(r[{i}])' for i in range(count))])
+    trans = ".trans" if transpose else ""
+    text = f"stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%0], {{{registers}}};"
+    body = asm(text, "", inputs, "memory")
+    return function(f"void stmatrix_x{count}{suffix}(unsigned row, const unsigned* r)", body)
+
+
+MATRICES: dict[str, Helper] = {
+    f"{name}_x{count}{'_trans' if transpose else ''}": Helper(made(count, transpose), arch=arch)
+    for name, made, arch in (("ldmatrix", _load_matrix, 75), ("stmatrix", _store_matrix, 90))
+    for count in (1, 2, 4)
+    for transpose in (False, True)
+}
+
+# PTX type names of mma operands and accumulators.
+_PTX = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "tf32",
+    "tfloat32": "tf32",
+    "float64": "f64",
+    "int8": "s8",
+    "uint8": "u8",
+    "int4": "s4",
+    "uint4": "u4",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}
+_TURING = ((16, 8, 16), (8, 16, 8), (8, 32, 4))  # M, K and bits of what sm_75 has
+_ACCUMULATORS = {"float32": ("f32", "f", "float"), "int32": ("s32", "r", "int")}
+
+
+def mma_helper(m: int, n: int, k: int, a: str, b: str, c: str) -> tuple[str, Helper]:
+    """mma.sync: "Warp-level matrix multiply-and-accumulate". `c` is updated in place.
+
+    Raises `KeyError` for a dtype that no instruction takes.
+    """
+    ta, tb = _PTX[a], _PTX[b]
+    name = f"mma_m{m}n{n}k{k}_{ta}" + ("" if ta == tb else f"_{tb}")
+    double = a == "float64"
+    bits = {"f64": 64, "f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
+    width = bits.get(ta, 8)
+    per = max(32, width)
+    count_a, count_b = m * k * width // 32 // per, n * k * width // 32 // per
+    if c == "float16":
+        tc, constraint, ctype, count_c = "f16", "r", "unsigned", m * n // 64
+        name += "_f16"
+    elif double:
+        tc, constraint, ctype, count_c = "f64", "d", "double", m * n // 32
+    else:
+        tc, constraint, ctype = _ACCUMULATORS[c]
+        count_c = m * n // 32
+    operand = "double" if double else "unsigned"
+    letter = "d" if double else "r"
+    at = iter(range(64))
+    c_names = ", ".join(f"%{next(at)}" for _ in range(count_c))
+    a_names = ", ".join(f"%{next(at)}" for _ in range(count_a))
+    b_names = ", ".join(f"%{next(at)}" for _ in range(count_b))
+    text = (
+        f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{tc}.{ta}.{tb}.{tc} "
+        f"{{{c_names}}}, {{{a_names}}}, {{{b_names}}}, {{{c_names}}};"
+    )
+    outputs = ", ".join(f'"+{constraint}"(c[{i}])' for i in range(count_c))
+    inputs = ", ".join(
+        [
+            *(f'"{letter}"(a[{i}])' for i in range(count_a)),
+            *(f'"{letter}"(b[{i}])' for i in range(count_b)),
+        ]
+    )
+    signature = f"void {name}({ctype}* c, const {operand}* a, const {operand}* b)"
+    arch = 89 if ta in ("e4m3", "e5m2") else 75 if (m, k, width) in _TURING else 80
+    body = f'  asm volatile("{text}"\n               : {outputs}\n               : {inputs});'
+    return name, Helper(function(signature, body), arch=arch)

@@ -1,0 +1,165 @@
+"""Matrix products by the tile registers of AMX: eight of up to 16 rows of 64 bytes each.
+
+C[16, 16] takes one register, sixteen rows of A and sixteen groups of rows of B another each; one
+instruction multiplies them (TDPBF16PS for pairs of bfloat16, TDPBSSD for four bytes), Intel SDM
+volume 2 and chapter 18 of volume 1. Packed panels of B have the order that it wants: consecutive k
+lie together. Blocks are 32 x 32, four registers of sums, so that each register that is loaded is
+used twice. TDPBF16PS flushes denormals as VDPBF16PS does, so that sums begin with zero and what C
+held is added after them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tileworkbench.compiler.emit.llvm.gemm_spec import MicroGemmSpec
+from tileworkbench.compiler.emit.llvm.text import (
+    DTYPE_BYTES,
+    FunctionWriter,
+    VectorType,
+    storage_type,
+)
+
+_ROWS, _ROW_BYTES = 16, 64
+_LEFT, _RIGHT = 4, 6  # the first registers of A and of B; those of C are 0 to 3
+_WORD = VectorType("i64", 1)
+
+
+def begin(spec: MicroGemmSpec, writer: FunctionWriter) -> TileRegisters:
+    """Configure the registers, all of them alike; to be undone by `end`."""
+    config = writer.let("alloca [64 x i8], align 64")
+    widths, rows = _ROW_BYTES * 0x0001_0001_0001_0001, _ROWS * 0x0101_0101_0101_0101
+    shapes = [1, 0, widths, widths, 0, 0, rows, 0]  # palette 1; each register's size
+    for at, word in enumerate(shapes):
+        writer.do(f"store i64 {word}, ptr {writer.address(_WORD, config, str(at))}, align 8")
+    writer.run("llvm.x86.ldtilecfg", ("ptr", config))
+    return TileRegisters(spec, writer, writer.let("alloca [256 x i32], align 64"))
+
+
+def end(writer: FunctionWriter) -> None:
+    """Give the registers back, so that a thread switch need not save them."""
+    writer.run("llvm.x86.tilerelease")
+
+
+@dataclass(frozen=True, slots=True)
+class TileRegisters:
+    """Writes the rows of a product that fill registers. `buffer` holds the sums of one register."""
+
+    spec: MicroGemmSpec
+    writer: FunctionWriter
+    buffer: str
+
+    def write_rows(self, panel: str, c: str) -> int:
+        """Write the product with one whole panel of B, for as many rows as fill registers; return
+        how many that are."""
+        pairs, single = divmod(self.spec.m // _ROWS, 2)
+
+        def pair(index: str) -> None:
+            self._write_block(self.writer.times(index, 2 * _ROWS), panel, c, 2)
+
+        self.writer.repeat(pairs, pair)
+        if single:
+            self._write_block(str(2 * _ROWS * pairs), panel, c, 1)
+        return _ROWS * (2 * pairs + single)
+
+    def _write_block(self, row: str, panel: str, c: str, high: int) -> None:
+        """`high` registers of rows from row `row` on, for all columns of the panel."""
+        writer, spec = self.writer, self.spec
+        element, memory = storage_type(spec.panel_dtype), storage_type(spec.acc_dtype)
+        a = writer.address(element, "%A", writer.let(f"mul i64 {row}, %lda"))
+        c = writer.address(memory, c, writer.let(f"mul i64 {row}, %ldc"))
+        for column in range(0, spec.nr, 2 * _ROWS):
+            wide = min(2, (spec.nr - column) // _ROWS)
+            b = writer.address(element, panel, str(column * spec.group))
+            self._multiply(a, b, writer.address(memory, c, str(column)), high, wide)
+
+    def _multiply(self, a: str, b: str, c: str, high: int, wide: int) -> None:
+        """`high` x `wide` registers of C."""
+        writer, spec = self.writer, self.spec
+        places = [
+            (2 * i + j, self._moved(c, i, "%ldc", j)) for i in range(high) for j in range(wide)
+        ]
+        self._start(places)
+        element, size = storage_type(spec.panel_dtype), DTYPE_BYTES[spec.panel_dtype]
+        depth = _ROW_BYTES // size
+        down = writer.let(f"mul i64 %lda, {_ROWS}")
+        bytes_of_a = writer.let(f"mul i64 %lda, {size}")
+        product = f"llvm.x86.{'tdpbssd' if spec.dot == 'int8' else 'tdpbf16ps'}"
+
+        def step(k: str, carried: list[str]) -> list[str]:
+            left = writer.address(element, a, k)
+            right = writer.address(element, b, writer.times(k, spec.nr))
+            for i in range(high):
+                at = writer.address(element, left, down) if i else left
+                self._load(_LEFT + i, at, bytes_of_a)
+            for j in range(wide):
+                at = writer.address(element, right, str(j * _ROWS * spec.group))
+                self._load(_RIGHT + j, at, str(4 * spec.nr))
+            for number, _ in places:
+                factors = ("i8", str(_LEFT + number // 2)), ("i8", str(_RIGHT + number % 2))
+                writer.run(product, ("i8", str(number)), *factors)
+            return carried
+
+        writer.counted_loop(spec.k, depth, step)
+        self._finish(places)
+
+    def _moved(self, c: str, rows: int, ldc: str, columns: int) -> str:
+        """The address of a register's first element."""
+        memory, writer = storage_type(self.spec.acc_dtype), self.writer
+        if rows:
+            c = writer.address(memory, c, writer.let(f"mul i64 {ldc}, {_ROWS}"))
+        return writer.address(memory, c, str(columns * _ROWS))
+
+    def _bytes_of_c(self) -> str:
+        return self.writer.let(f"mul i64 %ldc, {DTYPE_BYTES[self.spec.acc_dtype]}")
+
+    def _start(self, places: list[tuple[int, str]]) -> None:
+        """Sums of integers begin with what C holds."""
+        writer = self.writer
+        for number, _ in places:
+            writer.run("llvm.x86.tilezero", ("i8", str(number)))
+        if self.spec.dot == "bfloat16":
+            return
+        load, go = writer.fresh_label("load"), writer.fresh_label("go")
+        writer.branch("%accumulate", load, go)
+        writer.place(load)
+        stride = self._bytes_of_c()
+        for number, at in places:
+            self._load(number, at, stride)
+        writer.jump(go)
+        writer.place(go)
+
+    def _finish(self, places: list[tuple[int, str]]) -> None:
+        writer, stride = self.writer, self._bytes_of_c()
+        if self.spec.dot != "bfloat16":
+            for number, at in places:
+                self._store(number, at, stride)
+            return
+        add, store, done = (writer.fresh_label(hint) for hint in ("add", "store", "stored"))
+        writer.branch("%accumulate", add, store)
+        writer.place(add)
+        for number, at in places:
+            self._store(number, self.buffer, str(_ROW_BYTES))
+            writer.repeat(_ROWS, lambda row, at=at: self._add_row(at, row))  # type: ignore[misc]
+        writer.jump(done)
+        writer.place(store)
+        for number, at in places:
+            self._store(number, at, stride)
+        writer.jump(done)
+        writer.place(done)
+
+    def _add_row(self, c: str, row: str) -> None:
+        writer, memory, kind = self.writer, storage_type("float32"), storage_type("float32", 16)
+        into = writer.address(memory, c, writer.let(f"mul i64 {row}, %ldc"))
+        sums = writer.address(memory, self.buffer, writer.times(row, _ROWS))
+        parts = [writer.let(f"load {kind}, ptr {at}, align 4") for at in (into, sums)]
+        total = writer.let(f"fadd {kind} {parts[0]}, {parts[1]}")
+        writer.do(f"store {kind} {total}, ptr {into}, align 4")
+
+    def _load(self, register: int, address: str, stride: str) -> None:
+        operands = (("i8", str(register)), ("ptr", address), ("i64", stride))
+        self.writer.run("llvm.x86.tileloadd64", *operands)
+
+    def _store(self, register: int, address: str, stride: str) -> None:
+        operands = (("i8", str(register)), ("ptr", address), ("i64", stride))
+        self.writer.run("llvm.x86.tilestored64", *operands)

@@ -1,0 +1,449 @@
+"""Elementary functions on vectors of any number of lanes, as LLVM IR functions.
+
+exp, exp2, exp10, log, log2, log10, sin, cos, tanh, erf and sigmoid of float32 are vector code:
+argument reduction and a polynomial, whose coefficients are minimax fits (Remez exchange in 40
+digits) of the functions named beside them. Everything else calls the C library once per lane.
+Denormals, infinities, NaN and signed zeros come out as the C library has them; nothing
+saturates. Where no fused multiply-add exists products are rounded, and the results keep their
+error bounds: 2 ulp for the exponentials and logarithms, 4 ulp for tanh, erf and sigmoid; sin
+and cos are evaluated in double, 1 ulp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tileworkbench.compiler.emit.llvm.error_function import (
+    LAST,
+    LIMIT,
+    erf_of_magnitude,
+    has_segments,
+)
+from tileworkbench.compiler.emit.llvm.isa import Isa
+from tileworkbench.compiler.emit.llvm.text import (
+    EmittedFunction,
+    FunctionWriter,
+    VectorType,
+    storage_type,
+)
+
+_INTRINSICS = {
+    "sqrt": "sqrt",
+    "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
+    "rint": "rint",
+    "round": "round",
+    "abs": "fabs",
+}
+
+_LIBRARY_UNARY = (
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "cbrt"),
+    *("sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+)
+_LIBRARY_BINARY = ("pow", "atan2", "fmod")
+
+# (e^r - 1 - r) / r^2 for |r| <= log(2) / 2
+_EXP = (0.499999930507, 0.166665147919, 0.0416684568195, 0.00836941880236, 0.00138131422638)
+# (2^r - 1) / r for |r| <= 1 / 2
+_EXP2 = (
+    0.693147204182,
+    0.240226477426,
+    0.0555032934967,
+    0.00961844994087,
+    0.00134001701288,
+    0.00015352322607,
+)
+# (log(1 + f) - f) / f^2 for 1 + f from sqrt(1/2) to sqrt(2)
+_LOG = (
+    -0.499999883469,
+    0.333333256932,
+    -0.250015829146,
+    0.200019738087,
+    -0.166090835829,
+    0.141818282794,
+    -0.132429831291,
+    0.129044116078,
+    -0.0762176191231,
+)
+# (tanh(x) - x) / x^3 in x^2 for |x| <= 0.625
+_TANH = (-0.333332819421, 0.133314422009, -0.0537397153098, 0.0206390879763, -0.00570498780523)
+# log2(1 - erf(x)) / x for 0 <= x <= 3.95, past which erf rounds to 1
+_ERF_LIMIT = 3.95
+_ERF = (
+    -1.6279070351262068,
+    -0.9184476252887545,
+    -0.1482770664307822,
+    0.027632030303804542,
+    0.0002314029215495474,
+    -0.0024050128164575914,
+    0.0009129910062966424,
+    -0.00016972061472153425,
+    1.335398443504294e-05,
+)
+# (sin(r) - r) / r^3 and (cos(r) - 1) / r^2 in r^2 for |r| <= pi / 4
+_SIN = (-0.166666666406, 0.00833332928052, -0.000198393044148, 2.71804646598e-06)
+_COS = (-0.49999999692, 0.0416666200729, -0.00138866726655, 2.43827218492e-05)
+# pi / 2 as 33 leading bits and the rest; the reduction is exact to far below float32 up to the
+# limit.
+_QUARTER_HIGH, _QUARTER_LOW, _QUARTER_LIMIT = 1.5707963267341256, 6.077100506506192e-11, 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """A base b of exponentials and logarithms.
+
+    log2(b); log_b(2) in two parts; log(b); and where b^x becomes 0 and infinite in float32.
+    """
+
+    log2: float
+    step_high: float
+    step_low: float
+    natural: float
+    lowest: float
+    highest: float
+
+
+def _base(b: float, lowest: float, highest: float) -> _Base:
+    # Nine leading bits of log_b(2), so that its product with an exponent is exact.
+    step = math.log(2) / math.log(b)
+    high = math.floor(step * 512) / 512
+    return _Base(math.log2(b), high, step - high, math.log(b), lowest, highest)
+
+
+_BASES = {
+    "": _base(math.e, -105.0, 89.0),
+    "2": _base(2.0, -152.0, 129.0),
+    "10": _base(10.0, -46.0, 39.0),
+}
+
+
+def emit_vector_math(
+    op: str, dtype: str, lanes: int, isa: Isa, name: str | None = None
+) -> EmittedFunction:
+    """Return a function that applies `op` to each lane: `T @name(T %x)` or `T @name(T %x, T %y)`.
+
+    T is `lanes` lanes of float or double (a scalar for one lane). The name defaults to
+    'math_{op}_{dtype}_x{lanes}'.
+
+    Args:
+        op: one of `UNARY_OPS` or `BINARY_OPS`.
+        dtype: 'float32' or 'float64'; 16-bit floats are widened by the caller.
+
+    Raises:
+        ValueError: the op or the dtype is unknown.
+    """
+    if dtype not in ("float32", "float64"):
+        raise ValueError(f"vector mathematics is in 'float32' or 'float64', not '{dtype}'")
+    kind = storage_type(dtype, lanes)
+    names = ("%x", "%y") if op in BINARY_OPS else ("%x",)
+    parameters = ", ".join(f"{kind} {parameter}" for parameter in names)
+    name = name or f"math_{op}_{dtype}_x{lanes}"
+    writer = FunctionWriter(name, str(kind), parameters, "alwaysinline nounwind")
+    return writer.finish(f"{kind} {_MathWriter(writer, kind, isa).apply(op, names)}")
+
+
+def write_vector_math(
+    writer: FunctionWriter, op: str, kind: VectorType, isa: Isa, argument: str
+) -> str | None:
+    """Write `op` of an argument of type `kind` in place and return the result; None for what takes
+    branches or the C library, which `emit_vector_math` has.
+
+    In place, constants stay in registers while a loop runs, and neighbouring vectors overlap.
+    """
+    if op not in _VECTOR_OPS or op in ("sin", "cos") or kind.element != "float":
+        return None
+    return _MathWriter(writer, kind, isa).apply(op, [argument])
+
+
+class _MathWriter:
+    """Writes elementary functions of values of one type."""
+
+    def __init__(self, writer: FunctionWriter, kind: VectorType, isa: Isa) -> None:
+        self.writer = writer
+        self.kind = kind
+        self.word = kind.of("i32")
+        self.isa = isa
+
+    def apply(self, op: str, arguments: Sequence[str]) -> str:
+        if op in _INTRINSICS:
+            return self.intrinsic(_INTRINSICS[op], *arguments)
+        if op == "rsqrt":
+            return self.binary("fdiv", self.constant(1.0), self.intrinsic("sqrt", *arguments))
+        if op in _VECTOR_OPS and self.kind.element == "float":
+            return _VECTOR_OPS[op](self, *arguments)
+        if op == "sigmoid":
+            return self.sigmoid(*arguments)
+        if op == "exp10":
+            return self.library("pow", [self.constant(10.0), *arguments])
+        if op in _LIBRARY_UNARY or op in _LIBRARY_BINARY:
+            return self.library(op, arguments)
+        raise ValueError(f"unknown function '{op}'")
+
+    # Building blocks
+
+    def constant(self, value: float) -> str:
+        return self.kind.constant(value)
+
+    def binary(self, instruction: str, left: str, right: str) -> str:
+        return self.writer.let(f"{instruction} {self.kind} {left}, {right}")
+
+    def integer(self, instruction: str, left: str, right: str | int) -> str:
+        right = self.word.constant(right) if isinstance(right, int) else right
+        return self.writer.let(f"{instruction} {self.word} {left}, {right}")
+
+    def bits(self, value: str) -> str:
+        return self.writer.let(f"bitcast {self.kind} {value} to {self.word}")
+
+    def from_bits(self, value: str) -> str:
+        return self.writer.let(f"bitcast {self.word} {value} to {self.kind}")
+
+    def intrinsic(self, name: str, *arguments: str) -> str:
+        typed = [(self.kind, argument) for argument in arguments]
+        return self.writer.call(self.kind, f"llvm.{name}.{self.kind.mangled}", *typed)
+
+    def multiply_add(self, a: str, b: str, c: str) -> str:
+        if self.isa.fma:
+            return self.intrinsic("fma", a, b, c)
+        return self.binary("fadd", self.binary("fmul", a, b), c)
+
+    def where(self, comparison: str, left: str, right: str, then: str, otherwise: str) -> str:
+        flag = self.writer.let(f"fcmp {comparison} {self.kind} {left}, {right}")
+        choice = f"{self.kind} {then}, {self.kind} {otherwise}"
+        return self.writer.let(f"select {self.kind.of('i1')} {flag}, {choice}")
+
+    def polynomial(self, x: str, coefficients: Sequence[float]) -> str:
+        """Horner's rule; the coefficient of x^0 comes first."""
+        total = self.constant(coefficients[-1])
+        for coefficient in reversed(coefficients[:-1]):
+            total = self.multiply_add(total, x, self.constant(coefficient))
+        return total
+
+    def clamp(self, x: str, lowest: float | None, highest: float) -> str:
+        """Limit x; NaN stays NaN."""
+        top = self.constant(highest)
+        x = self.where("olt", top, x, top, x)
+        if lowest is None:
+            return x
+        bottom = self.constant(lowest)
+        return self.where("ogt", bottom, x, bottom, x)
+
+    def library(self, op: str, arguments: Sequence[str]) -> str:
+        """Call the C library for every lane."""
+        scalar = VectorType(self.kind.element, 1)
+        callee = op + ("f" if scalar.element == "float" else "")
+        if self.kind.lanes == 1:
+            return self.writer.call(scalar, callee, *((scalar, value) for value in arguments))
+        result = "poison"
+        for lane in range(self.kind.lanes):
+            values = [
+                self.writer.let(f"extractelement {self.kind} {value}, i64 {lane}")
+                for value in arguments
+            ]
+            value = self.writer.call(scalar, callee, *((scalar, value) for value in values))
+            result = self.writer.let(
+                f"insertelement {self.kind} {result}, {scalar} {value}, i64 {lane}"
+            )
+        return result
+
+    # Exponentials: b^x = 2^n b^r with n = round(x log2 b) and r = x - n log_b 2
+
+    def exponential(self, x: str, base: _Base) -> str:
+        x = self.clamp(x, base.lowest, base.highest)
+        # Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
+        shift = self.constant(1.5 * 2**23)
+        shifted = self.multiply_add(x, self.constant(base.log2), shift)
+        n = self.binary("fsub", shifted, shift)
+        if base.log2 == 1.0:
+            r = self.binary("fsub", x, n)
+            power = self.multiply_add(r, self.polynomial(r, _EXP2), self.constant(1.0))
+        else:
+            r = self.multiply_add(n, self.constant(-base.step_high), x)
+            r = self.multiply_add(n, self.constant(-base.step_low), r)
+            if base.natural != 1.0:
+                r = self.binary("fmul", r, self.constant(base.natural))
+            square = self.binary("fmul", r, r)
+            tail = self.multiply_add(square, self.polynomial(r, _EXP), r)
+            power = self.binary("fadd", tail, self.constant(1.0))
+        return self.scale(power, n, shifted)
+
+    def scale(self, power: str, n: str, shifted: str) -> str:
+        """Return power * 2^n, rounded once, also where it is a denormal, zero or infinite."""
+        lanes = self.kind.lanes
+        if self.isa.scalef and (lanes in (4, 8) or lanes % 16 == 0):
+            part = VectorType("float", min(lanes, 16))
+            parts = []
+            for at in range(0, lanes, part.lanes):
+                pair = (self.writer.slice(v, self.kind, at, part.lanes) for v in (power, n))
+                parts.append(self.scale_register(part, *pair))
+            return self.writer.join(parts, part, lanes)
+        # Two factors, because 2^n itself may not be a normal number; the first product is exact.
+        whole = self.integer("sub", self.bits(shifted), 0x4B400000)
+        half = self.integer("ashr", whole, 1)
+        for exponent in (half, self.integer("sub", whole, half)):
+            biased = self.integer("add", exponent, 127)
+            factor = self.from_bits(self.integer("shl", biased, 23))
+            power = self.binary("fmul", power, factor)
+        return power
+
+    def scale_register(self, kind: VectorType, power: str, n: str) -> str:
+        """The same for one register, by VSCALEFPS."""
+        mask = f"i{max(8, kind.lanes)}"
+        arguments = [(kind, power), (kind, n), (kind, kind.constant(0.0))]
+        rounding = [("i32", "4")] if kind.lanes == 16 else []
+        callee = f"llvm.x86.avx512.mask.scalef.ps.{32 * kind.lanes}"
+        return self.writer.call(kind, callee, *arguments, (mask, "-1"), *rounding)
+
+    # Logarithms: log_b(2^e (1 + f)) = e log_b 2 + (f + f^2 q(f)) / log(b)
+
+    def logarithm(self, x: str, base: _Base) -> str:
+        smallest = self.constant(2.0**-126)
+        enlarged = self.binary("fmul", x, self.constant(2.0**23))
+        normal = self.where("olt", x, smallest, enlarged, x)
+        correction = self.where("olt", x, smallest, self.constant(-23.0), self.constant(0.0))
+        bits = self.bits(normal)
+        exponent = self.integer("ashr", self.integer("sub", bits, 0x3F3504F3), 23)
+        mantissa = self.integer("sub", bits, self.integer("shl", exponent, 23))
+        f = self.binary("fsub", self.from_bits(mantissa), self.constant(1.0))
+        e = self.writer.let(f"sitofp {self.word} {exponent} to {self.kind}")
+        e = self.binary("fadd", e, correction)
+        inverse = 1.0 / base.natural
+        quadratic = self.polynomial(f, [coefficient * inverse for coefficient in _LOG])
+        low = self.binary("fmul", self.binary("fmul", f, f), quadratic)
+        low = self.multiply_add(e, self.constant(base.step_low), low) if base.step_low else low
+        if inverse == 1.0:
+            total = self.binary("fadd", f, low)
+        else:
+            # Eleven bits of f times eleven of 1 / log(b) are exact, so that only small terms
+            # are rounded.
+            rough = self.from_bits(self.integer("and", self.bits(f), -0x1000))
+            rest = self.binary("fsub", f, rough)
+            high = math.floor(inverse * 2048) / 2048
+            low = self.multiply_add(rest, self.constant(inverse), low)
+            low = self.multiply_add(rough, self.constant(inverse - high), low)
+            total = self.multiply_add(rough, self.constant(high), low)
+        total = self.multiply_add(e, self.constant(base.step_high), total)
+        return self.logarithm_limits(x, total)
+
+    def logarithm_limits(self, x: str, result: str) -> str:
+        infinity = self.constant(math.inf)
+        result = self.where("olt", x, infinity, result, self.binary("fadd", x, x))
+        result = self.where("olt", x, self.constant(0.0), self.constant(math.nan), result)
+        return self.where("oeq", x, self.constant(0.0), self.constant(-math.inf), result)
+
+    # Sine and cosine, in double: x = n pi / 2 + r
+
+    def trigonometric(self, x: str, op: str) -> str:
+        """Reduce and evaluate all lanes; where one is too large for that, call the C library."""
+        writer = self.writer
+        labels = [writer.fresh_label(hint) for hint in ("reduced", "large", "end")]
+        limit = self.constant(_QUARTER_LIMIT)
+        flag, magnitude = self.kind.of("i1"), self.intrinsic("fabs", x)
+        large = writer.let(f"fcmp ugt {self.kind} {magnitude}, {limit}")
+        if self.kind.lanes > 1:
+            callee = f"llvm.vector.reduce.or.{flag.mangled}"
+            large = writer.call("i1", callee, (flag, large))
+        writer.branch(large, labels[1], labels[0])
+        values = []
+        for label in labels[:2]:
+            writer.place(label)
+            reduced = label == labels[0]
+            values.append(self.quarters(x, op) if reduced else self.library(op, [x]))
+            writer.jump(labels[2])
+        writer.place(labels[2])
+        arms = ", ".join(f"[ {v}, %{label} ]" for v, label in zip(values, labels, strict=False))
+        return writer.let(f"phi {self.kind} {arms}")
+
+    def quarters(self, x: str, op: str) -> str:
+        let, wide = self.writer.let, _MathWriter(self.writer, self.kind.of("double"), self.isa)
+        value = let(f"fpext {self.kind} {x} to {wide.kind}")
+        shift = wide.constant(1.5 * 2**52)
+        shifted = wide.multiply_add(value, wide.constant(2 / math.pi), shift)
+        n = wide.binary("fsub", shifted, shift)
+        r = wide.multiply_add(n, wide.constant(-_QUARTER_HIGH), value)
+        r = wide.multiply_add(n, wide.constant(-_QUARTER_LOW), r)
+        square = wide.binary("fmul", r, r)
+        cube = wide.binary("fmul", square, r)
+        sine = wide.multiply_add(cube, wide.polynomial(square, _SIN), r)
+        cosine = wide.multiply_add(square, wide.polynomial(square, _COS), wide.constant(1.0))
+        sine, cosine = (let(f"fptrunc {wide.kind} {v} to {self.kind}") for v in (sine, cosine))
+        bits = let(f"bitcast {wide.kind} {shifted} to {self.kind.of('i64')}")
+        quarter = let(f"trunc {self.kind.of('i64')} {bits} to {self.word}")
+        if op == "cos":
+            quarter = self.integer("add", quarter, 1)
+        odd = let(f"trunc {self.word} {quarter} to {self.kind.of('i1')}")
+        choice = f"{self.kind} {cosine}, {self.kind} {sine}"
+        result = let(f"select {self.kind.of('i1')} {odd}, {choice}")
+        sign = self.integer("shl", self.integer("and", quarter, 2), 30)
+        result = self.from_bits(self.integer("xor", self.bits(result), sign))
+        if op == "cos":
+            return result
+        return self.where("oeq", x, self.constant(0.0), x, result)
+
+    # Sigmoids
+
+    def tanh(self, x: str) -> str:
+        square = self.binary("fmul", x, x)
+        cube = self.binary("fmul", square, x)
+        small = self.multiply_add(cube, self.polynomial(square, _TANH), x)
+        magnitude = self.intrinsic("fabs", x)
+        twice = self.binary("fadd", magnitude, magnitude)
+        grown = self.exponential(twice, _BASES[""])
+        quotient = self.binary(
+            "fdiv", self.constant(2.0), self.binary("fadd", grown, self.constant(1.0))
+        )
+        large = self.binary("fsub", self.constant(1.0), quotient)
+        result = self.where("olt", magnitude, self.constant(0.625), small, large)
+        return self.intrinsic("copysign", result, x)
+
+    def erf(self, x: str) -> str:
+        """By segments where they fit registers, else 1 - 2^y with y = n + r: (1 - 2^n) - 2^n (2^r -
+        1), which is exact for small x, n = 0."""
+        if has_segments(self.isa, self.kind):
+            magnitude = self.clamp(self.intrinsic("fabs", x), None, LIMIT)
+            within = self.clamp(magnitude, None, LAST)
+            found = erf_of_magnitude(self.writer, self.isa, self.kind, magnitude, within)
+            return self.intrinsic("copysign", found, x)
+        magnitude = self.clamp(self.intrinsic("fabs", x), None, _ERF_LIMIT)
+        y = self.binary("fmul", magnitude, self.polynomial(magnitude, _ERF))
+        shift = self.constant(1.5 * 2**23)
+        shifted = self.binary("fadd", y, shift)
+        r = self.binary("fsub", y, self.binary("fsub", shifted, shift))
+        growth = self.binary("fmul", r, self.polynomial(r, _EXP2))
+        exponent = self.integer("shl", self.bits(shifted), 23)
+        power = self.from_bits(self.integer("add", exponent, 127 << 23))
+        whole = self.binary("fsub", self.constant(1.0), power)
+        negative = self.writer.let(f"fneg {self.kind} {power}")
+        return self.intrinsic("copysign", self.multiply_add(negative, growth, whole), x)
+
+    def sigmoid(self, x: str) -> str:
+        """1 / (1 + e^-x), from e^-|x|, so that nothing overflows and small results stay exact."""
+        negative = self.writer.let(f"fneg {self.kind} {self.intrinsic('fabs', x)}")
+        decay = self.apply("exp", [negative])
+        one = self.constant(1.0)
+        numerator = self.where("olt", x, self.constant(0.0), decay, one)
+        return self.binary("fdiv", numerator, self.binary("fadd", decay, one))
+
+
+_VECTOR_OPS: dict[str, Callable[..., str]] = {
+    "exp": lambda of, x: of.exponential(x, _BASES[""]),
+    "exp2": lambda of, x: of.exponential(x, _BASES["2"]),
+    "exp10": lambda of, x: of.exponential(x, _BASES["10"]),
+    "log": lambda of, x: of.logarithm(x, _BASES[""]),
+    "log2": lambda of, x: of.logarithm(x, _BASES["2"]),
+    "log10": lambda of, x: of.logarithm(x, _BASES["10"]),
+    "sin": lambda of, x: of.trigonometric(x, "sin"),
+    "cos": lambda of, x: of.trigonometric(x, "cos"),
+    "tanh": _MathWriter.tanh,
+    "erf": _MathWriter.erf,
+    "sigmoid": _MathWriter.sigmoid,
+}
+
+UNARY_OPS = tuple(sorted({*_INTRINSICS, *_LIBRARY_UNARY, *_VECTOR_OPS, "rsqrt"}))
+"""Functions of one argument that `emit_vector_math` knows."""
+
+BINARY_OPS = _LIBRARY_BINARY
+"""Functions of two arguments that `emit_vector_math` knows."""
