@@ -75,6 +75,7 @@ def compile(
     *,
     allow_alias: bool = False,
     sanitize: bool = False,
+    disable: Sequence[str] = (),
 ) -> Kernel:
     """Compile a `T.prim_func`.
 
@@ -82,13 +83,16 @@ def compile(
     from the end). `target` is a spelling of `tw.targets()`, default "auto". `allow_alias` drops the
     check that written tensors overlap no other. With `sanitize` an access of a tensor by an index
     that comes from data, is outside, and that nothing in the kernel guards raises
-    `OutOfBoundsError` when the kernel runs. `execution_backend`, `target_host`, `verbose`,
-    `pass_configs` and `compile_flags` are accepted for scripts that give them; nothing here depends
-    on them.
+    `OutOfBoundsError` when the kernel runs. `disable` names optional passes to switch off: those of
+    which `kernel.passes` says what is `lost` without them. `execution_backend`, `target_host`,
+    `verbose`, `pass_configs` and `compile_flags` are accepted for scripts that give them; nothing
+    here depends on them.
 
-    Raises `CompileError` kinds for a kernel that cannot be compiled.
+    Raises `CompileError` kinds for a kernel that cannot be compiled, `TileValueError` for a name in
+    `disable` that is no optional pass of the target.
     """
-    return compile_prim_func(func, out_idx, target, Options(allow_alias, sanitize=sanitize), Kernel)
+    options = Options(allow_alias, sanitize=sanitize, disabled=tuple(disable))
+    return compile_prim_func(func, out_idx, target, options, Kernel)
 
 
 def compile_prim_func(
@@ -160,12 +164,14 @@ class Jit:
         make: MakeKernel = Kernel,
         sanitize: bool = False,
         prepare: Callable[[Program], Program] = _unchanged,
+        disable: Sequence[str] = (),
     ) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.target = target
         self.kernel: Kernel | None = None
         self.sanitize = sanitize
+        self.disable = tuple(disable)
         self._out_idx, self._allow_alias = out_idx, allow_alias
         self._make, self._prepare = make, prepare
         self._kernels: dict[Any, Kernel] = {}
@@ -192,10 +198,18 @@ class Jit:
         """Whether the function's body is the kernel itself."""
         return self._eager is not None
 
-    def with_target(self, target: str | None, sanitize: bool | None = None) -> Jit:
-        """The same function, to be compiled for `target`, and with or without `sanitize`."""
+    def with_target(
+        self,
+        target: str | None,
+        sanitize: bool | None = None,
+        disable: Sequence[str] | None = None,
+    ) -> Jit:
+        """The same function, to be compiled for `target`, with or without `sanitize`, and without
+        the passes of `disable`; None keeps what it has.
+        """
         checks = self.sanitize if sanitize is None else sanitize
-        options = (self._allow_alias, self._make, checks, self._prepare)
+        passes = self.disable if disable is None else disable
+        options = (self._allow_alias, self._make, checks, self._prepare, passes)
         return Jit(self.fn, self._out_idx, target, *options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -314,7 +328,7 @@ class Jit:
     def _options(self, arguments: Mapping[str, Any]) -> Options:
         shown = _constants_of(self.fn) | dict(arguments)
         constants = tuple((name, repr(value)) for name, value in shown.items())
-        return Options(self._allow_alias, constants, self.sanitize)
+        return Options(self._allow_alias, constants, self.sanitize, self.disable)
 
     def _compile_eager(self, eager: EagerFunction, specialisation: Any) -> Kernel:
         found = self._kernels.get(specialisation)
@@ -398,6 +412,7 @@ def jit(
     compile_flags: Sequence[str] | str | None = None,
     allow_alias: bool = False,
     sanitize: bool = False,
+    disable: Sequence[str] = (),
 ) -> Any:
     """Decorate a kernel function.
 
@@ -406,18 +421,13 @@ def jit(
     `T.empty` outputs. *Lazy*: the function returns a `T.prim_func`; a call compiles and returns the
     `Kernel`. The other arguments are those of `compile`.
     """
-    options = (out_idx, target, allow_alias, sanitize)
-    if func is None:
-        return lambda func: _decorate(func, *options)
-    return _decorate(func, *options)
 
+    def decorate(func: Callable[..., Any]) -> Jit:
+        if not inspect.isfunction(func):
+            raise TileTypeError(f"tw.jit decorates a function, not '{type(func).__name__}'")
+        return Jit(func, out_idx, target, allow_alias, sanitize=sanitize, disable=disable)
 
-def _decorate(
-    func: Callable[..., Any], out_idx: OutIdx, target: str | None, allow_alias: bool, sanitize: bool
-) -> Jit:
-    if not inspect.isfunction(func):
-        raise TileTypeError(f"tw.jit decorates a function, not '{type(func).__name__}'")
-    return Jit(func, out_idx, target, allow_alias, sanitize=sanitize)
+    return decorate if func is None else decorate(func)
 
 
 def roofline(kernels: Sequence[Kernel | Jit] | Kernel | Jit) -> Any:

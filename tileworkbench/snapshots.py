@@ -13,14 +13,18 @@ from tileworkbench.compiler.record import Snapshot
 
 
 class PassSnapshot:
-    """The program after one pass: `.name`, `.ir` (text), `.changed`, `.time_us`, `.program`."""
+    """The program after one pass: `.name`, `.ir` (text), `.changed`, `.time_us`, `.program`.
 
-    __slots__ = ("changed", "doc", "name", "program", "time_us")
+    `.lost` is what a kernel lacks where the pass is switched off (`tw.compile(..., disable=...)`),
+    empty for a pass that must run; `.disabled` whether it is switched off.
+    """
+
+    __slots__ = ("changed", "disabled", "doc", "lost", "name", "program", "time_us")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.name, self.doc = snapshot.name, snapshot.doc
         self.program, self.changed = snapshot.program, snapshot.changed
-        self.time_us = snapshot.time_us
+        self.time_us, self.lost, self.disabled = snapshot.time_us, snapshot.lost, snapshot.disabled
 
     @property
     def ir(self) -> str:
@@ -28,7 +32,8 @@ class PassSnapshot:
         return print_program(self.program)
 
     def __repr__(self) -> str:
-        return f"<pass {self.name}: {'changed' if self.changed else 'no change'}>"
+        state = "changed" if self.changed else "no change"
+        return f"<pass {self.name}: {'switched off' if self.disabled else state}>"
 
 
 class Passes(Sequence[PassSnapshot]):

@@ -33,7 +33,10 @@ _MIDDLE = (
     *("compiler.frontend", "compiler.emit"),
 )
 _EXECUTION = ("compiler.record", "compiler.sim", "compiler.runtime")
-_COMPILING = ("compiler.signature", "compiler.compilation", "compiler.cpu", "compiler.gpu")
+_COMPILING = (
+    *("compiler.signature", "compiler.lowering", "compiler.compilation"),
+    *("compiler.cpu", "compiler.gpu"),
+)
 _PROGRAMMING = (*_COMPILING, "compiler.driver", "language", "kernels")
 _BELOW_VIEWS = (*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_PROGRAMMING)
 _JUPYTER = ("IPython", "anywidget", "ipywidgets", "traitlets")
@@ -69,9 +72,10 @@ RULES: Mapping[str, Rule] = {
     ),
     # 3: the whole compiler wired together, and what users write kernels in
     "compiler.signature": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION)),
-    "compiler.compilation": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, "compiler.signature")),
-    "compiler.cpu": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING[:2])),
-    "compiler.gpu": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING[:2]), lazy=("numpy",)),
+    "compiler.lowering": Rule((*_FOUNDATION, *_MIDDLE, "compiler.record")),
+    "compiler.compilation": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING[:2])),
+    "compiler.cpu": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING[:3])),
+    "compiler.gpu": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING[:3]), lazy=("numpy",)),
     "compiler.driver": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
     "language": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, "compiler.driver")),
     "kernels": Rule(_BELOW_VIEWS, lazy=("torch",)),  # references of tests

@@ -224,6 +224,7 @@ USAGE = [
     ("%%tile -D X", "'-D X' should read '-D NAME=VALUE'"),
     ("%%tile -D X=", "'-D X=' should read '-D NAME=VALUE'"),
     ("%%tile -D X=1 -D X=2", "'-D X' is given twice"),
+    ("%%tile --disable a,", "'--disable a,': '' is not the name of a pass"),
     ("%%tile -D X=nope", "'-D X=nope': name 'nope' is not defined"),
     ("%%tile -D X=1+", "'-D X=1+': invalid syntax"),
     ("%%tile -D X=1/0", "'-D X=1/0': division by zero"),

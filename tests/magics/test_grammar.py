@@ -28,6 +28,7 @@ NOTHING = CellOptions(
     check=None,
     args=None,
     sanitize=False,
+    disable=(),
     rtol=None,
     atol=None,
     bench=None,
@@ -64,6 +65,7 @@ def changed(line: str) -> dict[str, object]:
         ("-t cpu:avx2", {"targets": ("cpu:avx2",)}),
         ("--check f --args a,(b, 1)", {"check": "f", "args": "a,(b, 1)"}),
         ("--sanitize", {"sanitize": True}),
+        ("--disable fuse_loops,a", {"disable": ("fuse_loops", "a")}),
         ("--target=sm_80", {"targets": ("sm_80",)}),
         ("-t cpu,sim:sm_80,cpu", {"targets": ("cpu", "sim:sm_80")}),
         (
@@ -140,6 +142,7 @@ NAMES = Names(
     lambda: ["mm", "mv"],
     lambda text: [n for n in ("ref", "mm") if n.startswith(text)],
     lambda: ["auto", "cpu", "cpu:avx2", "cpu:avx512", "sim:sm_80"],
+    lambda: ["fuse_loops", "plan_pipelines"],
 )
 
 
@@ -157,6 +160,7 @@ NAMES = Names(
         ("%%tile --show card,pas", ("pas", ["passes"])),
         ("%%tile --show=pas", ("pas", ["passes"])),
         ("%%tile -q --qu", ("--qu", ["--quiet"])),
+        ("%%tile --disable fuse_loops,p", ("p", ["plan_pipelines"])),
         ("%tile list ", ("", [])),
         ("%tile show m", ("m", ["mm", "mv"])),
         ("%tile show mm la", ("la", ["layouts"])),

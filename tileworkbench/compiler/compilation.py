@@ -18,8 +18,6 @@ from tileworkbench.compiler.analysis.hazards import find_hazards
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     Note,
-    UnsupportedError,
-    VerifyError,
     empty_grid,
 )
 from tileworkbench.compiler.ir.expr import Expr
@@ -27,9 +25,8 @@ from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import with_body
 from tileworkbench.compiler.ir.stmt import Assume, seq
-from tileworkbench.compiler.ir.verify import verify
-from tileworkbench.compiler.passes.pipeline import pass_name, pipeline
-from tileworkbench.compiler.record import CompileRecord, Snapshot, Timing
+from tileworkbench.compiler.lowering import Edit, lower_program
+from tileworkbench.compiler.record import CompileRecord, Snapshot, Stop, Timing
 from tileworkbench.compiler.signature import Signature
 from tileworkbench.compiler.target import MOST_BLOCKS, Target
 
@@ -53,6 +50,8 @@ class Options:
     allow_alias: bool = False
     constants: tuple[tuple[str, str], ...] = ()
     sanitize: bool = False  # indices that come from data are checked
+    disabled: tuple[str, ...] = ()  # optional passes that are left out
+    edit: Edit | None = None  # a program put between two passes
 
 
 @dataclass(slots=True)
@@ -134,6 +133,18 @@ class Compilation:
         yield
         self.timings.append(Timing(name, (time.perf_counter() - start) * 1e6))
 
+    def lower(self) -> tuple[Snapshot, ...]:
+        """Run the passes."""
+        options = self.options
+        with self.step("passes"):
+            return lower_program(
+                self.program,
+                self.target,
+                options.sanitize,
+                disabled=options.disabled,
+                edit=options.edit,
+            )
+
     def find_hazards(self) -> tuple[Note, ...]:
         """The warnings."""
         with self.step("analysis"):
@@ -164,6 +175,7 @@ class Compilation:
         target: Target | None = None,
         cached: str = "",
         variants: Sequence[CompiledKernel] = (),
+        stop: Stop | None = None,
     ) -> CompileRecord:
         """What is left behind; `target` is the user's spelling where it is less precise."""
         return CompileRecord(
@@ -183,6 +195,8 @@ class Compilation:
             cached=cached,
             facts=tuple(print_expr(fact) for fact in self.facts),
             variants=tuple(variant.record for variant in variants),
+            disabled=self.options.disabled,
+            stop=stop,
         )
 
 
@@ -208,57 +222,3 @@ def grid_extents(name: str, grid: tuple[Expr, ...], numbers: Mapping[str, int]) 
             f"'{name}': the grid has {prod(extents)} blocks; a launch has at most {MOST_BLOCKS}"
         )
     return extents
-
-
-def check_uses(program: Program, target: Target) -> None:
-    """Raise `UnsupportedError` where the kernel asks for what the target's machine is without."""
-    if target.kind == "cpu":
-        return
-    for construct, site in program.uses:
-        if construct in target.machine.without:
-            raise UnsupportedError(
-                f"{construct} needs tensor memory, and there is no code for it on '{target.arch}'",
-                program.span(site),
-                hint=target.machine.without[construct],
-            )
-
-
-def lower_program(
-    program: Program, target: Target, sanitize: bool = False
-) -> tuple[Snapshot, ...]:
-    """Run every pass of `target`, verify after each, and return a snapshot per pass.
-
-    Raises `CompileError` kinds for kernels that cannot be compiled; a `VerifyError` is a bug of
-    the compiler and names the pass.
-    """
-    verify(program)
-    check_uses(program, target)
-    snapshots = []
-    current = program
-    for step in pipeline(target, sanitize):
-        name = pass_name(step)
-        start = time.perf_counter()
-        after = step(current)
-        elapsed = (time.perf_counter() - start) * 1e6
-        if after is not current:
-            _verify_after(after, name)
-        changed = after is not current
-        snapshots.append(Snapshot(name, _first_sentence(step), after, changed, elapsed))
-        current = after
-    return tuple(snapshots)
-
-
-def _first_sentence(step: Any) -> str:
-    """The first paragraph of a pass's docstring, on one line."""
-    return " ".join((step.__doc__ or "").strip().split("\n\n")[0].split())
-
-
-def _verify_after(program: Program, name: str) -> None:
-    try:
-        verify(program)
-    except VerifyError as error:
-        raise VerifyError(
-            f"pass '{name}' broke the program: {error.message}",
-            error.span,
-            hint="this is a bug in tileworkbench; please report it with the kernel",
-        ) from None

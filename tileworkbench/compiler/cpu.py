@@ -15,7 +15,6 @@ from tileworkbench.compiler.compilation import (
     Compilation,
     CompiledKernel,
     grid_extents,
-    lower_program,
 )
 from tileworkbench.compiler.diagnostics import CompileError, Span, UnsupportedError
 from tileworkbench.compiler.emit.c_sources import find_function, symbol_of
@@ -101,8 +100,7 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
     native = host if target.arch == isa_of(host).level else native_target(target.arch)
     _check_sources(program)
     warnings = compilation.find_hazards()
-    with compilation.step("passes"):
-        snapshots = lower_program(program, target, compilation.options.sanitize)
+    snapshots = compilation.lower()
     lowered = snapshots[-1].program if snapshots else program
     with compilation.step("codegen"):
         module = generate(lowered, isa_of(native))

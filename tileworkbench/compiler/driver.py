@@ -19,18 +19,19 @@ from tileworkbench.compiler.compilation import (
     CompiledKernel,
     Options,
     Source,
-    check_uses,
 )
-from tileworkbench.compiler.compilation import lower_program as lower_program
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.record import Timing
+from tileworkbench.compiler.lowering import check_uses, stopped_lowering
+from tileworkbench.compiler.lowering import lower_program as lower_program
+from tileworkbench.compiler.record import CompileRecord, Timing
 from tileworkbench.compiler.runtime.collection import uncollected
 from tileworkbench.compiler.runtime.forks import fresh_lock, not_while_forking
 from tileworkbench.compiler.target import Target, parse_target
 
 _RECURSION_LIMIT = 10_000
 _MEMORY_CACHE_SIZE = 256
+_RECORD = "_record_so_far"
 
 
 def resolve_target(text: str) -> Target:
@@ -78,7 +79,8 @@ def compile_program(
 
     An equal program from equal source compiled before is returned as it is, with
     `record.cached == "memory"`. Raises `CompileError` kinds, `TileValueError` for an unknown
-    target and `DeviceUnavailableError` for one that nothing here can run.
+    target and `DeviceUnavailableError` for one that nothing here can run. `record_of` gives what
+    was done before a pass failed.
     """
     source, options = source or Source(), options or Options()
     resolved = resolve_target(target)
@@ -90,9 +92,10 @@ def compile_program(
             _memory.move_to_end(key)
             return replace(found, record=replace(found.record, cached="memory"))
     timings = [Timing("trace", trace_us)] if trace_us else []
+    compilation = Compilation(program, resolved, source, options, timings=timings)
     try:
-        with _deep_recursion(), uncollected():
-            made = _compile(Compilation(program, resolved, source, options, timings=timings))
+        with _deep_recursion(), uncollected(), _recorded(compilation):
+            made = _compile(compilation)
     except RecursionError:
         raise UnsupportedError(
             f"an expression of '{program.name}' is nested too deeply to be compiled",
@@ -103,6 +106,25 @@ def compile_program(
         while len(_memory) > _MEMORY_CACHE_SIZE:
             _memory.popitem(last=False)
     return made
+
+
+@contextmanager
+def _recorded(compilation: Compilation) -> Iterator[None]:
+    """Give an error that a pass has raised the record of the compilation so far."""
+    try:
+        yield
+    except Exception as error:
+        found = stopped_lowering(error)
+        if found is not None:
+            record = compilation.record(found.snapshots, "", "", (), stop=found.stop)
+            setattr(error, _RECORD, record)
+        raise
+
+
+def record_of(error: BaseException) -> CompileRecord | None:
+    """The record of the compilation that a pass ended with `error`; None for other errors."""
+    found = getattr(error, _RECORD, None)
+    return found if isinstance(found, CompileRecord) else None
 
 
 def _compile(compilation: Compilation) -> CompiledKernel:

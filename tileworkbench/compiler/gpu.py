@@ -19,7 +19,6 @@ from tileworkbench.compiler.compilation import (
     Compilation,
     CompiledKernel,
     grid_extents,
-    lower_program,
 )
 from tileworkbench.compiler.diagnostics import (
     CompileError,
@@ -36,6 +35,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.tile import Pipelined
+from tileworkbench.compiler.lowering import lower_program
 from tileworkbench.compiler.ops.simt.divisibility import is_changed_by, vector_facts
 from tileworkbench.compiler.record import Snapshot, Timing
 from tileworkbench.compiler.runtime.arguments import BoundArguments
@@ -269,7 +269,7 @@ def compile_for_gpu(compilation: Compilation) -> GpuKernel:
     snapshots = _lower(compilation)
     variants = []
     facts = vector_facts(compilation.program)
-    if facts:
+    if facts and compilation.options.edit is None:  # an edit is of the code for every size
         with compilation.step("variant"):
             under = compilation.assuming(facts)
             found = _lower(under)
@@ -285,12 +285,11 @@ def compile_for_gpu(compilation: Compilation) -> GpuKernel:
 
 
 def _lower(compilation: Compilation) -> tuple[Snapshot, ...]:
-    program, target = compilation.program, compilation.target
-    with compilation.step("passes"):
-        try:
-            return lower_program(program, target, compilation.options.sanitize)
-        except ResourceError as error:
-            raise _with_fitting_stages(error, program, target) from None
+    try:
+        return compilation.lower()
+    except ResourceError as error:
+        error.hint = _fitting_stages(compilation.program, compilation.target) or error.hint
+        raise
 
 
 def _generate(
@@ -315,8 +314,8 @@ def _generate(
     )
 
 
-def _with_fitting_stages(error: ResourceError, program: Program, target: Target) -> ResourceError:
-    """`error` with the most pipeline stages that fit in its hint, where fewer stages do."""
+def _fitting_stages(program: Program, target: Target) -> str | None:
+    """A hint with the most pipeline stages that fit, where fewer stages than the kernel's do."""
     loops = [stmt for stmt in statements(program.body) if isinstance(stmt, Pipelined)]
     for stages in range(max((loop.num_stages for loop in loops), default=0) - 1, 0, -1):
 
@@ -329,8 +328,8 @@ def _with_fitting_stages(error: ResourceError, program: Program, target: Target)
             lower_program(with_body(program, Rewriter(rewrite_stmt=shorten)(program.body)), target)
         except CompileError:
             continue
-        return ResourceError(error.message, error.span, hint=f"num_stages={stages} would fit")
-    return error
+        return f"num_stages={stages} would fit"
+    return None
 
 
 def _build_warnings(build: CudaBuild) -> list[Note]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tileworkbench.compiler.analysis.cost import Count as Count
-from tileworkbench.compiler.diagnostics import Note
+from tileworkbench.compiler.diagnostics import Note, Span
 from tileworkbench.compiler.ir.program import Program
 
 SCHEMA = 1
@@ -16,13 +16,29 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The program after one pass. `program` is the object before when the pass changed nothing."""
+    """The program after one pass. `program` is the object before when the pass changed nothing.
+
+    `lost` is what a kernel lacks without the pass, empty for one that must run. `disabled` says
+    that it was switched off.
+    """
 
     name: str
     doc: str
     program: Program
     changed: bool
     time_us: float
+    lost: str = ""
+    disabled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The pass that ended a compilation, and its message with the place in the user's source."""
+
+    name: str
+    doc: str
+    message: str
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +57,8 @@ class CompileRecord:
     `snapshots` one per pass, `code` the generated text, `asm` the machine's, or empty until asked
     for. `warnings` carry spans. `cached` says where the machine code came from: "", "memory" or
     "disk". `variants` are the records of the same kernel compiled under assumptions, `facts` what a
-    variant assumes.
+    variant assumes. `disabled` are the passes that were switched off. `stop` is the pass that
+    failed, in the record of a compilation that did not end; `snapshots` are those before it.
     """
 
     name: str
@@ -60,6 +77,8 @@ class CompileRecord:
     cached: str = ""
     facts: tuple[str, ...] = ()
     variants: tuple[CompileRecord, ...] = ()
+    disabled: tuple[str, ...] = ()
+    stop: Stop | None = None
     schema: int = SCHEMA
 
 

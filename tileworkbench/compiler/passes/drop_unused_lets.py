@@ -18,8 +18,10 @@ from tileworkbench.compiler.ir.expr import Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, variables, with_body
 from tileworkbench.compiler.ir.stmt import Let, Seq, Stmt, seq
+from tileworkbench.compiler.passes.optional import optional
 
 
+@optional("nothing but names that nobody reads")
 def drop_unused_lets(program: Program) -> Program:
     """Remove every `Let` whose variable is not read, until none is left."""
     body = program.body

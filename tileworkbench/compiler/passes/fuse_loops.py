@@ -38,11 +38,13 @@ from tileworkbench.compiler.ir.rewrite import (
 )
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Let, Pointer, Seq, Stmt, Store, items, seq
 from tileworkbench.compiler.ir.tile import Parallel
+from tileworkbench.compiler.passes.optional import optional
 
 _TILES = ("shared", "local.fragment")
 _IN_STEP = (Motion.CONTIGUOUS, Motion.UNIFORM, Motion.REPEATED)
 
 
+@optional("values at hand: each nest writes its tile and the next one reads it again")
 def fuse_loops(program: Program) -> Program:
     """Fuse neighbouring `T.Parallel` nests of lets and stores; tiles that nothing reads go away."""
     found = list(statements(program.body))

@@ -39,11 +39,13 @@ from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import Copy, Gemm, Pipelined
 from tileworkbench.compiler.ops.elementwise import wide_dims
+from tileworkbench.compiler.passes.optional import optional
 
 _MAX_BYTES = 1 << 18  # of both tiles: they stay in the second-level cache beside C
 _MAX_K_BYTES = 1 << 10  # of one row: longer sums gain nothing more
 
 
+@optional("long steps along k: the accumulator leaves its registers more often")
 def merge_k_steps(program: Program) -> Program:
     """Merge the steps of loops over k that hold nothing but whole-tile copies and their gemm."""
     merger = _Merger(program)

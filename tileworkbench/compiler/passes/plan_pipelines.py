@@ -33,15 +33,18 @@ from tileworkbench.compiler.analysis.dataflow import (
 )
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.diagnostics import TileValueError
-from tileworkbench.compiler.ir.build import const, const_int
+from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Region
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import buffers_of
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Let, LoopKind, Seq, Stmt, items
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, Let, Seq, Stmt, items
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
+from tileworkbench.compiler.passes.optional import optional
+from tileworkbench.compiler.passes.serialize_pipelines import serial, serialize_pipelines
 
 
+@optional("overlap: copies wait until they are needed", lambda _: serialize_pipelines)
 def plan_pipelines(program: Program) -> Program:
     """Give every pipelined loop an order and a stage per statement."""
     notes: list[str] = []
@@ -141,12 +144,6 @@ def _plan(
         order[at] = place
     stage = tuple(0 if first else last for first in ahead)
     return replace(loop, order=tuple(order), stage=stage)
-
-
-def serial(loop: Pipelined) -> Stmt:
-    """The loop without overlap between its iterations."""
-    one = const(1, loop.var.dtype)
-    return For(loop.var, loop.start, loop.stop, one, LoopKind.SERIAL, loop.body, site=loop.site)
 
 
 def _obstacle(loop: Pipelined, found: list[_Item], views: dict[Buffer, Buffer]) -> str | None:

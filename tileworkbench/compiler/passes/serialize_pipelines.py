@@ -27,7 +27,10 @@ def serialize_pipelines(program: Program) -> Program:
 
 
 def _serialize(stmt: Stmt) -> Stmt:
-    if not isinstance(stmt, Pipelined):
-        return stmt
-    one = const(1, stmt.var.dtype)
-    return For(stmt.var, stmt.start, stmt.stop, one, LoopKind.SERIAL, stmt.body, site=stmt.site)
+    return serial(stmt) if isinstance(stmt, Pipelined) else stmt
+
+
+def serial(loop: Pipelined) -> Stmt:
+    """The loop without overlap between its iterations."""
+    one = const(1, loop.var.dtype)
+    return For(loop.var, loop.start, loop.stop, one, LoopKind.SERIAL, loop.body, site=loop.site)

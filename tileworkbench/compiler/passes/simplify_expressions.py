@@ -36,8 +36,10 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.ir.stmt import Assume, For, If, Seq, Stmt, seq
 from tileworkbench.compiler.ir.types import BOOL
+from tileworkbench.compiler.passes.optional import optional
 
 
+@optional("short index arithmetic; branches that are never taken stay")
 def simplify_expressions(program: Program) -> Program:
     """Fold what ranges decide: comparisons, divisions, minima, selections and branches."""
     simplifier = _Simplifier(Ranges(program))

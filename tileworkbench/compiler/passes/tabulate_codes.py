@@ -35,6 +35,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, walk, with_body
 from tileworkbench.compiler.ir.stmt import For, Let, LoopKind, Stmt
 from tileworkbench.compiler.ir.types import INT32
+from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.target import Target
 
 _ENTRIES = 16
@@ -47,6 +48,7 @@ _WORTH_VECTOR = 2
 _CODE = Var("code'", INT32)
 
 
+@optional("tables: packed codes are decoded by arithmetic")
 @dataclass(frozen=True, slots=True)
 class TabulateCodes:
     """Replace functions of a small code by lookups, where the target has an instruction for them.

@@ -48,6 +48,7 @@ from tileworkbench.compiler.ir.rewrite import (
     with_body,
 )
 from tileworkbench.compiler.ir.types import INT32
+from tileworkbench.compiler.passes.optional import optional
 
 _REGISTER_BITS = 256 * 32  # no thread has more
 _STATEMENTS = 4096  # that a loop may become
@@ -55,6 +56,7 @@ _WINDOW = 1024  # iterations in which registers are seen to repeat
 _RING = 32  # after which they must repeat where the number of iterations is not known
 
 
+@optional("constant indices: arrays that loops index are kept in memory")
 def unroll_register_loops(program: Program) -> Program:
     """Unroll loops whose variables occur in indices of registers: of constant extents, or over
     registers that repeat.

@@ -26,9 +26,11 @@ from tileworkbench.compiler.ir.stmt import For, LoopKind, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ops import parallel
 from tileworkbench.compiler.ops.context import Context
+from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.target import Target
 
 
+@optional("vector instructions: loops go element by element", lambda found: found.scalar())
 @dataclass(frozen=True, slots=True)
 class VectorizeLoops:
     """Give every element-wise nest an order and a vector dimension as wide as the target's
@@ -36,6 +38,10 @@ class VectorizeLoops:
     """
 
     target: Target
+
+    def scalar(self) -> VectorizeLoops:
+        """The same loops for a target without vector registers."""
+        return VectorizeLoops(replace(self.target, vector_bits=0))
 
     def __call__(self, program: Program) -> Program:
         context = Context.of(program, self.target)

@@ -40,11 +40,13 @@ from tileworkbench.compiler.ir.rewrite import (
 )
 from tileworkbench.compiler.ir.stmt import Kernel, Let, Seq, Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
+from tileworkbench.compiler.passes.optional import optional
 
 _MIN_BLOCKS = 32  # kept for the workers, unless
 _MAX_ELEMENTS = 1 << 16  # the block is this small: 100 us at most
 
 
+@optional("long runs of memory: each block keeps the rows of its own tile")
 def widen_blocks(program: Program) -> Program:
     """Join the blocks along x of kernels that are a single element-wise nest."""
     ranges = Ranges(program)

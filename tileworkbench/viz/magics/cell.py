@@ -74,7 +74,8 @@ class _Cell:
             source = read_cell(self._shell, line, cell)
         check_mentioned(source, self._constants)
         options = self._options
-        decorate = functools.partial(jit, target=options.target, sanitize=options.sanitize)
+        chosen = {"target": options.target, "sanitize": options.sanitize}
+        decorate = functools.partial(jit, **chosen, disable=options.disable)
         start = time.perf_counter()
         with shown_from(self._shell, source.file, _RUN, _CHECK):
             execute(self._shell, source, self._constants, decorate)
@@ -118,18 +119,22 @@ class _Cell:
     def _compile(self, name: str) -> Kernel | None:
         """The kernel of that name where its shapes are known without arguments, else None."""
         target, sanitize = self._options.target, self._options.sanitize
+        disable = self._options.disable
         subject = self._namespace[name]
         start = time.perf_counter()
         if isinstance(subject, PrimFunc):
-            kernel = compile_function(subject, target=target, sanitize=sanitize)
+            kernel = compile_function(
+                subject, target=target, sanitize=sanitize, disable=disable
+            )
         elif isinstance(subject, Autotuned):
             if (self._options.check or self._options.measures) and not self._options.run:
                 raise UsageError(f"'{name}' is tuned when it is called: call it with --run")
             return subject.kernel
         elif isinstance(subject, Jit):
-            if target is not None or sanitize:
+            if target is not None or sanitize or disable:
                 wanted = subject.target if target is None else target
-                subject = subject.with_target(wanted, sanitize or subject.sanitize)
+                passes = disable or subject.disable
+                subject = subject.with_target(wanted, sanitize or subject.sanitize, passes)
                 self._namespace[name] = subject
             used, missing = subject.constants(self._constants)
             if self._arguments is not None and subject.is_eager:

@@ -86,7 +86,7 @@ def _matcher(shell: InteractiveShell) -> Any:
             completer: Any = shell.Completer
             return list((completer.attr_matches if "." in text else completer.global_matches)(text))
 
-        replaced, found = complete(line, Names(kernels, starting, _targets))
+        replaced, found = complete(line, Names(kernels, starting, _targets, _optional_passes))
         completions = [SimpleCompletion(text) for text in found]
         return {
             "completions": completions,
@@ -105,6 +105,16 @@ def _targets() -> list[str]:
     found = [each.name for each in targets() if each.usable or each.name.startswith("cuda:")]
     order = {kind: place for place, kind in enumerate(("cpu", "sim", "ptx", "cuda"))}
     return ["auto", *sorted(found, key=lambda name: order.get(name.partition(":")[0], len(order)))]
+
+
+def _optional_passes() -> list[str]:
+    """The passes that can be switched off, those of all targets."""
+    from tileworkbench.compiler.driver import resolve_target
+    from tileworkbench.compiler.lowering import optional_passes
+
+    resolved = map(resolve_target, ("cpu", "sim:sm_80"))
+    found = [name for target in resolved for name in optional_passes(target)]
+    return list(dict.fromkeys(found))
 
 
 def _magic_line(context: Any) -> str | None:

@@ -58,6 +58,7 @@ class CellOptions:
     check: str | None
     args: str | None
     sanitize: bool
+    disable: tuple[str, ...]
     rtol: float | None
     atol: float | None
     bench: int | None
@@ -122,6 +123,8 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--args", metavar="A,B", help="your own inputs for --check and --bench")
     checked = "indices that come from data and are outside are errors; --check simulates all"
     add("--sanitize", action="store_true", help=checked)
+    without = "optional passes to switch off; the Passes view has a box for each"
+    add("--disable", metavar="PASS,PASS", help=without)
     add("--rtol", type=_tolerance, metavar="X", help="relative tolerance of --check")
     add("--atol", type=_tolerance, metavar="X", help="absolute tolerance of --check")
     add("--bench", nargs="?", type=_rounds, const=0, metavar="N", help="measure it (N rounds)")
@@ -188,6 +191,7 @@ def parse_cell_line(line: str) -> CellOptions:
         check=found.check,
         args=found.args,
         sanitize=found.sanitize,
+        disable=_passes(found.disable),
         rtol=found.rtol,
         atol=found.atol,
         bench=found.bench,
@@ -253,6 +257,15 @@ def _identifier(flag: str, name: str | None) -> str | None:
     return name
 
 
+def _passes(text: str | None) -> tuple[str, ...]:
+    """The passes of a comma list."""
+    names = () if text is None else tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in names:
+        if not name.isidentifier():
+            raise LineError(f"'--disable {text}': '{name}' is not the name of a pass")
+    return names
+
+
 def _targets(text: str | None) -> tuple[str, ...]:
     """The targets of a comma list."""
     names = () if text is None else tuple(dict.fromkeys(part.strip() for part in text.split(",")))
@@ -295,13 +308,14 @@ def parse_command(line: str) -> tuple[str, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the user has: `kernels` by name, `starting` any name or attribute of a prefix, and the
-    `targets` that can be compiled for here.
+    """What the user has: `kernels` by name, `starting` any name or attribute of a prefix, the
+    `targets` that can be compiled for here, and the optional `passes`.
     """
 
     kernels: Callable[[], Iterable[str]]
     starting: Callable[[str], Iterable[str]]
     targets: Callable[[], Iterable[str]]
+    passes: Callable[[], Iterable[str]]
 
 
 def complete(text: str, names: Names) -> tuple[str, list[str]]:
@@ -326,6 +340,9 @@ def complete(text: str, names: Names) -> tuple[str, list[str]]:
         return last, _starting(last, ["prev", *names.kernels()])
     if before in ("--args", "--check", "--run", "-D", "--define"):
         return _complete_name(last, names)
+    if before == "--disable":
+        last = last.rpartition(",")[2]
+        return last, _starting(last, names.passes())
     if before in ("-o", "--output", "--save", "--rtol", "--atol", "--bench"):
         return last, []
     kernels = names.kernels() if len(words) == 1 and not last.startswith("-") else ()

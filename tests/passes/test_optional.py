@@ -1,0 +1,111 @@
+"""Passes that can be switched off: the kernels of the library stay right without each of them."""
+
+from __future__ import annotations
+
+import pytest
+
+import tileworkbench as tw
+from tests.kernels.checks import compare
+from tests.kernels.test_gpu import CASES, HALF, QUICK_PTX
+from tileworkbench.compiler.diagnostics import TileValueError
+from tileworkbench.compiler.driver import resolve_target
+from tileworkbench.compiler.lowering import optional_passes
+from tileworkbench.kernels import matmul
+
+TARGETS = ("cpu", "sim:sm_80")
+SWITCHED = [
+    (target, name) for target in TARGETS for name in optional_passes(resolve_target(target))
+]
+QUICK = (*QUICK_PTX, "gelu", "gemv")
+PROGRAM = matmul(64, 64, 64, "float16", block_M=64, block_N=64)
+
+
+def check_without(target: str, disabled: str, case: str) -> bool:
+    """The kernel gives its reference's results without the pass; whether its code is another."""
+    program, arguments, expected, scale = CASES[case]()
+    usual = tw.compile(program, target=target)
+    kernel = tw.compile(program, target=target, disable=(disabled,))
+    compare(kernel(*arguments), expected, scale, 4.0, HALF)
+    return bool(kernel.source != usual.source)
+
+
+def test_the_optional_passes() -> None:
+    assert [name for target, name in SWITCHED if target == "cpu"] == [
+        "simplify_expressions",
+        "widen_blocks",
+        "merge_k_steps",
+        "fuse_loops",
+        "vectorize_loops",
+        "tabulate_codes",
+    ]
+    assert [name for target, name in SWITCHED if target != "cpu"] == [
+        "simplify_expressions",
+        "plan_pipelines",
+        "unroll_register_loops",
+        "drop_unused_lets",
+    ]
+
+
+@pytest.mark.parametrize(("target", "disabled"), SWITCHED)
+def test_results_stay(target: str, disabled: str) -> None:
+    differ = [check_without(target, disabled, case) for case in QUICK]
+    assert any(differ)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("disabled", optional_passes(resolve_target("ptx:sm_80")))
+def test_ptx_of_a_matmul_stays_right(disabled: str) -> None:
+    check_without("ptx:sm_80", disabled, "matmul")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("target", "disabled"), SWITCHED)
+def test_results_of_the_rest_stay(target: str, disabled: str) -> None:
+    for case in sorted(set(CASES) - set(QUICK)):
+        check_without(target, disabled, case)
+
+
+def test_snapshots_say_what_is_off_and_what_could_be() -> None:
+    kernel = tw.compile(PROGRAM, disable=("fuse_loops",))
+    found = kernel.passes["fuse_loops"]
+    assert found.disabled and not found.changed
+    assert repr(found) == "<pass fuse_loops: switched off>"
+    assert found.lost == (
+        "values at hand: each nest writes its tile and the next one reads it again"
+    )
+    assert kernel.passes["flatten_buffers"].lost == ""
+    assert kernel.record.disabled == ("fuse_loops",)
+
+
+def test_a_function_is_compiled_without_a_pass() -> None:
+    function = tw.jit(matmul, disable=("vectorize_loops",))
+    assert function(64, 64, 64).passes["vectorize_loops"].disabled
+    usual = function.with_target("cpu", disable=())
+    assert not usual(64, 64, 64).passes["vectorize_loops"].disabled
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "flatten_buffers",
+            "pass 'flatten_buffers' cannot be switched off: kernels for 'cpu:generic' need it\n"
+            "hint: optional are simplify_expressions, widen_blocks, merge_k_steps, fuse_loops, "
+            "vectorize_loops, tabulate_codes",
+        ),
+        (
+            "fuse_loop",
+            "'fuse_loop' is not a pass of 'cpu:generic'\nhint: did you mean 'fuse_loops'?",
+        ),
+        (
+            "x",
+            "'x' is not a pass of 'cpu:generic'\n"
+            "hint: optional are simplify_expressions, widen_blocks, merge_k_steps, fuse_loops, "
+            "vectorize_loops, tabulate_codes",
+        ),
+    ],
+)
+def test_what_cannot_be_switched_off(name: str, expected: str) -> None:
+    with pytest.raises(TileValueError) as caught:
+        tw.compile(PROGRAM, target="cpu:generic", disable=(name,))
+    assert str(caught.value) == expected

@@ -1,0 +1,49 @@
+"""Which passes a compilation can do without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tileworkbench.compiler.ir.program import Program
+
+Pass = Callable[[Program], Program]
+Found = TypeVar("Found", bound=Callable[..., Any])
+
+_OPTIONAL = "optional_pass"
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """What programs lack without a pass, and what runs in its place, made from the pass itself;
+    nothing where programs are right as they are.
+    """
+
+    lost: str
+    instead: Callable[[Any], Pass] | None
+
+
+def optional(lost: str, instead: Callable[[Any], Pass] | None = None) -> Callable[[Found], Found]:
+    """Declare that programs are right without this pass, or with `instead` in its place.
+
+    It stands above the pass itself, so that the fact has one place.
+    """
+
+    def declare(found: Found) -> Found:
+        setattr(found, _OPTIONAL, Optional(lost, instead))
+        return found
+
+    return declare
+
+
+def lost_without(found: Pass) -> str:
+    """What programs lack without this pass; empty for one that no program can do without."""
+    declared: Optional | None = getattr(found, _OPTIONAL, None)
+    return "" if declared is None else declared.lost
+
+
+def in_place_of(found: Pass) -> Pass | None:
+    """What runs where this optional pass is switched off; None: nothing."""
+    declared: Optional = getattr(found, _OPTIONAL)
+    return None if declared.instead is None else declared.instead(found)
