@@ -74,8 +74,9 @@ class _Cell:
             source = read_cell(self._shell, line, cell)
         check_mentioned(source, self._constants)
         options = self._options
-        chosen = {"target": options.target, "sanitize": options.sanitize}
-        decorate = functools.partial(jit, **chosen, disable=options.disable)
+        decorate = functools.partial(
+            jit, target=options.target, sanitize=options.sanitize, disable=options.disable
+        )
         start = time.perf_counter()
         with shown_from(self._shell, source.file, _RUN, _CHECK):
             execute(self._shell, source, self._constants, decorate)
