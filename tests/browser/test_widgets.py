@@ -27,7 +27,8 @@ from tileworkbench.viz.display import show
 from tileworkbench.viz.widgets.bench import BenchWidget
 from tileworkbench.viz.widgets.layouts import layout_widget
 view = replace(
-    full_view(), masked=(("A, line 7, 1 of 4096 elements", False), ("B, line 9, 4096 of 4096", True))
+    full_view(),
+    masked=(("A, line 7, 1 of 4096 elements", False), ("B, line 9, 4096 of 4096", True)),
 )"""
 CARD, PASSES, LAYOUT, ROOFLINE, BENCH, STATE, STATIC = 1, 2, 3, 4, 5, 6, 7
 CELLS = {
