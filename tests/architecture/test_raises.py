@@ -13,7 +13,6 @@ PASSED_ON = {
     "compiler/frontend/eager.py:_values": "what Python says about arguments",
     "compiler/frontend/eager.py:_given": "what Python says about arguments",
     "compiler/diagnostics.py:failed_assertion": "the message of T.device_assert",
-    "compiler/gpu.py:_with_fitting_stages": "the error of plan_shared_memory, hint tested",
     "compiler/ops/simt/conflicts.py:describe_failure": "what an operator says about layouts",
     "compiler/ops/simt/solver.py:_apply": "what a layout says about threads",
     "compiler/runtime/arguments.py:_view": "what runtime/arrays.py says about a tensor",
