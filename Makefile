@@ -5,6 +5,7 @@
 #   make test       every test but the slow ones, and the notebooks
 #   make test-all   the slow ones too
 #   make check      ruff, mypy and the fast tests: what to run before a commit
+#   make check-js   the types of the JavaScript, by TypeScript; the one target that needs Node.js
 #   make clean      remove the environment and the caches
 #
 # PYTHON=python3.12 chooses the interpreter that .venv is made with (3.11 or later).
@@ -13,6 +14,7 @@ PYTHON ?= python3
 NOTEBOOK ?= notebooks/01_quickstart.ipynb
 LAB_FLAGS ?=
 PYTEST_FLAGS ?=
+TYPESCRIPT := 5.9.3
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -29,7 +31,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 # Tests start many processes, and each would compile the package's sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lab demo test test-all check clean
+.PHONY: help setup lab demo test test-all check check-js clean
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -55,6 +57,15 @@ check: $(VENV)/.test
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	$(PY) -m pytest -q -m "not slow and not browser" $(PARALLEL) $(PYTEST_FLAGS) tests
+
+# For developers of views. Nothing is built: the checked files are the ones that browsers load.
+check-js: $(VENV)/node/node_modules/.bin/tsc
+	$< -p jsconfig.json
+
+$(VENV)/node/node_modules/.bin/tsc: Makefile
+	@command -v npm >/dev/null || { echo "make check-js needs Node.js and npm; no other target does"; exit 1; }
+	npm install --silent --no-fund --no-audit --prefix $(VENV)/node typescript@$(TYPESCRIPT)
+	@touch $@
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -47,7 +47,7 @@ export const make = () => ({
         try {
           const found = place(app, event.composedPath()[0]);
           if (!found) return;
-          answer(found, event.detail);
+          answer(found, /** @type {CustomEvent} */ (event).detail);
           event.preventDefault();
         } catch (error) {
           console.warn("tileworkbench:", error);

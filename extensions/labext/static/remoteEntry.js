@@ -7,7 +7,7 @@
   "use strict";
   const NAME = "@tileworkbench/labext";
   const MODULES = { "./extension": "./extension.js", "./saved": "./saved.js" };
-  const here = document.currentScript?.src ?? "";
+  const here = /** @type {HTMLScriptElement | null} */ (document.currentScript)?.src ?? "";
   let shared = {};
 
   /** A module as JupyterLab wants it: plain, since it writes to it; no plugins where it failed. */

@@ -52,7 +52,9 @@ async function draw(host, data) {
   if (!data.styles.every((name) => /^\w+$/.test(name))) throw new Error("no names of styles");
   const [[state, answers], { render }, { SavedModel }] = await Promise.all([
     unpack(data.packed),
+    // @ts-ignore: a copy of viz/static, which the installed extension has
     import("./views/card.js"),
+    // @ts-ignore
     import("./views/page.js"),
     ...data.styles.map(style),
   ]);

@@ -67,6 +67,7 @@ export function figure(title, canvas, note) {
   return { node: tw.el("figure", { class: "tw-figure" }, caption, canvas, below), caption, below };
 }
 
+/** A picture's canvas, which takes keys. */
 export const canvas = () => tw.el("canvas", { class: "tw-cells", role: "img", tabindex: "0" });
 
 /** A number to slide through, with buttons on both sides: `{ node, set(value), limit(count) }`. */
@@ -119,7 +120,7 @@ export function elementName(name, shape, first, count = 1) {
     rest = Math.floor(rest / extent);
     return at;
   }).reverse();
-  const last = index.at(-1);
+  const last = index.at(-1) ?? 0;
   const end = count > 1 ? `${last}:${last + count}` : `${last}`;
   return `${name}[${[...index.slice(0, -1), end].join(", ")}]`;
 }

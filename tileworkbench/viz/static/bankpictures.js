@@ -60,7 +60,8 @@ function extent({ phase, tile, layout }) {
 }
 
 /** Which of `count` rows are shown, as [first, how many], so that `used` are among them. */
-function part(count, [some, most], used) {
+function part(count, limits, used) {
+  const [some, most] = limits;
   const [first, last] = [Math.min(...used), Math.max(...used)];
   const size = Math.min(count, Math.max(some, Math.min(last - first + 3, most)));
   return [Math.min(Math.max(first - 1, 0), count - size), size];

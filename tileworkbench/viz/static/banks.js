@@ -28,11 +28,13 @@ export function decode(data) {
 
 const many = (count, one, more) => `${count} ${count === 1 ? one : more}`;
 
+/** @param {ViewArguments} given */
 export function render({ model, el, data }) {
   if (data.unit === "line") return renderLines({ model, el, data, name: "banks" });
   const root = tw.root(el, "banks");
   const scope = tw.scope(model);
   const { tiles, accesses } = decode(data);
+  /** @type {any} */
   const shown = { access: null, phases: [], at: 0, lane: null, pinned: null, element: "" };
 
   const table = list.accessTable({
@@ -87,11 +89,12 @@ export function render({ model, el, data }) {
       `wavefronts where ${first.ideal} would do (${(first.wavefronts / first.ideal).toFixed(2)}×).`);
   }
 
+  /** @returns {any} */
   function pictured(laneOf) {
     const canvas = list.canvas();
     const figure = list.figure("", canvas, "");
     const grid = new CellGrid(canvas, {
-      hover: (row, column) => hover(row === null ? null : laneOf(row, column), row, column, made),
+      hover: (row, column) => hover(row === null ? null : laneOf(row, column)),
       choose: (row, column) => pin(laneOf(row, column), row, column, made),
     });
     const made = { canvas, figure, grid, picture: null };
@@ -159,7 +162,9 @@ export function render({ model, el, data }) {
       : `degree ${phase.degree}: no conflict`;
     const scene = { ...shown, phase, tile: tiles.get(shown.access.tile), width: shown.moved.width,
       focus: shown.lane ?? shown.pinned, palette: data.palette };
-    for (const [each, make] of [[card, cardPicture], [memory, memoryPicture], [tile, tilePicture]]) {
+    /** @type {[any, (...given: any[]) => any][]} */
+    const pictures = [[card, cardPicture], [memory, memoryPicture], [tile, tilePicture]];
+    for (const [each, make] of pictures) {
       each.picture = make(scene);
       each.figure.node.hidden = each.picture === null;
       if (!each.picture) continue;

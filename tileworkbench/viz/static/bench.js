@@ -16,6 +16,7 @@ export function line(bench, ...more) {
   );
 }
 
+/** @param {ViewArguments} given */
 export function render({ model, el }) {
   const bench = model.get("bench");
   tw.root(el, "measurement").append(tw.el("b", { class: "tw-mono" }, bench.name), line(bench));

@@ -15,6 +15,7 @@ import { open as openView } from "./view.js";
 const OWN = { passes, layouts, roofline }; // these keep their state in traits of the model
 const ASKED = { source, banks, global, smem, code }; // the data of these is asked for when they are opened
 
+/** @param {ViewArguments} given */
 export function render({ model, el }) {
   const root = tw.root(el, "card");
   const scope = tw.scope(model);

@@ -1,5 +1,7 @@
 // A grid of cells on a canvas, with numbers along both sides: punch cards, rows of memory, tiles.
 
+import * as tw from "./common.js";
+
 const FONT = "system-ui, sans-serif";
 const RULED = 7; // pixels of a cell from which on lines part the cells
 const WRITTEN = 11; // and from which on text is written into them
@@ -12,6 +14,7 @@ export const COLOURS = {
   one: [238, 221, 136],
 };
 
+/** A colour as style sheets have it. */
 export const css = (rgb) => `rgb(${rgb.map(Math.round).join(", ")})`;
 
 /** Black or white, whichever is easier to read on a colour. */
@@ -54,15 +57,27 @@ export function onTheme(changed) {
  *   most             [width, height] of a cell at most, in pixels
  */
 export class CellGrid {
+  picture = /** @type {Picture} */ (/** @type {unknown} */ (null)); // until `show`
+  /** The cell under the pointer or the keys. @type {[number, number] | null} */
+  at = null;
+  width = 0; // of a cell, in pixels
+  height = 0;
+  /** Of the canvas. @type {[number, number]} */
+  outer = [0, 0];
+  left = 0; // of the first cell
+  top = 0;
+  foot = 0; // height of the texts below the cells
+  room = 0; // width that is free in the page
+  ratio = 1;
+  bad = ""; // colour
   /**
-   * @param canvas focusable, its keys and pointer are handled here
-   * @param events `{ hover(row, column) | hover(null), choose(row, column) }`
+   * @param {HTMLCanvasElement} canvas focusable, its keys and pointer are handled here
+   * @param {{ hover: (row: number | null, column?: number) => void,
+   *   choose: (row: number, column: number) => void }} events
    */
   constructor(canvas, events) {
     this.canvas = canvas;
     this.events = events;
-    this.picture = null;
-    this.at = null; // the cell under the pointer or the keys
     canvas.addEventListener("pointermove", (event) => this.hover(this.cellAt(event)));
     canvas.addEventListener("pointerleave", () => this.hover(null));
     canvas.addEventListener("click", (event) => {
@@ -101,6 +116,7 @@ export class CellGrid {
     this.canvas.style.height = `${this.outer[1]}px`;
   }
 
+  /** @returns {[number, number] | null} */
   cellAt(event) {
     if (!this.picture) return null;
     const box = this.canvas.getBoundingClientRect();
@@ -110,6 +126,7 @@ export class CellGrid {
     return row >= 0 && column >= 0 && row < rows && column < columns ? [row, column] : null;
   }
 
+  /** @param {[number, number] | null} cell */
   hover(cell) {
     if (String(cell) === String(this.at)) return;
     this.at = cell;
@@ -136,7 +153,7 @@ export class CellGrid {
   draw() {
     const { picture, canvas } = this;
     if (!picture) return;
-    const context = canvas.getContext("2d");
+    const context = tw.brush(canvas);
     const style = getComputedStyle(canvas);
     const [text, line] = [style.color, style.borderTopColor];
     this.bad = style.borderBottomColor;

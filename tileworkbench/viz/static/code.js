@@ -3,6 +3,7 @@ import * as tw from "./common.js";
 
 const CODE_CHUNK = 400; // lines that are coloured at once
 
+/** @param {ViewArguments} given */
 export function render({ model, el, data }) {
   const { text, dropped, language, helpers } = data;
   const scope = tw.scope(model);

@@ -1,6 +1,12 @@
 // What all views share: elements, questions to Python, coloured code. Views import it as `tw`.
 
-/** An element. `attributes` are plain ones and listeners (`onclick`). */
+/**
+ * An element. `attributes` are plain ones and listeners (`onclick`); null and false are left out.
+ * @param {string} name
+ * @param {Record<string, any>} attributes
+ * @param {...(Node | string | null | undefined)} children
+ * @returns {any}
+ */
 export const el = (name, attributes = {}, ...children) => {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -12,17 +18,29 @@ export const el = (name, attributes = {}, ...children) => {
   return node;
 };
 
+/** A `<div>` of a class. */
 export const div = (kind, ...children) => el("div", { class: kind }, ...children);
+/** A `<span>` of a class. */
 export const span = (kind, ...children) => el("span", { class: kind }, ...children);
+/** Text of less weight. */
 export const faint = (text) => span("tw-faint", text);
+/** What pushes the rest of a bar to its end. */
 export const space = () => span("tw-space");
-export const chip = (text, kind = "", title = null) =>
-  el("span", { class: `tw-chip ${kind}`, title }, text);
+/** A small rounded label; `kind` is `tw-good`, `tw-bad`, `tw-accent` or nothing. */
+export const chip = (text, kind = "", title = "") =>
+  el("span", { class: `tw-chip ${kind}`, title: title || null }, text);
+/** A button. */
 export const button = (text, onclick, attributes = {}) =>
   el("button", { type: "button", class: "tw-button", onclick, ...attributes }, text);
+/** A button that looks like a link. */
 export const link = (text, onclick) => button(text, onclick, { class: "tw-link" });
 
-/** The root of a view. JupyterLab's single-key shortcuts stay out of it. */
+/**
+ * The root of a view. JupyterLab's single-key shortcuts stay out of it.
+ * @param {HTMLElement} host
+ * @param {string} name
+ * @returns {HTMLElement}
+ */
 export const root = (host, name) => {
   const node = el("div", {
     class: `tw-view tw-${name}`,
@@ -39,9 +57,12 @@ export const root = (host, name) => {
   return node;
 };
 
-/** Listen to a model; `scope.dispose()` ends all listeners of a view. */
+/**
+ * Listen to a model; `scope.dispose()` ends all listeners of a view.
+ * @param {Model} model
+ */
 export const scope = (model) => {
-  const ends = [];
+  const ends = /** @type {Dispose[]} */ ([]);
   return {
     on(event, listener) {
       model.on(event, listener);
@@ -52,7 +73,12 @@ export const scope = (model) => {
   };
 };
 
-/** Ask Python something; resolves with its value. */
+/**
+ * Ask Python something; resolves with its value.
+ * @param {Model} model
+ * @param {{ type: string, [more: string]: any }} message
+ * @returns {Promise<any>}
+ */
 export const ask = (model, message) =>
   new Promise((resolve, reject) => {
     const request = `${Date.now()}-${Math.random()}`;
@@ -66,6 +92,11 @@ export const ask = (model, message) =>
     model.send({ ...message, request });
   });
 
+/**
+ * Set traits of a model together.
+ * @param {Model} model
+ * @param {Record<string, any>} values
+ */
 export const set = (model, values) => {
   for (const [key, value] of Object.entries(values)) model.set(key, value);
   model.save_changes();
@@ -84,6 +115,7 @@ export const WORDS = {
     "|signed|sizeof|static|struct|switch|typedef|union|unsigned|using|void|volatile|while" +
     "|f16|bf16|__device__|__forceinline__|__global__|__launch_bounds__|__restrict__|__shared__",
 };
+/** The expression that finds the tokens of a language. */
 export const syntax = (comment, words, names) =>
   new RegExp(
     [
@@ -102,6 +134,7 @@ export const SYNTAX = {
   c: syntax("(?:[/]{2}|#pragma|#define|#if|#endif)", WORDS.c, ""),
 };
 
+/** The tokens of `text`, as `[start, end, kind]`. */
 export const tokens = (text, language) => {
   const found = [];
   for (const match of text.matchAll(SYNTAX[language])) {
@@ -111,9 +144,14 @@ export const tokens = (text, language) => {
   return found;
 };
 
-/** Ranges of `query` in `text`, case ignored. */
+/**
+ * Ranges of `query` in `text`, case ignored.
+ * @param {string} text
+ * @param {string} query
+ * @returns {[number, number][]}
+ */
 export const finds = (text, query) => {
-  const ranges = [];
+  const ranges = /** @type {[number, number][]} */ ([]);
   if (!query) return ranges;
   const [hay, needle] = [text.toLowerCase(), query.toLowerCase()];
   for (let at = hay.indexOf(needle); at >= 0; at = hay.indexOf(needle, at + needle.length))
@@ -121,7 +159,13 @@ export const finds = (text, query) => {
   return ranges;
 };
 
-/** `text` as a span of coloured pieces; `words` are changed ranges, `query` is marked. */
+/**
+ * `text` as a span of coloured pieces; `words` are changed ranges, `query` is marked.
+ * @param {string} text
+ * @param {[number, number][]} words
+ * @param {string} query
+ * @param {"tile" | "llvm" | "c"} language
+ */
 export const code = (text, words = [], query = "", language = "tile") => {
   const layers = [
     ...tokens(text, language).map(([start, end, kind]) => [start, end, `tw-token-${kind}`]),
@@ -140,7 +184,12 @@ export const code = (text, words = [], query = "", language = "tile") => {
   return node;
 };
 
-/** Numbered code: returns the node and `mark(lines)`, which highlights some and shows the first. */
+/**
+ * Numbered code: returns the node and `mark(lines)`, which highlights some and shows the first.
+ * @param {string[]} lines
+ * @param {number} first number of the first line
+ * @param {{ language?: "tile" | "llvm" | "c", class?: string }} options
+ */
 export const listing = (lines, first, options = {}) => {
   const rows = lines.map((text, i) =>
     el(
@@ -159,14 +208,23 @@ export const listing = (lines, first, options = {}) => {
   return { node, rows, mark };
 };
 
-/** Scroll `node` alone (never the notebook) until `row` is visible. */
+/**
+ * Scroll `node` alone (never the notebook) until `row` is visible.
+ * @param {HTMLElement} node
+ * @param {HTMLElement} row
+ */
 export const reveal = (node, row) => {
   const [outer, inner] = [node.getBoundingClientRect(), row.getBoundingClientRect()];
   if (inner.top < outer.top) node.scrollTop -= outer.top - inner.top + 12;
   else if (inner.bottom > outer.bottom) node.scrollTop += inner.bottom - outer.bottom + 12;
 };
 
-/** A group of buttons of which one is pressed. */
+/**
+ * A group of buttons of which one is pressed.
+ * @param {Record<string, string>} labels by value
+ * @param {string} chosen
+ * @param {(value: string) => void} choose
+ */
 export const choice = (labels, chosen, choose) => {
   const buttons = Object.entries(labels).map(([value, label]) =>
     button(label, () => { press(value); choose(value); }, { "data-value": value }),
@@ -177,13 +235,21 @@ export const choice = (labels, chosen, choose) => {
   return { node: el("span", { class: "tw-choice", role: "group" }, ...buttons), press };
 };
 
-/** Bytes from what a table holds: a DataView in a widget, base64 text in a saved page. */
+/**
+ * Bytes from what a table holds: a DataView in a widget, base64 text in a saved page.
+ * @param {any} data
+ * @returns {ArrayBuffer}
+ */
 export const bytes = (data) => {
   if (typeof data === "string") return Uint8Array.from(atob(data), (c) => c.charCodeAt(0)).buffer;
   const view = data.buffer ? data : new DataView(data);
   return view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
 };
 
+/**
+ * The numbers of a table.
+ * @param {Packed} packed
+ */
 export const table = (packed) => {
   const kinds = { u1: Uint8Array, u2: Uint16Array, i4: Int32Array, f8: Float64Array };
   return new kinds[packed.type](bytes(packed.data));
@@ -205,7 +271,16 @@ const harmless = (node) => {
   return node;
 };
 
-/** An SVG that Python drew, as wide as its place. */
+/**
+ * What draws on a canvas.
+ * @returns {CanvasRenderingContext2D}
+ */
+export const brush = (canvas) => canvas.getContext("2d");
+
+/**
+ * An SVG that Python drew, as wide as its place.
+ * @param {string} markup
+ */
 export const drawing = (markup) => {
   const parsed = new DOMParser().parseFromString(markup, "image/svg+xml").documentElement;
   if (parsed.localName !== "svg") throw new Error("this is no drawing");
@@ -224,7 +299,11 @@ const request = (name, detail, node) => {
   return !(node ?? document.body).dispatchEvent(new CustomEvent(`tileworkbench:${name}`, options));
 };
 
-/** Put `text` into a new cell below the one that holds `node`; false where no extension is. */
+/**
+ * Put `text` into a new cell below the one that holds `node`; false where no extension is.
+ * @param {string} text
+ * @param {Element | null} node
+ */
 export const insertCell = (text, node = document.activeElement) =>
   request("insert-cell", { text }, node);
 
@@ -242,7 +321,10 @@ export const readTrail = (name, node) => {
 export const about = (explained) =>
   el("details", { class: "tw-about-view" }, el("summary", {}, "What am I looking at?"), explained);
 
-/** ``512 B``, ``24.0 KiB``: as `format_bytes` of viz/model/text.py writes it. */
+/**
+ * ``512 B``, ``24.0 KiB``: as `format_bytes` of viz/model/text.py writes it.
+ * @param {number} count
+ */
 export const bytesText = (count) => {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let power = 0;
@@ -250,7 +332,10 @@ export const bytesText = (count) => {
   return `${power ? count.toFixed(1) : count.toFixed(0)} ${units[power]}`;
 };
 
-/** ``950``, ``33.6 M``: a number with a decimal prefix. */
+/**
+ * ``950``, ``33.6 M``: a number with a decimal prefix.
+ * @param {number} count
+ */
 export const countText = (count) => {
   const units = ["", " k", " M", " G", " T", " P"];
   let power = 0;

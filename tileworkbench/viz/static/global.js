@@ -9,12 +9,14 @@ import { LINE, SECTOR, units, warps } from "./memory.js";
 const MOST_LINES = 40;
 const PARTS = LINE / SECTOR;
 
+/** @param {ViewArguments} given */
 export function render({ model, el, data }) {
   if (data.unit === "line") return renderLines({ model, el, data });
   const root = tw.root(el, "global");
   const scope = tw.scope(model);
   const { accesses } = decode(data);
   const tensors = new Map(data.tensors.map((tensor) => [tensor.name, tensor]));
+  /** @type {any} */
   const shown = { access: null, warps: [], at: 0, lane: null };
   const names = [...new Set(accesses.map((access) => access.buffer))];
   const table = list.accessTable({
@@ -57,6 +59,7 @@ export function render({ model, el, data }) {
 
   function pictured() {
     const canvas = list.canvas();
+    /** @type {any} */
     const made = { figure: list.figure("", canvas, ""), picture: null };
     made.grid = new CellGrid(canvas, {
       hover: (row, column) => {
@@ -99,7 +102,9 @@ export function render({ model, el, data }) {
     const bad = warp.sectors.length > warp.ideal;
     degree.className = `tw-degree tw-chip ${bad ? "tw-bad" : "tw-good"}`;
     degree.textContent = `${warp.sectors.length} sectors, ${warp.ideal} needed`;
-    for (const [each, make] of [[lines, linesPicture], [lanes, lanesPicture]]) {
+    /** @type {[any, (...given: any[]) => any][]} */
+    const pictures = [[lines, linesPicture], [lanes, lanesPicture]];
+    for (const [each, make] of pictures) {
       each.picture = make(warp);
       each.figure.caption.textContent = each.picture.title;
       each.figure.below.textContent = each.picture.note;

@@ -14,10 +14,21 @@ export const NO_THREAD = -1;
 
 /** The tables of a slice, decoded. A cell is a position in the row-major grid. */
 export class LayoutSlice {
+  shape = /** @type {number[]} */ ([]);
+  lead = /** @type {number[]} */ ([]);
+  palette = /** @type {any} */ (null);
+  everywhere = false;
+  wrapped = false;
+  columns = 0;
+  rows = 0;
+  slots = 0;
+  element_bytes = 0;
+
   constructor(raw) {
     Object.assign(this, raw);
     this.isFragment = raw.kind === "fragment";
     this.owners = (this.isFragment ? raw.owners : [raw.address]).map(tw.table);
+    /** Of fragments alone. @type {any} */
     this.slotTable = this.isFragment ? tw.table(raw.slot) : null;
     this.empty = (this.isFragment ? raw.owners[0] : raw.address).empty ?? null;
     this.top = (this.isFragment ? raw.threads : raw.addresses) - 1;
@@ -86,11 +97,19 @@ export class LayoutGrid {
   constructor(canvas, themed) {
     this.canvas = canvas;
     this.themed = themed; // its text colour tells the theme
-    this.slice = null;
-    this.hover = null;
-    this.element = null;
+    this.slice = /** @type {any} */ (null); // a LayoutSlice, from `show` on
+    this.pixels = canvas; // of the slice, one per cell
+    this.by = "";
+    this.hover = /** @type {number | null} */ (null);
+    this.element = /** @type {number | null} */ (null);
+    this.width = 0;
+    this.height = 0;
+    this.ratio = 1;
+    this.least = 1; // scale
     this.thread = NO_THREAD;
-    [this.scale, this.x, this.y] = [1, 0, 0];
+    this.scale = 1;
+    this.x = 0;
+    this.y = 0;
   }
 
   /** One pixel per cell; drawing scales it up. */
@@ -98,7 +117,7 @@ export class LayoutGrid {
     [this.slice, this.by] = [slice, by];
     this.pixels = document.createElement("canvas");
     [this.pixels.width, this.pixels.height] = [slice.columns, slice.rows];
-    const context = this.pixels.getContext("2d");
+    const context = tw.brush(this.pixels);
     const image = context.createImageData(slice.columns, slice.rows);
     for (let cell = 0; cell < slice.cells; cell++) {
       image.data.set(slice.colour(cell, by), 4 * cell);
@@ -183,7 +202,7 @@ export class LayoutGrid {
   }
 
   draw() {
-    const context = this.canvas.getContext("2d");
+    const context = tw.brush(this.canvas);
     const { scale, slice } = this;
     const [seen, dark] = [this.range(), this.isDark()];
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);

@@ -9,6 +9,7 @@ const COLOURINGS = {
   unbanked: { address: "address", line: "cache line" },
 };
 
+/** @param {ViewArguments} given */
 export function render({ model, el }) {
   const started = performance.now();
   const root = tw.root(el, "layouts");
@@ -40,11 +41,11 @@ export function render({ model, el }) {
     onchange: () => pin(owner.value === "" ? NO_THREAD : Number(owner.value)),
   });
   const ownerLabel = tw.span("");
-  const zooms = [
+  const zooms = /** @type {[string, string, () => void][]} */ ([
     ["−", "Zoom out", () => grid.zoom(1 / 1.5)],
     ["Fit", "Show everything", () => grid.fit()],
     ["+", "Zoom in", () => grid.zoom(1.5)],
-  ].map(([text, title, act]) => {
+  ]).map(([text, title, act]) => {
     const onclick = () => { act(); draw(); };
     return tw.button(text, onclick, { title });
   });
@@ -252,7 +253,7 @@ export function render({ model, el }) {
   }
 
   root.addEventListener("keydown", (event) => {
-    if (event.target.matches("input, select") || !grid.slice) return;
+    if (/** @type {Element} */ (event.target).matches("input, select") || !grid.slice) return;
     const keys = {
       ArrowLeft: () => walk(-1),
       ArrowRight: () => walk(1),

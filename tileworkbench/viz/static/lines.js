@@ -17,6 +17,7 @@ function vectorsOf(access) {
     Array.from(table.slice(row * lanes, (row + 1) * lanes)).filter((address) => address !== empty));
 }
 
+/** @param {ViewArguments} given */
 export function render({ model, el, data }) {
   const root = tw.root(el, "lines");
   const scope = tw.scope(model);
@@ -29,6 +30,7 @@ export function render({ model, el, data }) {
       tw.div("tw-note", "No access has an address that is known before the kernel runs."));
     return scope.dispose;
   }
+  /** @type {any} */
   const shown = { access: null, vectors: [], at: 0, lane: null };
   const table = list.accessTable({
     heads: ["pattern", "lanes", "cache lines", "needed"],
@@ -64,6 +66,7 @@ export function render({ model, el, data }) {
 
   function pictured() {
     const canvas = list.canvas();
+    /** @type {any} */
     const made = { figure: list.figure("", canvas, ""), picture: null };
     made.grid = new CellGrid(canvas, {
       hover: (row, column) => {
@@ -98,7 +101,9 @@ export function render({ model, el, data }) {
     slider.set(shown.at);
     place.textContent = `vector ${shown.at + 1} of the first ${shown.vectors.length}`;
     const buffer = buffers.get(shown.access.buffer);
-    for (const [each, make] of [[card, cardPicture], [tile, tilePicture]]) {
+    /** @type {[any, (...given: any[]) => any][]} */
+    const pictures = [[card, cardPicture], [tile, tilePicture]];
+    for (const [each, make] of pictures) {
       each.picture = make(vector, buffer);
       each.figure.node.hidden = each.picture === null;
       if (!each.picture) continue;

@@ -28,6 +28,7 @@ export function phases(addresses, width) {
   const group = lanesPerPhase(width);
   const found = [];
   for (let start = 0; start < addresses.length; start += group) {
+    /** @type {{ warp: number, number: number, lanes: number[], addresses: number[] }} */
     const phase = { warp: Math.floor(start / WARP), number: (start % WARP) / group,
       lanes: [], addresses: [] };
     for (let thread = start; thread < Math.min(start + group, addresses.length); thread++) {
@@ -130,6 +131,7 @@ export function padded(shape, pitch) {
     (_, at) => Math.floor(at / columns) * pitch + (at % columns)));
 }
 
+/** The layout of rows behind each other. */
 export const rowMajor = (shape) => padded(shape, shape.at(-1));
 
 /** Why a tile cannot be swizzled so; empty where it can. */
@@ -180,7 +182,7 @@ export function rearranged(tile, access, layout, width = access.width) {
   const requests = [];
   for (const { threads, times, register } of dealt) {
     const addresses = placed(tile, threads, layout, width, access.kind);
-    if (addresses.problem) return addresses;
+    if ("problem" in addresses) return addresses;
     requests.push({ addresses, times, register });
   }
   return { ...access, width, requests };

@@ -1,6 +1,10 @@
 // A saved page: the widgets' own code on a model whose answers were written into the file.
 import { LayoutSlice } from "./grid.js";
 
+/**
+ * A widget's model without a kernel: its traits, and the answers to what views ask.
+ * @implements {Model}
+ */
 export class SavedModel {
   constructor(state, answers) {
     this.state = state;
@@ -67,7 +71,7 @@ export class SavedModel {
   /** The elements of a thread (or address) in the saved slice, in the order of their slots. */
   elements(owner) {
     const slice = new LayoutSlice(this.state.layout_data);
-    const found = [];
+    const found = /** @type {[number, number[]][]} */ ([]);
     for (let cell = 0; cell < slice.cells; cell++)
       if (slice.holds(cell, owner))
         found.push([slice.isFragment ? slice.slotTable[cell] : 0, slice.indexOf(cell)]);

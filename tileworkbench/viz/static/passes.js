@@ -4,6 +4,7 @@ import * as tw from "./common.js";
 const FOLD_CONTEXT = 3;
 const SPLIT_WIDTH = 880;
 
+/** @param {ViewArguments} given */
 export function render({ model, el }) {
   const root = tw.root(el, "passes");
   const scope = tw.scope(model);

@@ -1,6 +1,7 @@
 // The roofline: Python draws it, the browser shows the verdict of each point.
 import * as tw from "./common.js";
 
+/** @param {ViewArguments} given */
 export function render({ model, el }) {
   const root = tw.root(el, "roofline");
   const scope = tw.scope(model);

@@ -1,6 +1,7 @@
 // Shared memory over time: Python draws it, the browser links it with the lines of the kernel.
 import * as tw from "./common.js";
 
+/** @param {ViewArguments} given */
 export function render({ model, el, data }) {
   const root = tw.root(el, "smem");
   const scope = tw.scope(model);

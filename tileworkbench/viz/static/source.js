@@ -19,6 +19,7 @@ const METRICS = {
   vectors: { label: "share of vectors", show: (v) => `${(v * 100).toFixed(0)} %`, of: (c) => c.vector_share },
 };
 
+/** @param {ViewArguments} given */
 export function render({ model, el, data }) {
   const root = tw.root(el, "annotated");
   const scope = tw.scope(model);

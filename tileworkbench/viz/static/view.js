@@ -4,12 +4,14 @@ import * as tw from "./common.js";
 /**
  * Ask Python for the data of the view `name` and draw it with `render({ model, el, data })`.
  * Returns a function that ends the view. A view without anything to show says why.
+ * @param {{ model: Model, el: HTMLElement, name: string, render: Render }} given
  */
 export function open({ model, el, name, render }) {
   const wait = tw.div("tw-note", "Waiting for the kernel …");
   const timer = setTimeout(() => el.append(wait), 250); // no flicker where the answer is quick
   let closed = false;
-  let dispose = null;
+  /** @type {Dispose | void} */
+  let dispose;
   tw.ask(model, { type: "view", name }).then(
     (data) => {
       if (closed) return;

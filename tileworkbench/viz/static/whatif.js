@@ -35,6 +35,7 @@ export function measure(tile, accesses, layout) {
   return { costs, wavefronts: sum("wavefronts"), ideal: sum("ideal"), problem: "" };
 }
 
+/** Bytes that a tile takes with a layout, all its versions together. */
 export const bytesOf = (tile, layout) =>
   tile.versions * Math.ceil((layout.size * tile.bits) / 8);
 
@@ -55,6 +56,7 @@ export function ranking(tile, accesses) {
 /** The panel below the pictures: `{ node, open(access), tried(), reset() }`. */
 export function whatIf({ model, tiles, accesses, preview }) {
   const node = tw.div("tw-what-if");
+  /** @type {any} */
   const state = { tile: null, access: null, name: null, width: null, tried: null };
 
   function open(access) {
@@ -149,9 +151,9 @@ export function whatIf({ model, tiles, accesses, preview }) {
     const widen = (width) => {
       const layout = state.tried?.layout ?? tile.layout;
       const moved = rearranged(tile, access, layout, width);
-      const cost = moved.problem ? null : sharedCost(moved);
       const elements = (width * 8) / tile.bits;
-      said.textContent = moved.problem ?? `${cost.wavefronts} wavefronts, ${cost.ideal} needed` +
+      const cost = moved.problem ? null : sharedCost(moved);
+      said.textContent = !cost ? moved.problem : `${cost.wavefronts} wavefronts, ${cost.ideal} needed` +
         (width === access.width ? "" : ` · coalesced_width=${elements} of the copy asks for it`);
       state.width = width === access.width ? null : width;
       show(state.tried?.name ?? "as compiled", layout);
