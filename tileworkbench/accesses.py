@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tileworkbench.compiler.analysis.access import Access, Motion, motion, varying_lets
+from tileworkbench.compiler.analysis.access import Motion, motion, varying_lets
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.effects import Access
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Ramp, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program, Stage
@@ -123,7 +124,9 @@ class _Reader:
     ) -> Iterator[GlobalAccess]:
         if buffer.scope != "global":
             return
-        pattern, count = self._pattern(Access(buffer, indices, kind != "load"), lanes)
+        pattern, count = self._pattern(
+            Access(buffer, indices, kind == "load", kind != "load"), lanes
+        )
         size = buffer.dtype.bytes * count
         yield GlobalAccess(self._name(buffer), kind, pattern, size, self._line(site))
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from tileworkbench.compiler.analysis.effects import owners, written_below
 from tileworkbench.compiler.analysis.index_ranges import IndexRange, index_ranges
-from tileworkbench.compiler.analysis.uses import uses
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import parameters, statements
@@ -71,7 +71,7 @@ def read_parameters(program: Program) -> set[Buffer]:
     read = {
         owner.get(use.buffer, use.buffer)
         for stmt in statements(program.body)
-        for use in uses(stmt)
-        if not use.is_write
+        for use in accesses(stmt)
+        if use.reads
     }
     return read & set(parameters(program))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
 from tileworkbench.compiler.analysis.linear import Linear
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import conjunction, const_int
-from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.effects import Access, accesses
+from tileworkbench.compiler.ir.expr import Binary, Expr, Load, Var
 from tileworkbench.compiler.ir.node import Node
-from tileworkbench.compiler.ir.rewrite import walk
-from tileworkbench.compiler.ir.stmt import Atomic, Let, Stmt, Store
+from tileworkbench.compiler.ir.rewrite import statements, walk
+from tileworkbench.compiler.ir.stmt import Let, Stmt
 
 
 class Motion(StrEnum):
@@ -29,22 +29,10 @@ STRIDES = (2, 4)
 """Steps in elements at which a vector is worth reading whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """One load or store in a statement."""
-
-    buffer: Buffer
-    indices: tuple[Expr, ...]
-    is_store: bool
-
-
-def accesses(root: Stmt) -> Iterator[Access]:
-    """Every load and store below `root`; what a statement's expressions share once."""
-    for found in walk(root):
-        if isinstance(found, Store | Atomic):
-            yield Access(found.buffer, found.indices, True)
-        elif isinstance(found, Load):
-            yield Access(found.buffer, found.indices, False)
+def element_accesses(root: Stmt) -> Iterator[Access]:
+    """Every access of single elements below `root`; what a statement's expressions share once."""
+    for stmt in statements(root):
+        yield from (access for access in accesses(stmt) if access.of_element)
 
 
 def motion(

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from tileworkbench.compiler.analysis.dataflow import may_leave
 from tileworkbench.compiler.analysis.dependence import Dependence
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.analysis.uses import Use, is_plain, may_leave, uses
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int, int_const
+from tileworkbench.compiler.ir.effects import Access, accesses
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.rewrite import bound_by, statements, variables
 
@@ -80,7 +81,7 @@ def _between_threads(kernel: st.Kernel) -> Iterator[tuple[int, str]]:
                     )
 
 
-def _meets(stmt: st.Stmt, use: Use, dependence: Dependence) -> bool:
+def _meets(stmt: st.Stmt, use: Access, dependence: Dependence) -> bool:
     """Whether `stmt` writes one place for every value of the variable, each time another value."""
     if not all(dependence.is_fixed(index) for index in use.indices):
         return False
@@ -95,15 +96,15 @@ def _meets(stmt: st.Stmt, use: Use, dependence: Dependence) -> bool:
     return False
 
 
-def _plain_writes(stmt: st.Stmt) -> list[Use]:
+def _plain_writes(stmt: st.Stmt) -> list[Access]:
     if isinstance(stmt, st.Store | tile.Copy | tile.Fill):
-        return [use for use in uses(stmt) if use.is_write and use.certain]
+        return [use for use in accesses(stmt) if use.writes and use.certain]
     return []
 
 
 def _certain(body: st.Stmt, parallel: bool = False) -> Iterator[tuple[st.Stmt, bool]]:
     """The statements that every block executes, and whether in a parallel loop."""
-    if not is_plain(body) or isinstance(body, st.If | st.While | simt.Role):
+    if isinstance(body, st.If | st.While | simt.Role):
         return
     yield body, parallel
     match body:
@@ -155,15 +156,15 @@ class _Nest:
         self.stmt, self.ranges = stmt, ranges
         self.inner = {var for part in statements(stmt) for var in bound_by(part)}
         self.values: dict[str, Expr] = {}  # of lets, and of inner loops in their first iteration
-        self.uses: list[tuple[st.Stmt, Use]] = []
+        self.uses: list[tuple[st.Stmt, Access]] = []
         self.collect(stmt.body)
         self.samples: dict[Point, dict[str, Any]] | None = None
 
     def collect(self, body: st.Stmt) -> None:
         """Take the accesses that are executed in every iteration."""
-        if not is_plain(body) or isinstance(body, st.If | st.While):
+        if isinstance(body, st.If | st.While):
             return
-        for use in uses(body):
+        for use in accesses(body):
             if use.certain and use.buffer.scope not in _PRIVATE_TO_THREADS:
                 self.uses.append((body, use))
         if isinstance(body, st.Let):
@@ -179,7 +180,7 @@ class _Nest:
     def conflicts(self) -> Iterator[tuple[int, str]]:
         """Stores that meet each other, and loads that meet a store."""
         for stmt, store in self.uses:
-            if not isinstance(stmt, st.Store) or not store.is_write:
+            if not isinstance(stmt, st.Store) or not store.writes:
                 continue
             written = [self.index(index) for index in store.indices]
             if not self.is_injective(written):
@@ -194,7 +195,7 @@ class _Nest:
             for reader, load in self.uses:
                 if (
                     load.buffer is store.buffer
-                    and not load.is_write
+                    and load.reads
                     and load.indices != store.indices
                     and not isinstance(reader, st.Atomic)
                 ):
@@ -254,7 +255,9 @@ class _Nest:
                 if a != b
             )
 
-    def met(self, reader: st.Stmt, load: Use, written: list[_Index]) -> Iterator[tuple[int, str]]:
+    def met(
+        self, reader: st.Stmt, load: Access, written: list[_Index]
+    ) -> Iterator[tuple[int, str]]:
         """A load of what another iteration stores."""
         loaded = [self.index(index) for index in load.indices]
         if [index.shared for index in loaded] != [index.shared for index in written]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tileworkbench.compiler.analysis.effects import written
-from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const_int, sub
-from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Load, Region
-from tileworkbench.compiler.ir.rewrite import statements, walk
+from tileworkbench.compiler.ir.effects import accesses
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Region
+from tileworkbench.compiler.ir.rewrite import statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,48 +40,12 @@ def effects_of(root: st.Stmt) -> Effects:
     reads: set[Buffer] = set()
     writes: set[Buffer] = set()
     for stmt in statements(root):
-        writes.update(_written(stmt))
-        reads.update(_read(stmt))
-        for child in stmt.children():
-            if not isinstance(child, st.Stmt):
-                reads.update(found.buffer for found in walk(child) if isinstance(found, Load))
+        for access in accesses(stmt):
+            if access.reads:
+                reads.add(access.buffer)
+            if access.writes:
+                writes.add(access.buffer)
     return Effects(frozenset(reads), frozenset(writes))
-
-
-def _written(stmt: st.Stmt) -> tuple[Buffer, ...]:
-    match stmt:
-        case simt.AsyncCopy(dst=address) | simt.StoreMatrix(dst=address):
-            return (address.buffer,)
-        case simt.LoadMatrix(dst=address) | simt.Mma(c=address):
-            return (address.buffer,)
-        case simt.BarrierInit(barrier) | simt.BarrierArrive(barrier):
-            return (barrier.buffer,)
-        case simt.BarrierExpect(barrier) | simt.BarrierWait(barrier):
-            return (barrier.buffer,)
-    return written(stmt)
-
-
-def _read(stmt: st.Stmt) -> tuple[Buffer, ...]:
-    """The buffers that `stmt` itself reads other than through a `Load`."""
-    match stmt:
-        case tile.Copy(src=region):
-            return (region.buffer,)
-        case tile.Scan(_, src, dst):
-            return (src.buffer, dst.buffer)
-        case tile.Gemm(a, b, c, clear=clear):
-            fresh = isinstance(clear, Const) and bool(clear.value)
-            return (a.buffer, b.buffer) if fresh else (a.buffer, b.buffer, c.buffer)
-        case tile.Reduce(src=src, dst=target, clear=fresh):
-            return (src,) if fresh else (src, target)
-        case st.Atomic(buffer=buffer):
-            return (buffer,)
-        case simt.AsyncCopy(src=address) | simt.LoadMatrix(src=address):
-            return (address.buffer,)
-        case simt.StoreMatrix(src=address):
-            return (address.buffer,)
-        case simt.Mma(a_, b_, c_):
-            return (a_.buffer, b_.buffer, c_.buffer)
-    return ()
 
 
 def regions_overlap(a: Region, b: Region) -> bool:
@@ -110,3 +74,8 @@ def leaves_early(
     if isinstance(body, st.For | st.While | tile.Pipelined):
         return False
     return any(leaves_early(child, kind) for child in body.children() if isinstance(child, st.Stmt))
+
+
+def may_leave(body: st.Stmt) -> bool:
+    """Whether some statement below `body` ends an iteration early."""
+    return any(isinstance(found, st.Break | st.Continue) for found in statements(body))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tileworkbench.compiler.analysis.uses import is_plain, touched, uses
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.effects import accesses, exposed
 from tileworkbench.compiler.ir.expr import Buffer, Load, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import statements, walk
@@ -81,19 +81,21 @@ class Dependence:
                     (use.buffer, sources)
                     for body in bodies
                     for inner in statements(body)
-                    for use in uses(inner)
-                    if use.is_write
+                    for use in accesses(inner)
+                    if use.writes
                 ]
-        if not is_plain(stmt):
-            self.unknown |= touched(stmt)
-            return []
-        found = uses(stmt)
+            case simt.Peer(buffer, source):
+                self.unknown |= {buffer, source}
+                return []
+        if stmt.effects.exposes:
+            self.unknown.update(exposed(stmt))
+        found = list(accesses(stmt))
         read: list[Var | Buffer] = []
         for use in found:
-            if not use.is_write and use.buffer.scope in self.private:
+            if use.reads and use.buffer.scope in self.private:
                 read.append(use.buffer)
             read += [name for index in use.indices for name in self._sources(index)]
         for child in stmt.children():
             if not isinstance(child, st.Stmt):
                 read += self._sources(child)
-        return [(use.buffer, read) for use in found if use.is_write]
+        return [(use.buffer, read) for use in found if use.writes]

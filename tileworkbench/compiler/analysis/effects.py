@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir import tile
-from tileworkbench.compiler.ir.expr import AddressOf, Buffer
-from tileworkbench.compiler.ir.rewrite import buffers_of, statements, walk
+from tileworkbench.compiler.ir.effects import declared
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.rewrite import buffers_of, statements
 
 
 def written(stmt: st.Stmt) -> tuple[Buffer, ...]:
     """The buffers that `stmt` itself stores to, not those of the statements inside it."""
-    match stmt:
-        case st.Atomic(st.AtomicKind.LOAD):
-            return ()
-        case st.Store(buffer) | st.Atomic(buffer=buffer):
-            return (buffer,)
-        case tile.Copy(dst=region) | tile.Fill(dst=region) | tile.Scan(dst=region):
-            return (region.buffer,)
-        case tile.Gemm(c=region):
-            return (region.buffer,)
-        case tile.Reduce(dst=buffer):
-            return (buffer,)
-        case tile.Pack(dst=address) | tile.MicroGemm(c=address):
-            return (address.buffer,)
-        case st.ExternCall() | st.Let() | st.Pointer():
-            return tuple(exposed(stmt))
-    return ()
-
-
-def exposed(stmt: st.Stmt) -> list[Buffer]:
-    """The buffers whose address `stmt` takes: code that gets it may do anything to them."""
-    return [found.buffer for found in walk(stmt) if isinstance(found, AddressOf)]
+    return tuple(access.buffer for access in declared(stmt) if access.writes)
 
 
 def exposes(call: st.ExternCall) -> bool:

@@ -14,10 +14,10 @@ from tileworkbench.compiler.analysis.data_indices import DataFlow
 from tileworkbench.compiler.analysis.effects import owners, written_below
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.analysis.uses import uses
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import cast, const_int, int_const
+from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer, Cast, Expr, Load, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
@@ -55,8 +55,8 @@ def _sources(program: Program) -> dict[Buffer, list[Buffer]]:
     aliased = set(owners(program.body)) | set(owners(program.body).values())
     origins: dict[Buffer, set[Buffer | None]] = {}
     for stmt in statements(program.body):
-        for use in uses(stmt):
-            if use.is_write:
+        for use in accesses(stmt):
+            if use.writes:
                 origins.setdefault(use.buffer, set()).add(_copied(stmt))
     for copies in found.values():
         for buffer, origin in origins.items():
@@ -102,11 +102,11 @@ class _Index:
 def _indices(program: Program, variables: frozenset[Var]) -> Iterator[_Index]:
     flow = DataFlow(program)
     for stmt in statements(program.body):
-        for use in uses(stmt):
+        for use in accesses(stmt):
             for value, extent in zip(use.indices, use.buffer.shape, strict=False):
                 used = variables.intersection(flow.atoms(value))
                 if used and const_int(extent) is not None:
-                    plain = isinstance(stmt, st.Store) and use.is_write
+                    plain = isinstance(stmt, st.Store) and use.writes
                     direct = flow.atoms(value, bounds=False) if plain else ()
                     yield _Index(value, extent, used, used.intersection(direct))
 

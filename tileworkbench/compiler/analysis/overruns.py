@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tileworkbench.compiler.analysis.dataflow import may_leave
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.analysis.uses import Use, is_plain, may_leave, uses
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.effects import Access, accesses
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.printer import print_expr
 
@@ -44,8 +45,6 @@ class _Walk:
 
     def visit(self, stmt: st.Stmt, certain: bool) -> None:
         """Check what is below `stmt`, which is executed in every run where `certain`."""
-        if not is_plain(stmt):
-            return
         if certain:
             self.check(stmt)
         match stmt:
@@ -73,14 +72,14 @@ class _Walk:
 
     def check(self, stmt: st.Stmt) -> None:
         named: set[Buffer] = set()
-        for use in uses(stmt):
+        for use in accesses(stmt):
             if use.certain and use.buffer not in named:
                 sentence = self.sentence(use)
                 if sentence is not None:
                     named.add(use.buffer)
                     self.found.append((stmt.site, sentence))
 
-    def sentence(self, use: Use) -> str | None:
+    def sentence(self, use: Access) -> str | None:
         buffer = use.buffer
         if any(const_int(extent) == 0 for extent in buffer.shape):
             return None  # nothing is meant to be in it
@@ -127,5 +126,5 @@ def _elements(size: int | None) -> str:
     return "" if size is None else f", which has {size} element{'s' if size != 1 else ''}"
 
 
-def _masked(use: Use) -> str:
-    return "nothing is stored" if use.is_write else "the safe value is read"
+def _masked(use: Access) -> str:
+    return "nothing is stored" if use.writes else "the safe value is read"

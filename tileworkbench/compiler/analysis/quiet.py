@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from tileworkbench.compiler.analysis.effects import exposed, owners
+from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.effects import exposed
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.rewrite import statements
 

@@ -21,10 +21,10 @@ from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.ir import expr as ir
-from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int, unary
-from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp, Var
+from tileworkbench.compiler.ir.effects import Access, accesses
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Ramp, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import substitute, walk
 from tileworkbench.compiler.ir.types import BOOL, INT32, INT64
@@ -137,71 +137,28 @@ class ThreadAccesses:
         self.conditions.pop()
 
     def _own(self, stmt: st.Stmt, loops: dict[Var, range]) -> Iterator[ThreadAccess]:
-        for child in stmt.children():
-            if not isinstance(child, st.Stmt):
-                for found in walk(child):
-                    if isinstance(found, Load) and found.buffer in self.buffers:
-                        yield self._predicated(found, False, stmt, loops)
-        match stmt:
-            case st.Store(buffer) | st.Atomic(buffer=buffer) if buffer in self.buffers:
-                yield self._predicated(stmt, True, stmt, loops)
-            case simt.AsyncCopy(dst, src, elements):
-                for address, write in ((src, False), (dst, True)):
-                    if address.buffer in self.buffers:
-                        yield self._block(address, elements, write, stmt, loops)
-            case simt.LoadMatrix(src=address) if address.buffer in self.buffers:
-                yield self._warp_wide(address, False, stmt, loops)
-            case simt.StoreMatrix(dst=address) if address.buffer in self.buffers:
-                yield self._warp_wide(address, True, stmt, loops)
+        for access in accesses(stmt):
+            # At tile operators, which access regions or whole buffers, all threads meet.
+            if access.buffer in self.buffers and access.indices and access.region is None:
+                yield self._access(access, stmt.site, loops)
 
-    def _predicated(
-        self,
-        access: Load | st.Store | st.Atomic,
-        write: bool,
-        stmt: st.Stmt,
-        loops: dict[Var, range],
-    ) -> ThreadAccess:
-        """Only where its predicate holds."""
+    def _access(self, access: Access, site: int, loops: dict[Var, range]) -> ThreadAccess:
+        """Who touches which elements, only where the access's predicate holds."""
         before = len(self.conditions)
         if access.predicate is not None:
             self.conditions.append(access.predicate)
-        found = self._access(access.buffer, access.indices, write, stmt, loops)
+        indices = access.indices
+        if access.count != 1:
+            last = indices[-1]
+            indices = (*indices[:-1], Ramp(last, ir.Const(1, last.dtype), access.count))
+        found = self._placed(access, indices, site, loops)
         del self.conditions[before:]
-        return found
+        return replace(found, owners=_by_warps(found.owners)) if access.rows else found
 
-    def _block(
-        self, address: Address, elements: int, write: bool, stmt: st.Stmt, loops: dict[Var, range]
+    def _placed(
+        self, access: Access, indices: tuple[Expr, ...], site: int, loops: dict[Var, range]
     ) -> ThreadAccess:
-        """`elements` contiguous elements from `address` on."""
-        last = address.indices[-1]
-        one = ir.Const(1, last.dtype)
-        indices = (*address.indices[:-1], Ramp(last, one, elements))
-        return self._access(address.buffer, indices, write, stmt, loops)
-
-    def _warp_wide(
-        self, address: Address, write: bool, stmt: st.Stmt, loops: dict[Var, range]
-    ) -> ThreadAccess:
-        """Rows of 16 bytes that a lane points at and other lanes read or write."""
-        found = self._block(address, 128 // address.buffer.dtype.bits, write, stmt, loops)
-        owners = found.owners
-        if owners is not None:
-            touched = owners.first >= 0
-            owners = Owners(
-                np.where(touched, 0, _NOBODY).astype(np.int32),
-                np.where(touched, _EVERYBODY, _NOBODY).astype(np.int32),
-            )
-        return replace(found, owners=owners)
-
-    def _access(
-        self,
-        buffer: Buffer,
-        indices: tuple[Expr, ...],
-        write: bool,
-        stmt: st.Stmt,
-        loops: dict[Var, range],
-    ) -> ThreadAccess:
-        atomic = write and isinstance(stmt, st.Atomic)
-        asynchronous = write and isinstance(stmt, simt.AsyncCopy)
+        buffer = access.buffer
         base: list[Expr] = []
         varying: list[Linear] = []
         for index in indices:
@@ -217,7 +174,15 @@ class ThreadAccesses:
         if varying[0].terms and len(indices) > 1 and partly:
             rows = self._owners(replace(buffer, shape=buffer.shape[:1]), varying[:1], None, loops)
         return ThreadAccess(
-            buffer, write, atomic, asynchronous, tuple(base), owners, stmt.site, version, rows
+            buffer,
+            access.writes,
+            access.atomic,
+            access.started,
+            tuple(base),
+            owners,
+            site,
+            version,
+            rows,
         )
 
     def _split(self, linear: Linear, loops: dict[Var, range]) -> tuple[Expr, Linear]:
@@ -342,6 +307,17 @@ _NUMPY: dict[str, Any] = {
     "logical_and": np.logical_and,
     "logical_or": np.logical_or,
 }
+
+
+def _by_warps(owners: Owners | None) -> Owners | None:
+    """Rows that a lane points at, and other lanes read or write."""
+    if owners is None:
+        return None
+    touched = owners.first >= 0
+    return Owners(
+        np.where(touched, 0, _NOBODY).astype(np.int32),
+        np.where(touched, _EVERYBODY, _NOBODY).astype(np.int32),
+    )
 
 
 def _axis(values: Array, at: int, axes: int) -> Array:

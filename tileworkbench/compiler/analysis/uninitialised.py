@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tileworkbench.compiler.analysis.dataflow import may_leave
 from tileworkbench.compiler.analysis.effects import owners, written, written_below
-from tileworkbench.compiler.analysis.uses import Use, is_plain, may_leave, touched, uses
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.effects import Access, accesses
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
 from tileworkbench.compiler.ir.rewrite import statements, walk
 
@@ -36,18 +37,9 @@ def uninitialised_reads(kernel: st.Kernel) -> Iterator[FreshRead]:
     before: set[Buffer] = set()
     if any(isinstance(found, simt.THREAD_LEVEL) for found in statements(kernel.body)):
         # Threads in different roles are not in program order.
-        before = {found for found in _written_below(kernel.body) if found.scope == "shared"}
+        before = {found for found in written_below(kernel.body) if found.scope == "shared"}
     flow.visit(kernel.body, before, set())
     yield from flow.found
-
-
-def _written_below(root: st.Stmt) -> set[Buffer]:
-    """What `root` may write, by whatever statement."""
-    found = written_below(root)
-    for stmt in statements(root):
-        if not is_plain(stmt):
-            found |= touched(stmt)
-    return found
 
 
 @dataclass(slots=True)
@@ -59,9 +51,6 @@ class _Flow:
         """Check `stmt`; `before` may have been written before it and grows, `around` by earlier
         iterations of the loops around it.
         """
-        if not is_plain(stmt):
-            before |= {self.owner.get(buffer, buffer) for buffer in touched(stmt)}
-            return
         match stmt:
             case st.If(_, then, orelse):
                 self.check(stmt, before, around)
@@ -78,7 +67,7 @@ class _Flow:
             ):
                 self.check(stmt, before, around)
                 own = _own_elements(stmt) if isinstance(stmt, tile.Parallel) else set()
-                around = around | (_written_below(body) - own)
+                around = around | (written_below(body) - own)
                 if may_leave(body):
                     self.visit_later(body, before, around)
                 else:
@@ -93,13 +82,13 @@ class _Flow:
     def visit_later(self, body: st.Stmt, before: set[Buffer], around: set[Buffer]) -> None:
         """Check a body that iterations may leave out, the first ones too."""
         self.visit(body, before | around, around)
-        before |= _written_below(body)
+        before |= written_below(body)
 
     def check(self, stmt: st.Stmt, before: set[Buffer], around: set[Buffer]) -> None:
-        for use in uses(stmt):
+        for use in accesses(stmt):
             buffer = self.owner.get(use.buffer, use.buffer)
             seen = buffer in before or (not use.certain and buffer in around)
-            if use.is_write or seen or buffer.scope not in _TILES:
+            if not use.reads or seen or buffer.scope not in _TILES:
                 continue
             self.found.append(FreshRead(stmt.site, _sentence(stmt, use, buffer in around), buffer))
             before.add(buffer)
@@ -119,7 +108,7 @@ def _own_elements(loop: tile.Parallel) -> set[Buffer]:
     }
 
 
-def _sentence(stmt: st.Stmt, use: Use, later: bool) -> str:
+def _sentence(stmt: st.Stmt, use: Access, later: bool) -> str:
     name = use.buffer.name
     if isinstance(stmt, tile.Gemm) and use.region is stmt.c:
         return f"T.gemm adds to '{name}', which holds nothing yet: clear it first with T.clear"

@@ -11,7 +11,9 @@ Synchronization and Communication Instructions" and "Warp Level Matrix Instructi
 from __future__ import annotations
 
 from dataclasses import field
+from typing import ClassVar
 
+from tileworkbench.compiler.ir.effects import NOTHING, Effects, Order, Place
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Var
 from tileworkbench.compiler.ir.node import node
 from tileworkbench.compiler.ir.stmt import Stmt
@@ -61,6 +63,7 @@ class Barrier(Stmt):
     count: int = 0
     wait: bool = True
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(orders=Order.BLOCK, when="wait")
 
 
 @node
@@ -69,6 +72,7 @@ class WarpBarrier(Stmt):
 
     mask: Expr
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(orders=Order.WARP)
 
 
 @node
@@ -76,6 +80,7 @@ class GridBarrier(Stmt):
     """All threads of all blocks meet (a cooperative launch)."""
 
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(orders=Order.GRID)
 
 
 @node
@@ -83,6 +88,7 @@ class ClusterBarrier(Stmt):
     """All threads of the blocks of a cluster meet."""
 
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(orders=Order.CLUSTER)
 
 
 @node
@@ -98,6 +104,9 @@ class Peer(Stmt):
     source: Buffer
     rank: Expr
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(
+        writes=(Place("buffer"), Place("source"))
+    )  # by threads of both blocks
 
 
 @node
@@ -114,6 +123,12 @@ class Exchange(Stmt):
     width: int = 32
     mask: Expr | None = None
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(orders=Order.BLOCK, when="is_barrier")
+
+    @property
+    def is_barrier(self) -> bool:
+        """Whether all threads of the block meet at it."""
+        return self.kind.startswith("block_")
 
 
 @node
@@ -126,6 +141,7 @@ class Role(Stmt):
     extent: int
     body: Stmt
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -135,6 +151,7 @@ class BarrierInit(Stmt):
     barrier: Address
     count: Expr
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(writes=(Place("barrier"),))
 
 
 @node
@@ -143,6 +160,7 @@ class BarrierArrive(Stmt):
 
     barrier: Address
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(updates=(Place("barrier"),), orders=Order.ARRIVE)
 
 
 @node
@@ -154,6 +172,7 @@ class BarrierExpect(Stmt):
     barrier: Address
     bytes_: Expr
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(updates=(Place("barrier"),))
 
 
 @node
@@ -166,6 +185,7 @@ class BarrierSignal(Stmt):
     arrivals: int
     bytes_: int
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(updates=(Place("barrier"),), orders=Order.ARRIVE)
 
 
 @node
@@ -175,6 +195,7 @@ class BarrierWait(Stmt):
     barrier: Address
     parity: Expr
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(updates=(Place("barrier"),), orders=Order.PHASE)
 
 
 @node
@@ -189,6 +210,11 @@ class AsyncCopy(Stmt):
     elements: int
     predicate: Expr | None = None
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(
+        (Place("src", count="elements"),),
+        (Place("dst", count="elements"),),
+        starts="cp.async",
+    )
 
 
 @node
@@ -196,6 +222,7 @@ class CommitGroup(Stmt):
     """The asynchronous copies this thread has issued since the last commit are one group."""
 
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(orders=Order.COMMIT)
 
 
 @node
@@ -204,6 +231,7 @@ class WaitGroup(Stmt):
 
     pending: int
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(orders=Order.GROUP)
 
 
 @node
@@ -220,6 +248,7 @@ class LoadMatrix(Stmt):
     count: int
     transpose: bool
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects((Place("src", rows=True),), (Place("dst"),))
 
 
 @node
@@ -231,6 +260,7 @@ class StoreMatrix(Stmt):
     count: int
     transpose: bool
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects((Place("src"),), (Place("dst", rows=True),))
 
 
 @node
@@ -246,6 +276,7 @@ class Mma(Stmt):
     n: int
     k: int
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects((Place("a"), Place("b"), Place("c")), (Place("c"),))
 
 
 @node
@@ -256,6 +287,7 @@ class Fence(Stmt):
 
     kind: str
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(orders=Order.FENCE)
 
 
 THREAD_LEVEL = (

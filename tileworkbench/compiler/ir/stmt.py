@@ -6,9 +6,11 @@ every pass.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from enum import StrEnum
+from typing import ClassVar
 
+from tileworkbench.compiler.ir.effects import ELEMENT, NOTHING, Effects
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.node import Node, node
 
@@ -40,6 +42,7 @@ class Stmt(Node):
 
     __slots__ = ()
     site: int
+    effects: ClassVar[Effects]
 
 
 @node
@@ -50,6 +53,7 @@ class Seq(Stmt):
 
     stmts: tuple[Stmt, ...]
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -59,6 +63,7 @@ class Let(Stmt):
     var: Var
     value: Expr
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(exposes=True)
 
 
 @node
@@ -73,6 +78,7 @@ class Alloc(Stmt):
     init: Expr | None = None
     offset: int | None = None
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -86,6 +92,7 @@ class Alias(Stmt):
     buffer: Buffer
     source: Buffer
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -99,6 +106,7 @@ class Pointer(Stmt):
     buffer: Buffer
     address: Expr
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(exposes=True)
 
 
 @node
@@ -113,6 +121,7 @@ class ExternCall(Stmt):
     args: tuple[Expr, ...]
     var: Var | None = None
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(exposes=True)
 
 
 @node
@@ -126,6 +135,7 @@ class Store(Stmt):
     value: Expr
     predicate: Expr | None = None
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(writes=(ELEMENT,))
 
 
 @node
@@ -148,6 +158,19 @@ class Atomic(Stmt):
     predicate: Expr | None = None
     safe: Expr | None = None
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(
+        updates=(replace(ELEMENT, unread="is_store", unwritten="is_load"),)
+    )
+
+    @property
+    def is_load(self) -> bool:
+        """Whether it leaves the element as it is."""
+        return self.kind is AtomicKind.LOAD
+
+    @property
+    def is_store(self) -> bool:
+        """Whether it does not ask what the element holds."""
+        return self.kind is AtomicKind.STORE
 
 
 @node
@@ -161,6 +184,7 @@ class For(Stmt):
     kind: LoopKind
     body: Stmt
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -170,6 +194,7 @@ class While(Stmt):
     cond: Expr
     body: Stmt
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -180,6 +205,7 @@ class If(Stmt):
     then: Stmt
     orelse: Stmt | None = None
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -187,6 +213,7 @@ class Break(Stmt):
     """Leave the innermost `For` or `While`."""
 
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -194,6 +221,7 @@ class Continue(Stmt):
     """Go on with the next iteration of the innermost `For` or `While`."""
 
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -202,6 +230,7 @@ class Assume(Stmt):
 
     cond: Expr
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -214,6 +243,7 @@ class DeviceAssert(Stmt):
     message: str
     value: Expr | None = None
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -227,6 +257,7 @@ class Print(Stmt):
     parts: tuple[str, ...]
     values: tuple[Expr, ...]
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -249,6 +280,7 @@ class Kernel(Stmt):
     cluster: tuple[int, ...] = ()
     blocks: int = 1
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -262,6 +294,7 @@ class SourceKernel(Stmt):
     source: str
     entry: str
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING  # nobody looks into its text
 
 
 def seq(stmts: list[Stmt] | tuple[Stmt, ...]) -> Stmt:

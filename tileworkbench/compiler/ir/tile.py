@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from tileworkbench.compiler.ir.effects import NOTHING, Effects, Order, Place
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Region, Var
 from tileworkbench.compiler.ir.node import node
 from tileworkbench.compiler.ir.stmt import Stmt
@@ -54,6 +55,7 @@ class Parallel(Stmt):
     coalesced_width: int | None = None
     loop_layout: Fragment | None = None
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(orders=Order.BLOCK)
 
 
 @node
@@ -71,6 +73,7 @@ class Pipelined(Stmt):
     order: tuple[int, ...] = ()
     stage: tuple[int, ...] = ()
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
 
 
 @node
@@ -88,6 +91,7 @@ class Copy(Stmt):
     coalesced_width: int | None = None
     loop_layout: Fragment | None = None
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects((Place("src"),), (Place("dst"),), orders=Order.BLOCK)
 
 
 @node
@@ -106,6 +110,9 @@ class Gemm(Stmt):
     clear: Expr
     policy: WarpPolicy = WarpPolicy.SQUARE
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(
+        (Place("a"), Place("b"), Place("c", unless="clear")), (Place("c"),), orders=Order.BLOCK
+    )
 
 
 @node
@@ -115,6 +122,7 @@ class Fill(Stmt):
     dst: Region
     value: Expr
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(writes=(Place("dst"),), orders=Order.BLOCK)
 
 
 @node
@@ -132,6 +140,9 @@ class Reduce(Stmt):
     clear: bool
     nan_propagate: bool = False
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(
+        (Place("src"), Place("dst", unless="clear")), (Place("dst"),), orders=Order.BLOCK
+    )
 
 
 @node
@@ -146,6 +157,7 @@ class Scan(Stmt):
     dim: int
     reverse: bool
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects((Place("src"),), (Place("dst"),), orders=Order.BLOCK)
 
 
 @node
@@ -177,6 +189,7 @@ class Pack(Stmt):
     width: int
     group: int
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects((Place("src"),), (Place("dst"),))
 
 
 @node
@@ -205,6 +218,9 @@ class MicroGemm(Stmt):
     clear: Expr
     isa: str
     site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(
+        (Place("a"), Place("b"), Place("c", unless="clear")), (Place("c"),)
+    )
 
 
 OPERATORS = (Parallel, Copy, Gemm, Fill, Reduce, Scan)

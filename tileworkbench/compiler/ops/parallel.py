@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.access import (
     Motion,
-    accesses,
     depends_on,
+    element_accesses,
     motion,
     varying_lets,
 )
@@ -42,7 +42,8 @@ def infer_layout(op: Parallel, context: Context) -> tuple[Vote, ...]:
     """Every buffer of the body is taken by elements."""
     reasons = {True: "is written inside T.Parallel", False: "is read inside T.Parallel"}
     votes = {
-        access.buffer: Vote(access.buffer, reasons[access.is_store]) for access in accesses(op.body)
+        access.buffer: Vote(access.buffer, reasons[access.writes])
+        for access in element_accesses(op.body)
     }
     return tuple(votes.values())
 
@@ -87,9 +88,9 @@ def _choose(op: Parallel, context: Context) -> _Plan | None:
     """The loop variable along which most accesses are contiguous, the innermost of equals; None
     where no vector pays.
     """
-    found = list(accesses(op.body))
+    found = list(element_accesses(op.body))
     widest = max((max(access.buffer.dtype.bits, 8) for access in found), default=0)
-    if not widest or not any(access.is_store for access in found):
+    if not widest or not any(access.writes for access in found):
         return None
     best, best_score = None, 0
     # Two registers at once hide part of the latency of functions that are one long chain.
@@ -103,7 +104,7 @@ def _choose(op: Parallel, context: Context) -> _Plan | None:
             continue
         varying = varying_lets(op.body, op.vars[at])
         moves = [
-            (motion(access, op.vars[at], context.ranges, varying, lanes), access.is_store)
+            (motion(access, op.vars[at], context.ranges, varying, lanes), access.writes)
             for access in found
         ]
         score = sum(_SCORES.get(move, -1000) for move in moves)

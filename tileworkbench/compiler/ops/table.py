@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tileworkbench.compiler.analysis.access import accesses
-from tileworkbench.compiler.analysis.effects import exposed
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
+from tileworkbench.compiler.ir.effects import accesses, exposed
 from tileworkbench.compiler.ops import copy, fill, gemm, parallel, reduce, scan
 from tileworkbench.compiler.ops.context import Context, Vote
 from tileworkbench.compiler.ops.panels import panel_form, panel_storage
@@ -36,26 +35,11 @@ def infer_layout(stmt: st.Stmt, context: Context) -> tuple[Vote, ...]:
         case st.Seq() | st.Kernel():
             return ()
     found = {}
-    for access in accesses(_shallow(stmt)):
+    for access in accesses(stmt):
         found[access.buffer] = Vote(access.buffer, "is used element by element")
-    for buffer in exposed(_shallow(stmt)):
+    for buffer in exposed(stmt):
         found[buffer] = Vote(buffer, "is given to an external function")
     return tuple(found.values())
-
-
-def _shallow(stmt: st.Stmt) -> st.Stmt:
-    """The expressions of a control statement without its body."""
-    empty = st.Seq(())
-    match stmt:
-        case st.For(var, start, stop, step, kind):
-            return st.For(var, start, stop, step, kind, empty)
-        case st.While(cond):
-            return st.While(cond, empty)
-        case st.If(cond):
-            return st.If(cond, empty)
-        case tile.Pipelined(var, start, stop, stages):
-            return tile.Pipelined(var, start, stop, stages, empty)
-    return stmt
 
 
 def lower(stmt: st.Stmt, context: Context) -> st.Stmt:

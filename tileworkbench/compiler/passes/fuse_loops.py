@@ -22,10 +22,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tileworkbench.compiler.analysis.access import Access, Motion, accesses, depends_on, motion
+from tileworkbench.compiler.analysis.access import Motion, depends_on, element_accesses, motion
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import const, const_int
+from tileworkbench.compiler.ir.effects import Access
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Load, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
@@ -89,7 +90,7 @@ class _Fuser:
         if first.extents != second.extents:
             return None
         moved = substitute(second.body, dict(zip(second.vars, first.vars, strict=True)))
-        both = [list(accesses(body)) for body in (first.body, moved)]
+        both = [list(element_accesses(body)) for body in (first.body, moved)]
         if not self.moves_in_step([*both[0], *both[1]], first.vars[-1]):
             return None
         if not self.touches_alike(both[0], both[1], first):
@@ -102,7 +103,7 @@ class _Fuser:
 
     def touches_alike(self, first: list[Access], second: list[Access], nest: Parallel) -> bool:
         """Whether iterations of the two nests share no element but with themselves."""
-        written = {access.buffer for access in (*first, *second) if access.is_store}
+        written = {access.buffer for access in (*first, *second) if access.writes}
         shared = written & {a.buffer for a in first} & {a.buffer for a in second}
         for buffer in shared:
             places = {a.indices for a in (*first, *second) if a.buffer is buffer}
@@ -167,10 +168,10 @@ class _Fuser:
         """Whether a store writes what neither this nest nor a later statement reads."""
         if not isinstance(stmt, Store) or stmt.buffer not in dead:
             return False
-        places = {a.indices for a in accesses(nest.body) if a.buffer is stmt.buffer}
+        places = {a.indices for a in element_accesses(nest.body) if a.buffer is stmt.buffer}
         if len(places) != 1 or not self.is_injective(stmt.indices, nest):
             return False
-        return not any(a.buffer is stmt.buffer and not a.is_store for a in accesses(seq(after)))
+        return not any(a.buffer is stmt.buffer and a.reads for a in element_accesses(seq(after)))
 
 
 def _with_values(stmt: Stmt, known: dict[Load, Expr]) -> Stmt:

@@ -41,6 +41,7 @@ from tileworkbench.compiler.analysis.thread_accesses import (
 )
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import binary, const, const_int, int_const, sub, unary
+from tileworkbench.compiler.ir.effects import Order, order_of
 from tileworkbench.compiler.ir.expr import Address, Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
@@ -50,9 +51,6 @@ from tileworkbench.compiler.ir.simt import (
     BarrierArrive,
     BarrierInit,
     BarrierWait,
-    ClusterBarrier,
-    Exchange,
-    GridBarrier,
     Role,
     WaitGroup,
     WarpBarrier,
@@ -69,7 +67,6 @@ from tileworkbench.compiler.ir.stmt import (
     While,
     seq,
 )
-from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan
 from tileworkbench.compiler.ir.types import UINT32, UINT64
 from tileworkbench.compiler.ops.threads.decisions import with_decisions_apart
 from tileworkbench.compiler.target import Target
@@ -242,16 +239,12 @@ class _Placement:
                         state = self.enter_roles(stmts[at:], state)
                     state = self.walk(child, state)
                 return state
-            case Barrier():
-                return _State([], state.copying) if self.is_common(stmt) else state
-            case GridBarrier() | ClusterBarrier():
-                return _State([], state.copying)
+            case Barrier() if not self.is_common(stmt):
+                return state
             case BarrierArrive(barrier) if self.arrivals.order(barrier):
                 return state.arrived(barrier)
             case BarrierWait(barrier):
                 return state.awaited(barrier)
-            case Exchange(kind=kind) if kind.startswith("block_"):
-                return _State([], state.copying)
             case WarpBarrier(mask=mask) if mask is self.all_lanes and self.strict:
                 met = [replace(access, warps_met=True) for access in state.pending]
                 return _State(met, state.copying)
@@ -259,8 +252,8 @@ class _Placement:
                 return _State(_union(state.pending, state.copying), state.copying)
             case Role(body=body):
                 return self.walk_role(stmt, body, state)
-            case Parallel() | Copy() | Gemm() | Fill() | Reduce() | Scan():
-                return _State([], state.copying)
+        if order_of(stmt) in (Order.BLOCK, Order.CLUSTER, Order.GRID):
+            return _State([], state.copying)
         accesses = self.of(stmt)
         if not accesses:
             return self.walk_below(stmt, state)

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from tileworkbench.compiler.analysis.access import accesses, depends_on
+from tileworkbench.compiler.analysis.access import depends_on, element_accesses
 from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.linear import Linear
 from tileworkbench.compiler.analysis.ranges import Ranges
@@ -65,7 +65,9 @@ class _Merger:
             if isinstance(child, Region | Buffer) and not isinstance(stmt, Alloc)
         )
         self.elementwise = {
-            access.buffer for access in accesses(program.body) if access.buffer.scope != "global"
+            access.buffer
+            for access in element_accesses(program.body)
+            if access.buffer.scope != "global"
         }
 
     def allocate(self, stmt: Stmt) -> Stmt:

@@ -24,11 +24,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from tileworkbench.compiler.analysis.access import Access, accesses
+from tileworkbench.compiler.analysis.access import element_accesses
 from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import binary, ceildiv, const, const_int, mul, sub
+from tileworkbench.compiler.ir.effects import Access
 from tileworkbench.compiler.ir.expr import Binary, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
@@ -114,7 +115,7 @@ class _Rows:
 
     def moving(self) -> Iterator[tuple[Access, int]]:
         """The accesses that move with the column, and the dimension along which they do."""
-        for access in accesses(self.nest.body):
+        for access in element_accesses(self.nest.body):
             for d, index in enumerate(access.indices):
                 if self.moves(index):
                     yield access, d

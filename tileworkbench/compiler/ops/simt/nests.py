@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tileworkbench.compiler.analysis.access import has_loads
+from tileworkbench.compiler.analysis.access import element_accesses, has_loads
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.rewrite import statements, substitute, variables, walk
 from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel
 from tileworkbench.compiler.layout.layout import Layout
@@ -126,15 +126,11 @@ def analyse(op: Parallel, ranges: Ranges) -> Nest:
 
 def accesses(body: st.Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...], AccessKind]]:
     """Every access below `body`."""
-    for found in walk(body):
-        match found:
-            case st.Store(buffer, indices):
-                yield buffer, indices, AccessKind.STORE
-            case st.Atomic(kind, buffer, indices):
-                is_load = kind is st.AtomicKind.LOAD
-                yield buffer, indices, AccessKind.LOAD if is_load else AccessKind.UPDATE
-            case Load(buffer, indices):
-                yield buffer, indices, AccessKind.LOAD
+    for access in element_accesses(body):
+        kind = AccessKind.LOAD
+        if access.writes:
+            kind = AccessKind.UPDATE if access.atomic else AccessKind.STORE
+        yield access.buffer, access.indices, kind
 
 
 def update_lanes(body: st.Stmt, buffer: Buffer, target: Target) -> int:

@@ -57,7 +57,7 @@ class Split:
 def split_exchange(op: Exchange, block: Block, scope: Scope, mask_varies: bool) -> Split:
     """`op`, executed by the threads of `scope`."""
     exchange = _Exchange(op, block, scope)
-    if op.kind.startswith("block_"):
+    if op.is_barrier:
         return exchange.over_block()
     if op.kind in _SHUFFLES:
         return exchange.shuffle()

@@ -212,7 +212,7 @@ class Splitter:
         out.cut()
 
     def exchange(self, stmt: simt.Exchange, out: _Writer) -> None:
-        of_block = stmt.kind.startswith("block_")
+        of_block = stmt.is_barrier
         if of_block and (out.scope.masks or out.scope.extent != self.threads.per_block):
             self.refuse("a barrier that only some threads of the block reach here", stmt)
         varies = stmt.mask is not None and self.uniformity.varies(stmt.mask)

@@ -29,7 +29,7 @@ def waits(root: st.Stmt) -> bool:
     """Whether a thread may have to wait for others below `root`."""
     return any(
         isinstance(stmt, simt.BarrierWait | simt.Barrier)
-        or (isinstance(stmt, simt.Exchange) and stmt.kind.startswith("block_"))
+        or (isinstance(stmt, simt.Exchange) and stmt.is_barrier)
         for stmt in statements(root)
     )
 

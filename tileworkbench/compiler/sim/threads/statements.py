@@ -227,7 +227,7 @@ class ThreadTranslator(StatementTranslator):
         if found is None:
             found = self._blocking[id(stmt)] = (
                 isinstance(stmt, BLOCKING)
-                or (isinstance(stmt, simt.Exchange) and stmt.kind.startswith("block_"))
+                or (isinstance(stmt, simt.Exchange) and stmt.is_barrier)
                 or any(
                     self._blocks_in(child)
                     for child in stmt.children()
