@@ -1,0 +1,133 @@
+"""Operands of instructions by name, as fragments: ``mma.m16n8k16.f16 A``, ``ldmatrix.x4``."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.layout.atoms import transposed
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.machine.instructions import MatrixInstruction, MatrixMove
+from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
+
+# The names that instruction sets have for dtypes; mma reads float32 operands as tf32.
+_DTYPES = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "tf32",
+    "tfloat32": "tf32",
+    "float64": "f64",
+    "int8": "s8",
+    "uint8": "u8",
+    "int4": "s4",
+    "uint4": "u4",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}
+_NAME = re.compile(
+    r"\s*((?:wgmma|mma|v_mfma|mfma|ldmatrix|stmatrix)(?:[._][\w.]*)?)(?:\s+([ABCDabcd]))?\s*"
+)
+_IDLE = {"sync", "async", "aligned", "row", "col", "mma", "v", "shared", "m8n8", "trans"}
+
+
+def looks_like_instruction(text: str) -> bool:
+    """Whether a text names an instruction, known or not."""
+    return _NAME.fullmatch(text) is not None
+
+
+@cache
+def instruction_names() -> tuple[str, ...]:
+    """Every instruction, as it is written here; of those of wgmma the widths that are powers of
+    two.
+    """
+    usual = [name for name, row in _products().items() if row.n & (row.n - 1) == 0]
+    return (*usual, *(f"{move.name}.x{count}" for move in _moves() for count in move.counts))
+
+
+def operand_fragment(text: str) -> Fragment:
+    """The fragment of an operand: its lanes and registers.
+
+    Of a product over A ``[row, k]``, B ``[n, k]`` or C ``[row, column]``; PTX's whole name is
+    understood too. Of ldmatrix and stmatrix over the rows of the matrices one below the other: row
+    `r` is the one that lane `r` points at. With ``.trans`` each matrix is transposed.
+
+    Raises:
+        LayoutError: no such instruction or operand, or one that is not in registers.
+    """
+    found = _NAME.fullmatch(text)
+    if not found:
+        raise LayoutError(f"'{text.strip()}' is not the name of an instruction.")
+    name, operand = found.group(1).lower(), (found.group(2) or "").upper()
+    words = re.split(r"[._]", name)
+    for move in _moves():
+        if words[0] == move.name:
+            return _moved(move, words[1:], name)
+    row = _products().get(_canonical(words))
+    if row is None:
+        raise _unknown(name, _canonical(words))
+    if not operand:
+        raise LayoutError(f"Which operand of '{name}'? Write A, B or C after it.")
+    part = {"A": row.a, "B": row.b}.get(operand, row.c)
+    if part.place is None:
+        raise LayoutError(
+            f"Operand {operand} of '{name}' is in shared memory only.",
+            hint="Layout.swizzled((rows, columns), bits, 128) is a layout that it can have there.",
+        )
+    return part.fragment
+
+
+def _canonical(words: list[str]) -> str:
+    """``mma.m16n8k16.f16`` from the words of any spelling."""
+    family = next(word for word in words if word != "v")
+    edges = [re.fullmatch(r"m(\d+)n(\d+)k(\d+)|(\d+)x(\d+)x(\d+)", word) for word in words]
+    shape = next((m for m in edges if m), None)
+    numbers = [number for number in (shape.groups() if shape else ()) if number]
+    kinds = [_DTYPES.get(word, word) for word in words[1:] if word not in _IDLE]
+    kinds = [kind for kind in kinds if kind in _DTYPES.values() or kind in ("f32", "s32")]
+    if family == "mfma":
+        kinds = kinds[-1:]  # the result's comes first
+    elif len(kinds) > 2:
+        kinds = kinds[1:3]  # D, A, B, C
+    joined = ".".join(dict.fromkeys(kinds))
+    if len(numbers) != 3:
+        return f"{family}.{joined}"
+    return f"{family}.m{numbers[0]}n{numbers[1]}k{numbers[2]}.{joined}"
+
+
+@cache
+def _products() -> dict[str, MatrixInstruction]:
+    found: dict[str, MatrixInstruction] = {}
+    for row in (row for arch in ARCHITECTURES for row in machine_of(arch).matrices):
+        family = row.name.partition(".")[0]
+        kinds = dict.fromkeys(_DTYPES[dtype] for dtype in row.dtypes[:2])
+        found.setdefault(f"{family}.m{row.m}n{row.n}k{row.k}.{'.'.join(kinds)}", row)
+    return found
+
+
+def _moves() -> Iterator[MatrixMove]:
+    known = (move for arch in ARCHITECTURES for move in machine_of(arch).moves)
+    return iter({move.name: move for move in known}.values())
+
+
+def _moved(move: MatrixMove, words: list[str], name: str) -> Fragment:
+    bits = next((int(word[1:]) for word in words if re.fullmatch(r"b\d+", word)), 16)
+    count = next((int(word[1:]) for word in words if re.fullmatch(r"x\d+", word)), 1)
+    matrix = move.fragment(bits)
+    if count not in move.counts or matrix is None or bits < 8:
+        raise _unknown(name, f"{move.name}.x{count}")
+    if "trans" in words:
+        if bits != move.transposed_bits:
+            raise LayoutError(f"'{name}': '.trans' takes elements of {move.transposed_bits} bits.")
+        matrix = transposed(matrix)
+    return matrix.repeat((count, 1))
+
+
+def _unknown(name: str, canonical: str) -> LayoutError:
+    near = difflib.get_close_matches(canonical, instruction_names(), 3, cutoff=0.5)
+    return LayoutError(
+        f"There is no instruction '{name}' here.",
+        hint=f"Near it: {', '.join(near or instruction_names()[:3])}",
+    )
