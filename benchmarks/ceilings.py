@@ -18,7 +18,7 @@ from common import FOLDER, environment, markdown_table, write_results
 
 import tileworkbench as tw
 from tileworkbench.bench.ceilings import working_sets
-from tileworkbench.compiler.runtime import host
+from tileworkbench.compiler.device.host import processor
 
 AGREEMENT = 0.1
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast")
@@ -29,7 +29,7 @@ def main() -> None:
     if compiler is None:
         sys.exit("no C compiler: nothing to compare with")
     facts = environment(("tileworkbench", "llvmlite"))
-    sets = working_sets(host.cache_sizes(), 1)
+    sets = working_sets(processor.cache_sizes(), 1)
     theirs = measure_in_c(compiler, sets)
     machine = tw.machine(measure=True)
     ours = {c.name: (c.value, c.unit) for c in machine.ceilings if c.threads == 1}

@@ -58,9 +58,9 @@ def environment(packages: Iterable[str]) -> dict[str, Any]:
 
 def machine_name() -> str:
     """Processor and cores, as roofline views name them."""
-    from tileworkbench.compiler.runtime import host
+    from tileworkbench.compiler.device.host import processor
 
-    return host.machine_name()
+    return processor.machine_name()
 
 
 def _version(package: str) -> str:

@@ -229,7 +229,7 @@ def measure_gpu(name: str, program: Any) -> dict[str, float]:
 
 def import_gpu() -> Callable[[], str | None]:
     """Import what compiles for a GPU; returns what says whether NVRTC is missing."""
-    from tileworkbench.compiler.gpu import missing_nvrtc
+    from tileworkbench.compiler.device.gpu import missing_nvrtc
     from tileworkbench.compiler.passes.pipeline import pipeline
     from tileworkbench.compiler.target import parse_target
 
@@ -251,7 +251,7 @@ def measure_gpu_attention() -> dict[str, float]:
 
 def initialize_llvm() -> None:
     """What the process has done before a cold compilation begins."""
-    from tileworkbench.compiler import cpu
+    from tileworkbench.compiler.device.host import kernel as cpu
 
     cpu.native_target()
 

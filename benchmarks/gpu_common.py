@@ -11,8 +11,8 @@ from typing import Any
 
 from common import environment, markdown_table, write_results
 
-from tileworkbench.compiler.runtime.cuda_driver import missing_device, open_device
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+from tileworkbench.compiler.device.nvidia.driver import missing_device, open_device
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
 PACKAGES = ["torch", "nvidia-cuda-nvrtc"]
 

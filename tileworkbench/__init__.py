@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tileworkbench.bench.timing import BenchResult as BenchResult
     from tileworkbench.bench.timing import do_bench as do_bench
     from tileworkbench.comparison import compare as compare
+    from tileworkbench.compiler.device.host.threads import get_num_threads as get_num_threads
+    from tileworkbench.compiler.device.host.threads import set_num_threads as set_num_threads
     from tileworkbench.compiler.diagnostics import CompileError as CompileError
     from tileworkbench.compiler.diagnostics import TileError as TileError
-    from tileworkbench.compiler.runtime.threads import get_num_threads as get_num_threads
-    from tileworkbench.compiler.runtime.threads import set_num_threads as set_num_threads
     from tileworkbench.kernel import Kernel as Kernel
     from tileworkbench.tuning.autotune import autotune as autotune
     from tileworkbench.tuning.autotune import set_autotune_inputs as set_autotune_inputs
@@ -41,7 +41,7 @@ _EXPORTS: dict[str, str] = {
     **dict.fromkeys(("BenchInterrupted", "BenchResult", "do_bench"), "tileworkbench.bench.timing"),
     "machine": "tileworkbench.bench.ceilings",
     **dict.fromkeys(
-        ("get_num_threads", "set_num_threads"), "tileworkbench.compiler.runtime.threads"
+        ("get_num_threads", "set_num_threads"), "tileworkbench.compiler.device.host.threads"
     ),
     **dict.fromkeys(
         (

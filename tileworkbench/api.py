@@ -39,8 +39,8 @@ class TargetStatus:
 
 def targets() -> list[TargetStatus]:
     """Every target with what is usable on this machine and why the others are not."""
-    from tileworkbench.compiler.runtime.cuda_driver import missing_device
-    from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+    from tileworkbench.compiler.device.nvidia.driver import missing_device
+    from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
     found = [_status(name) for name in ("cpu", "cpu:avx512", "cpu:avx2", "cpu:generic")]
     device, nvrtc = missing_device() or "", missing_nvrtc() or ""

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.analysis.cost import Work
     from tileworkbench.compiler.analysis.occupancy import Occupancy
     from tileworkbench.compiler.analysis.shared_memory import SharedMemory
+    from tileworkbench.compiler.device.nvidia.nvrtc import KernelResources
     from tileworkbench.compiler.layout import Fragment, Layout
-    from tileworkbench.compiler.runtime.nvrtc import KernelResources
     from tileworkbench.compiler.sim.masked import Masked
     from tileworkbench.compiler.sim.report import AccessCount, SimReport
     from tileworkbench.compiler.sim.simulate import SimResult
@@ -70,7 +70,7 @@ class Stats:
         """
         from tileworkbench.bench.ceilings import machine
         from tileworkbench.bench.time_model import predict_time, refuse_unknown
-        from tileworkbench.compiler.runtime.threads import get_num_threads
+        from tileworkbench.compiler.device.host.threads import get_num_threads
 
         if self.lowered is None:
             raise ArgumentError("a kernel that no pass of 'cpu' has lowered has no predicted time")
@@ -551,7 +551,7 @@ class Kernel:
         from tileworkbench.bench.ceilings import machine as measured
         from tileworkbench.bench.kernel import arithmetic_dtype
         from tileworkbench.bench.roofline import home_level
-        from tileworkbench.compiler.runtime.threads import get_num_threads
+        from tileworkbench.compiler.device.host.threads import get_num_threads
         from tileworkbench.viz.model.roofline import Point
 
         threads = get_num_threads()

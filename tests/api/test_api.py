@@ -11,8 +11,8 @@ import torch
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tileworkbench.compiler.runtime.cuda_driver import missing_device
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+from tileworkbench.compiler.device.nvidia.driver import missing_device
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
 
 @tw.jit

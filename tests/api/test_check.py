@@ -15,8 +15,8 @@ from tests.capability import require
 from tests.messages.test_calls import rendered
 from tileworkbench.checking import tolerance_of
 from tileworkbench.compat.kernels import JITKernel
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import SimulatorLimitError
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 from tileworkbench.inputs import make_inputs
 from tileworkbench.viz.model.card import card_html, card_model
 

@@ -35,7 +35,7 @@ _MIDDLE = (
 _EXECUTION = ("compiler.record", "compiler.sim", "compiler.runtime")
 _COMPILING = (
     *("compiler.signature", "compiler.lowering", "compiler.compilation"),
-    *("compiler.cpu", "compiler.gpu"),
+    "compiler.device",
 )
 _PROGRAMMING = (*_COMPILING, "compiler.driver", "language", "kernels")
 _BELOW_VIEWS = (*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_PROGRAMMING)
@@ -66,16 +66,24 @@ RULES: Mapping[str, Rule] = {
     # What runs the PTX knows nothing of the compiler: only then does agreement prove something.
     "compiler.sim.ptx": Rule(("compiler.diagnostics",), eager=("numpy", "ml_dtypes")),
     "compiler.runtime": Rule(
-        (*_FOUNDATION, *_MIDDLE, "compiler.record"),
+        # the driver: which device an address belongs to
+        (*_FOUNDATION, *_MIDDLE, "compiler.record", "compiler.device.nvidia.driver"),
         eager=("numpy", "ml_dtypes"),
-        lazy=("llvmlite", "platformdirs", "torch"),
+        lazy=("torch",),
     ),
     # 3: the whole compiler wired together, and what users write kernels in
     "compiler.signature": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION)),
     "compiler.lowering": Rule((*_FOUNDATION, *_MIDDLE, "compiler.record")),
-    "compiler.compilation": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING[:2])),
-    "compiler.cpu": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING[:3])),
-    "compiler.gpu": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING[:3]), lazy=("numpy",)),
+    "compiler.compilation": Rule(
+        (*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING[:2], "compiler.device.nvidia.nvrtc")
+    ),
+    "compiler.device": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING), lazy=("numpy",)),
+    # what devices are made of knows no kernels
+    "compiler.device.host": Rule(
+        (*_FOUNDATION, "compiler.runtime"), lazy=("llvmlite", "platformdirs", "torch")
+    ),
+    "compiler.device.host.kernel": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
+    "compiler.device.nvidia": Rule(("compiler.diagnostics",), lazy=("platformdirs",)),
     "compiler.driver": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
     "language": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, "compiler.driver")),
     "kernels": Rule(_BELOW_VIEWS, lazy=("torch",)),  # references of tests

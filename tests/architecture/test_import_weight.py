@@ -46,8 +46,8 @@ def test_the_check_sees_what_is_loaded() -> None:
 
 
 GPU = {
-    *("tileworkbench.compiler.gpu", "tileworkbench.compiler.emit.c_like.program"),
-    *("tileworkbench.compiler.runtime.nvrtc", "tileworkbench.compiler.runtime.cuda_driver"),
+    *("tileworkbench.compiler.device.gpu", "tileworkbench.compiler.emit.c_like.program"),
+    *("tileworkbench.compiler.device.nvidia.nvrtc", "tileworkbench.compiler.device.nvidia.driver"),
     *("tileworkbench.compiler.ops.simt.solver", "tileworkbench.compiler.ops.threads.split"),
 }
 COMPILE = """
@@ -61,6 +61,9 @@ def test_a_kernel_for_a_cpu_loads_nothing_of_a_gpus() -> None:
 
 
 def test_a_kernel_for_a_gpu_loads_nothing_of_a_cpus() -> None:
-    cpu = {"llvmlite", "tileworkbench.compiler.cpu", "tileworkbench.compiler.emit.llvm.program"}
+    cpu = {
+        *("llvmlite", "tileworkbench.compiler.emit.llvm.program"),
+        "tileworkbench.compiler.device.host.kernel",
+    }
     found = loaded_by(COMPILE.format(target="sim:sm_80"), GPU | cpu)
-    assert not cpu & set(found) and "tileworkbench.compiler.gpu" in found
+    assert not cpu & set(found) and "tileworkbench.compiler.device.gpu" in found

@@ -20,10 +20,10 @@ from tileworkbench.bench.ceilings import (
     machine_to_json,
     to_ceilings,
 )
-from tileworkbench.compiler.runtime import host
-from tileworkbench.compiler.runtime.cache import default_cache
-from tileworkbench.compiler.runtime.host import CacheSizes
-from tileworkbench.compiler.runtime.threads import set_num_threads
+from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.device.host.cache import default_cache
+from tileworkbench.compiler.device.host.processor import CacheSizes
+from tileworkbench.compiler.device.host.threads import set_num_threads
 from tileworkbench.viz.model.roofline import Ceiling, Machine
 
 MS = 1_000_000
@@ -171,7 +171,7 @@ def test_key_follows_what_the_ceilings_depend_on(monkeypatch: pytest.MonkeyPatch
         ("cache_sizes", CacheSizes(1, 2, 3)),
     ]:
         with monkeypatch.context() as patch:
-            patch.setattr(host, name, lambda value=value: value)
+            patch.setattr(processor, name, lambda value=value: value)
             keys.add(machine_key())
     set_num_threads(1023)
     keys.add(machine_key())
@@ -268,7 +268,7 @@ def test_a_real_measurement_has_every_level_and_type(monkeypatch: pytest.MonkeyP
     names = {ceiling.name for ceiling in found.ceilings}
     assert names | {"L3"} == {*LEVELS, *TYPES}
     assert all(ceiling.value > 0 for ceiling in found.ceilings)
-    assert found.name == host.machine_name()
+    assert found.name == processor.machine_name()
     values = {(c.name, c.threads): c.value for c in found.ceilings}
     assert values["float16", 1] == values["float32", 1]
     assert "float16 is computed in float32" in found.note

@@ -15,15 +15,15 @@ from tileworkbench.bench.arithmetic import (
 )
 from tileworkbench.bench.probes import ARRAY_GAP, ProbeRunner, chain_probe
 from tileworkbench.bench.streams import STREAMS, stream_probe
-from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.emit.llvm.isa import Isa, isa_from_features
-from tileworkbench.compiler.runtime.llvm import (
+from tileworkbench.compiler.device.host.llvm import (
     LEVELS,
     NativeTarget,
     compile_assembly,
     native_target,
 )
-from tileworkbench.compiler.runtime.threads import set_num_threads
+from tileworkbench.compiler.device.host.threads import set_num_threads
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.emit.llvm.isa import Isa, isa_from_features
 
 DTYPES = {"float32": np.float32, "float64": np.float64, "bfloat16": np.float32}
 DTYPES |= {"int8": np.int32, "uint8": np.int32}

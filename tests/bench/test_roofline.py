@@ -16,9 +16,9 @@ from tileworkbench.bench.roofline import (
     roofline_points,
 )
 from tileworkbench.bench.timing import BenchResult
+from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.device.host.processor import CacheSizes
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
-from tileworkbench.compiler.runtime import host
-from tileworkbench.compiler.runtime.host import CacheSizes
 from tileworkbench.viz.model.roofline import Ceiling, Machine, Point
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -37,7 +37,7 @@ MACHINE = Machine(
 @pytest.fixture(autouse=True)
 def caches(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = CacheSizes(32 * KIB, MIB, 16 * MIB)
-    monkeypatch.setattr(host, "cache_sizes", lambda: sizes)
+    monkeypatch.setattr(processor, "cache_sizes", lambda: sizes)
 
 
 def result(**changes: Any) -> BenchResult:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from tileworkbench.bench.timing import BenchInterrupted, BenchResult, do_bench, measure
+from tileworkbench.compiler.device.host.threads import get_num_threads, set_num_threads
 from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted
-from tileworkbench.compiler.runtime.threads import get_num_threads, set_num_threads
 
 MS = 1_000_000
 

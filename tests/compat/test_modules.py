@@ -263,9 +263,9 @@ def test_tests_run_where_the_device_is_new_enough(
 ) -> None:
     from types import SimpleNamespace
 
-    from tileworkbench.compiler.runtime import cuda_driver
+    from tileworkbench.compiler.device.nvidia import driver
 
-    monkeypatch.setattr(cuda_driver, "open_device", lambda: SimpleNamespace(arch=arch))
+    monkeypatch.setattr(driver, "open_device", lambda: SimpleNamespace(arch=arch))
     testing = tilelang("tilelang.testing")
 
     @getattr(testing, f"requires_cuda_compute_version_{mode}")(9, 0)

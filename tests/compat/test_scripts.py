@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tileworkbench import compat
-from tileworkbench.compiler.runtime.cuda_driver import missing_device
+from tileworkbench.compiler.device.nvidia.driver import missing_device
 
 SCRIPTS = Path(__file__).parent / "scripts"
 

@@ -7,7 +7,7 @@ import pytest
 import tileworkbench.language as T
 from tests.capability import require
 from tests.differential.harness import check_everywhere, equals, random_array, run_native
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
 # Rows that repeat, go backwards and lie outside.
 TABLE = np.array([[5, 0, 5, 2], [7, -1, 8, 3]], np.int32)

@@ -5,10 +5,10 @@ import pytest
 
 import tileworkbench.language as T
 from tests.differential.harness import check_everywhere, check_on_threads, equals, run_native
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.driver import lower_program, resolve_target
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Barrier
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 
 X = np.arange(64, dtype=np.int32)
 

@@ -8,7 +8,7 @@ import torch
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.capability import require
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
 
 @T.prim_func

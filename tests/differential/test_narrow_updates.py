@@ -7,7 +7,7 @@ import pytest
 import tileworkbench.language as T
 from tests.capability import require
 from tests.differential.harness import check_everywhere, equals, run_native, storage
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
 ATOMICS = {"add": T.atomic_add, "max": T.atomic_max, "min": T.atomic_min, "or": T.atomic_or}
 INTEGERS = ("int8", "uint8", "int16", "uint16")

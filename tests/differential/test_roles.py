@@ -8,9 +8,9 @@ import tileworkbench.language as T
 from tests.capability import require
 from tests.differential.harness import check_everywhere, equals, random_array, run_native
 from tests.differential.test_threads import SMALL, close
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import DeadlockError
 from tileworkbench.compiler.driver import lower_program, resolve_target
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 from tileworkbench.compiler.sim import simulate
 
 

@@ -10,10 +10,10 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.capability import require
 from tests.differential.harness import check_everywhere, equals, random_array, run_native
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import ArgumentError, RunError, TileValueError
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alias
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 from tileworkbench.compiler.sim import simulate
 
 CARRIER = {"int4": np.int8, "uint4": np.uint8, "float4_e2m1fn": np.uint8}

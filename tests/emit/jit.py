@@ -10,10 +10,10 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from tileworkbench.compiler.device.host.llvm import native_target
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.llvm.isa import Isa, isa_from_features
 from tileworkbench.compiler.emit.llvm.text import EmittedFunction
-from tileworkbench.compiler.runtime.llvm import native_target
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()

@@ -8,6 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tileworkbench.compiler.device.host.launch import Launcher
+from tileworkbench.compiler.device.host.llvm import native_target
+from tileworkbench.compiler.device.host.native import build_native
 from tileworkbench.compiler.diagnostics import DeviceAssertError, UnsupportedError
 from tileworkbench.compiler.emit.llvm.isa import isa_from_features
 from tileworkbench.compiler.emit.llvm.program import generate
@@ -15,9 +18,6 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.verify import verify
-from tileworkbench.compiler.runtime.launch import Launcher
-from tileworkbench.compiler.runtime.llvm import native_target
-from tileworkbench.compiler.runtime.native import build_native
 from tileworkbench.compiler.sim.simulate import simulate
 from tileworkbench.language.dtypes import SCALARS
 

@@ -10,7 +10,7 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.capability import require
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
 SHAPE = (32, 32)
 

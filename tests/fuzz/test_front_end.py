@@ -24,12 +24,12 @@ import pytest
 import tileworkbench
 from tests.frontend.golden import FOLDER, define, program_of, read_cases
 from tests.fuzz.mutations import mutate
+from tileworkbench.compiler.device.host.llvm import NativeError
 from tileworkbench.compiler.diagnostics import ArgumentError, CompileError, VerifyError
 from tileworkbench.compiler.driver import compile_program, lower_program, resolve_target
 from tileworkbench.compiler.emit.c_like.program import generate_cuda
 from tileworkbench.compiler.frontend import errors
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.runtime.llvm import NativeError
 
 PACKAGE = str(Path(tileworkbench.__file__).parent)
 SECONDS = 20

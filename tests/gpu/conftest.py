@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.capability import require
-from tileworkbench.compiler.runtime.cuda_driver import missing_device, open_device
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+from tileworkbench.compiler.device.nvidia.driver import missing_device, open_device
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.target import ARCHITECTURES
 
 

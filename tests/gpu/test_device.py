@@ -170,7 +170,7 @@ def test_an_assertion_that_fails_is_an_error_of_the_device(gpu: Gpu) -> None:
 
 def fail() -> None:
     """Trip an assertion on the first device."""
-    from tileworkbench.compiler.runtime.cuda_driver import open_device
+    from tileworkbench.compiler.device.nvidia.driver import open_device
 
     @T.prim_func
     def check(A: T.Tensor((64,), "float32")):

@@ -6,7 +6,7 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 
 from tests.magics.notebook import SCALE, Notebook
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.viz.magics.grammar import COMMANDS, VIEWS, flags
 
 

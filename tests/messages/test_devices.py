@@ -11,8 +11,8 @@ import pytest
 import tileworkbench as tw
 from tests.messages.test_calls import make, rendered
 from tileworkbench.bench import ceilings
+from tileworkbench.compiler.device.nvidia import driver, nvrtc
 from tileworkbench.compiler.diagnostics import CompileError, DeviceUnavailableError
-from tileworkbench.compiler.runtime import cuda_driver, nvrtc
 
 WAY_OUT = "hint: targets 'sim:<arch>' and 'ptx:<arch>' run the kernel without one"
 
@@ -22,12 +22,12 @@ def test_a_machine_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
-    assert rendered(cuda_driver._driver.__wrapped__, DeviceUnavailableError) == (
+    assert rendered(driver._driver.__wrapped__, DeviceUnavailableError) == (
         f"DeviceUnavailableError: this machine has no CUDA driver\n{WAY_OUT}"
     )
 
 
-class FakeDriver(cuda_driver.CudaDriver):
+class FakeDriver(driver.CudaDriver):
     """A driver that fails to start, or finds no device."""
 
     def __init__(self, library: Any = None) -> None:
@@ -41,16 +41,16 @@ class FakeDriver(cuda_driver.CudaDriver):
 
 
 def test_a_driver_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_driver, "CudaDriver", FakeDriver)
+    monkeypatch.setattr(driver, "CudaDriver", FakeDriver)
     library = SimpleNamespace(cuInit=lambda flags: 999)
-    assert rendered(lambda: cuda_driver.open_driver(library), DeviceUnavailableError) == (
+    assert rendered(lambda: driver.open_driver(library), DeviceUnavailableError) == (
         "DeviceUnavailableError: the CUDA driver cannot be used: "
         f"CUDA_ERROR_UNKNOWN (unknown error)\n{WAY_OUT}"
     )
 
 
 def test_a_machine_without_a_device() -> None:
-    device = cuda_driver.CudaDevice
+    device = driver.CudaDevice
     assert rendered(lambda: device.open(FakeDriver()), DeviceUnavailableError) == (
         f"DeviceUnavailableError: this machine has no CUDA device\n{WAY_OUT}"
     )

@@ -17,8 +17,8 @@ from tests.capability import require
 from tests.frontend.golden import define
 from tests.messages.test_calls import rendered
 from tests.sim.threads import report
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import DeadlockError, RunError
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 from tileworkbench.compiler.sim.problems import PTX_PROBLEMS, remedy
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import tileworkbench.kernels as kernels
 import tileworkbench.language as T
 from tileworkbench.compiler.analysis.dataflow import effects_of
+from tileworkbench.compiler.device.nvidia.nvrtc import compile_cuda
 from tileworkbench.compiler.diagnostics import RunError, TileError
 from tileworkbench.compiler.driver import lower_program
 from tileworkbench.compiler.emit.c_like.program import generate_cuda
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.runtime.nvrtc import compile_cuda
 from tileworkbench.compiler.sim import simulate
 from tileworkbench.compiler.sim.ptx.launch import PtxProgram
 from tileworkbench.compiler.target import parse_target

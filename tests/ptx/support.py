@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.capability import require
-from tileworkbench.compiler.runtime.nvrtc import compile_cuda, missing_nvrtc
+from tileworkbench.compiler.device.nvidia.nvrtc import compile_cuda, missing_nvrtc
 from tileworkbench.compiler.sim.ptx import PtxProgram
 
 Array = NDArray[Any]

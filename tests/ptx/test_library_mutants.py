@@ -17,8 +17,8 @@ from tests.capability import require
 from tests.ptx.mutants import Mutant, mutants
 from tests.ptx.support import Array
 from tests.ptx.test_mutants import EQUIVALENT, LIMIT
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import RunError
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 from tileworkbench.compiler.sim.ptx import PtxProgram, PtxRun
 from tileworkbench.kernels.flash_attention import flash_attention
 from tileworkbench.kernels.matmul import matmul

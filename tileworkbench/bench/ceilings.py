@@ -26,11 +26,11 @@ from typing import Literal
 from tileworkbench.bench.arithmetic import ARITHMETIC, arithmetic_probe, write_factors
 from tileworkbench.bench.probes import STEP_BYTES, ProbeRunner, host_isa, sample_clock
 from tileworkbench.bench.streams import STREAMS, stream_probe
-from tileworkbench.compiler.runtime import host
-from tileworkbench.compiler.runtime.cache import default_cache
+from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.device.host.cache import default_cache
+from tileworkbench.compiler.device.host.processor import CacheSizes
+from tileworkbench.compiler.device.host.threads import get_num_threads
 from tileworkbench.compiler.runtime.forks import fresh_lock
-from tileworkbench.compiler.runtime.host import CacheSizes
-from tileworkbench.compiler.runtime.threads import get_num_threads
 from tileworkbench.viz.model.roofline import Ceiling, Machine
 
 # Raised when the same measurement comes to mean something else.
@@ -81,8 +81,9 @@ def machine(measure: bool = False) -> Machine:
 def machine_key() -> str:
     """What a measurement holds for: processor, features, cores, threads, caches, compiler."""
     facts = (
-        *(_SCHEMA, host.machine_name(), host.cpu_name(), host.cpu_feature_string()),
-        *(host.llvm_version(), host.core_count(), get_num_threads(), host.cache_sizes()),
+        *(_SCHEMA, processor.machine_name(), processor.cpu_name(), processor.cpu_feature_string()),
+        *(processor.llvm_version(), processor.core_count(), processor.cache_sizes()),
+        get_num_threads(),
     )
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
@@ -134,7 +135,7 @@ def _measure_machine() -> tuple[Machine, bool]:
     start, clock = time.perf_counter(), sample_clock()
     threads = sorted({1, get_num_threads()})
     rates: dict[str, list[Rate]] = {}
-    caches = host.cache_sizes()
+    caches = processor.cache_sizes()
     sets = {count: working_sets(caches, count) for count in threads}
     for level in sets[threads[-1]]:
         rates[level] = [_measure_level(level, sets[count][level], count) for count in threads]
@@ -162,7 +163,7 @@ def _measure_machine() -> tuple[Machine, bool]:
         if name in rates
         for ceiling in to_ceilings(name, rates[name], threads)
     ]
-    return Machine(host.machine_name(), tuple(ceilings), note), undisturbed
+    return Machine(processor.machine_name(), tuple(ceilings), note), undisturbed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Small kernels with a known amount of work, compiled like any other: what ceilings are measured
 with.
 
-Each follows the contract of `compiler.runtime.llvm`. A block of the grid is one thread's share and
-has an area of its own in memory. The arguments are the address of block 0's area, the bytes from
-one area to the next, the bytes of one array in an area (streams only, a multiple of `STEP_BYTES`)
-and how often to repeat. What a probe leaves in memory is fixed, so that a test can tell whether it
-did all its work.
+Each follows the contract of `compiler.device.host.llvm`. A block of the grid is one thread's share
+and has an area of its own in memory. The arguments are the address of block 0's area, the bytes
+from one area to the next, the bytes of one array in an area (streams only, a multiple of
+`STEP_BYTES`) and how often to repeat. What a probe leaves in memory is fixed, so that a test can
+tell whether it did all its work.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tileworkbench.compiler.device.host.launch import Launcher
+from tileworkbench.compiler.device.host.llvm import NativeTarget, native_target
+from tileworkbench.compiler.device.host.native import build_native
 from tileworkbench.compiler.emit.llvm.isa import Isa, isa_from_features
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
-from tileworkbench.compiler.runtime.launch import Launcher
-from tileworkbench.compiler.runtime.llvm import NativeTarget, native_target
-from tileworkbench.compiler.runtime.native import build_native
 
 STEP_BYTES = 512
 """What one iteration of a stream reads or writes of each array."""

@@ -9,8 +9,8 @@ from typing import Protocol
 from tileworkbench.bench.ceilings import machine
 from tileworkbench.bench.kernel import refuse_simulated
 from tileworkbench.bench.timing import BenchResult
+from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.diagnostics import ArgumentError
-from tileworkbench.compiler.runtime import host
 from tileworkbench.viz.model.roofline import BANDWIDTH, Machine, Point, Verdict, judge
 from tileworkbench.viz.model.view import KernelView
 
@@ -55,7 +55,7 @@ def home_level(bytes_: float, threads: int, measured: Machine) -> str:
     Private caches count once per thread. Data somewhat larger than a cache belong to it still: part
     of them stays there, so the roof of the next level would not hold.
     """
-    caches = host.cache_sizes()
+    caches = processor.cache_sizes()
     sizes = {"L1": caches.l1 * threads, "L2": caches.l2 * threads, "L3": caches.l3}
     for level, size in sizes.items():
         if bytes_ <= _PARTLY_CACHED * size and measured.find(level, BANDWIDTH) is not None:

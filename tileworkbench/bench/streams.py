@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tileworkbench.bench.probes import ARRAY_GAP, STEP_BYTES, Probe, module_text
+from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
-from tileworkbench.compiler.runtime import host
 
 STREAMS = ("read", "copy", "triad")
 """A sum of one array; b = a; a = b + 3 c (the TRIAD of McCalpin's STREAM)."""
@@ -52,7 +52,7 @@ class _Stream:
             return
         body = self.copy if kind == "copy" else self.triad
         self.repeat(lambda offset, _: body(arrays, offset), [])
-        if streaming and host.architecture() == "x86_64":
+        if streaming and processor.architecture() == "x86_64":
             writer.declare("void", "llvm.x86.sse.sfence")
             writer.do("call void @llvm.x86.sse.sfence()")
 

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tileworkbench.compiler.device.host.threads import get_num_threads
 from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted, UnsupportedError
 from tileworkbench.compiler.record import RunRecord
 from tileworkbench.compiler.runtime.collection import uncollected
-from tileworkbench.compiler.runtime.threads import get_num_threads
 
 Timer = Callable[[], int]
 Statistic = Literal["median", "mean", "min", "max", "all"]

@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from tileworkbench.compiler.device.host.threads import get_num_threads
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.frontend.dtypes import dtype_name
 from tileworkbench.compiler.layout.layout import Layout
-from tileworkbench.compiler.runtime.threads import get_num_threads
 from tileworkbench.language.layouts import make_swizzled_layout
 
-_DISABLE_CACHE = "TILEWORKBENCH_DISABLE_CACHE"  # read by compiler/runtime/cache.py
+_DISABLE_CACHE = "TILEWORKBENCH_DISABLE_CACHE"  # read by compiler/device/host/cache.py
 
 
 class _PassConfigKeys(type):
@@ -85,7 +85,7 @@ def device_synchronize(device: Any = None) -> None:
 
 def check_cuda_availability() -> bool:
     """Whether a CUDA device can be used."""
-    from tileworkbench.compiler.runtime.cuda_driver import missing_device
+    from tileworkbench.compiler.device.nvidia.driver import missing_device
 
     return not missing_device()
 

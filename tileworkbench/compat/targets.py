@@ -100,7 +100,7 @@ def determine_target(target: Any = "auto", return_object: bool = False) -> Any:
 
 
 def _machine() -> Target:
-    from tileworkbench.compiler.runtime.cuda_driver import missing_device, open_device
+    from tileworkbench.compiler.device.nvidia.driver import missing_device, open_device
 
     return Target("cpu" if missing_device() else f"cuda -arch={open_device().arch}")
 

@@ -64,7 +64,7 @@ def _unless(reason: str, args: tuple[Any, ...]) -> Any:
 
 def requires_cuda(*args: Any) -> Any:
     """Skip a test where no CUDA device can be used."""
-    from tileworkbench.compiler.runtime.cuda_driver import missing_device
+    from tileworkbench.compiler.device.nvidia.driver import missing_device
 
     return _unless(missing_device() or "", args)
 
@@ -105,7 +105,7 @@ def requires_cuda_compute_version(major: int, minor: int = 0, mode: str = "ge") 
     """Skip a test unless the CUDA device's compute capability compares with ``major.minor`` as
     `mode` says: ge, gt, eq, le or lt.
     """
-    from tileworkbench.compiler.runtime.cuda_driver import missing_device, open_device
+    from tileworkbench.compiler.device.nvidia.driver import missing_device, open_device
 
     reason = missing_device() or ""
     if not reason:

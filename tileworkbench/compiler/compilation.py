@@ -31,7 +31,7 @@ from tileworkbench.compiler.signature import Signature
 from tileworkbench.compiler.target import MOST_BLOCKS, Target
 
 if TYPE_CHECKING:
-    from tileworkbench.compiler.runtime.nvrtc import KernelResources
+    from tileworkbench.compiler.device.nvidia.nvrtc import KernelResources
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ def resolve_target(text: str) -> Target:
     target = parse_target("cpu" if text == "auto" else text)
     if target.kind != "cpu":
         return target
-    from tileworkbench.compiler.cpu import isa_of
-    from tileworkbench.compiler.runtime.llvm import native_target
+    from tileworkbench.compiler.device.host.kernel import isa_of
+    from tileworkbench.compiler.device.host.llvm import native_target
 
     isa = isa_of(native_target(target.arch))
     return replace(
@@ -130,10 +130,10 @@ def record_of(error: BaseException) -> CompileRecord | None:
 def _compile(compilation: Compilation) -> CompiledKernel:
     # Imported here: what compiles for one kind of machine need not wait for the other's.
     if compilation.target.kind == "cpu":
-        from tileworkbench.compiler.cpu import compile_for_cpu
+        from tileworkbench.compiler.device.host.kernel import compile_for_cpu
 
         return compile_for_cpu(compilation)
-    from tileworkbench.compiler.gpu import compile_for_gpu
+    from tileworkbench.compiler.device.gpu import compile_for_gpu
 
     return compile_for_gpu(compilation)
 

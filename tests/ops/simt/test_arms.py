@@ -10,7 +10,7 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.capability import require
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
 TARGETS = ("cpu", "sim:sm_80", "ptx:sm_80")
 WHOLE = [(64, 128), (64, 256), (32, 128), (96, 128), (128, 256)]

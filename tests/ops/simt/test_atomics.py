@@ -12,8 +12,8 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.capability import require
 from tests.differential.harness import storage
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.machine.tables import machine_of
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 
 FORMS = {  # dtype -> architecture -> what adds a tile
     "float32": {"sm_75": "atomicAdd", "sm_80": "atomicAdd", "sm_90": "global_add_f32x4"},

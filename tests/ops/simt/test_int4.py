@@ -9,7 +9,7 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.capability import require
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.sim.ptx.launch import PtxProgram
 from tileworkbench.kernels import matmul
 

@@ -10,10 +10,10 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.capability import require
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 
 SHAPE = (32, 64)
 LAYOUTS = {

@@ -10,9 +10,9 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.capability import require
+from tileworkbench.compiler.device.gpu import GpuKernel
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import RaceError, RunError
-from tileworkbench.compiler.gpu import GpuKernel
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 from tileworkbench.compiler.sim.ptx.launch import PtxProgram
 
 BLOCKS, THREADS = 40, 256  # more than the interpreter runs side by side otherwise

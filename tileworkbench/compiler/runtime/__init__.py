@@ -1,2 +1,2 @@
-"""From generated text to a call on this machine: LLVM, threads, interrupts, arguments, the object
-cache."""
+"""What a call does on every device: its arguments are checked and become launch slots; forks and
+garbage collection stay out of its way."""

@@ -180,7 +180,7 @@ def _view_cuda(value: Any) -> ArrayView:
     """What version 3 of the interface says; the stream that it names is waited for."""
     import numpy
 
-    from tileworkbench.compiler.runtime.cuda_driver import pointer_ordinal, wait_for_stream
+    from tileworkbench.compiler.device.nvidia.driver import pointer_ordinal, wait_for_stream
 
     found = value.__cuda_array_interface__
     pointer, readonly = found["data"]

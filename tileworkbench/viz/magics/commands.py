@@ -9,8 +9,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from tileworkbench.api import Jit, targets
 from tileworkbench.comparison import Comparison, compare
+from tileworkbench.compiler.device.host.cache import default_cache
 from tileworkbench.compiler.driver import clear_memory_cache
-from tileworkbench.compiler.runtime.cache import default_cache
 from tileworkbench.inputs import make_inputs
 from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.autotune import Autotuned

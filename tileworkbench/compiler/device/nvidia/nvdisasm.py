@@ -14,12 +14,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileworkbench.compiler.diagnostics import RunError, UnsupportedError
-from tileworkbench.compiler.runtime.cuda_files import (
+from tileworkbench.compiler.device.nvidia.files import (
     INSTALL,
     toolkit_directories,
     wheel_directories,
 )
+from tileworkbench.compiler.diagnostics import RunError, UnsupportedError
 
 
 def missing_nvdisasm() -> str | None:

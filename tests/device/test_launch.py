@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy
 import pytest
 
-from tests.runtime.kernels import (
+from tests.device.kernels import (
     ASSERTING,
     COUNT,
     EMPTY,
@@ -16,8 +16,8 @@ from tests.runtime.kernels import (
     Code,
     launcher,
 )
+from tileworkbench.compiler.device.host import launch, threads
 from tileworkbench.compiler.diagnostics import ArgumentError, DeviceAssertError
-from tileworkbench.compiler.runtime import launch, threads
 from tileworkbench.compiler.runtime.scalars import scalar_encoder
 
 TINY_NS = 1.0

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.kernels import COUNT, EMPTY, Code
-from tests.runtime.test_threads import run_script
-from tileworkbench.compiler.runtime import cache as cache_module
-from tileworkbench.compiler.runtime import host, llvm
-from tileworkbench.compiler.runtime.cache import DiskCache, default_cache, object_key
-from tileworkbench.compiler.runtime.native import NativeBuild, build_native
+from tests.device.kernels import COUNT, EMPTY, Code
+from tests.device.test_threads import run_script
+from tileworkbench.compiler.device.host import cache as cache_module
+from tileworkbench.compiler.device.host import llvm, processor
+from tileworkbench.compiler.device.host.cache import DiskCache, default_cache, object_key
+from tileworkbench.compiler.device.host.native import NativeBuild, build_native
 
 KEY, OTHER = "ab" * 32, "cd" * 32
 posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX")
@@ -62,9 +62,9 @@ def test_second_build_comes_from_disk(folder: Path) -> None:
 
 def test_disk_cache_works_across_processes(folder: Path) -> None:
     script = f"""
-        from tests.runtime.kernels import COUNT
-        from tileworkbench.compiler.runtime.cache import DiskCache
-        from tileworkbench.compiler.runtime.native import build_native
+        from tests.device.kernels import COUNT
+        from tileworkbench.compiler.device.host.cache import DiskCache
+        from tileworkbench.compiler.device.host.native import build_native
         print(build_native(COUNT.ir_text, ["kernel"], cache=DiskCache({str(folder)!r})).from_cache)
     """
     assert [run_script(script).strip() for _ in range(2)] == ["False", "True"]
@@ -120,7 +120,7 @@ def test_a_pipe_in_place_of_an_entry_is_removed(folder: Path) -> None:
     path.unlink()
     os.mkfifo(path, 0o600)
     script = f"""
-from tileworkbench.compiler.runtime.cache import DiskCache
+from tileworkbench.compiler.device.host.cache import DiskCache
 print(DiskCache({str(folder)!r}).get({path.stem!r}))
 """
     assert run_script(script) == "None\n"
@@ -138,7 +138,7 @@ def test_every_field_of_the_key_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         object_key("text", dataclasses.replace(target, feature_string="+x"), ("sroa",)),
         object_key("text", dataclasses.replace(target, triple="other"), ("sroa",)),
     ]
-    monkeypatch.setattr(host, "llvm_version", lambda: "LLVM 99")
+    monkeypatch.setattr(processor, "llvm_version", lambda: "LLVM 99")
     keys.append(object_key("text", target, ("sroa",)))
     monkeypatch.setattr(cache_module, "COMPILER_VERSION", -1)
     keys.append(object_key("text", target, ("sroa",)))
@@ -327,7 +327,7 @@ def test_user_without_a_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from tileworkbench.compiler.runtime.cache import DiskCache
+from tileworkbench.compiler.device.host.cache import DiskCache
 cache = DiskCache(sys.argv[1], max_bytes=40_000)
 keys = [f"{number:02x}" * 32 for number in range(6)]
 for turn in range(120):

@@ -12,6 +12,10 @@ from collections.abc import Sequence
 from threading import get_ident, main_thread
 from time import monotonic_ns
 
+from tileworkbench.compiler.device.host import dispatch_ir as words
+from tileworkbench.compiler.device.host.dispatch import dispatch
+from tileworkbench.compiler.device.host.llvm import NativeFunction
+from tileworkbench.compiler.device.host.threads import get_num_threads, team_for
 from tileworkbench.compiler.diagnostics import (
     DeadlockError,
     Span,
@@ -19,10 +23,6 @@ from tileworkbench.compiler.diagnostics import (
     failed_assertion,
     interrupted,
 )
-from tileworkbench.compiler.runtime import dispatch_ir as words
-from tileworkbench.compiler.runtime.dispatch import dispatch
-from tileworkbench.compiler.runtime.llvm import NativeFunction
-from tileworkbench.compiler.runtime.threads import get_num_threads, team_for
 
 # Below this a launch stays on its caller's core: waking an idle team can take longer than the work.
 SERIAL_BELOW_NS = 150_000

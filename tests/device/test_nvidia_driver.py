@@ -14,11 +14,9 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tileworkbench.compiler import gpu
-from tileworkbench.compiler.diagnostics import ArgumentError, DeviceUnavailableError, RunError
-from tileworkbench.compiler.driver import clear_memory_cache
-from tileworkbench.compiler.runtime import arguments, cuda_driver
-from tileworkbench.compiler.runtime.cuda_driver import (
+from tileworkbench.compiler.device import gpu
+from tileworkbench.compiler.device.nvidia import driver
+from tileworkbench.compiler.device.nvidia.driver import (
     CudaDevice,
     CudaDriver,
     DeviceLimits,
@@ -26,7 +24,10 @@ from tileworkbench.compiler.runtime.cuda_driver import (
     open_device,
     open_driver,
 )
-from tileworkbench.compiler.runtime.nvrtc import CudaBuild
+from tileworkbench.compiler.device.nvidia.nvrtc import CudaBuild
+from tileworkbench.compiler.diagnostics import ArgumentError, DeviceUnavailableError, RunError
+from tileworkbench.compiler.driver import clear_memory_cache
+from tileworkbench.compiler.runtime import arguments
 
 
 @dataclass
@@ -205,9 +206,9 @@ def test_the_current_stream_is_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None
         current_device=lambda: 2,
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    assert (cuda_driver.current_stream(2), cuda_driver.current_ordinal()) == (1234, 2)
+    assert (driver.current_stream(2), driver.current_ordinal()) == (1234, 2)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert (cuda_driver.current_stream(2), cuda_driver.current_ordinal()) == (0, 0)
+    assert (driver.current_stream(2), driver.current_ordinal()) == (0, 0)
 
 
 class OnDevice:
@@ -239,7 +240,7 @@ def tensors(*ordinals: int) -> list[OnDevice]:
 @pytest.fixture
 def two_devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     fake = FakeCuda(devices=2)
-    monkeypatch.setattr(cuda_driver, "_driver", lambda: open_driver(fake))
+    monkeypatch.setattr(driver, "_driver", lambda: open_driver(fake))
     monkeypatch.setattr(FakeCuda, "do_cuModuleGetFunction", lambda *rest: None)
     open_device.cache_clear()
     clear_memory_cache()
@@ -422,10 +423,10 @@ def test_machines_without_driver_or_device(monkeypatch: pytest.MonkeyPatch) -> N
     def refuse(name: str) -> None:
         raise OSError(name)
 
-    monkeypatch.setattr(cuda_driver.ctypes, "CDLL", refuse)
-    cuda_driver._driver.cache_clear()
+    monkeypatch.setattr(driver.ctypes, "CDLL", refuse)
+    driver._driver.cache_clear()
     open_device.cache_clear()
     with pytest.raises(DeviceUnavailableError) as caught:
         open_device()
     assert str(caught.value) == "this machine has no CUDA driver" + hint
-    assert cuda_driver.missing_device() == "this machine has no CUDA driver"
+    assert driver.missing_device() == "this machine has no CUDA driver"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.capability import require
+from tileworkbench.compiler.device.nvidia import nvrtc
+from tileworkbench.compiler.device.nvidia.nvrtc import CudaCompileError, compile_cuda
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.runtime import nvrtc
-from tileworkbench.compiler.runtime.nvrtc import CudaCompileError, compile_cuda
 
 SOURCE = """extern "C" __global__ void scale(float* x, float a) {
     __shared__ float s[64];

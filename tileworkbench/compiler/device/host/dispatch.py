@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tileworkbench.compiler.runtime import host
-from tileworkbench.compiler.runtime.dispatch_ir import (
+from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.device.host.dispatch_ir import (
     PORTABLE_SYMBOLS,
     POSIX_SYMBOLS,
     dispatch_ir,
 )
+from tileworkbench.compiler.device.host.llvm import compile_object, load_object, native_target
 from tileworkbench.compiler.runtime.forks import fresh_lock
-from tileworkbench.compiler.runtime.llvm import compile_object, load_object, native_target
 
 _lock = fresh_lock()
 
@@ -64,7 +64,7 @@ def is_posix() -> bool:
 @functools.cache
 def _load() -> Dispatch:
     posix = is_posix()
-    text = dispatch_ir(host.architecture(), posix)
+    text = dispatch_ir(processor.architecture(), posix)
     symbols = (*PORTABLE_SYMBOLS, *POSIX_SYMBOLS) if posix else PORTABLE_SYMBOLS
     # It is not worth optimising, and compiling it is part of the first kernel's latency.
     code = compile_object(text, native_target("generic"), (), codegen_level=0)

@@ -7,12 +7,12 @@ import ml_dtypes
 import numpy
 import pytest
 
-from tests.runtime.kernels import EMPTY, SAXPY, launcher, load
+from tests.device.kernels import EMPTY, SAXPY, launcher, load
+from tileworkbench.compiler.device.host import llvm, processor
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.runtime import host, llvm
 from tileworkbench.compiler.runtime.scalars import scalar_encoder
 
-X86_64 = host.architecture() == "x86_64"
+X86_64 = processor.architecture() == "x86_64"
 
 
 def usable_levels() -> list[str]:
@@ -66,8 +66,9 @@ define void @add(ptr %a) {
 
 
 def test_inexact_features_are_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "cpu_features", lambda: frozenset({"avxneconvert", "avx2", "fma"}))
-    monkeypatch.setattr(host, "cpu_feature_string", lambda: "+avx2,+avxneconvert,+fma")
+    features = frozenset({"avxneconvert", "avx2", "fma"})
+    monkeypatch.setattr(processor, "cpu_features", lambda: features)
+    monkeypatch.setattr(processor, "cpu_feature_string", lambda: "+avx2,+avxneconvert,+fma")
     target = llvm.native_target.__wrapped__("native")
     assert target.features == {"avx2", "fma"}
     assert target.feature_string == "+avx2,+avxneconvert,+fma,-avxneconvert"
@@ -84,8 +85,8 @@ def test_unknown_level() -> None:
 
 @pytest.mark.skipif(not X86_64, reason="x86-64 levels")
 def test_level_above_the_processor_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    have = host.cpu_features() - {"avx512f", "avx512bw"} | {"avx512cd", "avx512dq", "avx512vl"}
-    monkeypatch.setattr(host, "cpu_features", lambda: have | set(llvm._X86_V3))
+    have = processor.cpu_features() - {"avx512f", "avx512bw"} | {"avx512cd", "avx512dq", "avx512vl"}
+    monkeypatch.setattr(processor, "cpu_features", lambda: have | set(llvm._X86_V3))
     with pytest.raises(UnsupportedError) as raised:
         llvm.native_target.__wrapped__("avx512")
     assert str(raised.value) == (
@@ -96,7 +97,7 @@ def test_level_above_the_processor_names_what_is_missing(monkeypatch: pytest.Mon
 
 
 def test_x86_level_on_another_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "architecture", lambda: "aarch64")
+    monkeypatch.setattr(processor, "architecture", lambda: "aarch64")
     with pytest.raises(UnsupportedError) as raised:
         llvm.native_target.__wrapped__("avx2")
     assert str(raised.value) == (

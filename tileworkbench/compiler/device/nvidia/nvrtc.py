@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import CompileError, Note, UnsupportedError
-from tileworkbench.compiler.runtime.cuda_files import (
+from tileworkbench.compiler.device.nvidia.files import (
     INSTALL,
     toolkit_directories,
     wheel_directories,
 )
+from tileworkbench.compiler.diagnostics import CompileError, Note, UnsupportedError
 
 
 class CudaCompileError(CompileError):

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.device.host.dispatch import dispatch
+from tileworkbench.compiler.device.host.dispatch_ir import CODE_WORD, POOL_BYTES
 from tileworkbench.compiler.diagnostics import ArgumentError
-from tileworkbench.compiler.runtime import host
-from tileworkbench.compiler.runtime.dispatch import dispatch
-from tileworkbench.compiler.runtime.dispatch_ir import CODE_WORD, POOL_BYTES
 from tileworkbench.compiler.runtime.forks import fresh_lock
 
 _MAPS = Path("/proc/self/maps")
@@ -77,7 +77,7 @@ class PoolTeam:
         self._functions = functions
         self.threads = threads
         # On one core, spinning would only keep the thread that has the work from running.
-        functions.init(self._address, _POOL_SPINS if host.core_count() > 1 else 0)
+        functions.init(self._address, _POOL_SPINS if processor.core_count() > 1 else 0)
         _start_native_threads(threads - 1, functions.thread, self._address)
 
     def run(self, record: int, threads: int) -> int:
@@ -170,7 +170,7 @@ def get_num_threads() -> int:
     if _requested is not None:
         return _requested
     torch = _loaded_torch()
-    return int(torch.get_num_threads()) if torch is not None else host.core_count()
+    return int(torch.get_num_threads()) if torch is not None else processor.core_count()
 
 
 def set_num_threads(threads: int | None) -> None:

@@ -1,11 +1,11 @@
-"""Hand-written kernels that follow the contract of `tileworkbench.compiler.runtime.llvm`."""
+"""Hand-written kernels that follow the contract of `tileworkbench.compiler.device.host.llvm`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tileworkbench.compiler.runtime.launch import Launcher
-from tileworkbench.compiler.runtime.llvm import (
+from tileworkbench.compiler.device.host.launch import Launcher
+from tileworkbench.compiler.device.host.llvm import (
     NativeFunction,
     NativeTarget,
     compile_object,

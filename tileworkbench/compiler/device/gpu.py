@@ -20,6 +20,18 @@ from tileworkbench.compiler.compilation import (
     CompiledKernel,
     grid_extents,
 )
+from tileworkbench.compiler.device.nvidia.driver import (
+    LoadedKernels,
+    current_ordinal,
+    open_device,
+)
+from tileworkbench.compiler.device.nvidia.nvrtc import (
+    CudaBuild,
+    KernelResources,
+    compile_cuda,
+    missing_nvrtc,
+    nvrtc_version,
+)
 from tileworkbench.compiler.diagnostics import (
     CompileError,
     Note,
@@ -39,18 +51,6 @@ from tileworkbench.compiler.lowering import lower_program
 from tileworkbench.compiler.ops.simt.divisibility import is_changed_by, vector_facts
 from tileworkbench.compiler.record import Snapshot, Timing
 from tileworkbench.compiler.runtime.arguments import BoundArguments
-from tileworkbench.compiler.runtime.cuda_driver import (
-    LoadedKernels,
-    current_ordinal,
-    open_device,
-)
-from tileworkbench.compiler.runtime.nvrtc import (
-    CudaBuild,
-    KernelResources,
-    compile_cuda,
-    missing_nvrtc,
-    nvrtc_version,
-)
 from tileworkbench.compiler.runtime.torch_calls import is_fake
 from tileworkbench.compiler.target import Target
 
@@ -114,7 +114,7 @@ class GpuKernel(CompiledKernel):
         return self.build
 
     def sass(self) -> str:
-        from tileworkbench.compiler.runtime.nvdisasm import disassemble
+        from tileworkbench.compiler.device.nvidia.nvdisasm import disassemble
 
         return disassemble(self.compiled().cubin, self.module.text)
 
@@ -179,7 +179,7 @@ class GpuKernel(CompiledKernel):
         """Give an error of the PTX interpreter, which knows lines of the CUDA text, the user's
         lines and what to do.
         """
-        from tileworkbench.compiler.runtime.nvdisasm import comments_above
+        from tileworkbench.compiler.device.nvidia.nvdisasm import comments_above
         from tileworkbench.compiler.sim.problems import PTX_PROBLEMS, remedy
 
         comments = comments_above(self.module.text)

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tileworkbench.compiler.runtime import host
+from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.device.host.llvm import COMPILER_VERSION, NativeTarget
 from tileworkbench.compiler.runtime.forks import fresh_lock
-from tileworkbench.compiler.runtime.llvm import COMPILER_VERSION, NativeTarget
 
 MAX_BYTES = 256 << 20
 
@@ -54,7 +54,7 @@ def object_key(ir_text: str, target: NativeTarget, passes: tuple[str, ...]) -> s
     """The name of an object: a digest of all that determines it."""
     digest = hashlib.sha256()
     fields = (
-        *(str(COMPILER_VERSION), host.llvm_version(), target.triple, target.cpu),
+        *(str(COMPILER_VERSION), processor.llvm_version(), target.triple, target.cpu),
         *(target.feature_string, ",".join(passes), ir_text),
     )
     for text in fields:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tileworkbench.compiler.runtime import threads
-from tileworkbench.compiler.runtime.dispatch import dispatch
+from tileworkbench.compiler.device.host import threads
+from tileworkbench.compiler.device.host.dispatch import dispatch
 
 
 @pytest.fixture

@@ -35,10 +35,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.device.host.support_ir import SUPPORT_IR
 from tileworkbench.compiler.diagnostics import TileError, UnsupportedError
-from tileworkbench.compiler.runtime import host
 from tileworkbench.compiler.runtime.forks import fresh_lock
-from tileworkbench.compiler.runtime.support_ir import SUPPORT_IR
 
 # Part of every cached object's key: increase it when the same text comes to mean different code.
 COMPILER_VERSION = 3
@@ -121,18 +121,18 @@ def native_target(level: str = "native") -> NativeTarget:
     if level not in LEVELS:
         names = ", ".join(f"'{name}'" for name in LEVELS)
         raise UnsupportedError(f"'{level}' is not a CPU feature level", hint=f"one of {names}")
-    triple = str(host.llvm_binding().get_process_triple())
+    triple = str(processor.llvm_binding().get_process_triple())
     if level == "native":
         return _host_target(triple)
-    if host.architecture() != "x86_64":
+    if processor.architecture() != "x86_64":
         if level == "generic":
             return NativeTarget(level, triple, "generic", "", frozenset())
         raise UnsupportedError(
-            f"CPU feature level '{level}' is for x86-64 only, not {host.architecture()}",
+            f"CPU feature level '{level}' is for x86-64 only, not {processor.architecture()}",
             hint="use 'native' or 'generic'",
         )
     cpu, needed = _X86_LEVELS[level]
-    missing = [name for name in needed if name not in host.cpu_features()]
+    missing = [name for name in needed if name not in processor.cpu_features()]
     if missing:
         names = ", ".join(f"'{name}'" for name in missing)
         raise UnsupportedError(
@@ -143,14 +143,13 @@ def native_target(level: str = "native") -> NativeTarget:
 
 
 def _host_target(triple: str) -> NativeTarget:
-    present = host.cpu_features()
+    present = processor.cpu_features()
     tiles = [name for name in present if name.startswith("amx-")]
     removed = [name for name in _INEXACT_FEATURES if name in present]
-    removed += tiles if tiles and not host.request_tiles() else []
-    feature_string = ",".join((host.cpu_feature_string(), *(f"-{name}" for name in removed)))
-    return NativeTarget(
-        "native", triple, host.cpu_name(), feature_string.strip(","), present.difference(removed)
-    )
+    removed += tiles if tiles and not processor.request_tiles() else []
+    feature_string = ",".join((processor.cpu_feature_string(), *(f"-{name}" for name in removed)))
+    cpu, features = processor.cpu_name(), feature_string.strip(",")
+    return NativeTarget("native", triple, cpu, features, present.difference(removed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +195,7 @@ def _optimized_module(
     ir_text: str, target: NativeTarget, passes: tuple[str, ...], codegen_level: int
 ) -> Iterator[tuple[Any, Any]]:
     """A target machine and the verified module after `passes`, for the duration of a with block."""
-    binding = host.llvm_binding()
+    binding = processor.llvm_binding()
     machine = _target_machine(target, codegen_level)
     # A context of its own: types of one module never pile up in the global one. Both are closed
     # here, in this order, since LLVM crashes when a garbage collection disposes of a context before
@@ -226,7 +225,7 @@ def _target_machine(target: NativeTarget, codegen_level: int) -> Any:
     """A new target machine. Position independent code can be linked anywhere; the small code model
     has constants and calls in reach, for which JITLink makes room and stubs, RuntimeDyld does not.
     """
-    binding = host.llvm_binding()
+    binding = processor.llvm_binding()
     return binding.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu,
         features=target.feature_string,
@@ -265,7 +264,7 @@ _library_numbers = itertools.count()
 @functools.cache
 def _linker() -> Any:
     """The process's one LLJIT, alive until the process ends."""
-    return host.llvm_binding().create_lljit_compiler(use_jit_link=_USES_JITLINK)
+    return processor.llvm_binding().create_lljit_compiler(use_jit_link=_USES_JITLINK)
 
 
 @functools.cache
@@ -286,7 +285,7 @@ def load_object(
     A `permanent` library outlives the returned objects: for code that other threads may be inside.
     Raises `NativeError` for an object that does not link.
     """
-    binding = host.llvm_binding()
+    binding = processor.llvm_binding()
     builder = binding.JITLibraryBuilder()
     builder.add_object_img(object_bytes).add_current_process()
     if b"__trunc" in object_bytes or b"__extend" in object_bytes:

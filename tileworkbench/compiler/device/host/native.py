@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tileworkbench.compiler.runtime.cache import DiskCache, default_cache, object_key
-from tileworkbench.compiler.runtime.llvm import (
+from tileworkbench.compiler.device.host.cache import DiskCache, default_cache, object_key
+from tileworkbench.compiler.device.host.llvm import (
     DEFAULT_PASSES,
     NativeFunction,
     NativeTarget,

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 PRELUDE = """
 import ctypes, dataclasses, os, signal, sys, threading, time
-from tests.runtime.kernels import COUNT, ENDLESS, launcher
+from tests.device.kernels import COUNT, ENDLESS, launcher
 from tileworkbench.compiler.diagnostics import Interrupted
-from tileworkbench.compiler.runtime import threads
+from tileworkbench.compiler.device.host import threads
 # a shell may have started the tests in the background, with the signal ignored
 signal.signal(signal.SIGINT, signal.default_int_handler)
 threads.set_num_threads(3)

@@ -16,6 +16,9 @@ from tileworkbench.compiler.compilation import (
     CompiledKernel,
     grid_extents,
 )
+from tileworkbench.compiler.device.host.launch import Launcher
+from tileworkbench.compiler.device.host.llvm import NativeTarget, compile_assembly, native_target
+from tileworkbench.compiler.device.host.native import build_native
 from tileworkbench.compiler.diagnostics import CompileError, Span, UnsupportedError
 from tileworkbench.compiler.emit.c_sources import find_function, symbol_of
 from tileworkbench.compiler.emit.llvm.isa import Isa, isa_from_features
@@ -26,9 +29,6 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc, ExternCall, Kernel, SourceKernel
 from tileworkbench.compiler.record import Snapshot
-from tileworkbench.compiler.runtime.launch import Launcher
-from tileworkbench.compiler.runtime.llvm import NativeTarget, compile_assembly, native_target
-from tileworkbench.compiler.runtime.native import build_native
 from tileworkbench.compiler.target import parse_target
 
 BRIEF_STEPS = 50_000

@@ -11,8 +11,8 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.capability import require
+from tileworkbench.compiler.device.nvidia import nvdisasm, nvrtc
 from tileworkbench.compiler.diagnostics import RunError, UnsupportedError
-from tileworkbench.compiler.runtime import nvdisasm, nvrtc
 
 
 @pytest.fixture

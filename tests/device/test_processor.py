@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tileworkbench.compiler.runtime import host
+from tileworkbench.compiler.device.host import processor
 
 
 def make_cache(root: Path, index: int, kind: str, level: str, size: str) -> None:
@@ -20,7 +20,7 @@ def test_reads_data_caches_of_each_level(tmp_path: Path) -> None:
     make_cache(tmp_path, 1, "Instruction", "1", "32K")
     make_cache(tmp_path, 2, "Unified", "2", "2048K")
     make_cache(tmp_path, 3, "Unified", "3", "32M")
-    assert host._read_sysfs_caches(tmp_path) == {1: 48 << 10, 2: 2 << 20, 3: 32 << 20}
+    assert processor._read_sysfs_caches(tmp_path) == {1: 48 << 10, 2: 2 << 20, 3: 32 << 20}
 
 
 def test_skips_cache_entries_it_cannot_read(tmp_path: Path) -> None:
@@ -28,21 +28,21 @@ def test_skips_cache_entries_it_cannot_read(tmp_path: Path) -> None:
     make_cache(tmp_path, 1, "Data", "2", "big")
     (tmp_path / "index2").mkdir()
     make_cache(tmp_path, 3, "Data", "1", "512")
-    assert host._read_sysfs_caches(tmp_path) == {1: 512}
+    assert processor._read_sysfs_caches(tmp_path) == {1: 512}
 
 
 @pytest.fixture
 def no_sysfs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(host, "_SYSFS_CACHES", tmp_path / "absent")
-    monkeypatch.setattr(host, "_CPUINFO", tmp_path / "absent")
+    monkeypatch.setattr(processor, "_SYSFS_CACHES", tmp_path / "absent")
+    monkeypatch.setattr(processor, "_CPUINFO", tmp_path / "absent")
 
 
 def test_typical_sizes_where_the_system_tells_nothing(no_sysfs: None) -> None:
-    assert host.cache_sizes.__wrapped__() == host.CacheSizes(32 << 10, 512 << 10, 8 << 20)
+    assert processor.cache_sizes.__wrapped__() == processor.CacheSizes(32 << 10, 512 << 10, 8 << 20)
 
 
 def test_machine_has_a_name_where_the_system_tells_nothing(no_sysfs: None) -> None:
-    assert re.fullmatch(r".+, \d+ cores?", host.machine_name.__wrapped__())
+    assert re.fullmatch(r".+, \d+ cores?", processor.machine_name.__wrapped__())
 
 
 def test_machine_name_is_the_processor_brand(
@@ -50,9 +50,9 @@ def test_machine_name_is_the_processor_brand(
 ) -> None:
     info = tmp_path / "cpuinfo"
     info.write_text("vendor_id\t: X\nmodel name\t: Fast   CPU 3000\nmodel name\t: other\n")
-    monkeypatch.setattr(host, "_CPUINFO", info)
-    monkeypatch.setattr(host, "core_count", lambda: 1)
-    assert host.machine_name.__wrapped__() == "Fast CPU 3000, 1 core"
+    monkeypatch.setattr(processor, "_CPUINFO", info)
+    monkeypatch.setattr(processor, "core_count", lambda: 1)
+    assert processor.machine_name.__wrapped__() == "Fast CPU 3000, 1 core"
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_machine_name_is_the_processor_brand(
 def test_one_spelling_of_the_architecture(
     monkeypatch: pytest.MonkeyPatch, system: str, name: str
 ) -> None:
-    monkeypatch.setattr(host.platform, "machine", lambda: system)
-    assert host.architecture() == name
+    monkeypatch.setattr(processor.platform, "machine", lambda: system)
+    assert processor.architecture() == name
 
 
 def test_llvm_describes_this_processor() -> None:
-    assert host.cpu_name()
-    assert re.fullmatch(r"llvmlite \d+\.\d+\.\d+, LLVM \d+\.\d+\.\d+", host.llvm_version())
-    names = {field[1:] for field in host.cpu_feature_string().split(",") if field[:1] == "+"}
-    assert names == host.cpu_features()
-    assert host.core_count() >= 1
+    assert processor.cpu_name()
+    assert re.fullmatch(r"llvmlite \d+\.\d+\.\d+, LLVM \d+\.\d+\.\d+", processor.llvm_version())
+    names = {field[1:] for field in processor.cpu_feature_string().split(",") if field[:1] == "+"}
+    assert names == processor.cpu_features()
+    assert processor.core_count() >= 1

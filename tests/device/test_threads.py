@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from tests.runtime.kernels import COUNT, launcher
+from tests.device.kernels import COUNT, launcher
+from tileworkbench.compiler.device.host import processor, threads
 from tileworkbench.compiler.diagnostics import ArgumentError
-from tileworkbench.compiler.runtime import host, threads
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -50,7 +50,7 @@ def test_default_number_without_torch_is_that_of_the_cores(
         monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     else:
         monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert threads.get_num_threads() == host.core_count()
+    assert threads.get_num_threads() == processor.core_count()
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_team_is_kept_between_launches(team: str) -> None:
 def test_openmp_is_found_once_torch_has_brought_it() -> None:
     pytest.importorskip("torch")
     output = run_script("""
-        from tests.runtime.kernels import COUNT, launcher
-        from tileworkbench.compiler.runtime import threads
+        from tests.device.kernels import COUNT, launcher
+        from tileworkbench.compiler.device.host import threads
         import ctypes
         threads.set_num_threads(2)
         run, count = launcher(COUNT), ctypes.c_int64(0)
@@ -125,8 +125,8 @@ def test_libraries_without_the_entry_point_are_passed_over(
 
 FORK = """
 import ctypes, os, sys
-from tests.runtime.kernels import COUNT, launcher
-from tileworkbench.compiler.runtime import threads
+from tests.device.kernels import COUNT, launcher
+from tileworkbench.compiler.device.host import threads
 {setup}
 threads.set_num_threads(3)
 run, count = launcher(COUNT), ctypes.c_int64(0)
@@ -159,7 +159,8 @@ import gc, os, sys, threading, types
 import tileworkbench as tw
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler import driver
-from tileworkbench.compiler.runtime import forks, llvm
+from tileworkbench.compiler.device.host import llvm
+from tileworkbench.compiler.runtime import forks
 
 def program(number):
     return parse(f'''

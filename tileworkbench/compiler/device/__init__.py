@@ -1,0 +1,1 @@
+"""What runs kernels: the host, NVIDIA's driver, the simulator, the PTX interpreter."""

@@ -1,0 +1,1 @@
+"""Kernels on this machine's processor: LLVM IR text to code in this process, launches, threads."""

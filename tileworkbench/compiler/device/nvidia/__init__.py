@@ -1,0 +1,1 @@
+"""Kernels on NVIDIA's devices: NVRTC, the driver, the disassembler."""
