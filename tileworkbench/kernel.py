@@ -19,6 +19,7 @@ from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.ir.stmt import Kernel as Grid
 from tileworkbench.compiler.record import Count, Timing
+from tileworkbench.pipelining import PipelineFacts
 from tileworkbench.snapshots import Passes
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Stats:
         return self.flops.value / self.bytes_.value if self.bytes_.value else float("inf")
 
 
-class Kernel:
+class Kernel(PipelineFacts):
     """A compiled kernel. Calling it checks the arguments, runs it and returns its outputs.
 
     `config` is the configuration that `tw.autotune` chose, `latency` its time and `ref_latency`
@@ -511,6 +512,7 @@ class Kernel:
             resources=tuple(_resource_line(found) for found in stats.resources),
             variants=self._variant_lines(),
             shared=self._shared_memory(),
+            pipelining=self,
             annotated=self._annotated,
             line_costs=lambda: [cost.to_dict() for cost in self.line_costs],
             occupancy=self.occupancy,

@@ -118,6 +118,7 @@ RULES: Mapping[str, Rule] = {
     "validation": Rule(("",), eager=("numpy",)),
     "accesses": Rule(("",)),
     "annotation": Rule(("",)),
+    "pipelining": Rule(("",)),
     "expectations": Rule(("",)),
     "tuning": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "comparison": Rule(("",)),

@@ -15,6 +15,7 @@ from tileworkbench.compiler.sim.values import Mask, Value
 if TYPE_CHECKING:
     from tileworkbench.compiler.layout.fragment import Fragment
     from tileworkbench.compiler.sim.memory import Storage
+    from tileworkbench.compiler.sim.pipeline.trace import TraceRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ class SimOptions:
     time.
     `loop_limit` bounds the iterations of all `while` loops together. `blocks` are the numbers (x
     fastest) of the blocks of each launch that run, None for all; their clusters run with them, and
-    where blocks wait for the whole grid all do.
+    where blocks wait for the whole grid all do. `trace` records what the threads of one block do,
+    in programs that run thread by thread.
     """
 
     seed: int | None = None
@@ -49,6 +51,7 @@ class SimOptions:
     seconds: float | None = None
     loop_limit: int = 1_000_000
     blocks: tuple[int, ...] | None = None
+    trace: TraceRecorder | None = None
 
     def chosen(self, total: int) -> Sequence[int]:
         """The numbers of the blocks that run of a launch of `total`, in order."""

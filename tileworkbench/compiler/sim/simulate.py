@@ -108,7 +108,7 @@ class _Run:
         self._program, self._options = program, options
         self._threads = runs_by_threads(program)
         self._translate = (
-            ThreadTranslator(program)
+            ThreadTranslator(program, options.trace)
             if self._threads
             else StatementTranslator(sources=program.sources)
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tileworkbench.compiler.analysis.occupancy import Occupancy
 from tileworkbench.compiler.analysis.shared_memory import SharedMemory
@@ -14,6 +14,8 @@ from tileworkbench.viz.model.roofline import Machine, Point
 if TYPE_CHECKING:
     from tileworkbench.compiler.layout.fragment import Fragment
     from tileworkbench.compiler.layout.layout import Layout
+    from tileworkbench.compiler.sim.pipeline.model import Pipeline
+    from tileworkbench.compiler.sim.pipeline.trace import Trace
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
 
@@ -44,6 +46,21 @@ class BufferLayout:
     role: str = ""
     element_bytes: int = 4
     banked: bool = True
+
+
+class Choice(Protocol):
+    """What another number of stages would mean."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+class Pipelining(Protocol):
+    """Who knows the pipelines of a kernel; asked when they are looked at."""
+
+    @property
+    def pipeline(self) -> Pipeline: ...
+    def trace(self) -> Trace: ...
+    def what_if_stages(self) -> Sequence[Choice]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +94,7 @@ class KernelView:
         line_costs: gives the costs of each line as plain data, counted when they are looked at.
         annotated: whether the card opens at the costs of its lines.
         shared: the shared buffers of a block over address and time, None without any.
+        pipelining: tells of the software pipelines, predicted and simulated.
         occupancy: of blocks on one multiprocessor, None for a CPU.
         machine, points: the roofline's ceilings and this kernel's measured points.
     """
@@ -98,6 +116,7 @@ class KernelView:
     line_costs: Callable[[], list[dict[str, Any]]] = list
     annotated: bool = False
     shared: SharedMemory | None = None
+    pipelining: Pipelining | None = None
     occupancy: Occupancy | None = None
     masked: tuple[tuple[str, bool], ...] = ()
     portable_masked: bool = True

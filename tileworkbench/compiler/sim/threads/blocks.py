@@ -10,7 +10,7 @@ from tileworkbench.compiler.diagnostics import DeadlockError, RunError
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import GridWait
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
-from tileworkbench.compiler.sim.threads.strands import Code, Strand
+from tileworkbench.compiler.sim.threads.strands import Code, Strand, finish
 from tileworkbench.compiler.sim.values import mask_or
 
 Array = np.ndarray[Any, Any]
@@ -62,7 +62,7 @@ class BlockRun:
         free = [s for s in self.strands if s.waiting is not None and s.waiting.ready()]
         for strand in free:
             if strand.waiting is not None:
-                strand.waiting.finish(strand.frame)
+                finish(strand.waiting, strand.frame)
             strand.waiting = None
         self._merge(free)
         return bool(free)

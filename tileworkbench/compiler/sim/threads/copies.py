@@ -85,6 +85,8 @@ class CopyQueue:
         self._arena.state[granules] = WRITTEN
         threads = np.repeat(flight.threads, granules.shape[1])
         self._arena.marks.landed(frame.order, threads, granules.reshape(-1), flight.site)
+        if frame.options.trace is not None:
+            frame.options.trace.landed(frame, flight.threads, flight.site)
 
 
 def translate_copy(stmt: simt.AsyncCopy, expr: ExpressionTranslator) -> Any:

@@ -117,11 +117,15 @@ class Launch:
             values[slot] = (linear % extent).astype(dtype)
             linear = linear // extent
         arena = self._shared(clock.threads)
+        trace, first = host.options.trace, rank * threads
+        order = Order(threads, clock, first)
+        if trace is not None:
+            order = trace.order(threads, clock, first, block)
         return replace(
             host,
             values=values,
             storages=storages,
-            order=Order(threads, clock, rank * threads),
+            order=order,
             lanes=(threads,),
             threads=threads,
             block=block,

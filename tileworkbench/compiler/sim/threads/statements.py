@@ -20,6 +20,7 @@ from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.sim.expressions import Evaluate
 from tileworkbench.compiler.sim.memory import Storage, allocate, memory_at
+from tileworkbench.compiler.sim.pipeline.trace import TraceRecorder
 from tileworkbench.compiler.sim.statements import (
     Execute,
     StatementTranslator,
@@ -72,9 +73,9 @@ class ThreadTranslator(StatementTranslator):
 
     by_predicate = True
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, trace: TraceRecorder | None = None) -> None:
         super().__init__(sources=program.sources)
-        self._program = program
+        self._program, self._trace = program, trace
         self._stored = written_below(program.body)
         self._plan: KernelPlan | None = None
         self._blocks = StatementTranslator(self.expr, program.sources)
@@ -95,6 +96,8 @@ class ThreadTranslator(StatementTranslator):
 
     def _leaf(self, stmt: st.Stmt, execute: Execute) -> Execute:
         site = stmt.site
+        if self._trace is not None:
+            execute = self._trace.watch(stmt, execute)
 
         def leaf(frame: Any) -> None:
             frame.site = site
@@ -192,7 +195,10 @@ class ThreadTranslator(StatementTranslator):
                 return ConditionLoop(self._decision(cond), self.code(body), site)
             case simt.Role(start, count, body):
                 return RolePart(start, start + count, self.code(body))
-        return Blocking(self._arrive(stmt), site)
+        arrive = self._arrive(stmt)
+        if self._trace is not None:
+            arrive = self._trace.watch(stmt, arrive)
+        return Blocking(arrive, site)
 
     def _parts(self, stmts: tuple[st.Stmt, ...]) -> Iterator[Part]:
         """The statements of a sequence; before operators that take all threads those meet that may

@@ -163,6 +163,13 @@ class MeetWait:
         return "for the other threads of the block at an operator that takes them all"
 
 
+def finish(wait: Wait, frame: ThreadFrame) -> None:
+    """The threads of a frame go on."""
+    wait.finish(frame)
+    if frame.options.trace is not None:
+        frame.options.trace.released(frame)
+
+
 @dataclass(frozen=True, slots=True)
 class Blocking(Code):
     """A statement at which the active threads may have to wait."""
@@ -181,7 +188,7 @@ class Blocking(Code):
         if wait is None:
             return
         if wait.ready():
-            wait.finish(frame)
+            finish(wait, frame)
         else:
             strand.waiting = wait
 

@@ -1,0 +1,55 @@
+"""Kernels with pipelines, for the tests of what is told of them."""
+
+# Annotations are evaluated where kernels are defined: no `from __future__ import annotations`.
+
+from functools import cache
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tileworkbench.kernels import flash_attention, matmul
+
+
+@cache
+def product(stages: int = 3, target: str = "sim:sm_80", size: int = 256) -> tw.Kernel:
+    """A matrix product of `size` x `size` in tiles of 128 x 128 x 32."""
+    return tw.compile(matmul(size, size, size, "float16", num_stages=stages), target=target)
+
+
+@cache
+def attention() -> tw.Kernel:
+    """Attention with a loop whose trip count depends on the block."""
+    made = flash_attention(1, 2, 512, 512, 64, causal=True, dtype="float16")
+    return tw.compile(made, target="sim:sm_80")
+
+
+@cache
+def roles(target: str = "sim:sm_90", steps: int = 8) -> tw.Kernel:
+    """A role that fills two stages, and a role that multiplies."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((64, 32 * steps), "float16"),
+        B: T.Tensor((32 * steps, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=256):
+            A_shared = T.alloc_shared((2, 64, 32), "float16")
+            B_shared = T.alloc_shared((2, 32, 64), "float16")
+            acc = T.alloc_fragment((64, 64), "float32")
+            loaded = T.alloc_barrier([128, 128])
+            used = T.alloc_barrier([128, 128])
+            with T.ws(1):
+                for k in range(steps):
+                    T.mbarrier_wait_parity(used[k % 2], (k // 2) % 2 ^ 1)
+                    T.copy(A[:, k * 32 : k * 32 + 32], A_shared[k % 2, :, :])
+                    T.copy(B[k * 32 : k * 32 + 32, :], B_shared[k % 2, :, :])
+                    T.mbarrier_arrive(loaded[k % 2])
+            with T.ws(0):
+                T.clear(acc)
+                for k in range(steps):
+                    T.mbarrier_wait_parity(loaded[k % 2], (k // 2) % 2)
+                    T.gemm(A_shared[k % 2, :, :], B_shared[k % 2, :, :], acc)
+                    T.mbarrier_arrive(used[k % 2])
+                T.copy(acc, C)
+
+    return tw.compile(kernel, target=target)

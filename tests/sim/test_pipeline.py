@@ -1,0 +1,355 @@
+"""What is told of software pipelines: operations, order, predicted times, traces, files."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.sim.pipelines import attention, product, roles
+from tileworkbench.bench.published import published
+from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
+from tileworkbench.compiler.machine.rates import rates_of
+from tileworkbench.compiler.machine.tables import ARCHITECTURES
+from tileworkbench.compiler.sim.pipeline.model import Event, Pipeline
+from tileworkbench.compiler.sim.pipeline.trace import Trace
+from tileworkbench.kernels import matmul
+from tileworkbench.viz.model.roofline import BANDWIDTH, PEAK
+
+
+def events_of(pipeline: Pipeline, kind: str, line: int | None = None) -> list[Event]:
+    return [
+        event
+        for event in pipeline.events
+        if pipeline.operations[event.operation].kind == kind
+        and line in (None, pipeline.operations[event.operation].line)
+    ]
+
+
+def test_operations_have_lines_bytes_and_how_far_ahead_they_run() -> None:
+    pipeline = product().pipeline
+    copies = [each for each in pipeline.operations if each.kind == "copy"]
+    assert [(c.buffers, c.how, c.bytes_, c.ahead) for c in copies] == [
+        (("A_shared",), "cp.async", 128 * 32 * 2, 2),
+        (("B_shared",), "cp.async", 32 * 128 * 2, 2),
+    ]
+    (gemm,) = [each for each in pipeline.operations if each.kind == "product"]
+    assert gemm.flops == 2 * 128 * 128 * 32 and gemm.text.startswith("T.gemm(") and gemm.ahead == 0
+    assert gemm.line == copies[1].line + 1
+
+
+def test_every_iteration_copies_multiplies_and_waits_once() -> None:
+    pipeline = product().pipeline
+    (loop,) = pipeline.loops
+    assert (loop.iterations, loop.num_stages, loop.skipped) == (8, 3, 0)
+    lines = {each.line for each in pipeline.operations if each.kind == "copy"}
+    for line in lines:
+        copies = events_of(pipeline, "copy", line)
+        assert [event.iteration for event in copies] == list(range(8))
+        assert [event.slots[0][1] for event in copies] == [0, 1, 2, 0, 1, 2, 0, 1]
+        assert [event.phase for event in copies[:3]] == ["prologue"] * 2 + ["prologue"]
+    products = events_of(pipeline, "product")
+    assert [event.iteration for event in products] == list(range(8))
+    assert [event.phase for event in products] == ["steady"] * 5 + ["epilogue"] * 3
+
+
+def test_a_product_begins_after_its_copies_have_landed_and_their_buffers_are_kept_until_then() -> (
+    None
+):
+    pipeline = product().pipeline
+    products = {event.iteration: event for event in events_of(pipeline, "product")}
+    for copy in events_of(pipeline, "copy"):
+        assert products[copy.iteration].start >= copy.landed >= copy.end
+        assert copy.released == products[copy.iteration].end
+    by_slot = defaultdict(list)
+    for copy in events_of(pipeline, "copy"):
+        by_slot[copy.slots[0]].append(copy)
+    for copies in by_slot.values():
+        for before, after in pairwise(copies):
+            assert after.start >= before.released  # never filled while it is read
+
+
+def test_a_wait_names_the_copies_that_it_waits_for() -> None:
+    pipeline = product().pipeline
+    for wait in events_of(pipeline, "wait"):
+        awaited = [pipeline.events[at] for at in wait.waits_for]
+        assert all(event.landed <= wait.end for event in awaited)
+        if pipeline.operations[wait.operation].how == "copies":
+            assert {event.iteration for event in awaited} == {wait.iteration}
+            assert len(awaited) == 2
+
+
+def test_predicted_times_follow_the_rates() -> None:
+    rates = rates_of("sm_80")
+    assert rates is not None
+    pipeline = product().pipeline
+    first = events_of(pipeline, "product")[0]
+    assert first.end - first.start == pytest.approx(2 * 128 * 128 * 32 / rates.flops["float16"])
+    # 256 x 256 tensors are read twice each, C is written once: 0.5 MiB of 0.75 MiB.
+    fresh = (2 * 2 + 4) / (2 * 2 * 2 + 4)
+    copies = events_of(pipeline, "copy")
+    apart = copies[1].landed - copies[0].landed
+    assert apart == pytest.approx(8192 * fresh / rates.memory_bytes)
+    (loop,) = pipeline.loops
+    assert dict(loop.busy)["products"] == pytest.approx(512 / loop.period)
+    assert loop.limit == "copies from global memory"
+
+
+def test_more_stages_help_until_something_is_busy_all_the_time() -> None:
+    periods = {choice.num_stages: choice for choice in product(3, size=1024).what_if_stages()}
+    assert periods[2].period > 1.2 * periods[3].period
+    assert periods[4].period == pytest.approx(periods[3].period, rel=0.01)
+    assert [number for number, each in periods.items() if each.chosen] == [3]
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_the_formula_of_other_stages_is_what_lowering_gives(stages: int) -> None:
+    """`SharedMemory.stages` is computed; each number is lowered here and must be the same."""
+    shared = product(stages).shared_memory
+    assert shared is not None
+    computed = dict(shared.stages)
+    lowered = {each.num_stages: each for each in product(stages).what_if_stages()}
+    assert lowered[stages].shared_bytes == shared.bytes_
+    for number in range(2, 7):
+        assert computed[number] == lowered[number].shared_bytes
+
+
+def test_stages_that_do_not_fit_say_so() -> None:
+    choices = product(3, "sim:sm_75", 256).what_if_stages((3, 5))
+    assert choices[0].problem == "" and choices[0].blocks == 1
+    assert choices[1].problem == (
+        "the block needs 81920 bytes of shared memory, 'sm_75' has 65536: 'A_shared' 40960, "
+        "'B_shared' 40960"
+    )
+
+
+def test_roles_work_in_one_pipeline() -> None:
+    pipeline = roles().pipeline
+    assert pipeline.roles == ("role of threads 0-127", "role of threads 128-255")
+    (loop,) = pipeline.loops
+    assert (loop.iterations, loop.num_stages) == (8, 2)
+    copies, products = events_of(pipeline, "copy"), events_of(pipeline, "product")
+    assert {pipeline.operations[event.operation].how for event in copies} == {"through registers"}
+    assert [event.iteration for event in products] == list(range(8))
+    # Copies of an iteration run while the one before is multiplied.
+    assert copies[2].start < products[0].end <= copies[4].start
+    waits = [event.reason for event in events_of(pipeline, "wait") if event.iteration == 2]
+    assert "phase 0 of used[0]" in waits and "phase 1 of loaded[0]" in waits
+
+
+def test_of_a_long_loop_the_middle_is_left_out() -> None:
+    pipeline = product(3, size=4096).pipeline
+    (loop,) = pipeline.loops
+    assert loop.iterations == 128 and loop.skipped == 78
+    seen = [event.iteration for event in events_of(pipeline, "product")]
+    assert seen[:24] == list(range(24)) and seen[24:] == list(range(102, 128))
+    slots = {event.iteration: event.slots[0][1] for event in events_of(pipeline, "product")}
+    assert all(stage == iteration % 3 for iteration, stage in slots.items())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        (
+            lambda: product(3, "cpu"),
+            "on a CPU one worker runs the iterations of a loop one after another; num_stages is "
+            "for GPUs",
+        ),
+        (
+            lambda: product(1),
+            "num_stages of the loop on line {line} is 1; copies run ahead with 2 or more",
+        ),
+        (lambda: plain(), "no loop is T.Pipelined, or waits for copies of its own"),
+        (
+            lambda: nothing_ahead(),
+            "loop 'k' is not pipelined: no copy from global to shared memory can run ahead",
+        ),
+    ],
+)
+def test_a_kernel_without_a_pipeline_says_why(kernel: Any, reason: str) -> None:
+    pipeline = kernel().pipeline
+    expected = reason.format(line=product().pipeline.loops[0].line)
+    assert (pipeline.missing, pipeline.events) == (expected, ())
+    assert str(pipeline).endswith(f"no pipeline: {expected}")
+
+
+def plain() -> tw.Kernel:
+    @T.prim_func
+    def double(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32")):  # type: ignore[valid-type]
+        with T.Kernel(1, threads=128):
+            for i in T.Parallel(128):
+                B[i] = A[i] * 2
+
+    return tw.compile(double, target="sim:sm_80")
+
+
+def nothing_ahead() -> tw.Kernel:
+    @T.prim_func
+    def add(A: T.Tensor((4, 128), "float32"), B: T.Tensor((4, 128), "float32")):  # type: ignore[valid-type]
+        with T.Kernel(1, threads=128):
+            for k in T.Pipelined(4, num_stages=2):
+                for i in T.Parallel(128):
+                    B[k, i] = A[k, i] + 1
+
+    return tw.compile(add, target="sim:sm_80")
+
+
+def test_without_rates_there_is_an_order_and_it_says_so() -> None:
+    pipeline = product(3, "sim:sm_120").pipeline
+    assert pipeline.unit == "steps" and pipeline.loops[0].limit == "not known without rates"
+    assert any("are not known here" in text for text in pipeline.assumptions)
+    assert len(events_of(pipeline, "product")) == 8
+
+
+@pytest.mark.parametrize("arch", [a for a in ARCHITECTURES if rates_of(a) is not None])
+def test_rates_agree_with_published_peaks(arch: str) -> None:
+    rates, machine = rates_of(arch), published(arch)
+    assert rates is not None and machine is not None
+    assert machine.name.startswith(rates.product)
+    cycles = rates.multiprocessors * rates.clock_mhz / 1e3  # in a microsecond, of all
+    bandwidth = machine.find("DRAM", BANDWIDTH)
+    assert bandwidth is not None
+    assert rates.memory_bytes * cycles == pytest.approx(bandwidth.value, rel=0.02)
+    for dtype, rate in rates.flops.items():
+        peak = machine.find("int8" if dtype == "uint8" else dtype, PEAK)
+        if peak is not None:
+            assert rate * cycles == pytest.approx(peak.value, rel=0.1)
+
+
+# Traces
+
+
+def order_of(pipeline: Pipeline) -> dict[str, list[tuple[Any, ...]]]:
+    found = defaultdict(list)
+    for event in pipeline.events:
+        each = pipeline.operations[event.operation]
+        found[each.role].append((each.kind, each.how, each.line))
+    return found
+
+
+def simulated_order(trace: Trace) -> dict[str, list[tuple[Any, ...]]]:
+    found = defaultdict(list)
+    for event in trace.events:
+        found[event.role].append((event.kind, event.how, event.line))
+    return found
+
+
+@pytest.mark.parametrize("make", [product, roles, attention])
+def test_the_simulator_does_what_is_predicted_in_that_order(make: Any) -> None:
+    kernel = make()
+    assert simulated_order(kernel.trace()) == order_of(kernel.pipeline)
+
+
+def test_logical_time_follows_what_threads_wait_for() -> None:
+    trace = roles().trace()
+    arrivals = [e for e in trace.events if e.kind == "signal" and e.role.endswith("128-255")]
+    products = [e for e in trace.events if e.kind == "product"]
+    fills = [e for e in trace.events if e.kind == "copy"]
+    for at, multiplied in enumerate(products):
+        assert multiplied.start >= arrivals[at].end  # data were there
+    for at in range(2, 8):
+        assert fills[2 * at].start >= products[at - 2].end  # the stage was free again
+    assert fills[2].start < products[0].end  # and the roles overlap
+
+
+def test_copies_land_at_the_wait_for_them() -> None:
+    trace = product().trace()
+    waits = [e for e in trace.events if e.how == "copies"]
+    copies = [e for e in trace.events if e.kind == "copy"]
+    assert [c.landed for c in copies] == [w.end for w in waits for _ in range(2)]
+    assert [c.iteration for c in copies if c.line == copies[0].line] == list(range(8))
+
+
+def test_a_trace_is_bounded_and_says_what_it_left_out() -> None:
+    whole, part = product().trace(), product().trace(limit=10)
+    assert (len(part.events), part.limit) == (10, 10)
+    assert part.dropped >= len(whole.events) - 10
+    assert part.to_dict()["unit"] == "statements"
+
+
+def test_a_block_is_chosen_by_its_indices() -> None:
+    first, last = attention().trace(block=(0, 0, 0)), attention().trace(block=(7, 1, 0))
+    count = [sum(e.kind == "product" for e in trace.events) for trace in (first, last)]
+    assert count == [2, 16] and last.block == (7, 1, 0)  # causal: the last rows see all columns
+    with pytest.raises(ArgumentError) as caught:
+        attention().trace(block=(9, 0, 0))
+    assert str(caught.value) == "'flash_attention' has no block (9, 0, 0): its grid is 8x2x1"
+
+
+def test_a_run_without_a_trace_records_nothing() -> None:
+    kernel = product()
+    from tileworkbench.compiler.sim.frame import SimOptions
+
+    assert SimOptions().trace is None
+    with pytest.raises(UnsupportedError) as caught:
+        product(3, "cpu").trace()
+    assert str(caught.value) == (
+        "'matmul' has no pipeline to trace: on a CPU one worker runs the iterations of a loop one "
+        "after another; num_stages is for GPUs"
+    )
+    assert kernel.pipeline.to_dict()["kernel"] == "matmul"
+
+
+# Files
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    return events
+
+
+@pytest.mark.parametrize("make", [product, roles])
+def test_the_file_keeps_the_rules_of_the_format(make: Any, tmp_path: Path) -> None:
+    kernel = make()
+    events = read_events(kernel.pipeline.save(tmp_path / "x.json", kernel.trace()))
+    required = {"X": {"name", "cat", "ts", "dur", "pid", "tid"}, "M": {"name", "pid", "args"}}
+    required |= {kind: {"name", "cat", "id", "ts", "pid", "tid"} for kind in "sf"}
+    for event in events:
+        assert required[event["ph"]] <= set(event)
+        assert event["ts"] >= 0 and event.get("dur", 0) >= 0
+    times = [event["ts"] for event in events if event["ph"] != "M"]
+    assert times == sorted(times)  # monotonous
+    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} == named
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert processes == {
+        1: "predicted (cycles)",
+        2: "simulator, logical time: statements executed, not a measurement",
+    }
+    rows = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            rows[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for spans in rows.values():  # events of a row follow each other
+        for (_, end), (start, _) in pairwise(spans):
+            assert start >= end - 1e-6
+    starts = {e["id"]: e for e in events if e["ph"] == "s"}
+    ends = {e["id"]: e for e in events if e["ph"] == "f"}
+    assert starts.keys() == ends.keys()
+    assert all(starts[key]["ts"] <= ends[key]["ts"] for key in starts)
+    assert bool(starts) == (make is product)
+
+
+def test_rows_are_for_a_data_frame(tmp_path: Path) -> None:
+    rows = product().pipeline.rows()
+    assert len(rows) == len(product().pipeline.events)
+    assert {"kind", "line", "bytes_", "iteration", "start", "landed", "waits_for"} <= set(rows[0])
+    with pytest.raises(ArgumentError) as caught:
+        product(3, "cpu").pipeline.save(tmp_path / "x.json")
+    assert str(caught.value) == (
+        "'matmul' has no pipeline to save: on a CPU one worker runs the iterations of a loop one "
+        "after another; num_stages is for GPUs"
+    )
+
+
+def test_a_predicted_time_is_no_rate_of_a_kernel() -> None:
+    """Blocks of the library's kernels have pipelines, whatever they copy."""
+    kernel = tw.compile(matmul(256, 256, 256, "float32", num_stages=2), target="sim:sm_75")
+    copies = [each for each in kernel.pipeline.operations if each.kind == "copy"]
+    assert {each.how for each in copies} == {"through registers"}  # no cp.async before sm_80

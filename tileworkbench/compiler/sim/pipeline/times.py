@@ -1,0 +1,217 @@
+"""When each step of a block's threads begins and ends, by the rates of a machine.
+
+Threads issue in order. Copies share one way from global memory and land after its latency; matrix
+instructions share the tensor cores; a group that waits goes on when what it waits for has come.
+Without rates every step takes 1 and a copy lands 1 later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.machine.rates import Rates
+from tileworkbench.compiler.sim.pipeline.leaves import ASYNCHRONOUS, Kind
+from tileworkbench.compiler.sim.pipeline.walk import Group, Slot, Step
+
+
+@dataclass(slots=True)
+class Timed:
+    """A step with its times, in cycles. `landed` is when its data have come, `waits_for` are the
+    copies (positions in the list) that it waits for, `reason` is what it waits for in words.
+    """
+
+    group: int
+    step: Step
+    start: float
+    end: float
+    landed: float
+    waits_for: tuple[int, ...] = ()
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Phases:
+    """An mbarrier: when each of its phases was complete."""
+
+    count: int
+    arrived: int = 0
+    latest: float = 0
+    done: list[float] = field(default_factory=list)
+
+    def arrive(self, number: int, at: float) -> None:
+        self.arrived += number
+        self.latest = max(self.latest, at)
+        while self.arrived >= self.count > 0:
+            self.arrived -= self.count
+            self.done.append(self.latest)
+
+    def completed(self, parity: int) -> float | None:
+        """When the phase of that parity was complete, None where it is open."""
+        if len(self.done) & 1 == parity:
+            return None
+        return self.done[-1] if self.done else 0.0
+
+
+@dataclass(slots=True)
+class _Thread:
+    """How far a group is, and its copies: open, and in committed groups."""
+
+    number: int
+    group: Group
+    now: float = 0
+    at: int = 0
+    since: float = 0
+    open: list[int] = field(default_factory=list)
+    committed: list[list[int]] = field(default_factory=list)
+    waited: int = 0
+
+
+class Schedule:
+    """The steps of all groups with their times; `stuck`: some wait for what never comes."""
+
+    def __init__(
+        self,
+        groups: tuple[Group, ...],
+        barriers: Mapping[Slot, int],
+        rates: Rates | None,
+        fresh: float,
+    ) -> None:
+        self.timed: list[Timed] = []
+        self.copies_busy = self.products_busy = 0.0  # until then
+        self._rates, self._fresh = rates, fresh
+        self._threads = [_Thread(number, group) for number, group in enumerate(groups)]
+        self._total = sum(group.count for group in groups)
+        self._phases = {place: _Phases(count) for place, count in barriers.items()}
+        self._meetings: dict[int, list[tuple[_Thread, int]]] = {}
+        self.stuck = False
+        self._run()
+
+    def _run(self) -> None:
+        while True:
+            waiting = [t for t in self._threads if t.at < len(t.group.steps)]
+            # Those that are behind go first: what they use is then free for the others in turn.
+            for thread in sorted(waiting, key=lambda each: each.now):
+                if self._advance(thread):
+                    break
+            else:
+                self.stuck = bool(waiting)
+                return
+
+    # What a step takes
+
+    def copy_cycles(self, step: Step) -> float:
+        """How long the way from global memory is busy."""
+        return 1.0 if self._rates is None else self._rates.copy_cycles(step.bytes_, self._fresh)
+
+    def issue_cycles(self, step: Step) -> float:
+        """How long the threads are busy."""
+        if self._rates is None:
+            return 1.0
+        rates = self._rates
+        return max(step.issues / rates.warps, step.shared_bytes / rates.shared_bytes)
+
+    def product_cycles(self, step: Step) -> float:
+        """How long the tensor cores, or the threads, are busy with a product."""
+        rates = self._rates
+        if rates is None:
+            return 1.0
+        name = "float8" if step.dtype.startswith("float8") else step.dtype
+        rate = rates.flops.get(name)
+        return max(self.issue_cycles(step), step.flops / rate if rate else 0)
+
+    # Steps
+
+    def _advance(self, thread: _Thread) -> bool:
+        """Do the next step of a group; False where it has to wait."""
+        step = thread.group.steps[thread.at]
+        match step.kind:
+            case Kind.COPY | Kind.STORE:
+                self._transfer(thread, step)
+            case Kind.PRODUCT:
+                start = max(thread.now, self.products_busy)
+                end = self.products_busy = start + self.product_cycles(step)
+                self._note(thread, step, start, end)
+            case Kind.COMMIT:
+                thread.committed.append(thread.open)
+                thread.open = []
+            case Kind.SIGNAL:
+                if step.place in self._phases:
+                    self._phases[step.place].arrive(step.amount, thread.now)
+                self._note(thread, step, thread.now, thread.now)
+            case Kind.WAIT:
+                return self._wait(thread, step)
+            case _:
+                self._note(thread, step, thread.now, thread.now + self.issue_cycles(step))
+        thread.at += 1
+        return True
+
+    def _note(self, thread: _Thread, step: Step, start: float, end: float) -> Timed:
+        made = Timed(thread.number, step, start, end, end)
+        self.timed.append(made)
+        thread.now = end
+        return made
+
+    def _transfer(self, thread: _Thread, step: Step) -> None:
+        begin = max(thread.now, self.copies_busy)
+        issued = thread.now + self.issue_cycles(step)
+        latency = 1 if self._rates is None else self._rates.latency
+        self.copies_busy = begin + self.copy_cycles(step)
+        landed = max(self.copies_busy + latency, issued)
+        behind = step.kind is Kind.COPY and step.how != ASYNCHRONOUS  # the threads wait for it
+        made = self._note(thread, step, thread.now, landed if behind else issued)
+        made.landed = landed
+        if step.how == ASYNCHRONOUS:
+            thread.open.append(len(self.timed) - 1)
+
+    def _wait(self, thread: _Thread, step: Step) -> bool:
+        if isinstance(step.stmt, simt.WaitGroup):
+            self._wait_for_copies(thread, step)
+            return True
+        if isinstance(step.stmt, simt.Barrier):
+            return self._meet(thread, step, step.stmt)
+        if isinstance(step.stmt, simt.BarrierWait) and step.place in self._phases:
+            phases = self._phases[step.place]
+            done = phases.completed(step.amount)
+            if done is None:
+                return False
+            made = self._note(thread, step, thread.now, max(thread.now, done))
+            name, at = step.place
+            made.reason = f"phase {len(phases.done) - 1} of {name}[{at}]"
+            if not phases.done:
+                made.reason = f"{name}[{at}], which is free in the beginning"
+        else:  # within a warp, or of blocks that are not looked at
+            self._note(thread, step, thread.now, thread.now).reason = step.how
+        thread.at += 1
+        return True
+
+    def _wait_for_copies(self, thread: _Thread, step: Step) -> None:
+        until = len(thread.committed) - step.amount
+        found = [at for group in thread.committed[thread.waited : max(until, 0)] for at in group]
+        thread.waited = max(thread.waited, until)
+        landed = max([thread.now, *(self.timed[at].landed for at in found)])
+        made = self._note(thread, step, thread.now, landed)
+        made.waits_for = tuple(found)
+        made.reason = f"copies, all but the latest {step.amount} groups"
+        thread.at += 1
+
+    def _meet(self, thread: _Thread, step: Step, stmt: simt.Barrier) -> bool:
+        here = self._meetings.setdefault(stmt.id, [])
+        if all(other is not thread for other, _ in here):
+            here.append((thread, len(self.timed)))
+            self._note(thread, step, thread.now, thread.now)
+            if not stmt.wait:
+                thread.at += 1
+        expected = stmt.count or self._total
+        if sum(self.timed[at].step.threads for _, at in here) < expected:
+            return not stmt.wait
+        del self._meetings[stmt.id]
+        latest = max(self.timed[at].end for _, at in here)
+        for other, at in here:
+            found = self.timed[at].step.stmt
+            if isinstance(found, simt.Barrier) and found.wait:
+                other.now = self.timed[at].end = self.timed[at].landed = latest
+                other.at += 1
+            self.timed[at].reason = f"{expected} threads at barrier {stmt.id}"
+        return True

@@ -1,0 +1,359 @@
+"""What each group of threads of one block does, in order, without running it.
+
+Threads that have a role of their own are a group. Loops in which threads wait or copy ahead are
+walked turn by turn, others counted. Of a loop with many turns some in the middle are left out, a
+multiple of what its stages and parities repeat after. Symbols are large and divisible; a condition
+that depends on memory is taken to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import lcm, prod
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.expr import Address, Expr
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.sim.abstract import Evaluator
+from tileworkbench.compiler.sim.expressions import Evaluate
+from tileworkbench.compiler.sim.frame import SimOptions
+from tileworkbench.compiler.sim.pipeline.leaves import (
+    JOINED,
+    TURNS,
+    Kind,
+    Leaf,
+    Tile,
+    joined,
+    leaf_of,
+)
+from tileworkbench.compiler.sim.pipeline.structure import (
+    group_label,
+    role_starts,
+    thread_groups,
+)
+from tileworkbench.compiler.sim.report import Recorder
+from tileworkbench.compiler.sim.threads.frame import ThreadFrame
+from tileworkbench.compiler.sim.values import mask_and, storage_dtype
+
+MOST_TURNS = 48
+_MOST_STAGES = 16  # a first extent up to this may be one of stages
+
+Slot = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Step:
+    """One operation of a group of threads, once.
+
+    Amounts are those of the whole group: bytes of global and of shared memory, floating-point
+    operations of matrix instructions, instructions of warps. `threads` take part. `stmt` is a wait
+    or a signal, `place` the memory barrier that it names, `parity` the phase that it waits for.
+    """
+
+    site: int
+    kind: Kind
+    how: str
+    loop: int
+    iteration: int
+    threads: int
+    writes: set[Slot] = field(default_factory=set)
+    reads: set[Slot] = field(default_factory=set)
+    bytes_: float = 0
+    shared_bytes: float = 0
+    flops: float = 0
+    issues: float = 0
+    dtype: str = ""
+    stmt: st.Stmt | None = None
+    place: Slot | None = None
+    amount: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The threads `first .. first + count - 1` of a block, and what they do."""
+
+    first: int
+    count: int
+    label: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """One block: its groups, `barriers` with the arrivals of a phase, the turns of each loop and
+    how many of them were left out.
+    """
+
+    groups: tuple[Group, ...]
+    barriers: Mapping[Slot, int]
+    turns: Mapping[int, int]
+    skipped: Mapping[int, int]
+    block: tuple[int, ...]
+    guessed: bool
+
+
+def walk_block(program: Program, loops: Mapping[int, int], products: frozenset[int]) -> Walked:
+    """What the threads of a block in the middle of the grid do; `products` are sites of T.gemm."""
+    with np.errstate(all="ignore"):
+        return _Walk(program, loops, products).run()
+
+
+class _Walk(Evaluator[ThreadFrame]):
+    def __init__(
+        self, program: Program, loops: Mapping[int, int], products: frozenset[int]
+    ) -> None:
+        frame = ThreadFrame([], [], Recorder(program), SimOptions(), False, np.zeros(0, np.uint8))
+        super().__init__(frame)
+        self._program, self._loops, self._products = program, loops, products
+        self._leaves: dict[int, Leaf | None] = {}
+        self._turning: dict[int, bool] = {}
+        self._translated: dict[Expr, Evaluate] = {}
+        self._barriers: dict[Slot, int] = {}
+        self._turns: dict[int, int] = {}
+        self._skipped: dict[int, int] = {}
+        self._members = self._sites()
+        self._guessed = bool(program.symbols)
+        self._steps: list[Step] = []
+        self._counts: dict[int, int] = {}  # how often the operation of each site began
+        self._again: list[set[int]] = []  # sites seen in each open loop inside a pipelined one
+        self._turn = self._lead = 0
+
+    def _sites(self) -> dict[int, int]:
+        """The loop that each site belongs to."""
+        found: dict[int, int] = {}
+        for stmt in statements(self._program.body):
+            if isinstance(stmt, st.For) and stmt.site in self._loops:
+                number = self._loops[stmt.site]
+                for below in statements(stmt):
+                    found.setdefault(getattr(below, "site", 0), number)
+        found.pop(0, None)
+        return found
+
+    def run(self) -> Walked:
+        self.assign_parameters(self._program)
+        kernels = (s for s in statements(self._program.body) if isinstance(s, st.Kernel))
+        kernel = next(kernels)
+        threads = prod(kernel.threads)
+        self.frame.threads, self.frame.lanes = threads, (threads,)
+        starts = role_starts(self._program)
+        grid = [self._number(extent, 1) for extent in kernel.grid]
+        block = tuple(extent // 2 for extent in grid)
+        groups = []
+        for first, count in thread_groups(self._program):
+            self._begin(kernel, block, first, first + count)
+            self._visit(kernel.body, 1)
+            label = group_label(first, count, starts)
+            groups.append(Group(first, count, label, tuple(self._steps)))
+        return Walked(
+            tuple(groups), self._barriers, self._turns, self._skipped, block, self._guessed
+        )
+
+    def _begin(self, kernel: st.Kernel, block: tuple[int, ...], first: int, end: int) -> None:
+        """The threads `first .. end - 1` begin the kernel."""
+        self._steps, self._counts, self._again = [], {}, []
+        self._turn = self._lead = 0
+        for var, position in zip(kernel.vars, block, strict=True):
+            self.assign(var, position)
+        linear = np.arange(self.frame.threads)
+        self.frame.mask = (linear >= first) & (linear < end)
+        for var, extent in zip(kernel.thread_vars, kernel.threads, strict=False):
+            self.assign(var, (linear % extent).astype(storage_dtype(var.dtype)))
+            linear = linear // extent
+
+    # Values
+
+    def _value(self, value: Expr) -> Any:
+        evaluate = self._translated.get(value)
+        if evaluate is None:
+            evaluate = self._translated[value] = self.expressions(value)
+        found = self.all_values([evaluate])
+        return None if found is None else found[0]
+
+    def _number(self, value: Expr, unknown: int) -> int:
+        """An integer that the active threads agree about, that of the first where they do not."""
+        found = self._value(value)
+        if found is None:
+            self._guessed = True
+            return unknown
+        if isinstance(found, np.ndarray) and found.ndim:
+            active = np.flatnonzero(np.broadcast_to(self.frame.mask, self.frame.lanes))
+            found = np.broadcast_to(found, self.frame.lanes)[active[0] if len(active) else 0]
+        return int(found)
+
+    def _active(self) -> int:
+        return int(np.count_nonzero(np.broadcast_to(self.frame.mask, self.frame.lanes)))
+
+    # Statements
+
+    def _visit(self, stmt: st.Stmt, weight: int) -> None:
+        match stmt:
+            case st.Seq(stmts):
+                for child in stmts:
+                    self._visit(child, weight)
+            case st.Let(var, value):
+                self.assign(var, self._value(value))
+            case st.If(cond, then, orelse):
+                chosen = self._value(cond)
+                if chosen is None:
+                    self._guessed, chosen = True, True
+                self._under(chosen, then, weight)
+                if orelse is not None:
+                    self._under(np.logical_not(chosen), orelse, weight)
+            case simt.Role(start, extent, body):
+                threads = np.arange(self.frame.threads)
+                self._under((threads >= start) & (threads < start + extent), body, weight)
+            case st.For():
+                self._loop(stmt, weight)
+            case st.While(_, body):
+                self._guessed = True
+                self._visit(body, weight)
+            case simt.BarrierInit(barrier, count):
+                self._barriers[self._place(barrier)] = self._number(count, 1)
+            case _:
+                self._leaf(stmt, weight)
+
+    def _under(self, chosen: Any, body: st.Stmt, weight: int) -> None:
+        outer = self.frame.mask
+        active = mask_and(outer, np.broadcast_to(np.asarray(chosen, np.bool_), self.frame.lanes))
+        if active is not False and np.any(active):
+            self.frame.mask = active
+            self._visit(body, weight)
+        self.frame.mask = outer
+
+    def _loop(self, loop: st.For, weight: int) -> None:
+        start, stop = self._number(loop.start, 0), self._number(loop.stop, 1)
+        step = self._number(loop.step, 1) or 1
+        trips = max(-((start - stop) // step), 0)
+        number = self._loops.get(loop.site)
+        if number is None and not self._takes_turns(loop):
+            self.assign(loop.var, start)
+            if trips:
+                self._visit(loop.body, weight * trips)
+            return
+        outer_turn, outer_lead = self._turn, self._lead
+        inside = number is None and bool(self._members.get(loop.site) is not None or self._again)
+        if inside:
+            self._again.append(set())
+        for at in self._taken(loop, trips, number):
+            if number is not None:
+                self._turn, self._lead = at, 0
+            self.assign(loop.var, start + at * step)
+            self._visit(loop.body, weight)
+        if inside:
+            self._again.pop()
+        if number is not None:
+            for site, member in self._members.items():
+                if member == number:
+                    self._counts.pop(site, None)
+            self._turn, self._lead = outer_turn, outer_lead
+
+    def _taken(self, loop: st.For, trips: int, number: int | None) -> Iterator[int]:
+        """The turns to walk; operations of those left out count as begun."""
+        left_out = 0
+        period = self._period(loop)
+        if trips > MOST_TURNS + period:
+            left_out = (trips - MOST_TURNS) // period * period
+        if number is not None:
+            self._turns[number], self._skipped[number] = trips, left_out
+        yield from range(MOST_TURNS // 2 if left_out else trips)
+        if left_out:
+            for site in [s for s, member in self._members.items() if member == number]:
+                if site in self._counts:
+                    self._counts[site] += left_out
+            yield from range(MOST_TURNS // 2 + left_out, trips)
+
+    def _period(self, loop: st.For) -> int:
+        """After how many turns stages and the parities of their barriers repeat."""
+        counts = {1}
+        for stmt in statements(self._program.body):
+            if isinstance(stmt, st.Alloc) and stmt.buffer.scope in ("shared", "shared.barrier"):
+                first = self._number(stmt.buffer.shape[0], 1) if stmt.buffer.shape else 1
+                if first <= _MOST_STAGES:
+                    counts.add(first)
+        return 2 * lcm(*counts)
+
+    def _takes_turns(self, stmt: st.Stmt) -> bool:
+        found = self._turning.get(id(stmt))
+        if found is None:
+            found = any(isinstance(below, TURNS) for below in statements(stmt))
+            self._turning[id(stmt)] = found
+        return found
+
+    # Operations
+
+    def _leaf(self, stmt: st.Stmt, weight: int) -> None:
+        leaf = self._leaves.get(id(stmt))
+        if leaf is None:
+            if id(stmt) in self._leaves:
+                return
+            leaf = self._leaves[id(stmt)] = leaf_of(stmt)
+            if leaf is None:
+                return
+        step = self._step(stmt, leaf)
+        active = self._active()
+        warps = -(-active // simt.WARP)
+        step.threads = max(step.threads, active)
+        step.bytes_ += weight * leaf.bytes_ * active
+        step.shared_bytes += weight * leaf.shared_bytes * active
+        step.flops += weight * leaf.flops * warps
+        step.issues += weight * leaf.issues * warps
+        step.dtype = step.dtype or leaf.dtype
+        step.writes.update(map(self._slot, leaf.writes))
+        step.reads.update(map(self._slot, leaf.reads))
+        self._meet(step, stmt)
+
+    def _step(self, stmt: st.Stmt, leaf: Leaf) -> Step:
+        """The step that a statement belongs to: the last one, where it is of the same operation."""
+        kind = leaf.kind
+        if kind in JOINED and stmt.site in self._products:
+            kind = Kind.PRODUCT
+        last = self._steps[-1] if self._steps else None
+        if last is not None and last.site == stmt.site and {kind, last.kind} <= {*JOINED}:
+            if joined(last.kind, kind) is not last.kind:
+                last.kind, last.how = kind, leaf.how
+            return last
+        loop = self._members.get(stmt.site, -1)
+        iteration = self._turn if kind not in JOINED else self._begun(stmt.site)
+        made = Step(stmt.site, kind, leaf.how, loop, iteration if loop >= 0 else 0, 0)
+        self._steps.append(made)
+        return made
+
+    def _begun(self, site: int) -> int:
+        """The iteration that an operation works on: how often it has begun before."""
+        count = self._counts.get(site, 0)
+        if self._again and site in self._again[-1]:
+            return count - 1
+        for seen in self._again:
+            seen.add(site)
+        self._counts[site] = count + 1
+        return count
+
+    def _slot(self, found: Tile) -> Slot:
+        extents = found.buffer.shape
+        staged = len(extents) > 2 and self._number(extents[0], 0) <= _MOST_STAGES
+        return found.buffer.name, self._number(found.index, 0) if staged else 0
+
+    def _place(self, address: Address) -> Slot:
+        return address.buffer.name, self._number(address.indices[0], 0) if address.indices else 0
+
+    def _meet(self, step: Step, stmt: st.Stmt) -> None:
+        """What a wait or a signal says."""
+        match stmt:
+            case simt.BarrierWait(barrier, parity):
+                step.place, step.amount = self._place(barrier), self._number(parity, 0) & 1
+            case simt.BarrierArrive(barrier):
+                step.place, step.amount = self._place(barrier), self._active()
+            case simt.BarrierSignal(barrier, arrivals):
+                step.place, step.amount = self._place(barrier), arrivals
+            case simt.BarrierExpect(barrier):
+                step.place = self._place(barrier)
+            case simt.WaitGroup(pending):
+                step.amount = pending
+        if step.kind in (Kind.WAIT, Kind.SIGNAL, Kind.COMMIT):
+            step.stmt = stmt
