@@ -162,12 +162,13 @@ def _choices(kernel: Kernel, stages: Iterable[int]) -> Iterable[StageChoice]:
 
 def _with_stages(kernel: Kernel, choice: StageChoice) -> StageChoice:
     from tileworkbench.compiler.analysis.occupancy import occupancy
-    from tileworkbench.compiler.compilation import lower_program
+    from tileworkbench.compiler.lowering import lower_program
     from tileworkbench.compiler.target import parse_target
 
     target = parse_target(kernel.target)
     program = _staged(kernel.program, choice.num_stages)
-    snapshots = lower_program(program, target)
+    options = kernel.compiled.options
+    snapshots = lower_program(program, target, options.sanitize, disabled=options.disabled)
     record = replace(kernel.record, program=program, snapshots=snapshots)
     size = snapshots[-1].program.scratch_bytes
     found = occupancy(target.arch, kernel.threads, size)

@@ -1,18 +1,17 @@
 """What a statement of lowered code is to a pipeline: a copy, a wait, part of a product.
 
-This is the only place that knows which nodes of the IR these are.
+It follows from what a statement declares to read, write, start and order (`ir/effects.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.expr import Address, Binary, Buffer, Call, Expr, Load, Ramp, Unary
-from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.effects import Access, Order, accesses, declared, order_of
+from tileworkbench.compiler.ir.expr import Binary, Buffer, Call, Expr, Load, Ramp, Unary
 
 
 class Kind(StrEnum):
@@ -30,22 +29,21 @@ class Kind(StrEnum):
     COMMIT = "commit"
 
 
-ASYNCHRONOUS = "cp.async"
 THROUGH_REGISTERS = "through registers"
 TO_REGISTERS = "to registers"
-_WAITS: dict[type[st.Stmt], str] = {
-    simt.WaitGroup: "copies",
-    simt.Barrier: "block barrier",
-    simt.WarpBarrier: "warp barrier",
-    simt.GridBarrier: "grid barrier",
-    simt.ClusterBarrier: "cluster barrier",
-    simt.BarrierWait: "memory barrier",
+_ORDERS: dict[Order, tuple[Kind, str]] = {
+    Order.GROUP: (Kind.WAIT, "copies"),
+    Order.PHASE: (Kind.WAIT, "memory barrier"),
+    Order.BLOCK: (Kind.WAIT, "block barrier"),
+    Order.WARP: (Kind.WAIT, "warp barrier"),
+    Order.CLUSTER: (Kind.WAIT, "cluster barrier"),
+    Order.GRID: (Kind.WAIT, "grid barrier"),
+    Order.ARRIVE: (Kind.SIGNAL, ""),
+    Order.COMMIT: (Kind.COMMIT, ""),
 }
-_SIGNALS = (simt.BarrierArrive, simt.BarrierExpect, simt.BarrierSignal)
+_NAMES = (st.Let, st.Alloc, st.Alias, st.Pointer, simt.Peer, simt.BarrierInit)
 JOINED = (Kind.MOVE, Kind.COMPUTE, Kind.STORE, Kind.COPY, Kind.PRODUCT)
 """Kinds of which neighbours with one site are one operation; the last of them says what it is."""
-TURNS = (*_WAITS, *_SIGNALS, simt.AsyncCopy, simt.CommitGroup)
-"""Statements that make each iteration of a loop around them count by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,8 @@ class Leaf:
     """One statement that does something.
 
     `bytes_` of global memory, `shared_bytes` and `issues` (instructions) are those of one thread,
-    `flops` those of a warp. `how` says how a copy travels and what a wait waits for.
+    `flops` those of a warp. `how` says how a copy travels and what a wait waits for; what is
+    `started` is done later, by another engine.
     """
 
     kind: Kind
@@ -73,34 +72,39 @@ class Leaf:
     flops: int = 0
     issues: int = 1
     dtype: str = ""
+    started: bool = False
+
+
+def takes_turns(stmt: st.Stmt) -> bool:
+    """Whether each iteration of a loop around `stmt` counts by itself: it waits, or starts
+    something.
+    """
+    return order_of(stmt) in _ORDERS or any(found.started for found in declared(stmt))
+
+
+def waits_for_others(stmt: st.Stmt) -> bool:
+    """Whether `stmt` waits for what was started, or for a phase of a memory barrier."""
+    return order_of(stmt) in (Order.GROUP, Order.PHASE)
 
 
 def leaf_of(stmt: st.Stmt) -> Leaf | None:
     """What `stmt` itself does, None for one that only makes names or has statements below it."""
     match stmt:
-        case simt.AsyncCopy(dst, _, elements):
-            size = elements * dst.buffer.dtype.bits // 8
-            return Leaf(Kind.COPY, ASYNCHRONOUS, _shared(dst), bytes_=size)
-        case simt.CommitGroup():
-            return Leaf(Kind.COMMIT, issues=0)
         case simt.Mma(a, _, _, m, n, k):
             name = "tfloat32" if str(a.buffer.dtype) == "float32" else str(a.buffer.dtype)
             return Leaf(Kind.PRODUCT, flops=2 * m * n * k, dtype=name)
         case simt.LoadMatrix(_, src, count):
-            return Leaf(Kind.MOVE, reads=_shared(src), shared_bytes=4 * count)
+            return Leaf(Kind.MOVE, reads=_tile(src.buffer, src.indices), shared_bytes=4 * count)
         case simt.StoreMatrix(dst, _, count):
-            return Leaf(Kind.MOVE, writes=_shared(dst), shared_bytes=4 * count)
-        case st.Store(buffer, indices, value):
-            return _store(buffer, indices, value)
-        case st.Atomic(_, buffer, indices, value):
-            return _store(buffer, indices, value)
-        case simt.Exchange(args=args):
+            return Leaf(Kind.MOVE, writes=_tile(dst.buffer, dst.indices), shared_bytes=4 * count)
+        case simt.Exchange(args=args) if order_of(stmt) is None:
             return Leaf(Kind.COMPUTE, issues=1 + sum(map(_operations, args)))
-    if type(stmt) in _WAITS:
-        return Leaf(Kind.WAIT, _WAITS[type(stmt)])
-    if isinstance(stmt, _SIGNALS):
-        return Leaf(Kind.SIGNAL)
-    return Leaf(Kind.COMPUTE) if isinstance(stmt, st.ExternCall) else None
+        case st.ExternCall():
+            return Leaf(Kind.COMPUTE)
+    order = order_of(stmt)
+    if order in _ORDERS:
+        return Leaf(*_ORDERS[order], issues=0 if order is Order.COMMIT else 1)
+    return None if isinstance(stmt, _NAMES) else _by_accesses(stmt)
 
 
 def joined(first: Kind, second: Kind) -> Kind:
@@ -108,43 +112,50 @@ def joined(first: Kind, second: Kind) -> Kind:
     return max(first, second, key=JOINED.index)
 
 
-def _store(buffer: Buffer, indices: tuple[Expr, ...], value: Expr) -> Leaf:
-    size = _lanes(indices) * buffer.dtype.lanes * buffer.dtype.scalar.bits // 8
-    loads = list(_loads(value))
-    reads = tuple(Tile(load.buffer, load.indices[0]) for load in loads if _is_tile(load.buffer))
-    writes = (Tile(buffer, indices[0]),) if _is_tile(buffer) else ()
-    near = sum(_lanes(load.indices) * load.buffer.dtype.bits // 8 for load in loads if reads)
-    issues = 1 + _operations(value) * _lanes(indices)
-    fetched = [load for load in loads if load.buffer.scope == "global"]
-    if buffer.scope == "global":
-        moved = size + sum(_load_bytes(load) for load in fetched)
-        return Leaf(Kind.STORE, "", writes, reads, moved, near, issues=issues)
-    if fetched:
-        how = THROUGH_REGISTERS if buffer.scope == "shared" else TO_REGISTERS
-        moved = sum(_load_bytes(load) for load in fetched)
-        return Leaf(Kind.COPY, how, writes, reads, moved, near, issues=issues)
-    near += size if writes else 0
-    return Leaf(Kind.COMPUTE, "", writes, reads, 0, near, issues=issues)
+def _by_accesses(stmt: st.Stmt) -> Leaf | None:
+    """A statement that writes, by where it reads and writes; None for one that does not."""
+    if not any(found.writes for found in declared(stmt)):
+        return None
+    found = list(accesses(stmt))
+    if any(access.buffer.scope == "shared.barrier" for access in found):
+        return Leaf(Kind.SIGNAL)
+    started = any(access.started for access in found)
+    writes = {access.buffer.scope for access in found if access.writes}
+    fetched = [access for access in found if access.reads and access.buffer.scope == "global"]
+    far = [access for access in found if access.buffer.scope == "global"]
+    near = [access for access in found if _tile(access.buffer, access.indices)]
+    values = [child for child in stmt.children() if isinstance(child, Expr)]
+    issues = 1 + max(map(_operations, values), default=0) * max(map(_count, found))
+    kind, how = Kind.COMPUTE, ""
+    if "global" in writes:
+        kind = Kind.STORE
+    elif fetched:
+        kind = Kind.COPY
+        how = THROUGH_REGISTERS if "shared" in writes else TO_REGISTERS
+    return Leaf(
+        kind,
+        type(stmt).effects.starts or how,
+        writes=tuple(t for a in near if a.writes for t in _tile(a.buffer, a.indices)),
+        reads=tuple(t for a in near if a.reads for t in _tile(a.buffer, a.indices)),
+        bytes_=sum(map(_bytes, far if kind is Kind.STORE else fetched)),
+        shared_bytes=0 if started else sum(map(_bytes, near)),
+        issues=issues,
+        started=started,
+    )
 
 
-def _load_bytes(load: Load) -> int:
-    return _lanes(load.indices) * load.buffer.dtype.bits // 8
+def _count(access: Access) -> int:
+    """How many elements one thread accesses."""
+    lanes = (index.lanes for index in access.indices if isinstance(index, Ramp))
+    return max(access.count, *lanes, 1)
 
 
-def _lanes(indices: tuple[Expr, ...]) -> int:
-    return max((index.lanes for index in indices if isinstance(index, Ramp)), default=1)
+def _bytes(access: Access) -> int:
+    return _count(access) * access.buffer.dtype.bits * access.buffer.dtype.lanes // 8
 
 
-def _is_tile(buffer: Buffer) -> bool:
-    return buffer.scope == "shared" and bool(buffer.shape)
-
-
-def _shared(address: Address) -> tuple[Tile, ...]:
-    return (Tile(address.buffer, address.indices[0]),) if _is_tile(address.buffer) else ()
-
-
-def _loads(value: Expr) -> Iterator[Load]:
-    return (node for node in walk(value) if isinstance(node, Load))
+def _tile(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Tile, ...]:
+    return (Tile(buffer, indices[0]),) if buffer.scope == "shared" and indices else ()
 
 
 def _operations(value: Expr) -> int:

@@ -9,6 +9,7 @@ from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.sim.pipeline.leaves import waits_for_others
 
 
 def ring_loops(program: Program, planned: frozenset[int]) -> dict[int, int]:
@@ -18,8 +19,7 @@ def ring_loops(program: Program, planned: frozenset[int]) -> dict[int, int]:
     loops = [stmt for stmt in statements(program.body) if isinstance(stmt, st.For)]
     found = [loop.site for loop in loops if loop.site in planned]
     if not found:
-        waits = (simt.WaitGroup, simt.BarrierWait)
-        around = [loop for loop in loops if any(isinstance(s, waits) for s in statements(loop))]
+        around = [loop for loop in loops if any(map(waits_for_others, statements(loop)))]
         # The innermost of them; those of roles work together, as one.
         outer = {id(s) for s in around for t in statements(s.body) if any(t is a for a in around)}
         found = [loop.site for loop in around if id(loop) not in outer]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.machine.rates import Rates
-from tileworkbench.compiler.sim.pipeline.leaves import ASYNCHRONOUS, Kind
+from tileworkbench.compiler.sim.pipeline.leaves import Kind
 from tileworkbench.compiler.sim.pipeline.walk import Group, Slot, Step
 
 
@@ -159,10 +159,10 @@ class Schedule:
         latency = 1 if self._rates is None else self._rates.latency
         self.copies_busy = begin + self.copy_cycles(step)
         landed = max(self.copies_busy + latency, issued)
-        behind = step.kind is Kind.COPY and step.how != ASYNCHRONOUS  # the threads wait for it
+        behind = step.kind is Kind.COPY and not step.started  # the threads wait for it
         made = self._note(thread, step, thread.now, landed if behind else issued)
         made.landed = landed
-        if step.how == ASYNCHRONOUS:
+        if step.started:
             thread.open.append(len(self.timed) - 1)
 
     def _wait(self, thread: _Thread, step: Step) -> bool:

@@ -15,7 +15,6 @@ import numpy as np
 
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.sim.pipeline.leaves import (
-    ASYNCHRONOUS,
     JOINED,
     Kind,
     Leaf,
@@ -167,7 +166,7 @@ class TraceRecorder:
         made = _Open(kind, leaf.how, site, group, iteration, start, start + 1)
         self.events.append(made)
         self._last[group] = made
-        if leaf.how == ASYNCHRONOUS:
+        if leaf.started:
             self._flying.setdefault((group, site), deque()).append(made)
 
     def released(self, frame: ThreadFrame) -> None:

@@ -25,12 +25,12 @@ from tileworkbench.compiler.sim.expressions import Evaluate
 from tileworkbench.compiler.sim.frame import SimOptions
 from tileworkbench.compiler.sim.pipeline.leaves import (
     JOINED,
-    TURNS,
     Kind,
     Leaf,
     Tile,
     joined,
     leaf_of,
+    takes_turns,
 )
 from tileworkbench.compiler.sim.pipeline.structure import (
     group_label,
@@ -69,6 +69,7 @@ class Step:
     flops: float = 0
     issues: float = 0
     dtype: str = ""
+    started: bool = False
     stmt: st.Stmt | None = None
     place: Slot | None = None
     amount: int = 0
@@ -281,7 +282,7 @@ class _Walk(Evaluator[ThreadFrame]):
     def _takes_turns(self, stmt: st.Stmt) -> bool:
         found = self._turning.get(id(stmt))
         if found is None:
-            found = any(isinstance(below, TURNS) for below in statements(stmt))
+            found = any(takes_turns(below) for below in statements(stmt))
             self._turning[id(stmt)] = found
         return found
 
@@ -304,6 +305,7 @@ class _Walk(Evaluator[ThreadFrame]):
         step.flops += weight * leaf.flops * warps
         step.issues += weight * leaf.issues * warps
         step.dtype = step.dtype or leaf.dtype
+        step.started |= leaf.started
         step.writes.update(map(self._slot, leaf.writes))
         step.reads.update(map(self._slot, leaf.reads))
         self._meet(step, stmt)
