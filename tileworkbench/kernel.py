@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.compilation import CompiledKernel, Options, Source
-from tileworkbench.compiler.diagnostics import ArgumentError, Note, UnsupportedError
+from tileworkbench.compiler.diagnostics import ArgumentError, Note
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.printer import print_expr
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
     from tileworkbench.expectations import Outcome
     from tileworkbench.validation import Validation
+    from tileworkbench.viz.model.causes import Causes
+    from tileworkbench.viz.model.roofline import Step
     from tileworkbench.viz.model.view import BufferLayout, CheckResult, KernelView
     from tileworkbench.viz.model.what_if import Alternative
 
@@ -61,6 +62,7 @@ class Stats:
     timings: tuple[Timing, ...]
     resources: tuple[KernelResources, ...] = ()
     lowered: Program | None = field(default=None, repr=False, compare=False)
+    file: str = field(default="", repr=False, compare=False)
 
     @property
     def predicted(self) -> Prediction:
@@ -76,7 +78,7 @@ class Stats:
         if self.lowered is None:
             raise ArgumentError("a kernel that no pass of 'cpu' has lowered has no predicted time")
         refuse_unknown(self.lowered)
-        return predict_time(self.lowered, machine(), get_num_threads())
+        return predict_time(self.lowered, machine(), get_num_threads(), self.file)
 
     @property
     def intensity(self) -> float:
@@ -88,7 +90,8 @@ class Kernel(PipelineFacts):
     """A compiled kernel. Calling it checks the arguments, runs it and returns its outputs.
 
     `config` is the configuration that `tw.autotune` chose, `latency` its time and `ref_latency`
-    that of the reference, in milliseconds; None where nothing was tuned.
+    that of the reference, in milliseconds; None where nothing was tuned. `trail` are the versions
+    of a `%%tile` cell before this one.
     """
 
     # Whether indices that come from data and are outside are told of, beside the report.
@@ -111,6 +114,7 @@ class Kernel(PipelineFacts):
         self._bench: BenchResult | None = None
         self._roofline = False
         self._annotated = False
+        self.trail: tuple[Step, ...] = ()
 
     def __call__(self, *args: Any) -> Any:
         if self._watches_calls:
@@ -316,6 +320,26 @@ class Kernel(PipelineFacts):
         target, shared = self._compiled.target, self._compiled.shared_bytes
         return occupancy(target.arch, self.threads, shared, max(registers, default=None))
 
+    @property
+    def causes(self) -> Causes | None:
+        """Where the time of a launch goes by cause and line, predicted without running it: see
+        `Causes`. On the CPU the first use on a machine measures its ceilings, which takes seconds.
+
+        None where there is no prediction: symbolic shapes, or a GPU without published numbers.
+        """
+        from tileworkbench.bench.causes import causes_of
+
+        return causes_of(self)
+
+    @property
+    def traffic(self) -> Mapping[str, float]:
+        """Predicted bytes of a launch by the memory level that they come from, innermost first;
+        empty where `causes` is None.
+        """
+        from tileworkbench.bench.causes import traffic_of
+
+        return traffic_of(self)
+
     def what_if(self, buffer: str) -> tuple[Alternative, ...]:
         """What the accesses of a tile in shared memory would cost with other layouts, best first:
         row-major, padded, swizzled by 32, 64 and 128 bytes, and its own.
@@ -374,6 +398,7 @@ class Kernel(PipelineFacts):
             timings=compiled.record.timings,
             resources=compiled.resources,
             lowered=lowered,
+            file=compiled.record.source_file,
         )
 
     @property
@@ -493,122 +518,9 @@ class Kernel(PipelineFacts):
 
     def view(self, roofline: bool = False) -> KernelView:
         """The plain data that views are drawn from; `roofline` measures the machine if needed."""
-        from tileworkbench.viz.model.view import KernelView
+        from tileworkbench.kernel_view import make_view
 
-        stats = self.stats
-        made = KernelView(
-            record=self._compiled.record,
-            grid="x".join(map(str, self.grid)),
-            threads=self.threads,
-            shared_bytes=stats.shared_bytes,
-            scratch_bytes=stats.scratch_bytes,
-            flops=stats.flops,
-            bytes_=stats.bytes_,
-            layouts=self._buffer_layouts,
-            portable_layouts=self.target != "cpu",  # where the host chooses the vectors' width
-            portable_code=self._portable_code(),
-            accesses=self._access_lines(),
-            requests=lambda: self.requests,
-            resources=tuple(_resource_line(found) for found in stats.resources),
-            variants=self._variant_lines(),
-            shared=self._shared_memory(),
-            pipelining=self,
-            annotated=self._annotated,
-            line_costs=lambda: [cost.to_dict() for cost in self.line_costs],
-            occupancy=self.occupancy,
-            check=self._check,
-            masked=tuple((found.text, found.away or found.from_data) for found in self._masked),
-            portable_masked=not self._masked_in_part,
-            bench=None if self._bench is None else self._bench.record,
-        )
-        if self._bench is None:
-            return self._with_prediction(made, roofline)
-        if not roofline:
-            return made
-        from tileworkbench.bench.ceilings import machine
-        from tileworkbench.bench.roofline import result_points
-
-        measured = machine()
-        predicted = self._predicted_us()
-        points = (
-            replace(point, predicted_us=predicted)
-            for point in result_points(self._bench, measured)
-        )
-        return replace(made, machine=measured, points=tuple(points))
-
-    def _with_prediction(self, made: KernelView, roofline: bool) -> KernelView:
-        """`made` with the point that a model expects: of a GPU under published ceilings, which cost
-        nothing; of this machine where a roofline was asked for, since its ceilings are measured.
-        """
-        from tileworkbench.bench.published import predicted_point, published
-
-        flops, bytes_ = made.flops.value, made.bytes_.value  # type: ignore[union-attr]
-        if self._compiled.target.kind != "cpu":
-            machine = published(self._compiled.target.arch)
-            found = machine and predicted_point(self.name, self.program, flops, bytes_, machine)
-            return replace(made, machine=machine, points=(found,)) if found else made
-        time_us = self._predicted_us() if roofline else math.nan
-        if math.isnan(time_us):
-            return made
-        from tileworkbench.bench.ceilings import machine as measured
-        from tileworkbench.bench.kernel import arithmetic_dtype
-        from tileworkbench.bench.roofline import home_level
-        from tileworkbench.compiler.device.host.threads import get_num_threads
-        from tileworkbench.viz.model.roofline import Point
-
-        threads = get_num_threads()
-        level = home_level(bytes_, threads, measured())
-        dtype = arithmetic_dtype(self.program)
-        point = Point(self.name, flops, bytes_, time_us, dtype, level, threads, predicted=True)
-        return replace(made, machine=measured(), points=(point,))
-
-    def _shared_memory(self) -> SharedMemory | None:
-        """None too where an extent is only known at run time."""
-        try:
-            return self.shared_memory
-        except UnsupportedError:
-            return None
-
-    def _predicted_us(self) -> float:
-        """The predicted time of a call; NaN where there is none."""
-        try:
-            return self.stats.predicted.total_us
-        except ArgumentError:
-            return math.nan
-
-    def _portable_code(self) -> str:
-        """The generated functions, where they are the same on every host."""
-        if self._compiled.target.kind == "cpu":
-            return ""
-        code = self.source
-        return code[max(code.find('extern "C"'), 0) :]
-
-    def _variant_lines(self) -> tuple[str, ...]:
-        """One line per variant, and which code the last call took."""
-        compiled = self._compiled
-        if not compiled.variants:
-            return ()
-        lines = {id(compiled): "code for every size"}
-        for variant in compiled.variants:
-            lines[id(variant)] = f"code where {' and '.join(variant.record.facts)}"
-        return tuple(
-            f"{line}: taken by the last call" if found == id(compiled.taken) else line
-            for found, line in lines.items()
-        )
-
-    def _access_lines(self) -> tuple[str, ...]:
-        """One line per tensor and shared buffer of a GPU kernel: its accesses and their cost."""
-        if self._compiled.target.kind == "cpu":
-            return ()
-        from tileworkbench.compiler.sim.report import AccessCount
-
-        found: dict[str, list[str]] = {}
-        for access in self.accesses:
-            if isinstance(access, AccessCount):
-                waits = access.scope == "shared" and access.wavefronts > access.ideal
-                alarm = " CONFLICT" if waits else ""
-                found.setdefault(access.buffer, []).append(access.described + alarm)
-        return tuple(f"{name}: {', '.join(dict.fromkeys(kinds))}" for name, kinds in found.items())
+        return make_view(self, roofline)
 
     def show(self, view: str | None = None) -> Any:
         """The widget of one view, a name of `viz.display.NAMES`: card, source, passes, ..."""
@@ -662,9 +574,3 @@ def _allocated(program: Program) -> list[Buffer]:
 def _role(buffer: Buffer) -> str:
     scope = "fragment" if buffer.scope == "local.fragment" else buffer.scope
     return f"{scope} {buffer.dtype} {'x'.join(print_expr(extent) for extent in buffer.shape)}"
-
-
-def _resource_line(found: KernelResources) -> str:
-    spilled = found.spill_store_bytes + found.spill_load_bytes
-    spills = f"{spilled} bytes spilled" if spilled else "no spills"
-    return f"{found.name}: {found.registers} registers, {spills}"

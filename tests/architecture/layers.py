@@ -119,6 +119,7 @@ RULES: Mapping[str, Rule] = {
     "accesses": Rule(("",)),
     "annotation": Rule(("",)),
     "pipelining": Rule(("",)),
+    "kernel_view": Rule(("",)),
     "expectations": Rule(("",)),
     "tuning": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "comparison": Rule(("",)),

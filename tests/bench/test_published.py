@@ -11,7 +11,7 @@ import tileworkbench.language as T
 from tests.viz.sanitiser import problems
 from tileworkbench.bench.published import predicted_point, published
 from tileworkbench.kernels import matmul, softmax
-from tileworkbench.viz.model.roofline import PEAK, judge
+from tileworkbench.viz.model.roofline import BANDWIDTH, PEAK, judge
 from tileworkbench.viz.model.views import view_html
 
 
@@ -20,18 +20,41 @@ def test_a_product_of_halves_is_held_against_the_tensor_cores() -> None:
     [point] = view.points
     assert view.machine is not None and view.machine.name == "A100 SXM 40 GB (sm_80)"
     assert (point.predicted, point.dtype) == (True, "float16")
-    assert point.time_us == pytest.approx(2 * 1024**3 / 312e12 * 1e6)  # beyond the ridge of 201
-    assert judge(point, view.machine).sentence == (
+    assert point.causes is not None and point.time_us == point.causes.total_us
+    roof_us = 2 * 1024**3 / 312e12 * 1e6  # beyond the ridge of 201
+    verdict = judge(point, view.machine)
+    assert verdict.fraction == pytest.approx(roof_us / point.time_us)
+    assert verdict.sentence == (
         "Predicted, nothing was run: bound by compute. At 256 FLOP/B it is right of the ridge at "
-        "201, and the float16 peak allows 312 TFLOP/s: 6.88 µs for a launch."
+        "201, and the float16 peak allows 312 TFLOP/s: 23.7 µs for a launch, 29 % of what the "
+        "roofs allow."
     )
+
+
+def test_without_a_model_the_roofs_give_the_time() -> None:
+    kernel = tw.compile(matmul(1024, 1024, 1024, "float16"), target="sim:sm_80")
+    machine = published("sm_80")
+    assert machine is not None
+    point = predicted_point("k", kernel.program, 2.0 * 1024**3, 1e6, machine)
+    assert point is not None and point.time_us == pytest.approx(2 * 1024**3 / 312e12 * 1e6)
+
+
+def test_levels_of_a_gpu() -> None:
+    machine = published("sm_80")
+    assert machine is not None
+    rates = {name: machine.find(name, BANDWIDTH).value for name in ("shared", "L2", "DRAM")}  # type: ignore[union-attr]
+    # 128 bytes a clock on each of 108 multiprocessors; 5120 a clock of L2.
+    assert rates == pytest.approx({"shared": 19491.84, "L2": 7219.2, "DRAM": 1555})
 
 
 def test_work_without_a_product_is_held_against_ordinary_units() -> None:
     kernel = tw.compile(softmax(1024, 1024), target="sim:sm_90a")
     [point] = kernel.view().points
     assert point.dtype == "float32"
-    assert point.time_us == pytest.approx(2 * 1024 * 1024 * 4 / 3350e9 * 1e6)  # read and written
+    assert point.causes is not None
+    memory = [part for part in point.causes.parts if part.cause == "DRAM"]
+    moved_us = 2 * 1024 * 1024 * 4 / 3350e9 * 1e6  # read and written
+    assert sum(part.time_us for part in memory) == pytest.approx(moved_us)
 
 
 def test_products_of_float32_are_those_of_tf32() -> None:

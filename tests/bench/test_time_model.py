@@ -6,7 +6,7 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tileworkbench.bench import time_model
+from tileworkbench.bench import cpu_work
 from tileworkbench.bench.ceilings import LEVELS, TYPES
 from tileworkbench.bench.time_model import Prediction, predict_time
 from tileworkbench.compiler.diagnostics import ArgumentError
@@ -69,8 +69,8 @@ def test_symbolic_shapes_have_no_prediction() -> None:
 
 
 def test_blocks_that_stand_for_a_grid_are_spread() -> None:
-    assert time_model._spread(5) == (0, 1, 2, 3, 4)
-    found = time_model._spread(1024)
+    assert cpu_work.spread(5) == (0, 1, 2, 3, 4)
+    found = cpu_work.spread(1024)
     assert len(found) == 12 and sum(found) / 12 == pytest.approx(512, rel=0.2)
     assert len({number % 8 for number in found}) > 4
 

@@ -269,19 +269,6 @@ def test_percents(fraction: float, text: str) -> None:
     assert format_percent(fraction) == text
 
 
-@pytest.mark.parametrize(
-    ("gflops", "bound", "step"),
-    [
-        *((500.0, "compute", "Feed"), (800.0, "compute", "Feed"), (801.0, "compute", "Close")),
-        *((400.0, "compute", "Feed"), (399.0, "compute", "Far below")),
-    ],
-)
-def test_advice_changes_at_its_limits(gflops: float, bound: str, step: str) -> None:
-    verdict = judge(point(100.0, gflops), MACHINE)
-    assert (verdict.bound, verdict.fraction) == (bound, gflops / 1000)
-    assert verdict.next_step.startswith(step)
-
-
 def test_the_ridge_itself_is_bound_by_compute() -> None:
     assert judge(point(50.0, 100.0), MACHINE).bound == "compute"
     assert judge(point(49.9, 100.0), MACHINE).bound == "memory"

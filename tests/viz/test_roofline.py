@@ -43,10 +43,7 @@ def test_left_of_the_ridge_memory_bounds() -> None:
         "Bound by memory: at 2 FLOP/B it is left of the ridge at 10, and reaches 75 % of the "
         "20 GFLOP/s that the DRAM bandwidth allows."
     )
-    assert verdict.next_step == (
-        "Get closer to the DRAM roof: contiguous accesses, wider vectors and more blocks than "
-        "threads."
-    )
+    assert (verdict.next_step, verdict.line) == ("", 0)  # nothing is known of the kernel
 
 
 def test_right_of_the_ridge_compute_bounds() -> None:
@@ -56,15 +53,6 @@ def test_right_of_the_ridge_compute_bounds() -> None:
         "Bound by compute: at 50 FLOP/B it is right of the ridge at 10, and reaches 90 % of the "
         "100 GFLOP/s that the float32 peak allows."
     )
-    assert verdict.next_step.startswith("Close to the peak")
-
-
-@pytest.mark.parametrize(
-    ("intensity", "gflops", "start"),
-    [(50.0, 60.0, "Feed the arithmetic"), (50.0, 5.0, "Far below"), (1.0, 9.0, "DRAM traffic")],
-)
-def test_advice_depends_on_place_and_distance(intensity: float, gflops: float, start: str) -> None:
-    assert judge(point(intensity, gflops), SIMPLE).next_step.startswith(start)
 
 
 def test_a_point_above_its_roof_is_our_error() -> None:

@@ -2,73 +2,119 @@
 
 Each architecture stands for one product, named in the drawing. Numbers are those of NVIDIA's data
 sheets and architecture white papers: memory bandwidth, and peaks without sparsity; those of 16-bit
-floats, tf32, fp8 and int8 are tensor cores' with accumulators of 32 bits.
+floats, tf32, fp8 and int8 are tensor cores' with accumulators of 32 bits. Shared memory serves 32
+banks of 4 bytes a clock on each multiprocessor (CUDA C++ Programming Guide). The bandwidth of L2 is
+published for the A100 alone (5120 bytes a clock); elsewhere the roof is what the multiprocessors
+can take, 64 bytes a clock each, which is higher than what a kernel sees.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tileworkbench.bench.kernel import arithmetic_dtype
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.tile import Gemm
+from tileworkbench.viz.model.causes import Causes
 from tileworkbench.viz.model.roofline import BANDWIDTH, PEAK, Ceiling, Machine, Point
 
 _NOTE = "published numbers, nothing was measured"
+_BANK_BYTES, _PORT_BYTES = 128, 64  # a clock, of shared memory and from L2, on a multiprocessor
 
-# Product, GB/s of its memory, and TFLOP/s (int8: TOP/s) by what is multiplied.
-_PRODUCTS: Mapping[str, tuple[str, float, Mapping[str, float]]] = {
-    "sm_75": ("Tesla T4", 320, {"float16": 65, "float32": 8.1, "int8": 130}),
-    "sm_80": (
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One GPU: GB/s of its memory, TFLOP/s (int8: TOP/s) by what is multiplied, multiprocessors,
+    boost clock in GHz, MiB of L2 and bytes a clock from it (0: not published).
+    """
+
+    name: str
+    memory: float
+    peaks: Mapping[str, float]
+    multiprocessors: int
+    clock: float
+    l2_mib: float
+    l2_bytes: int = 0
+
+    @property
+    def shared_rate(self) -> float:
+        """GB/s of the shared memory of all multiprocessors."""
+        return self.multiprocessors * _BANK_BYTES * self.clock
+
+    @property
+    def l2_rate(self) -> float:
+        """GB/s of L2, or more than that; see above."""
+        return (self.l2_bytes or self.multiprocessors * _PORT_BYTES) * self.clock
+
+
+_PRODUCTS: Mapping[str, Product] = {
+    "sm_75": Product("Tesla T4", 320, {"float16": 65, "float32": 8.1, "int8": 130}, 40, 1.59, 4),
+    "sm_80": Product(
         "A100 SXM 40 GB",
         1555,
         {"float16": 312, "bfloat16": 312, "tfloat32": 156, "float32": 19.5, "float64": 19.5}
         | {"int8": 624},
+        *(108, 1.41, 40, 5120),
     ),
-    "sm_86": (
+    "sm_86": Product(
         "A40",
         696,
         {"float16": 149.7, "bfloat16": 149.7, "tfloat32": 74.8, "float32": 37.4, "int8": 299.3},
+        *(84, 1.74, 6),
     ),
-    "sm_89": (
+    "sm_89": Product(
         "L40S",
         864,
         {"float16": 362, "bfloat16": 362, "tfloat32": 183, "float32": 91.6, "int8": 733}
         | {"float8": 733},
+        *(142, 2.52, 96),
     ),
-    "sm_90": (
+    "sm_90": Product(
         "H100 SXM",
         3350,
         {"float16": 989, "bfloat16": 989, "tfloat32": 494, "float32": 67, "float64": 67}
         | {"int8": 1979, "float8": 1979},
+        *(132, 1.83, 50),
     ),
 }
 _SAME = {"sm_90a": "sm_90"}
 
 
+def product_of(arch: str) -> Product | None:
+    """The product that stands for an architecture, None where none is listed here."""
+    return _PRODUCTS.get(_SAME.get(arch, arch))
+
+
 def published(arch: str) -> Machine | None:
     """The published ceilings of an architecture's product, None where none are listed here."""
-    found = _PRODUCTS.get(_SAME.get(arch, arch))
+    found = product_of(arch)
     if found is None:
         return None
-    product, bandwidth, peaks = found
-    ceilings = [Ceiling("DRAM", bandwidth, "GB/s", 0)]
-    ceilings += [Ceiling(name, 1e3 * rate, "GFLOP/s", 0) for name, rate in peaks.items()]
-    return Machine(f"{product} ({arch})", tuple(ceilings), _NOTE)
+    rates = {"shared": found.shared_rate, "L2": found.l2_rate, "DRAM": found.memory}
+    ceilings = [Ceiling(name, rate, "GB/s", 0) for name, rate in rates.items()]
+    ceilings += [Ceiling(name, 1e3 * rate, "GFLOP/s", 0) for name, rate in found.peaks.items()]
+    return Machine(f"{found.name} ({arch})", tuple(ceilings), _NOTE)
 
 
 def predicted_point(
-    name: str, program: Program, flops: float, bytes_: float, machine: Machine
+    name: str,
+    program: Program,
+    flops: float,
+    bytes_: float,
+    machine: Machine,
+    causes: Causes | None = None,
 ) -> Point | None:
-    """The fastest that the machine's roofs allow for this much work, None where they do not say.
+    """What `causes` add up to, else the fastest that the machine's roofs allow for this much work;
+    None where they do not say.
 
     `flops` and `bytes_` are those of one launch of `program`. Products of float32 are held against
     the peak of tf32, in which tensor cores multiply them; work without a T.gemm against that of
     float32 (or float64), which is what the other units compute.
     """
-    kind = _peak(program, machine)
+    kind = peak_name(program, machine)
     bandwidth, peak = machine.find("DRAM", BANDWIDTH), machine.find(kind, PEAK)
     if bandwidth is None or (flops and peak is None) or math.isnan(flops + bytes_):
         return None
@@ -78,10 +124,12 @@ def predicted_point(
     time_us = max(times)
     if not time_us > 0:
         return None
-    return Point(name, flops, bytes_, time_us, kind, "DRAM", predicted=True)
+    if causes is not None:
+        time_us = max(time_us, causes.total_us)
+    return Point(name, flops, bytes_, time_us, kind, "DRAM", predicted=True, causes=causes)
 
 
-def _peak(program: Program, machine: Machine) -> str:
+def peak_name(program: Program, machine: Machine) -> str:
     """The name of the peak that bounds a program."""
     dtype = arithmetic_dtype(program)
     if not any(isinstance(stmt, Gemm) for stmt in statements(program.body)):

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tileworkbench.viz.model.causes import Causes
 from tileworkbench.viz.model.text import format_count, format_time
 
 BANDWIDTH = "GB/s"
 PEAK = "GFLOP/s"
 TOLERANCE = 1.05  # a point further above its roof is a mistake in the measurement
-_CLOSE, _FAR = 0.8, 0.4  # fractions of attainable that call for different advice
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,41 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """One version of a kernel on its trail: its number from 1 on, its place, what was changed.
+
+    `change` is what differs from the version before, a line each; `machine` is where it was, since
+    times of different machines are no trail.
+    """
+
+    number: int
+    flops: float
+    bytes_: float
+    time_us: float
+    predicted: bool
+    change: tuple[str, ...] = ()
+    machine: str = ""
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte; infinite for a kernel that moves nothing."""
+        return self.flops / self.bytes_ if self.bytes_ else math.inf
+
+    @property
+    def gflops(self) -> float:
+        """GFLOP/s."""
+        return self.flops / self.time_us / 1e3
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """One kernel: floating-point operations, bytes moved at `level`, microseconds.
 
     `predicted` says that nothing was run, and `time_us` is what a model expects. `dtype` picks the
     peak, `threads` (0: all) the ceilings it is held against. `predicted_us` is what a model of the
-    machine expects of a measured kernel, NaN without one.
+    machine expects of a measured kernel, NaN without one, and `causes` where that time goes.
+    `traffic` has the bytes that come from each memory level, innermost first. `trail` are the
+    versions of the kernel before this one, oldest first.
     """
 
     name: str
@@ -75,6 +104,9 @@ class Point:
     threads: int = 0
     predicted_us: float = math.nan
     predicted: bool = False
+    causes: Causes | None = None
+    traffic: tuple[tuple[str, float], ...] = ()
+    trail: tuple[Step, ...] = ()
 
     @property
     def intensity(self) -> float:
@@ -104,7 +136,8 @@ class Verdict:
     """What a point's place under its roof says.
 
     `attainable` is in `unit`; `fraction` is achieved over attainable; `wrong` marks a point above
-    its roof, which no kernel can reach. Without the needed ceilings `attainable` is 0.
+    its roof, which no kernel can reach. Without the needed ceilings `attainable` is 0. `next_step`
+    names the `line` to look at (0: none), where the model of the machine knows the kernel.
     """
 
     bound: Literal["memory", "compute", "unknown"]
@@ -114,6 +147,7 @@ class Verdict:
     sentence: str
     next_step: str
     wrong: bool = False
+    line: int = 0
 
 
 def judge(point: Point, machine: Machine) -> Verdict:
@@ -133,22 +167,20 @@ def judge(point: Point, machine: Machine) -> Verdict:
     ridge = peak.value / bandwidth.value
     side = "left" if memory else "right"
     roof = f"{point.level} bandwidth" if memory else f"{point.dtype} peak"
+    bound: Literal["memory", "compute"] = "memory" if memory else "compute"
     if point.predicted:
         sentence = (
-            f"Predicted, nothing was run: bound by {'memory' if memory else 'compute'}. At "
+            f"Predicted, nothing was run: bound by {bound}. At "
             f"{_short(point.intensity)} FLOP/B it is {side} of the ridge at {_short(ridge)}, and "
             f"the {roof} allows {format_rate(attainable, PEAK)}: "
             f"{format_time(point.time_us)} for a launch{_share(fraction)}."
         )
-        return Verdict(
-            "memory" if memory else "compute", attainable, fraction, PEAK, sentence, _MEASURE
+    else:
+        sentence = (
+            f"Bound by {bound}: at {_short(point.intensity)} FLOP/B it is {side} of the ridge at "
+            f"{_short(ridge)}, and reaches {format_percent(fraction)} of the "
+            f"{format_rate(attainable, PEAK)} that the {roof} allows."
         )
-    sentence = (
-        f"Bound by {'memory' if memory else 'compute'}: at {_short(point.intensity)} FLOP/B it is "
-        f"{side} of the ridge at {_short(ridge)}, and reaches {format_percent(fraction)} of the "
-        f"{format_rate(attainable, PEAK)} that the {roof} allows."
-    )
-    bound: Literal["memory", "compute"] = "memory" if memory else "compute"
     return _finish(bound, attainable, fraction, PEAK, sentence, point)
 
 
@@ -169,7 +201,7 @@ def _judge_traffic(point: Point, bandwidth: Ceiling) -> Verdict:
             f"{point.level} allows {format_rate(bandwidth.value, BANDWIDTH)}: "
             f"{format_time(point.time_us)} for a launch{_share(fraction)}."
         )
-        return Verdict("memory", bandwidth.value, fraction, BANDWIDTH, sentence, _MEASURE)
+        return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point)
     sentence = (
         f"Bound by memory: it does no floating-point work, and reaches {format_percent(fraction)} "
         f"of the {format_rate(bandwidth.value, BANDWIDTH)} of {point.level} bandwidth."
@@ -196,32 +228,13 @@ def _finish(
     if not math.isnan(point.predicted_us):
         measured, expected = format_time(point.time_us), format_time(point.predicted_us)
         sentence += f" It took {measured}; the model of this machine expects {expected}."
-    return Verdict(bound, attainable, fraction, unit, sentence, _advise(bound, fraction, point))
-
-
-def _advise(bound: str, fraction: float, point: Point) -> str:
-    """The next thing worth trying."""
-    if fraction < _FAR:
-        return (
-            "Far below its roof, so something else costs time: look at vectorisation in the "
-            "passes, the number of blocks against threads, and launch overhead on small inputs."
-        )
-    if bound == "memory":
-        if fraction > _CLOSE:
-            return (
-                f"{point.level} traffic is all there is: move fewer bytes per FLOP with larger "
-                "tiles, a fused neighbour or a narrower element type."
-            )
-        return (
-            f"Get closer to the {point.level} roof: contiguous accesses, wider vectors and more "
-            "blocks than threads."
-        )
-    if fraction > _CLOSE:
-        return "Close to the peak: only less arithmetic or a faster element type will help."
-    return (
-        "Feed the arithmetic better: larger tiles per block, a K tile that stays in L1, and enough "
-        "independent accumulators."
-    )
+    steps = [_MEASURE] if point.predicted else []
+    if point.causes is None:
+        return Verdict(bound, attainable, fraction, unit, sentence, "".join(steps))
+    measured_us = math.nan if point.predicted else point.time_us
+    found = point.causes.diagnose(measured_us, fraction * point.time_us)
+    text = " ".join([found.text, *steps])
+    return Verdict(bound, attainable, fraction, unit, sentence, text, line=found.line)
 
 
 def format_rate(value: float, unit: str) -> str:

@@ -1,0 +1,157 @@
+"""Time by cause, and the line that the verdict names: kernels with one planted bottleneck each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.bench import bottlenecks
+from tests.bench.test_time_model import MACHINE
+from tileworkbench.bench import ceilings
+from tileworkbench.kernel import Kernel
+from tileworkbench.kernels import matmul
+from tileworkbench.viz.model.causes import Causes, Part
+from tileworkbench.viz.model.roofline import Point, judge
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceilings, "machine", lambda measure=False: MACHINE)
+    monkeypatch.setattr("tileworkbench.compiler.device.host.threads.get_num_threads", lambda: 2)
+
+
+def compiled(name: str, target: str) -> Kernel:
+    return tw.compile(getattr(bottlenecks, name)(), target=target)
+
+
+def line(kernel: Kernel, number: int) -> str:
+    """A line of the kernel's text."""
+    return kernel.record.source.splitlines()[number - kernel.record.first_line].strip()
+
+
+PLANTED = [
+    ("scalar_loop", "cpu", "computes 1.05 M results one at a time"),
+    ("transposed_reads", "cpu", "accesses 1.05 M elements one by one"),
+    ("serial_sum", "cpu", "adds 1.05 M times to the same number"),
+    ("long_functions", "cpu", "computes tanh 1.05 M times, computes sin 1.05 M times"),
+    ("division", "cpu", "divides 33.6 M times"),
+    ("little_work", "cpu", "starts a launch, which costs"),
+    ("one_block", "cpu", "launches 1 block for 2 cores, of which 50 % have nothing to do"),
+    ("scalar_loop", "sim:sm_80", "waits 1.02 k times, one after the other, for an element"),
+    ("transposed_reads", "sim:sm_80", "reads 'A' in 8.0 times the sectors it needs"),
+    ("serial_sum", "sim:sm_80", "waits 1.02 k times, one after the other, for an element"),
+    ("long_functions", "sim:sm_80", "computes sin 1.05 M times, computes cos 1.05 M times"),
+    ("division", "sim:sm_80", "divides 33.6 M times"),
+    ("little_work", "sim:sm_80", "starts a launch, which costs 3 µs"),
+    ("one_block", "sim:sm_80", "launches 1 block for 108 multiprocessors, of which 99 %"),
+    ("bank_conflicts", "sim:sm_80", "reads 'A_shared' with bank conflicts, 8.0 times"),
+    ("bank_conflicts", "sim:sm_90a", "reads 'A_shared' with bank conflicts, 8.0 times"),
+    ("nothing_ahead", "sim:sm_80", "waits for memory in each of its 128 iterations"),
+    ("reloaded_weights", "sim:sm_80", "reads 'W' "),
+    ("small_tiles", "sim:sm_80", "reads 'B' "),
+]
+
+
+@pytest.mark.parametrize(("name", "target", "finding"), PLANTED)
+def test_the_verdict_names_the_planted_line(name: str, target: str, finding: str) -> None:
+    kernel = compiled(name, target)
+    causes = kernel.causes
+    assert causes is not None
+    found = causes.diagnose()
+    assert line(kernel, found.line).endswith("# here"), found
+    assert finding in found.sentence
+    # What the card and the roofline say is the same.
+    [point] = kernel.view(roofline=True).points
+    shown = judge(point, MACHINE if target == "cpu" else kernel.view().machine)
+    assert shown.line == found.line and finding in shown.next_step
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])
+def test_a_good_product_gets_no_advice(target: str) -> None:
+    size = 1024 if target == "cpu" else 4608
+    causes = tw.compile(matmul(size, size, size, "float16"), target=target).causes
+    assert causes is not None
+    found = causes.diagnose()
+    assert found.remedy == "" and found.saved_us == 0.0
+    assert found.sentence.startswith("Nothing is wasted that this model knows of.")
+    assert "multiplies " in found.sentence and "vector" not in found.text
+
+
+def test_a_kernel_at_its_roof_is_not_told_of_waste() -> None:
+    causes = Causes((Part("compute", 10.0, "core", 3, "divides", 5.0, "Do not."),))
+    assert causes.diagnose().remedy == "Do not."
+    assert causes.diagnose(10.0, 2.0).remedy == "Do not."
+    assert causes.diagnose(10.0, 9.5).remedy == ""
+
+
+def test_parts_that_overlap_share_the_time() -> None:
+    parts = (
+        *(Part("compute", 2.0, "core", 1), Part("packing", 1.0, "core", 2)),
+        *(Part("DRAM", 4.0, "memory", 2), Part("launch", 1.0)),
+    )
+    causes = Causes(parts)
+    assert causes.total_us == pytest.approx(1 + 5)  # 3 and 4 at once
+    assert sum(causes.by_cause().values()) == pytest.approx(6.0)
+    assert list(causes.by_cause()) == ["DRAM", "compute", "launch", "packing"]
+    wasteful = Causes((replace(parts[2], waste_us=4.0), *parts[:2], parts[3]))
+    assert wasteful.saving_us(wasteful.parts[0]) == pytest.approx(2.0)
+
+
+def test_a_remedy_for_several_parts_saves_them_all() -> None:
+    parts = tuple(Part("idle", 3.0, uses, 1, "waits", 3.0, "More blocks.") for uses in "ab")
+    causes = Causes((*parts, Part("launch", 1.0)))
+    assert causes.saving_us(parts[0]) == pytest.approx(causes.total_us - 1.0)
+
+
+def test_the_parts_add_up_to_the_prediction() -> None:
+    kernel = tw.compile(matmul(512, 512, 512))
+    causes = kernel.causes
+    assert causes is not None
+    assert causes.total_us == pytest.approx(kernel.stats.predicted.total_us)
+    assert all(part.line for part in causes.parts)
+
+
+def test_everything_as_plain_data() -> None:
+    causes = compiled("bank_conflicts", "sim:sm_80").causes
+    assert causes is not None
+    data = causes.to_dict()
+    assert data["model"] == "a model under published numbers, which no GPU has confirmed"
+    assert sum(data["causes"].values()) == pytest.approx(data["total_us"])
+    assert sum(part["share_us"] for part in data["parts"]) == pytest.approx(data["total_us"])
+    assert {"cause", "line", "time_us", "waste_us"} <= set(data["parts"][0])
+    assert str(causes).startswith("1.3 ms (wavefronts 990 µs, ")
+
+
+def test_conflicts_cost_what_their_wavefronts_do() -> None:
+    """32 banks a clock: the tile of A is read twice (two warps a row) by every block and step."""
+    causes = compiled("bank_conflicts", "sim:sm_80").causes
+    assert causes is not None
+    parts = [part for part in causes.parts if part.cause == "wavefronts" and part.waste_us]
+    [part] = [part for part in parts if "8.0 times" in part.finding]
+    bytes_ = 2 * 128 * 64 * 2 * 64 * 1024 / 108
+    assert part.time_us - part.waste_us == pytest.approx(bytes_ / 128 / 1.41e3)
+
+
+def test_levels_hold_what_passes_through_them() -> None:
+    kernel = compiled("transposed_reads", "sim:sm_80")
+    # 4 MiB written; 4 MiB read, in 8 times the sectors.
+    assert kernel.traffic == {"shared": 0.0, "L2": 36 * 2**20, "DRAM": 8 * 2**20}
+    on_cpu = compiled("transposed_reads", "cpu").traffic
+    assert list(on_cpu.values()) == sorted(on_cpu.values(), reverse=True)
+
+
+def test_symbolic_shapes_have_no_prediction() -> None:
+    for target in ("cpu", "sim:sm_80"):
+        kernel = tw.compile(matmul(T.dynamic("m"), 64, 64, "float16"), target=target)
+        assert kernel.causes is None and kernel.traffic == {}
+
+
+def test_a_measured_kernel_is_told_what_the_model_explains() -> None:
+    causes = Causes((Part("compute", 10.0, "core", 3, "divides"),))
+    point = Point("k", 1e3, 1e3, 40.0, "float32", "DRAM", 1, predicted_us=10.0, causes=causes)
+    verdict = judge(point, MACHINE)
+    assert verdict.line == 3
+    assert verdict.sentence.endswith("It took 40 µs; the model of this machine expects 10 µs.")

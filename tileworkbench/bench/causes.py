@@ -1,0 +1,111 @@
+"""`Kernel.causes` and `Kernel.traffic`: the model of the kernel's own target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from math import prod
+from typing import Any, Protocol
+
+from tileworkbench.bench.ceilings import LEVELS
+from tileworkbench.bench.gpu_time_model import Launch, gpu_traffic, predict_launch
+from tileworkbench.bench.published import product_of
+from tileworkbench.bench.time_model import Prediction
+from tileworkbench.compiler.analysis.cost import count_work
+from tileworkbench.compiler.analysis.occupancy import Occupancy, occupancy
+from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Program, Stage
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.stmt import Alloc
+from tileworkbench.compiler.sim.threads.requests import WarpAccess
+from tileworkbench.compiler.target import parse_target
+from tileworkbench.viz.model.causes import Causes
+
+# Registers of a thread beside its arrays, and the most it can have.
+_SCALARS, _MOST_REGISTERS = 32, 255
+
+
+class Predictable(Protocol):
+    """What the models need of a kernel."""
+
+    @property
+    def target(self) -> str: ...
+    @property
+    def program(self) -> Program: ...
+    @property
+    def record(self) -> Any: ...
+    @property
+    def requests(self) -> Sequence[Any]: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def occupancy(self) -> Occupancy | None: ...
+    @property
+    def stats(self) -> Any: ...
+
+
+def causes_of(kernel: Predictable) -> Causes | None:
+    """The predicted time of a launch by cause, None where there is no prediction."""
+    target = parse_target(kernel.target)
+    if target.kind == "cpu":
+        found = _on_cpu(kernel)
+        return None if found is None else found.causes
+    product, launch = product_of(target.arch), _launch(kernel)
+    return None if product is None or launch is None else predict_launch(launch, product)
+
+
+def traffic_of(kernel: Predictable) -> Mapping[str, float]:
+    """Bytes that come from each memory level or from behind it, innermost first."""
+    if parse_target(kernel.target).kind != "cpu":
+        launch = _launch(kernel)
+        return {} if launch is None else gpu_traffic(launch)
+    found = _on_cpu(kernel)
+    if found is None:
+        return {}
+    levels = [level for level in LEVELS if level in found.traffic]
+    # What comes from memory passes through all caches.
+    sums = list(accumulate(found.traffic[level] for level in reversed(levels)))
+    return dict(zip(levels, reversed(sums), strict=True))
+
+
+def _on_cpu(kernel: Predictable) -> Prediction | None:
+    try:
+        found: Prediction = kernel.stats.predicted
+    except ArgumentError:
+        return None
+    return found
+
+
+def _launch(kernel: Predictable) -> Launch | None:
+    snapshots = kernel.record.snapshots
+    lowered = snapshots[-1].program if snapshots else kernel.program
+    if lowered.stage is not Stage.SIMT or lowered.symbols:
+        return None
+    resident = _resident(kernel, lowered)
+    requests = [found for found in kernel.requests if isinstance(found, WarpAccess)]
+    work = count_work(kernel.program)
+    return Launch(lowered, requests, work, resident, kernel.record.source_file)
+
+
+def _resident(kernel: Predictable, lowered: Program) -> int:
+    """Blocks that a multiprocessor holds at once; without ptxas its registers are estimated."""
+    if kernel.occupancy is None:
+        return 1
+    if kernel.stats.resources:
+        return max(kernel.occupancy.blocks, 1)
+    arrays = [
+        stmt.buffer
+        for stmt in statements(lowered.body)
+        if isinstance(stmt, Alloc) and stmt.buffer.scope.startswith("local")
+    ]
+    registers = min(_SCALARS + sum(map(_words, arrays)), _MOST_REGISTERS)
+    arch, shared = parse_target(kernel.target).arch, kernel.stats.shared_bytes
+    found = occupancy(arch, kernel.threads, shared, registers)
+    return 1 if found is None else max(found.blocks, 1)
+
+
+def _words(buffer: Buffer) -> int:
+    elements = prod(const_int(extent) or 1 for extent in buffer.shape)
+    return -(-elements * buffer.dtype.bits // 32)

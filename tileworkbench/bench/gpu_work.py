@@ -1,0 +1,241 @@
+"""What the threads of a block do, counted statement by statement for `gpu_time_model`.
+
+The lowered program (stage SIMT) is walked once; loops count with their trips, a branch whose
+condition is not known as taken. What memory does is in `Kernel.requests`, which take every loop
+once that is not unrolled: `Work.repeats` tells how often each of them is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from tileworkbench.bench.cpu_work import Env, value_of
+from tileworkbench.compiler.analysis.access import depends_on
+from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.expr import Binary, Buffer, Call, Expr, Load, Select, Unary, Var
+from tileworkbench.compiler.ir.rewrite import walk
+
+# Slots of a thread on a multiprocessor that issues 128 a clock; a special-function unit takes 16
+# threads a clock (CUDA C++ Programming Guide, throughput of arithmetic instructions).
+_SPECIAL = 8.0
+_SLOTS: Mapping[str, float] = {
+    **dict.fromkeys(("exp2", "sqrt", "rsqrt"), _SPECIAL + 2),
+    **dict.fromkeys(("exp", "log2"), _SPECIAL + 4),
+    **dict.fromkeys(("log", "log10", "tanh"), _SPECIAL + 14),
+    "pow": 2 * _SPECIAL + 30,
+}
+_FUNCTION = 30.0  # sin, cos, erf and others: polynomials, and the reduction of their argument
+_DIVISION = _SPECIAL + 10
+_CHEAP = ("fma", "max_nan", "min_nan", "abs", "floor", "ceil", "trunc", "nearbyint", "lane_at")
+_SHUFFLE = 4.0
+
+
+@dataclass(slots=True)
+class Spent:
+    """Slots of threads that one site spends on one kind of work, and the operations it does."""
+
+    slots: float = 0.0
+    count: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A loop whose iterations each wait for memory, or for the sum of the one before.
+
+    `kind` is ``load`` (into shared memory, nothing ahead), ``ahead`` (copies issued `ahead`
+    iterations before), ``element`` (a value for the threads themselves) or ``sum``.
+    """
+
+    kind: str
+    site: int
+    trips: float
+    ahead: int = 0
+
+
+@dataclass(slots=True)
+class BlockWork:
+    """What a block does: slots by site and kind, operations of matrix instructions by site and
+    type, barriers by site, loops that wait, and how often each request for memory is made.
+    """
+
+    threads: int = 1
+    blocks: int = 1
+    site: int = 0
+    spent: dict[tuple[int, str], Spent] = field(default_factory=dict)
+    products: dict[tuple[int, str], float] = field(default_factory=dict)
+    barriers: dict[int, float] = field(default_factory=dict)
+    waits: list[Wait] = field(default_factory=list)
+    made: dict[tuple[int, str], list[float]] = field(default_factory=dict)
+
+    def repeats(self, site: int, buffer: str) -> float:
+        """How often the requests of a site for a buffer are made in all."""
+        times, once = self.made.get((site, buffer), (1.0, 1.0))
+        return times / once if once else 1.0
+
+
+def blocks_of(body: st.Stmt) -> Iterator[BlockWork]:
+    """The work of a block of each launch of a program."""
+    for stmt in st.items(body):
+        if isinstance(stmt, st.Kernel):
+            blocks = prod(int(value_of(extent, {}) or 1) for extent in stmt.grid)
+            work = BlockWork(prod(stmt.threads), blocks, stmt.site)
+            _Walker(work).visit(stmt.body, 1.0, 1.0, stmt.site, {})
+            yield work
+
+
+@dataclass(slots=True)
+class _Loop:
+    loop: st.For
+    trips: float
+    site: int
+    varying: set[Var]
+    loads: str = ""  # of global memory that something in it waits for: to "shared" or "local"
+    load_site: int = 0
+    issues: bool = False  # cp.async
+    pending: int = -1
+    sums: int = 0
+
+
+class _Walker:
+    def __init__(self, work: BlockWork) -> None:
+        self.work, self.threads = work, float(work.threads)
+        self.loops: list[_Loop] = []
+
+    def visit(self, stmt: st.Stmt, times: float, once: float, site: int, env: Env) -> None:
+        """Count `stmt`, executed `times` times, `once` where only unrolled loops repeat."""
+        site = getattr(stmt, "site", 0) or site
+        work = self.work
+        match stmt:
+            case st.Seq(stmts):
+                for child in stmts:
+                    self.visit(child, times, once, site, env)
+                return
+            case st.For():
+                self.loop(stmt, times, once, site, env)
+                return
+            case st.While(body=body):
+                self.visit(body, times, once, site, env)
+                return
+            case st.If(cond, then, orelse):
+                taken = value_of(cond, env)
+                for part, chosen in ((then, True), (orelse, False)):
+                    if part is not None and (taken is None or bool(taken) == chosen):
+                        self.visit(part, times, once, site, env)
+                return
+            case simt.Role(_, extent, body):
+                outer, self.threads = self.threads, float(extent)
+                self.visit(body, times, once, site, env)
+                self.threads = outer
+                return
+            case simt.Barrier():
+                work.barriers[site] = work.barriers.get(site, 0.0) + times
+            case simt.Exchange():
+                self.spend(site, "shuffle", times, _SHUFFLE)
+            case simt.WaitGroup(pending):
+                for each in self.loops[-1:]:
+                    each.pending = pending
+            case simt.AsyncCopy():
+                for each in self.loops:
+                    each.issues = True
+                    each.load_site = each.load_site or site
+            case simt.Mma():
+                key = site, str(stmt.a.buffer.dtype)
+                flops = times * 2 * stmt.m * stmt.n * stmt.k * self.threads / 32
+                work.products[key] = work.products.get(key, 0.0) + flops
+            case st.Let(var, value):
+                for each in self.loops:
+                    if depends_on(value, frozenset({each.loop.var, *each.varying})):
+                        each.varying.add(var)
+                found = value_of(value, env)
+                if found is not None:
+                    env[var.name] = found
+        self.memory(stmt, times, once, site)
+        if isinstance(stmt, st.Store | st.Atomic | st.Let):
+            self.operations(stmt, times, site)
+
+    def loop(self, loop: st.For, times: float, once: float, site: int, env: Env) -> None:
+        bounds = [value_of(bound, env) for bound in (loop.start, loop.stop, loop.step)]
+        start, stop, step = (1 if bound is None else int(bound) for bound in bounds)
+        trips = len(range(start, stop, step or 1)) if None not in bounds else 1
+        if not trips:
+            return
+        env[loop.var.name] = start + (trips - 1) // 2 * (step or 1)
+        if loop.kind is st.LoopKind.UNROLLED:
+            self.visit(loop.body, times * trips, once * trips, site, env)
+            return
+        found = _Loop(loop, times * trips, site, set())
+        self.loops.append(found)
+        self.visit(loop.body, times * trips, once, site, env)
+        self.loops.pop()
+        self.work.waits += _waits(found)
+
+    def memory(self, stmt: st.Stmt, times: float, once: float, site: int) -> None:
+        """Note whose memory a statement reads and writes, and what waits for it."""
+        buffers = {found for found in walk(stmt) if isinstance(found, Buffer)}
+        for buffer in buffers:
+            if buffer.scope in ("global", "shared"):
+                sums = self.work.made.setdefault((site, buffer.name), [0.0, 0.0])
+                sums[0] += times
+                sums[1] += once
+        if not self.loops or not isinstance(stmt, st.Store | st.Let):
+            return
+        inner = self.loops[-1]
+        moving = frozenset({inner.loop.var, *inner.varying})
+        for load in {each for each in walk(stmt) if isinstance(each, Load)}:
+            if load.buffer.scope == "global" and depends_on(load, moving):
+                shared = isinstance(stmt, st.Store) and stmt.buffer.scope == "shared"
+                inner.loads = inner.loads or ("shared" if shared else "local")
+                inner.load_site = inner.load_site or site
+
+    def operations(self, stmt: st.Store | st.Atomic | st.Let, times: float, site: int) -> None:
+        """The floating-point work of a statement; arithmetic on indices is free here."""
+        lanes = max(stmt.value.dtype.lanes, 1)
+        seen: set[Expr] = set()
+        for found in walk(stmt.value):
+            if not isinstance(found, Expr) or found in seen or not found.dtype.is_float:
+                continue
+            seen.add(found)
+            kind, slots = _cost(found)
+            if slots:
+                self.spend(site, kind, times * lanes, slots)
+        if isinstance(stmt, st.Store) and self.loops and stmt.buffer.dtype.is_float:
+            loop = self.loops[-1]
+            same = any(
+                isinstance(x, Load) and x.buffer is stmt.buffer and x.indices == stmt.indices
+                for x in walk(stmt.value)
+            )
+            fixed = not any(depends_on(x, frozenset({loop.loop.var})) for x in stmt.indices)
+            if same and fixed and times == loop.trips:  # else unrolled: several sums go on at once
+                loop.sums = loop.sums or site
+
+    def spend(self, site: int, kind: str, times: float, slots: float) -> None:
+        found = self.work.spent.setdefault((site, kind), Spent())
+        found.slots += times * self.threads * slots
+        found.count += times * self.threads
+
+
+def _waits(loop: _Loop) -> Iterator[Wait]:
+    """What each iteration of a loop waits for."""
+    if loop.loads == "shared":
+        yield Wait("load", loop.site, loop.trips)
+    elif loop.issues and loop.pending >= 0:
+        yield Wait("ahead", loop.site, loop.trips, loop.pending + 1)
+    elif loop.loads:
+        yield Wait("element", loop.load_site, loop.trips)
+    elif loop.sums:
+        yield Wait("sum", loop.sums, loop.trips)
+
+
+def _cost(found: Expr) -> tuple[str, float]:
+    """The kind of an operation and its slots."""
+    match found:
+        case Binary("div"):
+            return "division", _DIVISION
+        case Call(name) if name not in _CHEAP:
+            return name, _SLOTS.get(name, _FUNCTION)
+        case Binary() | Unary() | Select() | Call():
+            return "arithmetic", 1.0
+    return "", 0.0
