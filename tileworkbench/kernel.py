@@ -20,6 +20,7 @@ from tileworkbench.compiler.ir.stmt import Kernel as Grid
 from tileworkbench.compiler.record import Count, Timing
 from tileworkbench.pipelining import PipelineFacts
 from tileworkbench.snapshots import Passes
+from tileworkbench.viz.model.roofline import Trail
 
 if TYPE_CHECKING:
     from tileworkbench.accesses import GlobalAccess
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from tileworkbench.expectations import Outcome
     from tileworkbench.validation import Validation
     from tileworkbench.viz.model.causes import Causes
-    from tileworkbench.viz.model.roofline import Step
     from tileworkbench.viz.model.view import BufferLayout, CheckResult, KernelView
     from tileworkbench.viz.model.what_if import Alternative
 
@@ -90,8 +90,8 @@ class Kernel(PipelineFacts):
     """A compiled kernel. Calling it checks the arguments, runs it and returns its outputs.
 
     `config` is the configuration that `tw.autotune` chose, `latency` its time and `ref_latency`
-    that of the reference, in milliseconds; None where nothing was tuned. `trail` are the versions
-    of a `%%tile` cell before this one.
+    that of the reference, in milliseconds; None where nothing was tuned. `trail` has the versions
+    of its `%%tile` cell before this one.
     """
 
     # Whether indices that come from data and are outside are told of, beside the report.
@@ -114,7 +114,7 @@ class Kernel(PipelineFacts):
         self._bench: BenchResult | None = None
         self._roofline = False
         self._annotated = False
-        self.trail: tuple[Step, ...] = ()
+        self.trail = Trail()
 
     def __call__(self, *args: Any) -> Any:
         if self._watches_calls:

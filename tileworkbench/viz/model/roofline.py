@@ -85,14 +85,41 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Trail:
+    """The versions of a kernel before the one that is shown, oldest first, and what was changed to
+    get there; `number` counts versions from 1, 0 where nobody counts them.
+    """
+
+    number: int = 0
+    change: tuple[str, ...] = ()
+    before: tuple[Step, ...] = ()
+
+
+NO_TRAIL = Trail()
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What a kernel asks of one memory level: FLOP per byte that comes from it, GB/s, and the part
+    of the level's roof that it takes.
+    """
+
+    name: str
+    bytes_: float
+    intensity: float
+    gbytes: float
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """One kernel: floating-point operations, bytes moved at `level`, microseconds.
 
     `predicted` says that nothing was run, and `time_us` is what a model expects. `dtype` picks the
     peak, `threads` (0: all) the ceilings it is held against. `predicted_us` is what a model of the
     machine expects of a measured kernel, NaN without one, and `causes` where that time goes.
-    `traffic` has the bytes that come from each memory level, innermost first. `trail` are the
-    versions of the kernel before this one, oldest first.
+    `traffic` has the bytes that come from each memory level, innermost first. `trail` has the
+    versions of the kernel before this one.
     """
 
     name: str
@@ -106,7 +133,7 @@ class Point:
     predicted: bool = False
     causes: Causes | None = None
     traffic: tuple[tuple[str, float], ...] = ()
-    trail: tuple[Step, ...] = ()
+    trail: Trail = NO_TRAIL
 
     @property
     def intensity(self) -> float:
@@ -122,6 +149,31 @@ class Point:
     def gbytes(self) -> float:
         """GB/s at `level`."""
         return self.bytes_ / self.time_us / 1e3
+
+
+def levels_of(point: Point, machine: Machine) -> tuple[Level, ...]:
+    """What a point asks of each memory level with a roof, innermost first."""
+    found = []
+    for name, bytes_ in point.traffic:
+        roof = machine.find(name, BANDWIDTH, point.threads)
+        if bytes_ > 0 and roof is not None:
+            rate = bytes_ / point.time_us / 1e3
+            level = Level(name, bytes_, point.flops / bytes_, rate, rate / roof.value)
+            found.append(level)
+    return tuple(found)
+
+
+def explain_levels(point: Point, machine: Machine) -> str:
+    """The levels of a point in one sentence, empty where there are not several."""
+    levels = levels_of(point, machine)
+    if len(levels) < 2:
+        return ""
+    nearest = max(levels, key=lambda level: level.fraction)
+    return (
+        "Each memory level has a roof of its own, and a diamond at the operations per byte that "
+        f"come from it: {nearest.name} is nearest to its roof, at "
+        f"{format_percent(nearest.fraction)} of it, so it is the first to hold this kernel up."
+    )
 
 
 def relevant_ceilings(points: Sequence[Point], machine: Machine) -> Machine:

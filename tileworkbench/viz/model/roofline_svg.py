@@ -18,6 +18,7 @@ from tileworkbench.viz.model.roofline import (
     judge,
     relevant_ceilings,
 )
+from tileworkbench.viz.model.roofline_marks import draw_levels, draw_trail, places
 from tileworkbench.viz.model.svg import FONT, PAPER, Colours, as_image, draw_line, draw_text
 
 WIDTH, HEIGHT = 680, 400
@@ -63,6 +64,8 @@ def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = P
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{colours["ground"]}"/>',
         *_grid(axes, colours),
         *_roofs(axes, machine, drawn, colours),
+        *(mark for point in drawn for mark in draw_levels(axes.at, point, machine, colours)),
+        *(mark for point in drawn for mark in draw_trail(axes.at, point, colours)),
         *(_point(axes, point, verdict, colours) for point, verdict in judged),
         "</svg>",
     ]
@@ -78,8 +81,9 @@ def _axes(points: Sequence[Point], machine: Machine) -> _Axes:
     """Whole decades around every ridge and every point."""
     bandwidths = [c.value for c in machine.ceilings if c.unit == BANDWIDTH]
     peaks = [c.value for c in machine.ceilings if c.unit == PEAK]
-    xs = [point.intensity for point in points] or [1.0]
-    ys = [point.gflops for point in points] + peaks or [1.0]
+    marks = [place for point in points for place in places(point, machine)]
+    xs = [point.intensity for point in points] + [x for x, _ in marks] or [1.0]
+    ys = [point.gflops for point in points] + [y for _, y in marks] + peaks or [1.0]
     if bandwidths and peaks:
         xs += [min(peaks) / max(bandwidths), max(peaks) / min(bandwidths)]
     low_x, high_x = _decades(min(xs) / 2, max(xs) * 4)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tileworkbench.viz.model import html
+from tileworkbench.viz.model.causes_svg import HEIGHT as BARS_HEIGHT
+from tileworkbench.viz.model.causes_svg import WIDTH as BARS_WIDTH
+from tileworkbench.viz.model.causes_svg import causes_svg, unexplained
 from tileworkbench.viz.model.roofline import (
     PEAK,
     Machine,
     Point,
+    explain_levels,
     format_percent,
     format_rate,
     judge,
 )
 from tileworkbench.viz.model.roofline_svg import HEIGHT, WIDTH, roofline_image, roofline_svg
-from tileworkbench.viz.model.svg import THEMED
-from tileworkbench.viz.model.text import format_time
+from tileworkbench.viz.model.svg import THEMED, as_image
+from tileworkbench.viz.model.text import clip, format_time
+from tileworkbench.viz.model.trail import KEPT, trail_steps
 from tileworkbench.viz.model.view import KernelView
 
 
@@ -39,16 +46,38 @@ def roofline_model(points: Sequence[Point], machine: Machine) -> dict[str, Any]:
                 "bound": verdict.bound,
                 "sentence": verdict.sentence,
                 "next": verdict.next_step,
+                "line": verdict.line,
                 "wrong": verdict.wrong,
+                "levels": explain_levels(point, machine),
+                "trail": trail_model(point),
+                **_bars(point),
             }
         )
     return {
         "machine": machine.name,
         "note": machine.note,
         "svg": roofline_svg(points, machine, THEMED),
+        "kept": KEPT,
         "points": rows,
         "ceilings": ceiling_table(machine),
     }
+
+
+def _bars(point: Point) -> dict[str, Any]:
+    """Time by cause: the drawing, and what a measurement leaves unexplained."""
+    if point.causes is None or not point.causes.total_us > 0:
+        return {"bars": "", "unexplained": "", "model": ""}
+    measured_us = math.nan if point.predicted else point.time_us
+    return {
+        "bars": causes_svg(point.causes, measured_us, THEMED),
+        "unexplained": "" if point.predicted else unexplained(point.causes, measured_us),
+        "model": point.causes.model,
+    }
+
+
+def trail_model(point: Point) -> list[dict[str, Any]]:
+    """The versions of a kernel, this one last, as plain data; empty where nobody counts them."""
+    return [{**asdict(step), "time": format_time(step.time_us)} for step in trail_steps(point)]
 
 
 def ceiling_table(machine: Machine) -> dict[str, Any]:
@@ -93,7 +122,33 @@ def roofline_section(points: Sequence[Point], machine: Machine) -> str:
         name = html.tag("b", html.MONO, html.text(point.name))
         sentence = html.text(f" {verdict.sentence} {verdict.next_step}")
         parts.append(html.tag("div", style, name, sentence))
+        parts += _details(point, machine)
     return "".join(parts)
+
+
+def _details(point: Point, machine: Machine) -> Iterator[str]:
+    """Levels, time by cause and trail of a point."""
+    levels = explain_levels(point, machine)
+    if levels:
+        yield html.tag("div", "", html.text(levels))
+    if point.causes is not None and point.causes.total_us > 0:
+        measured_us = math.nan if point.predicted else point.time_us
+        drawing = as_image(causes_svg(point.causes, measured_us))
+        height = BARS_HEIGHT if not point.predicted else BARS_HEIGHT - 36
+        yield html.image(drawing, f"predicted time by cause: {point.causes}", BARS_WIDTH, height)
+        if not point.predicted:
+            yield html.tag("div", "", html.text(unexplained(point.causes, measured_us)))
+    steps = trail_model(point)
+    if len(steps) > 1:
+        rows = [
+            [html.text(step["number"]), html.text(step["time"]), _change(step["change"])]
+            for step in steps
+        ]
+        yield html.table(rows, ["version", "time", f"change (the last {KEPT} are kept)"])
+
+
+def _change(lines: Sequence[str]) -> str:
+    return "<br>".join(html.tag("span", html.MONO, html.text(clip(line, 120))) for line in lines)
 
 
 def roofline_missing(view: KernelView) -> str:

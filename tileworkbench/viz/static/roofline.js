@@ -1,5 +1,6 @@
 // The roofline: Python draws it, the browser shows the verdict of each point.
 import * as tw from "./common.js";
+import { joinTrails, trailTable } from "./trail.js";
 
 /** @param {ViewArguments} given */
 export function render({ model, el }) {
@@ -16,10 +17,30 @@ export function render({ model, el }) {
       tw.div("tw-rate", tw.el("b", {}, point.percent), rate),
       tw.div("tw-meter", tw.el("div", { style: width })),
       point.sentence,
-      tw.div("tw-next", point.next),
+      tw.div("tw-next", point.next, ...(point.line ? [" ", lineLink(point.line)] : [])),
     );
     if (point.wrong) node.setAttribute("role", "alert");
     return node;
+  }
+
+  function lineLink(line) {
+    const link = tw.el("button", { class: "tw-link", type: "button" }, `mark line ${line}`);
+    link.onclick = () => tw.set(model, { selection: { line } });
+    return link;
+  }
+
+  /** Time by cause, memory levels and the trail of a point. */
+  function details(point) {
+    const parts = [];
+    if (point.bars) {
+      const told = point.unexplained ? `${point.unexplained} ` : "";
+      const note = `${told}Time by cause, by ${point.model}.`;
+      parts.push(tw.div("tw-bars", tw.drawing(point.bars), tw.faint(note)));
+    }
+    if (point.levels) parts.push(tw.div("tw-levels", point.levels));
+    const trail = trailTable(point.trail, model.get("roofline").kept);
+    if (trail) parts.push(trail);
+    return parts;
   }
 
   function ceilings(table) {
@@ -38,8 +59,9 @@ export function render({ model, el }) {
     measured.append(ceilings(data.ceilings));
     const title = tw.div("tw-bar", tw.el("b", {}, data.machine), tw.faint(data.note));
     const verdicts = tw.div("tw-verdicts", ...data.points.map(verdict), measured);
-    const plot = tw.div("tw-plot", tw.drawing(data.svg));
+    const plot = tw.div("tw-plot", tw.drawing(data.svg), ...data.points.flatMap(details));
     root.replaceChildren(title, tw.div("tw-roof-columns", plot, verdicts));
+    joinTrails(model, data, root);
   }
 
   scope.on("change:roofline", show);

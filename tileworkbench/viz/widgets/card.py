@@ -47,7 +47,12 @@ class CardWidget(ViewWidget, ViewTraits, PassesTraits, LayoutsTraits, RooflineTr
         self.card = card_model(view)  # last: the browser draws everything anew
 
     def answers(self) -> dict[str, Answer]:
-        return {**self.view_answers(), **self.pass_answers(), **self.layout_answers()}
+        return {
+            **self.view_answers(),
+            **self.pass_answers(),
+            **self.layout_answers(),
+            **self.roofline_answers(),
+        }
 
     def saved(self, room: int) -> dict[str, Any] | None:
         return saved_card(self.view, room)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
 
 import traitlets
 
 from tileworkbench.viz.model.assets import module, stylesheet
 from tileworkbench.viz.model.roofline import Machine, Point
 from tileworkbench.viz.model.roofline_view import roofline_html, roofline_line, roofline_model
-from tileworkbench.viz.widgets.base import ViewWidget
+from tileworkbench.viz.model.trail import join_trails
+from tileworkbench.viz.widgets.base import Answer, ViewWidget
+
+_SESSION = uuid4().hex[:12]  # tells versions of this process from those that a notebook kept
 
 
 class RooflineTraits(traitlets.HasTraits):
@@ -19,7 +24,26 @@ class RooflineTraits(traitlets.HasTraits):
 
     def open_roofline(self, points: Sequence[Point], machine: Machine) -> None:
         """Fill the trait from measurements."""
+        self._points, self._machine = tuple(points), machine
         self.roofline = roofline_model(points, machine)
+
+    def roofline_answers(self) -> dict[str, Answer]:
+        """What the browser may ask of a roofline."""
+        return {"join-trails": self._join_trails}
+
+    def _join_trails(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Draw the trails that the notebook kept (``trails``: name to steps) before this session's;
+        answers with what it is to keep now.
+        """
+        kept: dict[str, list[dict[str, Any]]] = {}
+        joined = []
+        for point in self._points:
+            steps = content["trails"].get(point.name)
+            if isinstance(steps, list):
+                point, kept[point.name] = join_trails(point, self._machine.name, steps, _SESSION)
+            joined.append(point)
+        self.roofline = roofline_model(joined, self._machine) | {"joined": True}
+        return {"kept": kept}
 
 
 class RooflineWidget(ViewWidget, RooflineTraits):
@@ -31,3 +55,6 @@ class RooflineWidget(ViewWidget, RooflineTraits):
     def __init__(self, points: Sequence[Point], machine: Machine) -> None:
         super().__init__(roofline_line(points), lambda: roofline_html(points, machine))
         self.open_roofline(points, machine)
+
+    def answers(self) -> dict[str, Answer]:
+        return self.roofline_answers()

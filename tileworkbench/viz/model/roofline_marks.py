@@ -1,0 +1,87 @@
+"""What a roofline shows of a point beside its place: its memory levels, and the trail behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from html import escape
+from math import isfinite
+
+from tileworkbench.viz.model.roofline import (
+    BANDWIDTH,
+    Machine,
+    Point,
+    Step,
+    format_percent,
+    format_rate,
+    levels_of,
+)
+from tileworkbench.viz.model.svg import Colours, draw_line, draw_text
+from tileworkbench.viz.model.text import format_time
+
+At = Callable[[float, float], tuple[float, float]]
+"""Intensity and GFLOP/s to pixels."""
+
+
+def shown_steps(point: Point) -> tuple[Step, ...]:
+    """The steps of a point's trail that have a place in the drawing."""
+    return tuple(step for step in point.trail.before if step.flops and isfinite(step.intensity))
+
+
+def places(point: Point, machine: Machine) -> Iterator[tuple[float, float]]:
+    """Intensity and GFLOP/s of everything that the marks of a point need room for."""
+    for level in levels_of(point, machine):
+        yield level.intensity, point.gflops
+    for step in shown_steps(point):
+        yield step.intensity, step.gflops
+
+
+def draw_levels(at: At, point: Point, machine: Machine, colours: Colours) -> Iterator[str]:
+    """A diamond for each memory level, as high as the point and on one line with it."""
+    levels = levels_of(point, machine)
+    if len(levels) < 2:
+        return
+    spots = [(*at(level.intensity, point.gflops), level) for level in levels]
+    own = at(point.intensity, point.gflops)
+    ends = [own[0], *(x for x, _, _ in spots)]
+    yield draw_line(min(ends), own[1], max(ends), own[1], colours["point"], 1, ' opacity="0.5"')
+    last = None
+    for x, y, level in spots:
+        title = (
+            f"{point.name}, {level.name}: {format_rate(level.gbytes, BANDWIDTH)}, "
+            f"{format_percent(level.fraction)} of its roof"
+        )
+        shape = f"M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z"
+        yield (
+            f'<path d="{shape}" fill="{colours["halo"]}" stroke="{colours["point"]}" '
+            f'stroke-width="1.5" data-level="{escape(level.name)}">'
+            f"<title>{escape(title)}</title></path>"
+        )
+        if last is None or abs(x - last) > 34:  # names do not lie on each other
+            yield draw_text(x, y - 10, level.name, colours["text"], "middle")
+            last = x
+
+
+def draw_trail(at: At, point: Point, colours: Colours) -> Iterator[str]:
+    """The versions before, numbered and joined up to the point."""
+    steps = shown_steps(point)
+    if not steps:
+        return
+    spots = [at(step.intensity, step.gflops) for step in steps]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*spots, at(point.intensity, point.gflops)])
+    yield (
+        f'<polyline points="{path}" fill="none" stroke="{colours["text"]}" stroke-width="1.2" '
+        'stroke-dasharray="4 3" opacity="0.7"/>'
+    )
+    for (x, y), step in zip(spots, steps, strict=True):
+        yield (
+            f'<g data-step="{step.number}"><circle cx="{x:.1f}" cy="{y:.1f}" r="8" '
+            f'fill="{colours["halo"]}" stroke="{colours["text"]}"/>'
+            f"{draw_text(x, y + 3.5, str(step.number), colours['text'], 'middle')}"
+            f"<title>{escape(step_text(step))}</title></g>"
+        )
+
+
+def step_text(step: Step) -> str:
+    """A version with what was changed to get there."""
+    how = " (predicted)" if step.predicted else ""
+    return "\n".join([f"{step.number}: {format_time(step.time_us)}{how}", *step.change])

@@ -1,0 +1,102 @@
+"""The trail of a kernel: the versions of its cell, with what was changed from one to the next."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from tileworkbench.viz.model.roofline import Machine, Point, Step, Trail
+from tileworkbench.viz.model.text import clip
+
+KEPT = 16
+"""Versions of a kernel that its trail keeps, the last ones."""
+_LINES, _WIDTH = 12, 160  # of a change that are kept
+
+
+def change_between(old: tuple[str, str], new: tuple[str, str]) -> tuple[str, ...]:
+    """What differs between two versions of a cell, each the magic's line and the text: flags and
+    lines, gone with ``- `` and come with ``+ ``.
+    """
+    flags = Counter(_flags(new[0]))
+    flags.subtract(_flags(old[0]))
+    found = [f"{'+' if count > 0 else '-'} {flag}" for flag, count in flags.items() if count]
+    lines = difflib.ndiff(old[1].splitlines(), new[1].splitlines())
+    found += [line for line in lines if line[0] in "+-" and line[2:].strip()]
+    shown = [clip(line.rstrip(), _WIDTH) for line in found[:_LINES]]
+    more = len(found) - _LINES
+    return (*shown, *([f"and {more} lines more"] if more > 0 else []))
+
+
+def _flags(line: str) -> list[str]:
+    """The flags of a magic's line, each with its value."""
+    try:
+        words = shlex.split(line, posix=False)
+    except ValueError:
+        words = line.split()
+    found: list[str] = []
+    for word in words:
+        if found and not word.startswith("-") and found[-1].startswith("-"):
+            found[-1] += f" {word}"
+        else:
+            found.append(word)
+    return found
+
+
+def next_trail(
+    last: Trail, point: Point | None, machine: Machine | None, change: tuple[str, ...]
+) -> Trail:
+    """The trail of the version after the one with this trail and point (None: not known)."""
+    before = last.before
+    if point is not None and machine is not None:
+        facts = (point.flops, point.bytes_, point.time_us, point.predicted)
+        before = (*before, Step(last.number, *facts, last.change, machine.name))
+    return Trail(last.number + 1, change, before[1 - KEPT :])
+
+
+def trail_steps(point: Point, machine: str = "") -> tuple[Step, ...]:
+    """The versions of a kernel, this one last; () where nobody counts them."""
+    trail = point.trail
+    if not trail.number:
+        return ()
+    facts = (point.flops, point.bytes_, point.time_us, point.predicted)
+    return (*trail.before, Step(trail.number, *facts, trail.change, machine))
+
+
+def join_trails(
+    point: Point, machine: str, kept: Sequence[Any], session: str
+) -> tuple[Point, list[dict[str, Any]]]:
+    """A point with the versions of earlier sessions before its own, and what to keep of all.
+
+    `kept` is what was kept, from a file that anybody may have written: what is no step of this
+    machine is left out. Versions are numbered anew.
+    """
+    earlier = [found for data in kept if (found := _read(data, machine, session)) is not None]
+    own = trail_steps(point, machine)
+    steps = [*earlier, *own][-KEPT:]
+    names = [*(["earlier"] * len(earlier)), *([session] * len(own))][-KEPT:]
+    numbered = [replace(step, number=number) for number, step in enumerate(steps, 1)]
+    if not numbered:
+        return point, []
+    last = numbered[-1]
+    joined = replace(point, trail=Trail(last.number, last.change, tuple(numbered[:-1])))
+    return joined, [
+        {**asdict(step), "session": name} for step, name in zip(numbered, names, strict=True)
+    ]
+
+
+def _read(data: Any, machine: str, session: str) -> Step | None:
+    """A step of another session on this machine, None for anything else."""
+    if not isinstance(data, Mapping) or data.get("session") == session:
+        return None
+    try:
+        numbers = [float(data[name]) for name in ("flops", "bytes_", "time_us")]
+        change = tuple(clip(str(line), _WIDTH) for line in list(data["change"])[: _LINES + 1])
+        step = Step(0, *numbers, bool(data["predicted"]), change, str(data["machine"]))  # type: ignore[misc, arg-type]
+    except (KeyError, TypeError, ValueError):
+        return None
+    good = all(0 <= number < 1e30 for number in numbers) and step.time_us > 0
+    return step if good and step.machine == machine else None

@@ -1,0 +1,42 @@
+// The trail of a kernel: the versions of its cell, which the notebook keeps from session to session.
+import { ask, div, el, faint, keepTrail, readTrail } from "./common.js";
+
+/** Versions as a table, the last one marked; null for fewer than two. */
+export function trailTable(steps, kept) {
+  if (steps.length < 2) return null;
+  const head = el("tr", {}, ...["version", "time", "change"].map((text) => el("th", {}, text)));
+  const rows = steps.map((step, at) => {
+    const time = `${step.time}${step.predicted ? ", predicted" : ""}`;
+    const change = el("td", { class: "tw-change" });
+    step.change.forEach((line) => change.append(div(changeClass(line), line)));
+    const row = el("tr", { "data-step": step.number }, el("td", {}, String(step.number)),
+      el("td", {}, time), change);
+    if (at === steps.length - 1) row.className = "tw-current";
+    return row;
+  });
+  const table = el("table", { class: "tw-data tw-trail" }, el("thead", {}, head),
+    el("tbody", {}, ...rows));
+  return div("", faint(`Trail: the last ${kept} versions are kept.`), table);
+}
+
+const changeClass = (line) =>
+  `tw-mono ${line[0] === "+" ? "tw-gained" : line[0] === "-" ? "tw-lost" : ""}`;
+
+/**
+ * Join the trails of `data` with what the notebook keeps of them, once for each version: the kernel
+ * draws the joined ones. Where nobody answers (no kernel, no extension) nothing changes.
+ */
+export async function joinTrails(model, data, node) {
+  const trails = {};
+  for (const point of data.points) {
+    if (!point.trail.length || data.joined) continue;
+    trails[point.name] = readTrail(point.name, node);
+  }
+  if (!Object.keys(trails).length) return;
+  try {
+    const { kept } = await ask(model, { type: "join-trails", trails });
+    for (const [name, steps] of Object.entries(kept)) keepTrail(name, steps, node);
+  } catch {
+    // a saved card: what it was saved with stays
+  }
+}
