@@ -506,6 +506,15 @@ class Kernel(PipelineFacts):
 
     # Views
 
+    def follow(self, previous: Kernel | None, change: tuple[str, ...] = ()) -> Kernel:
+        """Continue the trail of `previous` (None: begin one), from which this differs by `change`,
+        lines of text; the roofline joins their points. Returns the kernel.
+        """
+        from tileworkbench.kernel_view import follow
+
+        follow(self, previous, change)
+        return self
+
     def with_roofline(self, shown: bool = True) -> Kernel:
         """Whether the card has a roofline; it needs a measurement (`bench`). Returns the kernel."""
         self._roofline = shown

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.sim.report import AccessCount
+from tileworkbench.viz.model.roofline import Trail
 from tileworkbench.viz.model.view import KernelView
 
 if TYPE_CHECKING:
@@ -60,6 +61,22 @@ def roofline_of(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[P
     """
     on_cpu = kernel.compiled.target.kind == "cpu"
     return _on_cpu(kernel, measures) if on_cpu else _on_gpu(kernel)
+
+
+def follow(kernel: Kernel, previous: Kernel | None, change: tuple[str, ...]) -> None:
+    """Put `kernel` on the trail of `previous`, from which it differs by `change`.
+
+    The place of `previous` is kept where it is known without measuring the machine.
+    """
+    from tileworkbench.bench.ceilings import known_machine
+    from tileworkbench.viz.model.trail import next_trail
+
+    if previous is None:
+        kernel.trail = Trail(1)
+        return
+    machine, points = roofline_of(previous, known_machine() is not None)
+    point = points[0] if points else None
+    kernel.trail = next_trail(previous.trail, point, machine, change)
 
 
 def _on_gpu(kernel: Kernel) -> tuple[Machine | None, tuple[Point, ...]]:

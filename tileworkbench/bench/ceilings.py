@@ -78,6 +78,13 @@ def machine(measure: bool = False) -> Machine:
         return found
 
 
+def known_machine() -> Machine | None:
+    """The ceilings of this machine where they are known already, by this process or another."""
+    key = machine_key()
+    with _lock:
+        return _known.get(key) or _read(key)
+
+
 def machine_key() -> str:
     """What a measurement holds for: processor, features, cores, threads, caches, compiler."""
     facts = (

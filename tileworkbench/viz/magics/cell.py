@@ -30,7 +30,7 @@ from tileworkbench.tuning.sweep import Sweep, sweep
 from tileworkbench.viz.magics.commands import find_kernel
 from tileworkbench.viz.magics.errors import shown_from
 from tileworkbench.viz.magics.grammar import CellOptions, near
-from tileworkbench.viz.magics.ledger import Version, ledger_of
+from tileworkbench.viz.magics.ledger import Version, follow_versions, ledger_of
 from tileworkbench.viz.magics.progress import end_progress, show_progress
 from tileworkbench.viz.magics.source import (
     CellSource,
@@ -94,6 +94,7 @@ class _Cell:
             if kernel is not None:
                 before = ledger_of(self._shell).versions(name)
                 ledger_of(self._shell).add(name, line, cell, kernel)
+                follow_versions(ledger_of(self._shell).versions(name))
                 shown = self._report(kernel)
                 self._compare(name, kernel, before)
                 return self._sliding(name, kernel) if shown and self._options.slide else shown
@@ -124,9 +125,7 @@ class _Cell:
         subject = self._namespace[name]
         start = time.perf_counter()
         if isinstance(subject, PrimFunc):
-            kernel = compile_function(
-                subject, target=target, sanitize=sanitize, disable=disable
-            )
+            kernel = compile_function(subject, target=target, sanitize=sanitize, disable=disable)
         elif isinstance(subject, Autotuned):
             if (self._options.check or self._options.measures) and not self._options.run:
                 raise UsageError(f"'{name}' is tuned when it is called: call it with --run")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from IPython.core.interactiveshell import InteractiveShell
 
 from tileworkbench.kernel import Kernel
+from tileworkbench.viz.model.trail import KEPT, change_between
 
-VERSIONS = 16  # kept of each name
+VERSIONS = KEPT  # of each name
 NAMES = 64  # kept in all; the longest unused goes first
 _LEDGER = "_tile_ledger"
 
@@ -49,6 +51,16 @@ class Ledger:
     def names(self) -> tuple[str, ...]:
         """The names, the longest unused first."""
         return tuple(self._versions)
+
+
+def follow_versions(versions: Sequence[Version]) -> None:
+    """Put the last version on the trail of the one before it."""
+    *before, last = versions
+    if not before:
+        last.kernel.follow(None)
+        return
+    old = before[-1]
+    last.kernel.follow(old.kernel, change_between((old.line, old.cell), (last.line, last.cell)))
 
 
 def ledger_of(shell: InteractiveShell) -> Ledger:

@@ -62,7 +62,9 @@ def unexplained(causes: Causes, measured_us: float) -> str:
 
 def _title(causes: Causes, measured_us: float) -> str:
     predicted = f"Predicted {causes}"
-    return predicted if math.isnan(measured_us) else f"{predicted}; {unexplained(causes, measured_us)}"
+    return (
+        predicted if math.isnan(measured_us) else f"{predicted}; {unexplained(causes, measured_us)}"
+    )
 
 
 def _colour(cause: str) -> str:

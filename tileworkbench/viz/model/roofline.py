@@ -171,8 +171,8 @@ def explain_levels(point: Point, machine: Machine) -> str:
     nearest = max(levels, key=lambda level: level.fraction)
     return (
         "Each memory level has a roof of its own, and a diamond at the operations per byte that "
-        f"come from it: {nearest.name} is nearest to its roof, at "
-        f"{format_percent(nearest.fraction)} of it, so it is the first to hold this kernel up."
+        f"come from it: of the levels {nearest.name} is nearest to its roof, at "
+        f"{format_percent(nearest.fraction)} of it, and would hold this kernel up first."
     )
 
 

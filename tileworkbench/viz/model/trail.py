@@ -24,6 +24,7 @@ def change_between(old: tuple[str, str], new: tuple[str, str]) -> tuple[str, ...
     flags = Counter(_flags(new[0]))
     flags.subtract(_flags(old[0]))
     found = [f"{'+' if count > 0 else '-'} {flag}" for flag, count in flags.items() if count]
+    found.sort(key=lambda flag: flag[0] == "+")
     lines = difflib.ndiff(old[1].splitlines(), new[1].splitlines())
     found += [line for line in lines if line[0] in "+-" and line[2:].strip()]
     shown = [clip(line.rstrip(), _WIDTH) for line in found[:_LINES]]
@@ -93,10 +94,11 @@ def _read(data: Any, machine: str, session: str) -> Step | None:
     if not isinstance(data, Mapping) or data.get("session") == session:
         return None
     try:
-        numbers = [float(data[name]) for name in ("flops", "bytes_", "time_us")]
+        flops, bytes_, time_us = (float(data[name]) for name in ("flops", "bytes_", "time_us"))
         change = tuple(clip(str(line), _WIDTH) for line in list(data["change"])[: _LINES + 1])
-        step = Step(0, *numbers, bool(data["predicted"]), change, str(data["machine"]))  # type: ignore[misc, arg-type]
+        predicted = bool(data["predicted"])
+        step = Step(0, flops, bytes_, time_us, predicted, change, str(data["machine"]))
     except (KeyError, TypeError, ValueError):
         return None
-    good = all(0 <= number < 1e30 for number in numbers) and step.time_us > 0
+    good = all(0 <= number < 1e30 for number in (flops, bytes_, time_us)) and time_us > 0
     return step if good and step.machine == machine else None
