@@ -46,7 +46,7 @@ def test_the_check_sees_what_is_loaded() -> None:
 
 
 GPU = {
-    *("tileworkbench.compiler.device.gpu", "tileworkbench.compiler.emit.c_like.program"),
+    *("tileworkbench.compiler.device.gpu", "tileworkbench.compiler.emit.cuda.dialect"),
     *("tileworkbench.compiler.device.nvidia.nvrtc", "tileworkbench.compiler.device.nvidia.driver"),
     *("tileworkbench.compiler.ops.simt.solver", "tileworkbench.compiler.ops.threads.split"),
 }

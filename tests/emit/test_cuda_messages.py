@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.emit.c_like.program import generate_cuda
+from tileworkbench.compiler.emit.cuda.dialect import generate_cuda
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.target import parse_target
 
@@ -31,8 +31,9 @@ CASES = {
         "CUDA emission cannot read 'x[T.Ramp(0, 1, 2)]' as 'float64'"
     ),
     "T.mma(T.address_of(y[0]), T.address_of(y[4]), T.address_of(x[0]), m=16, n=8, k=8)": (
-        "mma has no form for int32, int32, float32"
+        "sm_80 has no mma of 16 x 8 x 8 elements of int32, int32 and float32"
     ),
+    "T.cluster_sync()": "CUDA has nothing for 'cluster_sync'",
 }
 
 

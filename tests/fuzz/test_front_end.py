@@ -27,7 +27,7 @@ from tests.fuzz.mutations import mutate
 from tileworkbench.compiler.device.host.llvm import NativeError
 from tileworkbench.compiler.diagnostics import ArgumentError, CompileError, VerifyError
 from tileworkbench.compiler.driver import compile_program, lower_program, resolve_target
-from tileworkbench.compiler.emit.c_like.program import generate_cuda
+from tileworkbench.compiler.emit.cuda.dialect import generate_cuda
 from tileworkbench.compiler.frontend import errors
 from tileworkbench.compiler.ir.program import Program
 

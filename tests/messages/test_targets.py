@@ -14,7 +14,7 @@ import pytest
 from tests.frontend.golden import Case, program_of, read_cases
 from tileworkbench.compiler.diagnostics import TileError
 from tileworkbench.compiler.driver import compile_program, lower_program, resolve_target
-from tileworkbench.compiler.emit.c_like.program import generate_cuda
+from tileworkbench.compiler.emit.cuda.dialect import generate_cuda
 
 FILES = sorted((Path(__file__).parent / "targets").glob("*.txt"))
 CASES = [

@@ -15,7 +15,7 @@ from tileworkbench.compiler.analysis.dataflow import effects_of
 from tileworkbench.compiler.device.nvidia.nvrtc import compile_cuda
 from tileworkbench.compiler.diagnostics import RunError, TileError
 from tileworkbench.compiler.driver import lower_program
-from tileworkbench.compiler.emit.c_like.program import generate_cuda
+from tileworkbench.compiler.emit.cuda.dialect import generate_cuda
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.sim import simulate
 from tileworkbench.compiler.sim.ptx.launch import PtxProgram

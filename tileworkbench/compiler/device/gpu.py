@@ -40,8 +40,9 @@ from tileworkbench.compiler.diagnostics import (
     Span,
     interrupted,
 )
-from tileworkbench.compiler.emit.c_like.program import CudaLaunch, CudaModule, generate_cuda
+from tileworkbench.compiler.emit.c_like.program import Launch, Module
 from tileworkbench.compiler.emit.c_like.text import bits_of
+from tileworkbench.compiler.emit.cuda.dialect import generate_cuda
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
@@ -67,7 +68,7 @@ class GpuKernel(CompiledKernel):
     `build` is NVRTC's result, None where NVRTC is missing or was not asked (target `sim:`).
     """
 
-    module: CudaModule
+    module: Module
     lowered: Program
     build: CudaBuild | None = None
     variants: tuple[GpuKernel, ...] = field(default=(), kw_only=True)
@@ -225,7 +226,7 @@ class GpuKernel(CompiledKernel):
             )
         return self._loaded[ordinal]
 
-    def _grid(self, launch: CudaLaunch, scalars: dict[str, int]) -> Grid:
+    def _grid(self, launch: Launch, scalars: dict[str, int]) -> Grid:
         """Blocks along x, y, z. Raises `ArgumentError` for a grid that cannot be launched."""
         extents = grid_extents(self.record.name, launch.grid, scalars)
         x, y, z = (*extents, 1, 1, 1)[:3]

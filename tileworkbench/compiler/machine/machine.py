@@ -53,8 +53,10 @@ class Machine:
     where that is not known here), and its `registers` of 32 bits are theirs in units of
     `register_granule` for a warp. `matrices` has the best first for each dtype. `atomics` says how
     many neighbours one instruction adds to memory, each atomically, by scope and dtype.
-    `dot_product`: a thread multiplies and adds four signed bytes at once. `without` names what
-    kernels cannot use for want of tensor memory, with the way around it.
+    `pairs` are the 16-bit floats to which one instruction rounds two float32. `memory_barriers`:
+    threads can wait for a barrier in shared memory. `dot_product`: a thread multiplies and adds
+    four signed bytes at once. `without` names what kernels cannot use for want of tensor
+    memory, with the way around it.
     """
 
     name: str
@@ -68,6 +70,8 @@ class Machine:
     moves: tuple[MatrixMove, ...] = ()
     copies: tuple[CopyEngine, ...] = ()
     atomics: Mapping[tuple[str, str], int] = field(default_factory=dict, hash=False)
+    pairs: tuple[str, ...] = ()
+    memory_barriers: bool = False
     dot_product: bool = False
     without: Mapping[str, str] = field(default_factory=dict, hash=False)
 

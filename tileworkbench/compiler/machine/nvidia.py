@@ -60,6 +60,8 @@ def _machine(name: str) -> Machine:
         moves=tuple(move for least, move in _MOVES if capability >= least),
         copies=tuple(engine for least, engine in _COPIES if capability >= least),
         atomics=_atomics(capability),
+        pairs=("float16", "bfloat16") if capability >= 80 else (),
+        memory_barriers=capability >= 80,
         dot_product=capability >= 61,
         without=_TENSOR_MEMORY if capability >= 100 else {},
     )

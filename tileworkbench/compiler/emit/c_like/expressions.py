@@ -1,4 +1,4 @@
-"""Expressions as CUDA C++ text.
+"""Expressions as text of a C-like language.
 
 16-bit floats are carried as bits and computed in float32, rounded after every operation, as
 everywhere in this compiler. Vectors are written lane by lane: `text(value, "3")` is one lane of a
@@ -13,8 +13,9 @@ from collections.abc import Mapping
 
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.emit.c_like.functions import Helper
-from tileworkbench.compiler.emit.c_like.small_floats import code_of, small_float_helpers
+from tileworkbench.compiler.emit.c_like.dialect import Dialect
+from tileworkbench.compiler.emit.c_like.helpers import Helper
+from tileworkbench.compiler.emit.c_like.small_floats import code_of
 from tileworkbench.compiler.emit.c_like.text import (
     C_TYPES,
     CODES,
@@ -23,44 +24,29 @@ from tileworkbench.compiler.emit.c_like.text import (
     bits_of,
     chosen,
     float32_text,
-    infinity,
     joined,
     wrapped,
 )
-from tileworkbench.compiler.emit.cuda.helpers import HELPERS
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import add, const_int, int_const
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Load
 from tileworkbench.compiler.ir.types import DType
 
 _MATH = {
-    **{name: name for name in ("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt")},
+    **{name: name for name in ("exp", "exp2", "log", "log2", "log10", "log1p", "sqrt", "fma")},
     **{name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "atan", "erf")},
-    **{name: name for name in ("rsqrt", "floor", "ceil", "trunc", "round")},
+    **{name: name for name in ("floor", "ceil", "trunc", "round")},
     "nearbyint": "rint",
-    "fma": "fma",
 }
 
 
-_SMALL = small_float_helpers()
-# What helpers of later architectures do, by how their names begin.
-_NEWER = {
-    "bf16_": "rounding to bfloat16",
-    "f16_pair": "rounding to pairs of float16",
-    "cp_async_": "an asynchronous copy",
-    "mbarrier_": "a memory barrier",
-    "fence_async": "a fence of asynchronous copies",
-    "stmatrix_": "a store of matrix fragments (stmatrix)",
-}
-
-
-class CudaExpressions:
+class Expressions:
     """Writes the expressions of one kernel and notes which helpers they call."""
 
-    def __init__(self, ranges: Ranges, arch: int, names: Mapping[str, str]) -> None:
+    def __init__(self, ranges: Ranges, dialect: Dialect, names: Mapping[str, str]) -> None:
         self.ranges = ranges
-        self.names = names  # for those that C++ has another use for
-        self.arch = arch
+        self.names = names  # for those that the language has another use for
+        self.dialect = dialect
         self.helpers: dict[str, Helper] = {}
         self.packed: set[Buffer] = set()  # register arrays kept in 32-bit words
         self.tables: dict[tuple[str, str], str] = {}  # of constants, by type and entries
@@ -68,13 +54,8 @@ class CudaExpressions:
 
     def use(self, name: str, helper: Helper | None = None) -> str:
         """The name of a helper, which is emitted from now on."""
-        found = helper or HELPERS.get(name) or _SMALL[name]
-        if found.arch > self.arch:
-            what = next(what for prefix, what in _NEWER.items() if name.startswith(prefix))
-            raise UnsupportedError(
-                f"{what} needs sm_{found.arch}, the target is sm_{self.arch}",
-                hint=f"compile for 'cuda:sm_{found.arch}' or later",
-            )
+        found = helper or self.dialect.helpers[name]
+        self.dialect.check(found)
         for needed in found.needs:
             self.use(needed)
         self.helpers[name] = found
@@ -127,7 +108,7 @@ class CudaExpressions:
                 return self.call(name, [self.text(arg, lane) for arg in args], value.dtype, args)
             case Load():
                 return self.load(value, lane)
-        raise TypeError(f"CUDA emission of {type(value).__name__}")
+        raise TypeError(f"no text for {type(value).__name__}")
 
     # Leaves
 
@@ -152,10 +133,10 @@ class CudaExpressions:
             if math.isfinite(number):
                 return f"({number!r})" if number < 0 else repr(number)
             bits = struct.unpack("Q", struct.pack("d", number))[0]
-            return f"__longlong_as_double(0x{bits:016x}ll)"
+            return f"{self.dialect.bit_casts['int64', 'float64']}(0x{bits:016x}ll)"
         if not math.isfinite(number):
             bits = struct.unpack("I", struct.pack("f", number))[0]
-            return f"__int_as_float(0x{bits:08x})"
+            return f"{self.dialect.bit_casts['int32', 'float32']}(0x{bits:08x})"
         text = f"{float32_text(number)}f"
         return f"({text})" if text.startswith("-") else text
 
@@ -259,17 +240,10 @@ class CudaExpressions:
             return self.low_bits(text, target)
         pair = (str(source), str(target))
         if target.lanes > 1:
-            raise UnsupportedError(f"CUDA emission cannot reinterpret '{source}' as '{target}' yet")
-        found = {
-            ("float32", "int32"): "__float_as_int",
-            ("float32", "uint32"): "__float_as_uint",
-            ("int32", "float32"): "__int_as_float",
-            ("uint32", "float32"): "__uint_as_float",
-            ("float64", "int64"): "__double_as_longlong",
-            ("float64", "uint64"): "__double_as_longlong",
-            ("int64", "float64"): "__longlong_as_double",
-            ("uint64", "float64"): "__longlong_as_double",
-        }.get(pair)
+            raise UnsupportedError(
+                f"{self.dialect.language} emission cannot reinterpret '{source}' as '{target}' yet"
+            )
+        found = self.dialect.bit_casts.get(pair)
         if found:
             return f"{found}({text})"
         return Text(f"({self.c_type(target)}){wrapped(text)}", 14)
@@ -279,7 +253,9 @@ class CudaExpressions:
         index = vector.indices[-1]
         memory = vector.buffer.scope in ("global", "shared")
         if not isinstance(index, ir.Ramp) or vector.predicate is not None or not memory:
-            raise UnsupportedError(f"CUDA emission cannot read '{vector}' as '{dtype}'")
+            raise UnsupportedError(
+                f"{self.dialect.language} emission cannot read '{vector}' as '{dtype}'"
+            )
         start = self.read(vector.buffer, self(index.base))
         return Text(f"*(const {self.c_type(dtype)}*)&{start}", 14)
 
@@ -303,21 +279,22 @@ class CudaExpressions:
             case "isnan":
                 return joined("ne", args[0], args[0])
             case "isinf":
-                return f"(fabs{suffix}({args[0]}) == {infinity(dtype)})"
+                return f"(fabs{suffix}({args[0]}) == {self.float_constant(math.inf, dtype)})"
             case "sigmoid":
                 one = "1.0f" if suffix else "1.0"
                 return f"({one} / ({one} + exp{suffix}(-{wrapped(args[0])})))"
-            case "popcount":
-                if dtype.bits < 32:  # a sign would be counted once for every bit above
-                    return f"__popc({wrapped(args[0], 6)} & {(1 << dtype.bits) - 1:#x})"
-                return f"__popc{'ll' if dtype.bits == 64 else ''}({args[0]})"
-            case "dp4a":
-                return f"__dp4a({', '.join(args)})"
+            case "popcount" if dtype.bits < 32:  # a sign would be counted for every bit above
+                args = [f"{wrapped(args[0], 6)} & {(1 << dtype.bits) - 1:#x}"]
             case "max_nan" | "min_nan":
                 return f"{self.use(f'{name}{suffix}')}({', '.join(args)})"
-        if name in _MATH and dtype.is_float:
-            return f"{_MATH[name]}{suffix}({', '.join(args)})"
-        raise UnsupportedError(f"CUDA emission does not know 'T.{name}' of '{dtype}'")
+        called = self.dialect.math.get(name) or _MATH.get(name)
+        if called and dtype.is_float:
+            return f"{called}{suffix}({', '.join(args)})"
+        if text := self.dialect.intrinsic(name, args, dtype):
+            return text
+        raise UnsupportedError(
+            f"{self.dialect.language} emission does not know 'T.{name}' of '{dtype}'"
+        )
 
     def lookup(self, args: list[str], dtype: DType) -> str:
         """One of 16 constants: a table in constant memory, its name made from what it holds."""
@@ -394,5 +371,3 @@ class CudaExpressions:
         found = f"{self.use(f'get{bits_of(dtype)}')}({self.named(buffer)}, {bare(index)})"
         c_type = self.c_type(dtype)
         return found if c_type in CODES.values() else Text(f"({c_type}){found}", 14)
-
-

@@ -1,34 +1,31 @@
-"""CUDA C++ text of a program in the SIMT stage.
+"""The text of a program in the SIMT stage, in any dialect.
 
-The text is meant to be read: one function per launch, the user's line above what it became, and
-only the device functions that are called, without headers or templates.
+It is meant to be read: one function per launch, the user's line above what it became, and only the
+helpers that are called, without headers or templates of its own.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from tileworkbench.compiler.analysis.dataflow import effects_of
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.emit.c_like.expressions import CudaExpressions
+from tileworkbench.compiler.emit.c_like.dialect import Dialect, Function
+from tileworkbench.compiler.emit.c_like.expressions import Expressions
+from tileworkbench.compiler.emit.c_like.helpers import resolve
 from tileworkbench.compiler.emit.c_like.names import renamed
 from tileworkbench.compiler.emit.c_like.statements import GRID_BARRIER, KernelWriter
-from tileworkbench.compiler.emit.cuda.helpers import resolve
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
 from tileworkbench.compiler.ir.simt import GridBarrier
 from tileworkbench.compiler.ir.stmt import Alloc, Assume, Kernel, Let, Seq, SourceKernel, Stmt
-from tileworkbench.compiler.target import Target
-
-_AXES = "xyz"
 
 
 @dataclass(frozen=True, slots=True)
-class CudaLaunch:
-    """One `__global__` function and how it is launched.
+class Launch:
+    """One kernel function and how it is launched.
 
     `grid` are its extents x, y, z in the program's scalars and symbols; `shared_bytes` the dynamic
     shared memory of a block; `cooperative` says that its blocks wait for each other. Arguments are
@@ -43,77 +40,59 @@ class CudaLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class CudaModule:
+class Module:
     """The text of a translation unit, its launches in order, and what each is given: the tensor and
     scalar parameters, the symbols, then workspaces that live as long as one call. Where a launch is
     cooperative the last of these is its barrier, which must be zero.
     """
 
     text: str
-    launches: tuple[CudaLaunch, ...]
+    launches: tuple[Launch, ...]
     arguments: tuple[Buffer | Var, ...]
     workspaces: tuple[Buffer, ...]
 
 
-def generate_cuda(program: Program, target: Target, source: tuple[str, ...] = ()) -> CudaModule:
+def generate(program: Program, dialect: Dialect, source: tuple[str, ...] = ()) -> Module:
     """The module of `program`; `source` are the lines of the file that its sites point into.
 
-    Raises `UnsupportedError` for what the target or this back end cannot express.
+    Raises `UnsupportedError` for what the dialect cannot express.
     """
-    match = re.match(r"sm_(\d+)", target.arch)
-    if target.kind != "cuda" or match is None:
-        raise UnsupportedError(f"target '{target}' is not a CUDA target")
-    arch = int(match.group(1))
     allocated = [s.buffer for s in statements(program.body) if isinstance(s, Alloc)]
     workspaces = tuple(buffer for buffer in allocated if buffer.scope == "global")
     if _is_cooperative(program.body):
         workspaces = (*workspaces, GRID_BARRIER)
     arguments = (*(param.value for param in program.params), *program.symbols, *workspaces)
-    ranges = Ranges(program)
     texts: list[str] = []
-    launches: list[CudaLaunch] = []
-    names = renamed(program)
-    expressions = CudaExpressions(ranges, arch, names)
+    launches: list[Launch] = []
+    names = renamed(program, dialect)
+    expressions = Expressions(Ranges(program), dialect, names)
     for kernel in _kernels(program.body, {}):
         if isinstance(kernel, SourceKernel):
-            texts += [text for text in [_source_text(kernel)] if text not in texts]
-            launches.append(CudaLaunch(kernel.entry, kernel.grid, _row(kernel, program), 0))
+            try:
+                text = dialect.source_kernel(kernel)
+            except UnsupportedError as error:
+                error.span = program.span(kernel.site)
+                raise
+            texts += [text] if text not in texts else []
+            launches.append(Launch(kernel.entry, kernel.grid, kernel.threads[0], 0))
             continue
         own = "main_kernel" if program.name == "main" else program.name  # C++ keeps that name
         entry = names.get(own, own)
         entry = entry if not launches else f"{entry}_{len(launches)}"
-        shared = program.scratch_bytes if _uses_shared(kernel) else 0
+        shared = program.scratch_bytes if _uses_shared(kernel) else None
         writer = KernelWriter(expressions, program, source)
-        texts.append(_function(entry, kernel, arguments, writer))
+        texts.append(dialect.kernel(_function(entry, kernel, arguments, shared, writer)))
         cooperative = _is_cooperative(kernel.body)
         threads = kernel.threads[0]
-        launches.append(CudaLaunch(entry, kernel.grid or (), threads, shared, cooperative))
-    head = f"// {program.name} for {target.arch}"
+        launches.append(Launch(entry, kernel.grid or (), threads, shared or 0, cooperative))
+    head = f"// {program.name} for {dialect.platform}"
     tables = [
-        f"__device__ __constant__ {c_type} {name}[16] = {{{entries}}};"
+        dialect.table(c_type, name, entries)
         for (c_type, entries), name in expressions.tables.items()
     ]
-    parts = [head, *resolve(expressions.helpers), *tables, *program.sources, *texts]
-    return CudaModule("\n\n".join(parts) + "\n", tuple(launches), arguments, workspaces)
-
-
-def _source_text(kernel: SourceKernel) -> str:
-    """The user's text, with names as they are written."""
-    if 'extern "C"' in kernel.source:
-        return kernel.source
-    return kernel.source.replace("__global__", 'extern "C" __global__')
-
-
-def _row(kernel: SourceKernel, program: Program) -> int:
-    """The threads of a block, which lie along x."""
-    first, *others = kernel.threads
-    if any(extent != 1 for extent in others):
-        raise UnsupportedError(
-            "blocks of CUDA source have threads along x only",
-            program.span(kernel.site),
-            hint="compute y and z from threadIdx.x",
-        )
-    return first
+    helpers = resolve(expressions.helpers, dialect.helpers)
+    parts = [head, *helpers, *tables, *program.sources, *texts]
+    return Module("\n\n".join(parts) + "\n", tuple(launches), arguments, workspaces)
 
 
 def _kernels(body: Stmt, lets: dict[Var, Expr]) -> list[Kernel | SourceKernel]:
@@ -151,38 +130,29 @@ def _function(
     entry: str,
     kernel: Kernel,
     arguments: tuple[Buffer | Var, ...],
+    shared: int | None,
     writer: KernelWriter,
-) -> str:
-    effects = effects_of(kernel.body)
+) -> Function:
+    effects, dialect = effects_of(kernel.body), writer.dialect
     params = []
     for value in arguments:
         if value is GRID_BARRIER:
-            params.append(f"unsigned* {GRID_BARRIER.name}")
+            params.append(("unsigned*", GRID_BARRIER.name))
         elif isinstance(value, Buffer):
             read, written = value in effects.reads, value in effects.writes
             const = "" if written else "const "
             # What other threads may have written is read again behind a barrier.
-            pointer = "*" if read and written else "* __restrict__"
+            pointer = "*" if read and written else f"* {dialect.restrict}"
             params.append(
-                f"{const}{writer.memory_type(value.dtype)}{pointer} {writer.named(value)}"
+                (f"{const}{writer.memory_type(value.dtype)}{pointer}", writer.named(value))
             )
         else:
-            params.append(f"{writer.expressions.c_type(value.dtype)} {writer.named(value)}")
-    threads = kernel.threads[0]
-    lines = [
-        f'extern "C" __global__ void __launch_bounds__({threads})',
-        f"{entry}({', '.join(params)})",
-        "{",
-    ]
-    if _uses_shared(kernel):
-        lines.append("  extern __shared__ __align__(1024) unsigned char shared_memory[];")
-    lines.append(f"  const int {writer.named(kernel.thread_vars[0])} = threadIdx.x;")
+            params.append((writer.expressions.c_type(value.dtype), writer.named(value)))
+    writer.line(1, f"const int {writer.named(kernel.thread_vars[0])} = {dialect.thread_index};")
     used = set(variables(kernel.body))
-    for var, axis in zip(kernel.vars, _AXES, strict=False):
-        if var not in used:
-            continue
-        lines.append(
-            f"  const {writer.expressions.c_type(var.dtype)} {writer.named(var)} = blockIdx.{axis};"
-        )
+    for var, index in zip(kernel.vars, dialect.block_indices, strict=False):
+        if var in used:
+            c_type = writer.expressions.c_type(var.dtype)
+            writer.line(1, f"const {c_type} {writer.named(var)} = {index};")
     writer.write(kernel.body, 1)
-    return "\n".join([*lines, *writer.lines, "}"])
+    return Function(entry, tuple(params), kernel.threads[0], shared, writer.lines)

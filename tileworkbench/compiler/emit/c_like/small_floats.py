@@ -1,15 +1,15 @@
-"""Conversions between float32 and floats of a byte or less as CUDA C++, for every architecture.
+"""Conversions between float32 and floats of a byte or less as C++.
 
-The arithmetic and the formats are those of `float8.py`: to nearest even, too large becomes the
-largest finite value, NaN stays NaN where there is one.
+Formats are those of `float_formats.py`. Rounding is to nearest even, too large becomes the largest
+finite value, NaN stays NaN where there is one. Bodies name the casts of bits as_float and as_bits.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable, Iterator
 
-from tileworkbench.compiler.emit.c_like.functions import Helper
 from tileworkbench.compiler.emit.float_formats import FORMATS, SCALE, Format
 from tileworkbench.compiler.ir.types import DType
 
@@ -20,64 +20,56 @@ def _bits(value: float) -> str:
     return f"{value!r}f"
 
 
-def _widen(name: str, form: Format) -> str:
+def _widen(form: Format) -> list[str]:
     lines = [
         f"  unsigned magnitude = x & {form.sign - 1:#x}u, sign = (x & {form.sign:#x}u) << "
         f"{32 - form.bits};",
-        f"  float y = __uint_as_float(magnitude << {23 - form.mantissa}) * "
+        f"  float y = as_float(magnitude << {23 - form.mantissa}) * "
         f"{_bits(2.0 ** (127 - form.bias))};",
     ]
     if form.infinity is not None:
-        lines.append(f"  if (magnitude == {form.infinity:#x}u) y = __uint_as_float(0x7f800000u);")
+        lines.append(f"  if (magnitude == {form.infinity:#x}u) y = as_float(0x7f800000u);")
     if form.bits == 8:
         nan = f"magnitude > {form.special:#x}u" if form.signed_zero else f"x == {form.nan:#x}u"
-        lines.append(f"  if ({nan}) y = __uint_as_float(0x7fc00000u);")
-    lines.append("  return __uint_as_float(__float_as_uint(y) | sign);")
-    return _function(f"float {name}_to_f32({name} x)", lines)
+        lines.append(f"  if ({nan}) y = as_float(0x7fc00000u);")
+    lines.append("  return as_float(as_bits(y) | sign);")
+    return lines
 
 
-def _narrow(name: str, form: Format) -> str:
+def _narrow(name: str, form: Format) -> list[str]:
     shift = 23 - form.mantissa
     unit = 23 - (form.bias - 1 + form.mantissa)
-    lines = [
-        "  unsigned bits = __float_as_uint(x);",
+    return [
+        "  unsigned bits = as_bits(x);",
         f"  unsigned sign = (bits & 0x80000000u) >> {32 - form.bits};",
-        f"  float y = fminf(__uint_as_float(bits & 0x7fffffffu), {_bits(form.largest)});",
-        "  unsigned magnitude = __float_as_uint(y);",
+        f"  float y = fminf(as_float(bits & 0x7fffffffu), {_bits(form.largest)});",
+        "  unsigned magnitude = as_bits(y);",
         f"  unsigned half = (magnitude >> {shift} & 1u) + {(1 << (shift - 1)) - 1:#x}u;",
         f"  unsigned code = (magnitude + half >> {shift}) - "
         f"{(127 - form.bias) << form.mantissa:#x}u;",
         f"  if (magnitude < {(128 - form.bias) << 23:#x}u)",
-        f"    code = __float_as_uint(y + {_bits(2.0**unit)}) - {(127 + unit) << 23:#x}u;",
+        f"    code = as_bits(y + {_bits(2.0**unit)}) - {(127 + unit) << 23:#x}u;",
         "  code |= sign;" if form.signed_zero else "  if (code) code |= sign;",
         f"  return x != x ? {form.nan:#x} : ({name})code;",
     ]
-    return _function(f"{name} {name}_from_f32(float x)", lines)
 
 
-def _widen_scale(name: str) -> str:
-    lines = [
-        "  if (x == 255) return __uint_as_float(0x7fc00000u);",
-        "  return __uint_as_float(x ? (unsigned)x << 23 : 0x400000u);",
+def _widen_scale() -> list[str]:
+    return [
+        "  if (x == 255) return as_float(0x7fc00000u);",
+        "  return as_float(x ? (unsigned)x << 23 : 0x400000u);",
     ]
-    return _function(f"float {name}_to_f32({name} x)", lines)
 
 
-def _function(signature: str, lines: list[str]) -> str:
-    body = "\n".join(lines)
-    return f"__device__ __forceinline__ {signature} {{\n{body}\n}}"
-
-
-def _narrow_scale(name: str) -> str:
+def _narrow_scale(name: str) -> list[str]:
     """The nearest power of two to the magnitude, ties upwards; a denormal has no leading one, so
     there the middle of two powers is elsewhere.
     """
-    lines = [
-        "  unsigned magnitude = __float_as_uint(x) & 0x7fffffffu;",
+    return [
+        "  unsigned magnitude = as_bits(x) & 0x7fffffffu;",
         "  unsigned code = magnitude + (magnitude < 0x800000u ? 0x200000u : 0x400000u) >> 23;",
         f"  return x != x ? 0xff : ({name})(code < 0xfeu ? code : 0xfeu);",
     ]
-    return _function(f"{name} {name}_from_f32(float x)", lines)
 
 
 def code_of(number: float, dtype: DType) -> int:
@@ -100,16 +92,19 @@ def code_of(number: float, dtype: DType) -> int:
     return code | form.sign if negative else code
 
 
-def small_float_helpers() -> dict[str, Helper]:
-    """The type and both conversions of every format."""
-    found: dict[str, Helper] = {}
+def small_floats(
+    function: Callable[[str, str], str], as_float: str, as_bits: str
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """The type and both conversions of every format: name, text and what it needs."""
+
+    def define(signature: str, lines: list[str]) -> str:
+        body = "\n".join(lines).replace("as_float(", f"{as_float}(")
+        return function(signature, body.replace("as_bits(", f"{as_bits}("))
+
     for dtype, form in FORMATS.items():
-        name = NAMES[dtype]
-        found[name] = Helper(f"typedef unsigned char {name};")
-        if dtype == SCALE:
-            found[f"{name}_to_f32"] = Helper(_widen_scale(name), (name,))
-            found[f"{name}_from_f32"] = Helper(_narrow_scale(name), (name,))
-        else:
-            found[f"{name}_to_f32"] = Helper(_widen(name, form), (name,))
-            found[f"{name}_from_f32"] = Helper(_narrow(name, form), (name,))
-    return found
+        name, scale = NAMES[dtype], dtype == SCALE
+        widened = _widen_scale() if scale else _widen(form)
+        narrowed = _narrow_scale(name) if scale else _narrow(name, form)
+        yield name, f"typedef unsigned char {name};", ()
+        yield f"{name}_to_f32", define(f"float {name}_to_f32({name} x)", widened), (name,)
+        yield f"{name}_from_f32", define(f"{name} {name}_from_f32(float x)", narrowed), (name,)

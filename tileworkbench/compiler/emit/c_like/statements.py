@@ -1,16 +1,12 @@
-"""Statements as lines of CUDA C++."""
+"""Statements as lines of a C-like language; what threads do together is the dialect's."""
 
 from __future__ import annotations
 
 from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.emit.c_like.expressions import CudaExpressions
-from tileworkbench.compiler.emit.c_like.text import HALVES, bare, bits_of, wrapped
+from tileworkbench.compiler.emit.c_like.expressions import Expressions
+from tileworkbench.compiler.emit.c_like.text import bare, bits_of, wrapped
 from tileworkbench.compiler.emit.c_like.vectors import VectorWriter
-from tileworkbench.compiler.emit.cuda.atomics import half_addition, narrow_update
-from tileworkbench.compiler.emit.cuda.copies import wait_helper
-from tileworkbench.compiler.emit.cuda.exchanges import exchange
-from tileworkbench.compiler.emit.cuda.matrices import mma_helper
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
@@ -22,13 +18,13 @@ from tileworkbench.compiler.ir.types import FLOAT32, DType
 GRID_BARRIER = Buffer("grid_barrier", DType("uint32"), (int_const(1),), "global")
 """The workspace behind barriers of the grid: zero when a launch begins."""
 
+
 class KernelWriter:
     """Writes the body of one kernel into `lines`."""
 
-    def __init__(
-        self, expressions: CudaExpressions, program: Program, source: tuple[str, ...]
-    ) -> None:
+    def __init__(self, expressions: Expressions, program: Program, source: tuple[str, ...]) -> None:
         self.expressions = expressions
+        self.dialect = expressions.dialect
         self.program = program
         self.source = source
         self.lines: list[str] = []
@@ -96,20 +92,20 @@ class KernelWriter:
             case st.Continue():
                 self.line(depth, "continue;")
             case st.Assume(cond):
-                self.line(depth, f"__builtin_assume({self.expressions(cond)});")
+                self.line(depth, self.dialect.assume(self.expressions(cond)))
             case st.DeviceAssert(cond, message):
                 failed = _quoted(f"device assert failed: {message}\n".replace("%", "%%"))
                 test = self.expressions(cond)
-                self.line(depth, f"if (!{wrapped(test)}) {{ printf({failed}); __trap(); }}")
+                self.line(
+                    depth, f"if (!{wrapped(test)}) {{ printf({failed}); {self.dialect.trap} }}"
+                )
             case st.Print():
                 self.print_line(stmt, depth)
             case simt.Role(start, extent, body):
-                tests = [f"threadIdx.x >= {start}"] if start else []
-                tests.append(f"threadIdx.x < {start + extent}")
+                thread = self.dialect.thread_index
+                tests = [f"{thread} >= {start}"] if start else []
+                tests.append(f"{thread} < {start + extent}")
                 self.block(depth, f"if ({' && '.join(tests)})", body)
-            case simt.Exchange():
-                for text in exchange(stmt, self.expressions):
-                    self.line(depth, text)
             case st.Pointer(buffer, address):
                 c_type = self.memory_type(buffer.dtype)
                 place = wrapped(self.expressions(address))
@@ -117,7 +113,8 @@ class KernelWriter:
             case st.ExternCall():
                 self.extern_call(stmt, depth)
             case _:
-                self.line(depth, self.instruction(stmt))
+                for text in self.dialect.statement(stmt, self):
+                    self.line(depth, text)
 
     def comment(self, stmt: st.Stmt, depth: int) -> None:
         """The user's line, where it changes."""
@@ -142,7 +139,8 @@ class KernelWriter:
         stop = wrapped(self.bound(stmt, stmt.stop, "stop", depth), 10)
         step = self.bound(stmt, stmt.step, "step", depth)
         unrolled = stmt.kind in (st.LoopKind.UNROLLED, st.LoopKind.VECTORIZED)
-        self.line(depth, "#pragma unroll" if unrolled else "#pragma unroll 1")
+        if pragma := self.dialect.unroll(unrolled):
+            self.line(depth, pragma)
         test = f"{name} {'>' if number is not None and number < 0 else '<'} {stop}"
         forwards = binary("gt", stmt.step, const(0, stmt.step.dtype))
         if number is None and not self.expressions.ranges.proves(forwards):
@@ -204,9 +202,6 @@ class KernelWriter:
         text = self.expressions.address(address)
         return f"(unsigned*)({text})" if address.buffer.dtype.bits == 32 else text
 
-    def shared_address(self, address: Address) -> str:
-        return f"{self.expressions.use('smem_address')}({self.expressions.address(address)})"
-
     def store(self, stmt: st.Store, depth: int) -> None:
         if stmt.indices and isinstance(stmt.indices[-1], Ramp):
             self.vectors.store(stmt, stmt.indices[-1], depth)
@@ -254,32 +249,16 @@ class KernelWriter:
             return f"*(volatile {self.expressions.c_type(dtype)}*)({place})"
         if kind is st.AtomicKind.STORE:
             return f"*(volatile {self.expressions.c_type(dtype)}*)({place}) = {value}"
-        half = HALVES.get(str(dtype))
-        if half and kind is st.AtomicKind.ADD:
-            helper = half_addition(half, self.expressions.arch)
-            if helper is not None:
-                return f"{self.expressions.use(*helper)}({place}, {value})"
-        if dtype in ("float32", "float64") and kind.value in ("max", "min"):
-            name = f"atomic_{kind}_f{dtype.bits}"
-            return f"{self.expressions.use(name)}({place}, {value})"
-        if dtype.bits < 32:
-            made = narrow_update(
-                kind.value, self.expressions.c_type(dtype), dtype.bits, self.combined(kind, dtype)
-            )
-            return f"{self.expressions.use(*made)}({place}, {value})"
-        name = f"atomic{kind.capitalize()}"
-        if dtype == "int64" and kind.value not in ("max", "min"):
-            pointer = f"(unsigned long long*)({place})"
-            return f"(long long){name}({pointer}, (unsigned long long){wrapped(value)})"
-        return f"{name}({place}, {value})"
+        return self.dialect.atomic(kind, dtype, place, value, self)
 
     def combined(self, kind: st.AtomicKind, dtype: DType) -> str:
-        """`old` updated by `x`, both of less than 32 bits."""
+        """`old` updated by `x`."""
         op = kind.value
         if dtype.is_float:
-            a, b = (self.expressions.cast(each, dtype, FLOAT32) for each in ("old", "x"))
-            text = f"{a} + {b}" if op == "add" else f"f{op}f({a}, {b})"
-            return self.expressions.cast(text, FLOAT32, dtype)
+            wide, suffix = (dtype, "") if dtype.bits == 64 else (FLOAT32, "f")
+            a, b = (self.expressions.cast(each, dtype, wide) for each in ("old", "x"))
+            text = f"{a} + {b}" if op == "add" else f"f{op}{suffix}({a}, {b})"
+            return self.expressions.cast(text, wide, dtype)
         sign = {"add": "+", "and": "&", "or": "|", "xor": "^", "max": ">", "min": "<"}[op]
         return f"old {sign} x" + (" ? old : x" if op in ("max", "min") else "")
 
@@ -313,72 +292,6 @@ class KernelWriter:
             )
         self.line(depth, f"{call};")
 
-    # One instruction each
-
-    def instruction(self, stmt: st.Stmt) -> str:
-        use = self.expressions.use
-        match stmt:
-            case simt.Barrier(0, 0, True):
-                return "__syncthreads();"
-            case simt.Barrier(number, count, wait):
-                name = "sync" if wait else "arrive"
-                return f'asm volatile("barrier.{name} {number}, {count};" ::: "memory");'
-            case simt.GridBarrier():
-                return f"{use('sync_grid')}({GRID_BARRIER.name});"
-            case simt.WarpBarrier(mask):
-                return f"__syncwarp((unsigned){wrapped(self.expressions(mask))});"
-            case simt.CommitGroup():
-                return f"{use('cp_async_commit')}();"
-            case simt.WaitGroup(pending):
-                return f"{use(*wait_helper(pending))}();"
-            case simt.AsyncCopy():
-                return self.async_copy(stmt)
-            case simt.LoadMatrix(dst, src, count, transpose):
-                name = use(f"ldmatrix_x{count}{'_trans' if transpose else ''}")
-                return f"{name}({self.register_words(dst)}, {self.shared_address(src)});"
-            case simt.StoreMatrix(dst, src, count, transpose):
-                name = use(f"stmatrix_x{count}{'_trans' if transpose else ''}")
-                return f"{name}({self.shared_address(dst)}, {self.register_words(src)});"
-            case simt.Mma():
-                return self.mma(stmt)
-            case simt.BarrierInit(barrier, count):
-                value = self.expressions(count)
-                return f"{use('mbarrier_init')}({self.shared_address(barrier)}, {value});"
-            case simt.BarrierArrive(barrier):
-                return f"{use('mbarrier_arrive')}({self.shared_address(barrier)});"
-            case simt.BarrierExpect(barrier, bytes_):
-                arrived = -(const_int(bytes_) or 0)
-                name = "mbarrier_complete" if arrived > 0 else "mbarrier_expect"
-                value = str(arrived) if arrived > 0 else self.expressions(bytes_)
-                return f"{use(name)}({self.shared_address(barrier)}, {value});"
-            case simt.BarrierWait(barrier, parity):
-                value = self.expressions(parity)
-                return f"{use('mbarrier_wait')}({self.shared_address(barrier)}, {value});"
-            case simt.Fence("async"):
-                return f"{use('fence_async')}();"
-            case simt.Fence(kind):
-                return "__threadfence_block();" if kind == "block" else "__threadfence();"
-        raise TypeError(f"CUDA emission of {type(stmt).__name__}")
-
-    def async_copy(self, stmt: simt.AsyncCopy) -> str:
-        size = stmt.elements * bits_of(stmt.dst.buffer.dtype) // 8
-        into, source = self.shared_address(stmt.dst), self.expressions.address(stmt.src)
-        if stmt.predicate is None:
-            return f"{self.expressions.use(f'cp_async_{size}')}({into}, {source});"
-        name = self.expressions.use(f"cp_async_{size}_or_zero")
-        # An address outside the tensor is never formed: PTX reads nothing for size 0.
-        return f"{name}({into}, {source}, {bare(self.expressions(stmt.predicate))});"
-
-    def mma(self, stmt: simt.Mma) -> str:
-        dtypes = [str(address.buffer.dtype) for address in (stmt.a, stmt.b, stmt.c)]
-        try:
-            name, helper = mma_helper(stmt.m, stmt.n, stmt.k, *dtypes)
-        except KeyError:
-            raise UnsupportedError(f"mma has no form for {', '.join(dtypes)}") from None
-        self.expressions.use(name, helper)
-        a, b = self.register_words(stmt.a), self.register_words(stmt.b)
-        return f"{name}({self.expressions.address(stmt.c)}, {a}, {b});"
-
 
 def _step_or_stop(name: str, stop: str, step: str, number: int | None, bits: int) -> str:
     """The next value of a loop, or its end where less than a step is left."""
@@ -391,7 +304,6 @@ def _step_or_stop(name: str, stop: str, step: str, number: int | None, bits: int
     else:
         more = f"({wrapped(step, 10)} > 0 ? {up} : {down})"
     return f"{more} ? {name} + {wrapped(step, 12)} : {stop}"
-
 
 
 def _quoted(text: str) -> str:

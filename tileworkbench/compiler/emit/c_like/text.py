@@ -1,4 +1,4 @@
-"""Pieces of CUDA C++: types of elements, operators with the parentheses they need, numbers."""
+"""Pieces of C++: types of elements, operators with the parentheses they need, numbers."""
 
 from __future__ import annotations
 
@@ -110,13 +110,6 @@ def bare(text: str) -> str:
         if depth == 0:
             return text[1:-1] if at == len(text) - 1 else text
     return text
-
-
-def infinity(dtype: DType) -> str:
-    """Infinity in float32 or float64."""
-    if dtype.bits == 32:
-        return "__int_as_float(0x7f800000)"
-    return "__longlong_as_double(0x7ff0000000000000ll)"
 
 
 def float32_text(number: float) -> str:

@@ -1,4 +1,4 @@
-"""Stores of vectors as CUDA C++: accesses of up to 16 bytes, their lanes written out.
+"""Stores of vectors: accesses of up to 16 bytes, their lanes written out.
 
 A vector that is only moved is one assignment. Otherwise what is read from memory is named once, the
 lanes are computed one by one, and what goes to memory is put together from 32-bit words.
@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.emit.c_like.expressions import CudaExpressions
-from tileworkbench.compiler.emit.c_like.text import C_TYPES, HALVES, bare, bits_of, wrapped
-from tileworkbench.compiler.emit.cuda.atomics import vector_addition
+from tileworkbench.compiler.emit.c_like.expressions import Expressions
+from tileworkbench.compiler.emit.c_like.text import C_TYPES, bare, bits_of, wrapped
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import add, const_int, int_const, is_zero
@@ -21,19 +20,21 @@ from tileworkbench.compiler.ir.types import DType
 
 _PIECE = 128  # bits of the widest access
 _COMPONENTS = "xyzw"
-_PLAIN = {32: "unsigned", 16: "unsigned short", 8: "unsigned char"}
-_ELEMENTS = {"float": "float", "int": "int", "unsigned": "uint", "double": "double"} | {
-    "long long": "longlong",
-    "unsigned long long": "ulonglong",
+# What an access of so many bits is made of: the type of a part, and how many.
+_WORDS = {128: ("unsigned", 4), 64: ("unsigned", 2)} | {
+    bits: (c_type, 1)
+    for bits, c_type in ((32, "unsigned"), (16, "unsigned short"), (8, "unsigned char"))
 }
+Kind = tuple[str, int]
 
 
 class VectorWriter:
     """Writes the vector stores of one kernel, line by line, through `line(depth, text)`."""
 
-    def __init__(self, expressions: CudaExpressions, line: Callable[[int, str], None]) -> None:
+    def __init__(self, expressions: Expressions, line: Callable[[int, str], None]) -> None:
         self.expressions = expressions
         self.line = line
+        self.dialect = expressions.dialect
         self.named = expressions.named
         self.count = 0
 
@@ -51,8 +52,9 @@ class VectorWriter:
     def add(self, stmt: st.Atomic, ramp: Ramp, depth: int) -> None:
         """Atomic additions to neighbouring elements as one instruction."""
         buffer, lanes = stmt.buffer, ramp.lanes
-        name = HALVES.get(str(buffer.dtype), "f32")
-        helper = self.expressions.use(*vector_addition(name, lanes, buffer.scope))
+        helper = self.expressions.use(
+            *self.dialect.vector_addition(buffer.dtype, lanes, buffer.scope)
+        )
         place = self.place(buffer, ramp.base)
 
         def call() -> list[str]:
@@ -95,28 +97,32 @@ class VectorWriter:
             return None
         if stmt.buffer.scope == "local" or not is_zero(value.safe):
             return None
-        kind = _word_type(bits)
+        kind = _words_of(bits)
         text = self.read(value, kind, 0)
-        return f"*({kind}*)({self.place(stmt.buffer, ramp.base)}) = {text};"
+        return f"*({self.spelled(kind)}*)({self.place(stmt.buffer, ramp.base)}) = {text};"
 
-    def read(self, load: Load, kind: str, piece: int) -> str:
+    def spelled(self, kind: Kind) -> str:
+        """The type of an access."""
+        return self.dialect.vector_type(*kind) if kind[1] > 1 else kind[0]
+
+    def read(self, load: Load, kind: Kind, piece: int) -> str:
         """One access to memory; zeros where the predicate does not hold."""
         place = self.place(load.buffer, _base(load))
         whole = load.dtype.lanes * bits_of(load.buffer.dtype) <= _PIECE
-        text = f"*(const {kind}*)({place})" if whole else f"((const {kind}*)({place}))[{piece}]"
+        pointer = f"(const {self.spelled(kind)}*)({place})"
+        text = f"*{pointer}" if whole else f"({pointer})[{piece}]"
         if load.predicate is None:
             return text
         return f"{wrapped(self.expressions(load.predicate), 3)} ? {text} : {self.safe(load, kind)}"
 
-    def safe(self, load: Load, kind: str) -> str:
+    def safe(self, load: Load, kind: Kind) -> str:
         """What is read outside, in every lane."""
-        dtype = load.buffer.dtype
-        count = {"4": 4, "2": 2}.get(kind[-1], 1)
+        dtype, (c_type, count) = load.buffer.dtype, kind
         value = "0" if load.safe is None else self.expressions(load.safe)
         if bits_of(dtype) < 32:
             per = min(32 // bits_of(dtype), load.dtype.lanes)
             value = "0u" if is_zero(load.safe) else self.joined(dtype, [value] * per)
-        return f"make_{kind}({', '.join([value] * count)})" if count > 1 else value
+        return self.dialect.vector(c_type, [value] * count) if count > 1 else value
 
     def place(self, buffer: Buffer, base: Expr) -> str:
         return self.expressions.address(Address(buffer, (base,)))
@@ -126,18 +132,14 @@ class VectorWriter:
     def name(self, load: Load, depth: int) -> None:
         """Read a vector into variables of up to 16 bytes."""
         bits = load.dtype.lanes * bits_of(load.buffer.dtype)
-        names: list[str] = []
+        kind = _kind_of(load.buffer.dtype, min(bits, _PIECE))
+        words: list[str] = []
         for piece in range(-(-bits // _PIECE)):
             self.count += 1
-            names.append(f"v{self.count}")
-            kind = _vector_type(load.buffer.dtype, min(bits, _PIECE))
-            self.line(depth, f"const {kind} {names[-1]} = {self.read(load, kind, piece)};")
-        words = [
-            f"{name}.{_COMPONENTS[at]}" if count > 1 else name
-            for name in names
-            for count in (_components(load.buffer.dtype, min(bits, _PIECE)),)
-            for at in range(count)
-        ]
+            name = f"v{self.count}"
+            self.line(depth, f"const {self.spelled(kind)} {name} = {self.read(load, kind, piece)};")
+            parts = [f"{name}.{letter}" for letter in _COMPONENTS[: kind[1]]]
+            words += parts if kind[1] > 1 else [name]
         self.expressions.vectors[load] = words
 
     # Putting lanes together
@@ -154,15 +156,17 @@ class VectorWriter:
         if buffer.scope == "local.var":
             raise UnsupportedError(f"'{buffer.name}' is a scalar and takes no vector")
         bits = lanes * bits_of(dtype)
-        kind, per = _vector_type(dtype, min(bits, _PIECE)), _components(dtype, min(bits, _PIECE))
+        c_type, per = kind = _kind_of(dtype, min(bits, _PIECE))
+        spelled = self.spelled(kind)
         place = self.place(buffer, base)
         found = []
         for piece in range(-(-bits // _PIECE)):
             parts = words[piece * per : piece * per + per]
-            text = f"make_{kind}({', '.join(parts)})" if per > 1 else parts[0]
+            text = self.dialect.vector(c_type, parts) if per > 1 else parts[0]
             if bits < 32:
-                text = f"({kind})({text})"
-            into = f"*({kind}*)({place})" if bits <= _PIECE else f"(({kind}*)({place}))[{piece}]"
+                text = f"({spelled})({text})"
+            pointer = f"({spelled}*)({place})"
+            into = f"*{pointer}" if bits <= _PIECE else f"({pointer})[{piece}]"
             found.append(f"{into} = {bare(text)};")
         return found
 
@@ -234,11 +238,11 @@ class VectorWriter:
 
     def word(self, value: Expr, dtype: DType, lanes: list[str]) -> str:
         """Some lanes side by side; two conversions to 16 bits are one instruction."""
-        half = HALVES.get(str(dtype)) if self.expressions.arch >= 80 else None
+        pair = self.dialect.pair(dtype)
         wide = value.value if isinstance(value, ir.Cast) else value
-        if half and wide.dtype.scalar == "float32" and len(lanes) == 2:
+        if pair and wide.dtype.scalar == "float32" and len(lanes) == 2:
             low, high = (self.expressions.text(wide, lane) for lane in lanes)
-            return f"{self.expressions.use(f'{half}_pair')}({low}, {high})"
+            return f"{self.expressions.use(pair)}({low}, {high})"
         return self.joined(dtype, [self.expressions.text(value, lane) for lane in lanes])
 
     @staticmethod
@@ -257,22 +261,15 @@ def _base(load: Load) -> Expr:
     return ramp.base
 
 
-def _word_type(bits: int) -> str:
-    """The type of an access of so many bits. Raises `UnsupportedError` where there is none."""
-    found = {128: "uint4", 64: "uint2", **_PLAIN}.get(bits)
-    if found is None:
+def _words_of(bits: int) -> Kind:
+    """An access of so many bits in words. Raises `UnsupportedError` where there is none."""
+    if bits not in _WORDS:
         raise UnsupportedError(f"a vector of {bits} bits has no access of its own")
-    return found
+    return _WORDS[bits]
 
 
-def _vector_type(dtype: DType, bits: int) -> str:
-    """The type that holds a vector: of its elements when they are words or larger."""
+def _kind_of(dtype: DType, bits: int) -> Kind:
+    """The access to a vector: in its elements when they are words or larger."""
     if bits_of(dtype) < 32 or bits == bits_of(dtype):
-        return _word_type(bits)
-    element = _ELEMENTS[C_TYPES[str(dtype.scalar)]]
-    return f"{element}{bits // bits_of(dtype)}"
-
-
-def _components(dtype: DType, bits: int) -> int:
-    """How many words, or elements of 32 bits and more, a vector has."""
-    return max(1, bits // max(32, bits_of(dtype)))
+        return _words_of(bits)
+    return C_TYPES[str(dtype.scalar)], bits // bits_of(dtype)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tileworkbench.compiler.emit.c_like.functions import Helper, asm, function
+from tileworkbench.compiler.emit.c_like.helpers import Helper
+from tileworkbench.compiler.emit.cuda.functions import asm, function
 
 _NAMES = {"float": "f32", "double": "f64"}
 
@@ -61,10 +62,9 @@ def narrow_update(kind: str, c_type: str, bits: int, combined: str) -> tuple[str
     return name, Helper(function(f"{c_type} {name}({c_type}* p, {c_type} x)", body))
 
 
-def half_addition(name: str, arch: int) -> tuple[str, Helper] | None:
-    """The addition to a 16-bit float as one instruction, where the architecture has it."""
-    least = {"f16": 70, "bf16": 90}[name]
-    return (f"atomic_add_{name}", Helper(_half_addition(name), (name,))) if arch >= least else None
+def half_addition(name: str) -> tuple[str, Helper]:
+    """The addition to a 16-bit float as one instruction."""
+    return f"atomic_add_{name}", Helper(_half_addition(name), (name,))
 
 
 def vector_addition(name: str, lanes: int, space: str) -> tuple[str, Helper]:
@@ -83,8 +83,7 @@ def vector_addition(name: str, lanes: int, space: str) -> tuple[str, Helper]:
     called = f"{space}_add_{name}x{lanes}"
     text = asm(f"red.relaxed.gpu.{space}.{kind} [%0], {operand};", "", inputs, "memory")
     needs = ("smem_address",) if space == "shared" else ()
-    least = 70 if name == "f16" and lanes == 2 else 90
-    return called, Helper(function(f"void {called}({signature})", text), needs, least)
+    return called, Helper(function(f"void {called}({signature})", text), needs)
 
 
 # A barrier of the grid as a counter whose highest bit flips when all blocks have arrived: block 0

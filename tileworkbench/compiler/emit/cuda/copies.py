@@ -1,118 +1,63 @@
-"""Device functions of asynchronous copies and of the memory barriers (mbarrier) that count them."""
+"""Asynchronous copies and the memory barriers (mbarrier) that count them."""
 
 from __future__ import annotations
 
-from tileworkbench.compiler.emit.c_like.functions import Helper, asm, function
-
-_COPIES = {
-    size: function(
-        f"void cp_async_{size}(unsigned to, const void* from)",
-        asm(
-            f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global [%0], [%1], {size};",
-            "",
-            '"r"(to), "l"(from)',
-            "memory",
-        ),
-    )
-    for size in (4, 8, 16)
-}
-_COPIES_OR_ZEROS = {
-    size: function(
-        f"void cp_async_{size}_or_zero(unsigned to, const void* from, bool inside)",
-        asm(
-            f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global [%0], [%1], {size}, %2;",
-            "",
-            f'"r"(to), "l"(from), "r"(inside ? {size} : 0)',
-            "memory",
-        ),
-    )
-    for size in (4, 8, 16)
-}
+from tileworkbench.compiler.emit.c_like.helpers import Helper
+from tileworkbench.compiler.emit.cuda.features import BARRIER, BYTES, COPY, FENCE
+from tileworkbench.compiler.emit.cuda.functions import asm, function
 
 
-def _mbarrier() -> dict[str, Helper]:
+def _copy(size: int, guarded: bool) -> Helper:
+    """cp.async; what is outside is not read, and zeros are written."""
+    cache = "cg" if size == 16 else "ca"
+    name, param, tail, operand = f"cp_async_{size}", "", "", ""
+    if guarded:
+        name, param, tail = f"{name}_or_zero", ", bool inside", ", %2"
+        operand = f', "r"(inside ? {size} : 0)'
+    text = f"cp.async.{cache}.shared.global [%0], [%1], {size}{tail};"
+    body = asm(text, "", f'"r"(to), "l"(from){operand}', "memory")
+    return Helper(function(f"void {name}(unsigned to, const void* from{param})", body), (), COPY)
+
+
+def _ordered(name: str, text: str, feature: str) -> Helper:
+    """An instruction without operands, in order with accesses to memory."""
+    body = f'  asm volatile("{text}" ::: "memory");'
+    return Helper(function(f"void {name}()", body), (), feature)
+
+
+def _barrier(name: str, text: str, operand: str = "", feature: str = BARRIER) -> Helper:
     """ "Parallel Synchronization and Communication Instructions: mbarrier"."""
-    wait = (
-        "  unsigned done;\n"
-        "  do {\n"
-        '    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; "\n'
-        '                 "selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(barrier), "r"(parity) '
-        ': "memory");\n'
-        "  } while (!done);"
-    )
-    test = wait.replace("try_wait", "test_wait")
-    arrive = "{ .reg .b64 s; mbarrier.arrive.shared.b64 s, [%0]; }"
-    return {
-        "mbarrier_init": Helper(
-            function(
-                "void mbarrier_init(unsigned barrier, unsigned count)",
-                asm(
-                    "mbarrier.init.shared.b64 [%0], %1;",
-                    "",
-                    '"r"(barrier), "r"(count)',
-                    "memory",
-                ),
-            ),
-            arch=80,
-        ),
-        "mbarrier_arrive": Helper(
-            function(
-                "void mbarrier_arrive(unsigned barrier)",
-                asm(arrive, "", '"r"(barrier)', "memory"),
-            ),
-            arch=80,
-        ),
-        "mbarrier_expect": Helper(
-            function(
-                "void mbarrier_expect(unsigned barrier, unsigned bytes)",
-                asm(
-                    "mbarrier.expect_tx.relaxed.cta.shared.b64 [%0], %1;",
-                    "",
-                    '"r"(barrier), "r"(bytes)',
-                    "memory",
-                ),
-            ),
-            arch=90,
-        ),
-        "mbarrier_complete": Helper(
-            function(
-                "void mbarrier_complete(unsigned barrier, unsigned bytes)",
-                asm(
-                    "fence.acq_rel.cta; mbarrier.complete_tx.relaxed.cta.shared.b64 [%0], %1;",
-                    "",
-                    '"r"(barrier), "r"(bytes)',
-                    "memory",
-                ),
-            ),
-            arch=90,
-        ),
-        "mbarrier_wait": Helper(
-            function("void mbarrier_wait(unsigned barrier, unsigned parity)", test), arch=80
-        ),
-    }
+    given = f', "r"({operand})' if operand else ""
+    param = f", unsigned {operand}" if operand else ""
+    body = asm(text, "", f'"r"(barrier){given}', "memory")
+    return Helper(function(f"void mbarrier_{name}(unsigned barrier{param})", body), (), feature)
 
+
+_WAIT = """  unsigned done;
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; "
+                 "selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  } while (!done);"""
+_TX = "_tx.relaxed.cta.shared.b64 [%0], %1;"
 
 COPIES: dict[str, Helper] = {
-    "cp_async_commit": Helper(
-        function(
-            "void cp_async_commit()", '  asm volatile("cp.async.commit_group;" ::: "memory");'
-        ),
-        arch=80,
+    "cp_async_commit": _ordered("cp_async_commit", "cp.async.commit_group;", COPY),
+    "fence_async": _ordered("fence_async", "fence.proxy.async.shared::cta;", FENCE),
+    **{f"cp_async_{size}": _copy(size, False) for size in (4, 8, 16)},
+    **{f"cp_async_{size}_or_zero": _copy(size, True) for size in (4, 8, 16)},
+    "mbarrier_init": _barrier("init", "mbarrier.init.shared.b64 [%0], %1;", "count"),
+    "mbarrier_arrive": _barrier("arrive", "{ .reg .b64 s; mbarrier.arrive.shared.b64 s, [%0]; }"),
+    "mbarrier_expect": _barrier("expect", f"mbarrier.expect{_TX}", "bytes", BYTES),
+    "mbarrier_complete": _barrier(
+        "complete", f"fence.acq_rel.cta; mbarrier.complete{_TX}", "bytes", BYTES
     ),
-    "fence_async": Helper(
-        function(
-            "void fence_async()", '  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");'
-        ),
-        arch=90,
+    "mbarrier_wait": Helper(
+        function("void mbarrier_wait(unsigned barrier, unsigned parity)", _WAIT), (), BARRIER
     ),
-    **{f"cp_async_{n}": Helper(text, arch=80) for n, text in _COPIES.items()},
-    **{f"cp_async_{n}_or_zero": Helper(text, arch=80) for n, text in _COPIES_OR_ZEROS.items()},
-    **_mbarrier(),
 }
 
 
 def wait_helper(pending: int) -> tuple[str, Helper]:
     """cp.async.wait_group takes its count as a literal."""
     name = f"cp_async_wait_{pending}"
-    text = f'  asm volatile("cp.async.wait_group {pending};" ::: "memory");'
-    return name, Helper(function(f"void {name}()", text), arch=80)
+    return name, _ordered(name, f"cp.async.wait_group {pending};", COPY)

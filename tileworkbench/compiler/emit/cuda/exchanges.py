@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.emit.c_like.expressions import CudaExpressions
+from tileworkbench.compiler.emit.c_like.expressions import Expressions
 from tileworkbench.compiler.emit.c_like.text import wrapped
 from tileworkbench.compiler.ir import simt
 
@@ -22,7 +22,7 @@ _BLOCK = {
 _WARP_TYPES = {"int": "i32", "unsigned": "u32", "float": "f32", "double": "f64"}
 
 
-def exchange(stmt: simt.Exchange, expressions: CudaExpressions) -> list[str]:
+def exchange(stmt: simt.Exchange, expressions: Expressions) -> list[str]:
     """The declaration of what an exchange gives. Raises `UnsupportedError` for a dtype that the
     exchange is not there for.
     """

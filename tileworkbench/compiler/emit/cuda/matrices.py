@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tileworkbench.compiler.emit.c_like.functions import Helper, asm, function
+from tileworkbench.compiler.emit.c_like.helpers import Helper
+from tileworkbench.compiler.emit.cuda.features import LOAD, STORE
+from tileworkbench.compiler.emit.cuda.functions import asm, function
 
 
 def _load_matrix(count: int, transpose: bool) -> str:
@@ -28,8 +30,11 @@ def _store_matrix(count: int, transpose: bool) -> str:
 
 
 MATRICES: dict[str, Helper] = {
-    f"{name}_x{count}{'_trans' if transpose else ''}": Helper(made(count, transpose), arch=arch)
-    for name, made, arch in (("ldmatrix", _load_matrix, 75), ("stmatrix", _store_matrix, 90))
+    f"{name}_x{count}{'_trans' if transpose else ''}": Helper(made(count, transpose), (), feature)
+    for name, made, feature in (
+        ("ldmatrix", _load_matrix, LOAD),
+        ("stmatrix", _store_matrix, STORE),
+    )
     for count in (1, 2, 4)
     for transpose in (False, True)
 }
@@ -48,15 +53,11 @@ _PTX = {
     "float8_e4m3fn": "e4m3",
     "float8_e5m2": "e5m2",
 }
-_TURING = ((16, 8, 16), (8, 16, 8), (8, 32, 4))  # M, K and bits of what sm_75 has
 _ACCUMULATORS = {"float32": ("f32", "f", "float"), "int32": ("s32", "r", "int")}
 
 
 def mma_helper(m: int, n: int, k: int, a: str, b: str, c: str) -> tuple[str, Helper]:
-    """mma.sync: "Warp-level matrix multiply-and-accumulate". `c` is updated in place.
-
-    Raises `KeyError` for a dtype that no instruction takes.
-    """
+    """mma.sync: "Warp-level matrix multiply-and-accumulate". `c` is updated in place."""
     ta, tb = _PTX[a], _PTX[b]
     name = f"mma_m{m}n{n}k{k}_{ta}" + ("" if ta == tb else f"_{tb}")
     double = a == "float64"
@@ -90,6 +91,5 @@ def mma_helper(m: int, n: int, k: int, a: str, b: str, c: str) -> tuple[str, Hel
         ]
     )
     signature = f"void {name}({ctype}* c, const {operand}* a, const {operand}* b)"
-    arch = 89 if ta in ("e4m3", "e5m2") else 75 if (m, k, width) in _TURING else 80
     body = f'  asm volatile("{text}"\n               : {outputs}\n               : {inputs});'
-    return name, Helper(function(signature, body), arch=arch)
+    return name, Helper(function(signature, body))

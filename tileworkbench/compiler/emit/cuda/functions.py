@@ -1,17 +1,6 @@
-"""A device function that emitted kernels call, and how its text is put together."""
+"""How device functions and inline PTX are written."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Helper:
-    """One device function, the helpers it calls, and the architecture it needs (80 is sm_80)."""
-
-    text: str
-    needs: tuple[str, ...] = ()
-    arch: int = 70
 
 
 def function(signature: str, body: str) -> str:

@@ -1,0 +1,131 @@
+"""The seam between what any C-like language has and what one of them calls things.
+
+The writers beside this file know expressions, loops, vectors in 32-bit words and names. For every
+word that languages do not share they ask a `Dialect`, and they import none.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.emit.c_like.helpers import Helper
+from tileworkbench.compiler.ir.simt import NAMES, Exchange
+from tileworkbench.compiler.ir.stmt import AtomicKind, SourceKernel, Stmt
+from tileworkbench.compiler.ir.types import DType
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.emit.c_like.statements import KernelWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One kernel as text: types and names of its parameters, the threads of a block and the bytes
+    of the array `shared_memory` that they share (None where it has none), the lines of its body.
+    """
+
+    entry: str
+    params: tuple[tuple[str, str], ...]
+    threads: int
+    shared_bytes: int | None
+    lines: list[str]
+
+
+class Dialect(ABC):
+    """One C-like language on one machine.
+
+    It has the types of C++, the functions of C's <math.h>, `min` and `max` of two ints, `printf`,
+    and the helpers `f16_to_f32`, `f16_from_f32`, `bf16_from_f32`, `odd_f32` (float64 to float32,
+    rounded to odd) and `philox`. `language` is its name in messages. `helpers` are the functions
+    that texts may call; `bit_casts` those that read bits as another dtype, by both dtypes; `math`
+    those of <math.h> that it calls otherwise, or has beside them. Kernels cannot use the names in
+    `words`, nor what `pattern` matches.
+    """
+
+    language: ClassVar[str]
+    restrict: ClassVar[str]
+    thread_index: ClassVar[str]
+    block_indices: ClassVar[tuple[str, str, str]]
+    trap: ClassVar[str]
+    bit_casts: ClassVar[Mapping[tuple[str, str], str]]
+    math: ClassVar[Mapping[str, str]]
+    words: ClassVar[frozenset[str]]
+    pattern: ClassVar[str]
+
+    helpers: ClassVar[Mapping[str, Helper]]
+
+    @property
+    @abstractmethod
+    def platform(self) -> str:
+        """What the text is for, as its first line says."""
+
+    @abstractmethod
+    def check(self, helper: Helper) -> None:
+        """Raise `UnsupportedError` where the machine has not what `helper` needs."""
+
+    # Text around the statements
+
+    @abstractmethod
+    def kernel(self, function: Function) -> str:
+        """The definition of a kernel."""
+
+    @abstractmethod
+    def source_kernel(self, kernel: SourceKernel) -> str:
+        """The text of a kernel that the user wrote. Raises `UnsupportedError`."""
+
+    @abstractmethod
+    def table(self, c_type: str, name: str, entries: str) -> str:
+        """The definition of an array of 16 constants."""
+
+    @abstractmethod
+    def unroll(self, whole: bool) -> str:
+        """The line above a loop that is unrolled, or is not; empty for none."""
+
+    @abstractmethod
+    def assume(self, condition: str) -> str:
+        """The statement that lets the compiler take a condition for granted."""
+
+    # Types and expressions
+
+    @abstractmethod
+    def vector_type(self, c_type: str, count: int) -> str:
+        """The type of 2 or 4 elements with the members x, y, z, w."""
+
+    @abstractmethod
+    def vector(self, c_type: str, parts: list[str]) -> str:
+        """A value of that type."""
+
+    def pair(self, dtype: DType) -> str | None:
+        """The helper that rounds two float32 to a word of `dtype`, where one instruction does."""
+        return None
+
+    @abstractmethod
+    def intrinsic(self, name: str, args: list[str], dtype: DType) -> str | None:
+        """A call of what is no function of mathematics; None where there is no such call."""
+
+    # What threads do together
+
+    @abstractmethod
+    def atomic(
+        self, kind: AtomicKind, dtype: DType, place: str, value: str, writer: KernelWriter
+    ) -> str:
+        """An atomic update of one element as an expression, whose value is the old one."""
+
+    @abstractmethod
+    def vector_addition(self, dtype: DType, lanes: int, scope: str) -> tuple[str, Helper]:
+        """The helper that adds to `lanes` neighbours: of the place and the 32-bit words."""
+
+    @abstractmethod
+    def statement(self, stmt: Stmt, writer: KernelWriter) -> list[str]:
+        """The lines of a statement of `ir/simt.py`. Raises `UnsupportedError`."""
+
+    def missing(self, stmt: Stmt) -> UnsupportedError:
+        """The error about a statement that the language has nothing for."""
+        names = {kind: name for name, kind in NAMES.items()}
+        name = (
+            stmt.kind if isinstance(stmt, Exchange) else names.get(type(stmt), type(stmt).__name__)
+        )
+        return UnsupportedError(f"{self.language} has nothing for '{name}'")

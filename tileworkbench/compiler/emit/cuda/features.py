@@ -1,0 +1,39 @@
+"""What helpers need of a machine, asked of its row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.machine.machine import Machine
+from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
+
+BFLOAT16 = "rounding to bfloat16"
+PAIRS = "rounding to pairs of 16-bit floats"
+COPY = "an asynchronous copy"
+BARRIER = "a memory barrier"
+BYTES = "a memory barrier that counts bytes"
+FENCE = "a fence of asynchronous copies"
+LOAD, STORE = "a load of matrix fragments (ldmatrix)", "a store of matrix fragments (stmatrix)"
+
+_HAS: dict[str, Callable[[Machine], bool]] = {
+    BFLOAT16: lambda machine: "bfloat16" in machine.pairs,
+    PAIRS: lambda machine: bool(machine.pairs),
+    COPY: lambda machine: machine.engine("cp.async") is not None,
+    BARRIER: lambda machine: machine.memory_barriers,
+    BYTES: lambda machine: machine.engine("TMA load") is not None,
+    FENCE: lambda machine: machine.engine("TMA load") is not None,
+    LOAD: lambda machine: machine.move(loads=True) is not None,
+    STORE: lambda machine: machine.move(loads=False) is not None,
+}
+
+
+def require(feature: str, machine: Machine) -> None:
+    """Raise `UnsupportedError` where `machine` does not have `feature`."""
+    has = _HAS[feature]
+    if not has(machine):
+        first = next(arch for arch in ARCHITECTURES if has(machine_of(arch)))
+        raise UnsupportedError(
+            f"{feature} needs {first}, the target is {machine.name}",
+            hint=f"compile for 'cuda:{first}' or later",
+        )

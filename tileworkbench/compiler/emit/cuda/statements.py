@@ -1,0 +1,98 @@
+"""What threads do together, and asynchronous copies, as lines of CUDA C++."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.emit.c_like.statements import GRID_BARRIER, KernelWriter
+from tileworkbench.compiler.emit.c_like.text import bare, bits_of, wrapped
+from tileworkbench.compiler.emit.cuda.copies import wait_helper
+from tileworkbench.compiler.emit.cuda.exchanges import exchange
+from tileworkbench.compiler.emit.cuda.matrices import mma_helper
+from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Address
+from tileworkbench.compiler.ir.stmt import Stmt
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.emit.cuda.dialect import Cuda
+
+
+def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
+    """The lines of a statement. Raises `UnsupportedError` where CUDA or the machine has nothing
+    for it.
+    """
+    text, use = writer.expressions, writer.expressions.use
+    match stmt:
+        case simt.Exchange():
+            return exchange(stmt, text)
+        case simt.Barrier(0, 0, True):
+            return ["__syncthreads();"]
+        case simt.Barrier(number, count, wait):
+            name = "sync" if wait else "arrive"
+            return [f'asm volatile("barrier.{name} {number}, {count};" ::: "memory");']
+        case simt.GridBarrier():
+            return [f"{use('sync_grid')}({GRID_BARRIER.name});"]
+        case simt.WarpBarrier(mask):
+            return [f"__syncwarp((unsigned){wrapped(text(mask))});"]
+        case simt.CommitGroup():
+            return [f"{use('cp_async_commit')}();"]
+        case simt.WaitGroup(pending):
+            return [f"{use(*wait_helper(pending))}();"]
+        case simt.AsyncCopy():
+            return [_copy(stmt, writer)]
+        case simt.LoadMatrix(dst, src, count, transpose):
+            name = use(f"ldmatrix_x{count}{'_trans' if transpose else ''}")
+            return [f"{name}({writer.register_words(dst)}, {_shared(writer, src)});"]
+        case simt.StoreMatrix(dst, src, count, transpose):
+            name = use(f"stmatrix_x{count}{'_trans' if transpose else ''}")
+            return [f"{name}({_shared(writer, dst)}, {writer.register_words(src)});"]
+        case simt.Mma():
+            return [_mma(stmt, writer, dialect)]
+        case simt.BarrierArrive(barrier):
+            return [f"{use('mbarrier_arrive')}({_shared(writer, barrier)});"]
+        case simt.BarrierInit(barrier, operand) | simt.BarrierWait(barrier, operand):
+            name = "mbarrier_init" if isinstance(stmt, simt.BarrierInit) else "mbarrier_wait"
+            value = text(operand)
+            return [f"{use(name)}({_shared(writer, barrier)}, {value});"]
+        case simt.BarrierExpect(barrier, bytes_):
+            arrived = -(const_int(bytes_) or 0)
+            name = "mbarrier_complete" if arrived > 0 else "mbarrier_expect"
+            value = str(arrived) if arrived > 0 else text(bytes_)
+            return [f"{use(name)}({_shared(writer, barrier)}, {value});"]
+        case simt.Fence("async"):
+            return [f"{use('fence_async')}();"]
+        case simt.Fence(kind):
+            return ["__threadfence_block();" if kind == "block" else "__threadfence();"]
+    raise dialect.missing(stmt)
+
+
+def _shared(writer: KernelWriter, address: Address) -> str:
+    """An address as instructions on shared memory take it."""
+    return f"{writer.expressions.use('smem_address')}({writer.expressions.address(address)})"
+
+
+def _copy(stmt: simt.AsyncCopy, writer: KernelWriter) -> str:
+    places = f"{_shared(writer, stmt.dst)}, {writer.expressions.address(stmt.src)}"
+    name = f"cp_async_{stmt.elements * bits_of(stmt.dst.buffer.dtype) // 8}"
+    if stmt.predicate is None:
+        return f"{writer.expressions.use(name)}({places});"
+    name = writer.expressions.use(f"{name}_or_zero")
+    # An address outside the tensor is never formed: PTX reads nothing for size 0.
+    return f"{name}({places}, {bare(writer.expressions(stmt.predicate))});"
+
+
+def _mma(stmt: simt.Mma, writer: KernelWriter, dialect: Cuda) -> str:
+    shape = stmt.m, stmt.n, stmt.k
+    a, b, c = (str(address.buffer.dtype) for address in (stmt.a, stmt.b, stmt.c))
+    rows = dialect.machine.matrices
+    if not any((row.m, row.n, row.k, *row.dtypes) == (*shape, a, b, c) for row in rows):
+        raise UnsupportedError(
+            f"{dialect.platform} has no mma of {shape[0]} x {shape[1]} x {shape[2]} elements of "
+            f"{a}, {b} and {c}"
+        )
+    name, helper = mma_helper(*shape, a, b, c)
+    writer.expressions.use(name, helper)
+    words = [writer.register_words(address) for address in (stmt.a, stmt.b)]
+    return f"{name}({writer.expressions.address(stmt.c)}, {', '.join(words)});"
