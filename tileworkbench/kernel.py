@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.compilation import CompiledKernel, Options, Source
-from tileworkbench.compiler.diagnostics import ArgumentError, Note
+from tileworkbench.compiler.diagnostics import ArgumentError, Note, UnsupportedError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.printer import print_expr
@@ -316,8 +316,8 @@ class Kernel(PipelineFacts):
         """
         from tileworkbench.compiler.analysis.occupancy import occupancy
 
-        registers = [found.registers for found in self._compiled.resources]
-        target, shared = self._compiled.target, self._compiled.shared_bytes
+        registers = [found.registers for found in self._compiled.footprint.functions]
+        target, shared = self._compiled.target, self._compiled.footprint.shared_bytes
         return occupancy(target.arch, self.threads, shared, max(registers, default=None))
 
     @property
@@ -368,7 +368,7 @@ class Kernel(PipelineFacts):
     @cached_property
     def asm(self) -> str:
         """The machine's assembly text (PTX for a GPU)."""
-        return self._compiled.assembly()
+        return self._compiled.text("asm")
 
     @cached_property
     def sass(self) -> str:
@@ -376,7 +376,7 @@ class Kernel(PipelineFacts):
 
         Raises `UnsupportedError` without NVRTC and nvdisasm (the extra `cuda`), or for a CPU.
         """
-        return self._compiled.sass()
+        return self._compiled.text("sass")
 
     @cached_property
     def _work(self) -> Work:
@@ -387,16 +387,16 @@ class Kernel(PipelineFacts):
     @property
     def stats(self) -> Stats:
         """Operations, traffic, memory and compile times."""
-        work, compiled = self._work, self._compiled
+        work, compiled, needs = self._work, self._compiled, self._compiled.footprint
         snapshots = compiled.record.snapshots
         lowered = snapshots[-1].program if snapshots and compiled.target.kind == "cpu" else None
         return Stats(
             flops=work.flops,
             bytes_=work.bytes_,
-            shared_bytes=compiled.shared_bytes,
-            scratch_bytes=compiled.scratch_bytes,
+            shared_bytes=needs.shared_bytes,
+            scratch_bytes=needs.scratch_bytes,
             timings=compiled.record.timings,
-            resources=compiled.resources,
+            resources=needs.functions,
             lowered=lowered,
             file=compiled.record.source_file,
         )
@@ -477,9 +477,12 @@ class Kernel(PipelineFacts):
 
         Raises `UnsupportedError` without NVRTC (the extra `cuda`), or for a CPU.
         """
-        if not self._compiled.resources:
-            self._compiled.assembly()
-        return self._compiled.resources
+        if not self._compiled.footprint.functions:
+            self._compiled.text("asm")  # what NVRTC has compiled is known
+        found = self._compiled.footprint.functions
+        if not found:
+            raise UnsupportedError(f"'{self.name}' is compiled for a CPU: registers are a GPU's")
+        return found
 
     def validate(self, *args: Any) -> Validation:
         """Simulate every snapshot on the same inputs; names the first pass that broke a result."""

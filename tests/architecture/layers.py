@@ -84,6 +84,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "compiler.device.host.kernel": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
     "compiler.device.nvidia": Rule(("compiler.diagnostics",), lazy=("platformdirs",)),
+    "compiler.device.nvidia.kernel": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
     "compiler.driver": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
     "language": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, "compiler.driver")),
     "kernels": Rule(_BELOW_VIEWS, lazy=("torch",)),  # references of tests

@@ -91,6 +91,9 @@ def test_a_kernel_for_a_cpu_has_none() -> None:
     with pytest.raises(UnsupportedError) as caught:
         _ = tw.compile(product, target="cpu").sass
     assert str(caught.value) == "'product' is compiled for a CPU\nhint: its assembly is 'k.asm'"
+    with pytest.raises(UnsupportedError) as caught:
+        _ = tw.compile(product, target="cpu").resources
+    assert str(caught.value) == "'product' is compiled for a CPU: registers are a GPU's"
 
 
 def test_changes_of_place() -> None:

@@ -14,8 +14,8 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tileworkbench.compiler.device import gpu
 from tileworkbench.compiler.device.nvidia import driver
+from tileworkbench.compiler.device.nvidia import kernel as nvidia
 from tileworkbench.compiler.device.nvidia.driver import (
     CudaDevice,
     CudaDriver,
@@ -24,9 +24,11 @@ from tileworkbench.compiler.device.nvidia.driver import (
     open_device,
     open_driver,
 )
+from tileworkbench.compiler.device.nvidia.launch import pack_arguments
 from tileworkbench.compiler.device.nvidia.nvrtc import CudaBuild
 from tileworkbench.compiler.diagnostics import ArgumentError, DeviceUnavailableError, RunError
 from tileworkbench.compiler.driver import clear_memory_cache
+from tileworkbench.compiler.emit.c_like.program import Launch
 from tileworkbench.compiler.runtime import arguments
 
 
@@ -124,8 +126,13 @@ class FakeCuda:
         )
         assert extra is None
 
-    def do_cuLaunchCooperativeKernel(self, *arguments: Any) -> None:
-        self.do_cuLaunchKernel(*arguments, None)
+    def do_cuLaunchKernelEx(self, config: Any, function: Any, values: Any, extra: Any) -> None:
+        given = config._obj
+        shape = (*given.grid, *given.block, given.shared_bytes)
+        stream = ctypes.c_void_p(given.stream)
+        self.do_cuLaunchKernel(function, *shape, stream, values, extra)
+        attributes = [given.attributes[place] for place in range(given.attribute_count)]
+        self.launched[-1]["attributes"] = [(each.id, *each.value[:3]) for each in attributes]
 
     def do_cuOccupancyMaxActiveBlocksPerMultiprocessor(
         self, out: Any, function: Any, threads: int, shared: Any
@@ -138,8 +145,8 @@ class FakeCuda:
 
 BUILD = CudaBuild("sm_90", "", b"elf", "", (), ())
 LAUNCHES = (
-    SimpleNamespace(entry="first", threads=128, shared_bytes=100_000, cooperative=False),
-    SimpleNamespace(entry="second", threads=64, shared_bytes=0, cooperative=False),
+    Launch("first", (), 128, 100_000),
+    Launch("second", (), 64, 0),
 )
 
 
@@ -174,12 +181,13 @@ def test_launches_go_to_the_stream_with_arguments_and_workspaces() -> None:
 
 def test_blocks_that_wait_for_each_other_are_launched_together() -> None:
     fake, device = open_fake()
-    waiting = SimpleNamespace(entry="first", threads=512, shared_bytes=16, cooperative=True)
+    waiting = Launch("first", (), 512, 16, cooperative=True)
     kernels = LoadedKernels(device, b"elf", [waiting])
     kernels.run([(132, 4, 1)], [0x1000], [256, 4])
     assert fake.cleared == [(0x9004, 0, 4)]  # the barrier alone
     assert fake.calls[-3:] == ["cuMemFreeAsync", "cuMemFreeAsync", "cuCtxPopCurrent_v2"]
-    assert "cuLaunchCooperativeKernel" in fake.calls and "cuLaunchKernel" not in fake.calls
+    assert "cuLaunchKernelEx" in fake.calls and "cuLaunchKernel" not in fake.calls
+    assert fake.launched[0]["attributes"] == [(2, 1, 0, 0)]  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
     assert fake.launched[0]["values"] == [0x1000, 0x9100, 0x9004]
     assert fake.launched[0]["shape"] == (132, 4, 1, 512, 1, 1)
     with pytest.raises(RunError) as caught:
@@ -189,6 +197,30 @@ def test_blocks_that_wait_for_each_other_are_launched_together() -> None:
         "at once\nhint: launch no more blocks than that and let each do more, as T.Persistent does"
     )
     assert len(fake.launched) == 1 and fake.calls.count("cuMemFreeAsync") == 4
+
+
+def test_clusters_are_attributes_of_the_launch() -> None:
+    fake, device = open_fake()
+    pairs = Launch("first", (), 128, 0, cluster=(2, 1))
+    LoadedKernels(device, b"elf", [pairs]).run([(8, 4, 1)], [0x1000], stream=42)
+    (launched,) = fake.launched
+    assert launched["attributes"] == [(4, 2, 1, 1)]  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    assert (launched["shape"], launched["stream"]) == ((8, 4, 1, 128, 1, 1), 42)
+
+
+def test_structures_are_arguments_too() -> None:
+    """A `CUtensorMap` has 128 bytes, which begin where a cache line does."""
+    first, second = bytes(range(128)), b"x" * 200
+    kept, pointers = pack_arguments([7, first, -1, second])
+    assert [ctypes.string_at(pointers[1], 128), ctypes.string_at(pointers[3], 200)] == [
+        *(first, second)
+    ]
+    assert pointers[1] % 64 == pointers[3] % 64 == 0
+    numbers = [ctypes.c_uint64.from_address(pointers[place]).value for place in (0, 2)]
+    assert numbers == [7, 2**64 - 1]
+    assert ctypes.addressof(kept) <= pointers[0] and pointers[3] + 200 <= ctypes.addressof(
+        kept
+    ) + len(kept)
 
 
 def test_an_empty_grid_launches_nothing() -> None:
@@ -253,8 +285,8 @@ def test_a_call_runs_where_its_tensors_are(
     monkeypatch: pytest.MonkeyPatch, two_devices: FakeCuda
 ) -> None:
     """Code is loaded once on each device."""
-    monkeypatch.setattr(gpu, "missing_nvrtc", lambda: "none")
-    monkeypatch.setattr(gpu, "compile_cuda", lambda *rest, **options: BUILD)
+    monkeypatch.setattr(nvidia, "missing_nvrtc", lambda: "none")
+    monkeypatch.setattr(nvidia, "compile_cuda", lambda *rest, **options: BUILD)
     kernel = tw.compile(copied, target="cuda:sm_90")
     for ordinal in (1, 0, 1):
         kernel(*tensors(ordinal, ordinal))

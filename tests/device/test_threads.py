@@ -210,7 +210,7 @@ def work():
         order.append("ended")
 """,
     "a compilation": """
-compiled = driver._compile
+compiled = driver.compile_for
 
 def slow(compilation):
     if threading.current_thread() is thread:
@@ -219,7 +219,7 @@ def slow(compilation):
         order.append("ended")
     return compiled(compilation)
 
-driver._compile = slow
+driver.compile_for = slow
 work = lambda: compile(1)
 """,
     "locks": """

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -18,6 +18,7 @@ from tileworkbench.compiler.analysis.hazards import find_hazards
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     Note,
+    UnsupportedError,
     empty_grid,
 )
 from tileworkbench.compiler.ir.expr import Expr
@@ -54,6 +55,18 @@ class Options:
     edit: Edit | None = None  # a program put between two passes
 
 
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a kernel needs of its device: shared memory of a block in bytes (what a GPU launches it
+    with, what a CPU's source allocates), bytes of a CPU worker's arena, and registers and spills of
+    each GPU function, as far as they are known.
+    """
+
+    shared_bytes: int
+    scratch_bytes: int = 0
+    functions: tuple[KernelResources, ...] = ()
+
+
 @dataclass(slots=True)
 class CompiledKernel(ABC):
     """A compiled kernel: its record, and a call that checks its arguments before it runs.
@@ -84,28 +97,26 @@ class CompiledKernel(ABC):
         finally:
             self.taken = self if copy.taken is copy else copy.taken
 
+    @property
     @abstractmethod
-    def assembly(self) -> str:
-        """The machine's assembly text, made on request."""
+    def texts(self) -> Mapping[str, Callable[[], str]]:
+        """What can be read of the machine code, made on request: "asm", and what else the device
+        has.
+        """
 
-    @abstractmethod
-    def sass(self) -> str:
-        """The instructions of an NVIDIA device, made on request."""
+    def text(self, name: str) -> str:
+        """One of `texts`. Raises `UnsupportedError` for one that the device does not have."""
+        if name not in self.texts:
+            machine = "a CPU" if self.target.kind == "cpu" else f"'{self.target}'"
+            raise UnsupportedError(
+                f"'{self.record.name}' is compiled for {machine}", hint="its assembly is 'k.asm'"
+            )
+        return self.texts[name]()
 
     @property
     @abstractmethod
-    def shared_bytes(self) -> int:
-        """Shared memory of a block: what a GPU launches it with, what a CPU's source allocates."""
-
-    @property
-    @abstractmethod
-    def scratch_bytes(self) -> int:
-        """Bytes of a CPU worker's arena."""
-
-    @property
-    @abstractmethod
-    def resources(self) -> tuple[KernelResources, ...]:
-        """Registers and spills of each CUDA function, as far as they are known."""
+    def footprint(self) -> Footprint:
+        """What it needs of its device."""
 
 
 @dataclass(slots=True)

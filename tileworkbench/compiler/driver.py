@@ -20,6 +20,7 @@ from tileworkbench.compiler.compilation import (
     Options,
     Source,
 )
+from tileworkbench.compiler.device.table import compile_for
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.lowering import check_uses, stopped_lowering
@@ -95,7 +96,7 @@ def compile_program(
     compilation = Compilation(program, resolved, source, options, timings=timings)
     try:
         with _deep_recursion(), uncollected(), _recorded(compilation):
-            made = _compile(compilation)
+            made = compile_for(compilation)
     except RecursionError:
         raise UnsupportedError(
             f"an expression of '{program.name}' is nested too deeply to be compiled",
@@ -125,17 +126,6 @@ def record_of(error: BaseException) -> CompileRecord | None:
     """The record of the compilation that a pass ended with `error`; None for other errors."""
     found = getattr(error, _RECORD, None)
     return found if isinstance(found, CompileRecord) else None
-
-
-def _compile(compilation: Compilation) -> CompiledKernel:
-    # Imported here: what compiles for one kind of machine need not wait for the other's.
-    if compilation.target.kind == "cpu":
-        from tileworkbench.compiler.device.host.kernel import compile_for_cpu
-
-        return compile_for_cpu(compilation)
-    from tileworkbench.compiler.device.gpu import compile_for_gpu
-
-    return compile_for_gpu(compilation)
 
 
 @contextmanager

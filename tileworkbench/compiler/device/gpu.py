@@ -1,48 +1,29 @@
-"""GPU kernels as callables: on a device, in the simulator, or by executing their PTX.
+"""GPU kernels as callables: what is the same for every vendor and for everything that runs them.
 
-All three take the same arguments through the same checks; the simulator and the PTX interpreter
-work on tensors in the host's memory.
+A `Toolchain` turns a lowered program into text and machine code; a `Device` loads and launches it:
+a vendor's driver, the simulator, or the interpreter of PTX. The last two work on tensors in the
+host's memory. All take the same arguments through the same checks.
 """
 
 from __future__ import annotations
 
-import ctypes
-import re
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 from tileworkbench.compiler.analysis.alignment import needed_alignment
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.compilation import (
     Compilation,
     CompiledKernel,
+    Footprint,
     grid_extents,
 )
-from tileworkbench.compiler.device.nvidia.driver import (
-    LoadedKernels,
-    current_ordinal,
-    open_device,
-)
-from tileworkbench.compiler.device.nvidia.nvrtc import (
-    CudaBuild,
-    KernelResources,
-    compile_cuda,
-    missing_nvrtc,
-    nvrtc_version,
-)
-from tileworkbench.compiler.diagnostics import (
-    CompileError,
-    Note,
-    ResourceError,
-    RunError,
-    Span,
-    interrupted,
-)
-from tileworkbench.compiler.emit.c_like.program import Launch, Module
+from tileworkbench.compiler.diagnostics import CompileError, Note, ResourceError
+from tileworkbench.compiler.emit.c_like.program import Module
 from tileworkbench.compiler.emit.c_like.text import bits_of
-from tileworkbench.compiler.emit.cuda.dialect import generate_cuda
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
@@ -55,29 +36,102 @@ from tileworkbench.compiler.runtime.arguments import BoundArguments
 from tileworkbench.compiler.runtime.torch_calls import is_fake
 from tileworkbench.compiler.target import Target
 
-if TYPE_CHECKING:
-    from tileworkbench.compiler.sim.ptx.launch import PtxProgram
-
 Grid = tuple[int, int, int]
+
+
+class Build(Protocol):
+    """What a vendor's compiler made of a text."""
+
+    @property
+    def assembly(self) -> str:
+        """The code as text of the vendor's virtual or real instruction set."""
+
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        """What each function needs of the device."""
+
+    def notes(self) -> list[Note]:
+        """What it costs that the compiler did not do as it was told, spills among it."""
+
+
+class Toolchain(Protocol):
+    """How a vendor's code is made. `step` names its compiler in the times of a compilation."""
+
+    step: ClassVar[str]
+
+    def generate(self, program: Program, target: Target, source: tuple[str, ...]) -> Module:
+        """The text of a lowered program. Raises `UnsupportedError` for what it cannot say."""
+
+    def missing(self) -> str | None:
+        """One sentence saying that there is no compiler here, or None where there is one."""
+
+    def require(self) -> None:
+        """Raises `UnsupportedError` where there is no compiler."""
+
+    def build(self, text: str, arch: str, file: str) -> Build:
+        """Compile a text. Raises `UnsupportedError` where there is no compiler."""
+
+    def disassemble(self, build: Build, text: str) -> str:
+        """The machine's instructions under the lines of the text that they come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call on its way to a device: the arguments as they were given and as they were checked, the
+    values of scalars and symbols by name, and the blocks along x, y and z of each launch.
+    """
+
+    args: Sequence[Any]
+    bound: BoundArguments
+    numbers: dict[str, int]
+    grids: list[Grid]
+
+
+class Loaded(Protocol):
+    """A kernel on a device."""
+
+    def launch(self, call: Call) -> None:
+        """Run its launches, in order. Raises `RunError` kinds."""
+
+
+class Device(ABC):
+    """What runs the kernels of a GPU target.
+
+    `memory` says where tensors must lie, in words of DLPack and torch. `build_first` says that a
+    kernel is of no use without machine code, so that a compiler must be here; `builds` that code
+    is made when a kernel is compiled, where there is a compiler.
+    """
+
+    memory: ClassVar[str] = "cpu"
+    builds: ClassVar[bool] = False
+    build_first: ClassVar[bool] = False
+
+    def open(self) -> None:  # noqa: B027 (most devices are always there)
+        """Raise `DeviceUnavailableError` where this machine has no such device."""
+
+    @abstractmethod
+    def load(self, kernel: GpuKernel) -> Loaded:
+        """What launches `kernel`, made at its first call."""
 
 
 @dataclass(slots=True)
 class GpuKernel(CompiledKernel):
     """A kernel compiled for a GPU.
 
-    `build` is NVRTC's result, None where NVRTC is missing or was not asked (target `sim:`).
+    `build` is what the vendor's compiler made, None where it is missing or was not asked.
     """
 
     module: Module
     lowered: Program
-    build: CudaBuild | None = None
+    device: Device
+    toolchain: Toolchain
+    build: Build | None = None
     variants: tuple[GpuKernel, ...] = field(default=(), kw_only=True)
-    _ptx: PtxProgram | None = None
-    _loaded: dict[int, LoadedKernels] = field(default_factory=dict)
+    _loaded: Loaded | None = None
 
     def __call__(self, *args: Any) -> Any:
-        if self.target.execution == "native" and not any(map(is_fake, args)):
-            open_device()  # before the arguments: without a device they cannot be right
+        if not any(map(is_fake, args)):
+            self.device.open()  # before the arguments: without a device they cannot be right
         bound = self.signature.bind(args)
         if not bound.runs:
             return self.signature.results(bound)
@@ -88,163 +142,47 @@ class GpuKernel(CompiledKernel):
         return self.signature.results(bound)
 
     def _run(self, args: Sequence[Any], bound: BoundArguments, numbers: dict[str, int]) -> None:
-        grids = [self._grid(launch, numbers) for launch in self.module.launches]
-        if self.target.execution == "sim":
-            self._simulate(args, bound)
-        elif self.target.execution == "ptx":
-            self._interpret(bound, numbers, grids)
-        else:
-            sizes = [_buffer_bytes(buffer, numbers) for buffer in self.module.workspaces]
-            self._loaded_on(bound.device).run(grids, bound.slots, sizes)
+        grids = [self._grid(launch.grid, numbers) for launch in self.module.launches]
+        if self._loaded is None:
+            self._loaded = self.device.load(self)
+        self._loaded.launch(Call(args, bound, numbers, grids))
 
-    def assembly(self) -> str:
-        """The PTX. Raises `UnsupportedError` without NVRTC."""
-        return self.compiled().ptx
+    def _grid(self, grid: tuple[Expr, ...], numbers: dict[str, int]) -> Grid:
+        """Blocks along x, y, z. Raises `ArgumentError` for a grid that cannot be launched."""
+        x, y, z = (*grid_extents(self.record.name, grid, numbers), 1, 1, 1)[:3]
+        return x, y, z
 
-    def compiled(self) -> CudaBuild:
-        """NVRTC's result, made now if it was not yet. Raises `UnsupportedError` without NVRTC."""
+    @property
+    def texts(self) -> Mapping[str, Callable[[], str]]:
+        return {
+            "asm": lambda: self.compiled().assembly,
+            "sass": lambda: self.toolchain.disassemble(self.compiled(), self.module.text),
+        }
+
+    def compiled(self) -> Any:
+        """The `Build`, made now if it was not yet. Raises `UnsupportedError` without a compiler."""
         if self.build is None:
             start, name = time.perf_counter(), self.record.name
-            self.build = compile_cuda(self.module.text, self.target.arch, name=f"{name}.cu")
-            timing = Timing("nvrtc", (time.perf_counter() - start) * 1e6)
+            self.build = self.toolchain.build(self.module.text, self.target.arch, name)
+            timing = Timing(self.toolchain.step, (time.perf_counter() - start) * 1e6)
             self.record = replace(
                 self.record,
                 timings=(*self.record.timings, timing),
-                warnings=(*self.record.warnings, *_build_warnings(self.build)),
+                warnings=(*self.record.warnings, *self.build.notes()),
             )
         return self.build
 
-    def sass(self) -> str:
-        from tileworkbench.compiler.device.nvidia.nvdisasm import disassemble
-
-        return disassemble(self.compiled().cubin, self.module.text)
-
     @property
-    def scratch_bytes(self) -> int:
-        return 0
-
-    @property
-    def shared_bytes(self) -> int:
-        return max((launch.shared_bytes for launch in self.module.launches), default=0)
-
-    @property
-    def resources(self) -> tuple[KernelResources, ...]:
-        return () if self.build is None else self.build.kernels
-
-    # The three ways to run
-
-    def _simulate(self, args: Sequence[Any], bound: BoundArguments) -> None:
-        from tileworkbench.compiler.sim.simulate import simulate
-
-        program = self.record.program
-        passed = [param.name for param in program.params if not param.output]
-        named = dict(zip(passed, args, strict=True))
-        result = simulate(self.lowered, named, signature=program)
-        _raise_findings(result.report)
-        self._write_back(args, bound, result.arrays)
-
-    def _write_back(self, args: Sequence[Any], bound: BoundArguments, arrays: Any) -> None:
-        """Put what the kernel stored into the caller's tensors and the outputs."""
-        import numpy as np
-
-        from tileworkbench.compiler.sim.arguments import as_numpy
-
-        given, made = iter(args), iter(bound.outputs)
-        specs, params = self.signature.binder.parameters, self.record.program.params
-        for spec, param in zip(specs, params, strict=True):
-            value = next(made) if spec.is_output else next(given)
-            if isinstance(param.value, Buffer) and spec.is_written:
-                into = as_numpy(value, param.value.dtype)
-                np.copyto(into, arrays[param.name].reshape(into.shape))
-
-    def _interpret(
-        self, bound: BoundArguments, numbers: dict[str, int], grids: Sequence[Grid]
-    ) -> None:
-        from tileworkbench.compiler.sim.ptx.launch import PtxProgram
-
-        if self._ptx is None:
-            self._ptx = PtxProgram.parse(self.compiled().ptx)
-        values = self._values(bound, numbers)
-        for launch, grid in zip(self.module.launches, grids, strict=True):
-            block = (launch.threads, 1, 1)
-            shared, cooperative = launch.shared_bytes, launch.cooperative
-            try:
-                self._ptx.launch(launch.entry, grid, block, values, shared, cooperative=cooperative)
-            except KeyboardInterrupt:
-                raise interrupted(self.record.name) from None
-            except RunError as error:
-                self._place(error)
-                raise
-
-    def _place(self, error: RunError) -> None:
-        """Give an error of the PTX interpreter, which knows lines of the CUDA text, the user's
-        lines and what to do.
-        """
-        from tileworkbench.compiler.device.nvidia.nvdisasm import comments_above
-        from tileworkbench.compiler.sim.problems import PTX_PROBLEMS, remedy
-
-        comments = comments_above(self.module.text)
-        lines = [int(found) for found in re.findall(r"\(source line (\d+)\)", error.message)]
-        above = [comments[line - 1] for line in lines if line <= len(comments)]
-        numbers = [int(found[1]) for text in above if (found := re.match(r"// line (\d+)", text))]
-        places = [Span(self.record.source_file, number) for number in dict.fromkeys(numbers)]
-        if places:
-            error.span = places[0]
-            error.notes = tuple(Note("the other access", place) for place in places[1:2])
-        error.hint = error.hint or remedy(PTX_PROBLEMS.get(type(error).__name__, ""))
-
-    def _values(self, bound: BoundArguments, scalars: dict[str, int]) -> list[Any]:
-        """The arguments of a launch as arrays of bytes over the tensors' memory, and numbers."""
-        import numpy as np
-
-        values: list[Any] = []
-        pairs = zip(self.signature.binder.parameters, bound.slots, strict=False)
-        named = {spec.name: slot for spec, slot in pairs}
-        for argument in self.module.arguments:
-            if not isinstance(argument, Buffer):
-                bytes_ = argument.dtype.bytes
-                number = scalars[argument.name] & ((1 << 8 * bytes_) - 1)
-                values.append(number.to_bytes(bytes_, "little"))
-                continue
-            size = _buffer_bytes(argument, scalars)
-            if argument in self.module.workspaces:
-                values.append(np.zeros(max(size, 1), np.uint8))
-            else:
-                address = named[argument.name]
-                memory = (ctypes.c_uint8 * (size if address else 0)).from_address(address)
-                values.append(np.ctypeslib.as_array(memory))
-        return values
-
-    def _loaded_on(self, device: str) -> LoadedKernels:
-        """The code on the device "cuda:1", or on the current one ("cuda")."""
-        index = device.partition(":")[2]
-        ordinal = int(index) if index else current_ordinal()
-        if ordinal not in self._loaded:
-            opened = open_device(ordinal)
-            self._loaded[ordinal] = LoadedKernels(
-                opened, self.compiled().cubin, self.module.launches
-            )
-        return self._loaded[ordinal]
-
-    def _grid(self, launch: Launch, scalars: dict[str, int]) -> Grid:
-        """Blocks along x, y, z. Raises `ArgumentError` for a grid that cannot be launched."""
-        extents = grid_extents(self.record.name, launch.grid, scalars)
-        x, y, z = (*extents, 1, 1, 1)[:3]
-        return x, y, z
+    def footprint(self) -> Footprint:
+        shared = max((launch.shared_bytes for launch in self.module.launches), default=0)
+        return Footprint(shared, functions=() if self.build is None else self.build.kernels)
 
 
-def _raise_findings(report: Any) -> None:
-    """Raise the first thing that the simulator found wrong, as a device would not."""
-    error = report.error()
-    if error is not None:
-        raise error
-
-
-def _buffer_bytes(buffer: Buffer, scalars: dict[str, int]) -> int:
-    """Bytes from the first to the last element of a tensor."""
+def buffer_bytes(buffer: Buffer, numbers: Mapping[str, int]) -> int:
+    """Bytes from the first to the last element of a tensor with these scalars and symbols."""
 
     def number(value: Expr) -> int:
-        return int(evaluate(value, scalars))
+        return int(evaluate(value, numbers))
 
     shape = [number(extent) for extent in buffer.shape]
     if not all(shape):
@@ -259,28 +197,34 @@ def _buffer_bytes(buffer: Buffer, scalars: dict[str, int]) -> int:
     return -(-elements * bits_of(buffer.dtype) * buffer.dtype.lanes // 8)
 
 
-def compile_for_gpu(compilation: Compilation) -> GpuKernel:
-    """Lower and generate a program, and compile its text where that is needed and NVRTC is here.
+def compile_for_gpu(
+    compilation: Compilation, back_end: Callable[[Target], tuple[Device, Toolchain]]
+) -> GpuKernel:
+    """Lower and generate a program, and compile its text where that is needed.
 
     Where a symbolic extent may cut vectors short, the same is done once more under the assumption
-    that it does not; a call takes the code that fits, and NVRTC compiles what a call has taken.
-    Raises `CompileError` kinds, `UnsupportedError` where the target needs NVRTC and there is none.
+    that it does not; a call takes the code that fits, and what a call has taken is compiled then.
+    Raises `CompileError` kinds, `UnsupportedError` where a compiler is needed and there is none.
     """
     warnings = compilation.find_hazards()
-    snapshots = _lower(compilation)
+    lowered = _lower(compilation)
+    device, toolchain = back_end(compilation.target)
+
+    def generate(under: Compilation, steps: tuple[Snapshot, ...], variants: Any = ()) -> GpuKernel:
+        return _generate(under, steps, warnings, variants, device, toolchain)
+
     variants = []
     facts = vector_facts(compilation.program)
-    if facts and compilation.options.edit is None:  # an edit is of the code for every size
+    if facts:
         with compilation.step("variant"):
             under = compilation.assuming(facts)
             found = _lower(under)
-            if is_changed_by(snapshots[-1].program, facts, found[-1].program):
-                variants.append(_generate(under, found, warnings))
-    kernel = _generate(compilation, snapshots, warnings, tuple(variants))
-    execution = compilation.target.execution
-    if execution == "ptx":
-        nvrtc_version()  # it is needed sooner or later
-    if not variants and (execution == "ptx" or (execution == "native" and missing_nvrtc() is None)):
+            if is_changed_by(lowered[-1].program, facts, found[-1].program):
+                variants.append(generate(under, found))
+    kernel = generate(compilation, lowered, tuple(variants))
+    if device.build_first:
+        toolchain.require()  # it is needed sooner or later
+    if device.builds and not variants and toolchain.missing() is None:
         kernel.compiled()
     return kernel
 
@@ -297,21 +241,23 @@ def _generate(
     compilation: Compilation,
     snapshots: tuple[Snapshot, ...],
     warnings: tuple[Note, ...],
-    variants: tuple[GpuKernel, ...] = (),
+    variants: tuple[GpuKernel, ...],
+    device: Device,
+    toolchain: Toolchain,
 ) -> GpuKernel:
     """The kernel of a lowered program."""
     target, source = compilation.target, compilation.source
     lowered = snapshots[-1].program
     with compilation.step("codegen"):
         lines = ("",) * (source.first_line - 1) + tuple(source.text.splitlines())
-        module = generate_cuda(lowered, target, lines)
+        module = toolchain.generate(lowered, target, lines)
     entry = module.launches[0].entry if module.launches else ""
     record = compilation.record(snapshots, module.text, entry, warnings, variants=variants)
-    device = "cuda" if target.execution == "native" else "cpu"
-    signature = compilation.signature(device, needed_alignment(lowered))
-    options = compilation.options
+    signature = compilation.signature(device.memory, needed_alignment(lowered))
     return GpuKernel(
-        record, target, signature, module, lowered, variants=variants, options=options
+        *(record, target, signature, module, lowered, device, toolchain),
+        variants=variants,
+        options=compilation.options,
     )
 
 
@@ -331,17 +277,3 @@ def _fitting_stages(program: Program, target: Target) -> str | None:
             continue
         return f"num_stages={stages} would fit"
     return None
-
-
-def _build_warnings(build: CudaBuild) -> list[Note]:
-    """What ptxas says that costs speed: spills, and what it serialised or ignored (C75xx)."""
-    notes = [Note(text) for text in build.warnings if "C75" in text]
-    for kernel in build.kernels:
-        if kernel.spill_store_bytes or kernel.spill_load_bytes:
-            notes.append(
-                Note(
-                    f"'{kernel.name}' needs more than its {kernel.registers} registers: "
-                    f"{kernel.spill_store_bytes} bytes are spilled to memory"
-                )
-            )
-    return notes

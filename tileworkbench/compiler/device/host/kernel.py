@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from tileworkbench.compiler.analysis.steps import steps
 from tileworkbench.compiler.compilation import (
     Compilation,
     CompiledKernel,
+    Footprint,
     grid_extents,
 )
 from tileworkbench.compiler.device.host.launch import Launcher
@@ -72,25 +73,15 @@ class CpuKernel(CompiledKernel):
             launch.launcher(bound.slots, blocks, self.estimated_ns)
         return self.signature.results(bound)
 
-    def assembly(self) -> str:
-        return compile_assembly(self.module.text, self.native)
-
-    def sass(self) -> str:
-        name = self.record.name
-        raise UnsupportedError(f"'{name}' is compiled for a CPU", hint="its assembly is 'k.asm'")
+    @property
+    def texts(self) -> Mapping[str, Callable[[], str]]:
+        return {"asm": lambda: compile_assembly(self.module.text, self.native)}
 
     @property
-    def shared_bytes(self) -> int:
+    def footprint(self) -> Footprint:
         allocs = (s for s in statements(self.record.program.body) if isinstance(s, Alloc))
-        return sum(_bytes(s.buffer) for s in allocs if s.buffer.scope == "shared")
-
-    @property
-    def scratch_bytes(self) -> int:
-        return self.module.scratch_bytes
-
-    @property
-    def resources(self) -> tuple[()]:
-        return ()
+        shared = sum(_bytes(s.buffer) for s in allocs if s.buffer.scope == "shared")
+        return Footprint(shared, self.module.scratch_bytes)
 
 
 def compile_for_cpu(compilation: Compilation) -> CpuKernel:

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
+from tileworkbench.compiler.device.nvidia.launch import Launch, configure, pack_arguments
 from tileworkbench.compiler.diagnostics import ArgumentError, DeviceUnavailableError, RunError
 
 _HINT = "targets 'sim:<arch>' and 'ptx:<arch>' run the kernel without one"
@@ -35,22 +36,6 @@ _ATTRIBUTES = {
 _FUNCTION_MAX_DYNAMIC_SHARED = 8
 _POINTER_DEVICE_ORDINAL = 9
 _NO_BINARY_FOR_GPU = 209
-
-
-class Launch(Protocol):
-    """What is needed to launch one function of a module."""
-
-    @property
-    def entry(self) -> str: ...
-
-    @property
-    def threads(self) -> int: ...
-
-    @property
-    def shared_bytes(self) -> int: ...
-
-    @property
-    def cooperative(self) -> bool: ...
 
 
 def missing_device() -> str | None:
@@ -207,16 +192,16 @@ class LoadedKernels:
     def run(
         self,
         grids: Sequence[tuple[int, int, int]],
-        slots: Sequence[int],
+        slots: Sequence[int | bytes],
         workspace_bytes: Sequence[int] = (),
         stream: int | None = None,
     ) -> None:
         """Launch every function on its grid, in order; a grid with an empty extent is left out.
 
-        `slots` are the arguments as 64-bit numbers: addresses on the device, and the bits of
-        scalars, of which the kernel reads as many as its parameter has. Workspaces of the given
-        sizes follow them; they live until the launches are done. The last is the barrier of
-        cooperative launches, set to zero. `stream` is a `CUstream`, by default PyTorch's current
+        `slots` are the arguments: 64-bit numbers for addresses on the device and the bits of
+        scalars, of which the kernel reads as many as its parameter has, and bytes. Workspaces of
+        the given sizes follow them; they live until the launches are done. The last is the barrier
+        of cooperative launches, set to zero. `stream` is a `CUstream`, by default PyTorch's current
         one. Raises `RunError` for more blocks that wait for each other than run at once.
         """
         ordinal, call = self.device.ordinal, self.device.driver.call
@@ -226,14 +211,17 @@ class LoadedKernels:
             for launch, function, grid in zip(self.launches, self._functions, grids, strict=True):
                 if not all(grid):
                     continue
-                shape = (*grid, launch.threads, 1, 1, launch.shared_bytes)
                 if launch.cooperative:
                     self._check_residency(launch, function, grid)
                     size = ctypes.c_size_t(workspace_bytes[-1])
                     call("cuMemsetD8Async", ctypes.c_uint64(spaces[-1]), 0, size, queue)
-                    call("cuLaunchCooperativeKernel", function, *shape, queue, pointers)
-                else:
+                configuration = configure(launch, grid, queue)
+                if configuration is None:
+                    shape = (*grid, launch.threads, 1, 1, launch.shared_bytes)
                     call("cuLaunchKernel", function, *shape, queue, pointers, None)
+                else:
+                    config = ctypes.byref(configuration.value)
+                    call("cuLaunchKernelEx", config, function, pointers, None)
             del numbers  # copied by the launches
 
     @contextmanager
@@ -266,15 +254,6 @@ class LoadedKernels:
                 f"'{self.device.name}' runs {most} of them at once",
                 hint="launch no more blocks than that and let each do more, as T.Persistent does",
             )
-
-
-def pack_arguments(slots: Sequence[int]) -> tuple[Any, Any]:
-    """64-bit numbers in memory, and the array of pointers to them that `cuLaunchKernel` takes. The
-    first must live as long as the second is used."""
-    numbers = (ctypes.c_uint64 * len(slots))(*(slot & (2**64 - 1) for slot in slots))
-    start = ctypes.addressof(numbers)
-    pointers = (ctypes.c_void_p * len(slots))(*(start + 8 * place for place in range(len(slots))))
-    return numbers, pointers
 
 
 def current_stream(ordinal: int = 0) -> int:

@@ -60,6 +60,24 @@ class CudaBuild:
     kernels: tuple[KernelResources, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def assembly(self) -> str:
+        """The PTX."""
+        return self.ptx
+
+    def notes(self) -> list[Note]:
+        """What ptxas says that costs speed: spills, and what it serialised or ignored (C75xx)."""
+        notes = [Note(text) for text in self.warnings if "C75" in text]
+        for kernel in self.kernels:
+            if kernel.spill_store_bytes or kernel.spill_load_bytes:
+                notes.append(
+                    Note(
+                        f"'{kernel.name}' needs more than its {kernel.registers} registers: "
+                        f"{kernel.spill_store_bytes} bytes are spilled to memory"
+                    )
+                )
+        return notes
+
     def resources(self, kernel: str) -> KernelResources:
         """The resources of the kernel of this (mangled) name. Raises `KeyError`."""
         for found in self.kernels:

@@ -28,7 +28,8 @@ class Launch:
     """One kernel function and how it is launched.
 
     `grid` are its extents x, y, z in the program's scalars and symbols; `shared_bytes` the dynamic
-    shared memory of a block; `cooperative` says that its blocks wait for each other. Arguments are
+    shared memory of a block; `cooperative` says that its blocks wait for each other; `cluster` how
+    many of them along x, y, z share their memory, if any do. Arguments are
     the module's `arguments`, in order.
     """
 
@@ -37,6 +38,7 @@ class Launch:
     threads: int
     shared_bytes: int
     cooperative: bool = False
+    cluster: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,8 @@ def generate(program: Program, dialect: Dialect, source: tuple[str, ...] = ()) -
         writer = KernelWriter(expressions, program, source)
         texts.append(dialect.kernel(_function(entry, kernel, arguments, shared, writer)))
         cooperative = _is_cooperative(kernel.body)
-        threads = kernel.threads[0]
-        launches.append(Launch(entry, kernel.grid or (), threads, shared or 0, cooperative))
+        launched = (entry, kernel.grid or (), kernel.threads[0])
+        launches.append(Launch(*launched, shared or 0, cooperative, kernel.cluster))
     head = f"// {program.name} for {dialect.platform}"
     tables = [
         dialect.table(c_type, name, entries)

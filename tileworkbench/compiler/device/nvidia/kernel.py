@@ -1,0 +1,81 @@
+"""NVIDIA's GPUs: CUDA text, NVRTC and the driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tileworkbench.compiler.device.gpu import Call, Device, GpuKernel, Loaded, buffer_bytes
+from tileworkbench.compiler.device.nvidia.driver import (
+    LoadedKernels,
+    current_ordinal,
+    open_device,
+)
+from tileworkbench.compiler.device.nvidia.nvrtc import (
+    CudaBuild,
+    compile_cuda,
+    missing_nvrtc,
+    nvrtc_version,
+)
+from tileworkbench.compiler.emit.c_like.program import Module
+from tileworkbench.compiler.emit.cuda.dialect import generate_cuda
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.target import Target
+
+
+class CudaToolchain:
+    """CUDA text, PTX and cubins."""
+
+    step: ClassVar[str] = "nvrtc"
+
+    def generate(self, program: Program, target: Target, source: tuple[str, ...]) -> Module:
+        return generate_cuda(program, target, source)
+
+    def missing(self) -> str | None:
+        return missing_nvrtc()
+
+    def require(self) -> None:
+        nvrtc_version()
+
+    def build(self, text: str, arch: str, file: str) -> CudaBuild:
+        return compile_cuda(text, arch, name=f"{file}.cu")
+
+    def disassemble(self, build: CudaBuild, text: str) -> str:
+        from tileworkbench.compiler.device.nvidia.nvdisasm import disassemble
+
+        return disassemble(build.cubin, text)
+
+
+class NvidiaDevice(Device):
+    """A CUDA device of this machine; PyTorch's current one, if PyTorch uses any."""
+
+    memory = "cuda"
+    builds = True
+
+    def open(self) -> None:
+        open_device()
+
+    def load(self, kernel: GpuKernel) -> Loaded:
+        return _OnDevices(kernel)
+
+
+@dataclass(slots=True)
+class _OnDevices:
+    """The code of a kernel on each device that it has run on."""
+
+    kernel: GpuKernel
+    loaded: dict[int, LoadedKernels] = field(default_factory=dict)
+
+    def launch(self, call: Call) -> None:
+        sizes = [buffer_bytes(buffer, call.numbers) for buffer in self.kernel.module.workspaces]
+        self._on(call.bound.device).run(call.grids, call.bound.slots, sizes)
+
+    def _on(self, device: str) -> LoadedKernels:
+        """The code on the device "cuda:1", or on the current one ("cuda")."""
+        index = device.partition(":")[2]
+        ordinal = int(index) if index else current_ordinal()
+        if ordinal not in self.loaded:
+            cubin = self.kernel.compiled().cubin
+            launches = self.kernel.module.launches
+            self.loaded[ordinal] = LoadedKernels(open_device(ordinal), cubin, launches)
+        return self.loaded[ordinal]

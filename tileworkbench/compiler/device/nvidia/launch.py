@@ -1,0 +1,99 @@
+"""What the driver is given to launch a function: arguments in memory, `CUlaunchConfig` and its
+attributes, laid out as in cuda.h of CUDA 12 (64-bit).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+_COOPERATIVE, _CLUSTER_DIMENSION = 2, 4  # CUlaunchAttributeID
+_WORD, _LINE = 8, 64  # bytes; a `CUtensorMap` is as aligned as a cache line
+
+
+class Launch(Protocol):
+    """What is needed to launch one function of a module: threads of a block along x, its dynamic
+    shared memory, whether all blocks wait for each other, and how many along x, y, z form a cluster
+    (empty: none do).
+    """
+
+    @property
+    def entry(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def shared_bytes(self) -> int: ...
+
+    @property
+    def cooperative(self) -> bool: ...
+
+    @property
+    def cluster(self) -> tuple[int, ...]: ...
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_uint), ("padding", ctypes.c_uint), ("value", ctypes.c_uint * 16))
+
+
+class _Config(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A `CUlaunchConfig`; `kept` is the memory that it points to."""
+
+    value: Any
+    kept: Any
+
+
+def configure(
+    launch: Launch, grid: tuple[int, int, int], stream: ctypes.c_void_p
+) -> Configuration | None:
+    """How to launch with attributes; None for a launch that has none."""
+    values: list[tuple[int, tuple[int, ...]]] = []
+    if launch.cooperative:
+        values.append((_COOPERATIVE, (1,)))
+    if launch.cluster:
+        values.append((_CLUSTER_DIMENSION, (*launch.cluster, 1, 1)[:3]))
+    if not values:
+        return None
+    attributes = (_Attribute * len(values))()
+    for attribute, (number, words) in zip(attributes, values, strict=True):
+        attribute.id = number
+        attribute.value[: len(words)] = words
+    block = (ctypes.c_uint * 3)(launch.threads, 1, 1)
+    place = (ctypes.c_uint * 3)(*grid)
+    config = _Config(place, block, launch.shared_bytes, stream, attributes, len(values))
+    return Configuration(config, attributes)
+
+
+def pack_arguments(slots: Sequence[int | bytes]) -> tuple[Any, Any]:
+    """Arguments in memory, and the array of pointers to them that launches take: 64-bit numbers,
+    and structures such as tensor maps as `bytes`. The first must live as long as the second is
+    used.
+    """
+    sizes = [_WORD if isinstance(slot, int) else -(-len(slot) // _LINE) * _LINE for slot in slots]
+    places, end = [], 0
+    for size in sizes:
+        end += -end % (_WORD if size == _WORD else _LINE)
+        places.append(end)
+        end += size
+    memory = ctypes.create_string_buffer(end + _LINE)
+    start = ctypes.addressof(memory)
+    start += -start % _LINE
+    for place, slot in zip(places, slots, strict=True):
+        data = slot if isinstance(slot, bytes) else (slot & (2**64 - 1)).to_bytes(_WORD, "little")
+        ctypes.memmove(start + place, data, len(data))
+    return memory, (ctypes.c_void_p * len(slots))(*(start + place for place in places))
