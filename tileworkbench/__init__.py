@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.diagnostics import CompileError as CompileError
     from tileworkbench.compiler.diagnostics import TileError as TileError
     from tileworkbench.kernel import Kernel as Kernel
+    from tileworkbench.playgrounds import playground as playground
     from tileworkbench.tuning.autotune import autotune as autotune
     from tileworkbench.tuning.autotune import set_autotune_inputs as set_autotune_inputs
     from tileworkbench.tuning.sweep import sweep as sweep
@@ -36,6 +37,7 @@ _EXPORTS: dict[str, str] = {
     **dict.fromkeys(("Jit", "compile", "jit", "roofline", "targets"), "tileworkbench.api"),
     "Kernel": "tileworkbench.kernel",
     "compare": "tileworkbench.comparison",
+    "playground": "tileworkbench.playgrounds",
     **dict.fromkeys(("autotune", "set_autotune_inputs"), "tileworkbench.tuning.autotune"),
     "sweep": "tileworkbench.tuning.sweep",
     **dict.fromkeys(("BenchInterrupted", "BenchResult", "do_bench"), "tileworkbench.bench.timing"),

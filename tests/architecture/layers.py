@@ -103,7 +103,7 @@ RULES: Mapping[str, Rule] = {
     "viz.magics": Rule(
         (
             *(*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets", "viz.display"),
-            *("api", "comparison", "inputs", "kernel", "tuning", "validation"),
+            *("api", "comparison", "inputs", "kernel", "playgrounds", "tuning", "validation"),
         ),
         eager=("numpy", *_JUPYTER),
         lazy=("matplotlib", "torch"),
@@ -124,6 +124,7 @@ RULES: Mapping[str, Rule] = {
     "expectations": Rule(("",)),
     "tuning": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "comparison": Rule(("",)),
+    "playgrounds": Rule(("",)),
     "reproducer": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "compat": Rule(("",), lazy=("numpy", "pytest", "torch")),
     "labext": Rule(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
@@ -9,6 +10,7 @@ from tileworkbench.viz.model.bench import bench_html, bench_line
 from tileworkbench.viz.model.bundle import Bundle, in_notebook, make_bundle, wants_widgets
 from tileworkbench.viz.model.card import card_html
 from tileworkbench.viz.model.layout import layout_html, layout_line
+from tileworkbench.viz.model.playground import Sheet, Typed, play_html
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import VIEWS, view_html
@@ -45,6 +47,22 @@ def layout_mimebundle(
         return layout_widget(layout, name, element_bytes)._repr_mimebundle_()
     html = layout_html(layout, name, element_bytes)
     return make_bundle(layout_line(name, layout), html, None)
+
+
+def playground_mimebundle(
+    typed: Typed, sheets: Sequence[Sheet], names: Callable[[], dict[str, Any]], line: str, text: str
+) -> Bundle:
+    """An output of a playground: fields and grids where wanted, pictures, plain text.
+
+    `names` gives what Python in the fields may use; a notebook keeps `line`, a terminal shows
+    `text`.
+    """
+    if wants_widgets():
+        from tileworkbench.viz.widgets.playground import PlaygroundWidget
+
+        return PlaygroundWidget(typed, sheets, names, line)._repr_mimebundle_()
+    content = play_html(sheets, typed.element_bytes)
+    return make_bundle(line if in_notebook() else text, content, None)
 
 
 def bench_mimebundle(result: BenchResult, **_options: Any) -> Bundle:

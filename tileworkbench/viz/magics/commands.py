@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -13,9 +14,11 @@ from tileworkbench.compiler.device.host.cache import default_cache
 from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.inputs import make_inputs
 from tileworkbench.kernel import Kernel
+from tileworkbench.playgrounds import playground
 from tileworkbench.tuning.autotune import Autotuned
 from tileworkbench.viz.magics.grammar import LAYOUTS, cell_help, command_help, near
 from tileworkbench.viz.magics.ledger import ledger_of
+from tileworkbench.viz.model.playground import EXAMPLES
 
 _EXAMPLE = """\
 %%tile matmul --check torch.matmul
@@ -114,6 +117,13 @@ class _Commands:
         tile = find_tile(kernel.view(), words[1])
         text = cell_with(kernel.record, tile, choose(tile, words[2]).line)
         self._shell.set_next_input(text)
+
+    def run_layout(self, words: list[str]) -> Any:
+        layout, operation, other = (*words, "", "")[:3]
+        if operation == "help":
+            print(inspect.getdoc(playground))
+            return None
+        return playground(layout or EXAMPLES[0], operation, other)
 
     def run_assert(self, words: list[str]) -> None:
         kernel = self._kernel(words)

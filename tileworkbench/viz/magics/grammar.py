@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tileworkbench.compiler.machine.tables import ARCHITECTURES
+from tileworkbench.viz.magics.layout_line import layout_words, split_layout
 
 # The names of `viz.model.views.VIEWS` (a test compares them) without importing it, for completion.
 TABS = ("source", "passes", "layouts", "banks", "global", "smem", "roofline", "code")
@@ -27,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bisect": ("KERNEL [ARGS...]", "name the first pass that changes a result"),
     "compare": ("KERNEL [KERNEL...]", "side by side; of one kernel, its cell's last two versions"),
     "apply": ("KERNEL TILE LAYOUT", f"a cell with another layout of a tile: {', '.join(LAYOUTS)}"),
+    "layout": ("[LAYOUT] [--OPERATION [INPUT]]", "layouts without a kernel; --help: what is read"),
     "assert": ("KERNEL CONDITIONS...", "fail unless all hold: conflicts==0 smem<=48K mma.m16n8k16"),
     "list": ("", "the kernels of this session"),
     "targets": ("", "every target, and what is usable here"),
@@ -298,6 +300,9 @@ def near(word: str, words: Iterable[str]) -> str:
 
 def parse_command(line: str) -> tuple[str, list[str]]:
     """The command and arguments of a `%tile` line. Raises `LineError`."""
+    layout = split_layout(line)
+    if layout is not None:
+        return "layout", layout
     words = split_line(line)
     if not words or words[0] in ("-h", "--help"):
         return "help", []
@@ -358,6 +363,8 @@ def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:
     command, last = words[0], words[-1]
     if len(words) == 1:
         return last, _starting(last, COMMANDS)
+    if command == "layout":
+        return (last, layout_words(last)) if layout_words(last) else _complete_name(last, names)
     if command == "peaks":
         return last, _starting(last, ["--measure"])
     if command == "apply" and len(words) == 4:

@@ -307,6 +307,16 @@ const request = (name, detail, node) => {
 export const insertCell = (text, node = document.activeElement) =>
   request("insert-cell", { text }, node);
 
+/** Copy `text`; false where the browser does not let the page. @param {string} text */
+export const copyText = async (text) => {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+};
+
 /** Keep the points of a kernel's trail in the notebook; null forgets them. */
 export const keepTrail = (name, points, node) => request("keep-trail", { name, points }, node);
 

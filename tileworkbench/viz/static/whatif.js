@@ -217,22 +217,12 @@ export function whatIf({ model, tiles, accesses, preview }) {
     const [before, after] = state.tile.cell;
     const text = before + line + after;
     const inserted = tw.insertCell?.(text, node) ?? false;
-    const copied = !inserted && await copy(text);
+    const copied = !inserted && await tw.copyText(text);
     state.said.replaceChildren(
       inserted ? "The kernel with this line is in a new cell."
         : copied ? "The kernel with this line is in the clipboard: paste it into a cell."
           : "The kernel with this line, for a new cell:",
       inserted ? "" : tw.el("pre", { class: "tw-applied" }, text));
-  }
-
-  /** Whether the browser lets a page write to the clipboard. */
-  async function copy(text) {
-    try {
-      await navigator.clipboard.writeText(text);
-      return true;
-    } catch {
-      return false;
-    }
   }
 
   return { node, open, tried: () => state.tried, reset };

@@ -1,0 +1,171 @@
+// One layout of the playground: its grid, what is under the pointer, its texts and its code.
+import * as tw from "./common.js";
+import { LayoutGrid, LayoutSlice } from "./grid.js";
+
+/** What grids of fragments and of layouts can be coloured by. */
+export const COLOURINGS = {
+  fragment: { thread: "thread", warp: "warp", slot: "slot" },
+  layout: { address: "offset", bank: "bank" },
+};
+
+/**
+ * The index at a row-major position: the outputs of a layout from its offset.
+ * @param {number[]} shape @param {number} position
+ */
+export const lastFastest = (shape, position) => {
+  const index = [];
+  for (const extent of [...shape].reverse()) {
+    index.unshift(position % extent);
+    position = Math.floor(position / extent);
+  }
+  return index;
+};
+
+/**
+ * The index at a position that counts the first dimension fastest, as CuTe does.
+ * @param {number[]} shape @param {number} position
+ */
+export const firstFastest = (shape, position) =>
+  lastFastest([...shape].reverse(), position).reverse();
+
+/** What is known of a cell, as `[label, value]` rows. */
+export function place(slice, cell) {
+  if (slice.isFragment) {
+    const threads = slice.all(cell);
+    const more = slice.replicate > threads.length ? ", …" : "";
+    const [thread] = threads;
+    return [
+      [threads.length > 1 ? "threads" : "thread",
+        slice.everywhere ? `all ${slice.threads}` : threads.join(", ") + more],
+      ["slot", String(slice.slotTable[cell])],
+      ...(slice.everywhere ? [] : [["warp · lane", `${Math.floor(thread / 32)} · ${thread % 32}`]]),
+    ];
+  }
+  const offset = slice.first(cell);
+  return [
+    ...(slice.outputs.length > 1
+      ? [["index", `(${lastFastest(slice.outputs, offset).join(", ")})`]] : []),
+    ["offset", String(offset)],
+    ["byte · bank", `${slice.byte(cell)} · ${slice.bank(cell)}`],
+  ];
+}
+
+/**
+ * A panel. `hovered(index)` is called with what is under the pointer, null for nothing;
+ * `sliced(lead)` when another slice is wanted; `apply(text)` for the cell to insert.
+ */
+export class Sheet {
+  constructor({ themed, hovered, sliced, insert }) {
+    this.hovered = hovered;
+    this.sliced = sliced;
+    this.canvas = tw.el("canvas", { class: "tw-canvas", role: "img", tabindex: "0" });
+    this.grid = new LayoutGrid(this.canvas, themed);
+    this.title = tw.div("tw-panel-title");
+    this.badges = tw.div("tw-badges");
+    this.leads = tw.span("tw-slices");
+    this.said = tw.div("tw-sheet-place", "");
+    this.texts = tw.div("tw-sheet-texts");
+    this.code = tw.el("pre", { class: "tw-sheet-code" });
+    this.done = tw.span("tw-faint");
+    this.insert = tw.button("New cell", () => insert(this.data.cell, this),
+      { title: "Put the code into a new cell" });
+    this.copy = tw.button("Copy", () => this.copied(), { title: "Copy the expression" });
+    const buttons = tw.div("tw-bar", this.insert, this.copy, this.done);
+    this.node = tw.div("tw-sheet", this.title, this.badges, this.leads, this.canvas, this.said,
+      this.texts, this.code, buttons);
+    this.data = null;
+    this.listen();
+  }
+
+  /** Show a sheet as `sheet_model` of viz/model/playground.py made it, in `room` pixels. */
+  show(data, by, room) {
+    const slice = new LayoutSlice(data);
+    this.data = data;
+    this.grid.hover = null;
+    this.grid.show(slice, by);
+    this.title.replaceChildren(data.name);
+    this.badges.replaceChildren(...data.badges.map((text) => tw.chip(text)));
+    this.texts.replaceChildren(...[data.cute, data.text].filter(Boolean).map((text) =>
+      tw.div("tw-mono", text)));
+    this.code.textContent = data.code || data.why_no_code;
+    this.code.classList.toggle("tw-faint", !data.code);
+    this.insert.disabled = this.copy.disabled = !data.code;
+    this.done.textContent = "";
+    this.canvas.setAttribute("aria-label", `${data.name}: ${data.badges.join(", ")}`);
+    this.showLeads(slice);
+    this.resize(room);
+    this.describe(null);
+  }
+
+  resize(room) {
+    if (!this.grid.slice) return;
+    this.grid.resize(room);
+    this.grid.fit();
+    this.grid.draw();
+  }
+
+  colour(by) {
+    this.grid.show(this.grid.slice, by);
+    this.grid.draw();
+  }
+
+  /** An index for each dimension that the grid does not show. */
+  showLeads(slice) {
+    const inputs = slice.lead.map((at, dim) => {
+      const last = slice.shape[dim] - 1;
+      const onchange = (event) => {
+        const wanted = Math.min(last, Math.max(0, Number(event.target.value) || 0));
+        this.sliced(slice.lead.with(dim, wanted));
+      };
+      return tw.el("input", {
+        class: "tw-input tw-owner", type: "number", min: "0", max: String(last), onchange,
+        value: String(at), "aria-label": `Index of dimension ${dim} of ${slice.name}`,
+      });
+    });
+    this.leads.replaceChildren(...inputs, inputs.length ? "[:, :]" : "");
+  }
+
+  /** Mark an element; null for none. */
+  mark(index) {
+    const { grid } = this;
+    if (!grid.slice) return;
+    const cell = index === null ? null : grid.slice.cellOf(index);
+    if (cell === grid.hover) return;
+    grid.hover = cell;
+    grid.draw();
+    this.describe(cell);
+  }
+
+  describe(cell) {
+    const { slice } = this.grid;
+    const facts = cell === null ? [] : place(slice, cell);
+    const head = cell === null ? "Point at an element." : `[${slice.indexOf(cell).join(", ")}]`;
+    this.said.replaceChildren(tw.faint(head), ...facts.map(([label, value]) =>
+      tw.span("", tw.faint(` ${label} `), tw.el("b", {}, value))));
+  }
+
+  async copied() {
+    const done = await tw.copyText(this.data.code);
+    this.done.textContent = done ? "Copied." : "The browser does not let pages copy: select it.";
+  }
+
+  listen() {
+    const { canvas, grid } = this;
+    const point = (cell) => this.hovered(cell === null ? null : grid.slice.indexOf(cell));
+    canvas.addEventListener("pointermove", (event) => {
+      if (!grid.slice) return;
+      const box = canvas.getBoundingClientRect();
+      point(grid.cellAt(event.clientX - box.left, event.clientY - box.top));
+    });
+    canvas.addEventListener("pointerleave", () => point(null));
+    canvas.addEventListener("keydown", (event) => {
+      const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -grid.slice?.columns,
+        ArrowDown: grid.slice?.columns };
+      if (!grid.slice || !(event.key in steps)) return;
+      const next = grid.hover === null ? 0 : grid.hover + steps[event.key];
+      if (next >= 0 && next < grid.slice.cells && !grid.slice.isEmpty(next)) point(next);
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  }
+}
