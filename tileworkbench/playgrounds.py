@@ -135,10 +135,9 @@ def _text(name: str, value: Any, given: dict[str, Any]) -> str:
 
 def _names(given: Mapping[str, Any]) -> dict[str, Any]:
     """The names that expressions see now: the user's own, above ours."""
-    import tileworkbench
-    import tileworkbench.language
+    from tileworkbench import language
 
-    known = {**_HELPERS, "T": tileworkbench.language, "tw": tileworkbench}
+    known = {**_HELPERS, "T": language, "tw": sys.modules["tileworkbench"]}
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module is not None else None
     own = vars(sys.modules["__main__"]) if shell is None else shell.user_ns

@@ -25,6 +25,8 @@ PASSED_ON = {
     "viz/magics/commands.py:_value": "what Python says about an expression",
     "viz/magics/grammar.py:error": "what argparse says about a line",
     "viz/magics/magic.py:_parsed": "what viz/magics/grammar.py says about a line",
+    "viz/model/typed_layout.py:_evaluate": "what Python or a layout says about an expression",
+    "viz/model/typed_layout.py:_placed": "what machine/operands.py says about a name",
 }
 # Places that no kernel and no call reaches.
 _LOWERED = "the passes leave no such node"

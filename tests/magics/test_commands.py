@@ -229,3 +229,25 @@ def test_no_output_of_a_notebook_has_a_time(
         texts = [re.sub(r"Out\[\d+\]", "Out", notebook.run(cell).text) for _ in range(2)]
         assert texts[0] == texts[1]
         assert "scale" in texts[0] and re.search(r"\d (µ|n|m)?s\b", texts[0]) is None
+
+
+def test_layout_is_a_playground(notebook: Notebook) -> None:
+    notebook.run("import tileworkbench.language as T")
+    notebook.run("mine = T.Layout((4, 8), lambda i, j: 8 * i + j)")
+    made = notebook.run("%tile layout mine --compose T.Layout((8, 4), lambda i, j: (j, i));").value
+    assert made is None
+    done = notebook.run("%tile layout mine --compose T.Layout((8, 4), lambda i, j: (j, i))")
+    assert repr(done.value) == (
+        "<Layout A 4x8 | 8 contiguous, bijective> compose(A, B) = "
+        "<Layout 8x4 | 1 contiguous, bijective>"
+    )
+    assert "compose(A, B)" in done.text and done.text.endswith("(8*j + i,))")
+    assert notebook.run("%tile layout Sw<3, 3, 3> o (8, 64)").value.result.size == 512
+    assert notebook.run("%tile layout").value.layout.shape == (4, 4)
+    assert notebook.run("%tile layout --help").out.startswith("Layouts as grids, without a kernel")
+    assert notebook.run("%tile layout (4,").text.splitlines()[-4:] == [
+        "LayoutError: This parenthesis is not closed.",
+        "  --> <layout>, line 1",
+        "1 | (4,",
+        "  | ^",
+    ]

@@ -127,6 +127,10 @@ def test_words(line: str, words: list[str]) -> None:
         ("-h", ("help", [])),
         ("show mm passes", ("show", ["mm", "passes"])),
         ("bench mm f(A, 2)", ("bench", ["mm", "f(A, 2)"])),
+        ("layout", ("layout", [""])),
+        ("layout (4, 8) --compose 'a  b'", ("layout", ["(4, 8)", "compose", "'a  b'"])),
+        ("layout a --b --inverse", ("layout", ["a", "b", "--inverse"])),
+        ("layout x(--y)", ("layout", ["x(--y)"])),
     ],
 )
 def test_commands(line: str, expected: tuple[str, list[str]]) -> None:
@@ -167,6 +171,9 @@ NAMES = Names(
         ("%tile show mm layouts x", ("x", [])),
         ("%tile bench mm r", ("r", ["ref"])),
         ("%tile ", ("", list(COMMANDS))),
+        ("%tile layout ldm", ("ldm", ["ldmatrix.x4", "ldmatrix.x2", "ldmatrix.x1"])),
+        ("%tile layout (4,8) --bl", ("--bl", ["--blocked_product"])),
+        ("%tile layout re", ("re", ["ref"])),
     ],
 )
 def test_completion(text: str, expected: tuple[str, list[str]]) -> None:

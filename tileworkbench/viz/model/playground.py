@@ -11,6 +11,7 @@ from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.compiler.layout.cute import cute_text
 from tileworkbench.compiler.layout.expression import TABLE_LIMIT, layout_expression
+from tileworkbench.compiler.layout.maps import TableMap
 from tileworkbench.compiler.layout.operations import OPERATIONS, Takes, apply_operation
 from tileworkbench.compiler.machine.operands import instruction_names
 from tileworkbench.viz.model import html
@@ -25,6 +26,13 @@ EXAMPLES = (
     "T.Layout((8, 8), lambda i, j: (i, i ^ j))",
     "Layout.swizzled((16, 32), 16, 64)",
     "ldmatrix.x4",
+)
+_ABOUT = (
+    "Layouts without a kernel. A field reads CuTe's shape and strides, (4,(2,2)):(2,(1,8)); a "
+    "swizzle of a layout, Sw<3,3,3> o (8,64):(64,1); an operand of an instruction, "
+    "mma.m16n8k16.f16 A or ldmatrix.x4; and Python with your own names, T.Layout((8, 8), lambda i, "
+    "j: (i, i ^ j)). A grid shows the offset of each element, or the thread and slot that hold it; "
+    "pointing at one marks it in the other grids. The result's code can be pasted into a kernel."
 )
 _SHOWN = 16  # rows and columns of a grid in plain text
 
@@ -121,7 +129,7 @@ def menu() -> dict[str, Any]:
         for name, each in OPERATIONS.items()
     ]
     named = [name if "matrix" in name else f"{name} A" for name in instruction_names()]
-    return {"operations": operations, "examples": [*EXAMPLES, *named]}
+    return {"operations": operations, "examples": [*EXAMPLES, *named], "about": _ABOUT}
 
 
 def play_model(content: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,10 +203,10 @@ def cell_of(sheet: Sheet) -> str:
     """A cell that makes the layout, and says how a kernel uses it."""
     kind = "fragment" if isinstance(sheet.layout, Fragment) else "tile"
     shape = "x".join(map(str, sheet.layout.shape))
-    return (
-        f"import tileworkbench.language as T\n\nlayout = {sheet.code}\n"
-        f"# In a kernel with a {kind} of {shape}: T.annotate_layout({{{kind}: layout}})\n"
-    )
+    use = f"In a kernel with a {kind} of {shape}: T.annotate_layout({{{kind}: layout}})"
+    if isinstance(sheet.layout.mapping, TableMap):
+        use = "It has no formula, which kernels need."
+    return f"import tileworkbench.language as T\n\nlayout = {sheet.code}\n# {use}\n"
 
 
 # Without a browser
@@ -208,9 +216,9 @@ def play_html(sheets: Sequence[Sheet], element_bytes: int) -> str:
     """Pictures of the sheets, with formulas and the result's code, as sanitiser-safe HTML."""
     figures = []
     for sheet in sheets:
-        lines = [html.text(line) for line in (sheet.cute, str(sheet.layout)) if line]
-        style = f"{html.MONO};font-size:11px;max-width:420px;overflow-wrap:anywhere"
-        below = html.tag("div", style, "<br>".join(lines))
+        style = f"{html.MONO};font-size:11px;max-width:420px;overflow:auto"
+        lines = (line for line in (sheet.cute, str(sheet.layout)) if line)
+        below = "".join(html.tag("div", style, html.text(line)) for line in lines)
         outer = "display:inline-block;vertical-align:top"
         figure = layout_figure(_buffer(sheet, element_bytes))
         figures.append(html.tag("div", outer, figure, below))

@@ -50,7 +50,7 @@ export function render({ model, el }) {
   })]));
   const columns = tw.div("tw-sheets", ...PARTS.map((part) => sheets[part].node));
   root.append(
-    list,
+    list, tw.about(menu.about),
     tw.div("tw-bar",
       tw.el("label", { class: "tw-check tw-field" }, "A", fields.layout), operation, second),
     problems.layout.node, problems.other.node,
@@ -60,7 +60,7 @@ export function render({ model, el }) {
 
   /** Where a text is wrong and why: `show(text, problem)`, null for nothing. */
   function problem() {
-    const at = tw.el("pre", { class: "tw-caret" });
+    const at = tw.div("tw-caret");
     const said = tw.span("tw-problem");
     const hint = tw.div("tw-faint");
     const node = tw.el("div", { class: "tw-problem-at", role: "alert", hidden: true },
@@ -69,8 +69,7 @@ export function render({ model, el }) {
       node.hidden = !found;
       if (!found) return;
       const [start, end] = [found.start, Math.max(found.end, found.start + 1)];
-      at.hidden = start < 0;
-      at.textContent = `${text}\n${" ".repeat(Math.max(start, 0))}${"^".repeat(end - start)}`;
+      at.textContent = start < 0 ? "" : `${text}\n${" ".repeat(start)}${"^".repeat(end - start)}`;
       [said.textContent, hint.textContent] = [found.message, found.hint];
     };
     return { node, show };
@@ -125,12 +124,11 @@ export function render({ model, el }) {
     root.dataset.state = wrong ? "wrong" : "good";
     const known = PARTS.filter((part) => answer[part] && part !== wrong);
     for (const part of PARTS) {
+      const { node, data } = sheets[part];
       const stale = Boolean(wrong) && !known.includes(part);
-      sheets[part].node.classList.toggle("tw-stale", stale);
-      if (!stale) sheets[part].node.hidden = !known.includes(part);
+      node.classList.toggle("tw-stale", stale);
+      node.hidden = !known.includes(part) && !(stale && data && !node.hidden);
     }
-    // A sheet that was never right has nothing to show.
-    for (const part of PARTS) if (!known.includes(part) && !sheets[part].data) sheets[part].node.hidden = true;
     for (const part of known) sheets[part].show(answer[part], by(answer[part].kind), room());
     lay();
   }

@@ -52,7 +52,7 @@ export function place(slice, cell) {
 
 /**
  * A panel. `hovered(index)` is called with what is under the pointer, null for nothing;
- * `sliced(lead)` when another slice is wanted; `apply(text)` for the cell to insert.
+ * `sliced(lead)` when another slice is wanted; `insert(text, sheet)` for a cell with the code.
  */
 export class Sheet {
   constructor({ themed, hovered, sliced, insert }) {
@@ -65,7 +65,7 @@ export class Sheet {
     this.leads = tw.span("tw-slices");
     this.said = tw.div("tw-sheet-place", "");
     this.texts = tw.div("tw-sheet-texts");
-    this.code = tw.el("pre", { class: "tw-sheet-code" });
+    this.code = tw.div("tw-sheet-code");
     this.done = tw.span("tw-faint");
     this.insert = tw.button("New cell", () => insert(this.data.cell, this),
       { title: "Put the code into a new cell" });
@@ -73,6 +73,8 @@ export class Sheet {
     const buttons = tw.div("tw-bar", this.insert, this.copy, this.done);
     this.node = tw.div("tw-sheet", this.title, this.badges, this.leads, this.canvas, this.said,
       this.texts, this.code, buttons);
+    this.node.hidden = true; // until there is something to show
+    /** @type {any} */
     this.data = null;
     this.listen();
   }
@@ -99,6 +101,7 @@ export class Sheet {
 
   resize(room) {
     if (!this.grid.slice) return;
+    this.node.style.width = `${room}px`;
     this.grid.resize(room);
     this.grid.fit();
     this.grid.draw();
