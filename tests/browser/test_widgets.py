@@ -96,7 +96,7 @@ def check_card(notebook: NotebookPage) -> None:
 def check_passes(notebook: NotebookPage) -> None:
     view = notebook.output(PASSES).locator(".tw-passes")
     view.locator(".tw-diff .tw-added, .tw-diff .tw-removed").first.wait_for()
-    view.locator(".tw-about").click()
+    view.locator(".tw-about b").click()
     assert active_cell(notebook) == PASSES
     view.press("j")
     view.and_(notebook.page.locator("[data-shown='3']")).wait_for()  # a difference, on request

@@ -107,9 +107,9 @@ def test_search_counts_lines_in_every_program(browser: PassBrowser) -> None:
     assert browser.search("nowhere")["hits"] == []
 
 
-def test_find_and_first_changed(browser: PassBrowser) -> None:
+def test_find_and_first_shown(browser: PassBrowser) -> None:
     assert browser.find("lower_copy") == 3
-    assert browser.first_changed() == 2
+    assert browser.first_shown() == 2
     with pytest.raises(ValueError) as caught:
         browser.find("lower_coppy")
     assert str(caught.value) == (
@@ -127,7 +127,7 @@ def test_an_index_out_of_range_is_an_error(browser: PassBrowser, index: int) -> 
 
 def test_a_record_without_passes_shows_the_front_end() -> None:
     browser = PassBrowser(compile_record(snapshots=()))
-    assert browser.first_changed() == 0
+    assert browser.first_shown() == 0
     assert len(browser.diff(0)["rows"]) == 16
 
 

@@ -10,6 +10,7 @@ from tileworkbench.viz.model.bench import bench_html, bench_line
 from tileworkbench.viz.model.bundle import Bundle, in_notebook, make_bundle, wants_widgets
 from tileworkbench.viz.model.card import card_html
 from tileworkbench.viz.model.layout import layout_html, layout_line
+from tileworkbench.viz.model.passes_static import stopped_html, stopped_text
 from tileworkbench.viz.model.playground import Sheet, Typed, play_html
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import KernelView
@@ -18,6 +19,7 @@ from tileworkbench.viz.model.views import VIEWS, view_html
 if TYPE_CHECKING:
     from tileworkbench.bench.timing import BenchResult
     from tileworkbench.compiler.layout import Fragment, Layout
+    from tileworkbench.compiler.record import CompileRecord
     from tileworkbench.viz.widgets.base import ViewWidget
 
 NAMES = ("card", *VIEWS, "all")
@@ -76,6 +78,15 @@ def bench_mimebundle(result: BenchResult, **_options: Any) -> Bundle:
         return BenchWidget(result.record)._repr_mimebundle_()
     text = bench_line(result.record) if in_notebook() else str(result)
     return make_bundle(text, bench_html(result.record), None)
+
+
+def stopped_mimebundle(record: CompileRecord) -> Bundle:
+    """An output of a compilation that a pass ended: its passes so far, and what failed."""
+    if wants_widgets():
+        from tileworkbench.viz.widgets.passes import StoppedPassesWidget
+
+        return StoppedPassesWidget(record)._repr_mimebundle_()
+    return make_bundle(stopped_text(record), stopped_html(record), None)
 
 
 def show(view: KernelView, which: str = "card") -> ViewWidget:

@@ -1,4 +1,6 @@
-"""Loading and unloading: magics, completion, errors, pictures of layouts, measurements."""
+"""Loading and unloading: magics, completion, errors and what passes left before them, pictures of
+layouts, measurements.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +44,7 @@ def load(shell: InteractiveShell, package: ModuleType) -> None:
             shell.display_formatter.mimebundle_formatter.for_type_by_name(
                 module, name, functools.partial(_shown, function)
             )
+    shell.events.register("post_run_cell", _show_stopped)
     setattr(shell, _LOADED, matcher)
 
 
@@ -60,7 +63,24 @@ def unload(shell: InteractiveShell) -> None:
     if shell.display_formatter is not None:
         for module, name, _ in _SHOWN:
             shell.display_formatter.mimebundle_formatter.pop(f"{module}.{name}", None)
+    shell.events.unregister("post_run_cell", _show_stopped)
     setattr(shell, _LOADED, None)
+
+
+def _show_stopped(result: Any) -> None:
+    """Below the error of a cell whose compilation was ended by a pass: the passes so far."""
+    from tileworkbench.compiler.driver import record_of
+    from tileworkbench.viz.model.bundle import in_notebook
+
+    record = None if result.error_in_exec is None else record_of(result.error_in_exec)
+    if record is None or not in_notebook():
+        return
+    from IPython.display import publish_display_data
+
+    from tileworkbench.viz.display import stopped_mimebundle
+
+    data, metadata = stopped_mimebundle(record)
+    publish_display_data(data, metadata)  # type: ignore[no-untyped-call]
 
 
 def _shown(function: str, value: Any, **options: Any) -> Any:

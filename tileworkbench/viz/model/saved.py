@@ -34,7 +34,7 @@ def saved_parts(view: KernelView) -> Parts:
     """The state of a card's model, and the answers to what its views ask."""
     browser = PassBrowser(view.record)
     shown = view.layouts[0] if view.layouts else None
-    selected = browser.first_changed()
+    selected = browser.first_shown()
     record = view.record
     state = {
         "card": card_model(view),
@@ -58,6 +58,7 @@ def saved_parts(view: KernelView) -> Parts:
     }
     answers = {
         "diffs": [browser.diff(index) for index in range(len(browser))],
+        "trees": [browser.tree(index) for index in range(len(browser))],
         "views": {name: view_model(view, name) for name in available(view) if VIEWS[name].model},
         "layouts": {buffer.name: _slices(buffer) for buffer in view.layouts},
     }
@@ -75,11 +76,14 @@ def _slices(buffer: BufferLayout) -> dict[str, Any]:
 def saved_card(view: KernelView, room: int) -> dict[str, Any] | None:
     """What the extension draws a card from, in `room` bytes; None where that is too few for any.
 
-    The largest views are left out first; their tabs say so.
+    Trees of passes are left out first, then the largest views; they say so.
     """
     state, answers = saved_parts(view)
     views = answers["views"]
     packed = pack((state, answers))
+    if len(packed) > room:
+        del answers["trees"]
+        packed = pack((state, answers))
     while len(packed) > room and views:
         del views[max(views, key=lambda name: len(pack(views[name])))]
         packed = pack((state, answers))

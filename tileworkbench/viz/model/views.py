@@ -8,7 +8,7 @@ from typing import Any
 
 from tileworkbench.viz.model import banks, code, html, sectors, smem, source
 from tileworkbench.viz.model.layout import layouts_missing, layouts_section
-from tileworkbench.viz.model.passes import passes_section
+from tileworkbench.viz.model.passes_static import passes_section
 from tileworkbench.viz.model.roofline_view import roofline_missing, roofline_static
 from tileworkbench.viz.model.text import title
 from tileworkbench.viz.model.view import KernelView

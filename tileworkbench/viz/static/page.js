@@ -37,6 +37,7 @@ export class SavedModel {
   send(message) {
     const reply = { type: "answer", request: message.request };
     if (message.type === "diff") reply.value = this.answers.diffs[message.index];
+    else if (message.type === "tree") reply.value = this.answers.trees?.[message.index];
     else if (message.type === "view") reply.value = this.answers.views[message.name];
     else if (message.type === "search") reply.value = this.search(message.query);
     if (!reply.value) reply.error = "This is not in the saved copy: run the cell to see it.";

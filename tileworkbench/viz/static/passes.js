@@ -1,19 +1,32 @@
-// The pass explorer: a list of passes, and what the chosen one did.
+// The pass explorer: a list of passes, and what the chosen one did, as lines or as a tree.
 import * as tw from "./common.js";
+import { diffTable } from "./passdiff.js";
+import { passList } from "./passlist.js";
+import { explainNames, nameAt } from "./passnames.js";
+import { treeList } from "./passtree.js";
 
-const FOLD_CONTEXT = 3;
 const SPLIT_WIDTH = 880;
+const KEYS = {
+  j: "next pass",
+  k: "previous pass",
+  "/": "search",
+  Enter: "next pass with a hit",
+  "?": "this help",
+  Esc: "close, clear the search",
+};
+const WAYS = { split: "Side by side", unified: "Unified", tree: "Tree" };
 
 /** @param {ViewArguments} given */
 export function render({ model, el }) {
   const root = tw.root(el, "passes");
   const scope = tw.scope(model);
-  const entries = model.get("passes").entries;
+  const { entries, name: kernel } = model.get("passes");
   const first = model.get("passes").diff;
-  const diffs = new Map(first ? [[first.index, first]] : []);
-  const state = { split: true, picked: false, hide: false, query: "" };
+  const known = { diff: new Map(first ? [[first.index, first]] : []), tree: new Map() };
+  const state = { way: "split", picked: false, hide: false, query: "" };
   let hits = new Map(); // pass to number of lines found in it
-  const opened = new Set(); // folded rows that the reader opened
+  let opened = new Set(); // folded rows that the reader opened
+  let without = null; // what the kernel would be with other passes switched off
 
   // Toolbar
   const search = tw.el("input", {
@@ -25,72 +38,46 @@ export function render({ model, el }) {
     type: "checkbox",
     onchange: () => { state.hide = hide.checked; list(); },
   });
-  const views = tw.choice({ split: "Side by side", unified: "Unified" }, "split", (value) => {
-    state.picked = true;
-    state.split = value === "split";
+  const ways = tw.choice(WAYS, "split", (way) => {
+    Object.assign(state, { picked: true, way });
     show();
   });
-  const keys = {
-    j: "next pass",
-    k: "previous pass",
-    "/": "search",
-    Enter: "next pass with a hit",
-    "?": "this help",
-    Esc: "close, clear the search",
-  };
   const help = tw.el("div", { class: "tw-help", hidden: true },
-    ...Object.entries(keys).flatMap(([key, text]) => [tw.el("kbd", {}, key), tw.span("", text)]));
+    ...Object.entries(KEYS).flatMap(([key, text]) => [tw.el("kbd", {}, key), tw.span("", text)]));
   const hideLabel = tw.el("label", { class: "tw-check" }, hide, "Hide no-ops");
   const helpButton = tw.button("?", toggleHelp, { title: "Keys" });
-  const bar = tw.div("tw-bar", search, found, tw.space(), hideLabel, views.node, helpButton);
+  const bar = tw.div("tw-bar", search, found, tw.space(), hideLabel, ways.node, helpButton);
 
-  // List of passes, source below it, differences beside both
-  const names = tw.el("div", { class: "tw-pass-list", role: "listbox", "aria-label": "Passes" });
+  // List of passes, beside it the difference and below that the source, as wide
+  const passes = passList({ entries, select, switched });
   const source = model.get("source");
   const listing = tw.listing(source.lines ?? [], source.first ?? 1, { class: "tw-source" });
   listing.node.addEventListener("click", (event) => {
     const row = event.target.closest(".tw-line");
-    if (row) markLine(Number(row.dataset.line), true);
+    if (row) choose({ line: Number(row.dataset.line) });
   });
+  const strip = tw.el("div", { class: "tw-without", hidden: true });
   const about = tw.div("tw-about");
   const notes = tw.el("ul", { class: "tw-notes" });
   const body = tw.div("tw-diff");
-  const side = tw.div("tw-side", names);
-  if (source.lines?.length) side.append(tw.div("tw-caption", "Source"), listing.node);
-  root.append(bar, help, tw.div("tw-columns", side, tw.div("tw-main", about, notes, body)));
+  const main = tw.div("tw-main", strip, about, notes, body);
+  if (source.lines?.length) main.append(tw.div("tw-caption", "Source"), listing.node);
+  root.append(bar, help, tw.div("tw-columns", passes.node, main));
 
   function visible(index) {
-    return !state.hide || index === 0 || entries[index].changed;
+    return !state.hide || index === 0 || entries[index].changed || entries[index].failed;
   }
 
   function list() {
-    names.replaceChildren(...[...entries.keys()].filter(visible).map(item));
-    const button = names.querySelector('[aria-selected="true"]');
-    if (button) tw.reveal(names, button);
-  }
-
-  function item(index) {
-    const entry = entries[index];
-    const count = hits.get(index);
-    const note = entry.changed ? entry.time ?? "" : "no-op";
-    const kind = `${entry.changed ? "" : "tw-noop"} ${state.query && !count ? "tw-miss" : ""}`;
-    return tw.el(
-      "button",
-      {
-        type: "button", role: "option", class: `tw-pass ${kind}`, title: entry.doc,
-        "aria-selected": String(index === model.get("selected_pass")),
-        onclick: () => select(index),
-      },
-      tw.span("tw-dot"),
-      tw.span("tw-pass-name", entry.name),
-      count ? tw.span("tw-hits", String(count)) : null,
-      tw.span("tw-pass-note", note),
-    );
+    const selected = without ? -1 : model.get("selected_pass");
+    passes.draw([...entries.keys()].filter(visible), { selected, hits, query: state.query });
   }
 
   function select(index) {
-    opened.clear();
-    tw.set(model, { selected_pass: index });
+    opened = new Set();
+    without = null;
+    if (index === model.get("selected_pass")) show();
+    else tw.set(model, { selected_pass: index });
   }
 
   function step(by) {
@@ -99,148 +86,202 @@ export function render({ model, el }) {
     if (index >= 0 && index < entries.length) select(index);
   }
 
+  /** Ask for what is not known yet; null where the kernel is silent, or something else is shown. */
+  async function fetched(kind, index) {
+    if (known[kind].has(index)) return known[kind].get(index);
+    root.dataset.shown = "";
+    const wait = setTimeout(() => body.replaceChildren(note("Waiting for the kernel …")), 250);
+    try {
+      known[kind].set(index, await tw.ask(model, { type: kind, index }));
+    } catch (error) {
+      body.replaceChildren(note(error.message));
+      return null;
+    } finally {
+      clearTimeout(wait);
+    }
+    return model.get("selected_pass") === index && !without ? known[kind].get(index) : null;
+  }
+
   async function show() {
     const index = model.get("selected_pass");
     list();
-    if (!diffs.has(index)) {
-      root.dataset.shown = "";
-      const wait = setTimeout(() => body.replaceChildren(note("Waiting for the kernel …")), 250);
-      try {
-        diffs.set(index, await tw.ask(model, { type: "diff", index }));
-      } catch (error) {
-        body.replaceChildren(note(error.message));
-        return;
-      } finally {
-        clearTimeout(wait);
-      }
-      if (model.get("selected_pass") !== index) return;
-    }
-    draw(diffs.get(index));
+    if (without) return drawWithout();
+    const diff = await fetched("diff", index);
+    const tree = diff && state.way === "tree" ? await fetched("tree", index) : null;
+    if (!diff || (state.way === "tree" && !tree)) return undefined;
+    describe(diff);
+    draw(diff, tree);
     root.dataset.shown = String(index);
+    return undefined;
   }
 
   const note = (text) => tw.div("tw-note", text);
 
-  function draw(diff) {
-    const changes = diff.rows.some((row) => row.kind !== "same" && row.kind !== "fold");
-    const split = changes && state.split;
-    describe(diff, changes);
-    const rows = split ? splitRows(diff.rows) : unifiedRows(diff.rows, changes);
-    const widths = split ? ["40px", "", "40px", ""] : ["40px", "40px", "18px", ""];
-    const columns = (changes ? widths : ["40px", ""]).map((width) =>
-      tw.el("col", width ? { style: `width:${width}` } : {}));
-    body.replaceChildren(tw.el("table", { class: split ? "tw-split" : "tw-unified" },
-      tw.el("colgroup", {}, ...columns), tw.el("tbody", {}, ...rows)));
-    if (diff.dropped) body.append(note(`${diff.dropped} further rows are not shown.`));
-    const target = body.querySelector(".tw-find, .tw-changed, .tw-removed, .tw-added");
-    const place = target ? target.closest("tr").offsetTop - body.clientHeight / 3 : 0;
-    body.scrollTop = Math.max(0, place);
+  function draw(diff, tree) {
+    names.hide();
+    const options = { split: state.way === "split", query: state.query, opened, open: show };
+    body.replaceChildren(tree ? treeList(tree, state.query) : diffTable(diff, options));
+    const dropped = (tree ?? diff).dropped;
+    if (dropped) body.append(note(`${dropped} further rows are not shown.`));
+    const target = body.querySelector(".tw-find, .tw-problem, .tw-changed, .tw-removed, .tw-added");
+    const row = target?.closest("tr, .tw-branch") ?? target;
+    body.scrollTop = Math.max(0, row ? row.offsetTop - body.clientHeight / 3 : 0);
+    marked(false);
   }
 
-  function describe(diff, changes) {
+  function describe(diff) {
     const entry = entries[diff.index];
-    const unchanged = diff.index === 0 ? "the program as it was read" : "changed nothing";
-    const counts = changes
-      ? [tw.span("tw-plus", `+${diff.added}`), tw.span("tw-minus", `−${diff.removed}`)]
-      : [tw.chip(unchanged)];
-    about.replaceChildren(
+    const same = diff.index === 0 ? "the program as it was read" : "changed nothing";
+    const unchanged = entry.disabled ? "switched off" : same;
+    const edit = entry.failed ? null
+      : tw.button("Edit in a cell", () => editCell(diff.index), { class: "tw-button tw-edit" });
+    about.replaceChildren(...[
       tw.el("b", { class: "tw-mono" }, entry.name),
       tw.faint(entry.doc),
       tw.space(),
-      ...counts,
-      entry.time ? tw.chip(entry.time) : "",
-    );
+      ...(entry.failed ? [tw.chip("failed", "tw-bad")]
+        : diff.added || diff.removed ? counts(diff) : [tw.chip(unchanged)]),
+      entry.time ? tw.chip(entry.time) : null,
+      edit,
+    ].filter(Boolean));
     notes.replaceChildren(...diff.notes.map((text) => tw.el("li", {}, text)));
   }
 
-  /** Rows with long unchanged runs replaced by {kind: "gap"} until opened. */
-  function folded(rows) {
-    const out = [];
-    for (let i = 0; i < rows.length; ) {
-      let end = i;
-      while (end < rows.length && rows[end].kind === "same") end++;
-      const [head, tail] = [i === 0 ? 0 : FOLD_CONTEXT, end === rows.length ? 0 : FOLD_CONTEXT];
-      const count = end - i - head - tail;
-      if (count > 2 && !opened.has(i) && !hasHit(rows.slice(i + head, end - tail))) {
-        out.push(...rows.slice(i, i + head), { kind: "gap", count, at: i });
-        out.push(...rows.slice(end - tail, end));
-      } else out.push(...rows.slice(i, end));
-      if (end < rows.length) out.push(rows[end++]);
-      i = end;
+  /** Lines, and what became of the nodes of the tree. */
+  function counts({ added, removed, rewrites }) {
+    const words = ["rewritten", "added", "removed", "moved"].filter((word) => rewrites[word]);
+    const statements = words.map((word) => `${rewrites[word]} ${word}`).join(" · ");
+    const { nodes_before: before, nodes_after: after } = rewrites;
+    return [
+      tw.el("span", { class: "tw-plus", title: "lines" }, `+${added}`),
+      tw.el("span", { class: "tw-minus", title: "lines" }, `−${removed}`),
+      tw.chip(`nodes ${before} → ${after}`, "tw-nodes", "of the tree, before and after"),
+      tw.chip(`statements: ${statements || "none"}`, "tw-rewrites", `${rewrites.kept} kept`),
+    ];
+  }
+
+  /** The program after a pass in a cell that is compiled from there on. */
+  async function editCell(index) {
+    let said = "The cell is in the clipboard: paste it into a new one.";
+    try {
+      const { text } = await tw.ask(model, { type: "cell", index });
+      if (tw.insertCell(text, root)) return;
+      await navigator.clipboard.writeText(text);
+    } catch (error) {
+      said = error.message;
     }
-    return out;
+    notes.prepend(tw.el("li", {}, said));
   }
 
-  const hasHit = (rows) =>
-    state.query && rows.some((row) => tw.finds(row.after?.text ?? "", state.query).length);
-
-  function gapRow(row, span) {
-    const text = `⋯ ${row.count} unchanged lines`;
-    const open = () => { opened.add(row.at); show(); };
-    const cell = row.kind === "fold" ? text : tw.button(text, open, { class: "" });
-    return tw.el("tr", { class: "tw-gap" }, tw.el("td", { colspan: String(span) }, cell));
+  // Passes that are switched off
+  async function switched(names) {
+    if (!passes.differs()) {
+      without = null;
+      strip.hidden = true;
+      return show();
+    }
+    try {
+      without = await tw.ask(model, { type: "without", names });
+    } catch (error) {
+      without = { error: error.message };
+    }
+    opened = new Set();
+    return show();
   }
 
-  const number = (side) => tw.el("td", { class: "tw-n" }, side ? String(side.number) : "");
-
-  function text(side, kind) {
-    if (!side) return tw.el("td", { class: "tw-t tw-none" });
-    const indent = side.text.length - side.text.trimStart().length; // wrapped text hangs below it
-    const cell = tw.el("td", { class: `tw-t ${kind}`, style: `--indent:${indent}` });
-    if (side.source) cell.dataset.source = String(side.source);
-    cell.append(tw.code(side.text, side.words, state.query));
-    return cell;
-  }
-
-  const line = (kind, ...cells) => tw.el("tr", { class: kind }, ...cells);
-  const sign = (text, kind) => tw.el("td", { class: `tw-sign ${kind}` }, text);
-
-  function splitRows(rows) {
-    return folded(rows).map((row) => {
-      if (row.kind === "gap" || row.kind === "fold") return gapRow(row, 4);
-      const same = row.kind === "same";
-      const before = same ? { ...row.after, number: row.before.number } : row.before;
-      const left = [number(before), text(before, same ? "" : "tw-old")];
-      const right = [number(row.after), text(row.after, same ? "" : "tw-new")];
-      return line(`tw-${row.kind}`, ...left, ...right);
+  function drawWithout() {
+    const { error, flags, nodes, differ, added, removed } = without;
+    const back = tw.link("back to the kernel", () => {
+      passes.reset();
+      without = null;
+      strip.hidden = true;
+      show();
     });
-  }
-
-  function unifiedRows(rows, changes) {
-    if (!changes) return rows.map((row) => line("", number(row.after), text(row.after, "")));
-    const out = [];
-    const added = []; // a run of changes shows what went before what came
-    for (const row of folded(rows)) {
-      const { kind, before, after } = row;
-      const between = kind === "gap" || kind === "fold" || kind === "same";
-      if (between) out.push(...added.splice(0));
-      if (kind === "same")
-        out.push(line("", number(before), number(after), sign("", ""), text(after, "")));
-      else if (between) out.push(gapRow(row, 4));
-      else {
-        const old = [sign("−", "tw-old"), text(before, "tw-old")];
-        if (before) out.push(line("tw-removed", number(before), number(null), ...old));
-        const now = [sign("+", "tw-new"), text(after, "tw-new")];
-        if (after) added.push(line("tw-added", number(null), number(after), ...now));
-      }
+    strip.hidden = false;
+    notes.replaceChildren();
+    about.replaceChildren(tw.el("b", {}, error ? "It does not compile so" : "The lowered program"),
+      tw.faint(error ? "" : "the kernel's beside that of these switches"));
+    if (error) {
+      strip.replaceChildren(tw.el("code", {}, "switched"), " ", back);
+      body.replaceChildren(tw.div("tw-message tw-failed tw-refusal", error));
+    } else {
+      const same = !added && !removed;
+      const others = differ.length ? `, other work for ${differ.join(", ")}` : "";
+      strip.replaceChildren(
+        tw.el("code", {}, flags || "all passes on"),
+        same ? " changes nothing" : ` would change it: +${added} −${removed} lines, ` +
+          `nodes ${nodes[0]} → ${nodes[1]}${others}`,
+        " ", tw.link("copy the flag", () => navigator.clipboard?.writeText(flags)), " ", back);
+      draw(without, null);
     }
-    return [...out, ...added];
+    root.dataset.shown = "without";
+    return undefined;
   }
 
-  // Source and IR light each other up.
+  // What is chosen here is marked in the other views, and the other way round.
+  const choose = (selection) => tw.set(model, { selection });
+
   function markLine(line, reveal) {
     listing.mark(line ? [line] : []);
-    const cells = [...body.querySelectorAll("td[data-source]")];
+    const cells = [...body.querySelectorAll("[data-source]")];
     for (const cell of cells)
       cell.classList.toggle("tw-linked", Number(cell.dataset.source) === line);
     const target = reveal && cells.find((cell) => cell.classList.contains("tw-linked"));
     if (target) tw.reveal(body, target);
   }
+
+  function marked(reveal) {
+    const { line, buffer } = model.get("selection") ?? {};
+    markLine(line ?? 0, reveal);
+    const mentions = buffer ? new RegExp(`(?<![\\p{L}\\w])${buffer}(?![\\p{L}\\w])`, "u") : null;
+    for (const cell of body.querySelectorAll(".tw-t, .tw-branch"))
+      cell.classList.toggle("tw-mentions", Boolean(mentions?.test(cell.textContent)));
+  }
+
   body.addEventListener("mouseover", (event) => {
-    const cell = event.target.closest("td[data-source]");
-    markLine(cell ? Number(cell.dataset.source) : 0, false);
+    const cell = event.target.closest("[data-source]");
+    if (cell) markLine(Number(cell.dataset.source), false);
+    else marked(false);
   });
-  body.addEventListener("mouseleave", () => markLine(0, false));
+  body.addEventListener("mouseleave", () => marked(false));
+  body.addEventListener("click", async (event) => {
+    const cell = event.target.closest(".tw-t, .tw-branch");
+    if (!cell || String(getSelection())) return;
+    const line = Number(cell.dataset.source ?? 0);
+    const word = nameAt(event.clientX, event.clientY);
+    const found = word && !without ? await describeName(word.name, isBefore(word.code)) : {};
+    const buffer = found.facts?.[0][1] === "buffer" ? found.name : undefined;
+    if (line || buffer) choose({ ...(line ? { line } : {}), ...(buffer ? { buffer } : {}) });
+  });
+
+  const isBefore = (node) => node.closest("[data-side]")?.dataset.side === "before";
+
+  async function describeName(name, before) {
+    if (without) return {};
+    const index = Math.max(model.get("selected_pass") - (before ? 1 : 0), 0);
+    return tw.ask(model, { type: "name", index, name }).catch(() => ({}));
+  }
+
+  const names = explainNames({ root, body, scope, ask: describeName, go });
+
+  /** Show a line of the program by its number; folds that may hide it are opened. */
+  async function go(number, before) {
+    const find = () => body.querySelector(`tr[data-${before ? "before" : "after"}="${number}"]`);
+    if (state.way === "tree") {
+      state.way = "unified";
+      ways.press("unified");
+      await show();
+    }
+    if (!find()) {
+      opened.add("all");
+      await show();
+    }
+    const row = find();
+    if (!row) return;
+    tw.reveal(body, row);
+    row.classList.add("tw-gone-to");
+    setTimeout(() => row.classList.remove("tw-gone-to"), 1500);
+  }
 
   // Search and keys
   let searches = 0;
@@ -273,6 +314,7 @@ export function render({ model, el }) {
   function toggleHelp() { help.hidden = !help.hidden; }
 
   function leave() {
+    names.hide();
     if (!help.hidden) { help.hidden = true; return; }
     if (search.value) { search.value = ""; find(); }
   }
@@ -291,17 +333,25 @@ export function render({ model, el }) {
   });
 
   // Two columns of code need room; until the reader picks, the width decides.
+  let width = 0;
   const sizes = new ResizeObserver(() => {
-    const split = root.clientWidth >= SPLIT_WIDTH;
-    if (!root.clientWidth || state.picked || split === state.split) return;
-    state.split = split;
-    views.press(split ? "split" : "unified");
-    show();
+    const before = width;
+    width = root.clientWidth;
+    if (!width) return;
+    const way = width >= SPLIT_WIDTH ? "split" : "unified";
+    if (!state.picked && way !== state.way) {
+      state.way = way;
+      ways.press(way);
+      show();
+    }
+    if (!before) marked(true); // the tab was closed when something was chosen
   });
   sizes.observe(root);
   scope.add(() => sizes.disconnect());
 
-  scope.on("change:selected_pass", show);
+  scope.on("change:selected_pass", () => { without = null; show(); });
+  scope.on("change:selection", () => marked(true));
+  root.dataset.kernel = kernel;
   show();
   return scope.dispose;
 }

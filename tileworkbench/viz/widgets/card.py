@@ -40,7 +40,7 @@ class CardWidget(ViewWidget, ViewTraits, PassesTraits, LayoutsTraits, RooflineTr
         """Show this kernel, in place of another one if there was one."""
         self.view = view
         self._text = plain_line(view)
-        self.open_passes(view)
+        self.open_passes(view.record)
         self.open_layouts(view.layouts)
         if view.machine is not None and view.points:
             self.open_roofline(view.points, view.machine)

@@ -6,12 +6,23 @@ from typing import Any
 
 import traitlets
 
+from tileworkbench.compiler.record import CompileRecord
 from tileworkbench.viz.model.assets import module, stylesheet
-from tileworkbench.viz.model.passes import PassBrowser, diff_section, diff_text, passes_text
+from tileworkbench.viz.model.edit import ir_cell
+from tileworkbench.viz.model.passes import PassBrowser
+from tileworkbench.viz.model.passes_static import (
+    diff_section,
+    diff_text,
+    passes_text,
+    stopped_html,
+    stopped_text,
+)
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import titled, view_html
+from tileworkbench.viz.model.without import without
 from tileworkbench.viz.widgets.base import Answer, ViewWidget
+from tileworkbench.viz.widgets.view import ViewTraits
 
 
 class PassesTraits(traitlets.HasTraits):
@@ -23,30 +34,37 @@ class PassesTraits(traitlets.HasTraits):
 
     _browser: PassBrowser
 
-    def open_passes(self, view: KernelView, selected: str = "") -> None:
-        """Fill the traits from a kernel; the first pass that changed something is selected.
+    def open_passes(self, record: CompileRecord, selected: str = "") -> None:
+        """Fill the traits from a record; a pass that failed is selected, else the first one that
+        changed something.
 
         Raises:
             ValueError: `selected` is no pass of this kernel.
         """
-        browser = self._browser = PassBrowser(view.record)
-        record = view.record
-        self.selected_pass = browser.find(selected) if selected else browser.first_changed()
+        browser = self._browser = PassBrowser(record)
+        self.selected_pass = browser.find(selected) if selected else browser.first_shown()
         self.passes = browser.overview(live=True) | {"diff": browser.diff(self.selected_pass)}
         self.source = {"first": record.first_line, "lines": record.source.splitlines()}
 
     def pass_answers(self) -> dict[str, Answer]:
         """The messages of this view."""
-        return {"diff": self._diff, "search": self._search}
+        return {
+            "diff": lambda content: self._browser.diff(int(content["index"])),
+            "tree": lambda content: self._browser.tree(int(content["index"])),
+            "search": lambda content: self._browser.search(str(content["query"])),
+            "name": self._describe,
+            "without": lambda content: without(self._browser.record, content["names"]),
+            "cell": self._ir_cell,
+        }
 
-    def _diff(self, content: dict[str, Any]) -> dict[str, Any]:
-        return self._browser.diff(int(content["index"]))
+    def _describe(self, content: dict[str, Any]) -> dict[str, Any]:
+        return self._browser.describe(int(content["index"]), str(content["name"]))
 
-    def _search(self, content: dict[str, Any]) -> dict[str, Any]:
-        return self._browser.search(str(content["query"]))
+    def _ir_cell(self, content: dict[str, Any]) -> dict[str, Any]:
+        return {"text": ir_cell(self._browser.record, int(content["index"]))}
 
 
-class PassesWidget(ViewWidget, PassesTraits):
+class PassesWidget(ViewWidget, ViewTraits, PassesTraits):
     """The passes of one kernel; without a browser their list, or with `as_diff` the change that the
     selected one made.
     """
@@ -56,11 +74,28 @@ class PassesWidget(ViewWidget, PassesTraits):
 
     def __init__(self, view: KernelView, selected: str = "", as_diff: bool = False) -> None:
         super().__init__(plain_line(view), lambda: view_html(view, "passes"))
-        self.open_passes(view, selected)
+        self.open_passes(view.record, selected)
         text, at = passes_text(view), self.selected_pass
         if as_diff:
             text, self._html = diff_text(view, at), lambda: titled(view, diff_section(view, at))
         self._text = f"{self._text}\n{text}"
+
+    def answers(self) -> dict[str, Answer]:
+        return self.pass_answers()
+
+
+class StoppedPassesWidget(ViewWidget, ViewTraits, PassesTraits):
+    """The passes of a compilation that one of them ended, closed until somebody looks."""
+
+    _esm = module("stopped")
+    _css = stylesheet("stopped")
+
+    summary = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, record: CompileRecord) -> None:
+        super().__init__(stopped_text(record), lambda: stopped_html(record))
+        self.open_passes(record)
+        self.summary = stopped_text(record)
 
     def answers(self) -> dict[str, Answer]:
         return self.pass_answers()

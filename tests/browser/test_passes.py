@@ -1,0 +1,136 @@
+"""The passes of a kernel in a real JupyterLab: trees, names, switches, and a pass that fails."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import nbformat
+from playwright.sync_api import expect
+
+from tests.browser.lab import LabServer, NotebookPage
+from tests.magics.notebook import MATMUL
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+SHAPES = "-t sim:sm_80 -D M=64 -D N=64 -D K=64 -D BLOCK=32"
+LARGE = "-t sim:sm_80 -D M=256 -D N=256 -D K=256 -D BLOCK=128"
+CELLS = (
+    "%load_ext tileworkbench",
+    f"%%tile matmul {SHAPES}{MATMUL}",
+    f"%%tile large {LARGE}{MATMUL.replace('matmul', 'large')}",
+)
+# Where a word of the IR stands on the page: the middle of its first letter.
+PLACE = """(view, word) => {
+  const texts = document.createTreeWalker(view, NodeFilter.SHOW_TEXT);
+  for (let node = texts.nextNode(); node; node = texts.nextNode()) {
+    const at = node.data.indexOf(word);
+    if (at < 0) continue;
+    const range = document.createRange();
+    range.setStart(node, at);
+    range.setEnd(node, at + 1);
+    const { x, y, width, height } = range.getBoundingClientRect();
+    return [x + width / 2, y + height / 2];
+  }
+}"""
+
+
+def test_passes(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> None:
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [nbformat.v4.new_code_cell(text) for text in CELLS]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "ps.ipynb")
+    notebook = open_notebook("ps.ipynb")
+    notebook.run_all()
+    notebook.page.set_default_timeout(20_000)
+    view = notebook.output(1)
+    view.locator("[data-tab=passes]").click()
+    check_tree(view)
+    check_names(notebook, view)
+    check_switches(view)
+    check_brushing(view)
+    check_stopped(notebook)
+    assert (notebook.errors, notebook.outside) == ([], [])
+
+
+def open_pass(view: Locator, name: str) -> None:
+    view.get_by_role("option", name=name).first.click()
+    expect(view.locator(".tw-about b")).to_have_text(name)
+
+
+def check_tree(view: Locator) -> None:
+    open_pass(view, "insert_barriers")
+    expect(view.locator(".tw-rewrites")).to_have_text("statements: 1 added")
+    expect(view.locator(".tw-nodes")).to_have_text(re.compile(r"nodes \d+ → \d+"))
+    view.get_by_role("button", name="Tree").click()
+    expect(view.locator(".tw-tree-added")).to_have_count(1)
+    expect(view.locator(".tw-tree-added").first).to_contain_text("T.sync_threads()")
+    expect(view.locator(".tw-tree-same").first).to_contain_text("unchanged")
+    open_pass(view, "plan_pipelines")
+    changed = view.locator(".tw-tree-changed")
+    expect(changed.locator(".tw-field").first).to_have_text("order() → (0, 1, 2)")
+    view.get_by_role("button", name="Side by side").click()
+    expect(view.locator(".tw-split")).to_be_visible()
+
+
+def check_names(notebook: NotebookPage, view: Locator) -> None:
+    open_pass(view, "infer_thread_layouts")
+    expect(view.locator(".tw-diff .tw-new").first).to_be_visible()
+    place = view.locator(".tw-diff td.tw-new >> nth=1").evaluate(PLACE, "A_shared")
+    notebook.page.mouse.move(*place)
+    card = view.locator(".tw-name-card")
+    expect(card).to_contain_text("layoutLayout((32, 32), lambda i, j:")
+    expect(card).to_contain_text("shape32 × 32")
+    card.get_by_role("button").last.hover()  # the card stays while the pointer is in it
+    card.get_by_role("button").last.click()
+    expect(view.locator(".tw-gone-to")).to_contain_text("A_shared")
+    notebook.page.mouse.move(2, 2)
+    expect(card).to_be_hidden()
+
+
+def check_switches(view: Locator) -> None:
+    assert view.locator("input[data-pass=flatten_buffers]").count() == 0  # it must run
+    box = view.locator("input[data-pass=plan_pipelines]")
+    box.uncheck()
+    strip = view.locator(".tw-without")
+    expect(strip).to_contain_text("--disable plan_pipelines would change it: +")
+    expect(view.locator(".tw-diff .tw-removed, .tw-diff .tw-changed").first).to_be_attached()
+    view.get_by_role("button", name="back to the kernel").click()
+    expect(strip).to_be_hidden()
+    expect(box).to_be_checked()
+    expect(view.locator(".tw-about b")).to_have_text("infer_thread_layouts")
+
+
+def check_brushing(view: Locator) -> None:
+    """A line that is chosen in one view is marked in the others."""
+    open_pass(view, "front end")
+    view.locator(".tw-source .tw-line").filter(has_text="T.gemm").click()
+    expect(view.locator(".tw-diff .tw-linked")).to_contain_text("T.gemm(")
+    view.locator("[data-tab=code]").click()
+    expect(view.locator(".tw-generated .tw-marked").first).to_contain_text("T.gemm(A_shared")
+    view.locator("[data-tab=source]").click()
+    expect(view.locator(".tw-annotated .tw-marked")).to_contain_text("T.gemm")
+    view.locator(".tw-annotated .tw-line").filter(has_text="T.clear").click()
+    view.locator("[data-tab=passes]").click()
+    expect(view.locator(".tw-diff .tw-linked")).to_contain_text("T.fill(C_local, 0.0)")
+    line = view.locator(".tw-diff td").filter(has_text="T.copy(C_local")
+    line.click(position={"x": 3, "y": 5})
+    expect(view.locator(".tw-source .tw-marked")).to_contain_text("T.copy(C_local")
+    view.locator("[data-tab=source]").click()
+    expect(view.locator(".tw-annotated .tw-marked")).to_contain_text("T.copy(C_local")
+
+
+def check_stopped(notebook: NotebookPage) -> None:
+    """The error, and below it the passes so far: the IR and what went wrong at its place."""
+    (error,) = notebook.cell_errors()
+    assert error.startswith("ResourceError: the block needs 262144 bytes of shared memory")
+    shown = notebook.page.locator("details.tw-stopped")
+    expect(shown.locator("summary")).to_contain_text("pass 8, plan_shared_memory, failed")
+    shown.locator("summary").click()
+    expect(shown.get_by_role("option", name="plan_shared_memory")).to_contain_text("failed")
+    wrong = shown.locator(".tw-wrong")
+    expect(wrong).to_contain_text("with T.Kernel(")
+    expect(wrong.locator("xpath=following-sibling::tr[1]")).to_contain_text(
+        "the block needs 262144"
+    )
