@@ -18,6 +18,7 @@ STATIC = ROOT / "tileworkbench" / "viz" / "static"
 INSTALLED = ROOT / ".venv" / "node" / "node_modules" / ".bin" / "tsc"
 LINES = 400
 
+_IMPORTED = re.compile(r'^import \{([^}]*)\} from "\./(\w+\.js)";$', re.MULTILINE)
 _EXPORTED = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)")
 
 
@@ -48,6 +49,31 @@ def test_exports_are_documented(module: str) -> None:
 
 def test_what_is_not_documented_is_found() -> None:
     assert undocumented("/** a */\nexport const f = (x) => x;\nexport function g() {}") == ["g"]
+
+
+def missing_imports(text: str, exports: dict[str, set[str]]) -> list[str]:
+    """The names that a module imports and that no module exports."""
+    return [
+        f"{name} of {module}"
+        for names, module in _IMPORTED.findall(text)
+        for name in (part.split(" as ")[0].strip() for part in names.split(","))
+        if name and name not in exports.get(module, set())
+    ]
+
+
+def exports_of(text: str) -> set[str]:
+    """The names that a module exports."""
+    return {found.group(1) for line in text.splitlines() if (found := _EXPORTED.match(line))}
+
+
+def test_what_modules_import_is_exported() -> None:
+    texts = {path.name: path.read_text() for path in STATIC.glob("*.js")}
+    exports = {name: exports_of(text) for name, text in texts.items()}
+    assert {name: missing_imports(text, exports) for name, text in texts.items()} == {
+        name: [] for name in texts
+    }
+    wrong = 'import { span, spin as turn } from "./common.js";'
+    assert missing_imports(wrong, exports) == ["spin of common.js"]
 
 
 def test_no_module_is_too_long() -> None:

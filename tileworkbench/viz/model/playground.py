@@ -32,7 +32,8 @@ _ABOUT = (
     "swizzle of a layout, Sw<3,3,3> o (8,64):(64,1); an operand of an instruction, "
     "mma.m16n8k16.f16 A or ldmatrix.x4; and Python with your own names, T.Layout((8, 8), lambda i, "
     "j: (i, i ^ j)). A grid shows the offset of each element, or the thread and slot that hold it; "
-    "pointing at one marks it in the other grids. The result's code can be pasted into a kernel."
+    "pointing at one marks it in the other grids. The result's code can be pasted into a kernel. "
+    "Texts are read a moment after the last key; Python runs in the kernel then."
 )
 _SHOWN = 16  # rows and columns of a grid in plain text
 

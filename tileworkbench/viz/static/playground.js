@@ -181,7 +181,12 @@ export function render({ model, el }) {
   }
 
   scope.on("change:typed", receive);
-  const sizes = new ResizeObserver(() => { if (root.clientWidth && !columns.hidden) lay(); });
+  let width = 0;
+  const sizes = new ResizeObserver(() => {
+    if (!root.clientWidth || root.clientWidth === width) return; // what is zoomed stays so
+    width = root.clientWidth;
+    lay();
+  });
   sizes.observe(root);
   scope.add(() => { sizes.disconnect(); clearTimeout(waiting); });
   receive();

@@ -142,7 +142,7 @@ export class Sheet {
   describe(cell) {
     const { slice } = this.grid;
     const facts = cell === null ? [] : place(slice, cell);
-    const head = cell === null ? "Point at an element." : `[${slice.indexOf(cell).join(", ")}]`;
+    const head = cell === null ? "Point at an element; Ctrl + wheel zooms, dragging moves." : `[${slice.indexOf(cell).join(", ")}]`;
     this.said.replaceChildren(tw.faint(head), ...facts.map(([label, value]) =>
       tw.span("", tw.faint(` ${label} `), tw.el("b", {}, value))));
   }
@@ -155,12 +155,30 @@ export class Sheet {
   listen() {
     const { canvas, grid } = this;
     const point = (cell) => this.hovered(cell === null ? null : grid.slice.indexOf(cell));
+    const at = (event) => {
+      const box = canvas.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top];
+    };
+    let press = null; // where the mouse went down, and where the grid was then
+    canvas.addEventListener("pointerdown", (event) => {
+      press = { from: at(event), x: grid.x, y: grid.y };
+      canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointerup", () => { press = null; });
     canvas.addEventListener("pointermove", (event) => {
       if (!grid.slice) return;
-      const box = canvas.getBoundingClientRect();
-      point(grid.cellAt(event.clientX - box.left, event.clientY - box.top));
+      const [x, y] = at(event);
+      if (!press) return point(grid.cellAt(x, y));
+      grid.move(press.x - x + press.from[0], press.y - y + press.from[1]);
+      grid.draw();
     });
     canvas.addEventListener("pointerleave", () => point(null));
+    canvas.addEventListener("wheel", (event) => {
+      if (!grid.slice || !(event.ctrlKey || event.metaKey)) return;
+      event.preventDefault();
+      grid.zoom(event.deltaY < 0 ? 1.2 : 1 / 1.2, at(event));
+      grid.draw();
+    }, { passive: false });
     canvas.addEventListener("keydown", (event) => {
       const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -grid.slice?.columns,
         ArrowDown: grid.slice?.columns };
