@@ -22,7 +22,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     importlib.import_module("common")
     monkeypatch.setattr("common.RESULTS", tmp_path)
     yield tmp_path
-    for name in ("common", "cpu_gemm", "compile_latency", "gpu_common"):
+    for name in ("common", "ceilings_agree", "cpu_gemm", "compile_latency", "gpu_common"):
         sys.modules.pop(name, None)
 
 
@@ -120,3 +120,19 @@ def test_gpu_rows_and_the_reason_for_none(
     monkeypatch.setattr(sys, "argv", ["gpu"])
     common.run("gpu", "About.", "float16", [], lambda *_: {}, ([], lambda _: []))
     assert capsys.readouterr().out.startswith("Nothing was measured: no device.\nwritten to ")
+
+
+def test_ceilings_of_processes_are_compared(scripts: Path) -> None:
+    agree = load("ceilings_agree")
+    runs = [
+        {"ceilings": {"L1, 1 T, GB/s": 100.0, "DRAM, 2 T, GB/s": 50.0 + n}, "busy": n > 3}
+        for n in (0, 4)
+    ]
+    table = agree.make_table(runs)
+    assert "| L1, 1 T, GB/s | 100.0 | 100.0 | 100.0 | 0.0 % |" in table
+    assert "| DRAM, 2 T, GB/s | 50.0 | 52.0 | 54.0 | 8.0 % |" in table
+    assert table.endswith(
+        "2 processes, one after another: not within 5 %: DRAM, 2 T, GB/s. "
+        "1 of them said that the machine was busy."
+    )
+    assert "all within 5 %" in agree.make_table(runs[:1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,21 +35,29 @@ SAMPLE = Machine(
 )
 
 
+class Measurements(list[Machine]):
+    """What was measured, and what will be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.planned: list[Machine] = []
+
+
 @pytest.fixture
-def measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[bool]]:
-    """An empty cache, and a measurement that returns `SAMPLE`; the list has an entry for each.
+def measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Measurements]:
+    """An empty cache, and a measurement; the list has what each of them found.
 
-    A test may put into the list beforehand whether measurements are undisturbed.
+    A test may put into `planned` of the list what they find in turn, else it is `SAMPLE`.
     """
-    done: list[bool] = []
+    done = Measurements()
 
-    def fake() -> tuple[Machine, bool]:
-        done.append(True)
-        return SAMPLE, done[0]
+    def fake() -> Machine:
+        done.append(done.planned.pop(0) if done.planned else SAMPLE)
+        return done[-1]
 
     monkeypatch.setenv("TILEWORKBENCH_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("TILEWORKBENCH_DISABLE_CACHE", raising=False)
-    monkeypatch.setattr(ceilings, "_measure_machine", fake)
+    monkeypatch.setattr(ceilings, "measure_machine", fake)
     monkeypatch.setattr(ceilings, "_known", {})
     yield done
 
@@ -65,7 +74,7 @@ def test_json_round_trip() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"schema": 0}, "schema 0 is not 2"),
+        ({"schema": 0}, "schema 0 is not 3"),
         ({"ceilings": [{"name": "L1"}]}, "this is not a measured machine: KeyError('value')"),
         ({"ceilings": 3}, "this is not a measured machine: TypeError"),
         ({"note": None, "ceilings": [[]]}, "this is not a measured machine: TypeError"),
@@ -102,7 +111,7 @@ def test_text_that_is_no_machine(text: str) -> None:
 
 
 def test_a_machine_is_measured_once(
-    measurements: list[bool], monkeypatch: pytest.MonkeyPatch
+    measurements: Measurements, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert machine() is machine()
     forget(monkeypatch)
@@ -110,14 +119,14 @@ def test_a_machine_is_measured_once(
     assert len(measurements) == 1
 
 
-def test_measure_does_it_again(measurements: list[bool]) -> None:
+def test_measure_does_it_again(measurements: Measurements) -> None:
     machine()
     machine(measure=True)
     assert len(measurements) == 2
 
 
 def test_a_corrupt_entry_is_measured_anew(
-    measurements: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    measurements: Measurements, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     machine()
     (entry,) = tmp_path.iterdir()
@@ -132,26 +141,61 @@ def test_a_corrupt_entry_is_measured_anew(
 
 @pytest.mark.parametrize("content", [b"\xff", b"{}", b'{"schema": 99}'])
 def test_an_entry_of_another_version_is_measured_anew(
-    measurements: list[bool], content: bytes
+    measurements: Measurements, content: bytes
 ) -> None:
     assert default_cache().put(machine_key(), content)
     assert machine() == SAMPLE
     assert len(measurements) == 1
 
 
-def test_a_disturbed_measurement_is_for_this_process_only(
-    measurements: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def seen(l1: float, peak: float, busy: bool = False) -> Machine:
+    """`SAMPLE` with these values."""
+    first, second = SAMPLE.ceilings
+    found = (replace(first, value=l1), replace(second, value=peak))
+    return replace(SAMPLE, ceilings=found, busy=busy)
+
+
+def test_nobody_waits_twice_on_a_busy_machine(
+    measurements: Measurements, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measurements.append(False)
+    measurements.planned += [seen(300.0, 200.0, busy=True)]
     assert machine() is machine()
-    assert list(tmp_path.iterdir()) == []
     forget(monkeypatch)
+    assert machine() == seen(300.0, 200.0, busy=True)
+    assert len(measurements) == 1
+
+
+def test_a_quiet_measurement_replaces_a_busy_one(
+    measurements: Measurements, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measurements.planned += [seen(300.0, 999.0, busy=True), seen(400.0, 200.0)]
     machine()
-    assert len(measurements) == 3  # the entry of the test and two measurements
+    assert machine(measure=True) == seen(400.0, 200.0)
+    measurements.planned += [seen(900.0, 900.0, busy=True)]
+    assert machine(measure=True) == seen(400.0, 200.0)
+    forget(monkeypatch)
+    assert machine() == seen(400.0, 200.0)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_the_best_of_each_ceiling_stays(measurements: Measurements, busy: bool) -> None:
+    measurements.planned += [seen(300.0, 250.0, busy), seen(400.0, 200.0, busy)]
+    machine()
+    assert machine(measure=True) == seen(400.0, 250.0, busy)
+
+
+def test_what_is_known_is_asked_without_measuring(
+    measurements: Measurements, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ceilings.known_machine() is None and measurements == []
+    machine()
+    assert ceilings.known_machine() == SAMPLE
+    forget(monkeypatch)
+    assert ceilings.known_machine() == SAMPLE and len(measurements) == 1
 
 
 def test_without_a_cache_it_is_measured_per_process(
-    measurements: list[bool], monkeypatch: pytest.MonkeyPatch
+    measurements: Measurements, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILEWORKBENCH_DISABLE_CACHE", "1")
     machine()

@@ -5,9 +5,9 @@ A roof must not be lower than what a kernel can reach. So each ceiling is the be
 a level's bandwidth the best of reading, copying and STREAM's triad (memory also with streaming
 stores, which spare reading what is overwritten), and more threads never have a lower roof than
 fewer. Where other programs kept this one from having all its cores, what each core has of its own
-(arithmetic, L1, L2) counts as many times as there are threads; the note says so, and the
-measurement is not kept for other processes. Bytes are those that the loop asks for: N read, 2 N
-copied, 3 N for the triad.
+(arithmetic, L1, L2) counts as many times as there are threads, and the note says so. The best that
+was ever seen is kept with the machine, for all processes: nobody waits for it twice
+(`best_of`). Bytes are those that the loop asks for: N read, 2 N copied, 3 N for the triad.
 
 The peak of an element type is that of T.gemm with such operands: fused multiply-adds of float32
 and float64; float16 is computed in float32, so its peak is that; bfloat16, int8 and uint8 with the
@@ -20,7 +20,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from tileworkbench.bench.arithmetic import ARITHMETIC, arithmetic_probe, write_factors
@@ -34,7 +34,7 @@ from tileworkbench.compiler.runtime.forks import fresh_lock
 from tileworkbench.viz.model.roofline import Ceiling, Machine
 
 # Raised when the same measurement comes to mean something else.
-_SCHEMA = 2
+_SCHEMA = 3
 # A run is long enough to hide the launch. Runs go on until `_ROUNDS` in a row were no faster than
 # the best before and `_ROUNDS` had all their cores, or for `_PATIENCE_NS`.
 _RUN_NS = 4_000_000
@@ -65,17 +65,38 @@ def machine(measure: bool = False) -> Machine:
     """The ceilings of this machine for the number of threads that a launch may use now.
 
     They are measured on first use (a few seconds) and kept in the user's cache directory;
-    `measure` does it again. Raises `UnsupportedError` where nothing can be compiled.
+    `measure` does it again, and the better of each ceiling stays. `busy` says that other programs
+    disturbed it: then measure again when they are gone. Raises `UnsupportedError` where nothing can
+    be compiled.
     """
     key = machine_key()
     with _lock:
-        found = None if measure else _known.get(key) or _read(key)
-        if found is None:
-            found, undisturbed = _measure_machine()
-            if undisturbed:
-                default_cache().put(key, machine_to_json(found).encode())
+        kept = _known.get(key) or _read(key)
+        if kept is not None and not measure:
+            _known[key] = kept
+            return kept
+        found = measure_machine()
+        if kept is not None:
+            found = best_of(kept, found)
+        default_cache().put(key, machine_to_json(found).encode())
         _known[key] = found
         return found
+
+
+def best_of(kept: Machine, new: Machine) -> Machine:
+    """The better of two measurements, ceiling by ceiling.
+
+    One of a quiet machine replaces one of a busy one, whose ceilings of all threads may be
+    multiples that no kernel reaches, and is not changed by it.
+    """
+    if kept.busy != new.busy:
+        return new if kept.busy else kept
+    old = {(each.name, each.unit, each.threads): each for each in kept.ceilings}
+    ceilings = tuple(
+        max(each, old.get((each.name, each.unit, each.threads), each), key=lambda c: c.value)
+        for each in new.ceilings
+    )
+    return replace(new, ceilings=ceilings)
 
 
 def known_machine() -> Machine | None:
@@ -107,7 +128,7 @@ def machine_from_json(text: str) -> Machine:
         if data["schema"] != _SCHEMA:
             raise ValueError(f"schema {data['schema']} is not {_SCHEMA}")
         ceilings = tuple(_ceiling(each) for each in data["ceilings"])
-        return Machine(str(data["name"]), ceilings, str(data["note"]))
+        return Machine(str(data["name"]), ceilings, str(data["note"]), bool(data["busy"]))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"this is not a measured machine: {error!r}") from None
 
@@ -134,11 +155,6 @@ def _read(key: str) -> Machine | None:
 
 def measure_machine() -> Machine:
     """Measure every ceiling, in a few seconds. Other work on the machine lowers the result."""
-    return _measure_machine()[0]
-
-
-def _measure_machine() -> tuple[Machine, bool]:
-    """The machine, and whether every measurement had all the cores it asked for."""
     start, clock = time.perf_counter(), sample_clock()
     threads = sorted({1, get_num_threads()})
     rates: dict[str, list[Rate]] = {}
@@ -155,8 +171,9 @@ def _measure_machine() -> tuple[Machine, bool]:
         ""
         if undisturbed
         else (
-            f"other programs kept some runs from having {threads[-1]} cores: arithmetic, L1 and "
-            "L2 of all threads may be multiples of one thread's, L3 and DRAM may be too low; "
+            f"the machine was busy: other programs kept some runs from having {threads[-1]} cores, "
+            "so arithmetic, L1 and L2 of all threads may be multiples of one thread's, L3 and DRAM "
+            "may be too low ('%tile peaks --measure' on a quiet machine mends that); "
         )
     )
     note = (
@@ -170,7 +187,7 @@ def _measure_machine() -> tuple[Machine, bool]:
         if name in rates
         for ceiling in to_ceilings(name, rates[name], threads)
     ]
-    return Machine(processor.machine_name(), tuple(ceilings), note), undisturbed
+    return Machine(processor.machine_name(), tuple(ceilings), note, not undisturbed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,14 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A host and its ceilings. `note` says how they were measured."""
+    """A host and its ceilings. `note` says how they were measured, `busy` that other programs had
+    part of its cores meanwhile.
+    """
 
     name: str
     ceilings: tuple[Ceiling, ...]
     note: str = ""
+    busy: bool = False
 
     @property
     def threads(self) -> int:
