@@ -430,16 +430,35 @@ def jit(
     return decorate if func is None else decorate(func)
 
 
-def roofline(kernels: Sequence[Kernel | Jit] | Kernel | Jit) -> Any:
+def roofline(kernels: Any) -> Any:
     """The roofline of measured kernels (call their `.bench(...)` first) as one widget.
 
-    A function of `tw.jit` stands for its last kernel. Raises `ArgumentError` for anything else.
+    Takes a kernel, a function of `tw.jit`, which stands for its last kernel, a list of these, or
+    what `tw.sweep` returned. Raises `ArgumentError` for anything else. Its `figure()` is the same
+    for matplotlib.
     """
+    from tileworkbench.tuning.sweep import Sweep
+
+    if isinstance(kernels, Sweep):
+        return _swept_roofline(kernels)
     from tileworkbench.bench.roofline import roofline_points
     from tileworkbench.viz.widgets.roofline import RooflineWidget
 
     listed = kernels if isinstance(kernels, list | tuple) else [kernels]
     machine, points = roofline_points([_compiled(each) for each in listed])
+    return RooflineWidget(points, machine)
+
+
+def _swept_roofline(swept: Any) -> Any:
+    """The widget of a sweep's points."""
+    from tileworkbench.viz.widgets.roofline import RooflineWidget
+
+    machine, points = swept.roofline()
+    if machine is None or not points:
+        raise ArgumentError(
+            f"the sweep of '{swept.name}' has no point with a time",
+            hint="no combination compiled, or shapes are symbolic: see its 'error' columns",
+        )
     return RooflineWidget(points, machine)
 
 

@@ -122,7 +122,7 @@ RULES: Mapping[str, Rule] = {
     "pipelining": Rule(("",)),
     "kernel_view": Rule(("",)),
     "expectations": Rule(("",)),
-    "tuning": Rule(("",), eager=("numpy",), lazy=("torch",)),
+    "tuning": Rule(("",), eager=("numpy",), lazy=("pandas", "torch")),
     "comparison": Rule(("",)),
     "playgrounds": Rule(("",)),
     "reproducer": Rule(("",), eager=("numpy",), lazy=("torch",)),

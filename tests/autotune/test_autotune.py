@@ -153,11 +153,59 @@ def test_an_interrupted_search_goes_on(
     function = tuned(lazy)
     with monkeypatch.context() as patched:
         patched.setattr(tuning, "do_bench", interrupt)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as caught:
             function(100)
+    assert str(caught.value) == (
+        "interrupted after 1 of 3 configurations of 'lazy'; the fastest so far is {'block': 16}, "
+        "1 ms\nhint: 'lazy.results' has what was measured; the same call goes on from there"
+    )
     assert [trial.latency for trial in function.trials] == [1.0]
+    assert str(function.results).endswith("interrupted after 1 of 3 points")
     assert function(100).config == {"block": 16}
     assert [trial.latency for trial in function.trials] == [1.0, 3.0, 2.0]
+
+
+def test_an_interrupt_before_any_result_goes_on_as_it_is(
+    latencies: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(fn: Callable[[], object], warmup: float, rep: float) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, "do_bench", interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        tuned(lazy)(100)
+    assert type(caught.value) is KeyboardInterrupt
+
+
+def test_the_results_are_a_table(latencies: list[float]) -> None:
+    latencies += [2.0, 1.0]
+    configs = [{"block": 16}, {"block": 0}, {"block": 32}]
+    function = tuned(lazy, configs)
+    function(100)
+    found = function.results
+    assert [point.time_us for point in found.points if not point.error] == [2000.0, 1000.0]
+    assert found.best is not None and found.best.config == {"block": 32}
+    assert "ValueError: a block needs elements" in found.points[1].error
+    assert [row["block"] for row in found.to_dict()] == [16, 0, 32]
+    assert repr(found) == "<sweep of lazy cpu | block=16,0,32 | 3 points, 1 failed>"
+    assert not found.interrupted
+
+
+def test_progress_is_seen_and_taken_away(
+    latencies: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr("tileworkbench.tuning.progress.wants_widgets", lambda: True)
+    progress = "tileworkbench.viz.magics.progress"
+    monkeypatch.setattr(f"{progress}.show_progress", lambda *at: shown.append(at))
+    monkeypatch.setattr(f"{progress}.end_progress", lambda: shown.append("end"))
+    latencies += [1.0, 2.0, 3.0]
+    tuned(lazy)(100)
+    assert shown == [(0, 3), (1, 3), (2, 3), "end"]
+    del shown[:]
+    latencies += [1.0]
+    tuned(lazy, CONFIGS[:1])(100)
+    assert shown == []
 
 
 def test_a_configuration_that_takes_too_long_is_given_up() -> None:

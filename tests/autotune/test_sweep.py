@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.viz.sanitiser import problems
-from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.kernel import Kernel
 
 
@@ -42,7 +44,7 @@ def test_every_combination_is_a_point() -> None:
         (64, 8),
     ]
     assert [point.shared_bytes for point in found.points] == [128, 256, 256, 256, 384, 384]
-    assert found.best is None and not found.interrupted
+    assert found.best is found.points[0] and not found.interrupted  # predicted alike
     assert found.to_dict()[1]["block"] == 32 and found.to_dict()[1]["pad"] == 4
     assert repr(found) == "<sweep of add sim:sm_80 | block=32,64 pad=0,4,8 | 6 points>"
 
@@ -111,3 +113,46 @@ def test_names_that_are_missing() -> None:
     with pytest.raises(ArgumentError) as caught:
         tw.sweep(scale, {"factor": [1.0, 2.0]})
     assert str(caught.value) == "'scale' still needs M"
+
+
+def test_points_under_their_roofs() -> None:
+    found = tw.sweep(add, {"block": [32, 64], "N": [1 << 20]})
+    machine, points = found.roofline()
+    assert machine is not None and machine.name.startswith("A100")
+    assert [point.name for point in points] == ["block=32 N=1048576", "block=64 N=1048576"]
+    assert all(point.predicted and point.causes is not None for point in points)
+    assert [point.time_us for point in points] == [each.predicted_us for each in found.points]
+    page = found._repr_html_()
+    assert "<b>Roofline</b>" in page and problems(page) == []
+    widget = tw.roofline(found)
+    assert len(widget.roofline["points"]) == 2
+    assert widget.figure().axes[0].get_title() == machine.name
+
+
+def test_measured_points_have_their_times() -> None:
+    times = iter([30.0, 10.0])
+    found = tw.sweep(add, {"block": [32, 64]}, bench=lambda kernel: next(times))
+    points = found.roofline()[1]
+    assert [(point.time_us, point.predicted) for point in points] == [(30.0, False), (10.0, False)]
+
+
+def test_a_sweep_without_a_time_has_no_roofline() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        tw.roofline(tw.sweep(add, {"block": [100_000], "N": [128]}))
+    assert str(caught.value) == (
+        "the sweep of 'add' has no point with a time\n"
+        "hint: no combination compiled, or shapes are symbolic: see its 'error' columns"
+    )
+
+
+def test_a_frame_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tw.sweep(add, {"block": [32, 64]})
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UnsupportedError) as caught:
+        found.to_frame()
+    assert str(caught.value) == (
+        "a DataFrame needs 'pandas', which is not installed\n"
+        "hint: pip install pandas, or use 'to_dict()', which has the same rows"
+    )
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
+    assert found.to_frame() == found.to_dict()

@@ -11,7 +11,15 @@ import pytest
 
 from tests.viz.sample import MACHINE, POINT
 from tests.viz.sanitiser import problems
-from tileworkbench.viz.model.roofline import Ceiling, Machine, Point, format_rate, judge
+from tileworkbench.viz.model.roofline import (
+    Ceiling,
+    Machine,
+    Point,
+    Step,
+    Trail,
+    format_rate,
+    judge,
+)
 from tileworkbench.viz.model.roofline_svg import roofline_svg
 from tileworkbench.viz.model.roofline_view import (
     ceiling_table,
@@ -153,6 +161,40 @@ def test_figure_is_drawn_without_pyplot() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
     assert (done.returncode, done.stdout.strip()) == (0, "11 False"), done.stderr
+
+
+def test_figure_of_several_kernels_with_levels_and_trail() -> None:
+    pytest.importorskip("matplotlib")
+    from tileworkbench.viz.widgets.figure import roofline_figure
+
+    traffic = (("L1", 4 * POINT.bytes_), ("DRAM", POINT.bytes_))
+    steps = tuple(Step(n, 1e9, 1e6, 900.0 / n, False) for n in (1, 2))
+    first = replace(POINT, traffic=traffic, trail=Trail(3, (), steps))
+    second = replace(POINT, name="other", predicted=True, time_us=2 * POINT.time_us)
+    axes = roofline_figure([first, second], MACHINE).axes[0]
+    markers = [line.get_marker() for line in axes.lines]
+    assert [marker for marker in markers if marker not in ("None", "")] == [
+        *("D", "$1$", "$2$", "o", "o")
+    ]
+    texts = [text.get_text() for text in axes.texts]
+    assert {"L1", "DRAM"} <= set(texts) and any("other" in text for text in texts)
+    colours = [line.get_color() for line in axes.lines if line.get_marker() == "o"]
+    assert len(set(colours)) == 2
+    many = [replace(POINT, name=str(n), time_us=float(n + 5)) for n in range(9)]
+    named = [text.get_text() for text in roofline_figure(many, MACHINE).axes[0].texts]
+    assert sum("GFLOP/s, " in text or " %" in text for text in named) == 1
+
+
+def test_of_many_points_the_fastest_is_named_and_told_of() -> None:
+    many = [replace(POINT, name=f"n{n}", time_us=POINT.time_us * (9 - n)) for n in range(8)]
+    root = ElementTree.fromstring(roofline_svg(many, MACHINE))
+    spaces = "{http://www.w3.org/2000/svg}"
+    labels = [node.text or "" for node in root.iter(f"{spaces}text")]
+    assert [label for label in labels if label.startswith("n")] == [
+        label for label in labels if label.startswith("n7: ")
+    ]
+    assert sum(1 for _ in root.iter(f"{spaces}circle")) == 8
+    assert [row["name"] for row in roofline_model(many, MACHINE)["points"]] == ["n7"]
 
 
 def test_verdict_tells_what_the_model_expected() -> None:

@@ -90,6 +90,10 @@ def test_versions_of_earlier_sessions_come_first() -> None:
     point, kept = join_trails(replace(POINT, trail=trailed(2)), MACHINE.name, kept, "tuesday")
     assert [step.number for step in point.trail.before] == [1, 2, 3, 4]
     assert point.trail.number == 5 and point.trail.before[2].change == ("+ version 3",)
+    # An older card of the session is drawn again: its later version stays, and is not drawn.
+    older, again_kept = join_trails(replace(POINT, trail=trailed(1)), MACHINE.name, kept, "tuesday")
+    assert older.trail.number == 4
+    assert [step["at"] for step in again_kept] == [step["at"] for step in kept] == [1, 2, 3, 1, 2]
     # The same session again: its own versions are not counted twice.
     again, kept = join_trails(replace(POINT, trail=trailed(2)), MACHINE.name, kept, "tuesday")
     assert again == point and len(kept) == 5

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from math import prod
 from typing import Any, Protocol
 
-from tileworkbench.bench.ceilings import LEVELS
 from tileworkbench.bench.gpu_time_model import Launch, gpu_traffic, predict_launch
 from tileworkbench.bench.published import product_of
 from tileworkbench.bench.time_model import Prediction
@@ -62,12 +60,7 @@ def traffic_of(kernel: Predictable) -> Mapping[str, float]:
         launch = _launch(kernel)
         return {} if launch is None else gpu_traffic(launch)
     found = _on_cpu(kernel)
-    if found is None:
-        return {}
-    levels = [level for level in LEVELS if level in found.traffic]
-    # What comes from memory passes through all caches.
-    sums = list(accumulate(found.traffic[level] for level in reversed(levels)))
-    return dict(zip(levels, reversed(sums), strict=True))
+    return {} if found is None else found.traffic
 
 
 def _on_cpu(kernel: Predictable) -> Prediction | None:

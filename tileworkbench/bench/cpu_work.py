@@ -58,12 +58,14 @@ class BlockWork:
 
     `spent` is by site and kind: ``arithmetic``, ``division``, ``scalar``, ``scattered``, ``chain``,
     ``loop``, ``packing``, or the name of a function. `flop_ns` are the nanoseconds of products at
-    the peak, `moved` the bytes of each tensor, by site.
+    the peak, `moved` the bytes of each tensor, by site; `accessed` are the bytes of all loads and
+    stores, tiles included.
     """
 
     spent: dict[tuple[int, str], Spent] = field(default_factory=dict)
     flop_ns: dict[int, float] = field(default_factory=dict)
     moved: dict[tuple[int, Buffer], float] = field(default_factory=dict)
+    accessed: float = 0.0
 
     def add(
         self, site: int, kind: str, cycles: float, spare: float = 0.0, count: float = 0.0
@@ -75,7 +77,8 @@ class BlockWork:
         found.count += count
 
     def move(self, site: int, buffer: Buffer, bytes_: float) -> None:
-        """More bytes of a tensor."""
+        """More bytes of a tensor or tile."""
+        self.accessed += bytes_
         if buffer.scope == "global":
             self.moved[site, buffer] = self.moved.get((site, buffer), 0.0) + bytes_
 
@@ -150,6 +153,8 @@ class Walker:
         flop_ns = times * 2 * stmt.m * columns * stmt.k / self.peak(name)
         block.flop_ns[site] = block.flop_ns.get(site, 0.0) + flop_ns
         block.add(site, "arithmetic", times * stmt.m * columns / lanes * _ACCUMULATOR)
+        block.accessed += times * (stmt.m + columns) * stmt.k * dtype.bytes
+        block.accessed += times * 2 * stmt.m * columns * stmt.c.buffer.dtype.bytes
         if dtype == "bfloat16":
             vectors = (stmt.m + columns) * stmt.k / self.isa.lanes(2)
             block.add(site, "arithmetic", times * vectors * _GUARDED)
@@ -160,7 +165,9 @@ class Walker:
         vectors = elements / self.isa.lanes(stmt.dst.buffer.dtype.bytes)
         straight = stmt.width == 1 or const_int(stmt.row_stride) == 1
         self.block.add(site, "packing", times * vectors * (_PACKED if straight else _TRANSPOSED))
-        self.block.move(site, stmt.src.buffer, times * elements * stmt.src.buffer.dtype.bytes)
+        bytes_ = times * elements * stmt.src.buffer.dtype.bytes
+        self.block.move(site, stmt.src.buffer, bytes_)
+        self.block.accessed += bytes_  # the panel
 
     def element(self, stmt: st.Store | st.Atomic, times: float, site: int) -> None:
         """A statement on one element, or on the lanes of a `Ramp`."""

@@ -17,9 +17,10 @@ what a kernel spends its time on; `bench` tells how long it takes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tileworkbench.bench.ceilings import LEVELS
 from tileworkbench.bench.cpu_work import Env, Spent, Walker, spread, value_of
 from tileworkbench.bench.roofline import home_level
 from tileworkbench.compiler.diagnostics import ArgumentError
@@ -42,8 +43,9 @@ _CORE, _MEMORY = "core", "memory"  # what parts keep busy
 class Prediction:
     """Microseconds of a call by what they are spent on.
 
-    `memory_us` has a part for each level, `traffic` the bytes that come from each. `causes` has the
-    same time by line.
+    `memory_us` has a part for each level. `traffic` has the bytes that pass through each level, the
+    innermost first: of L1 all loads and stores, of the others what comes from it or from behind it.
+    `causes` has the same time by line.
     """
 
     compute_us: float
@@ -101,10 +103,9 @@ def predict_time(lowered: Program, machine: Machine, threads: int, file: str = "
     overhead = _CALL_US + wake + model.block_us + fresh * _FRESH_NS / 1e3
     served = tuple(model.served(used))
     memory: dict[str, float] = {}
-    traffic: dict[str, float] = {}
     for each in served:
         memory[each.level] = memory.get(each.level, 0.0) + each.time_us
-        traffic[each.level] = traffic.get(each.level, 0.0) + each.bytes_
+    traffic = model.traffic(served)
     model.parts += [part for each in served for part in model.memory_parts(each)]
     model.parts.append(model.launch_part(_CALL_US + wake + model.block_us))
     model.parts.append(Part("fresh pages", fresh * _FRESH_NS / 1e3))
@@ -142,6 +143,7 @@ class _Model:
         self.cycle_ns = 4 * lanes / self.walker.peak("float32")  # two fused multiply-adds a cycle
         self.compute_us = self.packing_us = self.block_us = 0.0
         self.moved: dict[tuple[int, Buffer], float] = {}
+        self.accessed = 0.0
         self.parts: list[Part] = []
         self.launch_site = 0
 
@@ -180,6 +182,7 @@ class _Model:
             self.parts.append(Part("compute", time_us * busy, _CORE, at, finding))
         self.idle(self.compute_us + self.packing_us - before, busy, blocks, threads)
         self.block_us += rounds * _BLOCK_US
+        self.accessed += block.accessed * blocks
         for key, bytes_ in block.moved.items():
             self.moved[key] = self.moved.get(key, 0.0) + bytes_ * blocks
         return workers
@@ -246,6 +249,18 @@ class _Model:
                     times = totals[buffer] / once[buffer]
                     time_us = part / rate.value / 1e3
                     yield _Served(site, buffer, level, part, time_us, repeated, times)
+
+    def traffic(self, served: Sequence[_Served]) -> dict[str, float]:
+        """Bytes by level; see `Prediction`."""
+        found: dict[str, float] = {}
+        behind = 0.0
+        for level in reversed(LEVELS):
+            behind += sum(each.bytes_ for each in served if each.level == level)
+            if behind and self.machine.find(level, BANDWIDTH) is not None:
+                found[level] = behind
+        if "L1" in found:
+            found["L1"] = max(behind, self.accessed)
+        return dict(reversed(found.items()))
 
     def memory_parts(self, each: _Served) -> Iterator[Part]:
         """The time of a level for one site."""

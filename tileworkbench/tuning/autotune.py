@@ -20,11 +20,18 @@ from typing import Any
 from tileworkbench.api import Jit
 from tileworkbench.bench.kernel import refuse_simulated
 from tileworkbench.bench.timing import do_bench
-from tileworkbench.compiler.diagnostics import ArgumentError, TileError, TileTypeError
+from tileworkbench.compiler.diagnostics import (
+    ArgumentError,
+    Interrupted,
+    TileError,
+    TileTypeError,
+)
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.closeness import assert_close, listed, result_pairs
+from tileworkbench.tuning.progress import Progress
 from tileworkbench.tuning.supply import TensorSupplyType, input_parameters, supply_tensors
+from tileworkbench.tuning.sweep import Sweep, SweepPoint
 
 Config = Mapping[str, Any]
 Configs = Sequence[Config] | Callable[..., Sequence[Config]]
@@ -69,6 +76,7 @@ class Trial:
     config: Config
     latency: float = math.nan
     error: str = ""
+    kernel: Kernel | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(slots=True)
@@ -85,13 +93,15 @@ class _Search:
 class Autotuned:
     """A `tw.jit` function whose tunable arguments are chosen by measuring; see `autotune`.
 
-    `trials` are those of the last call that tuned, `kernel` is the kernel of the last call.
+    `trials` are those of the last call that tuned, also where Ctrl-C ended it, and `results` is
+    their table. `kernel` is the kernel of the last call.
     """
 
     def __init__(self, jit: Jit, configs: Configs, settings: Settings) -> None:
         functools.update_wrapper(self, jit.fn)
         self.jit, self.configs, self.settings = jit, configs, settings
         self.trials: tuple[Trial, ...] = ()
+        self._planned = 0
         self._signature = inspect.signature(jit.fn)
         self._searches: dict[Any, _Search] = {}
 
@@ -99,6 +109,30 @@ class Autotuned:
     def kernel(self) -> Kernel | None:
         """The kernel of the last call, None before."""
         return self.jit.kernel
+
+    @property
+    def results(self) -> Sweep:
+        """The trials of the last call that tuned, as a table with a heat map, plain data, a
+        DataFrame, and points for `tw.roofline`: see `Sweep`.
+        """
+        axes: dict[str, dict[Any, None]] = {}
+        for trial in self.trials:
+            for name, value in trial.config.items():
+                axes.setdefault(name, {})[value] = None
+        points = tuple(
+            SweepPoint(
+                {name: trial.config.get(name) for name in axes},
+                time_us=1e3 * trial.latency,
+                error=trial.error,
+                kernel=trial.kernel,
+            )
+            for trial in self.trials
+        )
+        target = next((each.kernel.target for each in self.trials if each.kernel), "")
+        interrupted = len(points) < self._planned
+        values = {name: tuple(found) for name, found in axes.items()}
+        name = self.jit.fn.__name__
+        return Sweep(name, target, values, points, interrupted, self._planned)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function in its best configuration, found by the first such call.
@@ -182,30 +216,47 @@ class Autotuned:
 
     def _measure_all(self, search: _Search, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         refuse_simulated(self.jit.fn.__name__, str(resolve_target(self.jit.target or "auto")))
+        self._planned = total = len(search.configs)
+        progress = Progress(total - len(search.trials))
         try:
             for config in search.configs[len(search.trials) :]:
+                progress.show(len(search.trials), total)
                 search.trials.append(self._measure(search, config, args, kwargs))
+        except KeyboardInterrupt:
+            if not any(not trial.error for trial in search.trials):
+                raise
+            raise self._interrupted(search) from None
         finally:
+            progress.end()
             self.trials = tuple(search.trials)
             search.inputs = None
+
+    def _interrupted(self, search: _Search) -> Interrupted:
+        """The error of a search that Ctrl-C ended, with what it has found so far."""
+        name, best = self.jit.fn.__name__, self._best(search)
+        return Interrupted(
+            f"interrupted after {len(search.trials)} of {len(search.configs)} configurations of "
+            f"'{name}'; the fastest so far is {dict(best.config)}, {best.latency:.4g} ms",
+            hint=f"'{name}.results' has what was measured; the same call goes on from there",
+        )
 
     def _measure(
         self, search: _Search, config: Config, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Trial:
         """Compile, check and time one configuration; whatever it raises makes it a failed one."""
         try:
-            latency = self._latency(search, config, args, kwargs)
+            latency, kernel = self._latency(search, config, args, kwargs)
         except KeyboardInterrupt:
             raise
         except Exception as error:
             search.failure = search.failure or error
             message = error.message if isinstance(error, TileError) else str(error)
             return Trial(config, error=f"{type(error).__name__}: {message}")
-        return Trial(config, latency)
+        return Trial(config, latency, kernel=kernel)
 
     def _latency(
         self, search: _Search, config: Config, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> float:
+    ) -> tuple[float, Kernel]:
         settings, deadline = self.settings, time.monotonic() + self.settings.timeout
         merged = {**kwargs, **config}
         run_time: tuple[Any, ...] | None = None
@@ -225,7 +276,7 @@ class Autotuned:
         if reference is not None and search.ref_latency is None:
             run = functools.partial(reference, *inputs)
             search.ref_latency = do_bench(run, settings.warmup, settings.rep)
-        return float(latency)
+        return float(latency), kernel
 
     def _within(self, deadline: float) -> None:
         if time.monotonic() > deadline:
@@ -318,8 +369,9 @@ def autotune(
         early_stop: accepted for scripts that give it; every configuration is measured.
 
     A configuration that fails is left out; if all fail the call raises `TileError`. The kernel
-    gets `.config`, `.latency` and `.ref_latency` (milliseconds). Ctrl-C ends the search; the same
-    call goes on with the configurations that are left.
+    gets `.config`, `.latency` and `.ref_latency` (milliseconds), and the function `.results`, a
+    table. Ctrl-C ends the search with `Interrupted` and keeps what was measured; the same call goes
+    on with the configurations that are left.
     """
     settings = Settings(
         *(warmup, rep, timeout, supply_type, ref_prog, supply_prog, rtol, atol),

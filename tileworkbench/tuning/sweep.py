@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import isfinite, nan, prod
 from typing import Any
@@ -11,14 +11,18 @@ from typing import Any
 import numpy as np
 
 from tileworkbench.api import Jit
-from tileworkbench.compiler.diagnostics import ArgumentError, TileError
+from tileworkbench.compiler.diagnostics import ArgumentError, TileError, UnsupportedError
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.kernel import Kernel
+from tileworkbench.kernel_view import roofline_of
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.palette import sequence_colours
+from tileworkbench.viz.model.roofline import Machine, Point
+from tileworkbench.viz.model.roofline_view import roofline_section
 from tileworkbench.viz.model.text import clip, format_bytes, format_time
 
 MOST_POINTS = 10_000
+_MOST_DRAWN = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,7 @@ class SweepPoint:
     Attributes:
         config: the constants.
         time_us: median time of a call, NaN where nothing was measured.
-        predicted_us: what the cost model expects of a call, NaN where there is no model.
+        predicted_us: what `Kernel.causes` adds up to, NaN where there is no prediction.
         shared_bytes: shared memory of a block.
         occupancy: warps held over warps that could be, NaN on a CPU.
         conflicts: wavefronts of shared memory beyond the fewest possible, 0 on a CPU.
@@ -55,7 +59,8 @@ class SweepPoint:
 class Sweep:
     """The points of a sweep, in the order they were tried.
 
-    `axes` are the constants and their values; `interrupted` says that Ctrl-C ended it early.
+    `axes` are the constants and their values; `interrupted` says that Ctrl-C ended it early,
+    `total` how many points were planned (0: every combination). ``tw.roofline(sweep)`` draws them.
     """
 
     name: str
@@ -63,6 +68,7 @@ class Sweep:
     axes: Mapping[str, tuple[Any, ...]]
     points: tuple[SweepPoint, ...]
     interrupted: bool = False
+    total: int = 0
 
     @property
     def best(self) -> SweepPoint | None:
@@ -74,8 +80,31 @@ class Sweep:
         return None
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """A row per point, for a DataFrame: ``pandas.DataFrame(sweep.to_dict())``."""
+        """A row per point as plain data."""
         return [point.to_dict() for point in self.points]
+
+    def to_frame(self) -> Any:
+        """A ``pandas.DataFrame`` with a row per point. Raises `UnsupportedError` without pandas."""
+        try:
+            from pandas import DataFrame
+        except ModuleNotFoundError:
+            message = "a DataFrame needs 'pandas', which is not installed"
+            hint = "pip install pandas, or use 'to_dict()', which has the same rows"
+            raise UnsupportedError(message, hint=hint) from None
+        return DataFrame(self.to_dict())
+
+    def roofline(self) -> tuple[Machine | None, tuple[Point, ...]]:
+        """The roofs and a point per combination that compiled, measured where it was."""
+        machine, points = None, []
+        for point in self.points:
+            if point.kernel is None:
+                continue
+            machine, found = roofline_of(point.kernel, True)
+            name = " ".join(f"{name}={value}" for name, value in point.config.items())
+            for each in found:
+                timed = replace(each, time_us=point.time_us, predicted=False)
+                points.append(replace(timed if isfinite(point.time_us) else each, name=name))
+        return machine, tuple(points)
 
     def __str__(self) -> str:
         heads, rows = self._table()
@@ -103,9 +132,18 @@ class Sweep:
             for point, row in zip(self.points, rows, strict=True)
         ]
         parts = [html.tag("b", html.MONO, html.text(f"{self.name} {self.target}"))]
-        parts += [self._heat_map(), html.table(cells, heads)]
+        parts += [self._heat_map(), html.table(cells, heads), self._roofline()]
         parts += [html.tag("div", html.FAINT, html.text(note)) for note in self._notes()]
         return html.panel(*parts)
+
+    def _roofline(self) -> str:
+        """The points under their roofs, where they have any and are few enough to be told apart."""
+        if not self.points or len(self.points) > _MOST_DRAWN:
+            return ""
+        machine, points = self.roofline()
+        if machine is None or not points:
+            return ""
+        return html.details("Roofline", roofline_section(points, machine))
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """Heads and rows of those columns in which there is something."""
@@ -128,7 +166,7 @@ class Sweep:
         return heads, [[write(point) for _, write in columns] for point in self.points]
 
     def _notes(self) -> list[str]:
-        total = prod(len(values) for values in self.axes.values())
+        total = self.total or prod(len(values) for values in self.axes.values())
         if self.interrupted:
             return [f"interrupted after {len(self.points)} of {total} points"]
         return []
@@ -262,7 +300,5 @@ def _point(
 
 
 def _predicted(kernel: Kernel) -> float:
-    try:
-        return float(kernel.stats.predicted.total_us)
-    except (ArgumentError, NotImplementedError):
-        return nan
+    causes = kernel.causes
+    return nan if causes is None else causes.total_us

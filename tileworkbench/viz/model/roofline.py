@@ -16,6 +16,7 @@ from tileworkbench.viz.model.text import format_count, format_time
 
 BANDWIDTH = "GB/s"
 PEAK = "GFLOP/s"
+FEW = 6  # points that each have a name in a drawing; of more only the fastest has
 TOLERANCE = 1.05  # a point further above its roof is a mistake in the measurement
 
 

@@ -9,6 +9,7 @@ from html import escape
 
 from tileworkbench.viz.model.roofline import (
     BANDWIDTH,
+    FEW,
     PEAK,
     Ceiling,
     Machine,
@@ -55,6 +56,8 @@ def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = P
     machine = relevant_ceilings(points, machine)
     drawn = [point for point in points if point.flops and math.isfinite(point.intensity)]
     judged = [(point, judge(point, machine)) for point in drawn]
+    fastest = min(drawn, key=lambda point: point.time_us, default=None)
+    named = [point for point in drawn if len(drawn) <= FEW or point is fastest]
     axes = _axes(drawn, machine)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
@@ -64,9 +67,12 @@ def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = P
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{colours["ground"]}"/>',
         *_grid(axes, colours),
         *_roofs(axes, machine, drawn, colours),
-        *(mark for point in drawn for mark in draw_levels(axes.at, point, machine, colours)),
-        *(mark for point in drawn for mark in draw_trail(axes.at, point, colours)),
-        *(_point(axes, point, verdict, colours) for point, verdict in judged),
+        *(mark for point in named for mark in draw_levels(axes.at, point, machine, colours)),
+        *(mark for point in named for mark in draw_trail(axes.at, point, colours)),
+        *(
+            _point(axes, point, verdict, colours, point in named)
+            for point, verdict in sorted(judged, key=lambda each: -each[0].time_us)
+        ),
         "</svg>",
     ]
     return "".join(parts)
@@ -196,7 +202,7 @@ def _flat(axes: _Axes, machine: Machine, ceiling: Ceiling, colour: str) -> tuple
     return line, draw_text(x2 - 4, y - 5, _name(ceiling), colour, "end")
 
 
-def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours) -> str:
+def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours, named: bool) -> str:
     x, y = axes.at(point.intensity, point.gflops)
     colour = colours["wrong" if verdict.wrong else "point"]
     label = f"{point.name}: {format_rate(point.gflops, PEAK)}"
@@ -206,7 +212,7 @@ def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours) -> str
         label += f", {verdict.fraction * 100:.0f} %"
     title = f"<title>{escape(f'{label} of attainable. {verdict.sentence}')}</title>"
     parts = []
-    if verdict.attainable:
+    if verdict.attainable and named:
         roof = axes.at(point.intensity, verdict.attainable)[1]
         parts.append(draw_line(x, y, x, roof, colour, 1, ' stroke-dasharray="2 3"'))
     hollow = f'fill="{colours["halo"]}" stroke="{colour}" stroke-width="2.5"'
@@ -215,6 +221,8 @@ def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours) -> str
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5" {hollow if point.predicted else filled} '
         f'data-point="{escape(point.name)}">{title}</circle>'
     )
+    if not named:
+        return "".join(parts)
     right = x > WIDTH - 190
     place = (x - 10, "end") if right else (x + 10, "start")
     halo = f' font-weight="600" stroke="{colours["halo"]}" stroke-width="3"'

@@ -12,6 +12,7 @@ from tileworkbench.viz.model.causes_svg import HEIGHT as BARS_HEIGHT
 from tileworkbench.viz.model.causes_svg import WIDTH as BARS_WIDTH
 from tileworkbench.viz.model.causes_svg import causes_svg, unexplained
 from tileworkbench.viz.model.roofline import (
+    FEW,
     PEAK,
     Machine,
     Point,
@@ -27,10 +28,17 @@ from tileworkbench.viz.model.trail import KEPT, trail_steps
 from tileworkbench.viz.model.view import KernelView
 
 
+def told(points: Sequence[Point]) -> Sequence[Point]:
+    """The points that are told of in words: all of a few, the fastest of many."""
+    if len(points) <= FEW:
+        return points
+    return [min(points, key=lambda point: point.time_us)]
+
+
 def roofline_model(points: Sequence[Point], machine: Machine) -> dict[str, Any]:
     """What the widget shows: the drawing, a verdict per point and the table of ceilings."""
     rows = []
-    for point in points:
+    for point in told(points):
         verdict = judge(point, machine)
         rate = verdict.unit == PEAK
         rows.append(
@@ -116,7 +124,7 @@ def roofline_section(points: Sequence[Point], machine: Machine) -> str:
     """The drawing and a sentence per point; measured, so only for outputs nobody compares."""
     address = roofline_image(points, machine)
     parts = [html.image(address, f"roofline of {machine.name}", WIDTH, HEIGHT)]
-    for point in points:
+    for point in told(points):
         verdict = judge(point, machine)
         style = f"color:{html.BAD};font-weight:600" if verdict.wrong else ""
         name = html.tag("b", html.MONO, html.text(point.name))

@@ -6,7 +6,7 @@ import difflib
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tileworkbench.viz.model.roofline import Machine, Point, Step, Trail
@@ -73,32 +73,48 @@ def join_trails(
     """A point with the versions of earlier sessions before its own, and what to keep of all.
 
     `kept` is what was kept, from a file that anybody may have written: what is no step of this
-    machine is left out. Versions are numbered anew.
+    machine is left out. Later versions of this session stay in what is kept, and are not drawn.
+    Versions are numbered anew.
     """
-    earlier = [found for data in kept if (found := _read(data, machine, session)) is not None]
+    found = [each for data in kept if (each := _read(data)) and each.step.machine == machine]
+    earlier = [each for each in found if each.session != session]
+    mine = {each.at: each for each in found if each.session == session}
     own = trail_steps(point, machine)
-    steps = [*earlier, *own][-KEPT:]
-    names = [*(["earlier"] * len(earlier)), *([session] * len(own))][-KEPT:]
-    numbered = [replace(step, number=number) for number, step in enumerate(steps, 1)]
-    if not numbered:
-        return point, []
-    last = numbered[-1]
-    joined = replace(point, trail=Trail(last.number, last.change, tuple(numbered[:-1])))
-    return joined, [
-        {**asdict(step), "session": name} for step, name in zip(numbered, names, strict=True)
+    mine |= {step.number: _Kept(session, step.number, step) for step in own}
+    ordered = [*earlier, *(mine[at] for at in sorted(mine))][-KEPT:]
+    stored = [
+        {**asdict(replace(each.step, number=number)), "session": each.session, "at": each.at}
+        for number, each in enumerate(ordered, 1)
     ]
+    if not own:
+        return point, stored
+    last = own[-1].number
+    drawn = [each.step for each in ordered if each.session != session or each.at <= last]
+    steps = [replace(step, number=number) for number, step in enumerate(drawn, 1)]
+    trail = Trail(steps[-1].number, steps[-1].change, tuple(steps[:-1]))
+    return replace(point, trail=trail), stored
 
 
-def _read(data: Any, machine: str, session: str) -> Step | None:
-    """A step of another session on this machine, None for anything else."""
-    if not isinstance(data, Mapping) or data.get("session") == session:
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A step of a session, `at` its number there."""
+
+    session: str
+    at: int
+    step: Step
+
+
+def _read(data: Any) -> _Kept | None:
+    """A step that was kept, None for anything else."""
+    if not isinstance(data, Mapping):
         return None
     try:
         flops, bytes_, time_us = (float(data[name]) for name in ("flops", "bytes_", "time_us"))
         change = tuple(clip(str(line), _WIDTH) for line in list(data["change"])[: _LINES + 1])
-        predicted = bool(data["predicted"])
-        step = Step(0, flops, bytes_, time_us, predicted, change, str(data["machine"]))
-    except (KeyError, TypeError, ValueError):
+        predicted, machine = bool(data["predicted"]), str(data["machine"])
+        session, at = str(data["session"]), int(data["at"])
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    good = all(0 <= number < 1e30 for number in (flops, bytes_, time_us)) and time_us > 0
-    return step if good and step.machine == machine else None
+    if not all(0 <= number < 1e30 for number in (flops, bytes_, time_us)) or not time_us > 0:
+        return None
+    return _Kept(session, at, Step(0, flops, bytes_, time_us, predicted, change, machine))

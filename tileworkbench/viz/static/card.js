@@ -10,6 +10,7 @@ import * as roofline from "./roofline.js";
 import * as smem from "./smem.js";
 import * as source from "./source.js";
 import { sliders } from "./sliders.js";
+import { joinTrails } from "./trail.js";
 import { open as openView } from "./view.js";
 
 const OWN = { passes, layouts, roofline }; // these keep their state in traits of the model
@@ -36,6 +37,7 @@ export function render({ model, el }) {
     tabs.replaceChildren(...card.tabs.map(tabButton));
     body.replaceChildren();
     open();
+    joinTrails(model, model.get("roofline"), root);
   }
 
   function build(tab, pane) {

@@ -17,17 +17,15 @@ export function render({ model, el }) {
       tw.div("tw-rate", tw.el("b", {}, point.percent), rate),
       tw.div("tw-meter", tw.el("div", { style: width })),
       point.sentence,
-      tw.div("tw-next", point.next, ...(point.line ? [" ", lineLink(point.line)] : [])),
+      tw.div("tw-next", point.next, ...(hasLine(point) ? [" ", lineLink(point.line)] : [])),
     );
     if (point.wrong) node.setAttribute("role", "alert");
     return node;
   }
 
-  function lineLink(line) {
-    const link = tw.el("button", { class: "tw-link", type: "button" }, `mark line ${line}`);
-    link.onclick = () => tw.set(model, { selection: { line } });
-    return link;
-  }
+  const hasLine = (point) => point.line && model.get("selection") !== undefined;
+  const lineLink = (line) =>
+    tw.link(`show line ${line}`, () => tw.set(model, { tab: "source", selection: { line } }));
 
   /** Time by cause, memory levels and the trail of a point. */
   function details(point) {

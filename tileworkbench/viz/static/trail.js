@@ -1,7 +1,11 @@
 // The trail of a kernel: the versions of its cell, which the notebook keeps from session to session.
 import { ask, div, el, faint, keepTrail, readTrail } from "./common.js";
 
-/** Versions as a table, the last one marked; null for fewer than two. */
+/**
+ * Versions as a table, the last one marked; null for fewer than two.
+ * @param {any[]} steps
+ * @param {number} kept
+ */
 export function trailTable(steps, kept) {
   if (steps.length < 2) return null;
   const head = el("tr", {}, ...["version", "time", "change"].map((text) => el("th", {}, text)));
@@ -25,17 +29,19 @@ const changeClass = (line) =>
 /**
  * Join the trails of `data` with what the notebook keeps of them, once for each version: the kernel
  * draws the joined ones. Where nobody answers (no kernel, no extension) nothing changes.
+ * @param {Model} model
+ * @param {any} data what the model has of the roofline
+ * @param {HTMLElement} node
  */
 export async function joinTrails(model, data, node) {
-  const trails = {};
-  for (const point of data.points) {
-    if (!point.trail.length || data.joined) continue;
-    trails[point.name] = readTrail(point.name, node);
-  }
+  if (!data?.points || data.joined) return;
+  const named = data.points.filter((point) => point.trail?.length);
+  const trails = Object.fromEntries(named.map(({ name }) => [name, readTrail(name, node)]));
   if (!Object.keys(trails).length) return;
   try {
     const { kept } = await ask(model, { type: "join-trails", trails });
-    for (const [name, steps] of Object.entries(kept)) keepTrail(name, steps, node);
+    for (const [name, steps] of Object.entries(kept))
+      if (JSON.stringify(steps) !== JSON.stringify(trails[name])) keepTrail(name, steps, node);
   } catch {
     // a saved card: what it was saved with stays
   }

@@ -9,24 +9,32 @@ import numpy as np
 
 from tileworkbench.viz.model.roofline import (
     BANDWIDTH,
+    FEW,
     PEAK,
     Machine,
     Point,
+    Verdict,
     format_rate,
     judge,
+    levels_of,
     relevant_ceilings,
 )
+from tileworkbench.viz.model.roofline_marks import shown_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _GROUND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
-_POINT, _WRONG, _ROOF = "#0f7fbf", "#d3302f", "#444444"
+_WRONG, _ROOF = "#d3302f", "#444444"
+# Okabe and Ito's colours for any colour vision, without the palest.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#000000")
 
 
 def roofline_figure(points: Sequence[Point], machine: Machine) -> Figure:
-    """Points under the machine's roofs, log-log, in FLOP per byte and GFLOP/s.
+    """Points under the machine's roofs, log-log, in FLOP per byte and GFLOP/s: a colour for each
+    kernel, diamonds at its memory levels, its versions before as numbers on a dashed line; hollow
+    where it is predicted.
 
     Ceilings of fewer than all threads are dashed. The figure belongs to no pyplot window; save it
     with ``savefig``.
@@ -42,22 +50,67 @@ def roofline_figure(points: Sequence[Point], machine: Machine) -> Figure:
     axes.set_axisbelow(True)
     shown = [point for point in points if point.flops and np.isfinite(point.intensity)]
     _draw_roofs(axes, machine, shown)
-    for point in shown:
+    fastest = min(shown, key=lambda point: point.time_us, default=None)
+    for number, point in enumerate(shown):
         verdict = judge(point, machine)
-        colour = _WRONG if verdict.wrong else _POINT
-        axes.plot(point.intensity, point.gflops, "o", color=colour, zorder=3)
-        percent = f", {verdict.fraction * 100:.0f} %" if verdict.attainable else ""
-        label = f"{point.name}: {format_rate(point.gflops, PEAK)}{percent}"
-        axes.annotate(
-            label,
-            (point.intensity, point.gflops),
-            xytext=(-7, -14),
-            textcoords="offset points",
-            ha="right",
-            color=colour,
-            bbox=_GROUND,
-        )
+        colour = _WRONG if verdict.wrong else _COLOURS[number % len(_COLOURS)]
+        named = len(shown) <= FEW or point is fastest
+        if named:
+            _draw_marks(axes, point, machine, colour)
+        inner = "white" if point.predicted else colour
+        place = point.intensity, point.gflops
+        axes.plot(*place, "o", color=colour, markerfacecolor=inner, zorder=4)
+        if named:
+            _name(axes, point, verdict, colour)
     return figure
+
+
+def _name(axes: Axes, point: Point, verdict: Verdict, colour: str) -> None:
+    """The point's name and rate beside it."""
+    percent = f", {verdict.fraction * 100:.0f} %" if verdict.attainable else ""
+    axes.annotate(
+        f"{point.name}: {format_rate(point.gflops, PEAK)}"
+        + (", predicted" if point.predicted else percent),
+        (point.intensity, point.gflops),
+        xytext=(-7, -14),
+        textcoords="offset points",
+        ha="right",
+        color=colour,
+        bbox=_GROUND,
+    )
+
+
+def _draw_marks(axes: Axes, point: Point, machine: Machine, colour: str) -> None:
+    """The memory levels and the trail of a point."""
+    levels = levels_of(point, machine)
+    if len(levels) > 1:
+        places = [level.intensity for level in levels]
+        heights = [point.gflops] * len(places)
+        axes.plot(places, heights, "-D", color=colour, markerfacecolor="white", linewidth=0.8)
+        for level in levels:
+            axes.annotate(
+                level.name,
+                (level.intensity, point.gflops),
+                xytext=(0, 7),
+                textcoords="offset points",
+                ha="center",
+                fontsize="x-small",
+                color=colour,
+            )
+    steps = shown_steps(point)
+    if steps:
+        xs = [*(step.intensity for step in steps), point.intensity]
+        ys = [*(step.gflops for step in steps), point.gflops]
+        axes.plot(xs, ys, "--", color=colour, linewidth=0.9, zorder=3)
+        for step in steps:
+            axes.plot(
+                step.intensity,
+                step.gflops,
+                marker=f"${step.number}$",
+                color=colour,
+                markersize=7,
+                zorder=3,
+            )
 
 
 def _draw_roofs(axes: Axes, machine: Machine, points: Sequence[Point]) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import traitlets
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 from tileworkbench.viz.model.assets import module, stylesheet
 from tileworkbench.viz.model.roofline import Machine, Point
@@ -24,7 +27,7 @@ class RooflineTraits(traitlets.HasTraits):
 
     def open_roofline(self, points: Sequence[Point], machine: Machine) -> None:
         """Fill the trait from measurements."""
-        self._points, self._machine = tuple(points), machine
+        self._points, self._machine, self._session = tuple(points), machine, _SESSION
         self.roofline = roofline_model(points, machine)
 
     def roofline_answers(self) -> dict[str, Answer]:
@@ -40,7 +43,9 @@ class RooflineTraits(traitlets.HasTraits):
         for point in self._points:
             steps = content["trails"].get(point.name)
             if isinstance(steps, list):
-                point, kept[point.name] = join_trails(point, self._machine.name, steps, _SESSION)
+                point, kept[point.name] = join_trails(
+                    point, self._machine.name, steps, self._session
+                )
             joined.append(point)
         self.roofline = roofline_model(joined, self._machine) | {"joined": True}
         return {"kept": kept}
@@ -58,3 +63,9 @@ class RooflineWidget(ViewWidget, RooflineTraits):
 
     def answers(self) -> dict[str, Answer]:
         return self.roofline_answers()
+
+    def figure(self) -> Figure:
+        """The same as a matplotlib figure, for papers: ``figure().savefig("roofline.pdf")``."""
+        from tileworkbench.viz.widgets.figure import roofline_figure
+
+        return roofline_figure(self._points, self._machine)

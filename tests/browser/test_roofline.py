@@ -1,0 +1,90 @@
+"""The roofline in a real JupyterLab: the line to look at, time by cause, levels, and the trail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import nbformat
+from playwright.sync_api import expect
+
+from tests.browser.lab import LabServer, NotebookPage
+
+CELL = """%%tile add -t sim:sm_80 -D block={block}
+def add(A, N: int = 1048576, block: int = 64):
+    A: T.Tensor[[N], T.float32]
+    B = T.empty((N,), T.float32)
+    with T.Kernel(T.ceildiv(N, block), threads=32) as bx:
+        for i in T.Parallel(block):
+            B[bx * block + i] = A[(bx * block + i) * 33 % N] + 1.0
+    return B
+"""
+# As a new session: no version is known, and those that the notebook kept are another's.
+FORGET = """\
+from tileworkbench.viz.widgets import roofline
+roofline._SESSION = "tomorrow"
+del get_ipython()._tile_ledger
+"""
+
+
+def test_a_trail_is_drawn_kept_and_goes_on(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    cells = ["%load_ext tileworkbench", *(CELL.format(block=block) for block in (32, 64))]
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    made = [nbformat.v4.new_code_cell(text) for text in cells]
+    path = lab.root / "trail.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=metadata), path)
+    notebook = open_notebook("trail.ipynb")
+    notebook.page.set_default_timeout(20_000)
+    notebook.run_all()
+    assert notebook.cell_errors() == []
+
+    view = notebook.output(2)
+    view.get_by_role("tab", name="Roofline").click()
+    step = view.locator("svg g[data-step]")
+    expect(step).to_have_count(1)
+    assert "1: " in (step.locator("title").text_content() or "")
+    rows = view.locator(".tw-trail tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.last).to_contain_text("- -D block=32")
+    expect(rows.last).to_contain_text("+ -D block=64")
+    assert view.locator("rect[data-cause='L2']").count() == 1
+    verdict = view.locator(".tw-verdict")
+    expect(verdict).to_contain_text("Look at line 7: it reads 'A' in ")
+    verdict.get_by_role("button", name="show line 7").click()
+    expect(view.get_by_role("tab", name="Source")).to_have_attribute("aria-selected", "true")
+
+    # What the notebook kept of the other session comes before this one's.
+    assert run_in_kernel(notebook, FORGET) == "ok"
+    notebook.run_all()
+    view.get_by_role("tab", name="Roofline").click()
+    rows = view.locator(".tw-trail tbody tr")
+    expect(rows).to_have_count(4)
+    expect(view.locator("svg g[data-step]")).to_have_count(3)
+    notebook.execute("docmanager:save")
+    saved = nbformat.read(path, as_version=4)
+    kept = saved.metadata["tileworkbench"]["trail"]["add"]
+    assert [step["number"] for step in kept] == [1, 2, 3, 4]
+    assert kept[1]["change"] == ["- -D block=32", "+ -D block=64"]
+    assert [step["session"] == "tomorrow" for step in kept] == [False, False, True, True]
+    [output] = saved.cells[2].outputs
+    assert "- -D block=32" in output["data"]["text/html"]
+    assert (notebook.errors, notebook.outside) == ([], [])
+
+    # Reopened, the output still has its trail.
+    notebook.close()
+    notebook.load("trail.ipynb")
+    shown = notebook.output(2)
+    shown.get_by_role("tab", name="Roofline").click()
+    expect(shown.locator("svg g[data-step]")).to_have_count(3)
+    expect(shown.locator(".tw-trail tbody tr")).to_have_count(4)
+
+
+def run_in_kernel(notebook: NotebookPage, code: str) -> str:
+    """The status of `code`, executed without a cell."""
+    status: str = notebook.page.evaluate(
+        "code => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+        ".requestExecute({code}).done.then(reply => reply.content.status)",
+        code,
+    )
+    return status
