@@ -86,7 +86,7 @@ RULES: Mapping[str, Rule] = {
     "compiler.device.nvidia": Rule(("compiler.diagnostics",), lazy=("platformdirs",)),
     "compiler.device.nvidia.kernel": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
     "compiler.driver": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
-    "language": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, "compiler.driver")),
+    "language": Rule((*_FOUNDATION, "compiler.analysis", "compiler.frontend")),
     "kernels": Rule(_BELOW_VIEWS, lazy=("torch",)),  # references of tests
     # 4: measuring, and records turned into what views show
     "bench": Rule((*_BELOW_VIEWS, "viz.model"), eager=("numpy",), lazy=("platformdirs", "torch")),

@@ -13,7 +13,7 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.small_floats import code_of
-from tileworkbench.compiler.emit.float_formats import FORMATS
+from tileworkbench.compiler.ir.float_formats import FORMATS
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.kernels import flash_attention, matmul
 

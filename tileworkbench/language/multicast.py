@@ -14,6 +14,7 @@ from math import prod
 
 from tileworkbench.compiler.analysis.access import conjuncts, has_loads
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.analysis.simplify import simplified
 from tileworkbench.compiler.diagnostics import TileValueError, UnsupportedError
 from tileworkbench.compiler.frontend.builder import Builder
 from tileworkbench.compiler.frontend.clusters import own_rank, peer, peer_address
@@ -27,7 +28,6 @@ from tileworkbench.compiler.ir.rewrite import substitute, variables
 from tileworkbench.compiler.ir.simt import BarrierSignal, ClusterBarrier
 from tileworkbench.compiler.ir.stmt import If, Let, Seq
 from tileworkbench.compiler.ir.types import INT32
-from tileworkbench.compiler.passes.simplify_expressions import simplified
 from tileworkbench.language.tile import emit_operands
 
 _ZERO, _ONE = build.int_const(0), build.int_const(1)

@@ -13,7 +13,6 @@ from math import frexp
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
-from tileworkbench.compiler.emit.float_formats import FORMATS
 from tileworkbench.compiler.frontend.builder import current
 from tileworkbench.compiler.frontend.control import let
 from tileworkbench.compiler.frontend.dtypes import to_dtype
@@ -31,6 +30,7 @@ from tileworkbench.compiler.frontend.values import (
 from tileworkbench.compiler.frontend.vectors import VectorValue, lanewise
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir.float_formats import FORMATS
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.language import math
 

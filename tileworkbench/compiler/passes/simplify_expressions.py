@@ -18,19 +18,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tileworkbench.compiler.analysis.division import divide
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.ir import build, tile
-from tileworkbench.compiler.ir.build import const, const_int
+from tileworkbench.compiler.analysis.simplify import Simplifier
+from tileworkbench.compiler.ir import tile
+from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import (
-    COMPARISONS,
     Binary,
-    Call,
-    Cast,
     Const,
     Expr,
-    Select,
-    Unary,
 )
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
@@ -42,13 +37,8 @@ from tileworkbench.compiler.passes.optional import optional
 @optional("short index arithmetic; branches that are never taken stay")
 def simplify_expressions(program: Program) -> Program:
     """Fold what ranges decide: comparisons, divisions, minima, selections and branches."""
-    simplifier = _Simplifier(Ranges(program))
+    simplifier = _Statements(Ranges(program))
     return with_body(program, _Except(simplifier.expr, simplifier.stmt)(program.body))
-
-
-def simplified(value: Expr, ranges: Ranges) -> Expr:
-    """`value` with what `ranges` decide folded."""
-    return Rewriter(_Simplifier(ranges).expr)(value)  # type: ignore[no-any-return]
 
 
 class _Except(Rewriter):
@@ -58,54 +48,8 @@ class _Except(Rewriter):
         return root if isinstance(root, Assume) else super().__call__(root)
 
 
-class _Simplifier:
-    def __init__(self, ranges: Ranges) -> None:
-        self.ranges = ranges
-
-    def expr(self, found: object) -> object:
-        match found:
-            case Binary(op, a, b) if op in COMPARISONS:
-                known = self.ranges.proves(found)
-                return const(known, BOOL) if known is not None else self.rebuild(found)
-            case Binary("floordiv" | "floormod", a, b) if (
-                a.dtype.is_int and (const_int(b) or 0) > 0
-            ):
-                return divide(found, self.ranges) or self.rebuild(found)
-            case Binary("min" | "max" as op, a, b) if a.dtype.is_int:
-                order = self.ranges.proves(Binary("le", a, b, BOOL))
-                if order is None:
-                    order = _inverted(self.ranges.proves(Binary("le", b, a, BOOL)))
-                if order is not None:
-                    return a if order == (op == "min") else b
-                return found
-            case Binary():
-                return self.rebuild(found)
-            case Select(cond, then, other, lazy):
-                return build.select(cond, then, other, lazy) if isinstance(cond, Const) else found
-            case Unary("not", a):
-                return build.unary("not", a)
-            case Cast(value, dtype):
-                return build.cast(value, dtype) if isinstance(value, Const) else found
-            case Call():
-                return found
-        return found
-
-    @staticmethod
-    def rebuild(found: Binary) -> Expr:
-        """The operation through its constructor, which folds constants that appeared below; itself
-        when nothing folds.
-        """
-        if not (isinstance(found.a, Const) or isinstance(found.b, Const) or found.a is found.b):
-            return found
-        try:
-            made = (
-                build.add(found.a, found.b)
-                if found.op == "add"
-                else build.binary(found.op, found.a, found.b)
-            )
-        except (TypeError, ValueError, ZeroDivisionError):
-            return found  # an error of the user's that happens only if this is executed
-        return made if made.dtype == found.dtype else found
+class _Statements(Simplifier):
+    """Statements too, whose expressions are simplified already."""
 
     def stmt(self, stmt: Stmt) -> Stmt:
         match stmt:
@@ -135,10 +79,6 @@ class _Simplifier:
 def _has_none(extents: tuple[Expr, ...]) -> bool:
     """Whether a box is known to be empty."""
     return any(const_int(extent) == 0 for extent in extents)
-
-
-def _inverted(value: bool | None) -> bool | None:
-    return None if value is None else not value
 
 
 def _is_empty(stmt: Stmt | None) -> bool:

@@ -10,7 +10,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator
 
-from tileworkbench.compiler.emit.float_formats import FORMATS, SCALE, Format
+from tileworkbench.compiler.ir.float_formats import FORMATS, SCALE, Format
 from tileworkbench.compiler.ir.types import DType
 
 NAMES = {dtype: dtype.removeprefix("float8_").replace("float", "fp") for dtype in FORMATS}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tileworkbench.compiler.emit.float_formats import FORMATS
 from tileworkbench.compiler.emit.llvm.convert import convert
 from tileworkbench.compiler.emit.llvm.emitter import Emitter, Value, memory_type, register_type
 from tileworkbench.compiler.emit.llvm.extrema import emit_extremum, emit_quiet
@@ -12,6 +11,7 @@ from tileworkbench.compiler.emit.llvm.float8 import narrow_float8
 from tileworkbench.compiler.emit.llvm.philox import emit_philox
 from tileworkbench.compiler.emit.llvm.text import EmittedFunction, VectorType
 from tileworkbench.compiler.emit.llvm.vector_math import emit_vector_math, write_vector_math
+from tileworkbench.compiler.ir.float_formats import FORMATS
 from tileworkbench.compiler.ir.types import BOOL, DType
 
 _NARROW = ("float16", "bfloat16", *FORMATS)

@@ -11,10 +11,10 @@ written instead.
 
 from __future__ import annotations
 
-from tileworkbench.compiler.emit.float_formats import FORMATS
 from tileworkbench.compiler.emit.llvm.float8 import narrow_float8, widen_float8
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType, storage_type
+from tileworkbench.compiler.ir.float_formats import FORMATS
 
 
 def widen_float(writer: FunctionWriter, value: str, dtype: str, lanes: int, isa: Isa) -> str:

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tileworkbench.compiler.emit.float_formats import FORMATS
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import EmittedFunction, FunctionWriter, VectorType
 from tileworkbench.compiler.ir.expr import AddressOf, Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.float_formats import FORMATS
 from tileworkbench.compiler.ir.types import DType
 
 _REGISTER = {"bool": "i1", "float16": "float", "bfloat16": "float", "float32": "float"}

@@ -7,8 +7,8 @@ GPUs convert, and NaN stays NaN, or becomes the largest value where there is non
 
 from __future__ import annotations
 
-from tileworkbench.compiler.emit.float_formats import FORMATS, SCALE
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
+from tileworkbench.compiler.ir.float_formats import FORMATS, SCALE
 
 
 def widen_float8(writer: FunctionWriter, value: str, dtype: str, lanes: int) -> str:
