@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tileworkbench.viz.model import banks, code, html, sectors, smem, source
+from tileworkbench.viz.model import banks, code, html, pipeline, sectors, smem, source
 from tileworkbench.viz.model.layout import layouts_missing, layouts_section
 from tileworkbench.viz.model.passes_static import passes_section
 from tileworkbench.viz.model.roofline_view import roofline_missing, roofline_static
@@ -50,6 +50,13 @@ VIEWS: dict[str, View] = {
     ),
     "global": View("Global memory", sectors.missing, sectors.section, sectors.model),
     "smem": View("Shared memory", smem.missing, smem.section, smem.model),
+    "pipeline": View(
+        "Pipeline",
+        pipeline.missing,
+        pipeline.section,
+        pipeline.model,
+        {"pipeline": pipeline.chart_answer, "stages": pipeline.stages_answer},
+    ),
     "roofline": View("Roofline", roofline_missing, roofline_static),
     "code": View("Code", code.missing, code.section, code.model),
 }

@@ -6,6 +6,7 @@ import * as code from "./code.js";
 import * as global from "./global.js";
 import * as layouts from "./layouts.js";
 import * as passes from "./passes.js";
+import * as pipeline from "./pipeline.js";
 import * as roofline from "./roofline.js";
 import * as smem from "./smem.js";
 import * as source from "./source.js";
@@ -14,7 +15,7 @@ import { joinTrails } from "./trail.js";
 import { open as openView } from "./view.js";
 
 const OWN = { passes, layouts, roofline }; // these keep their state in traits of the model
-const ASKED = { source, banks, global, smem, code }; // the data of these is asked for when they are opened
+const ASKED = { source, banks, global, smem, pipeline, code }; // the data of these is asked for when they are opened
 
 /** @param {ViewArguments} given */
 export function render({ model, el }) {

@@ -1,0 +1,98 @@
+"""The view of pipelines in a real JupyterLab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import nbformat
+import pytest
+
+from tests.browser.lab import LabServer, NotebookPage
+
+CELLS = [
+    "import tileworkbench as tw\nfrom tileworkbench.kernels import matmul\n"
+    "kernel = tw.compile(matmul(512, 512, 512, 'float16', num_stages=3), target='sim:sm_80')",
+    "view = kernel.show('pipeline')\nview",
+    "print(view.selection)",
+    "gemm = next(o.line for o in kernel.pipeline.operations if o.kind == 'product')\n"
+    "view.selection = {'line': gemm}",
+    "kernel",
+]
+
+
+@pytest.fixture
+def notebook(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> NotebookPage:
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "p.ipynb")
+    made = open_notebook("p.ipynb")
+    made.page.set_default_timeout(15_000)
+    made.run_cell(0)
+    made.run_cell(1)
+    made.output(1).locator("g[data-event]").first.wait_for()
+    return made
+
+
+def test_hover_tells_and_a_click_selects_the_line_both_ways(notebook: NotebookPage) -> None:
+    view = notebook.output(1)
+    bar = view.locator("g[data-style=flight]").nth(2)
+    bar.hover()
+    info = view.locator(".tw-pipeline-info")
+    assert "cp.async into A_shared stage" in info.inner_text()
+    assert "data there at" in info.inner_text()
+    bar.click()
+    line = bar.get_attribute("data-line")
+    notebook.run_cell(2)
+    assert f"'line': {line}" in notebook.output(2).inner_text()
+    assert "tw-chosen" in (bar.get_attribute("class") or "")
+    # And from Python: the line of the product marks the products.
+    notebook.run_cell(3)
+    chosen = view.locator("g[data-style=product].tw-chosen")
+    chosen.first.wait_for()
+    assert chosen.count() == view.locator("g[data-style=product]").count() == 8
+    assert "tw-chosen" not in (bar.get_attribute("class") or "")
+    # Keys go from bar to bar.
+    view.locator(".tw-plot").focus()
+    notebook.page.keyboard.press("ArrowRight")
+    assert "line" in info.inner_text()
+    assert (notebook.errors, notebook.outside) == ([], [])
+
+
+def test_the_simulator_is_run_on_request_and_drawn_over_it(notebook: NotebookPage) -> None:
+    view = notebook.output(1)
+    assert view.locator("g[data-style=simulated]").count() == 0
+    button = view.get_by_role("button", name="Run in the simulator")
+    button.click()
+    view.get_by_text("in the predicted order").wait_for()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert view.locator("g[data-style=simulated]").count() > 8
+    assert "Its time is logical: it counts statements and measures nothing." in view.inner_text()
+    button.click()
+    view.locator("g[data-style=simulated]").first.wait_for(state="detached")
+    view.get_by_role("button", name="Other numbers of stages").click()
+    view.locator("tr.tw-current").wait_for()
+    assert view.locator("tr.tw-current").inner_text().startswith("3")
+    view.get_by_label("first iteration").fill("8")
+    view.get_by_text("8 to 15 of 16").wait_for()
+    assert "epilogue" in view.locator("svg").inner_html()
+    assert (notebook.errors, notebook.outside) == ([], [])
+
+
+def test_the_card_has_the_tab_and_the_saved_form_the_chart(
+    notebook: NotebookPage, lab: LabServer
+) -> None:
+    notebook.run_cell(4)
+    card = notebook.output(4)
+    card.get_by_role("tab", name="Pipeline").click()
+    card.locator("g[data-style=product]").first.wait_for()
+    notebook.execute("docmanager:save")
+    lab.stop_kernels()
+    # Opened again without its kernel: the still chart, with the text that stands for it.
+    notebook.close()
+    notebook.load("p.ipynb")
+    still = notebook.output(1).get_by_role("img", name="copies into A_shared stage 0")
+    still.wait_for()
+    width = still.evaluate("picture => picture.naturalWidth")
+    assert width > 500
+    assert "num_stages = 4 would need 64.0 KiB" in notebook.output(1).inner_text()
+    assert (notebook.errors, notebook.outside) == ([], [])

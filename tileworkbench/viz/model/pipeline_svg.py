@@ -1,0 +1,210 @@
+"""A pipeline as SVG: time to the right, a row per stage of a tile and per group of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from tileworkbench.viz.model.pipeline_rows import Bar, Window
+from tileworkbench.viz.model.svg import FONT, PAPER, Colours, draw_line, draw_text
+from tileworkbench.viz.model.text import clip
+
+WIDTH = 860
+_LEFT, _RIGHT, _TOP, _BOTTOM = 168, 12, 30, 66
+_ROW, _GAP = 22, 4
+_CHARACTER = 6.2
+
+STYLES = {  # colours of viz/model/palette.py; their text is dark
+    "flight": ("#77aadd", "copy under way"),
+    "use": ("#d6eaf8", "data in use"),
+    "copy": ("#77aadd", "issuing copies"),
+    "product": ("#44bb99", "product"),
+    "compute": ("#bbcc33", "other work"),
+    "store": ("#ee8866", "writing out"),
+    "wait": ("#cdcdcd", "waiting"),
+    "signal": ("#8866cc", "signal"),
+    "simulated": ("#cc4488", "copy in the simulator"),
+}
+_INK = "#141414"
+
+
+class _Axes:
+    def __init__(self, window: Window, rows: Sequence[str]) -> None:
+        self.window, self.rows = window, rows
+        self.height = _TOP + len(rows) * _ROW + _BOTTOM
+
+    def x(self, time: float) -> float:
+        window = self.window
+        part = (min(max(time, window.start), window.end) - window.start) / (
+            window.end - window.start
+        )
+        return _LEFT + part * (WIDTH - _LEFT - _RIGHT)
+
+    def y(self, row: str) -> float:
+        return _TOP + self.rows.index(row) * _ROW
+
+
+def chart_height(rows: Sequence[str]) -> int:
+    """The height of a chart with these rows."""
+    return _TOP + len(rows) * _ROW + _BOTTOM
+
+
+def pipeline_svg(
+    bars: Sequence[Bar],
+    rows: Sequence[str],
+    window: Window,
+    unit: str,
+    colours: Colours = PAPER,
+    statements: float = 0.0,
+    live: bool = False,
+) -> str:
+    """A complete ``<svg>`` element. `statements` is how many statements of the simulator's logical
+    time one `unit` stands for, 0 without a trace. Bars of a `live` drawing can be pointed at: they
+    carry ``data-event`` and ``data-line``.
+    """
+    axes = _Axes(window, rows)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {axes.height}" '
+        f'width="{WIDTH}" height="{axes.height}" role="img" font-family="{FONT}" font-size="11">',
+        f"<title>Pipeline: {len(rows)} rows over {unit}</title>",
+        f'<rect width="{WIDTH}" height="{axes.height}" rx="6" fill="{colours["ground"]}"/>',
+        *_phases(axes, colours),
+        *_labels(axes, colours),
+        *(_live_bars(bars, axes) if live else _plain_bars(bars, axes)),
+        *_scale(axes, unit, colours, statements),
+        *_legend(bars, axes, colours),
+    ]
+    return "".join([*parts, "</svg>"])
+
+
+def _phases(axes: _Axes, colours: Colours) -> list[str]:
+    parts = []
+    bottom = axes.height - _BOTTOM
+    for number, (name, start, end) in enumerate(axes.window.marks):
+        x1, x2 = axes.x(start), axes.x(end)
+        if name == "steady state":
+            parts.append(
+                f'<rect x="{x1:.0f}" y="16" width="{x2 - x1:.0f}" height="{bottom - 16}" '
+                f'fill="{colours["grid"]}" opacity="0.45"/>'
+            )
+        if number:
+            dashes = ' stroke-dasharray="4 3"'
+            parts.append(draw_line(x1, 16, x1, bottom, colours["faint"], 1, dashes))
+        if x2 - x1 > _CHARACTER * len(name):
+            parts.append(draw_text((x1 + x2) / 2, 12, name, colours["text"], "middle"))
+    return parts
+
+
+def _labels(axes: _Axes, colours: Colours) -> list[str]:
+    parts = []
+    for row in axes.rows:
+        y = axes.y(row)
+        label = clip(row.replace("simulated: ", "sim: ").replace("role of threads", "role"), 26)
+        parts.append(draw_text(_LEFT - 6, y + 14, label, colours["text"], "end"))
+        parts.append(
+            draw_line(_LEFT, y + _ROW - 1, WIDTH - _RIGHT, y + _ROW - 1, colours["grid"], 1)
+        )
+    return parts
+
+
+def _box(bar: Bar, axes: _Axes) -> tuple[float, float, float, float]:
+    x1, x2 = axes.x(bar.start), axes.x(bar.end)
+    y, height = axes.y(bar.row) + _GAP / 2, _ROW - _GAP
+    if bar.style == "simulated":
+        y, height = y + height - 4, 4
+    return x1, y, max(x2 - x1, 1.5), height
+
+
+def _visible(bars: Sequence[Bar], axes: _Axes) -> list[Bar]:
+    """Those in the window; bars without a width only where they are signals."""
+    window = axes.window
+    return [
+        bar
+        for bar in bars
+        if bar.end >= window.start
+        and bar.start <= window.end
+        and (bar.end > bar.start or bar.style == "signal")
+    ]
+
+
+def _live_bars(bars: Sequence[Bar], axes: _Axes) -> list[str]:
+    parts = []
+    for bar in _visible(bars, axes):
+        x, y, width, height = _box(bar, axes)
+        edge = "none" if bar.style == "simulated" else _INK
+        dashed = ' stroke-dasharray="3 2"' if bar.simulated else ""
+        parts.append(
+            f'<g data-event="{bar.event}" data-line="{bar.line}" data-style="{bar.style}">'
+            f"<title>{escape(STYLES[bar.style][1])}, line {bar.line}</title>"
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" '
+            f'fill="{STYLES[bar.style][0]}" stroke="{edge}" stroke-width="0.6"{dashed}/>'
+        )
+        parts += _number(bar, x, y, width)
+        parts.append("</g>")
+    return parts
+
+
+def _plain_bars(bars: Sequence[Bar], axes: _Axes) -> list[str]:
+    """The same in as few bytes as possible: one path per colour."""
+    paths: dict[str, list[str]] = {}
+    numbers = []
+    for bar in _visible(bars, axes):
+        x, y, width, height = _box(bar, axes)
+        path = f"M{x:.0f} {y:.0f}h{width:.1f}v{height}h-{width:.1f}z"
+        paths.setdefault(bar.style, []).append(path)
+        numbers += _number(bar, x, y, width)
+    drawn = [
+        f'<path d="{"".join(found)}" fill="{STYLES[style][0]}" stroke="{_INK}" stroke-width="0.6"/>'
+        for style, found in paths.items()
+    ]
+    return [*drawn, *numbers]
+
+
+def _number(bar: Bar, x: float, y: float, width: float) -> list[str]:
+    if not bar.text or bar.style in ("signal", "simulated"):
+        return []
+    if width < _CHARACTER * len(bar.text) + 3:
+        return []
+    return [f'<text x="{x + 3:.0f}" y="{y + 13:.0f}" fill="{_INK}">{escape(bar.text)}</text>']
+
+
+def _step(span: float) -> float:
+    """A round distance between ticks, for about eight of them."""
+    power = 1.0
+    while power * 10 <= span / 4:
+        power *= 10
+    return next((power * m for m in (1, 2, 5) if span / (power * m) <= 9), power * 10)
+
+
+def _scale(axes: _Axes, unit: str, colours: Colours, statements: float) -> list[str]:
+    base = axes.height - _BOTTOM
+    window = axes.window
+    parts = [draw_line(_LEFT, base, WIDTH - _RIGHT, base, colours["faint"], 1)]
+    step = _step(window.end - window.start)
+    at = -(-window.start // step) * step
+    while at <= window.end:
+        x = axes.x(at)
+        parts.append(draw_line(x, base, x, base + 4, colours["faint"], 1))
+        parts.append(draw_text(x, base + 15, f"{at:.0f}", colours["faint"], "middle"))
+        at += step
+    label = f"predicted {unit}; numbers in bars: iterations"
+    if statements:
+        label += f"; sim rows: logical time, {statements:.2g} statements to one of the {unit}"
+    middle = (_LEFT + WIDTH - _RIGHT) / 2
+    parts.append(draw_text(middle, base + 30, label, colours["faint"], "middle"))
+    return parts
+
+
+def _legend(bars: Sequence[Bar], axes: _Axes, colours: Colours) -> list[str]:
+    parts = []
+    used = {bar.style for bar in _visible(bars, axes)} - ({"copy"})
+    x, y = _LEFT, axes.height - 22
+    for style in [name for name in STYLES if name in used]:
+        fill, name = STYLES[style]
+        parts.append(
+            f'<rect x="{x}" y="{y}" width="12" height="12" fill="{fill}" stroke="{_INK}" '
+            'stroke-width="0.6"/>'
+        )
+        parts.append(draw_text(x + 16, y + 10, name, colours["text"], "start"))
+        x += 26 + round(len(name) * _CHARACTER)
+    return parts
