@@ -70,10 +70,9 @@ class PipelineFacts:
         """What the threads of one block do when the simulator runs it on these arguments: copies
         issued and landed, waits, products, in logical time. Without arguments they are made up.
 
-        `block` are its indices (default: the block that `pipeline` looks at; of a grid that only
-        the call knows it is the first). No more than `limit` events are kept. Raises
-        `UnsupportedError` where there is no pipeline, and `ArgumentError` for a block that the grid
-        does not have.
+        `block` are its indices (default: the block that `pipeline` looks at). No more than `limit`
+        events are kept. Raises `UnsupportedError` where there is no pipeline, and `ArgumentError`
+        for a block that the grid does not have.
         """
         return trace_of(self, args, block, limit)
 
@@ -115,7 +114,8 @@ def trace_of(
     pipeline = kernel.pipeline
     if pipeline.missing:
         raise UnsupportedError(f"'{kernel.name}' has no pipeline to trace: {pipeline.missing}")
-    block, number = _block(kernel, pipeline.block if block is None else block)
+    block = pipeline.block if block is None else block
+    number = _number(kernel, block)
     recorder = recorder_for(kernel.record, block, limit)
     options = SimOptions(blocks=(number,), prints=False, trace=recorder)
     given = args or tuple(make_inputs(kernel.program))
@@ -125,23 +125,19 @@ def trace_of(
     return read_trace(kernel.record, recorder)
 
 
-def _block(kernel: Kernel, block: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """The indices of a block and its number, x fastest; the first block of a grid that is only
-    known in a call.
-    """
-    extents = [extent for extent in kernel.grid if isinstance(extent, int)]
-    if len(extents) < len(kernel.grid):
-        return (0,) * len(kernel.grid), 0
+def _number(kernel: Kernel, block: tuple[int, ...]) -> int:
+    """The number of a block, x fastest."""
+    extents = kernel.pipeline.grid
     fits = len(block) == len(extents) and all(
         0 <= at < extent for at, extent in zip(block, extents, strict=True)
     )
     if not fits:
-        grid = "x".join(map(str, kernel.grid))
+        grid = "x".join(map(str, extents))
         raise ArgumentError(f"'{kernel.name}' has no block {block}: its grid is {grid}")
     number = 0
     for at, extent in zip(reversed(block), reversed(extents), strict=True):
         number = number * extent + at
-    return block, number
+    return number
 
 
 # Other numbers of stages

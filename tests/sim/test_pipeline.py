@@ -12,6 +12,7 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tests.kernels.test_gpu import CASES
 from tests.sim.pipelines import attention, product, roles
 from tileworkbench.bench.published import published
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
@@ -244,6 +245,19 @@ def simulated_order(trace: Trace) -> dict[str, list[tuple[Any, ...]]]:
 def test_the_simulator_does_what_is_predicted_in_that_order(make: Any) -> None:
     kernel = make()
     assert simulated_order(kernel.trace()) == order_of(kernel.pipeline)
+
+
+@pytest.mark.parametrize("name", ["convolution", "flash_attention_backward", "chunk_scan"])
+def test_loops_in_which_statements_take_turns_and_later_launches_agree_too(name: str) -> None:
+    program, args, *_ = CASES[name]()
+    kernel = tw.compile(program, target="sim:sm_80")
+    trace = kernel.trace(*args)
+    assert simulated_order(trace) == order_of(kernel.pipeline)
+    rows = defaultdict(list)
+    for event in trace.events:
+        rows[event.role].append(event)
+    for events in rows.values():  # one after another
+        assert all(before.end <= after.start for before, after in pairwise(events))
 
 
 def test_logical_time_follows_what_threads_wait_for() -> None:

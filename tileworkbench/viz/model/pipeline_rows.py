@@ -159,7 +159,9 @@ def agreement(pipeline: Pipeline, trace: Trace) -> str:
             f"The simulator did the {len(trace.events)} operations that are predicted, in the "
             "predicted order."
         )
-    return "The simulator did other operations than predicted, or in another order."
+    found = "The simulator did other operations than predicted, or in another order"
+    guessed = "the prediction guessed what only a call knows"
+    return f"{found}: {guessed}." if pipeline.guessed else f"{found}."
 
 
 def rows_of(bars: Sequence[Bar], pipeline: Pipeline) -> list[str]:

@@ -14,9 +14,13 @@ from tileworkbench.compiler.record import CompileRecord
 from tileworkbench.compiler.sim.pipeline.leaves import Kind
 from tileworkbench.compiler.sim.pipeline.model import Event, Loop, Operation, Pipeline
 from tileworkbench.compiler.sim.pipeline.structure import (
+    Launch,
+    blocks_to_look_at,
+    counted_parts,
+    find_launch,
+    grid_of,
     group_label,
     product_sites,
-    ring_loops,
     role_starts,
     thread_groups,
 )
@@ -25,6 +29,7 @@ from tileworkbench.compiler.sim.pipeline.trace import Trace, TraceEvent, TraceRe
 from tileworkbench.compiler.sim.pipeline.walk import Walked, walk_block
 
 _WORK = (Kind.PRODUCT, Kind.COMPUTE, Kind.MOVE)
+_REPEATS = 3  # iterations that show what repeats
 _FULL = 0.97  # busy for at least this part of an iteration: nothing else is the limit
 
 
@@ -36,12 +41,22 @@ def find_pipeline(record: CompileRecord, rates: Rates | None, fresh: float) -> P
     if lowered is None:
         return Pipeline(record.name, record.target, _on_cpu(record.program))
     planned = _planned(record)
-    loops = ring_loops(lowered, frozenset(planned))
-    if not loops:
+    launch = find_launch(lowered, planned)
+    if launch is None:
         return Pipeline(record.name, record.target, _no_loop(record, planned))
-    walked = walk_block(lowered, loops, product_sites(record.program))
+    walked = _walked(lowered, launch, product_sites(record.program))
     schedule = Schedule(walked.groups, walked.barriers, rates, fresh)
-    return _Builder(record, lowered, planned, loops, walked, schedule, rates, fresh).run()
+    return _Builder(record, lowered, planned, launch, walked, schedule, rates, fresh).run()
+
+
+def _walked(lowered: Program, launch: Launch, products: frozenset[int]) -> Walked:
+    """The block in the middle; where its loops do not repeat, the one with the most iterations."""
+    found: list[Walked] = []
+    for block in blocks_to_look_at(launch.kernel):
+        found.append(walk_block(lowered, launch, products, block))
+        if min(found[0].turns.values(), default=0) >= _REPEATS:
+            return found[0]
+    return max(found, key=lambda each: sum(each.turns.values()))
 
 
 def threads_program(record: CompileRecord) -> Program | None:
@@ -92,14 +107,14 @@ class _Builder:
         record: CompileRecord,
         lowered: Program,
         planned: Mapping[int, Pipelined],
-        loops: Mapping[int, int],
+        launch: Launch,
         walked: Walked,
         schedule: Schedule,
         rates: Rates | None,
         fresh: float,
     ) -> None:
         self._record, self._lowered, self._planned = record, lowered, planned
-        self._loops, self._walked, self._schedule = loops, walked, schedule
+        self._launch, self._walked, self._schedule = launch, walked, schedule
         self._rates, self._fresh = rates, fresh
         self._operations: dict[tuple[int, str, int], int] = {}
         self._described: list[Operation] = []
@@ -131,18 +146,20 @@ class _Builder:
             kernel=record.name,
             target=record.target,
             unit="steps" if self._rates is None else "cycles",
+            grid=grid_of(self._launch.kernel),
             block=walked.block,
             roles=tuple(group.label for group in walked.groups),
             loops=loops,
             operations=tuple(self._described),
             events=events,
             assumptions=tuple(self._assumptions()),
+            guessed=walked.guessed or self._schedule.stuck,
         )
 
     def _heads(self) -> list[tuple[int, int]]:
         """A site per number: loops of roles that work together have one."""
         found: dict[int, int] = {}
-        for site, number in self._loops.items():
+        for site, number in self._launch.loops.items():
             found.setdefault(number, site)
         return [(site, number) for number, site in sorted(found.items())]
 
@@ -262,6 +279,8 @@ class _Builder:
     def _assumptions(self) -> list[str]:
         walked, rates = self._walked, self._rates
         found = [f"One block, {walked.block}, alone on its multiprocessor."]
+        if self._launch.count > 1:
+            found.insert(0, f"Launch {self._launch.number + 1} of {self._launch.count}.")
         if rates is None:
             found.append(
                 f"The rates of '{self._record.target}' are not known here: every operation takes "
@@ -310,7 +329,9 @@ def _phase(timed: Timed, loops: tuple[Loop, ...]) -> str:
 
 def _limit(busy: Mapping[str, float], rates: Rates | None) -> str:
     """What an iteration waits for."""
-    if rates is None or not busy:
+    if not busy:
+        return "too few iterations to tell"
+    if rates is None:
         return "not known without rates"
     copies, products = busy["copies"], busy["products"]
     if max(copies, products) >= _FULL:
@@ -325,16 +346,22 @@ def _limit(busy: Mapping[str, float], rates: Rates | None) -> str:
 
 def recorder_for(record: CompileRecord, block: tuple[int, ...], limit: int) -> TraceRecorder:
     """What records the threads of one block of a kernel that has a pipeline."""
+    _, launch = _looked_at(record)
+    products, groups = product_sites(record.program), thread_groups(launch.kernel)
+    return TraceRecorder(block, groups, products, limit, parts=counted_parts(launch))
+
+
+def _looked_at(record: CompileRecord) -> tuple[Program, Launch]:
     lowered = threads_program(record)
-    assert lowered is not None, "a kernel for a CPU has no threads"
-    return TraceRecorder(block, thread_groups(lowered), product_sites(record.program), limit)
+    launch = None if lowered is None else find_launch(lowered, _planned(record))
+    assert lowered is not None and launch is not None, "the kernel has no pipeline"
+    return lowered, launch
 
 
 def read_trace(record: CompileRecord, recorder: TraceRecorder) -> Trace:
     """What was recorded, with the user's lines."""
-    lowered = threads_program(record)
-    assert lowered is not None, "a kernel for a CPU has no threads"
-    roles = role_starts(lowered)
+    lowered, launch = _looked_at(record)
+    roles = role_starts(launch.kernel)
     events = []
     for found in recorder.events_by_start():
         span = lowered.span(found.site)

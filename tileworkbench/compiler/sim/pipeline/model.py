@@ -105,22 +105,26 @@ class Pipeline:
         kernel, target: their names.
         missing: why there is no pipeline, in one line; everything else is empty then.
         unit: of all times: "cycles", or "steps" where the machine's rates are not known.
+        grid: blocks along each axis of the launch, 1 where only a call knows them.
         block: the indices of the block that is looked at.
         roles: the groups of threads.
         loops, operations, events: events in the order in which they begin.
         assumptions: what the predicted times rest on, a sentence each.
+        guessed: sizes or conditions of it are only known in a call.
     """
 
     kernel: str
     target: str
     missing: str = ""
     unit: str = "cycles"
+    grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
     roles: tuple[str, ...] = ()
     loops: tuple[Loop, ...] = ()
     operations: tuple[Operation, ...] = ()
     events: tuple[Event, ...] = ()
     assumptions: tuple[str, ...] = ()
+    guessed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""

@@ -2,49 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.sim.pipeline.leaves import waits_for_others
+from tileworkbench.compiler.sim.pipeline.leaves import takes_turns, waits_for_others
 
 
-def ring_loops(program: Program, planned: frozenset[int]) -> dict[int, int]:
-    """The loops to look at, in order: site -> number. Those at the sites `planned`, else the
-    innermost around waits.
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The launch that is looked at: launch `number` of `count`, with its pipelined `loops` in order
+    (site -> number).
     """
-    loops = [stmt for stmt in statements(program.body) if isinstance(stmt, st.For)]
+
+    number: int
+    count: int
+    kernel: st.Kernel
+    loops: Mapping[int, int]
+
+
+def find_launch(program: Program, planned: Container[int]) -> Launch | None:
+    """The first launch with loops to look at: those at the sites `planned`, else the innermost
+    around waits. None where there is none.
+    """
+    kernels = [stmt for stmt in statements(program.body) if isinstance(stmt, st.Kernel)]
+    for number, kernel in enumerate(kernels):
+        loops = _loops(kernel, planned)
+        if loops:
+            return Launch(number, len(kernels), kernel, loops)
+    return None
+
+
+def _loops(kernel: st.Kernel, planned: Container[int]) -> dict[int, int]:
+    loops = [stmt for stmt in statements(kernel.body) if isinstance(stmt, st.For)]
     found = [loop.site for loop in loops if loop.site in planned]
     if not found:
         around = [loop for loop in loops if any(map(waits_for_others, statements(loop)))]
         # The innermost of them; those of roles work together, as one.
         outer = {id(s) for s in around for t in statements(s.body) if any(t is a for a in around)}
         found = [loop.site for loop in around if id(loop) not in outer]
-        if any(isinstance(stmt, simt.Role) for stmt in statements(program.body)):
+        if _roles(kernel):
             return dict.fromkeys(found, 0)
     return {site: number for number, site in enumerate(dict.fromkeys(found))}
 
 
-def _roles(program: Program) -> list[simt.Role]:
-    return [stmt for stmt in statements(program.body) if isinstance(stmt, simt.Role)]
+def _roles(kernel: st.Kernel) -> list[simt.Role]:
+    return [stmt for stmt in statements(kernel.body) if isinstance(stmt, simt.Role)]
 
 
-def thread_groups(program: Program) -> tuple[tuple[int, int], ...]:
+def thread_groups(kernel: st.Kernel) -> tuple[tuple[int, int], ...]:
     """The threads of a block, (first, count), cut where a role begins or ends."""
-    kernel = next(s for s in statements(program.body) if isinstance(s, st.Kernel))
     edges = {0, prod(kernel.threads)}
-    for role in _roles(program):
+    for role in _roles(kernel):
         edges |= {role.start, role.start + role.extent}
     places = sorted(edges)
     return tuple((a, b - a) for a, b in pairwise(places))
 
 
-def role_starts(program: Program) -> frozenset[int]:
+def role_starts(kernel: st.Kernel) -> frozenset[int]:
     """The first threads of roles."""
-    return frozenset(role.start for role in _roles(program))
+    return frozenset(role.start for role in _roles(kernel))
 
 
 def group_label(first: int, count: int, starts: frozenset[int]) -> str:
@@ -57,3 +80,41 @@ def product_sites(program: Program) -> frozenset[int]:
     """The sites of the matrix products of a program with tile operators."""
     found = (s.site for s in statements(program.body) if isinstance(s, tile.Gemm))
     return frozenset(found)
+
+
+def is_counted(stmt: st.Stmt, loops: Container[int]) -> bool:
+    """Whether `stmt` is a loop whose iterations are counted and not looked at one by one."""
+    looping = isinstance(stmt, st.For | st.While) and stmt.site not in loops
+    return looping and not any(takes_turns(below) for below in statements(stmt))
+
+
+def counted_parts(launch: Launch) -> dict[int, int]:
+    """The statements of a launch by their id: the number of the outermost counted loop that each is
+    in, 0 for none.
+    """
+    found: dict[int, int] = {}
+
+    def visit(stmt: st.Stmt) -> None:
+        if is_counted(stmt, launch.loops):
+            found.update(dict.fromkeys(map(id, statements(stmt)), id(stmt)))
+            return
+        found[id(stmt)] = 0
+        for child in stmt.children():
+            if isinstance(child, st.Stmt):
+                visit(child)
+
+    visit(launch.kernel.body)
+    return found
+
+
+def grid_of(kernel: st.Kernel) -> tuple[int, ...]:
+    """The extents of the grid, 1 for one that only a call knows."""
+    return tuple(const_int(extent) or 1 for extent in kernel.grid)
+
+
+def blocks_to_look_at(kernel: st.Kernel) -> list[tuple[int, ...]]:
+    """The block in the middle of the grid, the first and the last."""
+    extents = grid_of(kernel)
+    middle = tuple(extent // 2 for extent in extents)
+    last = tuple(extent - 1 for extent in extents)
+    return list(dict.fromkeys((middle, tuple(0 for _ in extents), last)))

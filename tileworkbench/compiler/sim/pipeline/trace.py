@@ -7,7 +7,7 @@ the count of those it waited for, as far as the simulator's own order of events 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -92,18 +92,20 @@ class _Open:
 @dataclass(slots=True)
 class TraceRecorder:
     """Records the block of indices `block`, whose threads are in `groups` (first, count);
-    `products` are sites of T.gemm.
+    `products` are sites of T.gemm, `parts` is what `counted_parts` says of the statements.
     """
 
     block: tuple[int, ...]
     groups: tuple[tuple[int, int], ...]
     products: frozenset[int]
     limit: int = LIMIT
+    parts: Mapping[int, int] = field(default_factory=dict)
     dropped: int = 0
     events: list[_Open] = field(default_factory=list)
     counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     stamps: dict[int, int] = field(default_factory=dict)
     _last: dict[int, _Open] = field(default_factory=dict)
+    _inside: dict[int, tuple[int, dict[int, _Open]]] = field(default_factory=dict)
     _begun: dict[tuple[int, int, Kind], int] = field(default_factory=dict)
     _flying: dict[tuple[int, int], deque[_Open]] = field(default_factory=dict)
 
@@ -113,44 +115,45 @@ class TraceRecorder:
 
     def order(self, threads: int, clock: Clock, first: int, block: tuple[int, ...]) -> Order:
         """The order of a block's threads, which tells how they wait for each other."""
-        if block != self.block:
+        if block != self.block or threads != len(self.counts):
             return Order(threads, clock, first)
         return _TracedOrder(threads, clock, first, self)
 
     def _is_of(self, frame: ThreadFrame) -> bool:
-        """Whether these are threads of the block, in the first launch."""
-        return frame.block == self.block and frame.launch_base == 0
+        """Whether these are threads of the block."""
+        return frame.block == self.block and frame.threads == len(self.counts)
 
     # What the simulator tells
 
     def watch(self, stmt: Stmt, execute: Callable[..., Any]) -> Callable[..., Any]:
         """`execute` of a statement, with a note of it."""
         leaf = leaf_of(stmt)
-        if leaf is None:
+        part = self.parts.get(id(stmt))
+        if leaf is None or part is None:  # another launch's
             return execute
 
         def watched(frame: ThreadFrame) -> Any:
             if not self._is_of(frame):
                 return execute(frame)
             active = frame.active().copy()
-            self._executed(stmt.site, leaf, active)
+            self._executed(stmt.site, leaf, active, part)
             return execute(frame)
 
         return watched
 
-    def _executed(self, site: int, leaf: Leaf, active: Array) -> None:
+    def _executed(self, site: int, leaf: Leaf, active: Array, part: int) -> None:
         before = self.counts.copy()
         self.counts[active] += 1
         for group, (first, count) in enumerate(self.groups):
             mine = active[first : first + count]
             if mine.any() and leaf.kind is not Kind.COMMIT:
                 start = int(before[first : first + count][mine].max())
-                self._record(group, site, leaf, start)
+                self._record(group, site, leaf, start, part)
 
-    def _record(self, group: int, site: int, leaf: Leaf, start: int) -> None:
+    def _record(self, group: int, site: int, leaf: Leaf, start: int, part: int) -> None:
         product = leaf.kind in JOINED and site in self.products
         kind = Kind.PRODUCT if product else leaf.kind
-        last = self._last.get(group)
+        last = self._open(group, site, part)
         if last is not None and last.site == site and kind in JOINED and last.kind in JOINED:
             if joined(last.kind, kind) is not last.kind:
                 last.kind, last.how = kind, leaf.how
@@ -166,8 +169,24 @@ class TraceRecorder:
         made = _Open(kind, leaf.how, site, group, iteration, start, start + 1)
         self.events.append(made)
         self._last[group] = made
+        if part:
+            self._inside[group][1][site] = made
         if leaf.started:
             self._flying.setdefault((group, site), deque()).append(made)
+
+    def _open(self, group: int, site: int, part: int) -> _Open | None:
+        """The event that a statement may continue: the last one, or in a counted loop the last of
+        its site there.
+        """
+        last = self._last.get(group)
+        if not part:
+            self._inside.pop(group, None)
+            return last
+        inside, events = self._inside.get(group, (0, {}))
+        if inside != part:
+            events = {last.site: last} if last is not None and last.kind in JOINED else {}
+            self._inside[group] = part, events
+        return events.get(site)
 
     def released(self, frame: ThreadFrame) -> None:
         """The threads of a group go on after a wait."""
@@ -194,7 +213,15 @@ class TraceRecorder:
                     flying.popleft().landed = now
 
     def events_by_start(self) -> list[_Open]:
-        """The events in the order of logical time."""
+        """The events in the order of logical time. Operations that took turns in a counted loop
+        follow each other, each with as many statements as it had.
+        """
+        reached: dict[int, int] = {}
+        for event in self.events:
+            event.start = max(event.start, reached.get(event.group, 0))
+            if event.kind in JOINED:
+                event.end = event.start + event.parts
+            reached[event.group] = event.end = max(event.end, event.start)
         return sorted(self.events, key=lambda event: (event.start, event.end))
 
 

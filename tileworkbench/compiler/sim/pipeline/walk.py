@@ -30,10 +30,11 @@ from tileworkbench.compiler.sim.pipeline.leaves import (
     Tile,
     joined,
     leaf_of,
-    takes_turns,
 )
 from tileworkbench.compiler.sim.pipeline.structure import (
+    Launch,
     group_label,
+    is_counted,
     role_starts,
     thread_groups,
 )
@@ -99,21 +100,23 @@ class Walked:
     guessed: bool
 
 
-def walk_block(program: Program, loops: Mapping[int, int], products: frozenset[int]) -> Walked:
-    """What the threads of a block in the middle of the grid do; `products` are sites of T.gemm."""
+def walk_block(
+    program: Program, launch: Launch, products: frozenset[int], block: tuple[int, ...]
+) -> Walked:
+    """What the threads of a block do; `products` are sites of T.gemm."""
     with np.errstate(all="ignore"):
-        return _Walk(program, loops, products).run()
+        return _Walk(program, launch, products).run(block)
 
 
 class _Walk(Evaluator[ThreadFrame]):
-    def __init__(
-        self, program: Program, loops: Mapping[int, int], products: frozenset[int]
-    ) -> None:
+    def __init__(self, program: Program, launch: Launch, products: frozenset[int]) -> None:
         frame = ThreadFrame([], [], Recorder(program), SimOptions(), False, np.zeros(0, np.uint8))
         super().__init__(frame)
-        self._program, self._loops, self._products = program, loops, products
+        self._program, self._kernel = program, launch.kernel
+        self._loops, self._products = launch.loops, products
         self._leaves: dict[int, Leaf | None] = {}
-        self._turning: dict[int, bool] = {}
+        self._counted: dict[int, bool] = {}
+        self._part: dict[int, Step] | None = None  # operations of the counted loop around
         self._translated: dict[Expr, Evaluate] = {}
         self._barriers: dict[Slot, int] = {}
         self._turns: dict[int, int] = {}
@@ -128,7 +131,7 @@ class _Walk(Evaluator[ThreadFrame]):
     def _sites(self) -> dict[int, int]:
         """The loop that each site belongs to."""
         found: dict[int, int] = {}
-        for stmt in statements(self._program.body):
+        for stmt in statements(self._kernel.body):
             if isinstance(stmt, st.For) and stmt.site in self._loops:
                 number = self._loops[stmt.site]
                 for below in statements(stmt):
@@ -136,17 +139,15 @@ class _Walk(Evaluator[ThreadFrame]):
         found.pop(0, None)
         return found
 
-    def run(self) -> Walked:
+    def run(self, block: tuple[int, ...]) -> Walked:
         self.assign_parameters(self._program)
-        kernels = (s for s in statements(self._program.body) if isinstance(s, st.Kernel))
-        kernel = next(kernels)
+        self._visit_lets(self._program.body)
+        kernel = self._kernel
         threads = prod(kernel.threads)
         self.frame.threads, self.frame.lanes = threads, (threads,)
-        starts = role_starts(self._program)
-        grid = [self._number(extent, 1) for extent in kernel.grid]
-        block = tuple(extent // 2 for extent in grid)
+        starts = role_starts(kernel)
         groups = []
-        for first, count in thread_groups(self._program):
+        for first, count in thread_groups(kernel):
             self._begin(kernel, block, first, first + count)
             self._visit(kernel.body, 1)
             label = group_label(first, count, starts)
@@ -154,6 +155,12 @@ class _Walk(Evaluator[ThreadFrame]):
         return Walked(
             tuple(groups), self._barriers, self._turns, self._skipped, block, self._guessed
         )
+
+    def _visit_lets(self, body: st.Stmt) -> None:
+        """The names that a launch finds."""
+        for stmt in st.items(body):
+            if isinstance(stmt, st.Let):
+                self.assign(stmt.var, self._value(stmt.value))
 
     def _begin(self, kernel: st.Kernel, block: tuple[int, ...], first: int, end: int) -> None:
         """The threads `first .. end - 1` begin the kernel."""
@@ -213,7 +220,8 @@ class _Walk(Evaluator[ThreadFrame]):
                 self._loop(stmt, weight)
             case st.While(_, body):
                 self._guessed = True
-                self._visit(body, weight)
+                visit = self._count if self._is_counted(stmt) else self._visit
+                visit(body, weight)
             case simt.BarrierInit(barrier, count):
                 self._barriers[self._place(barrier)] = self._number(count, 1)
             case _:
@@ -232,10 +240,10 @@ class _Walk(Evaluator[ThreadFrame]):
         step = self._number(loop.step, 1) or 1
         trips = max(-((start - stop) // step), 0)
         number = self._loops.get(loop.site)
-        if number is None and not self._takes_turns(loop):
+        if self._is_counted(loop):
             self.assign(loop.var, start)
             if trips:
-                self._visit(loop.body, weight * trips)
+                self._count(loop.body, weight * trips)
             return
         outer_turn, outer_lead = self._turn, self._lead
         inside = number is None and bool(self._members.get(loop.site) is not None or self._again)
@@ -272,19 +280,28 @@ class _Walk(Evaluator[ThreadFrame]):
     def _period(self, loop: st.For) -> int:
         """After how many turns stages and the parities of their barriers repeat."""
         counts = {1}
-        for stmt in statements(self._program.body):
+        for stmt in statements(self._kernel.body):
             if isinstance(stmt, st.Alloc) and stmt.buffer.scope in ("shared", "shared.barrier"):
                 first = self._number(stmt.buffer.shape[0], 1) if stmt.buffer.shape else 1
                 if first <= _MOST_STAGES:
                     counts.add(first)
         return 2 * lcm(*counts)
 
-    def _takes_turns(self, stmt: st.Stmt) -> bool:
-        found = self._turning.get(id(stmt))
+    def _is_counted(self, stmt: st.Stmt) -> bool:
+        found = self._counted.get(id(stmt))
         if found is None:
-            found = any(takes_turns(below) for below in statements(stmt))
-            self._turning[id(stmt)] = found
+            found = self._counted[id(stmt)] = is_counted(stmt, self._loops)
         return found
+
+    def _count(self, body: st.Stmt, weight: int) -> None:
+        """The body of a counted loop: statements of one site are one operation in all of it."""
+        outermost = self._part is None
+        if self._part is None:
+            last = self._steps[-1:]
+            self._part = {step.site: step for step in last if step.kind in JOINED}
+        self._visit(body, weight)
+        if outermost:
+            self._part = None
 
     # Operations
 
@@ -316,6 +333,8 @@ class _Walk(Evaluator[ThreadFrame]):
         if kind in JOINED and stmt.site in self._products:
             kind = Kind.PRODUCT
         last = self._steps[-1] if self._steps else None
+        if self._part is not None:
+            last = self._part.get(stmt.site)
         if last is not None and last.site == stmt.site and {kind, last.kind} <= {*JOINED}:
             if joined(last.kind, kind) is not last.kind:
                 last.kind, last.how = kind, leaf.how
@@ -324,6 +343,8 @@ class _Walk(Evaluator[ThreadFrame]):
         iteration = self._turn if kind not in JOINED else self._begun(stmt.site)
         made = Step(stmt.site, kind, leaf.how, loop, iteration if loop >= 0 else 0, 0)
         self._steps.append(made)
+        if self._part is not None:
+            self._part[stmt.site] = made
         return made
 
     def _begun(self, site: int) -> int:
