@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tests.sim.pipelines import roles
 from tileworkbench.compiler.analysis.cost import Count, count_work
 from tileworkbench.compiler.ir.parser import parse
 
@@ -142,3 +143,13 @@ def unpack(
 """)
     )
     assert work.bytes_.value == 4 * 32 + 4 * 4 * 64
+
+
+def test_what_roles_do_counts():
+    work = count_work(roles().program)
+    assert work.flops.value == 2 * 64 * 64 * 256
+    assert {each.name: each.moved.value for each in work.tensors} == {
+        "A": 64 * 256 * 2,
+        "B": 256 * 64 * 2,
+        "C": 64 * 64 * 4,
+    }

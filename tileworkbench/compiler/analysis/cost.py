@@ -17,8 +17,8 @@ from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.extremes import at_extreme
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.uniformity import Uniformity
+from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import add, binary, const_int, int_const, sub
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Call, Const, Expr, Load, Region, Unary
 from tileworkbench.compiler.ir.expr import Var as Variable
@@ -186,7 +186,7 @@ class _Counter:
                 self.visit(body, [self.enter(var, start, stop, step), *loops])
             case tile.Pipelined(var, start, stop, _, body):
                 self.visit(body, [self.enter(var, start, stop, int_const(0)), *loops])
-            case st.While(_, body):
+            case st.While(_, body) | simt.Role(_, _, body):
                 self.visit(body, loops)
             case st.If(cond, then, orelse):
                 self.expression(cond, loops, operations=False)

@@ -12,7 +12,6 @@ from tileworkbench.compiler.sim.pipeline.model import Event, Pipeline
 from tileworkbench.compiler.sim.pipeline.trace import Trace
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.pipeline_rows import (
-    Window,
     agreement,
     bars_of,
     iterations_of,
@@ -27,6 +26,7 @@ from tileworkbench.viz.model.view import KernelView
 
 ITERATIONS = 8  # of a live chart
 _STATIC_ITERATIONS = 6
+_CARD_ITERATIONS = 4
 _TRACES: WeakKeyDictionary[Any, Trace] = WeakKeyDictionary()  # the last one of each kernel
 
 
@@ -193,7 +193,7 @@ def _other_stages(view: KernelView, pipeline: Pipeline) -> list[str]:
 def section(view: KernelView, opened: bool = False) -> str:
     """The chart of the first iterations and the sentences for readers without a kernel."""
     pipeline = _pipeline(view)
-    window: Window = window_of(pipeline, 0, _STATIC_ITERATIONS)
+    window = window_of(pipeline, 0, _STATIC_ITERATIONS if opened else _CARD_ITERATIONS)
     bars = bars_of(pipeline, window)
     rows = rows_of(bars, pipeline)
     address = as_image(pipeline_svg(bars, rows, window, pipeline.unit))
@@ -203,9 +203,12 @@ def section(view: KernelView, opened: bool = False) -> str:
         f"{', '.join(row for row in rows if ' stage ' in row) or 'registers'}, and what threads do"
     )
     picture = html.image(address, alternative, WIDTH, chart_height(rows))
-    lines = [html.tag("div", "", html.text(text)) for text in sentences(view)]
+    # In a card, where there is little room, the shared memory beside it tells of other stages.
+    said = sentences(view) if opened else sentences(view)[:1]
+    lines = [html.tag("div", "", html.text(text)) for text in said]
     faint = f"{html.FAINT};font-size:12px"
-    explained = html.tag("div", faint, html.text(about(pipeline)))
-    assumed = html.tag("div", faint, html.text(" ".join(pipeline.assumptions)))
+    assumed = " ".join(pipeline.assumptions if opened else pipeline.assumptions[:2])
+    notes = [about(pipeline), assumed] if opened else [assumed]
+    lines += [html.tag("div", faint, html.text(text)) for text in notes]
     note = f"{loop.num_stages} stages, {loop.period:.0f} {pipeline.unit} per iteration, predicted"
-    return html.details("Pipeline", picture, *lines, explained, assumed, note=note, opened=opened)
+    return html.details("Pipeline", picture, *lines, note=note, opened=opened)

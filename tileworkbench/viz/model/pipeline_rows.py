@@ -133,8 +133,8 @@ def paired(pipeline: Pipeline, trace: Trace) -> list[int]:
         waiting.setdefault((each.role, each.kind, each.how, each.line), []).append(number)
     done: dict[tuple[str, str, str, int], int] = {}
     found = []
-    for event in trace.events:
-        key = (event.role, event.kind, event.how, event.line)
+    for executed in trace.events:
+        key = (executed.role, executed.kind, executed.how, executed.line)
         at = done.get(key, 0)
         done[key] = at + 1
         numbers = waiting.get(key, [])

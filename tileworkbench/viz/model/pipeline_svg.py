@@ -96,15 +96,13 @@ def _phases(axes: _Axes, colours: Colours) -> list[str]:
 
 
 def _labels(axes: _Axes, colours: Colours) -> list[str]:
-    parts = []
+    lines = (f"M{_LEFT} {axes.y(row) + _ROW - 1:.0f}h{WIDTH - _LEFT - _RIGHT}" for row in axes.rows)
+    parts = [f'<path d="{"".join(lines)}" stroke="{colours["grid"]}"/>']
+    parts.append(f'<g fill="{colours["text"]}" text-anchor="end">')
     for row in axes.rows:
-        y = axes.y(row)
         label = clip(row.replace("simulated: ", "sim: ").replace("role of threads", "role"), 26)
-        parts.append(draw_text(_LEFT - 6, y + 14, label, colours["text"], "end"))
-        parts.append(
-            draw_line(_LEFT, y + _ROW - 1, WIDTH - _RIGHT, y + _ROW - 1, colours["grid"], 1)
-        )
-    return parts
+        parts.append(f'<text x="{_LEFT - 6}" y="{axes.y(row) + 14:.0f}">{escape(label)}</text>')
+    return [*parts, "</g>"]
 
 
 def _box(bar: Bar, axes: _Axes) -> tuple[float, float, float, float]:
@@ -139,33 +137,41 @@ def _live_bars(bars: Sequence[Bar], axes: _Axes) -> list[str]:
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" '
             f'fill="{STYLES[bar.style][0]}" stroke="{edge}" stroke-width="0.6"{dashed}/>'
         )
-        parts += _number(bar, x, y, width)
+        if _has_number(bar, width):
+            place = f'x="{x + 3:.0f}" y="{y + 13:.0f}"'
+            parts.append(f'<text {place} fill="{_INK}">{escape(bar.text)}</text>')
         parts.append("</g>")
     return parts
 
 
 def _plain_bars(bars: Sequence[Bar], axes: _Axes) -> list[str]:
-    """The same in as few bytes as possible: one path per colour."""
+    """The same in few bytes: one path per colour, and one text with a place for each digit."""
     paths: dict[str, list[str]] = {}
-    numbers = []
+    digits: list[tuple[str, int, int]] = []
     for bar in _visible(bars, axes):
         x, y, width, height = _box(bar, axes)
-        path = f"M{x:.0f} {y:.0f}h{width:.1f}v{height}h-{width:.1f}z"
-        paths.setdefault(bar.style, []).append(path)
-        numbers += _number(bar, x, y, width)
-    drawn = [
-        f'<path d="{"".join(found)}" fill="{STYLES[style][0]}" stroke="{_INK}" stroke-width="0.6"/>'
-        for style, found in paths.items()
+        path = f"M{x:.0f} {y:.0f}h{max(width, 1):.0f}v{height:.0f}h-{max(width, 1):.0f}z"
+        paths.setdefault(STYLES[bar.style][0], []).append(path)
+        if _has_number(bar, width):
+            digits += [
+                (digit, round(x + 3 + at * _CHARACTER), round(y + 13))
+                for at, digit in enumerate(bar.text)
+            ]
+    drawn = [f'<path d="{"".join(found)}" fill="{fill}"/>' for fill, found in paths.items()]
+    xs, ys = (" ".join(str(digit[at]) for digit in digits) for at in (1, 2))
+    text = "".join(digit for digit, _, _ in digits)
+    return [
+        f'<g stroke="{_INK}" stroke-width="0.6">',
+        *drawn,
+        f'</g><text x="{xs}" y="{ys}" fill="{_INK}">{text}</text>',
     ]
-    return [*drawn, *numbers]
 
 
-def _number(bar: Bar, x: float, y: float, width: float) -> list[str]:
+def _has_number(bar: Bar, width: float) -> bool:
+    """Whether the number of the iteration fits into a bar."""
     if not bar.text or bar.style in ("signal", "simulated"):
-        return []
-    if width < _CHARACTER * len(bar.text) + 3:
-        return []
-    return [f'<text x="{x + 3:.0f}" y="{y + 13:.0f}" fill="{_INK}">{escape(bar.text)}</text>']
+        return False
+    return width >= _CHARACTER * len(bar.text) + 3
 
 
 def _step(span: float) -> float:
@@ -179,14 +185,19 @@ def _step(span: float) -> float:
 def _scale(axes: _Axes, unit: str, colours: Colours, statements: float) -> list[str]:
     base = axes.height - _BOTTOM
     window = axes.window
-    parts = [draw_line(_LEFT, base, WIDTH - _RIGHT, base, colours["faint"], 1)]
+    ticks = [f"M{_LEFT} {base}h{WIDTH - _LEFT - _RIGHT}"]
+    numbers = []
     step = _step(window.end - window.start)
     at = -(-window.start // step) * step
     while at <= window.end:
-        x = axes.x(at)
-        parts.append(draw_line(x, base, x, base + 4, colours["faint"], 1))
-        parts.append(draw_text(x, base + 15, f"{at:.0f}", colours["faint"], "middle"))
+        x = f"{axes.x(at):.0f}"
+        ticks.append(f"M{x} {base}v4")
+        numbers.append(f'<text x="{x}" y="{base + 15}">{at:.0f}</text>')
         at += step
+    parts = [
+        f'<path d="{"".join(ticks)}" stroke="{colours["faint"]}"/>',
+        f'<g fill="{colours["faint"]}" text-anchor="middle">{"".join(numbers)}</g>',
+    ]
     label = f"predicted {unit}; numbers in bars: iterations"
     if statements:
         label += f"; sim rows: logical time, {statements:.2g} statements to one of the {unit}"
@@ -199,12 +210,11 @@ def _legend(bars: Sequence[Bar], axes: _Axes, colours: Colours) -> list[str]:
     parts = []
     used = {bar.style for bar in _visible(bars, axes)} - ({"copy"})
     x, y = _LEFT, axes.height - 22
+    parts.append(f'<g fill="{colours["text"]}" stroke-width="0.6">')
     for style in [name for name in STYLES if name in used]:
         fill, name = STYLES[style]
-        parts.append(
-            f'<rect x="{x}" y="{y}" width="12" height="12" fill="{fill}" stroke="{_INK}" '
-            'stroke-width="0.6"/>'
-        )
-        parts.append(draw_text(x + 16, y + 10, name, colours["text"], "start"))
+        box = f'<path d="M{x} {y}h12v12h-12z" fill="{fill}" stroke="{_INK}"/>'
+        parts.append(f'{box}<text x="{x + 16}" y="{y + 10}">{name}</text>')
         x += 26 + round(len(name) * _CHARACTER)
+    parts.append("</g>")
     return parts

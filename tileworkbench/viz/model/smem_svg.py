@@ -60,12 +60,16 @@ def _frame(axes: _Axes, colours: Colours) -> list[str]:
     step = 1024
     while step * 5 < axes.top:
         step *= 2
-    parts = []
+    lines, numbers = [], []
     for bytes_ in range(0, int(axes.top) + 1, step):
         y = axes.y(bytes_)
-        parts.append(draw_line(_LEFT, y, WIDTH - _RIGHT, y, colours["grid"], 1))
-        parts.append(draw_text(_LEFT - 6, y + 4, format_bytes(bytes_), colours["faint"], "end"))
-    return parts
+        lines.append(f"M{_LEFT} {y:.1f}h{WIDTH - _LEFT - _RIGHT}")
+        place = f'x="{_LEFT - 6}" y="{y + 4:.0f}"'
+        numbers.append(f"<text {place}>{escape(format_bytes(bytes_))}</text>")
+    return [
+        f'<path d="{"".join(lines)}" stroke="{colours["grid"]}"/>',
+        f'<g fill="{colours["faint"]}" text-anchor="end">{"".join(numbers)}</g>',
+    ]
 
 
 def _time(shared: SharedMemory, axes: _Axes, colours: Colours) -> list[str]:
@@ -81,13 +85,16 @@ def _time(shared: SharedMemory, axes: _Axes, colours: Colours) -> list[str]:
         if x2 - x1 > 4 * _CHARACTER:
             parts.append(draw_text((x1 + x2) / 2, base + 18, "loop", colours["faint"], "middle"))
     at = -1000.0
+    ticks, numbers = [], []
     for step, number in enumerate(shared.lines):
         x = axes.x(step)
         if not number or number == shared.lines[step - 1] or x - at < _TICK_GAP:
             continue
         at = x
-        parts.append(draw_line(x, base, x, base + 4, colours["faint"], 1))
-        parts.append(draw_text(x, base + 32, str(number), colours["faint"], "start"))
+        ticks.append(f"M{x:.0f} {base}v4")
+        numbers.append(f'<text x="{x:.0f}" y="{base + 32}">{number}</text>')
+    parts.append(f'<path d="{"".join(ticks)}" stroke="{colours["faint"]}"/>')
+    parts.append(f'<g fill="{colours["faint"]}">{"".join(numbers)}</g>')
     label = "statements of a block in program order (numbers: lines of the kernel)"
     middle = (_LEFT + WIDTH - _RIGHT) / 2
     parts.append(draw_text(middle, HEIGHT - 8, label, colours["faint"], "middle"))
