@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tileworkbench as tw
 import tileworkbench.language as T
@@ -300,3 +302,25 @@ def test_wrong_calls() -> None:
         "left_inverse, complement, coalesce, divide, product, blocked_product, raked_product, "
         "swizzle, repeat, repeat_on_thread, replicate"
     )
+
+
+PIECES = ("(", ")", ",", ":", "4", "2", "(2,2)", "0", "99999999999", " o ", "<3,0,3>", "Sw", "-1")
+WORDS = ("mma.m16n8k16.f16", "ldmatrix.x4", " A", "_", "x", "T.Layout(", "lambda i: i", "é", "\n")
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    st.lists(st.sampled_from(PIECES + WORDS), max_size=9).map("".join),
+    st.sampled_from(["", "unknown", *OPERATIONS]),
+    st.lists(st.sampled_from(PIECES), max_size=5).map("".join),
+)
+def test_whatever_is_typed_is_answered(layout: str, operation: str, other: str) -> None:
+    """With sheets, or with what is wrong at a place that the text has."""
+    found = play_model(content(layout, operation, other), {"T": T})
+    assert json.dumps(found)
+    for part, shown in found.items():
+        wrong = shown.get("problem")
+        if wrong:
+            text = {"layout": layout, "other": other}.get(part, "")
+            assert wrong["message"]
+            assert -1 <= wrong["start"] <= max(len(text), 1)

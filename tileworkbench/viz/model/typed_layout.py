@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import linecache
 import re
+import warnings
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -90,7 +91,10 @@ def _evaluate(line: str, start: int, names: Mapping[str, Any]) -> Layout | Fragm
     begin = start + len(line[start:]) - len(line[start:].lstrip())
     whole = Span(FILE, 1, begin, 1, len(line.rstrip()))
     try:
-        value = eval(compile(line[begin:], FILE, "eval"), dict(names))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # it is half typed
+            code = compile(line[begin:], FILE, "eval")
+        value = eval(code, dict(names))
     except SyntaxError as error:
         at = min(begin + max((error.offset or 1) - 1, 0), whole.end_column - 1)
         raise LayoutError(f"{error.msg}", span=Span(FILE, 1, at, 1, at + 1)) from None

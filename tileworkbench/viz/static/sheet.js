@@ -50,6 +50,17 @@ export function place(slice, cell) {
   ];
 }
 
+/** What the colours of a grid say, with the numbers at their ends. */
+export function legend(slice, by) {
+  const tops = { address: slice.top, bank: 31, slot: slice.slots - 1 };
+  const label = COLOURINGS[slice.isFragment ? "fragment" : "layout"][by];
+  if (!(by in tops)) return [tw.faint(`a colour for each ${label}; they repeat after 32`)];
+  const stops = slice.palette.sequence.map((colour) => `rgb(${colour.join(",")})`);
+  const bar = tw.span("tw-ramp");
+  bar.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
+  return [tw.faint(`${label} 0`), bar, tw.faint(String(tops[by]))];
+}
+
 /**
  * A panel. `hovered(index)` is called with what is under the pointer, null for nothing;
  * `sliced(lead)` when another slice is wanted; `insert(text, sheet)` for a cell with the code.
@@ -63,6 +74,7 @@ export class Sheet {
     this.title = tw.div("tw-panel-title");
     this.badges = tw.div("tw-badges");
     this.leads = tw.span("tw-slices");
+    this.legend = tw.div("tw-legend");
     this.said = tw.div("tw-sheet-place", "");
     this.texts = tw.div("tw-sheet-texts");
     this.code = tw.div("tw-sheet-code");
@@ -71,7 +83,8 @@ export class Sheet {
       { title: "Put the code into a new cell" });
     this.copy = tw.button("Copy", () => this.copied(), { title: "Copy the expression" });
     const buttons = tw.div("tw-bar", this.insert, this.copy, this.done);
-    this.node = tw.div("tw-sheet", this.title, this.badges, this.leads, this.canvas, this.said,
+    this.node = tw.div("tw-sheet", this.title, this.badges, this.leads, this.canvas,
+      this.legend, this.said,
       this.texts, this.code, buttons);
     this.node.hidden = true; // until there is something to show
     /** @type {any} */
@@ -85,6 +98,7 @@ export class Sheet {
     this.data = data;
     this.grid.hover = null;
     this.grid.show(slice, by);
+    this.legend.replaceChildren(...legend(slice, by));
     this.title.replaceChildren(data.name);
     this.badges.replaceChildren(...data.badges.map((text) => tw.chip(text)));
     this.texts.replaceChildren(...[data.cute, data.text].filter(Boolean).map((text) =>
@@ -109,6 +123,7 @@ export class Sheet {
 
   colour(by) {
     this.grid.show(this.grid.slice, by);
+    this.legend.replaceChildren(...legend(this.grid.slice, by));
     this.grid.draw();
   }
 
