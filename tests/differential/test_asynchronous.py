@@ -44,6 +44,8 @@ def test_copies_by_address_in_a_parallel_loop():
             for i, j in T.Parallel(16, 8):
                 source = T.address_of(A[i, j * 4])
                 T.ptx_cp_async(T.access_ptr(tile[i, j * 4], "w", 4), source, 4)
+            T.ptx_commit_group()
+            T.ptx_wait_group(0)
             T.copy(tile, B)
 
     given = {"A": a, "B": np.zeros((16, 32), np.float32)}

@@ -41,9 +41,8 @@ def test_every_statement_declares_each_field_that_names_memory(cls):
         options = (place.unless, place.unread, place.unwritten, effects.when)
         named = {place.field, place.indices, place.predicate, place.count, *options} - {""}
         assert all(name in own or hasattr(cls, name) for name in named)
-    memory = {
-        field.name for field in fields(cls) if str(field.type) in ("Buffer", "Region", "Address")
-    }
+    kinds = {field.name: str(field.type).removesuffix(" | None") for field in fields(cls)}
+    memory = {name for name, kind in kinds.items() if kind in ("Buffer", "Region", "Address")}
     named = {name.split(".")[1] for name in NAMES if name.startswith(f"{cls.__name__}.")}
     assert memory - named == {place.field for place in places}
 

@@ -82,6 +82,15 @@ def everything(
             T.gemm(A_shared, A_shared, acc, transpose_B=True, policy="full_row", clear_accum=k == 0)
         T.reduce_max(acc, row, dim=1, clear=False, nan_propagate=True)
         T.scan_sum(acc, acc, dim=0, reverse=True)
+        bars = T.alloc_barrier((1,), "uint64")
+        T.barrier_init(T.address_of(bars[0]), 1)
+        with T.started("tma", T.address_of(bars[0])):
+            T.copy(A[by * 128:by * 128 + 128, 0:32], A_shared)
+        T.barrier_arrive(T.address_of(bars[0]), engine='cp.async')
+        with T.started("wgmma"):
+            T.gemm(A_shared, A_shared, acc, transpose_B=True)
+        T.commit_group(engine='wgmma')
+        T.wait_group(pending=0, engine='wgmma', sources=True)
         for i, j in T.Parallel(128, n, coalesced_width=8):
             acc[i, j] = T.exp2(acc[i, j] - row[i]) if i < n and not j == 3 else T.float32("-inf")
             T.store(C[i, j], T.float16(acc[i, j]), i + offset < m)

@@ -1,7 +1,8 @@
 """Operators that a GPU may finish later, and the waits for them.
 
-Here each is finished before the next statement starts, which every program that waits as it must
-cannot tell apart; the waits do nothing.
+Each is started where it stands, and done at any moment until somebody has waited for it. Compiled
+code does it at once, which every program that waits as it must cannot tell apart. The simulator
+does it as late as its waits allow, and reports who reads or writes too early.
 """
 
 from __future__ import annotations
@@ -11,27 +12,34 @@ from typing import Any
 from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import in_kernel
 from tileworkbench.compiler.frontend.tensors import TensorValue, check_access, store_vector
-from tileworkbench.compiler.frontend.threads import emit_arrival
+from tileworkbench.compiler.frontend.threads import (
+    arrive_once,
+    barrier_address,
+    emit_arrival,
+    started,
+)
 from tileworkbench.compiler.frontend.values import Value, condition, describe, to_value
 from tileworkbench.compiler.frontend.vectors import VectorValue
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import AddressOf, Expr, Load
+from tileworkbench.compiler.ir.simt import CommitGroup, Engine, WaitGroup
 from tileworkbench.language.tile import GemmWarpPolicy, copy, gemm
 
 
 def async_copy(src: Any, dst: Any, annotations: Any = None) -> None:
     """`T.copy` whose result may be read after `T.ptx_commit_group` and `T.ptx_wait_group`."""
-    copy(src, dst)
+    with started(Engine.CP_ASYNC):
+        copy(src, dst)
 
 
 def ptx_commit_group() -> None:
-    """End a group of asynchronous copies: no effect."""
-    in_kernel("T.ptx_commit_group")
+    """End a group: the asynchronous copies of this thread since the last one."""
+    in_kernel("T.ptx_commit_group").emit(CommitGroup(Engine.CP_ASYNC))
 
 
 def ptx_wait_group(count: int = 0) -> None:
-    """Wait until at most `count` groups of asynchronous copies are left: no effect."""
-    _wait("T.ptx_wait_group", count)
+    """Wait until at most `count` groups of asynchronous copies of this thread are left."""
+    _wait("T.ptx_wait_group", count, Engine.CP_ASYNC)
 
 
 def ptx_cp_async(
@@ -68,7 +76,8 @@ def ptx_cp_async(
 
     first, count = Value(target.indices[-1]), int(num_elems)
     index = (*map(Value, target.indices[:-1]), slice(first, first + count))
-    store_vector(TensorValue(target.buffer), index, VectorValue(count, at, None))
+    with started(Engine.CP_ASYNC):
+        store_vector(TensorValue(target.buffer), index, VectorValue(count, at, None))
 
 
 def _addressed(construct: str, role: str, value: Any) -> AddressOf:
@@ -83,10 +92,8 @@ def _addressed(construct: str, role: str, value: Any) -> AddressOf:
 
 
 def cp_async_barrier_noinc(barrier: Any) -> None:
-    """Arrive at a memory barrier once the thread's asynchronous copies so far are done: they are,
-    so this is `T.mbarrier_arrive`.
-    """
-    emit_arrival("T.cp_async_barrier_noinc", barrier)
+    """Arrive at a memory barrier once the thread's asynchronous copies so far are done."""
+    emit_arrival("T.cp_async_barrier_noinc", barrier, Engine.CP_ASYNC)
 
 
 def wgmma_gemm(
@@ -99,8 +106,12 @@ def wgmma_gemm(
     clear_accum: Any = False,
     annotations: Any = None,
 ) -> None:
-    """`T.gemm` whose result may be read after `T.wait_wgmma`."""
-    gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum)
+    """`T.gemm` whose result may be read, and its operands written, after `T.wait_wgmma`. Each is a
+    group of its own; products into the same C follow each other without a wait.
+    """
+    with started(Engine.WGMMA):
+        gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum)
+    in_kernel("T.wgmma_gemm").emit(CommitGroup(Engine.WGMMA))
 
 
 def tcgen05_gemm(
@@ -122,12 +133,15 @@ def tcgen05_gemm(
     """
     builder = in_kernel("T.tcgen05_gemm")
     builder.uses.append(("T.tcgen05_gemm", builder.site))
-    gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum, mbar=mbar)
+    barrier_address("T.tcgen05_gemm", mbar)
+    with started(Engine.TENSOR):
+        gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum)
+    arrive_once("T.tcgen05_gemm", mbar, Engine.TENSOR)
 
 
 def wait_wgmma(count: int = 0) -> None:
-    """Wait until at most `count` asynchronous products are left: no effect."""
-    _wait("T.wait_wgmma", count)
+    """Wait until at most `count` asynchronous products are left."""
+    _wait("T.wait_wgmma", count, Engine.WGMMA)
 
 
 def warpgroup_fence_operand(
@@ -143,18 +157,19 @@ def warpgroup_arrive() -> None:
 
 
 def warpgroup_commit_batch() -> None:
-    """End a group of asynchronous products: no effect."""
+    """End a group of asynchronous products: no effect, each T.wgmma_gemm is a group of its own."""
     in_kernel("T.warpgroup_commit_batch")
 
 
 def warpgroup_wait(num_mma: int = 0) -> None:
-    """Wait until at most `num_mma` groups of asynchronous products are left: no effect."""
-    _wait("T.warpgroup_wait", num_mma)
+    """Wait until at most `num_mma` asynchronous products are left."""
+    _wait("T.warpgroup_wait", num_mma, Engine.WGMMA)
 
 
-def _wait(construct: str, count: Any) -> None:
-    in_kernel(construct)
+def _wait(construct: str, count: Any, engine: Engine) -> None:
+    builder = in_kernel(construct)
     if isinstance(count, bool) or not isinstance(count, int):
         raise TileTypeError(f"{construct} takes an integer, not {describe(count)}")
     if count < 0:
         raise TileValueError(f"{construct} cannot wait for {count} operations")
+    builder.emit(WaitGroup(count, engine))

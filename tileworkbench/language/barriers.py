@@ -20,6 +20,7 @@ from tileworkbench.compiler.frontend.threads import (
     at_thread_level,
     barrier_address,
     emit_arrival,
+    started,
     to_mask,
 )
 from tileworkbench.compiler.frontend.values import describe, to_value
@@ -31,7 +32,10 @@ from tileworkbench.compiler.ir.simt import (
     BarrierExpect,
     BarrierInit,
     BarrierWait,
+    CommitGroup,
+    Engine,
     GridBarrier,
+    WaitGroup,
     WarpBarrier,
 )
 from tileworkbench.compiler.ir.stmt import Alloc
@@ -223,15 +227,17 @@ def tma_copy(
 ) -> None:
     """`T.copy` between global and shared memory by the copy engine.
 
-    A copy into shared memory expects its bytes at `barrier` and delivers them before the next
-    statement, so the phase waits for arrivals only, which stay the user's. A copy into global
-    memory takes no barrier.
+    A copy into shared memory is started here and is done when the current phase of `barrier` has
+    completed, which waits for its bytes too; the arrivals stay the user's. A copy into global
+    memory takes no barrier: it is done behind T.tma_store_arrive and T.tma_store_wait.
 
     With `cluster_mask`, a bit for each rank, the copy goes to the same place in all these blocks of
-    the cluster, and its bytes to the same barrier. Where all of them name one place in `dst`, the
-    lowest-ranked one that gets here copies for all, else each copies its part. A block expects at
-    its barrier what all these send; one that does not get here says so itself, with
-    T.mbarrier_expect_tx. Blocks outside the mask copy for themselves. The other options are hints.
+    the cluster, before the next statement, and its bytes to the same barrier. Where all of them
+    name one place in `dst`, the lowest-ranked one that gets here copies for all, else each copies
+    its part. A block expects at its barrier what all these send; one that does not get here says so
+    itself, with T.mbarrier_expect_tx. Blocks outside the mask copy for themselves. The other
+    options are hints.
+
     Raises `TileValueError` for a barrier that is missing or superfluous, `UnsupportedError` for a
     place that blocks of the mask take from memory, and as `T.copy`.
     """
@@ -255,7 +261,8 @@ def tma_copy(
         if target == "global":
             raise TileValueError("T.tma_copy into global memory takes no barrier")
     if cluster_mask is None:
-        copy(src, dst)
+        with started(Engine.TMA if told is not None else Engine.TMA_STORE, told):
+            copy(src, dst)
     else:
         # Imported here: few kernels need the analysis of who copies.
         from tileworkbench.language.multicast import multicast
@@ -275,14 +282,20 @@ def check_cluster_mask(construct: str, mask: Any) -> None:
 
 
 def tma_store_arrive() -> None:
-    """End a group of copies into global memory: no effect, they are done at once."""
-    in_kernel("T.tma_store_arrive")
+    """End a group of copies into global memory by T.tma_copy."""
+    in_kernel("T.tma_store_arrive").emit(CommitGroup(Engine.TMA_STORE))
 
 
 def tma_store_wait(count: int = 0, read: bool = True) -> None:
-    """Wait until at most `count` groups of copies into global memory are left: no effect."""
-    in_kernel("T.tma_store_wait")
-    if _constant("T.tma_store_wait", "number of groups", count, 0) < 0:
+    """Wait until at most `count` groups of copies into global memory are left; with `read`, until
+    the others have read shared memory, which may be written then.
+
+    Raises `TileTypeError` or `TileValueError` for another number.
+    """
+    builder = in_kernel("T.tma_store_wait")
+    groups = _constant("T.tma_store_wait", "number of groups", count, 0)
+    if groups < 0:
         raise TileValueError(
             f"the number of groups of T.tma_store_wait must not be negative, not {count}"
         )
+    builder.emit(WaitGroup(groups, Engine.TMA_STORE, bool(read)))

@@ -186,7 +186,7 @@ class _Counter:
                 self.visit(body, [self.enter(var, start, stop, step), *loops])
             case tile.Pipelined(var, start, stop, _, body):
                 self.visit(body, [self.enter(var, start, stop, int_const(0)), *loops])
-            case st.While(_, body) | simt.Role(_, _, body):
+            case st.While(_, body) | simt.Role(_, _, body) | simt.Start(body):
                 self.visit(body, loops)
             case st.If(cond, then, orelse):
                 self.expression(cond, loops, operations=False)

@@ -57,6 +57,8 @@ class _Flow:
                 for branch in (then, orelse):
                     if branch is not None:
                         self.visit_later(branch, before, around)
+            case simt.Start(body):
+                self.visit(body, before, around)
             case simt.Role(body=body):
                 self.visit_later(body, before, around)
             case (

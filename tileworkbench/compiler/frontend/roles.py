@@ -23,7 +23,7 @@ from tileworkbench.compiler.frontend.threads import (
 from tileworkbench.compiler.frontend.values import describe
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.renaming import with_new_names
-from tileworkbench.compiler.ir.simt import Barrier, Role
+from tileworkbench.compiler.ir.simt import Barrier, Role, Start
 from tileworkbench.compiler.ir.stmt import Alloc, For, If, LoopKind, Seq, Stmt, While, seq
 from tileworkbench.compiler.ir.tile import OPERATORS, Pipelined
 
@@ -149,4 +149,4 @@ def _is_work(stmt: Stmt) -> bool:
         return True
     if isinstance(stmt, Seq):
         return bool(stmt.stmts) and all(_is_work(child) for child in stmt.stmts)
-    return isinstance(stmt, For | Pipelined) and _is_work(stmt.body)
+    return isinstance(stmt, For | Pipelined | Start) and _is_work(stmt.body)

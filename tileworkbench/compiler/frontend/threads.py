@@ -8,6 +8,7 @@ with values of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
@@ -26,10 +27,12 @@ from tileworkbench.compiler.ir.simt import (
     WARP,
     Barrier,
     BarrierArrive,
+    Engine,
     Exchange,
+    Start,
     exchange_dtype,
 )
-from tileworkbench.compiler.ir.stmt import If, Stmt
+from tileworkbench.compiler.ir.stmt import If, Stmt, seq
 from tileworkbench.compiler.ir.types import BOOL, INT32, UINT32
 
 WARP_GROUP = 128
@@ -219,20 +222,36 @@ def role_barrier(first: int, count: int) -> Barrier:
     return Barrier(_ROLE_BARRIERS + first // WARP_GROUP, count)
 
 
-def emit_arrival(construct: str, value: Any) -> None:
-    """One arrival at the memory barrier `value` of every thread that executes this."""
-    at_thread_level(construct).emit(BarrierArrive(barrier_address(construct, value)))
+def emit_arrival(construct: str, value: Any, engine: Engine | None = None) -> None:
+    """One arrival at the memory barrier `value` of every thread that executes this, once what it
+    has started on `engine` is done.
+    """
+    at_thread_level(construct).emit(BarrierArrive(barrier_address(construct, value), engine))
 
 
-def arrive_once(construct: str, value: Any) -> None:
-    """One arrival at the memory barrier `value`, once all threads that execute this are here."""
+@contextmanager
+def started(engine: Engine, barrier: Address | None = None) -> Iterator[None]:
+    """What is written in the block is started here, for `engine` to do."""
+    builder = in_kernel("an operation that is started")
+    stmts = builder.frame.stmts
+    before = len(stmts)
+    yield
+    body = seq(stmts[before:])
+    del stmts[before:]
+    builder.emit(Start(body, engine, barrier))
+
+
+def arrive_once(construct: str, value: Any, engine: Engine | None = None) -> None:
+    """One arrival at the memory barrier `value`, once all threads that execute this are here and
+    what the first one has started on `engine` is done.
+    """
     builder = at_thread_level(construct)
     place = barrier_address(construct, value)
     frame = builder.enclosing("role")
     first, count = (0, 0) if frame is None or frame.threads is None else frame.threads
     builder.emit(role_barrier(first, count) if count else Barrier())
     alone = build.binary("eq", linear_index(builder), build.int_const(first))
-    builder.emit(If(alone, BarrierArrive(place, site=builder.site)))
+    builder.emit(If(alone, BarrierArrive(place, engine, site=builder.site)))
 
 
 def is_barrier(value: Expr) -> bool:

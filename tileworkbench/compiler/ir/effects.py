@@ -171,6 +171,8 @@ def _access(stmt: Node, place: Place, reads: bool, writes: bool, started: bool) 
         return None
     where = getattr(stmt, place.field)
     region, count = None, 1
+    if where is None:
+        return None
     if isinstance(where, Region):
         buffer, indices, region = where.buffer, where.mins, where
     elif isinstance(where, Address):

@@ -350,6 +350,10 @@ class _Parser:
             case ast.With(items=[item], body=body) if self.called(item.context_expr) == "threads":
                 start, extent = map(self.literal, item.context_expr.args)  # type: ignore[attr-defined]
                 return simt.Role(start, extent, self.body(body))
+            case ast.With(items=[item], body=body) if self.called(item.context_expr) == "started":
+                engine, *told = item.context_expr.args  # type: ignore[attr-defined]
+                barrier = self.address(told[0]) if told else None
+                return simt.Start(self.body(body), simt.Engine(self.literal(engine)), barrier)
             case ast.With(items=[item], body=body):
                 return self.kernel(item, body)
             case ast.Break():
@@ -502,6 +506,8 @@ class _Parser:
         }
         for field, value in self.keywords(call).items():
             values[field] = self.operand(value) if field in children else self.literal(value)
+        if "engine" in values:
+            values["engine"] = simt.Engine(values["engine"])
         return kind(**values)
 
     def operand(self, node: ast.expr) -> Expr | Address:

@@ -314,6 +314,9 @@ def _head(stmt: st.Stmt) -> str | None:
             return f"while {print_expr(cond)}"
         case simt.Role(start, extent):
             return f"with T.threads({start}, {extent})"
+        case simt.Start(_, engine, barrier):
+            told = "" if barrier is None else f", {_address(barrier)}"
+            return f'with T.started("{engine}"{told})'
     return None
 
 
@@ -403,6 +406,7 @@ def _thread_statement(name: str, stmt: st.Stmt) -> str:
             field.default is not dataclasses.MISSING and value == field.default
         ):
             continue
+        value = str(value) if isinstance(value, simt.Engine) else value
         text = print_node(value) if isinstance(value, Node) else repr(value)
         optional = field.default is not dataclasses.MISSING
         parts.append(f"{field.name}={text}" if optional or not isinstance(value, Node) else text)

@@ -1,9 +1,9 @@
 """What threads of a block do together or on their own: barriers, exchanges within a warp, memory
-barriers (mbarriers), asynchronous copies and matrix instructions.
+barriers (mbarriers), operations that are started and waited for, and matrix instructions.
 
-Barriers, `Exchange`, `Role`, `Peer` and the mbarrier statements are what kernels may write
-themselves, so they are legal from stage TILE on. The others come from lowering:
-they are legal from stage PLANNED on, where threads still run in lock step and asynchronous work is
+Barriers, `Exchange`, `Role`, `Peer`, the mbarrier statements, `Start` and the groups are what
+kernels may write themselves, so they are legal from stage TILE on. The others come from lowering:
+they are legal from stage PLANNED on, where threads still run in lock step and an `AsyncCopy` is
 done at once, and have their hardware meaning in stage SIMT. Semantics: PTX ISA, "Parallel
 Synchronization and Communication Instructions" and "Warp Level Matrix Instructions".
 """
@@ -11,6 +11,7 @@ Synchronization and Communication Instructions" and "Warp Level Matrix Instructi
 from __future__ import annotations
 
 from dataclasses import field
+from enum import StrEnum
 from typing import ClassVar
 
 from tileworkbench.compiler.ir.effects import NOTHING, Effects, Order, Place
@@ -51,6 +52,35 @@ def exchange_dtype(kind: str, args: tuple[Expr, ...]) -> DType:
     if kind in _VALUE_KINDS or kind.startswith("warp_"):
         return args[0].dtype
     return INT32 if kind.startswith("block_") or kind in ("any_sync", "all_sync") else UINT64
+
+
+class Engine(StrEnum):
+    """What does an operation that was started, while the threads that started it go on.
+
+    Memory barriers complete the work of TMA and TENSOR, which counts at one; groups that of the
+    others. A group is what a thread started until it commits; groups complete in order.
+    """
+
+    CP_ASYNC = "cp.async"  # each thread copies from global to shared memory
+    TMA = "tma"  # the copy engine fills shared memory
+    TMA_STORE = "tma_store"  # the copy engine empties shared memory
+    WGMMA = "wgmma"  # products of warp groups
+    TENSOR = "tcgen05"  # products into tensor memory
+    VMCNT = "vmcnt"  # AMD: each copy is a group
+
+
+@node
+class Start(Stmt):
+    """`body` (copies, a product) begins here. What it reads and writes, it reads and writes at any
+    moment until somebody has waited for it: those who started it for their group, or at `barrier`,
+    whose current phase also waits for its bytes.
+    """
+
+    body: Stmt
+    engine: Engine
+    barrier: Address | None = None
+    site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(updates=(Place("barrier"),))
 
 
 @node
@@ -156,9 +186,12 @@ class BarrierInit(Stmt):
 
 @node
 class BarrierArrive(Stmt):
-    """One arrival at the mbarrier; the phase completes when no arrivals and no bytes are left."""
+    """One arrival at the mbarrier; the phase completes when no arrivals and no bytes are left. With
+    an `engine` it comes once all that this thread has started there is done.
+    """
 
     barrier: Address
+    engine: Engine | None = None
     site: int = field(default=0, compare=False)
     effects: ClassVar[Effects] = Effects(updates=(Place("barrier"),), orders=Order.ARRIVE)
 
@@ -219,17 +252,22 @@ class AsyncCopy(Stmt):
 
 @node
 class CommitGroup(Stmt):
-    """The asynchronous copies this thread has issued since the last commit are one group."""
+    """What this thread has started on `engine` since the last commit is one group, even nothing."""
 
+    engine: Engine = Engine.CP_ASYNC
     site: int = field(default=0, compare=False)
     effects: ClassVar[Effects] = Effects(orders=Order.COMMIT)
 
 
 @node
 class WaitGroup(Stmt):
-    """Wait until at most `pending` of this thread's latest groups are unfinished."""
+    """Wait until at most `pending` of this thread's latest groups are unfinished; with `sources`,
+    until the others have at least read all that they read.
+    """
 
     pending: int
+    engine: Engine = Engine.CP_ASYNC
+    sources: bool = False
     site: int = field(default=0, compare=False)
     effects: ClassVar[Effects] = Effects(orders=Order.GROUP)
 
@@ -305,7 +343,8 @@ THREAD_LEVEL = (
     BarrierWait,
     Fence,
 )
-LOWERED = (AsyncCopy, CommitGroup, WaitGroup, LoadMatrix, StoreMatrix, Mma)
+ASYNCHRONOUS = (Start, CommitGroup, WaitGroup)
+LOWERED = (AsyncCopy, LoadMatrix, StoreMatrix, Mma)
 
 
 # How the plain statements (without a body or a result) are called in the text of the IR.

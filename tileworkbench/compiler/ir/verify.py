@@ -28,11 +28,13 @@ _TILE = (
     st.SourceKernel,
     *tile.COLLECTIVE,
     *simt.THREAD_LEVEL,
+    *simt.ASYNCHRONOUS,
 )
+_SIMT = (*simt.THREAD_LEVEL, *simt.LOWERED, simt.CommitGroup, simt.WaitGroup)
 LEGAL: dict[Stage, tuple[type[st.Stmt], ...]] = {
     Stage.TILE: _TILE,
     Stage.PLANNED: (*_TILE, *simt.LOWERED, tile.Pack, tile.MicroGemm),
-    Stage.SIMT: (*st.SCALAR, st.Kernel, st.SourceKernel, *simt.THREAD_LEVEL, *simt.LOWERED),
+    Stage.SIMT: (*st.SCALAR, st.Kernel, st.SourceKernel, *_SIMT),
     Stage.CPU: (*st.SCALAR, tile.Pack, tile.MicroGemm),
 }
 _VECTOR_BODY = (st.Seq, st.Let, st.Store, st.DeviceAssert)

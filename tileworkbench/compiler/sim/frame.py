@@ -14,6 +14,7 @@ from tileworkbench.compiler.sim.values import Mask, Value
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.layout.fragment import Fragment
+    from tileworkbench.compiler.sim.flights import Flights
     from tileworkbench.compiler.sim.memory import Storage
     from tileworkbench.compiler.sim.pipeline.trace import TraceRecorder
 
@@ -112,6 +113,7 @@ class Frame:
     threads: int = 1
     while_iterations: int = 0
     random: np.random.Generator | None = field(default=None)
+    flights: Flights | None = None  # operations under way, in kernels that start some
 
     def begin_parallel(
         self, extents: tuple[int, ...], stored: frozenset[str], layout: Fragment | None = None

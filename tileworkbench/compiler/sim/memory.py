@@ -92,6 +92,14 @@ class Storage:
         safe = self.safe if buffer.dtype == self.dtype else None
         return Storage(buffer, data, written=written, guarded=self.guarded, safe=safe)
 
+    @property
+    def changes(self) -> bool:
+        """Whether somebody may write it while the kernel runs."""
+        return True
+
+    def landed(self, frame: Frame, place: Index) -> None:
+        """What was written at `place` asynchronously is there for those who waited."""
+
     def load(self, frame: Frame, index: Index, active: Mask, lanes: tuple[int, ...]) -> Value:
         """The elements at `index` in the lanes of `active`; the safe value (or poison) where they
         are outside.
@@ -130,6 +138,8 @@ class Storage:
             value = np.broadcast_to(np.asarray(value, self.data.dtype), lanes)[chosen]
         if frame.options.races:
             self._note_write(frame, place, chosen, lanes, value)
+        if frame.flights is not None:
+            frame.flights.touch(frame, self, place, True)
         self.data[place] = value if place or not lanes else value[-1]
         if self.written is not None:
             self.written[place] = True
@@ -138,6 +148,8 @@ class Storage:
         self, frame: Frame, box: tuple[slice, ...], values: np.ndarray[Any, Any] | None = None
     ) -> None:
         """An operator of the whole block reads a box, or is about to write `values` there."""
+        if frame.flights is not None:
+            frame.flights.touch(frame, self, box, values is not None)
         if frame.options.races and self.scope == "global" and frame.block_number:
             if values is not None:
                 self.log.write_block(frame, box, self.data, values)
@@ -150,6 +162,8 @@ class Storage:
             self.written[...] = True
 
     def _note_read(self, frame: Frame, place: Index, reading: Mask, lanes: tuple[int, ...]) -> None:
+        if frame.flights is not None:
+            frame.flights.touch(frame, self, place, False, reading, lanes)
         if frame.options.races:
             self.log.read(frame, place, reading, lanes)
 
@@ -222,6 +236,8 @@ class Storage:
         self, frame: Frame, index: Index, active: Mask, reads: bool, lanes: tuple[int, ...]
     ) -> None:
         """The `lanes` of `active` access the elements at `index` atomically."""
+        if frame.flights is not None:
+            frame.flights.touch(frame, self, index, True, active, lanes)
         if self.written is None:
             return
         if reads and frame.options.uninitialised:

@@ -5,6 +5,13 @@ from __future__ import annotations
 NEVER_WRITTEN = "read before it is written"
 NOT_LANDED = "read before the wait for the asynchronous copy that writes it"
 OVERTAKEN = "written while an asynchronous copy to it is under way"
+SOURCE_WRITTEN = "written while an asynchronous copy still reads it"
+STORE_OVERTAKEN = "written while T.tma_copy still reads it"
+NOT_STORED = "read before the wait for the T.tma_copy that writes it"
+ENDED = "still read by T.tma_copy when the block ends"
+NOT_FORMED = "read before the wait for the asynchronous product that writes it"
+PRODUCT_OVERTAKEN = "written while an asynchronous product into it is under way"
+OPERAND_WRITTEN = "written while an asynchronous product still reads it"
 
 ITERATIONS_WRITE = "two iterations of one parallel loop write this element"
 ITERATION_READS = "one iteration of a parallel loop reads what another one writes"
@@ -28,6 +35,13 @@ _REMEDIES = {
     NEVER_WRITTEN: "write it first, with T.clear, T.fill or T.copy",
     NOT_LANDED: "wait for the copy first, with T.ptx_wait_group(0) or at its memory barrier",
     OVERTAKEN: "wait for the copy first, with T.ptx_wait_group(0) or at its memory barrier",
+    SOURCE_WRITTEN: "wait for the copy first, with T.ptx_wait_group(0) or at its memory barrier",
+    STORE_OVERTAKEN: "wait for the copy first, with T.tma_store_arrive() and T.tma_store_wait(0)",
+    NOT_STORED: "wait for the copy, with T.tma_store_arrive() and T.tma_store_wait(0, read=False)",
+    ENDED: "wait for the copy at the end, with T.tma_store_arrive() and T.tma_store_wait(0)",
+    NOT_FORMED: "wait for the product first, with T.wait_wgmma(0) or at its memory barrier",
+    PRODUCT_OVERTAKEN: "wait for the product first, with T.wait_wgmma(0) or at its memory barrier",
+    OPERAND_WRITTEN: "wait for the product first, with T.wait_wgmma(0) or at its memory barrier",
     ITERATIONS_WRITE: f"let each iteration write elements of its own, {_ATOMIC}",
     ITERATION_READS: f"split the loop in two, write another buffer than it reads, {_ATOMIC}",
     BLOCKS_WRITE: f"let each block write elements of its own, {_ATOMIC}",

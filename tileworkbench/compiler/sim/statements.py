@@ -18,13 +18,13 @@ from tileworkbench.compiler.diagnostics import (
     empty_grid,
     failed_assertion,
 )
+from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Stage
 from tileworkbench.compiler.ir.rewrite import buffers_of
-from tileworkbench.compiler.sim import atomics, externals, panels, tiles
+from tileworkbench.compiler.sim import atomics, externals, flights, panels, tiles
 from tileworkbench.compiler.sim.expressions import (
     Evaluate,
     ExpressionTranslator,
@@ -127,6 +127,12 @@ class StatementTranslator:
                 return self._kernel(stmt)
             case tile.Parallel():
                 return self._parallel(stmt)
+            case simt.Start(body):
+                return flights.translate_start(stmt, self(body))
+            case simt.CommitGroup(engine):
+                return flights.translate_commit(engine)
+            case simt.WaitGroup():
+                return flights.translate_wait(stmt)
             case tile.Pack():
                 return panels.translate_pack(stmt, self.expr)
             case tile.MicroGemm():

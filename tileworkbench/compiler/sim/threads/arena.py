@@ -186,6 +186,9 @@ class ArenaStorage(Storage):
         lanes: tuple[int, ...],
     ) -> None:
         """Count and check an access of one element, or a vector of them, by each active thread."""
+        if frame.flights is not None:
+            at = np.asarray(place) // 2 if self.bits == 4 else place
+            frame.flights.touch(frame, self, (at,), kind != "load", active, lanes)
         chosen = np.broadcast_to(np.asarray(active), lanes)
         width = self.bits // 8 or 1
         places = np.broadcast_to(np.asarray(place), lanes)

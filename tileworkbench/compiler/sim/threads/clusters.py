@@ -28,6 +28,8 @@ class ClusterRun:
                 moved |= block.moved
                 if ended:
                     self.blocks.remove(block)
+                    if block.frame.flights is not None:
+                        block.frame.flights.end(block.frame)
                     end(block.frame)
             if moved or self._meet():
                 continue

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.sim.flights import Flights
 from tileworkbench.compiler.sim.threads.arena import Arena
 from tileworkbench.compiler.sim.threads.barriers import BlockBarriers
 from tileworkbench.compiler.sim.threads.blocks import BlockRun
@@ -56,8 +57,10 @@ class Launch:
         for blocks in clusters:
             clock = Clock(len(blocks) * self._threads, self._now, self._now + 1)
             frames = [self._frame(number, grid, clock, rank) for rank, number in enumerate(blocks)]
+            flights = Flights(clock.threads) if self._plan.starts else None
             for frame in frames:
                 frame.cluster, frame.block_number = frames, frames[0].block_number
+                frame.flights = flights
             run = ClusterRun([BlockRun(frame, code, self._dtypes) for frame in frames], clock)
             if not self._advance(run):
                 waiting.append(run)

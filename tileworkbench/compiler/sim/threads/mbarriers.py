@@ -5,7 +5,7 @@ ISA, "mbarrier").
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tileworkbench.compiler.diagnostics import RunError, VerifyError
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.flights import Flight, Flights
 from tileworkbench.compiler.sim.memory import Storage
 from tileworkbench.compiler.sim.problems import UNORDERED_INIT
 from tileworkbench.compiler.sim.report import FindingKind, located
@@ -25,7 +26,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(slots=True)
 class Mbarrier:
-    """An mbarrier: `phase` completed phases, and what the open one waits for."""
+    """An mbarrier: `phase` completed phases, and what the open one waits for: arrivals, bytes, and
+    operations under way, which are done when somebody waits and nothing else is left.
+    """
 
     count: int
     pending: int
@@ -36,6 +39,7 @@ class Mbarrier:
     bytes_: int = 0
     times: Array | None = None
     complete_times: Array | None = None
+    flights: list[Flight] = field(default_factory=list)
 
     def arrive(self, count: int, times: Array) -> None:
         """`count` arrivals of threads that have done what `times` says."""
@@ -46,10 +50,23 @@ class Mbarrier:
         self.times = times if self.times is None else np.maximum(self.times, times)
         self.pending -= count
         self.bytes_ += bytes_
-        while self.pending <= 0 and self.bytes_ == 0:
+        while self.pending <= 0 and self.bytes_ == 0 and not self.flights:
             self.phase += 1
             self.pending += self.count
             self.complete_times = self.times
+
+    def is_complete(self, parity: int, flights: Flights | None) -> bool:
+        """Whether the latest phase of that parity is complete, for somebody who waits for it."""
+        if self.phase & 1 == parity and self.pending <= 0 and self.bytes_ == 0 and self.flights:
+            arriving, self.flights = self.flights, []
+            for flight in arriving:
+                if flights is not None:
+                    flights.land(flight)
+                if flight.times is not None and self.times is not None:
+                    self.times = np.maximum(self.times, flight.times)
+            if self.times is not None:
+                self.signal(0, 0, self.times)
+        return self.phase & 1 != parity
 
 
 class MbarrierStorage(Storage):
@@ -132,6 +149,19 @@ def translate_init(stmt: simt.BarrierInit, expr: ExpressionTranslator) -> Callab
     return init
 
 
+def translate_attach(
+    barrier: Address, expr: ExpressionTranslator
+) -> Callable[[ThreadFrame, Flight], None]:
+    """The closure that lets the phase of a barrier wait for an operation."""
+    places = _Places(barrier, expr)
+
+    def attach(frame: ThreadFrame, flight: Flight) -> None:
+        for storage, at, _ in places.groups(frame):
+            storage.made[at].flights.append(flight)
+
+    return attach
+
+
 def translate_arrive(stmt: simt.BarrierArrive, expr: ExpressionTranslator) -> Callable[..., None]:
     """The closure of `barrier_arrive`."""
     places = _Places(stmt.barrier, expr)
@@ -139,6 +169,8 @@ def translate_arrive(stmt: simt.BarrierArrive, expr: ExpressionTranslator) -> Ca
     def arrive(frame: ThreadFrame) -> None:
         frame.counters.instruction("mbarrier", frame.active())
         for storage, at, threads in places.groups(frame):
+            if stmt.engine is not None and frame.flights is not None:
+                storage.made[at].flights += frame.flights.unwaited(frame, stmt.engine)
             storage.made[at].arrive(len(threads), frame.order.release(threads))
 
     return arrive
@@ -176,9 +208,12 @@ class MbarrierWait:
     """For phases of mbarriers to complete."""
 
     waits: list[tuple[MbarrierStorage, int, int]]
+    flights: Flights | None = None
 
     def ready(self) -> bool:
-        return all(storage.made[at].phase & 1 != parity for storage, at, parity in self.waits)
+        return all(
+            storage.made[at].is_complete(parity, self.flights) for storage, at, parity in self.waits
+        )
 
     def finish(self, frame: ThreadFrame) -> None:
         for storage, at, _ in self.waits:
@@ -210,7 +245,8 @@ def translate_wait(stmt: simt.BarrierWait, expr: ExpressionTranslator) -> Arrive
                 (storage, at, int(number))
                 for storage, at, threads in places.groups(frame)
                 for number in np.unique(parities[threads])
-            ]
+            ],
+            frame.flights,
         )
 
     return wait

@@ -25,7 +25,7 @@ class KernelPlan:
     as wholes. `granule` divides the size and the place of every access of shared memory. `partial`:
     some threads synchronise without the others. `lock_step` and `guards` as before stage SIMT;
     `grid_wide`: all blocks run at once, `cluster_wide`: those of a cluster do;
-    `blocks` as in `Kernel`.
+    `blocks` as in `Kernel`; `starts`: operations are started and waited for.
     """
 
     bases: dict[Buffer, int]
@@ -36,6 +36,7 @@ class KernelPlan:
     grid_wide: bool
     cluster_wide: bool
     blocks: int
+    starts: bool
 
 
 def plan_kernel(program: Program, kernel: st.Kernel) -> KernelPlan:
@@ -60,6 +61,7 @@ def plan_kernel(program: Program, kernel: st.Kernel) -> KernelPlan:
         any(isinstance(stmt, simt.GridBarrier) for stmt in found),
         cluster_wide,
         kernel.blocks,
+        any(isinstance(stmt, simt.Start) for stmt in found),
     )
 
 

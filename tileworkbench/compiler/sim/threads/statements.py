@@ -19,6 +19,7 @@ from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.sim.expressions import Evaluate
+from tileworkbench.compiler.sim.flights import translate_start
 from tileworkbench.compiler.sim.memory import Storage, allocate, memory_at
 from tileworkbench.compiler.sim.pipeline.trace import TraceRecorder
 from tileworkbench.compiler.sim.statements import (
@@ -54,6 +55,7 @@ from tileworkbench.compiler.sim.values import storage_dtype
 
 BLOCKING = (simt.Barrier, simt.WarpBarrier, simt.GridBarrier, simt.ClusterBarrier, simt.BarrierWait)
 _SPECIAL = (st.LoopKind.VECTORIZED, st.LoopKind.BLOCKS)
+_AROUND = (st.Seq, st.For, st.While, tile.Pipelined, simt.Start)
 _COMPOUND = (st.If, st.For, st.While, tile.Pipelined, simt.Role)
 
 
@@ -62,7 +64,7 @@ def runs_by_threads(program: Program) -> bool:
     if program.stage is Stage.SIMT:
         return True
     return any(
-        isinstance(stmt, (*simt.THREAD_LEVEL, *simt.LOWERED))
+        isinstance(stmt, (*simt.THREAD_LEVEL, *simt.ASYNCHRONOUS, *simt.LOWERED))
         or (isinstance(stmt, st.Kernel) and bool(stmt.thread_vars))
         for stmt in statements(program.body)
     )
@@ -143,9 +145,12 @@ class ThreadTranslator(StatementTranslator):
                 made = _nothing
             case simt.AsyncCopy():
                 made = copies.translate_copy(stmt, self.expr)
-            case simt.CommitGroup():
+            case simt.Start(body, barrier=barrier) if barrier is not None:
+                attach = mbarriers.translate_attach(barrier, self.expr)
+                made = translate_start(stmt, self(body), attach)
+            case simt.CommitGroup() if self._plan.lock_step is False:
                 made = copies.translate_commit()
-            case simt.WaitGroup():
+            case simt.WaitGroup() if self._plan.lock_step is False:
                 made = copies.translate_wait(stmt)
             case simt.LoadMatrix():
                 made = matrix.translate_load(stmt, self.expr)
@@ -325,7 +330,7 @@ def _takes_all(stmt: st.Stmt) -> bool:
     """Whether `stmt` has an operator of the whole block that is not a role's or a branch's."""
     if isinstance(stmt, (*tile.OPERATORS, simt.BarrierSignal)):
         return True
-    inner = stmt.children() if isinstance(stmt, st.Seq | st.For | st.While | tile.Pipelined) else ()
+    inner = stmt.children() if isinstance(stmt, _AROUND) else ()
     return any(_takes_all(child) for child in inner if isinstance(child, st.Stmt))
 
 

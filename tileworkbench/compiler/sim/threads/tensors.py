@@ -40,6 +40,15 @@ class ThreadTensor(Storage):
         self.marks: Marks | None = None
         self.strides = tuple(stride // self.data.itemsize for stride in self.data.strides)
 
+    @property
+    def changes(self) -> bool:
+        return self.stored
+
+    def landed(self, frame: Any, place: Index) -> None:
+        if self.stored and frame.partial and frame.options.races:
+            flat = np.arange(self.data.size).reshape(self.data.shape)[place].reshape(-1)
+            self._mark(frame, "store", None, self._leader(frame), flat)
+
     def view(self, buffer: Buffer, shape: tuple[int, ...]) -> Storage:
         return ThreadTensor(super().view(buffer, shape), True)
 
@@ -90,6 +99,8 @@ class ThreadTensor(Storage):
         values = np.broadcast_to(np.asarray(value, self.data.dtype), lanes)[chosen]
         if frame.options.races and self.scope == "global":
             self.log.write_block(frame, place, self.data, values)
+        if frame.flights is not None:
+            frame.flights.touch(frame, self, place, True)
         self.data[place] = values
         if self.written is not None:
             self.written[place] = True

@@ -1,0 +1,374 @@
+"""Operations that were started and not waited for yet: each is done as late as its waits allow.
+
+Where nobody touches what an operation reads and writes between its start and its end, all moments
+in between give one result. So it is executed at once, what it wrote is hidden until its end, and
+its elements are marked: whoever reads or writes them too early is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir.effects import declared
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.simt import Engine
+from tileworkbench.compiler.sim.problems import (
+    ENDED,
+    NOT_FORMED,
+    NOT_LANDED,
+    NOT_STORED,
+    OPERAND_WRITTEN,
+    OVERTAKEN,
+    PRODUCT_OVERTAKEN,
+    SOURCE_WRITTEN,
+    STORE_OVERTAKEN,
+)
+from tileworkbench.compiler.sim.report import FindingKind
+from tileworkbench.compiler.sim.values import poison
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.memory import Storage
+    from tileworkbench.compiler.sim.threads.frame import ThreadFrame
+
+Array = np.ndarray[Any, Any]
+Place = tuple[Any, ...]
+Execute = Callable[[Any], None]
+_COPIES = (Engine.CP_ASYNC, Engine.TMA, Engine.VMCNT)
+_PRODUCTS = (Engine.WGMMA, Engine.TENSOR)  # those into one accumulator follow each other
+_READ_EARLY = {
+    **dict.fromkeys(_COPIES, NOT_LANDED),
+    **dict.fromkeys(_PRODUCTS, NOT_FORMED),
+    Engine.TMA_STORE: NOT_STORED,
+}
+_WRITTEN_EARLY = {
+    **dict.fromkeys((*_COPIES, Engine.TMA_STORE), OVERTAKEN),
+    **dict.fromkeys(_PRODUCTS, PRODUCT_OVERTAKEN),
+}
+_STILL_READ = {
+    **dict.fromkeys(_COPIES, SOURCE_WRITTEN),
+    **dict.fromkeys(_PRODUCTS, OPERAND_WRITTEN),
+    Engine.TMA_STORE: STORE_OVERTAKEN,
+}
+
+
+@dataclass(eq=False, slots=True)
+class Written:
+    """What an operation wrote: `values` at `place` in the data of a storage."""
+
+    storage: Storage
+    place: Place
+    values: Any = None
+
+    def keep(self) -> None:
+        """Remember it, and let nobody see it."""
+        self.values = np.array(self.storage.data[self.place])
+        self.hide()
+
+    def hide(self) -> None:
+        """Let nobody see it."""
+        self.storage.data[self.place] = poison(self.storage.dtype)
+
+    def show(self) -> None:
+        """It is there."""
+        self.storage.data[self.place] = self.values
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """One operation under way, started by `threads` (numbers on the clock) in their groups
+    `groups`; `waiting` are those of them that have not waited for what it writes, `reading` for
+    what it reads. With `at_barrier` nobody waits for its group.
+    """
+
+    number: int
+    engine: Engine
+    site: int
+    block: tuple[int, ...]
+    threads: Array
+    groups: Array
+    waiting: Array
+    reading: Array
+    targets: frozenset[str]
+    at_barrier: bool = False
+    times: Array | None = None
+    written: list[Written] = field(default_factory=list)
+    touched: list[tuple[Storage, Place]] = field(default_factory=list)
+
+    def show(self) -> None:
+        """What it wrote is there; of places that it wrote twice, what came last was kept first."""
+        for written in reversed(self.written):
+            written.show()
+
+
+class Flights:
+    """The operations under way in the blocks of a cluster, whose `threads` have one clock.
+
+    Each byte of a memory that one of them touches has a mark: the number of the operation that
+    writes it, or below zero of the latest one that reads it.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._flights: list[Flight] = []
+        self._committed = {engine: np.zeros(threads, np.int64) for engine in Engine}
+        self._marks: dict[int, Array] = {}
+        self._current: Flight | None = None
+        self._last = 0
+
+    # Starting and waiting
+
+    def start(
+        self,
+        frame: ThreadFrame,
+        engine: Engine,
+        targets: frozenset[str],
+        execute: Execute,
+        at_barrier: bool,
+    ) -> Flight:
+        """Execute an operation that writes the buffers `targets`, and hide what it wrote."""
+        threads = frame.order.ids(_threads(frame))
+        self._last += 1
+        flight = Flight(
+            self._last,
+            engine,
+            frame.site,
+            frame.block,
+            threads,
+            self._committed[engine][threads],
+            np.ones(len(threads), np.bool_),
+            np.ones(len(threads), np.bool_),
+            targets,
+            at_barrier,
+        )
+        chained = [one for one in self._flights if one.engine is engine and engine in _PRODUCTS]
+        for one in chained:
+            one.show()
+        self._current = flight
+        try:
+            execute(frame)
+        finally:
+            self._current = None
+        for written in flight.written:
+            written.keep()
+        for written in (each for one in chained for each in one.written):
+            written.hide()
+        if at_barrier and frame.partial:
+            flight.times = frame.order.release(threads - frame.order.first)
+        self._flights.append(flight)
+        return flight
+
+    def commit(self, frame: ThreadFrame, engine: Engine) -> None:
+        """What the active threads have started since their last commit is a group."""
+        self._committed[engine][frame.order.ids(_threads(frame))] += 1
+
+    def wait(self, frame: ThreadFrame, engine: Engine, pending: int, sources: bool) -> None:
+        """All but the latest `pending` groups of the active threads are done, or have read their
+        `sources`.
+        """
+        active = np.zeros(len(self._committed[engine]), np.bool_)
+        active[frame.order.ids(_threads(frame))] = True
+        for flight in list(self._flights):
+            if flight.engine is engine and not flight.at_barrier:
+                done = self._committed[engine][flight.threads] - pending > flight.groups
+                done &= active[flight.threads]
+                flight.reading &= ~done
+                if not sources:
+                    flight.waiting &= ~done
+                self._settle(frame, flight)
+
+    def land(self, flight: Flight) -> None:
+        """It is done: what it wrote is there."""
+        if flight in self._flights:  # which may have been given to several barriers
+            flight.show()
+            self._unmark(flight, (flight.number, -flight.number))
+            self._flights.remove(flight)
+
+    def unwaited(self, frame: ThreadFrame, engine: Engine) -> list[Flight]:
+        """What the active threads have started on `engine`, to be waited for at a barrier now."""
+        mine = set(map(int, frame.order.ids(_threads(frame))))
+        found = [
+            flight
+            for flight in self._flights
+            if flight.engine is engine and mine.intersection(map(int, flight.threads))
+        ]
+        for flight in found:
+            flight.at_barrier = True
+        return found
+
+    def end(self, frame: ThreadFrame) -> None:
+        """The block ends: what still reads its shared memory comes too late."""
+        for flight in [one for one in self._flights if one.block == frame.block]:
+            if flight.engine is Engine.TMA_STORE and flight.reading.any():
+                name = flight.touched[0][0].name
+                frame.recorder.found(
+                    FindingKind.RACE, ENDED, name, (), frame.block, flight.site, 1
+                )
+            self.land(flight)
+
+    def _settle(self, frame: ThreadFrame, flight: Flight) -> None:
+        if not flight.waiting.any():
+            self.land(flight)
+            for written in flight.written:
+                written.storage.landed(frame, written.place)
+        elif not flight.reading.any():
+            self._unmark(flight, (-flight.number,))
+
+    # Marks
+
+    def touch(
+        self,
+        frame: Any,
+        storage: Storage,
+        place: tuple[Any, ...],
+        write: bool,
+        active: Any = True,
+        lanes: tuple[int, ...] = (),
+    ) -> None:
+        """Elements of `storage`, at `place` in its data, are about to be read or written."""
+        current = self._current
+        if active is False or (current is None and not self._flights):
+            return
+        if current is not None and not write and not storage.changes:
+            return  # nobody can write it too early
+        marks = self._marks_of(storage)
+        if marks is None:
+            return
+        if lanes:
+            chosen = np.broadcast_to(np.asarray(active), lanes)
+            place = tuple(np.broadcast_to(np.asarray(at), lanes)[chosen] for at in place)
+        found = marks[place]
+        wrong = (found != 0 if write else found > 0).any(axis=-1)
+        if current is not None and current.engine in _PRODUCTS and storage.name in current.targets:
+            wrong = wrong & ~self._chained(current, found)
+        if np.any(wrong):
+            self._report(frame, storage, place, write, found, np.asarray(wrong))
+        if current is None:
+            return
+        marks[place] = current.number if write else np.where(found > 0, found, -current.number)
+        current.touched.append((storage, place))
+        if write:
+            current.written.append(Written(storage, place))
+
+    def _chained(self, current: Flight, found: Array) -> Array:
+        """Where the marks are those of products of the same engine into this accumulator."""
+        numbers = [
+            one.number
+            for one in self._flights
+            if one.engine is current.engine and one.targets & current.targets
+        ]
+        return np.asarray(np.isin(np.abs(found), [0, current.number, *numbers]).all(axis=-1))
+
+    def _marks_of(self, storage: Storage) -> Array | None:
+        """The marks of a storage's data, with one more dimension: the bytes of an element. None
+        where nothing is under way in it.
+        """
+        data = storage.data
+        if not isinstance(data, np.ndarray) or not data.size:
+            return None
+        key, size = data.ctypes.data, data.size * data.itemsize
+        marks = self._marks.get(key)
+        if marks is None or len(marks) < size:
+            if self._current is None and marks is None:
+                return None
+            if self._current is not None:
+                more = np.zeros(size, np.int32)
+                if marks is not None:
+                    more[: len(marks)] = marks
+                marks = self._marks[key] = more
+        if marks is None or len(marks) < size:
+            return None
+        return marks[:size].reshape(*data.shape, data.itemsize)
+
+    def _unmark(self, flight: Flight, numbers: tuple[int, ...]) -> None:
+        for storage, place in flight.touched:
+            marks = self._marks_of(storage)
+            if marks is not None:
+                found = marks[place]
+                marks[place] = np.where(np.isin(found, numbers), 0, found)
+
+    def _report(
+        self,
+        frame: Any,
+        storage: Storage,
+        place: tuple[Any, ...],
+        write: bool,
+        found: Array,
+        wrong: Array,
+    ) -> None:
+        first = tuple(map(int, np.argwhere(wrong)[0])) if wrong.ndim else ()
+        marks = np.asarray(found[first])
+        number = int(marks[np.argmax(np.abs(marks) if write else marks)])
+        flight = next(one for one in self._flights if one.number == abs(number))
+        kind, sentences = FindingKind.RACE, _WRITTEN_EARLY if number > 0 else _STILL_READ
+        if not write:
+            kind, sentences = FindingKind.UNINITIALISED, _READ_EARLY
+        options = frame.options
+        if options.races if write else options.uninitialised:
+            index = tuple(_coordinate(at, first, axis) for axis, at in enumerate(place))
+            frame.recorder.found(
+                kind,
+                sentences[flight.engine],
+                storage.name,
+                index,
+                frame.block,
+                frame.site,
+                int(np.count_nonzero(wrong)),
+                other=flight.site,
+            )
+
+
+def _coordinate(at: Any, first: tuple[int, ...], axis: int) -> int:
+    """The index along `axis` of the element `first` of what is touched."""
+    if isinstance(at, slice):
+        return int((at.start or 0) + first[axis])
+    found = np.asarray(at)
+    return int(found[first[: found.ndim]] if found.ndim else found)
+
+
+def _threads(frame: ThreadFrame) -> Array:
+    """The active threads; inside a loop whose lanes are none, those of the group."""
+    return frame.active_threads() if frame.lanes == (frame.threads,) else frame.owned_threads()
+
+
+# Statements
+
+
+def translate_start(
+    stmt: simt.Start,
+    execute: Execute,
+    attach: Callable[[ThreadFrame, Flight], None] | None = None,
+) -> Execute:
+    """The closure of an operation that is started; `attach` gives it to a memory barrier."""
+    below = (access for part in statements(stmt.body) for access in declared(part))
+    targets = frozenset(access.buffer.name for access in below if access.writes)
+
+    def start(frame: Any) -> None:
+        flight = frame.flights.start(frame, stmt.engine, targets, execute, attach is not None)
+        if attach is not None:
+            attach(frame, flight)
+
+    return start
+
+
+def translate_commit(engine: Engine) -> Execute:
+    """The closure of `commit_group`."""
+
+    def commit(frame: Any) -> None:
+        if frame.flights is not None:
+            frame.flights.commit(frame, engine)
+
+    return commit
+
+
+def translate_wait(stmt: simt.WaitGroup) -> Execute:
+    """The closure of `wait_group`."""
+
+    def wait(frame: Any) -> None:
+        if frame.flights is not None:
+            frame.flights.wait(frame, stmt.engine, stmt.pending, stmt.sources)
+
+    return wait
