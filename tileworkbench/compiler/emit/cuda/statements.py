@@ -36,9 +36,9 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [f"{use('sync_grid')}({GRID_BARRIER.name});"]
         case simt.WarpBarrier(mask):
             return [f"__syncwarp((unsigned){wrapped(text(mask))});"]
-        case simt.CommitGroup():
+        case simt.CommitGroup(simt.Engine.CP_ASYNC):
             return [f"{use('cp_async_commit')}();"]
-        case simt.WaitGroup(pending):
+        case simt.WaitGroup(pending, simt.Engine.CP_ASYNC):
             return [f"{use(*wait_helper(pending))}();"]
         case simt.AsyncCopy():
             return [_copy(stmt, writer)]
@@ -50,7 +50,7 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [f"{name}({_shared(writer, dst)}, {writer.register_words(src)});"]
         case simt.Mma():
             return [_mma(stmt, writer, dialect)]
-        case simt.BarrierArrive(barrier):
+        case simt.BarrierArrive(barrier, None):
             return [f"{use('mbarrier_arrive')}({_shared(writer, barrier)});"]
         case simt.BarrierInit(barrier, operand) | simt.BarrierWait(barrier, operand):
             name = "mbarrier_init" if isinstance(stmt, simt.BarrierInit) else "mbarrier_wait"
