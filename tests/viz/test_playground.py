@@ -247,6 +247,16 @@ def test_saved_and_in_a_terminal() -> None:
     assert str(tw.playground("(2,17,18)")).count("…") == 18
 
 
+def test_a_saved_notebook_stays_small() -> None:
+    noise = Layout.from_table(np.random.default_rng(1).integers(0, 2**20, (256, 256, 1)))
+    made = tw.playground(noise, "swizzle", "<3,3,3>")
+    html = made._repr_mimebundle_()[0]["text/html"]
+    assert len(html) < OUTPUT_BYTES
+    assert "swizzle(A, &lt;3,3,3&gt;): a picture of it would be too large for a notebook" in html
+    small = tw.playground(noise, "compose", "(8,8)")._repr_mimebundle_()[0]["text/html"]
+    assert small.count("<img") == 2 and "A: a picture of it would be too large" in small
+
+
 EXPECTED = """\
 A = (4,(2,2)):(2,(1,8))
     (4,(2,2)):(2,(1,8))

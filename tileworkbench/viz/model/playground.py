@@ -16,6 +16,7 @@ from tileworkbench.compiler.layout.operations import OPERATIONS, Takes, apply_op
 from tileworkbench.compiler.machine.operands import instruction_names
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.layout import badges, layout_figure, layout_model
+from tileworkbench.viz.model.text import clip
 from tileworkbench.viz.model.typed_layout import check_size, read_layout, read_other
 from tileworkbench.viz.model.view import BufferLayout
 
@@ -35,6 +36,7 @@ _ABOUT = (
     "pointing at one marks it in the other grids. The result's code can be pasted into a kernel. "
     "Texts are read a moment after the last key; Python runs in the kernel then."
 )
+_HTML_BYTES = 48_000  # of pictures in a saved notebook
 _SHOWN = 16  # rows and columns of a grid in plain text
 
 
@@ -214,17 +216,26 @@ def cell_of(sheet: Sheet) -> str:
 
 
 def play_html(sheets: Sequence[Sheet], element_bytes: int) -> str:
-    """Pictures of the sheets, with formulas and the result's code, as sanitiser-safe HTML."""
-    figures = []
-    for sheet in sheets:
-        style = f"{html.MONO};font-size:11px;max-width:420px;overflow:auto"
-        lines = (line for line in (sheet.cute, str(sheet.layout)) if line)
-        below = "".join(html.tag("div", style, html.text(line)) for line in lines)
-        outer = "display:inline-block;vertical-align:top"
+    """Pictures of the sheets, with formulas and the result's code, as sanitiser-safe HTML.
+
+    The result comes first where there is not room for the pictures of all.
+    """
+    parts: dict[str, str] = {}
+    room = _HTML_BYTES
+    for sheet in reversed(sheets):
         figure = layout_figure(_buffer(sheet, element_bytes))
-        figures.append(html.tag("div", outer, figure, below))
+        if len(figure) > room:
+            note = f"{sheet.label}: a picture of it would be too large for a notebook"
+            figure = html.tag("div", html.FAINT, html.text(note))
+        room -= len(figure)
+        lines = (line for line in (sheet.cute, str(sheet.layout)) if line)
+        style = f"{html.MONO};font-size:11px;max-width:420px;overflow:auto"
+        below = "".join(html.tag("div", style, html.text(clip(line, 400))) for line in lines)
+        outer = "display:inline-block;vertical-align:top"
+        parts[sheet.label] = html.tag("div", outer, figure, below)
     code = sheets[-1].code
-    return html.panel(*figures, html.code_block([html.text(code)]) if code else "")
+    figures = (parts[sheet.label] for sheet in sheets)
+    return html.panel(*figures, html.code_block([html.text(clip(code, 4000))]) if code else "")
 
 
 def play_text(sheets: Sequence[Sheet]) -> str:
