@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,8 +13,16 @@ import tileworkbench.language as T
 from tests.bench import bottlenecks
 from tests.bench.test_time_model import MACHINE
 from tileworkbench.bench import ceilings
+from tileworkbench.bench.timing import BenchResult
 from tileworkbench.kernel import Kernel
-from tileworkbench.kernels import matmul
+from tileworkbench.kernels import (
+    flash_attention,
+    gemv,
+    histogram,
+    layernorm,
+    matmul,
+    softmax,
+)
 from tileworkbench.viz.model.causes import Causes, Part
 from tileworkbench.viz.model.roofline import Point, judge
 
@@ -153,6 +163,47 @@ def test_symbolic_shapes_have_no_prediction() -> None:
     for target in ("cpu", "sim:sm_80"):
         kernel = tw.compile(matmul(T.dynamic("m"), 64, 64, "float16"), target=target)
         assert kernel.causes is None and kernel.traffic == {}
+
+
+def test_time_that_is_no_lines_is_named() -> None:
+    causes = Causes((Part("compute", 1.0, "core", 3, "adds"), Part("fresh pages", 5.0, "", 0, "x")))
+    assert causes.diagnose().sentence == (
+        "Nothing is wasted that this model knows of. The largest part of the predicted time, "
+        "83 %, is fresh pages, which x."
+    )
+    assert Causes(()).diagnose().sentence == "Nothing is known to take time."
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_86", "sim:sm_80", "sim:sm_90a"])
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (flash_attention, (1, 4, 256, 256, 64)),
+        (softmax, (256, 256)),
+        (layernorm, (256, 256)),
+        (gemv, (256, 256)),
+        (histogram, (4096, 64)),
+    ],
+)
+def test_kernels_of_the_library_have_causes(
+    make: Callable[..., Any], shape: tuple[int, ...], target: str
+) -> None:
+    kernel = tw.compile(make(*shape), target=target)
+    causes = kernel.causes
+    assert causes is not None and 0 < causes.total_us < 1e6
+    assert all(part.waste_us <= part.time_us * (1 + 1e-9) for part in causes.parts)
+    assert all(causes.saving_us(part) >= -1e-9 for part in causes.parts)
+    assert causes.diagnose().sentence.endswith(".")
+    assert list(kernel.traffic)[-1] in ("L1", "L2", "L3", "DRAM")
+
+
+def test_a_measured_gpu_kernel_keeps_its_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = tw.compile(matmul(256, 256, 256, "float16"), target="sim:sm_80")
+    result = BenchResult("matmul", (0.5,), 1, flops=2.0 * 256**3, bytes_=3e5, dtype="float16")
+    monkeypatch.setattr(kernel, "_bench", result)
+    [point] = kernel.view().points
+    assert (point.time_us, point.predicted) == (500.0, False)
+    assert kernel.causes is not None and point.predicted_us == kernel.causes.total_us
 
 
 def test_a_measured_kernel_is_told_what_the_model_explains() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ from tileworkbench.bench.roofline import (
 from tileworkbench.bench.timing import BenchResult
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.processor import CacheSizes
-from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
+from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.viz.model.roofline import Ceiling, Machine, Point
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -101,9 +102,15 @@ def test_known_counts_give_one_point() -> None:
     assert result_points(result(), MACHINE) == (result_point(result(), MACHINE),)
 
 
-def kernel(name: str, *points: Point, bench: object = "measured", target: str = "cpu") -> Any:
+def kernel(
+    name: str,
+    *points: Point,
+    bench: object = "measured",
+    target: str = "cpu",
+    machine: Machine = MACHINE,
+) -> Any:
     record = SimpleNamespace(target=target)
-    view = SimpleNamespace(points=points, bench=bench, record=record)
+    view = SimpleNamespace(points=points, bench=bench, record=record, machine=machine)
     return SimpleNamespace(name=name, view=lambda roofline: view)
 
 
@@ -126,9 +133,17 @@ def test_a_kernel_whose_work_is_not_known() -> None:
     assert caught.value.message == "the operations and bytes of 'a' are not known"
 
 
-def test_a_kernel_that_is_simulated_has_no_point() -> None:
-    with pytest.raises(UnsupportedError) as caught:
-        roofline_points([kernel("a", result_point(result(), MACHINE), target="sim:sm_80")])
-    assert caught.value.message == (
-        "'a' is simulated on 'sim:sm_80': a time would be that of the simulator, not of a device"
+def test_simulated_kernels_are_drawn_as_predicted() -> None:
+    point = result_point(result(), MACHINE)
+    simulated = kernel("a", point, bench=None, target="sim:sm_80")
+    assert roofline_points([simulated]) == (MACHINE, (point,))
+
+
+def test_kernels_of_different_machines_have_no_common_roofline() -> None:
+    other = kernel("b", result_point(result(), MACHINE), machine=replace(MACHINE, name="Other"))
+    with pytest.raises(ArgumentError) as caught:
+        roofline_points([kernel("a", result_point(result(), MACHINE)), other])
+    assert (
+        caught.value.message == "the kernels are for Test and Other, whose roofs are not the same"
     )
+    assert caught.value.hint == "draw one roofline for each machine"

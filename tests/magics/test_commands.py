@@ -197,7 +197,8 @@ def test_the_time_of_a_simulator_is_never_shown(notebook: Notebook) -> None:
     sweep = notebook.run(f"%%tile -t sim:sm_80 --sweep block=1,2 --bench{SWEPT}")
     assert sweep.out.startswith(SIMULATED.replace("scale", "swept"))
     assert all(point.time_us != point.time_us for point in sweep.value.points)
-    for line in ("%tile bench scale", "tw.roofline(scale)", "scale.compile().bench(None)"):
+    assert notebook.run("tw.roofline(scale)").text == "Out[5]: <Roofline scale>"
+    for line in ("%tile bench scale", "scale.compile().bench(None)"):
         assert notebook.run(line).text == f"UnsupportedError: {SIMULATED}"
     assert all(point.predicted for point in notebook.value("scale.kernel.view(True).points"))
 

@@ -22,6 +22,7 @@ from tileworkbench.bench.gpu_work import BlockWork, Spent, Wait, blocks_of
 from tileworkbench.bench.published import Product
 from tileworkbench.compiler.analysis.cost import Work
 from tileworkbench.compiler.ir.program import Program, Stage
+from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.compiler.sim.threads.requests import WarpAccess
 from tileworkbench.viz.model.causes import Causes, Part
 from tileworkbench.viz.model.text import format_bytes, format_count
@@ -60,14 +61,13 @@ def predict_launch(launch: Launch, product: Product) -> Causes | None:
     found = list(blocks_of(program.body))
     for block in found:
         model = _Model(launch, product, block)
-        mine = [*model.computing(), *model.waiting()]
-        if len(found) == 1:  # requests do not tell launches apart
-            mine += [*model.shared(), *model.moving()]
+        mine = [*model.computing(), *model.waiting(), *model.shared(), *model.moving()]
         parts += model.spread(mine)
     site = found[0].site if found else 0
     line = _line(launch, site)
+    time_us = _LAUNCH_US * len(found)
     starts = f"starts a launch, which costs {_LAUNCH_US:.0f} µs however little it does"
-    parts.append(Part("launch", _LAUNCH_US, "", line, starts, _LAUNCH_US, "Do more in one launch."))
+    parts.append(Part("launch", time_us, "", line, starts, time_us, "Do more in one launch."))
     return Causes(tuple(part for part in parts if part.time_us > 0), _MODEL)
 
 
@@ -76,18 +76,24 @@ def gpu_traffic(launch: Launch) -> dict[str, float]:
     whole sectors, of DRAM the compulsory ones; empty where nothing is known.
     """
     program = launch.lowered
-    blocks = list(blocks_of(program.body)) if program.stage is Stage.SIMT else []
-    if len(blocks) != 1 or program.symbols:
+    if program.stage is not Stage.SIMT or program.symbols:
         return {}
     found = {"shared": 0.0, "L2": 0.0, "DRAM": launch.work.bytes_.value}
-    for access in launch.requests:
-        count = access.count
-        times = blocks[0].repeats(count.site, count.buffer) * blocks[0].blocks
-        if count.scope == "shared":
-            found["shared"] += 128 * count.wavefronts * times
-        else:
-            found["L2"] += _SECTOR * count.sectors * times
+    for block in blocks_of(program.body):
+        for count in _requests(launch, block):
+            times = block.repeats(count.site, count.buffer) * block.blocks
+            if count.scope == "shared":
+                found["shared"] += 128 * count.wavefronts * times
+            else:
+                found["L2"] += _SECTOR * count.sectors * times
     return found
+
+
+def _requests(launch: Launch, block: BlockWork) -> Iterator[AccessCount]:
+    """What the blocks of one launch ask of memory."""
+    for access in launch.requests:
+        if (access.count.site, access.count.buffer) in block.made:
+            yield access.count
 
 
 class _Model:
@@ -108,7 +114,7 @@ class _Model:
         """Matrix instructions and other operations."""
         peaks, block = self.product.peaks, self.block
         for (site, dtype), flops in block.products.items():
-            peak = peaks.get("float8" if dtype.startswith("float8") else dtype, peaks["float32"])
+            peak = peaks.get(_TENSOR.get(dtype, dtype), peaks["float32"])
             rate = 1e6 * peak / self.product.multiprocessors  # FLOP per µs
             finding = f"multiplies {dtype} tiles, at the peak of the tensor cores"
             time_us = self.rounds * flops / rate
@@ -126,8 +132,7 @@ class _Model:
 
     def shared(self) -> Iterator[Part]:
         """Wavefronts of shared memory."""
-        for access in self.launch.requests:
-            count = access.count
+        for count in _requests(self.launch, self.block):
             if count.scope != "shared":
                 continue
             times = self.rounds * self.block.repeats(count.site, count.buffer) * self.us
@@ -148,8 +153,7 @@ class _Model:
         tensors = {each.name: each for each in self.launch.work.tensors}
         needed: dict[tuple[str, bool], float] = {}
         listed = []
-        for access in self.launch.requests:
-            count = access.count
+        for count in _requests(self.launch, self.block):
             if count.scope == "shared":
                 continue
             key = count.buffer, _writes(count.kind)
@@ -256,6 +260,8 @@ class _Model:
         ]
 
 
+# Matrix instructions take float32 as tf32, and all kinds of float8 at one rate.
+_TENSOR = {"float32": "tfloat32", "float8_e4m3fn": "float8", "float8_e5m2": "float8"}
 _SWIZZLE = "The view 'banks' ranks the layouts that have none."
 _COALESCE = (
     "Let the last index of T.Parallel be the last index of the tensor, or go through a tile."

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tileworkbench.bench.ceilings import machine
-from tileworkbench.bench.kernel import refuse_simulated
 from tileworkbench.bench.timing import BenchResult
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.target import parse_target
 from tileworkbench.viz.model.roofline import BANDWIDTH, Machine, Point, Verdict, judge
 from tileworkbench.viz.model.view import KernelView
 
@@ -69,23 +69,30 @@ def judge_result(result: BenchResult, measured: Machine) -> Verdict:
 
 
 def roofline_points(kernels: Sequence[Measurable]) -> tuple[Machine, tuple[Point, ...]]:
-    """This machine's ceilings and the points of the kernels' last measurements.
+    """The kernels' points and the roofs over them: of their last measurements under this machine's
+    ceilings, or, of simulated ones, which have no time, as predicted under published ones.
 
     Raises `ArgumentError` for a kernel that has not been measured, or whose operations or bytes
-    are not known, and `UnsupportedError` for one that is simulated.
+    are not known, and for kernels of different machines.
     """
+    machines: dict[str, Machine] = {}
     points: list[Point] = []
     for kernel in kernels:
         view = kernel.view(roofline=True)
-        refuse_simulated(kernel.name, view.record.target)
-        if view.bench is None:
+        if view.bench is None and not parse_target(view.record.target).is_simulated:
             raise ArgumentError(
                 f"'{kernel.name}' has not been measured", hint="call its .bench(...) first"
             )
-        if not view.points:
+        if not view.points or view.machine is None:
             raise _unknown(kernel.name)
+        machines[view.machine.name] = view.machine
         points += view.points
-    return machine(), tuple(points)
+    if len(machines) > 1:
+        raise ArgumentError(
+            f"the kernels are for {' and '.join(machines)}, whose roofs are not the same",
+            hint="draw one roofline for each machine",
+        )
+    return (next(iter(machines.values())) if machines else machine()), tuple(points)
 
 
 def _unknown(name: str) -> ArgumentError:

@@ -108,7 +108,8 @@ def predict_time(lowered: Program, machine: Machine, threads: int, file: str = "
     traffic = model.traffic(served)
     model.parts += [part for each in served for part in model.memory_parts(each)]
     model.parts.append(model.launch_part(_CALL_US + wake + model.block_us))
-    model.parts.append(Part("fresh pages", fresh * _FRESH_NS / 1e3))
+    clears = "clears new memory for the outputs: the system does that for large ones"
+    model.parts.append(Part("fresh pages", fresh * _FRESH_NS / 1e3, finding=clears))
     causes = Causes(tuple(part for part in model.parts if part.time_us > 0), _MODEL)
     return Prediction(model.compute_us, model.packing_us, memory, overhead, used, traffic, causes)
 

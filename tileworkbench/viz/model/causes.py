@@ -128,21 +128,24 @@ class Causes:
         return Diagnosis(part.line, part.cause, sentence, part.remedy, saved)
 
     def _largest(self) -> Diagnosis:
-        """No waste is worth a look: the line that takes the most, and what it does."""
+        """No waste is worth a look: the line that takes the most, and what it does; or what takes
+        the most that is no line's.
+        """
         lines: dict[int, float] = {}
         for part in self.parts:
             lines[part.line] = lines.get(part.line, 0.0) + self.share_us(part)
-        line = max(lines, key=lambda each: (bool(each), lines[each]))
+        line = max(lines, key=lambda each: lines[each])
         mine = [part for part in self.parts if part.line == line]
         mine.sort(key=lambda part: -self.share_us(part))
         shares = [self.share_us(part) for part in mine]
         does = dict.fromkeys(
             part.finding for part, share in zip(mine, shares, strict=True) if share > shares[0] / 4
         )
-        where = f"on line {line}, which {', '.join(filter(None, does))}" if line else mine[0].cause
+        told = ", ".join(filter(None, does))
+        where = f"on line {line}, which {told}" if line else f"{mine[0].cause}, which {told}"
         sentence = (
-            "Nothing is wasted that this model knows of. "
-            f"Most of the predicted time, {sum(shares) / self.total_us * 100:.0f} %, is {where}."
+            "Nothing is wasted that this model knows of. The largest part of the predicted time, "
+            f"{sum(shares) / self.total_us * 100:.0f} %, is {where}."
         )
         return Diagnosis(line, mine[0].cause, sentence, "")
 

@@ -27,6 +27,13 @@ from tileworkbench.viz.model.text import clip, format_time
 from tileworkbench.viz.model.trail import KEPT, trail_steps
 from tileworkbench.viz.model.view import KernelView
 
+ABOUT = (
+    "To the right is more arithmetic for each byte that is moved, upwards is more arithmetic each "
+    "second. No kernel gets above the roofs: the sloping ones are what each memory can deliver, the "
+    "flat ones what the processor can compute. The dotted line is what is left to gain. A hollow "
+    "point is predicted, a full one measured; a number is an earlier version of the cell."
+)
+
 
 def told(points: Sequence[Point]) -> Sequence[Point]:
     """The points that are told of in words: all of a few, the fastest of many."""
@@ -66,6 +73,7 @@ def roofline_model(points: Sequence[Point], machine: Machine) -> dict[str, Any]:
         "note": machine.note,
         "svg": roofline_svg(points, machine, THEMED),
         "kept": KEPT,
+        "about": ABOUT,
         "points": rows,
         "ceilings": ceiling_table(machine),
     }
