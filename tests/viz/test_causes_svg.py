@@ -80,6 +80,13 @@ def test_levels_have_marks_on_one_line_with_the_point() -> None:
     assert text in roofline_html([point], MACHINE)
 
 
+def test_names_of_levels_do_not_lie_on_each_other() -> None:
+    traffic = (("L1", POINT.bytes_), ("L2", POINT.bytes_), ("DRAM", POINT.bytes_ / 10))
+    root = ElementTree.fromstring(roofline_svg([replace(POINT, traffic=traffic)], MACHINE))
+    texts = [node.text for node in root.iter(f"{SVG}text")]
+    assert "L1, L2" in texts and "DRAM" in texts and "L1" not in texts
+
+
 def test_one_level_needs_no_explanation() -> None:
     point = replace(POINT, traffic=(("DRAM", POINT.bytes_),))
     assert explain_levels(point, MACHINE) == "" and "data-level" not in roofline_svg(

@@ -18,6 +18,8 @@ from tileworkbench.viz.model.roofline import (
 from tileworkbench.viz.model.svg import Colours, draw_line, draw_text
 from tileworkbench.viz.model.text import format_time
 
+_NAME = 34  # pixels that the name of a level takes
+
 At = Callable[[float, float], tuple[float, float]]
 """Intensity and GFLOP/s to pixels."""
 
@@ -44,7 +46,7 @@ def draw_levels(at: At, point: Point, machine: Machine, colours: Colours) -> Ite
     own = at(point.intensity, point.gflops)
     ends = [own[0], *(x for x, _, _ in spots)]
     yield draw_line(min(ends), own[1], max(ends), own[1], colours["point"], 1, ' opacity="0.5"')
-    last = None
+    names: list[tuple[float, list[str]]] = []  # those that would lie on each other stand together
     for x, y, level in spots:
         title = (
             f"{point.name}, {level.name}: {format_rate(level.gbytes, BANDWIDTH)}, "
@@ -56,9 +58,12 @@ def draw_levels(at: At, point: Point, machine: Machine, colours: Colours) -> Ite
             f'stroke-width="1.5" data-level="{escape(level.name)}">'
             f"<title>{escape(title)}</title></path>"
         )
-        if last is None or abs(x - last) > 34:  # names do not lie on each other
-            yield draw_text(x, y - 10, level.name, colours["text"], "middle")
-            last = x
+        if names and abs(x - names[-1][0]) < _NAME:
+            names[-1][1].append(level.name)
+        else:
+            names.append((x, [level.name]))
+    for x, together in names:
+        yield draw_text(x, own[1] - 10, ", ".join(together), colours["text"], "middle")
 
 
 def draw_trail(at: At, point: Point, colours: Colours) -> Iterator[str]:

@@ -29,9 +29,9 @@ from tileworkbench.viz.model.view import KernelView
 
 ABOUT = (
     "To the right is more arithmetic for each byte that is moved, upwards is more arithmetic each "
-    "second. No kernel gets above the roofs: the sloping ones are what each memory can deliver, the "
-    "flat ones what the processor can compute. The dotted line is what is left to gain. A hollow "
-    "point is predicted, a full one measured; a number is an earlier version of the cell."
+    "second. No kernel gets above the roofs: the sloping ones are what each memory can deliver, "
+    "the flat ones what the processor can compute. The dotted line is what is left to gain. A "
+    "hollow point is predicted, a full one measured; a number is an earlier version of the cell."
 )
 
 

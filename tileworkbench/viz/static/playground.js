@@ -38,7 +38,7 @@ export function render({ model, el }) {
     colours[kind] = tw.el("select", { class: "tw-select", onchange: recolour },
       ...Object.entries(labels).map(([value, label]) => tw.el("option", { value }, label)));
   const takes = tw.span("tw-faint");
-  const second = tw.el("label", { class: "tw-check tw-field" }, takes, fields.other);
+  const second = tw.el("label", { class: "tw-check tw-play-field" }, takes, fields.other);
   const colourings = Object.entries(colours).map(([kind, select]) =>
     tw.el("label", { class: "tw-check", "data-kind": kind }, `Colour ${kind}s by`, select));
   const makes = tw.div("tw-faint tw-makes");
@@ -52,7 +52,7 @@ export function render({ model, el }) {
   root.append(
     list, tw.about(menu.about),
     tw.div("tw-bar",
-      tw.el("label", { class: "tw-check tw-field" }, "A", fields.layout), operation, second),
+      tw.el("label", { class: "tw-check tw-play-field" }, "A", fields.layout), operation, second),
     problems.layout.node, problems.other.node,
     tw.div("tw-bar", makes, tw.space(), ...colourings,
       tw.el("label", { class: "tw-check" }, "Elements of", bytes)),
