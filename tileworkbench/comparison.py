@@ -114,7 +114,7 @@ def _row(fact: Fact) -> list[str]:
 
 def _cell(fact: Fact, value: str) -> str:
     shown = html.text(value or "–")
-    return html.tag("b", f"color:{html.ACCENT}", shown) if fact.differs else shown
+    return html.tag("b", html.tone(html.ACCENT), shown) if fact.differs else shown
 
 
 def compare(*kernels: Any) -> Comparison:

@@ -69,7 +69,7 @@ def check_tree(view: Locator) -> None:
     expect(view.locator(".tw-tree-same").first).to_contain_text("unchanged")
     open_pass(view, "plan_pipelines")
     changed = view.locator(".tw-tree-changed")
-    expect(changed.locator(".tw-field").first).to_have_text("order() → (0, 1, 2)")
+    expect(changed.locator(".tw-tree-field").first).to_have_text("order() → (0, 1, 2)")
     view.get_by_role("button", name="Side by side").click()
     expect(view.locator(".tw-split")).to_be_visible()
 

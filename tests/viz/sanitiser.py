@@ -13,7 +13,7 @@ PROPERTIES = {
     *("background", "background-color", "border", "border-collapse", "border-radius", "color"),
     *("cursor", "display", "font-family", "font-size", "font-weight", "line-height", "margin"),
     *("margin-left", "margin-right", "margin-top", "max-height", "max-width", "overflow"),
-    *("padding", "table-layout", "text-align", "vertical-align", "white-space"),
+    *("opacity", "padding", "table-layout", "text-align", "vertical-align", "white-space"),
 }
 ADDRESSES = ("data:image/png;base64,", "data:image/svg+xml;base64,")
 

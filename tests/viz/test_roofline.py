@@ -72,7 +72,7 @@ def test_a_point_above_its_roof_is_our_error() -> None:
         "time or a ceiling is wrong. This is an error of tileworkbench."
     )
     assert roofline_model([point(2.0, 22.0)], SIMPLE)["points"][0]["wrong"]
-    assert "color:#d3302f" in roofline_html([point(2.0, 22.0)], SIMPLE)
+    assert "rgba(211,48,47,0.22)" in roofline_html([point(2.0, 22.0)], SIMPLE)
 
 
 def test_a_kernel_without_arithmetic_is_held_against_bandwidth() -> None:

@@ -124,7 +124,7 @@ class Sweep:
         best = self.best
         cells = [
             [
-                html.tag("b", f"color:{html.GOOD}", html.text(cell))
+                html.tag("b", html.tone(html.GOOD), html.text(cell))
                 if point is best
                 else html.text(cell)
                 for cell in row

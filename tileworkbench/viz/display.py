@@ -104,7 +104,11 @@ def show(view: KernelView, which: str = "card") -> ViewWidget:
     if name not in NAMES and name != "diff":
         raise ArgumentError(f"'{name}' is not a view", f"choose one of {', '.join(NAMES)}")
     try:
-        return _make(view, name, selected)
+        made = _make(view, name, selected)
+        shown = "passes" if name == "diff" else name
+        if shown in VIEWS and not VIEWS[shown].missing(view):
+            made.about = VIEWS[shown].about(view)
+        return made
     except ValueError as error:
         raise ArgumentError(str(error)) from None
     except ModuleNotFoundError as error:

@@ -57,7 +57,7 @@ def script(*names: str) -> str:
 def module(name: str) -> str:
     """The ES module of a widget that shows one view, as anywidget loads it."""
     alone = f'$view.alone("{name}", ${name}.render)'
-    render = f"${name}.render" if name in OWN else alone
+    render = f"$view.explained(${name}.render)" if name in OWN else alone
     return (
         f"{script('place', 'view', name)}\nconst render = {render};\n"
         "export default { render, initialize: $place.initialize(render) };\n"

@@ -260,7 +260,7 @@ def _row(tile: SharedTile, access: WarpAccess) -> list[str]:
     count = access.count
     worse = count.wavefronts > count.ideal
     verdict = f"{count.factor:.2f}x {_CONFLICT}" if worse else f"{count.factor:.2f}x"
-    style = f"color:{html.BAD};font-weight:bold" if worse else f"color:{html.GOOD}"
+    style = f"{html.tone(html.BAD)};font-weight:bold" if worse else ""
     line = count.span.line if count.span is not None else 0
     return [
         html.tag("span", html.MONO, html.text(tile.name)),

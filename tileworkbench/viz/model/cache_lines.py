@@ -177,7 +177,7 @@ def section(view: KernelView, scopes: tuple[str, ...], title: str, opened: bool 
 
 def _row(access: VectorAccess) -> list[str]:
     worse = access.lines > access.ideal
-    style = f"color:{html.BAD};font-weight:bold" if worse else f"color:{html.GOOD}"
+    style = f"{html.tone(html.BAD)};font-weight:bold" if worse else ""
     return [
         html.tag("span", html.MONO, html.text(access.buffer)),
         str(access.span.line if access.span is not None else ""),

@@ -92,6 +92,7 @@ def card_model(view: KernelView) -> dict[str, Any]:
         "tabs": tabs(view),
         "changed": passes_changed(record)[0],
         "alarms": alarms(view),
+        "about": {name: said for name in available(view) if (said := VIEWS[name].about(view))},
     }
 
 
@@ -161,9 +162,9 @@ def _static_head(view: KernelView) -> str:
     for note, line in warnings_of(record)[:10]:
         where = html.tag("b", "", f"line {line}: " if line else "")
         text = html.text(clip(note.message, 400))
-        parts.append(html.tag("div", f"color:{html.WARN}", "⚠ ", where, text))
+        parts.append(html.tag("div", html.tone(html.WARN), "⚠ ", where, text))
     for entry, loud in view.masked if view.portable_masked else ():
-        style = f"color:{html.WARN}" if loud else f"{html.MONO};font-size:12px"
+        style = html.tone(html.WARN) if loud else f"{html.MONO};font-size:12px"
         text = html.text(clip(entry, 200))
         parts.append(html.tag("div", style, "⚠ masked: " if loud else "masked: ", text))
     for entry in (*view.variants, *view.accesses):

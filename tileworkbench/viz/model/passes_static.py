@@ -56,7 +56,7 @@ def diff_section(view: KernelView, index: int) -> str:
     lines, dropped = _change(view, index)
     colours = {"-": html.BAD, "+": html.GOOD, "@": html.ACCENT}
     shown = (
-        html.tag("span", f"color:{colours[line[0]]}" if line[0] in colours else "", html.text(line))
+        html.tag("span", html.tone(colours[line[0]]) if line[0] in colours else "", html.text(line))
         for line in lines
     )
     note = f"{dropped} more lines" if dropped else ""
@@ -103,12 +103,12 @@ def stopped_html(record: CompileRecord) -> str:
     lines = browser.lines(at)
     first = max(0, problem["number"] - STATIC_LINES // 2)
     shown = []
-    said = html.tag("span", f"color:{html.BAD};font-weight:600", html.text(problem["text"]))
+    said = html.tag("span", f"{html.tone(html.BAD)};font-weight:600", html.text(problem["text"]))
     if not problem["number"]:
         shown.append(said)
     for number, line in enumerate(lines[first : first + STATIC_LINES], first + 1):
         here = number == problem["number"]
-        shown.append(html.tag("span", f"color:{html.BAD}" if here else "", html.text(line.text)))
+        shown.append(html.tag("span", html.tone(html.BAD) if here else "", html.text(line.text)))
         if here:
             shown.append(said)
     note = "the IR that it was given"

@@ -134,7 +134,7 @@ def roofline_section(points: Sequence[Point], machine: Machine) -> str:
     parts = [html.image(address, f"roofline of {machine.name}", WIDTH, HEIGHT)]
     for point in told(points):
         verdict = judge(point, machine)
-        style = f"color:{html.BAD};font-weight:600" if verdict.wrong else ""
+        style = f"{html.tone(html.BAD)};font-weight:600" if verdict.wrong else ""
         name = html.tag("b", html.MONO, html.text(point.name))
         sentence = html.text(f" {verdict.sentence} {verdict.next_step}")
         parts.append(html.tag("div", style, name, sentence))

@@ -152,7 +152,7 @@ def note(found: list[WarpAccess]) -> str:
 def _row(view: KernelView, access: WarpAccess) -> list[str]:
     count = access.count
     worse = count.sectors > count.ideal_sectors
-    style = f"color:{html.BAD};font-weight:bold" if worse else f"color:{html.GOOD}"
+    style = f"{html.tone(html.BAD)};font-weight:bold" if worse else ""
     return [
         html.tag("span", html.MONO, html.text(count.buffer)),
         str(count.span.line if count.span is not None else ""),

@@ -110,7 +110,7 @@ def source_block(record: CompileRecord, costs: dict[int, dict[str, Any]] | None 
     width = max(map(len, words.values()), default=0)
     lines = []
     for number, line in enumerate(record.source.splitlines(), record.first_line):
-        colour = f"color:{html.WARN}" if number in marked else html.FAINT
+        colour = html.tone(html.WARN) if number in marked else html.FAINT
         shown = html.tag("span", colour, f"{number:3} ") + html.text(line)
         if width:
             weight = costs[number]["weight"] if number in costs else 0.0

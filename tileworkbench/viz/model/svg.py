@@ -14,14 +14,14 @@ Colours = Mapping[str, str]
 
 THEMED: Colours = {
     "ground": "none",
-    "halo": "var(--jp-layout-color1, #fff)",
-    "text": "var(--jp-ui-font-color1, #222)",
-    "faint": "var(--jp-ui-font-color2, #666)",
+    "halo": "var(--tw-ground, #fff)",
+    "text": "var(--tw-text, #222)",
+    "faint": "var(--tw-faint, #555)",
     "grid": "var(--jp-border-color2, #ddd)",
-    "roof": "var(--jp-ui-font-color1, #222)",
-    "other": "var(--jp-ui-font-color3, #999)",
-    "point": "#0f7fbf",
-    "wrong": "#d3302f",
+    "roof": "var(--tw-text, #222)",
+    "other": "var(--tw-ghost, #666)",
+    "point": "var(--tw-point, #0b6a9f)",
+    "wrong": "var(--tw-bad-text, #c62828)",
 }
 PAPER: Colours = {
     "ground": "#ffffff",
@@ -30,9 +30,9 @@ PAPER: Colours = {
     "faint": "#666666",
     "grid": "#e4e4e4",
     "roof": "#222222",
-    "other": "#a0a0a0",
-    "point": "#0f7fbf",
-    "wrong": "#d3302f",
+    "other": "#6b6b6b",
+    "point": "#0b6a9f",
+    "wrong": "#c62828",
 }
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tileworkbench.viz.model import banks, code, html, pipeline, sectors, smem, source
+from tileworkbench.viz.model import about, banks, code, html, pipeline, sectors, smem, source
 from tileworkbench.viz.model.layout import layouts_missing, layouts_section
 from tileworkbench.viz.model.passes_static import passes_section
 from tileworkbench.viz.model.roofline_view import roofline_missing, roofline_static
@@ -30,6 +30,8 @@ class View:
         model: what the browser draws, as JSON; asked for when the view is first opened. None for
             a view whose state is in traits of its widget.
         answers: what else the browser may ask, by the type of its message.
+        about: what one is looking at, in a few sentences with the kernel's numbers; empty for a
+            view that says so itself. Asked only of a view that has something to show.
     """
 
     title: str
@@ -37,14 +39,20 @@ class View:
     section: Callable[[KernelView, bool], str]
     model: Callable[[KernelView], dict[str, Any]] | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
+    about: Callable[[KernelView], str] = lambda view: ""
 
 
 VIEWS: dict[str, View] = {
     "source": View(
-        "Source", source.missing, source.section, source.model, {"line": source.line_answer}
+        "Source",
+        source.missing,
+        source.section,
+        source.model,
+        {"line": source.line_answer},
+        about.source,
     ),
-    "passes": View("Passes", lambda view: "", passes_section),
-    "layouts": View("Layouts", layouts_missing, layouts_section),
+    "passes": View("Passes", lambda view: "", passes_section, about=about.passes),
+    "layouts": View("Layouts", layouts_missing, layouts_section, about=about.layouts),
     "banks": View(
         "Banks", banks.missing, banks.section, banks.model, {"relower": banks.relower}
     ),
@@ -57,8 +65,8 @@ VIEWS: dict[str, View] = {
         pipeline.model,
         {"pipeline": pipeline.chart_answer, "stages": pipeline.stages_answer},
     ),
-    "roofline": View("Roofline", roofline_missing, roofline_static),
-    "code": View("Code", code.missing, code.section, code.model),
+    "roofline": View("Roofline", roofline_missing, roofline_static, about=about.roofline),
+    "code": View("Code", code.missing, code.section, code.model, about=about.code),
 }
 """Every view but the card, which has them as tabs in this order."""
 
@@ -81,14 +89,19 @@ def view_model(view: KernelView, name: str) -> dict[str, Any]:
         return {"missing": why}
     if each.model is None:
         raise ValueError(f"the view '{name}' has its data in traits")
-    return each.model(view)
+    said = each.about(view)
+    return each.model(view) | ({"about": said} if said else {})
 
 
 def view_html(view: KernelView, name: str) -> str:
     """The view `name` on its own for readers without a kernel."""
     each = VIEWS[name]
-    body = html.line(each.title, why) if (why := each.missing(view)) else each.section(view, True)
-    return titled(view, body or html.line(each.title, _LIVE))
+    if why := each.missing(view):
+        return titled(view, html.line(each.title, why))
+    said = each.about(view)
+    explained = html.tag("div", f"{html.FAINT};font-size:12px", html.text(said)) if said else ""
+    body = each.section(view, True)
+    return titled(view, body + explained if body else html.line(each.title, _LIVE))
 
 
 def titled(view: KernelView, section: str) -> str:

@@ -24,7 +24,7 @@ export function render({ model, el }) {
   const views = tw.scope(model); // of the panes, which end when the card shows another kernel
   const panes = new Map();
   const title = tw.div("tw-head");
-  const tabs = tw.el("div", { class: "tw-tabs", role: "tablist" });
+  const tabs = tw.el("div", { class: "tw-tabs", role: "tablist", "aria-label": "Views" });
   const body = tw.div("tw-body");
   let card = model.get("card");
   root.append(...[title, sliders(model), tabs, body].filter(Boolean));
@@ -43,7 +43,10 @@ export function render({ model, el }) {
 
   function build(tab, pane) {
     if (tab === "card") cardPane(pane);
-    else if (OWN[tab]) views.add(OWN[tab].render({ model, el: pane }));
+    else if (OWN[tab]) {
+      if (card.about?.[tab]) pane.append(tw.about(card.about[tab]));
+      views.add(OWN[tab].render({ model, el: pane }));
+    }
     else views.add(openView({ model, el: pane, name: tab, render: ASKED[tab].render }));
   }
 
@@ -63,7 +66,16 @@ export function render({ model, el }) {
 
   function tabButton([tab, title]) {
     const onclick = () => tw.set(model, { tab });
-    const button = tw.button(title, onclick, { class: "", role: "tab", "data-tab": tab });
+    const onkeydown = (event) => {
+      const step = { ArrowLeft: "previousElementSibling", ArrowRight: "nextElementSibling" }[event.key];
+      const next = step && button[step];
+      if (!next) return;
+      event.preventDefault();
+      event.stopPropagation();
+      next.focus();
+      next.click();
+    };
+    const button = tw.button(title, onclick, { class: "", role: "tab", "data-tab": tab, onkeydown });
     if (tab === "passes") button.append(tw.span("tw-count", String(card.changed)));
     const [count, what] = card.alarms?.[tab] ?? [];
     if (count) button.append(tw.el("span", { class: "tw-count tw-alarm", title: what }, String(count)));
@@ -77,7 +89,8 @@ export function render({ model, el }) {
     for (const button of tabs.children)
       button.setAttribute("aria-selected", String(button.dataset.tab === tab));
     if (!panes.has(tab)) {
-      const pane = tw.el("div", { class: `tw-pane-${tab}`, role: "tabpanel" });
+      const label = card.tabs.find(([name]) => name === tab)[1];
+      const pane = tw.el("div", { class: `tw-pane-${tab}`, role: "tabpanel", "aria-label": label });
       panes.set(tab, pane);
       body.append(pane);
       build(tab, pane);

@@ -17,8 +17,11 @@ export const COLOURS = {
 /** A colour as style sheets have it. */
 export const css = (rgb) => `rgb(${rgb.map(Math.round).join(", ")})`;
 
-/** Black or white, whichever is easier to read on a colour. */
-export const ink = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 130 ? "#141414" : "#ffffff");
+/** Black or white, whichever is easier to read on a colour: at least 4.5:1. */
+export const ink = (rgb) => {
+  const [r, g, b] = rgb.map((c) => (c <= 10 ? c / 3294.6 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
+};
 
 /** A colour of a palette's ramp for a number from 0 to `top`. */
 export function ramp(palette, value, top) {

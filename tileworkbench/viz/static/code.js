@@ -1,5 +1,6 @@
 // The generated code, coloured as it is scrolled into view; helpers before the kernel are folded.
 import * as tw from "./common.js";
+import { pickLines } from "./keys.js";
 
 const CODE_CHUNK = 400; // lines that are coloured at once
 
@@ -45,11 +46,10 @@ export function render({ model, el, data }) {
     const left = node.scrollHeight - node.scrollTop - node.clientHeight;
     if (shown < lines.length && left < 400) more();
   });
-  node.addEventListener("click", (event) => {
-    const row = event.target.closest(".tw-line");
-    const line = row ? origins[Number(row.dataset.line) - 1] : 0;
+  pickLines(node, (number) => {
+    const line = origins[number - 1];
     if (line) tw.set(model, { selection: { line } });
-  });
+  }, "Generated code");
   scope.on("change:selection", () => mark(true));
   more();
   return scope.dispose;

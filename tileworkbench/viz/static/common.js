@@ -280,13 +280,16 @@ export const brush = (canvas) => canvas.getContext("2d");
 /**
  * An SVG that Python drew, as wide as its place.
  * @param {string} markup
+ * @param {string} label what it is, for screen readers
  */
-export const drawing = (markup) => {
+export const drawing = (markup, label = "Drawing") => {
   const parsed = new DOMParser().parseFromString(markup, "image/svg+xml").documentElement;
   if (parsed.localName !== "svg") throw new Error("this is no drawing");
   const svg = document.importNode(harmless(parsed), true);
   svg.removeAttribute("width");
   svg.removeAttribute("height");
+  svg.setAttribute("role", "group");
+  svg.setAttribute("aria-label", label);
   return svg;
 };
 

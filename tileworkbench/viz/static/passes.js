@@ -1,5 +1,6 @@
 // The pass explorer: a list of passes, and what the chosen one did, as lines or as a tree.
 import * as tw from "./common.js";
+import { pickLines } from "./keys.js";
 import { diffTable } from "./passdiff.js";
 import { passList } from "./passlist.js";
 import { explainNames, nameAt } from "./passnames.js";
@@ -52,10 +53,7 @@ export function render({ model, el }) {
   const passes = passList({ entries, select, switched });
   const source = model.get("source");
   const listing = tw.listing(source.lines ?? [], source.first ?? 1, { class: "tw-source" });
-  listing.node.addEventListener("click", (event) => {
-    const row = event.target.closest(".tw-line");
-    if (row) choose({ line: Number(row.dataset.line) });
-  });
+  pickLines(listing.node, (line) => choose({ line }), "The kernel's lines");
   const strip = tw.el("div", { class: "tw-without", hidden: true });
   const about = tw.div("tw-about");
   const notes = tw.el("ul", { class: "tw-notes" });

@@ -38,9 +38,9 @@ function treeRow(row, query) {
   const fields = (row.fields ?? []).filter(([name]) => name);
   if (before && after && !fields.length) lines.append(tw.div("tw-was", line(before, "before")));
   lines.append(tw.div("", line(after ?? before, after ? "" : "before")));
-  if (row.inside) lines.append(tw.div("tw-field", `${row.inside} unchanged inside`));
+  if (row.inside) lines.append(tw.div("tw-tree-field", `${row.inside} unchanged inside`));
   for (const [name, was, is] of fields)
-    lines.append(tw.div("tw-field", tw.span("tw-field-name", name),
+    lines.append(tw.div("tw-tree-field", tw.span("tw-tree-field-name", name),
       tw.span("tw-minus", was || "none"), " → ", tw.span("tw-plus", is || "none")));
   node.append(lines);
   return node;

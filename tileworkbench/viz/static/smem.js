@@ -1,11 +1,12 @@
 // Shared memory over time: Python draws it, the browser links it with the lines of the kernel.
 import * as tw from "./common.js";
+import { pressable } from "./keys.js";
 
 /** @param {ViewArguments} given */
 export function render({ model, el, data }) {
   const root = tw.root(el, "smem");
   const scope = tw.scope(model);
-  const plot = tw.div("tw-plot", tw.drawing(data.svg));
+  const plot = tw.div("tw-plot", tw.drawing(data.svg, "Shared memory over time"));
   const groups = [...plot.querySelectorAll("[data-buffer]")];
   const rows = data.buffers.map(row);
   const table = tw.el("table", { class: "tw-data" },
@@ -52,10 +53,10 @@ export function render({ model, el, data }) {
   }
 
   for (const group of groups)
-    group.addEventListener("click", () => {
+    pressable(group, () => {
       const { buffer, line } = group.dataset;
       tw.set(model, { selection: { buffer, line: Number(line) } });
-    });
+    }, `${group.dataset.buffer} in shared memory`);
   scope.on("change:selection", select);
   select();
   return scope.dispose;

@@ -1,5 +1,6 @@
 // The user's text, each line shaded by what it costs; a line opens on what became of it.
 import * as tw from "./common.js";
+import { pickLines } from "./keys.js";
 
 const METRICS = {
   weight: { label: "estimated time", show: (v) => `${(v * 100).toFixed(0)} %`, of: (c) => c.weight },
@@ -109,10 +110,7 @@ export function render({ model, el, data }) {
     listing.mark(line ? [line] : []);
     detail(line);
   };
-  listing.node.addEventListener("click", (event) => {
-    const row = event.target.closest(".tw-line");
-    if (row) tw.set(model, { selection: { line: Number(row.dataset.line) } });
-  });
+  pickLines(listing.node, (line) => tw.set(model, { selection: { line } }), "The kernel's lines");
   scope.on("change:selection", select);
   select();
   return scope.dispose;

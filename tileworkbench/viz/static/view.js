@@ -17,6 +17,7 @@ export function open({ model, el, name, render }) {
       if (closed) return;
       if (data.missing) el.append(tw.div("tw-note", data.missing));
       else dispose = render({ model, el, data });
+      if (data.about && !el.querySelector(".tw-about-view")) el.prepend(tw.about(data.about));
       el.dataset.view = name;
     },
     (error) => el.append(tw.div("tw-message tw-failed", error.message)),
@@ -29,6 +30,14 @@ export function open({ model, el, name, render }) {
     if (dispose) dispose();
   };
 }
+
+/** The renderer of a widget of its own, below what its model says about it. */
+export const explained = (render) => ({ model, el }) => {
+  if (!model.get("about")) return render({ model, el });
+  const root = tw.root(el, "alone");
+  root.append(tw.about(model.get("about")));
+  return render({ model, el: root });
+};
 
 /** The renderer of a widget that shows this view alone. */
 export const alone = (name, render) => ({ model, el }) => {

@@ -23,10 +23,12 @@ class ViewWidget(anywidget.AnyWidget):
 
     The browser hears of a widget when it is displayed or put into another one (`model_id`), and
     never where no front end is: nbclient stores all that it hears of, and exports then ask a
-    server for code to show it. `place` names the element of the outputs that it is drawn in.
+    server for code to show it. `place` names the element of the outputs that it is drawn in,
+    `about` says what one is looking at.
     """
 
     place = traitlets.Unicode().tag(sync=True)
+    about = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, text: str, html: Callable[[], str], **traits: Any) -> None:
         self._name = uuid4().hex

@@ -1,0 +1,189 @@
+"""All views, those of `VIEWS` that come later too: readable in every theme, usable without a
+pointer, named for screen readers, and each says what it shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+
+from tests.browser.audit import AUDIT, THEMES, faults, reached_by_tab, use_theme
+from tests.browser.lab import LabServer, NotebookPage
+from tileworkbench.viz.model.views import VIEWS
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+SECONDS = 10_000  # milliseconds
+GPU, CPU, STATIC = 1, 2, 3
+CELLS = [
+    f"""\
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from IPython.display import HTML, display
+import tileworkbench as tw
+from tests.viz.sample import full_view
+from tests.viz.tiled import conflicting
+from tileworkbench.kernels import matmul
+from tileworkbench.viz.display import show
+from tileworkbench.viz.model.card import card_html
+from tileworkbench.viz.model.views import VIEWS, view_html
+gpu, cpu = conflicting.compile(), tw.compile(matmul(64, 64, 64), target="cpu")
+measured = full_view()""",
+    "gpu",
+    "cpu",
+    """\
+for view in (gpu.view(), cpu.view(), measured):
+    display(*[HTML(view_html(view, name)) for name in VIEWS], HTML(card_html(view)))
+display(tw.compare(gpu, cpu))""",
+]
+
+
+@pytest.fixture
+def notebook(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> Iterator[NotebookPage]:
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    nbformat.write(content, lab.root / "looks.ipynb")
+    page = open_notebook("looks.ipynb")
+    page.page.evaluate(AUDIT)
+    page.run_all()
+    page.page.set_default_timeout(SECONDS)
+    assert page.cell_errors() == []
+    yield page
+    page.page.emulate_media(forced_colors="none", contrast="no-preference")
+    use_theme(page.page, THEMES[0])
+
+
+def tabs(card: Locator) -> Iterator[str]:
+    """Open each tab of a card, its explanations too; gives the tab's name."""
+    for tab in card.get_by_role("tab").all():
+        name = tab.get_attribute("data-tab") or ""
+        tab.click()
+        pane = card.locator(f".tw-pane-{name}")
+        if name != "card":
+            pane.locator(".tw-about-view").first.wait_for()
+        pane.evaluate("node => node.querySelectorAll('details').forEach(each => each.open = true)")
+        yield name
+
+
+def cards(notebook: NotebookPage) -> dict[str, Locator]:
+    return {
+        "gpu": notebook.output(GPU).locator(".tw-card").first,
+        "cpu": notebook.output(CPU).locator(".tw-card").first,
+    }
+
+
+def open_all(notebook: NotebookPage) -> dict[str, Locator]:
+    """The cards with the panes of all tabs in sight, and the static views, all unfolded."""
+    found = cards(notebook)
+    for card in found.values():
+        seen = set(tabs(card))
+        assert seen >= {"card", "source", "passes", "layouts", "banks", "global", "code"}
+        card.evaluate(
+            "node => node.querySelectorAll('.tw-body > *').forEach(each => {"
+            " each.hidden = false; })"
+        )
+    static = notebook.cell(STATIC).locator(".jp-OutputArea")
+    static.evaluate("node => node.querySelectorAll('details').forEach(each => each.open = true)")
+    return {**found, "static": static}
+
+
+def test_texts_are_readable(notebook: NotebookPage) -> None:
+    """4.5:1 for every text, in the themes of JupyterLab and of systems."""
+    page, views, found = notebook.page, open_all(notebook), {}
+    for theme in THEMES:
+        use_theme(page, theme)
+        found[theme] = {name: faults(view, "contrast") for name, view in views.items()}
+    use_theme(page, THEMES[0])
+    for wanted in ({"contrast": "more"}, {"forced_colors": "active"}):
+        page.emulate_media(**wanted)
+        found[str(wanted)] = {name: faults(view, "contrast") for name, view in views.items()}
+        page.emulate_media(contrast="no-preference", forced_colors="none")
+    assert [(theme, *each) for theme, all in found.items() for each in all.items() if each[1]] == []
+
+
+def test_names_keys_and_explanations(notebook: NotebookPage) -> None:
+    page = notebook.page
+    views = open_all(notebook)
+    assert faults(views.pop("static"), "names") == []
+    assert [faults(view, "names", "keys", "focus") for view in views.values()] == [[], []]
+    for kernel, card in cards(notebook).items():
+        for name in tabs(card):
+            assert reached_by_tab(page, card) == [], (kernel, name)
+            if name == "card":
+                continue
+            said = card.locator(f".tw-pane-{name} .tw-about-view").first.inner_text()
+            assert re.search(r"\d", said), (kernel, name, said)  # this kernel's numbers
+    titles = [VIEWS[name].title for name in VIEWS]
+    card = cards(notebook)["gpu"]
+    tab = card.get_by_role("tab", name="Card", exact=True)
+    tab.focus()
+    page.keyboard.press("ArrowRight")
+    selected = card.locator("[role=tab][aria-selected=true]")
+    assert selected.inner_text().startswith(titles[0])
+    page.keyboard.press("ArrowLeft")
+    assert selected.inner_text() == "Card"
+    for key in ("Enter", "Space"):
+        tab.focus()
+        tab.click()
+        card.get_by_role("tab", name="Code", exact=True).focus()
+        page.keyboard.press(key)
+        assert selected.inner_text() == "Code"
+
+
+def test_lines_by_arrow_keys(notebook: NotebookPage) -> None:
+    """What a click on a line does, the arrow keys do."""
+    card = cards(notebook)["gpu"]
+    card.get_by_role("tab", name="Source", exact=True).click()
+    listing = card.locator(".tw-pane-source .tw-listing").first
+    listing.focus()
+    for _ in range(3):
+        notebook.page.keyboard.press("ArrowDown")
+    marked = listing.locator(".tw-marked")
+    assert marked.count() == 1
+    first = int(listing.locator(".tw-line").first.get_attribute("data-line") or 0)
+    assert int(marked.get_attribute("data-line") or 0) == first + 2
+    card.locator(".tw-line-detail").get_by_text(f"line {first + 2}").wait_for()
+
+
+BAD = """
+<div style="background:#fff;color:#8a8a8a">faint</div>
+<div style="background:#fff"><b style="opacity:0.5;color:#444">thin</b></div>
+<svg width="90" height="20"><rect width="90" height="20" fill="#888"/>
+  <text y="15" fill="#777">lost</text></svg>
+<button></button><button aria-label="◀"></button><input><canvas></canvas>
+<div id="pressed">press</div>
+<button style="outline:none">plain</button>
+<p style="background:#fff;color:#000">black</p>
+"""
+
+
+def test_what_is_wrong_is_found(notebook: NotebookPage) -> None:
+    page = notebook.page
+    page.evaluate(
+        "html => { const node = document.createElement('div'); node.id = 'bad';"
+        " node.innerHTML = html; node.style.cssText = 'position:fixed;top:0;z-index:99';"
+        " document.body.append(node);"
+        " node.querySelector('#pressed').addEventListener('click', () => {}); }",
+        BAD,
+    )
+    bad = page.locator("#bad")
+    try:
+        assert [fault.partition("'")[2] for fault in faults(bad, "contrast")] == [
+            "faint'",
+            "thin'",
+            "lost'",
+        ]
+        named = faults(bad, "names")
+        assert len(named) == 5 and any("svg" in each for each in named)
+        assert faults(bad, "keys") == ["clicks alone: <div> 'press'"]
+        assert "no visible focus: <button> 'plain'" in faults(bad, "focus")
+    finally:
+        bad.evaluate("node => node.remove()")
