@@ -67,7 +67,7 @@ def test_kernels_of_the_session_and_of_the_cell(notebook: Notebook) -> None:
     notebook.run(f"%%tile -q -o kept{SCALE}")
     assert completed(notebook, "%tile show ") == ["%tile show scale", "%tile show kept"]
     assert completed(notebook, "%tile bench k") == ["%tile bench kept"]
-    assert completed(notebook, "%tile show scale p") == ["%tile show scale passes"]
+    assert completed(notebook, "%tile show scale pi") == ["%tile show scale pipeline"]
     assert completed(notebook, "%%tile sc") == ["%%tile scale"]
     assert completed(notebook, "%%tile new", "\ndef new_kernel(A): ...\n") == ["%%tile new_kernel"]
 

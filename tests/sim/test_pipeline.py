@@ -18,6 +18,8 @@ from tileworkbench.bench.published import published
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.compiler.machine.rates import rates_of
 from tileworkbench.compiler.machine.tables import ARCHITECTURES
+from tileworkbench.compiler.sim.pipeline import walk
+from tileworkbench.compiler.sim.pipeline.build import find_pipeline
 from tileworkbench.compiler.sim.pipeline.model import Event, Pipeline
 from tileworkbench.compiler.sim.pipeline.trace import Trace
 from tileworkbench.kernels import matmul
@@ -152,6 +154,17 @@ def test_of_a_long_loop_the_middle_is_left_out() -> None:
     assert seen[:24] == list(range(24)) and seen[24:] == list(range(102, 128))
     slots = {event.iteration: event.slots[0][1] for event in events_of(pipeline, "product")}
     assert all(stage == iteration % 3 for iteration, stage in slots.items())
+
+
+def test_the_longer_the_code_the_fewer_turns_are_looked_at(monkeypatch: Any) -> None:
+    monkeypatch.setattr(walk, "MOST_VISITS", 1)
+    kernel = product(3, size=4096)
+    (loop,) = find_pipeline(kernel.record, rates_of("sm_80"), 1.0).loops
+    assert loop.skipped == 120 and loop.period > 0  # 8 of 128 turns are left
+
+
+def test_targets_that_share_their_lowering_share_the_pipeline() -> None:
+    assert product(3, "ptx:sm_80").pipeline.events == product().pipeline.events
 
 
 @pytest.mark.parametrize(

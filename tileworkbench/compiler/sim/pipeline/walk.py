@@ -42,7 +42,8 @@ from tileworkbench.compiler.sim.report import Recorder
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.values import mask_and, storage_dtype
 
-MOST_TURNS = 48
+MOST_TURNS, FEWEST_TURNS = 48, 8  # of a loop, by how long its code is
+MOST_VISITS = 40_000  # of statements, about
 _MOST_STAGES = 16  # a first extent up to this may be one of stages
 
 Slot = tuple[str, int]
@@ -122,6 +123,8 @@ class _Walk(Evaluator[ThreadFrame]):
         self._turns: dict[int, int] = {}
         self._skipped: dict[int, int] = {}
         self._members = self._sites()
+        length = sum(1 for _ in statements(self._kernel.body))
+        self._most_turns = min(max(MOST_VISITS // length, FEWEST_TURNS), MOST_TURNS)
         self._guessed = bool(program.symbols)
         self._steps: list[Step] = []
         self._counts: dict[int, int] = {}  # how often the operation of each site began
@@ -265,17 +268,17 @@ class _Walk(Evaluator[ThreadFrame]):
     def _taken(self, loop: st.For, trips: int, number: int | None) -> Iterator[int]:
         """The turns to walk; operations of those left out count as begun."""
         left_out = 0
-        period = self._period(loop)
-        if trips > MOST_TURNS + period:
-            left_out = (trips - MOST_TURNS) // period * period
+        period, most = self._period(loop), self._most_turns
+        if trips > most + period:
+            left_out = (trips - most) // period * period
         if number is not None:
             self._turns[number], self._skipped[number] = trips, left_out
-        yield from range(MOST_TURNS // 2 if left_out else trips)
+        yield from range(most // 2 if left_out else trips)
         if left_out:
             for site in [s for s, member in self._members.items() if member == number]:
                 if site in self._counts:
                     self._counts[site] += left_out
-            yield from range(MOST_TURNS // 2 + left_out, trips)
+            yield from range(most // 2 + left_out, trips)
 
     def _period(self, loop: st.For) -> int:
         """After how many turns stages and the parities of their barriers repeat."""
