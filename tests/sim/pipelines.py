@@ -53,3 +53,65 @@ def roles(target: str = "sim:sm_90", steps: int = 8) -> tw.Kernel:
                 T.copy(acc, C)
 
     return tw.compile(kernel, target=target)
+
+
+@cache
+def meeting() -> tw.Kernel:
+    """Two roles of 128 threads, and 128 threads without one; in the end all of them meet."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((64, 128), "float16"),
+        B: T.Tensor((128, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+        D: T.Tensor((64, 32), "float16"),
+    ):
+        with T.Kernel(1, threads=384):
+            A_shared = T.alloc_shared((64, 32), "float16")
+            B_shared = T.alloc_shared((32, 64), "float16")
+            acc = T.alloc_fragment((64, 64), "float32")
+            loaded = T.alloc_barrier(128)
+            used = T.alloc_barrier(128)
+            with T.ws(1):
+                for k in range(4):
+                    T.mbarrier_wait_parity(used, k % 2 ^ 1)
+                    T.copy(A[:, k * 32 : k * 32 + 32], A_shared)
+                    T.copy(B[k * 32 : k * 32 + 32, :], B_shared)
+                    T.mbarrier_arrive(loaded)
+            with T.ws(0):
+                T.clear(acc)
+                for k in range(4):
+                    T.mbarrier_wait_parity(loaded, k % 2)
+                    T.gemm(A_shared, B_shared, acc)
+                    T.mbarrier_arrive(used)
+                T.copy(acc, C)
+            T.sync_threads()
+            with T.ws(1):
+                T.copy(A_shared, D)
+
+    return tw.compile(kernel, target="sim:sm_80")
+
+
+@cache
+def repeated() -> tw.Kernel:
+    """A pipelined loop that is executed twice."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((128, 128), "float16"),
+        B: T.Tensor((128, 64), "float16"),
+        C: T.Tensor((128, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((64, 32), "float16")
+            B_shared = T.alloc_shared((32, 64), "float16")
+            acc = T.alloc_fragment((64, 64), "float32")
+            for row in T.serial(2):
+                T.clear(acc)
+                for k in T.Pipelined(4, num_stages=2):
+                    T.copy(A[row * 64, k * 32], A_shared)
+                    T.copy(B[k * 32, 0], B_shared)
+                    T.gemm(A_shared, B_shared, acc)
+                T.copy(acc, C[row * 64, 0])
+
+    return tw.compile(kernel, target="sim:sm_80")

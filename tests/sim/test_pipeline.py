@@ -13,7 +13,7 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.kernels.test_gpu import CASES
-from tests.sim.pipelines import attention, product, roles
+from tests.sim.pipelines import attention, meeting, product, repeated, roles
 from tileworkbench.bench.published import published
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.compiler.machine.rates import rates_of
@@ -45,6 +45,8 @@ def test_operations_have_lines_bytes_and_how_far_ahead_they_run() -> None:
     (gemm,) = [each for each in pipeline.operations if each.kind == "product"]
     assert gemm.flops == 2 * 128 * 128 * 32 and gemm.text.startswith("T.gemm(") and gemm.ahead == 0
     assert gemm.line == copies[1].line + 1
+    last = pipeline.operations[-1]
+    assert (last.kind, last.bytes_, last.loop) == ("store", 128 * 128 * 4, -1)
 
 
 def test_every_iteration_copies_multiplies_and_waits_once() -> None:
@@ -99,6 +101,8 @@ def test_predicted_times_follow_the_rates() -> None:
     copies = events_of(pipeline, "copy")
     apart = copies[1].landed - copies[0].landed
     assert apart == pytest.approx(8192 * fresh / rates.memory_bytes)
+    under_way = copies[0].landed - copies[0].start
+    assert under_way == pytest.approx(8192 * fresh / rates.memory_bytes + rates.latency)
     (loop,) = pipeline.loops
     assert dict(loop.busy)["products"] == pytest.approx(512 / loop.period)
     assert loop.limit == "copies from global memory"
@@ -283,6 +287,31 @@ def test_logical_time_follows_what_threads_wait_for() -> None:
     for at in range(2, 8):
         assert fills[2 * at].start >= products[at - 2].end  # the stage was free again
     assert fills[2].start < products[0].end  # and the roles overlap
+
+
+def test_threads_that_meet_go_on_together() -> None:
+    kernel = meeting()
+    assert kernel.pipeline.roles == (
+        "role of threads 0-127",
+        "role of threads 128-255",
+        "threads 256-383",
+    )
+    trace = kernel.trace()
+    assert simulated_order(trace) == order_of(kernel.pipeline)
+    own, other = (
+        [e for e in trace.events if e.kind == "store" and e.role.endswith(threads)]
+        for threads in (" 0-127", " 128-255")
+    )
+    assert other[-1].start >= own[-1].end  # behind the barrier of all
+    predicted = kernel.pipeline
+    last = max(e.end for e in events_of(predicted, "product"))
+    assert events_of(predicted, "store")[-1].start >= last
+
+
+def test_a_loop_that_is_entered_again_counts_its_iterations_again() -> None:
+    pipeline = repeated().pipeline
+    assert [e.iteration for e in events_of(pipeline, "product")] == [0, 1, 2, 3] * 2
+    assert simulated_order(repeated().trace()) == order_of(pipeline)
 
 
 def test_copies_land_at_the_wait_for_them() -> None:
