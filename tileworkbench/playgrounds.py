@@ -96,8 +96,8 @@ def playground(
 
     `operation` is a name of ``compiler.layout.operations.OPERATIONS``: compose, inverse,
     right_inverse, left_inverse, complement, coalesce, divide, product, blocked_product,
-    raked_product, swizzle, repeat, repeat_on_thread, replicate. `other` is what it takes: a layout,
-    a number, numbers as ``"2, 1"``, or ``"<3,3,3>"``. Banks are those of elements of
+    raked_product, fragment, swizzle, repeat, repeat_on_thread, replicate. `other` is what it takes:
+    a layout, a number, numbers as ``"2, 1"``, or ``"<3,3,3>"``. Banks are those of elements of
     `element_bytes` (1, 2, 4, 8 or 16) bytes.
 
     In a notebook all of it can be typed over, and the views follow. Raises `LayoutError`, with a

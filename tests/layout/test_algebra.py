@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tileworkbench.compiler.diagnostics import LayoutError
-from tileworkbench.compiler.layout import Layout
+from tileworkbench.compiler.layout import Layout, atoms
 from tileworkbench.compiler.layout import algebra as cute
 from tileworkbench.compiler.layout.algebra import extent_of
 from tileworkbench.compiler.layout.cute import cute_text, parse_cute
@@ -268,6 +268,19 @@ def test_examples_of_the_documentation(name, first, second, expected):
     assert cute.coalesce(made) == cute.coalesce(wanted)
 
 
+# The thread-value layouts of CUTLASS's `mma_traits_sm80.hpp`, against our own atoms.
+THREAD_VALUES = [
+    ("((4,8),(2,2)):((32,1),(16,8))", (16, 8), atoms.mma_c()),
+    ("((4,8),(2,2,2)):((32,1),(16,8,128))", (16, 16), atoms.mma_a(16)),
+    ("((4,8),(2,2)):((16,1),(8,64))", (8, 16), atoms.mma_b(16)),
+]
+
+
+@pytest.mark.parametrize(("given_text", "tile", "fragment"), THREAD_VALUES)
+def test_thread_value_layouts_are_our_fragments(given_text, tile, fragment):
+    assert cute.fragment_of(parse_cute(given_text), tile) == fragment
+
+
 def test_xor_is_no_hindrance():
     swizzled = Layout.swizzled((8, 64), 16, 128)
     assert cute.complement(swizzled, 1024) == parse_cute("2:512")
@@ -281,6 +294,14 @@ def test_xor_is_no_hindrance():
 
 
 WRONG = [
+    (
+        lambda a: cute.fragment_of(a("32:1"), (4, 8)),
+        "A thread-value layout has 2 indices, not 1.",
+    ),
+    (
+        lambda a: cute.fragment_of(a("(4,8):(1,8)"), (4, 8)),
+        "The layout's 32 threads and values do not name each of the tile's 32 elements once.",
+    ),
     (
         lambda a: cute.composition(a("4:1"), a("3:2")),
         "Cannot compose: the inner layout reaches 4, and the outer one has 4 elements.",

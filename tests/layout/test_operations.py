@@ -31,8 +31,10 @@ def test_every_operation_has_a_result(name: str) -> None:
     """On a layout, on a fragment, or it says that it is not for one of them."""
     operation = OPERATIONS[name]
     other = INPUTS[operation.takes]
+    layout = parse_cute("(16,2):(1,16)") if name == "fragment" else ROWS
+    other = (8, 4) if name == "fragment" else other
     made = []
-    for first, known in ((ROWS, operation.of_layouts), (ATOM, operation.of_fragments)):
+    for first, known in ((layout, operation.of_layouts), (ATOM, operation.of_fragments)):
         if isinstance(first, Fragment) and name == "compose":
             other = Layout((8, 16), lambda j, i: (i, j))
         if known:

@@ -166,6 +166,8 @@ def test_the_same_layout_in_other_words_and_its_code() -> None:
 def test_evaluating_the_code_gives_the_result_of_every_operation(name: str) -> None:
     operation = OPERATIONS[name]
     layout = "(4,(2,2)):(2,(1,8))" if operation.of_layouts else "mma.m16n8k16.f16 A"
+    if name == "fragment":
+        layout = "((4,8),(2,2)):((32,1),(16,8))"
     made = tw.playground(layout, name, operation.example)
     assert made.code and eval(made.code, {"T": T}) == made.result
     for sheet in play_model(content(layout, name, operation.example), NAMES).values():
@@ -310,7 +312,7 @@ def test_wrong_calls() -> None:
     assert str(wrong.value) == (
         "'turn' is no operation on layouts.\nhint: One of compose, inverse, right_inverse, "
         "left_inverse, complement, coalesce, divide, product, blocked_product, raked_product, "
-        "swizzle, repeat, repeat_on_thread, replicate"
+        "fragment, swizzle, repeat, repeat_on_thread, replicate"
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from tileworkbench.compiler.diagnostics import LayoutError
 
 from .digits import Shape
+from .fragment import Fragment
 from .layout import Layout
 from .maps import check_tabulable, flatten, unflatten
 
@@ -193,6 +194,29 @@ def _spread(block: Layout, tiler: Layout, split: Any) -> Layout:
         return offset_at(block, within[: block.rank]) + start
 
     return Layout([a * b for a, b in zip(inner, outer, strict=True)], place)
+
+
+def fragment_of(layout: Layout, tile: Sequence[int]) -> Fragment:
+    """The fragment of a thread-value layout: ``layout(thread, value)`` is a position in `tile`.
+
+    Raises:
+        LayoutError: not two indices, or they do not name each element of the tile once.
+    """
+    size = prod(tile)
+    if layout.rank != 2:
+        raise LayoutError(f"A thread-value layout has 2 indices, not {layout.rank}.")
+    if not layout.is_bijective or layout.size != size:
+        raise LayoutError(
+            f"The layout's {layout.size} threads and values do not name each of the tile's {size} "
+            "elements once."
+        )
+    held = coalesce(layout).inverse()
+
+    def place(*x: Any) -> Any:
+        position = held.evaluate(flatten(tuple(tile)[::-1], x[::-1]))[0]
+        return first_fastest(layout.shape, position)
+
+    return Fragment(tile, place)
 
 
 def swizzle(layout: Layout, bits: int, base: int, shift: int) -> Layout:

@@ -136,6 +136,12 @@ OPERATIONS: Mapping[str, Operation] = {
         _SECOND,
         algebra.raked_product,
     ),
+    "fragment": Operation(
+        Takes.NUMBERS,
+        "A(thread, value) is a position in a tile of these extents: who holds each element",
+        "16, 8",
+        algebra.fragment_of,
+    ),
     "swizzle": Operation(
         Takes.SWIZZLE,
         "bits of the offset XORed into lower ones",
