@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.simulate import SimResult
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
+    from tileworkbench.editing.source import Trial
     from tileworkbench.expectations import Outcome
     from tileworkbench.validation import Validation
     from tileworkbench.viz.model.causes import Causes
@@ -242,6 +243,29 @@ class Kernel(PipelineFacts):
     def passes(self) -> Passes:
         """One snapshot per pass."""
         return Passes(self.program, self._compiled.record.snapshots)
+
+    def edit_ir(self, text: str, after: str | int) -> Kernel:
+        """A kernel that has `text`, IR as `passes` prints it, as its program after the pass `after`
+        (a name, or its number; 0 is the front end), and is compiled from there on.
+
+        Raises `TileSyntaxError` for text that is no IR, `VerifyError` naming the rule that it
+        breaks, `TileValueError` for other parameters, and `CompileError` kinds of later passes.
+        """
+        from tileworkbench.editing.ir import edit_ir
+
+        return edit_ir(self, text, after)
+
+    def edit_source(self, text: str, *args: Any, seconds: float = 10.0) -> Trial:
+        """A kernel that has `text` as its generated code (`source`), after it ran on `args` in a
+        process of its own: a wrong edit ends that process, or is stopped after `seconds`.
+
+        The result has `.kernel`, and says as text how its results compare with this kernel's.
+        Raises `TileSyntaxError` for code that does not compile, `RunError` where the process ended
+        or was stopped, `UnsupportedError` on `sim:`, which runs no text.
+        """
+        from tileworkbench.editing.source import edit_source
+
+        return edit_source(self, text, args, seconds)
 
     @cached_property
     def layouts(self) -> Mapping[str, Layout | Fragment]:

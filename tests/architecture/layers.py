@@ -103,7 +103,8 @@ RULES: Mapping[str, Rule] = {
     "viz.magics": Rule(
         (
             *(*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets", "viz.display"),
-            *("api", "comparison", "inputs", "kernel", "playgrounds", "tuning", "validation"),
+            *("api", "comparison", "editing", "inputs", "kernel", "playgrounds", "tuning"),
+            "validation",
         ),
         eager=("numpy", *_JUPYTER),
         lazy=("matplotlib", "torch"),
@@ -125,6 +126,7 @@ RULES: Mapping[str, Rule] = {
     "tuning": Rule(("",), eager=("numpy",), lazy=("pandas", "torch")),
     "comparison": Rule(("",)),
     "playgrounds": Rule(("",)),
+    "editing": Rule(("",), eager=("numpy",)),
     "reproducer": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "compat": Rule(("",), lazy=("numpy", "pytest", "torch")),
     "labext": Rule(),

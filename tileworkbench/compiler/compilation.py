@@ -53,6 +53,12 @@ class Options:
     sanitize: bool = False  # indices that come from data are checked
     disabled: tuple[str, ...] = ()  # optional passes that are left out
     edit: Edit | None = None  # a program put between two passes
+    code: str | None = None  # a text in place of the generated one
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether the user has written some of what the compiler makes."""
+        return self.edit is not None or self.code is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import difflib
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import TileValueError, UnsupportedError, VerifyError
+from tileworkbench.compiler.diagnostics import (
+    Span,
+    TileValueError,
+    UnsupportedError,
+    VerifyError,
+)
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.verify import verify
 from tileworkbench.compiler.passes.optional import in_place_of, lost_without
@@ -23,10 +29,15 @@ _STOPPED = "_stopped_lowering"
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A program that takes the place of what `after` passes have left (0: of the front end's)."""
+    """A program that takes the place of what `after` passes have left (0: of the front end's).
+
+    `sites` are the program's own, which do not take part in its equality: two equal texts in
+    different cells are two edits.
+    """
 
     after: int
     program: Program
+    sites: tuple[Span | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +77,22 @@ def lower_program(
         current = _run(step, current, snapshots, disabled)
     if edit is not None and edit.after == len(steps):
         _put(edit, current, snapshots)
-    return tuple(snapshots)
+    return tuple(_linked(snapshots, len(program.sites)))
+
+
+def _linked(snapshots: list[Snapshot], known: int) -> Iterator[Snapshot]:
+    """The snapshots, from the edit on with the first `known` sites, which are the kernel's. Errors
+    of passes need the places in the edited text; code and views link to the user's kernel.
+    """
+    edited = False
+    for found in snapshots:
+        edited = edited or found.name == EDITED
+        sites = found.program.sites
+        if not edited or len(sites) <= known:
+            yield found
+            continue
+        kept = (*sites[:known], *(None for _ in sites[known:]))
+        yield replace(found, program=replace(found.program, sites=kept))
 
 
 def _put(edit: Edit, before: Program, snapshots: list[Snapshot]) -> Program:

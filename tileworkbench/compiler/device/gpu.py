@@ -215,7 +215,7 @@ def compile_for_gpu(
 
     variants = []
     facts = vector_facts(compilation.program)
-    if facts:
+    if facts and not compilation.options.is_edited:  # what is edited is the code for every size
         with compilation.step("variant"):
             under = compilation.assuming(facts)
             found = _lower(under)
@@ -251,6 +251,7 @@ def _generate(
     with compilation.step("codegen"):
         lines = ("",) * (source.first_line - 1) + tuple(source.text.splitlines())
         module = toolchain.generate(lowered, target, lines)
+        module = replace(module, text=compilation.options.code or module.text)
     entry = module.launches[0].entry if module.launches else ""
     record = compilation.record(snapshots, module.text, entry, warnings, variants=variants)
     signature = compilation.signature(device.memory, needed_alignment(lowered))

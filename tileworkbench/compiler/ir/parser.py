@@ -1,17 +1,17 @@
 """Reads back what `printer` prints: `parse(print_program(p))` equals `p` up to sites and notes.
 
-The text is data: it is read with `ast` and never executed. Raises `TileSyntaxError` with the line
-for anything else.
+The text is data: it is read with `ast` and never executed.
 """
 
 from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from tileworkbench.compiler.diagnostics import Span, TileSyntaxError
+from tileworkbench.compiler.diagnostics import CompileError, Span, TileSyntaxError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
@@ -21,6 +21,7 @@ from tileworkbench.compiler.ir.printer import INFIX
 from tileworkbench.compiler.ir.program import Param, Program, Stage
 from tileworkbench.compiler.ir.types import BOOL, INT32, DType
 
+_NO_FILE = "<ir>"
 _BINARY = {
     ast.Add: "add",
     ast.Sub: "sub",
@@ -46,35 +47,74 @@ _ALLOC = {
 }
 
 
-def parse(text: str) -> Program:
-    """The program printed as `text`."""
+def parse(text: str, file: str = "") -> Program:
+    """The program printed as `text`.
+
+    With `file`, what tracebacks and diagnostics know the text by, each statement's site is its
+    place in it. Raises `TileSyntaxError` with the place of what is no IR.
+    """
     try:
         module = ast.parse(text)
     except SyntaxError as error:
+        column = max((error.offset or 1) - 1, 0)
         raise TileSyntaxError(
-            f"the IR text is not valid: {error.msg}", Span("<ir>", error.lineno or 1)
+            f"the IR text is not valid: {error.msg}",
+            Span(file or _NO_FILE, error.lineno or 1, column),
         ) from None
     if len(module.body) != 1 or not isinstance(module.body[0], ast.FunctionDef):
-        raise TileSyntaxError("the IR text is not one function")
-    return _Parser().program(module.body[0])
+        raise TileSyntaxError("the IR text is not one function", Span(file, 1) if file else None)
+    return _Parser(file, text).program(module.body[0])
 
 
 class _Parser:
     """Holds the names in scope; every method turns one kind of syntax node into IR."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: str, text: str) -> None:
         self.names: dict[str, Var | Buffer] = {}
+        self.file = file
+        self.lines = text.splitlines()
+        self.sites: list[Span | None] = [None]
 
     def fail(self, node: ast.AST, expected: str) -> NoReturn:
         text = ast.unparse(node)
         shown = text if len(text) <= 60 else text[:57] + "..."
-        raise TileSyntaxError(
-            f"'{shown}' is not {expected}", Span("<ir>", getattr(node, "lineno", 1))
-        )
+        raise TileSyntaxError(f"'{shown}' is not {expected}", self.span(node))
+
+    def span(self, node: Any) -> Span:
+        """The place of a syntax node, of a statement with a body its first line."""
+        line = getattr(node, "lineno", 1)
+        if not self.file:
+            return Span(_NO_FILE, line)
+        end = line if getattr(node, "body", None) else node.end_lineno
+        text = self.lines[line - 1]
+        start = self.column(line, node.col_offset)
+        stop = self.column(line, node.end_col_offset) if end == node.end_lineno else len(text)
+        return Span(self.file, line, start, end, stop)
+
+    def column(self, line: int, offset: int) -> int:
+        """A column in characters; `ast` counts bytes."""
+        text = self.lines[line - 1]
+        return offset if text.isascii() else len(text.encode()[:offset].decode())
 
     # Program
 
     def program(self, function: ast.FunctionDef) -> Program:
+        with self.placed(function):
+            return self.read_program(function)
+
+    @contextmanager
+    def placed(self, node: ast.AST) -> Iterator[None]:
+        """Give errors of types and values, and of operands that are missing, the place of `node`."""
+        try:
+            yield
+        except CompileError as error:
+            error.span = error.span or self.span(node)
+            raise
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            # What a well-formed call would have had: an operand, an option, a name.
+            self.fail(node, "well-formed IR")
+
+    def read_program(self, function: ast.FunctionDef) -> Program:
         header = self.header(function)
         for name, dtype in header.get("symbols", {}).items():
             self.names[name] = Var(name, DType(dtype))
@@ -98,6 +138,7 @@ class _Parser:
             tuple(safe.items()),
             header.get("scratch_bytes", 0),
             tuple(header.get("sources", ())),
+            tuple(self.sites),
         )
 
     def header(self, function: ast.FunctionDef) -> dict[str, Any]:
@@ -331,8 +372,16 @@ class _Parser:
     # Statements
 
     def body(self, nodes: list[ast.stmt]) -> st.Stmt:
-        found = [self.stmt(node) for node in nodes if not isinstance(node, ast.Pass)]
+        found = [self.placed_stmt(node) for node in nodes if not isinstance(node, ast.Pass)]
         return st.seq(found)
+
+    def placed_stmt(self, node: ast.stmt) -> st.Stmt:
+        with self.placed(node):
+            made = self.stmt(node)
+        if not self.file:
+            return made
+        self.sites.append(self.span(node))
+        return dataclasses.replace(made, site=len(self.sites) - 1)
 
     def stmt(self, node: ast.stmt) -> st.Stmt:
         match node:

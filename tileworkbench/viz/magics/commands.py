@@ -125,6 +125,17 @@ class _Commands:
             return None
         return playground(layout or EXAMPLES[0], operation, other)
 
+    def run_ir(self, words: list[str]) -> None:
+        self._put("ir", words)
+
+    def run_src(self, words: list[str]) -> None:
+        self._put("src", words)
+
+    def _put(self, form: str, words: list[str]) -> None:
+        from tileworkbench.viz.magics.edits import put_cell
+
+        put_cell(self._shell, form, words)
+
     def run_assert(self, words: list[str]) -> None:
         kernel = self._kernel(words)
         for outcome in kernel.expect(*words[1:]):

@@ -29,6 +29,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("KERNEL [KERNEL...]", "side by side; of one kernel, its cell's last two versions"),
     "apply": ("KERNEL TILE LAYOUT", f"a cell with another layout of a tile: {', '.join(LAYOUTS)}"),
     "layout": ("[LAYOUT] [--OPERATION [INPUT]]", "layouts without a kernel; --help: what is read"),
+    "ir": ("KERNEL --after PASS", "a cell with its IR, to edit; '%%tile ir' compiles it from there"),
+    "src": ("KERNEL", "a cell with its code, to edit; '%%tile src' tries it in its own process"),
     "assert": ("KERNEL CONDITIONS...", "fail unless all hold: conflicts==0 smem<=48K mma.m16n8k16"),
     "list": ("", "the kernels of this session"),
     "targets": ("", "every target, and what is usable here"),
@@ -83,7 +85,7 @@ class CellOptions:
         return self.bench is not None or self.roofline
 
 
-class _Parser(argparse.ArgumentParser):
+class LineParser(argparse.ArgumentParser):
     """Raises `LineError` instead of leaving the process, and names near matches."""
 
     def error(self, message: str) -> NoReturn:
@@ -104,7 +106,7 @@ class _Parser(argparse.ArgumentParser):
 
 def cell_parser() -> argparse.ArgumentParser:
     """The flags of `%%tile`."""
-    parser = _Parser(
+    parser = LineParser(
         prog="%%tile",
         usage="%(prog)s [NAME] [flags]",
         add_help=False,
@@ -185,7 +187,7 @@ def parse_cell_line(line: str) -> CellOptions:
         name=found.name,
         defines=_pairs("-D", found.define),
         targets=_targets(found.target),
-        baseline=_identifier("--baseline", found.baseline),
+        baseline=identifier("--baseline", found.baseline),
         sweep=_pairs("--sweep", found.sweep, "V,V"),
         slide=_pairs("--slide", found.slide, "V,V"),
         show=show,
@@ -199,7 +201,7 @@ def parse_cell_line(line: str) -> CellOptions:
         bench=found.bench,
         roofline=found.roofline or "roofline" in (found.show or ""),  # 'all' measures nothing
         annotate=found.annotate,
-        output=_identifier("-o", found.output),
+        output=identifier("-o", found.output),
         save=found.save,
         quiet=found.quiet,
         verbose=found.verbose,
@@ -253,7 +255,7 @@ def _pairs(flag: str, texts: list[str], value: str = "VALUE") -> tuple[tuple[str
     return tuple(found.items())
 
 
-def _identifier(flag: str, name: str | None) -> str | None:
+def identifier(flag: str, name: str | None) -> str | None:
     if name is not None and not name.isidentifier():
         raise LineError(f"'{flag} {name}': '{name}' is not a name")
     return name
@@ -369,7 +371,7 @@ def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:
         return last, _starting(last, ["--measure"])
     if command == "apply" and len(words) == 4:
         return last, _starting(last, LAYOUTS)
-    if command not in ("show", "bench", "bisect", "compare", "apply", "assert"):
+    if command not in ("show", "bench", "bisect", "compare", "apply", "assert", "ir", "src"):
         return last, []
     if len(words) == 2:
         return last, _starting(last, names.kernels())

@@ -17,6 +17,7 @@ from IPython.core.magic import (
     output_can_be_silenced,
 )
 
+from tileworkbench.viz.magics.forms import form_of, parse_edit
 from tileworkbench.viz.magics.grammar import (
     LineError,
     cell_help,
@@ -51,6 +52,10 @@ class TileMagics(Magics):
     @output_can_be_silenced
     @cell_magic("tile")  # type: ignore[arg-type]
     def tile_cell(self, line: str, cell: str) -> Any:
+        if form_of(line) is not None:
+            from tileworkbench.viz.magics.edits import run_edit
+
+            return run_edit(self.shell, line, cell, _parsed(parse_edit, line))
         options = _parsed(parse_cell_line, line)
         if options.help:
             print(cell_help(), end="")

@@ -33,13 +33,26 @@ def read_cell(shell: InteractiveShell, line: str, cell: str) -> CellSource:
     compiler: Any = shell.compile
     head = f"# %%tile {line}".rstrip()
     text: str = shell.transform_cell(f"{head}\n{cell}")  # type: ignore[no-untyped-call]
-    # The name depends on the body alone: an unchanged kernel is found in the caches whatever flags
-    # it is given, and whatever number the cell has.
-    key = f"%%tile\n{cell}"
-    file = compiler.get_code_name(key, key, 0)
-    compiler._filename_map[file] = _cell_number(shell)
+    file = _file_name(shell, cell)
     remember_lines(file, text)
     return CellSource(text, file, compiler.ast_parse(text, file))
+
+
+def name_cell(shell: InteractiveShell, line: str, cell: str) -> str:
+    """The file name by which diagnostics know a cell of other text than Python."""
+    file = _file_name(shell, cell)
+    remember_lines(file, f"%%tile {line}\n{cell}")
+    return file
+
+
+def _file_name(shell: InteractiveShell, cell: str) -> str:
+    # It depends on the body alone: an unchanged kernel is found in the caches whatever flags it is
+    # given, and whatever number the cell has.
+    compiler: Any = shell.compile
+    key = f"%%tile\n{cell}"
+    file: str = compiler.get_code_name(key, key, 0)
+    compiler._filename_map[file] = _cell_number(shell)
+    return file
 
 
 def remember_lines(file: str, text: str) -> None:

@@ -6,8 +6,9 @@ from tileworkbench.compiler.ir.printer import print_program
 from tileworkbench.compiler.record import CompileRecord
 
 
-def ir_cell(record: CompileRecord, index: int) -> str:
-    """A cell with the program after pass `index` (0: the front end's).
+def ir_cell(record: CompileRecord, index: int, name: str = "") -> str:
+    """A cell with the program after pass `index` (0: the front end's), of the kernel that the user
+    calls `name`.
 
     Raises:
         IndexError: there is no such pass.
@@ -15,7 +16,8 @@ def ir_cell(record: CompileRecord, index: int) -> str:
     if not 0 <= index <= len(record.snapshots):
         raise IndexError(f"there is no pass {index}: the record has {len(record.snapshots)}")
     program = record.snapshots[index - 1].program if index else record.program
-    return f"%%tile ir {record.name} --after {after_word(record, index)}\n{print_program(program)}"
+    after = after_word(record, index)
+    return f"%%tile ir {name or record.name} --after {after}\n{print_program(program)}"
 
 
 def after_word(record: CompileRecord, index: int) -> str:
@@ -25,6 +27,6 @@ def after_word(record: CompileRecord, index: int) -> str:
     return name if names.count(name) == 1 else str(index)
 
 
-def source_cell(record: CompileRecord) -> str:
+def source_cell(record: CompileRecord, name: str = "") -> str:
     """A cell with the generated code."""
-    return f"%%tile src {record.name}\n{record.code}"
+    return f"%%tile src {name or record.name}\n{record.code}"

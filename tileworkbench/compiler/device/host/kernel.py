@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tileworkbench.compiler.analysis.cost import count_work
@@ -95,6 +95,7 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
     lowered = snapshots[-1].program if snapshots else program
     with compilation.step("codegen"):
         module = generate(lowered, isa_of(native))
+        module = replace(module, text=compilation.options.code or module.text)
     with compilation.step("native"):
         signature = compilation.signature(lowered=lowered)
         entries = [launch.entry for launch in module.launches]

@@ -1,0 +1,160 @@
+"""IR edited between two passes."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import tileworkbench as tw
+from tests.kernels.test_gpu import CASES
+from tileworkbench.compiler.diagnostics import CompileError, TileError
+from tileworkbench.compiler.driver import record_of
+from tileworkbench.editing.ir import edit_ir
+from tileworkbench.kernels import matmul
+from tileworkbench.viz.model.passes import printed
+
+PAGE = matmul(64, 64, 64, "float32", block_M=32, block_N=32, block_K=32)
+A, B = (np.random.default_rng(seed).standard_normal((64, 64), np.float32) for seed in (0, 1))
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])
+def test_text_that_nobody_edited_gives_the_same_code(target: str) -> None:
+    kernel = tw.compile(PAGE, target=target)
+    for number, snapshot in enumerate(kernel.passes, 1):
+        again = kernel.edit_ir(snapshot.ir, number)
+        assert again.source == kernel.source, snapshot.name
+        assert again.passes[number].name == "edited" and not again.passes[number].changed
+    assert kernel.edit_ir(str(kernel.program), 0).source == kernel.source
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])
+def test_an_edit_is_compiled_from_there_on(target: str) -> None:
+    kernel = tw.compile(PAGE, target=target)
+    text = kernel.passes["check_accesses"].ir.replace(
+        "T.fill(C_local, 0.0)", "T.fill(C_local, 1.0)"
+    )
+    edited = kernel.edit_ir(text, "check_accesses")
+    np.testing.assert_allclose(edited(A, B), kernel(A, B) + 1.0, rtol=1e-5, atol=1e-4)
+    assert edited.passes["edited"].changed
+    assert "1.0" in edited.passes.diff("edited")
+    assert kernel.passes[-1].ir == tw.compile(PAGE, target=target).passes[-1].ir  # as it was
+    stored = pickle.loads(pickle.dumps(edited))
+    np.testing.assert_array_equal(stored(A, B), edited(A, B))
+
+
+def test_an_edited_kernel_is_edited_again() -> None:
+    kernel = tw.compile(PAGE)
+    one = kernel.edit_ir(kernel.passes["check_accesses"].ir.replace("0.0)", "1.0)"), 6)
+    two = one.edit_ir(one.passes["serialize_pipelines"].ir.replace("1.0)", "2.0)"), 10)
+    np.testing.assert_allclose(two(A, B), kernel(A, B) + 2.0, rtol=1e-5, atol=1e-4)
+
+
+def test_symbols_stay_symbols() -> None:
+    program, arguments, _, _ = CASES["softmax"]()
+    kernel = tw.compile(program, target="sim:sm_80")
+    again = kernel.edit_ir(kernel.passes["bind_threads"].ir, "bind_threads")
+    np.testing.assert_array_equal(again(*arguments), kernel(*arguments))
+
+
+def test_lines_that_stayed_know_the_kernel() -> None:
+    kernel = tw.compile(PAGE)
+    snapshot = kernel.passes["check_accesses"]
+    text = snapshot.ir.replace("T.fill(C_local, 0.0)", "T.fill(C_local, 1.5)")
+    edited = edit_ir(kernel, text, "check_accesses", "<cell>").passes["edited"].program
+    file = kernel.record.source_file
+    before, after = printed(snapshot.program, file), printed(edited, file)
+    changed = [at for at, line in enumerate(after) if line.text != before[at].text]
+    assert [after[at].source for at in changed] == [0]
+    assert all(line == before[at] for at, line in enumerate(after) if at not in changed)
+
+
+def test_an_error_of_a_later_pass_is_at_the_line_of_the_text() -> None:
+    kernel = tw.compile(PAGE, target="sim:sm_80")
+    fewer = kernel.passes["plan_pipelines"].ir.replace("threads=128", "threads=96")
+    product = fewer.replace("B_shared, C_local)", "B_shared, C_local, transpose_B=True)")
+    for text, file in ((fewer, kernel.record.source_file), (product, "<cell>")):
+        with pytest.raises(CompileError) as caught:
+            edit_ir(kernel, text, "plan_pipelines", "<cell>")
+        assert caught.value.message.startswith("No valid warp partition")
+        assert caught.value.span is not None and caught.value.span.file == file
+
+
+def edited_error(text: str, after: str = "check_accesses", target: str = "cpu") -> TileError:
+    with pytest.raises(TileError) as caught:
+        edit_ir(tw.compile(PAGE, target=target), text, after, "<cell>")
+    return caught.value
+
+
+def text_of(old: str, new: str) -> str:
+    text: str = tw.compile(PAGE).passes["check_accesses"].ir
+    assert old in text
+    return text.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x +", "the IR text is not valid: invalid syntax\n  --> <cell>, line 1"),
+        ("x = 1", "the IR text is not one function\n  --> <cell>, line 1"),
+        (
+            text_of("T.fill(C_local, 0.0)", "T.fill(C_local)"),
+            "'T.fill(C_local)' is not well-formed IR\n  --> <cell>, line 11",
+        ),
+        (
+            text_of("T.fill(C_local, 0.0)", "T.fill(D_local, 0.0)"),
+            "'D_local' is not a known buffer\n  --> <cell>, line 11",
+        ),
+        (
+            text_of("T.fill(C_local, 0.0)", "T.fill(C_local, 0)"),
+            "malformed IR at stage 'tile': 'C_local' of 'float32' is filled with a 'int32' in "
+            "'T.fill(C_local, 0)'\n  --> <cell>, line 11",
+        ),
+        (
+            text_of('"float32")\n        T.fill', '"float33")\n        T.fill'),
+            "'C_local = T.alloc_fragment((32, 32), 'float33')' is not well-formed IR\n  --> <cell>, line 10",
+        ),
+        (
+            text_of('stage="tile"', 'stage="planned"'),
+            "the stage of the IR here is 'tile', not 'planned'\n  --> <cell>, line 2",
+        ),
+        (
+            text_of('A: T.Tensor((64, 64), "float32")', 'A: T.Tensor((64, 32), "float32")'),
+            "the parameters, symbols, outputs and target of 'matmul' cannot be edited\n"
+            "  --> <cell>, line 2\nhint: edit the kernel's own text instead",
+        ),
+    ],
+)
+def test_what_is_no_ir_is_an_error_at_its_line(text: str, expected: str) -> None:
+    assert str(edited_error(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (
+            "simplify_expressions",
+            "'simplify_expressions' runs more than once: say which, 1 or 12",
+        ),
+        (
+            "bind_blocks",
+            "there is no pass 'bind_blocks'\nhint: 0 for the front end, or simplify_expressions, "
+            "check_accesses, bind_threads, plan_pipelines, infer_thread_layouts, lower_to_threads, "
+            "expand_pipelines, plan_shared_memory, insert_barriers, flatten_buffers, "
+            "unroll_register_loops, drop_unused_lets",
+        ),
+    ],
+)
+def test_after_which_pass(after: str, expected: str) -> None:
+    assert str(edited_error("", after, "sim:sm_80")) == expected
+
+
+def test_a_pass_that_fails_after_an_edit_leaves_its_record() -> None:
+    kernel = tw.compile(PAGE, target="sim:sm_80")
+    text = kernel.passes["plan_pipelines"].ir.replace("(32, 32)", "(320, 320)", 1)
+    with pytest.raises(CompileError) as caught:
+        kernel.edit_ir(text, "plan_pipelines")
+    record = record_of(caught.value)
+    assert record is not None
+    assert "edited" in [found.name for found in record.snapshots]

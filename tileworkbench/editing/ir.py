@@ -1,0 +1,121 @@
+"""IR edited between two passes: read, verified, and compiled from there on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
+
+from tileworkbench.compiler.compilation import Source
+from tileworkbench.compiler.diagnostics import ArgumentError, Span, TileValueError
+from tileworkbench.compiler.driver import compile_program
+from tileworkbench.compiler.ir.parser import parse
+from tileworkbench.compiler.ir.printer import print_lines
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
+from tileworkbench.compiler.ir.stmt import Stmt
+from tileworkbench.compiler.ir.verify import verify
+from tileworkbench.compiler.lowering import EDITED, Edit
+from tileworkbench.compiler.record import CompileRecord
+
+if TYPE_CHECKING:
+    from tileworkbench.kernel import Kernel
+
+_FRONT_END = ("0", "front_end")
+
+
+def edit_ir(kernel: Kernel, text: str, after: str | int, file: str = "<ir>") -> Kernel:
+    """The kernel with `text` as its program after the pass `after`: see `Kernel.edit_ir`.
+
+    `file` is what diagnostics know the text by.
+    """
+    record, options = kernel.compiled.record, kernel.compiled.options
+    index = find_pass(record, after)
+    before = record.snapshots[index - 1].program if index else record.program
+    edited = parse(text, file)
+    _check_interface(edited, before, file)
+    verify(edited)
+    program = replace(with_sites(edited, before), notes=before.notes, uses=before.uses)
+    step = sum(found.name != EDITED for found in record.snapshots[:index])
+    source = Source(record.source, record.source_file, record.first_line)
+    changed = replace(options, edit=Edit(step, program, program.sites))
+    made = compile_program(record.program, record.target, source=source, options=changed)
+    return type(kernel)(made)
+
+
+def find_pass(record: CompileRecord, after: str | int) -> int:
+    """The number of a pass, from 1; 0 for the front end.
+
+    `after` is a name or that number. Raises `ArgumentError`, too where two have the name.
+    """
+    names = [found.name for found in record.snapshots]
+    word = str(after)
+    if word in _FRONT_END:
+        return 0
+    if word.isdigit() and int(word) <= len(names):
+        return int(word)
+    if word not in names:
+        listed = ", ".join(dict.fromkeys(names))
+        raise ArgumentError(f"there is no pass '{word}'", f"0 for the front end, or {listed}")
+    numbers = [str(number) for number, name in enumerate(names, 1) if name == word]
+    if len(numbers) > 1:
+        raise ArgumentError(f"'{word}' runs more than once: say which, {' or '.join(numbers)}")
+    return int(numbers[0])
+
+
+def _check_interface(edited: Program, before: Program, file: str) -> None:
+    """Raise `TileValueError` where the text is of another stage or has other parameters: callers
+    and later passes count on both.
+    """
+    if edited.stage is not before.stage:
+        raise TileValueError(
+            f"the stage of the IR here is '{before.stage}', not '{edited.stage}'", Span(file, 2)
+        )
+    same = (edited.params, edited.symbols, edited.returns, edited.target)
+    if same != (before.params, before.symbols, before.returns, before.target):
+        raise TileValueError(
+            f"the parameters, symbols, outputs and target of '{before.name}' cannot be edited",
+            Span(file, 2),
+            hint="edit the kernel's own text instead",
+        )
+
+
+def with_sites(edited: Program, before: Program) -> Program:
+    """The edited program, whose sites are lines of its text, with the sites of `before` on the
+    lines that are still there: views link these to the user's kernel. Others stay in the text.
+    """
+    printed = print_lines(before)
+    texts = [line.text for line in print_lines(edited)]
+    kept = _kept_lines([line.text for line in printed], texts)
+    sites = [line.site for line in print_lines(edited)]
+    moved = {
+        site: printed[kept[at]].site
+        for at, site in enumerate(sites)
+        if at in kept and printed[kept[at]].site
+    }
+    table = [*before.sites]
+    places: dict[int, int] = {}
+
+    def place(stmt: Stmt) -> Stmt:
+        site = stmt.site
+        if site and site not in places:
+            if site in moved:
+                places[site] = moved[site]
+            else:
+                places[site] = len(table)
+                table.append(edited.sites[site])
+        return replace(stmt, site=places[site]) if site else stmt  # type: ignore[call-arg]
+
+    body = Rewriter(rewrite_stmt=place)(edited.body)
+    return replace(with_body(edited, body), sites=tuple(table))
+
+
+def _kept_lines(before: Sequence[str], after: Sequence[str]) -> dict[int, int]:
+    """For each line of `after` that stands in `before`, the line there."""
+    matcher = SequenceMatcher(None, before, after, autojunk=len(before) > 5000)
+    return {
+        block.b + k: block.a + k
+        for block in matcher.get_matching_blocks()
+        for k in range(block.size)
+    }

@@ -1,0 +1,191 @@
+"""Edited generated code: it runs in a process of its own first, which a mistake may end."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import tileworkbench
+from tileworkbench.checking import wide
+from tileworkbench.compiler.compilation import Source
+from tileworkbench.compiler.diagnostics import (
+    RunError,
+    Span,
+    TileSyntaxError,
+    UnsupportedError,
+)
+from tileworkbench.compiler.driver import compile_program
+
+if TYPE_CHECKING:
+    from tileworkbench.kernel import Kernel
+
+_START_SECONDS = 120.0  # in which the process imports and compiles
+_POLL_SECONDS = 0.02
+# Where LLVM and NVRTC say that an error is.
+_PLACES = (
+    re.compile(r"<string>:(\d+):(\d+): error: (.*)"),
+    re.compile(r"\((\d+)\): error: (.*)"),
+)
+
+_REJECTED = "LLVM rejected the generated code: "
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A kernel with edited code that ran once; as text, how its results compare."""
+
+    kernel: Kernel
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def edit_source(
+    kernel: Kernel,
+    text: str,
+    arguments: Sequence[Any],
+    seconds: float = 10.0,
+    file: str = "<code>",
+    first_line: int = 1,
+) -> Trial:
+    """The kernel with `text` as its generated code: see `Kernel.edit_source`.
+
+    `file` is what diagnostics know the text by, which begins there at `first_line`.
+    """
+    compiled = kernel.compiled
+    record, target = compiled.record, compiled.target
+    if target.execution == "sim":
+        raise UnsupportedError(
+            f"'{record.target}' runs the lowered program, not its CUDA text",
+            hint=f"edit its IR ('%%tile ir'), or compile it for 'ptx:{target.arch}'",
+        )
+    source = Source(record.source, record.source_file, record.first_line)
+    options = replace(compiled.options, code=text)
+    given = (record.program, record.target, source, options, list(arguments))
+    reply = _run_apart(record.name, given, seconds)
+    if "error" in reply:
+        if reply["ran"]:
+            raise RunError(
+                f"the edited code of '{record.name}' failed: {reply['error'][0]}",
+                hint=f"the notebook and '{record.name}' are as they were",
+            )
+        raise _refusal(record.name, reply["error"], text, file, first_line)
+    made = compile_program(record.program, record.target, source=source, options=options)
+    mine = copy.deepcopy(list(arguments))
+    returned = kernel(*mine)
+    difference = _difference((reply["returned"], reply["arguments"]), (returned, mine))
+    said = f"{record.name} with this code ran in a process of its own: {difference}"
+    return Trial(type(kernel)(made), said)
+
+
+def _run_apart(name: str, given: tuple[Any, ...], seconds: float) -> dict[str, Any]:
+    """The reply of a process that runs it. Raises `RunError` where there is none."""
+    root = str(Path(tileworkbench.__file__).parents[1])
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    with tempfile.TemporaryDirectory(prefix="tileworkbench-") as made:
+        folder = Path(made)
+        (folder / "given").write_bytes(pickle.dumps(given))
+        with (folder / "errors").open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tileworkbench.editing.child", made],
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
+            try:
+                _wait(process, folder, name, seconds)
+            finally:
+                process.kill()
+                process.wait()
+        reply = folder / "reply"
+        if not reply.exists():
+            said = (folder / "errors").read_text(errors="replace").strip().splitlines()
+            raise RunError(
+                f"the edited code of '{name}' ended its process: "
+                f"{_cause(process.returncode, said)}",
+                hint=f"the notebook and '{name}' are as they were",
+            )
+        found: dict[str, Any] = pickle.loads(reply.read_bytes())
+        return found
+
+
+def _wait(process: subprocess.Popen[bytes], folder: Path, name: str, seconds: float) -> None:
+    """Wait until the process ends. Raises `RunError` where it runs for too long."""
+    started = folder / "started"
+    end = time.monotonic() + _START_SECONDS
+    running = False
+    while process.poll() is None:
+        if not running and started.exists():
+            running, end = True, time.monotonic() + seconds
+        if time.monotonic() > end:
+            raise RunError(
+                f"the edited code of '{name}' did not end within {seconds:g} s",
+                hint=f"its process was stopped; the notebook and '{name}' are as they were",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _cause(code: int, said: Sequence[str]) -> str:
+    """Why a process ended: the signal, or the last thing that it said."""
+    if code < 0:
+        number = signal.Signals(-code)
+        return f"{number.name} ({signal.strsignal(number)})"
+    return said[-1] if said else f"exit status {code}"
+
+
+def _refusal(
+    name: str, messages: Sequence[str], text: str, file: str, first_line: int
+) -> TileSyntaxError:
+    """The error of code that does not compile, with its place where the compiler names one."""
+    what = f"the edited code of '{name}' does not compile"
+    lines = text.splitlines()
+    for message in messages:
+        for pattern in _PLACES:
+            found = pattern.search(message)
+            if found is None:
+                continue
+            line, *column, reason = found.groups()
+            at = int(column[0]) - 1 if column else 0
+            # LLVM repeats the line, with a caret below it.
+            shown = " ".join(lines[int(line) - 1].split()) if int(line) <= len(lines) else ""
+            reason = reason.removesuffix("^").rstrip().removesuffix(shown).rstrip()
+            place = Span(file, int(line) + first_line - 1, at)
+            return TileSyntaxError(f"{what}: {reason}", place)
+    return TileSyntaxError(f"{what}: {messages[0].removeprefix(_REJECTED)}")
+
+
+def _difference(found: Any, expected: Any) -> str:
+    """How two results with their arguments compare."""
+    pairs = list(zip(_arrays(found), _arrays(expected), strict=True))
+    total = sum(one.size for one, _ in pairs)
+    differ = [(one != other) & ~(np.isnan(one) & np.isnan(other)) for one, other in pairs]
+    count = sum(int(each.sum()) for each in differ)
+    if not count:
+        return "its results are the same"
+    worst = max(
+        float(np.nanmax(np.abs(one - other)[where], initial=0.0))
+        for (one, other), where in zip(pairs, differ, strict=True)
+    )
+    return f"its results differ in {count} of {total} elements, by at most {worst:.2g}"
+
+
+def _arrays(value: Any) -> list[Any]:
+    """Every tensor of a structure, as float64."""
+    if isinstance(value, list | tuple):
+        return [array for each in value for array in _arrays(each)]
+    return [wide(value)] if hasattr(value, "shape") else []

@@ -1,0 +1,85 @@
+"""The lines of cells that hold no kernel but what became of one: `%%tile ir` and `%%tile src`."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from tileworkbench.viz.magics.grammar import LineError, LineParser, identifier, split_line
+
+FORMS = {
+    "ir": "the IR of a kernel after a pass, edited; it is compiled from there on",
+    "src": "the generated code of a kernel, edited; it runs in a process of its own first",
+}
+SECONDS = 10.0  # of a run in a process of its own
+
+
+@dataclass(frozen=True, slots=True)
+class EditOptions:
+    """The parsed first line of such a cell. `seconds` limit the run of edited code."""
+
+    form: str
+    name: str
+    after: str | None
+    args: str | None
+    seconds: float
+    output: str | None
+    quiet: bool
+
+
+def form_of(line: str) -> str | None:
+    """The form that a line begins with; None for a cell with a kernel of its own."""
+    word = line.split(maxsplit=1)[0] if line.strip() else ""
+    return word if word in FORMS else None
+
+
+def parse_edit(line: str) -> EditOptions:
+    """The options of a line that begins with a form. Raises `LineError`."""
+    form, *words = split_line(line)
+    parser = _parser(form)
+    found = parser.parse_args(words)
+    if found.name is None:
+        raise LineError(f"which kernel? '%%tile {form} NAME'")
+    identifier("NAME", found.name)
+    if form == "ir" and found.after is None:
+        raise LineError(f"after which pass? '%%tile ir {found.name} --after PASS'")
+    return EditOptions(
+        form,
+        found.name,
+        found.after if form == "ir" else None,
+        getattr(found, "args", None),
+        getattr(found, "seconds", SECONDS),
+        identifier("-o", found.output),
+        found.quiet,
+    )
+
+
+def _parser(form: str) -> argparse.ArgumentParser:
+    parser = LineParser(
+        prog=f"%%tile {form}", add_help=False, allow_abbrev=False, description=FORMS[form]
+    )
+    add = parser.add_argument
+    add("name", nargs="?", metavar="NAME", help="the kernel")
+    if form == "ir":
+        add("--after", metavar="PASS", help="the pass, or its number; 0 is the front end")
+    else:
+        add("--args", metavar="A,B", help="inputs of the run (default: random ones)")
+        add("--seconds", type=_seconds, default=SECONDS, metavar="S", help="limit of the run")
+    add("-o", "--output", metavar="VAR", help="bind the kernel to this name")
+    add("-q", "--quiet", action="store_true", help="show nothing")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
+    return value
+
+
+def form_help() -> str:
+    """The help text of both."""
+    return "\n".join(_parser(form).format_help() for form in FORMS)
