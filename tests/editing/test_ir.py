@@ -113,7 +113,8 @@ def text_of(old: str, new: str) -> str:
         ),
         (
             text_of('"float32")\n        T.fill', '"float33")\n        T.fill'),
-            "'C_local = T.alloc_fragment((32, 32), 'float33')' is not well-formed IR\n  --> <cell>, line 10",
+            "'C_local = T.alloc_fragment((32, 32), 'float33')' is not well-formed IR\n"
+            "  --> <cell>, line 10",
         ),
         (
             text_of('stage="tile"', 'stage="planned"'),

@@ -104,7 +104,10 @@ def test_a_run_that_fails() -> None:
     assert str(checked.edit_source(checked.source, positive).kernel)
     with pytest.raises(RunError) as caught:
         checked.edit_source(checked.source, negative)
-    assert caught.value.message.startswith("the edited code of 'careful' failed: ")
+    assert str(caught.value) == (
+        "the edited code of 'careful' failed: device assertion failed in 'careful': positive\n"
+        "hint: the notebook and 'careful' are as they were"
+    )
 
 
 def test_the_simulator_runs_no_text() -> None:

@@ -76,7 +76,7 @@ def test_the_code_goes_into_a_cell_and_back(notebook: Notebook) -> None:
         ("%%tile src scale\n ", "the cell is empty: '%tile src scale' makes one with the text"),
         ("%%tile src nothing\nx", "'nothing' is not a kernel; one of scale"),
         ("%%tile src scale --seconds no\nx", "'--seconds': 'no' is not a number of seconds"),
-        ("%%tile src scale --args 1/0\nx", "'--args 1/0': division by zero"),
+        ("%%tile src scale --args 1/0\nx", "'--args 1/0' has no value: division by zero"),
         ("%tile ir scale", "%tile ir takes a kernel and --after PASS"),
         ("%tile src", "%tile src takes a kernel"),
     ],

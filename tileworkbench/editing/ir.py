@@ -105,7 +105,7 @@ def with_sites(edited: Program, before: Program) -> Program:
             else:
                 places[site] = len(table)
                 table.append(edited.sites[site])
-        return replace(stmt, site=places[site]) if site else stmt  # type: ignore[call-arg]
+        return replace(stmt, site=places[site]) if site else stmt  # type: ignore[type-var]
 
     body = Rewriter(rewrite_stmt=place)(edited.body)
     return replace(with_body(edited, body), sites=tuple(table))
@@ -114,8 +114,7 @@ def with_sites(edited: Program, before: Program) -> Program:
 def _kept_lines(before: Sequence[str], after: Sequence[str]) -> dict[int, int]:
     """For each line of `after` that stands in `before`, the line there."""
     matcher = SequenceMatcher(None, before, after, autojunk=len(before) > 5000)
-    return {
-        block.b + k: block.a + k
-        for block in matcher.get_matching_blocks()
-        for k in range(block.size)
-    }
+    found: dict[int, int] = {}
+    for low, high, size in matcher.get_matching_blocks():
+        found |= zip(range(high, high + size), range(low, low + size), strict=True)
+    return found

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import tileworkbench
 from tileworkbench.checking import wide
 from tileworkbench.compiler.compilation import Source
 from tileworkbench.compiler.diagnostics import (
@@ -94,7 +93,7 @@ def edit_source(
 
 def _run_apart(name: str, given: tuple[Any, ...], seconds: float) -> dict[str, Any]:
     """The reply of a process that runs it. Raises `RunError` where there is none."""
-    root = str(Path(tileworkbench.__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     with tempfile.TemporaryDirectory(prefix="tileworkbench-") as made:
         folder = Path(made)

@@ -104,7 +104,7 @@ class _Parser:
 
     @contextmanager
     def placed(self, node: ast.AST) -> Iterator[None]:
-        """Give errors of types and values, and of operands that are missing, the place of `node`."""
+        """Give errors of types, of values and of missing operands the place of `node`."""
         try:
             yield
         except CompileError as error:
@@ -381,7 +381,7 @@ class _Parser:
         if not self.file:
             return made
         self.sites.append(self.span(node))
-        return dataclasses.replace(made, site=len(self.sites) - 1)
+        return dataclasses.replace(made, site=len(self.sites) - 1)  # type: ignore[type-var]
 
     def stmt(self, node: ast.stmt) -> st.Stmt:
         match node:

@@ -52,7 +52,7 @@ def _values(shell: InteractiveShell, text: str) -> list[Any]:
     try:
         return list(eval(f"({text},)", shell.user_ns))
     except Exception as error:
-        raise UsageError(f"'--args {text}': {error}") from None
+        raise UsageError(f"'--args {text}' has no value: {error}") from None
 
 
 def put_cell(shell: InteractiveShell, form: str, words: list[str]) -> None:

@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("KERNEL [KERNEL...]", "side by side; of one kernel, its cell's last two versions"),
     "apply": ("KERNEL TILE LAYOUT", f"a cell with another layout of a tile: {', '.join(LAYOUTS)}"),
     "layout": ("[LAYOUT] [--OPERATION [INPUT]]", "layouts without a kernel; --help: what is read"),
-    "ir": ("KERNEL --after PASS", "a cell with its IR, to edit; '%%tile ir' compiles it from there"),
+    "ir": ("KERNEL --after PASS", "a cell with its IR, to edit; '%%tile ir' compiles it on"),
     "src": ("KERNEL", "a cell with its code, to edit; '%%tile src' tries it in its own process"),
     "assert": ("KERNEL CONDITIONS...", "fail unless all hold: conflicts==0 smem<=48K mma.m16n8k16"),
     "list": ("", "the kernels of this session"),
