@@ -51,6 +51,7 @@ def test_passes(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) ->
     check_switches(view)
     check_brushing(view)
     check_stopped(notebook)
+    check_editing(notebook, view)
     assert (notebook.errors, notebook.outside) == ([], [])
 
 
@@ -134,3 +135,20 @@ def check_stopped(notebook: NotebookPage) -> None:
     expect(wrong.locator("xpath=following-sibling::tr[1]")).to_contain_text(
         "the block needs 262144"
     )
+
+
+def check_editing(notebook: NotebookPage, view: Locator) -> None:
+    """The IR goes into a new cell, which compiles what was edited from there on."""
+    view.locator("[data-tab=passes]").click()
+    open_pass(view, "plan_pipelines")
+    view.get_by_role("button", name="Edit in a cell").click()
+    first = "%%tile ir matmul --after plan_pipelines"
+    source = "window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells[2]"
+    assert notebook.page.evaluate(f"{source}.source").splitlines()[0] == first
+    edit = f"{source}.setSource({source}.source.replace('C_local, 0.0', 'C_local, 1.0'))"
+    notebook.page.evaluate(edit)
+    notebook.run_cell(2)
+    made = notebook.output(2)
+    made.locator("[data-tab=passes]").click()
+    made.get_by_role("option", name="edited").click()
+    expect(made.locator(".tw-diff .tw-changed .tw-new")).to_contain_text("T.fill(C_local, 1.0)")

@@ -105,7 +105,7 @@ def test_a_run_that_fails() -> None:
     with pytest.raises(RunError) as caught:
         checked.edit_source(checked.source, negative)
     assert str(caught.value) == (
-        "the edited code of 'careful' failed: device assertion failed in 'careful': positive\n"
+        "the edited code of 'careful' failed: 'careful': device assertion failed: positive\n"
         "hint: the notebook and 'careful' are as they were"
     )
 
