@@ -46,8 +46,12 @@ def test_an_edit_is_compiled_from_there_on(target: str) -> None:
 
 def test_an_edited_kernel_is_edited_again() -> None:
     kernel = tw.compile(PAGE)
-    one = kernel.edit_ir(kernel.passes["check_accesses"].ir.replace("0.0)", "1.0)"), 6)
-    two = one.edit_ir(one.passes["serialize_pipelines"].ir.replace("1.0)", "2.0)"), 10)
+    one = kernel.edit_ir(
+        kernel.passes["check_accesses"].ir.replace("0.0)", "1.0)"), "check_accesses"
+    )
+    two = one.edit_ir(
+        one.passes["serialize_pipelines"].ir.replace("1.0)", "2.0)"), "serialize_pipelines"
+    )
     np.testing.assert_allclose(two(A, B), kernel(A, B) + 2.0, rtol=1e-5, atol=1e-4)
 
 
@@ -131,24 +135,16 @@ def test_what_is_no_ir_is_an_error_at_its_line(text: str, expected: str) -> None
     assert str(edited_error(text)) == expected
 
 
-@pytest.mark.parametrize(
-    ("after", "expected"),
-    [
-        (
-            "simplify_expressions",
-            "'simplify_expressions' runs more than once: say which, 1 or 12",
-        ),
-        (
-            "bind_blocks",
-            "there is no pass 'bind_blocks'\nhint: 0 for the front end, or simplify_expressions, "
-            "check_accesses, bind_threads, plan_pipelines, infer_thread_layouts, lower_to_threads, "
-            "expand_pipelines, plan_shared_memory, insert_barriers, flatten_buffers, "
-            "unroll_register_loops, drop_unused_lets",
-        ),
-    ],
-)
-def test_after_which_pass(after: str, expected: str) -> None:
-    assert str(edited_error("", after, "sim:sm_80")) == expected
+def test_after_which_pass() -> None:
+    names = [found.name for found in tw.compile(PAGE, target="sim:sm_80").passes]
+    first, second = (at for at, name in enumerate(names, 1) if name == "simplify_expressions")
+    assert str(edited_error("", "simplify_expressions", "sim:sm_80")) == (
+        f"'simplify_expressions' runs more than once: say which, {first} or {second}"
+    )
+    assert str(edited_error("", "bind_blocks", "sim:sm_80")) == (
+        "there is no pass 'bind_blocks'\nhint: 0 for the front end, or "
+        + ", ".join(dict.fromkeys(names))
+    )
 
 
 def test_a_pass_that_fails_after_an_edit_leaves_its_record() -> None:

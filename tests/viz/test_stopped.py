@@ -50,7 +50,10 @@ def test_the_last_pass_has_failed_at_its_line() -> None:
 
 def test_the_text_and_the_page() -> None:
     record = stopped()
-    assert stopped_text(record) == "matmul for sim:sm_80: pass 8, plan_shared_memory, failed"
+    number = len(record.snapshots) + 1
+    assert stopped_text(record) == (
+        f"matmul for sim:sm_80: pass {number}, plan_shared_memory, failed"
+    )
     page = stopped_html(record)
     assert "98304" in page
     assert page.index("with T.Kernel(") < page.index("the block needs")
