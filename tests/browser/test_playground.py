@@ -165,6 +165,13 @@ def check_code(notebook: NotebookPage) -> None:
     sheet(view, 0).get_by_role("button", name="Copy").click()
     expect(sheet(view, 0).get_by_text("Copied.")).to_be_visible()
     assert notebook.page.evaluate("() => navigator.clipboard.readText()") == result.code
+    notebook.page.evaluate(  # as where no extension is
+        "() => window.addEventListener('tileworkbench:insert-cell',"
+        " event => event.stopImmediatePropagation(), { capture: true, once: true })"
+    )
+    sheet(view, 0).get_by_role("button", name="New cell").click()
+    expect(sheet(view, 0).get_by_text("Copied: paste it into a cell.")).to_be_visible()
+    assert notebook.page.evaluate("() => navigator.clipboard.readText()") == cell_of(result)
     context.clear_permissions()
 
 

@@ -75,7 +75,7 @@ export class Sheet {
     this.badges = tw.div("tw-badges");
     this.leads = tw.span("tw-slices");
     this.legend = tw.div("tw-legend");
-    this.said = tw.div("tw-sheet-place", "");
+    this.said = tw.el("div", { class: "tw-sheet-place", "aria-live": "polite" });
     this.texts = tw.div("tw-sheet-texts");
     this.code = tw.div("tw-sheet-code");
     this.done = tw.span("tw-faint");
