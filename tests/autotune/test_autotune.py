@@ -196,9 +196,9 @@ def test_progress_is_seen_and_taken_away(
 ) -> None:
     shown: list[object] = []
     monkeypatch.setattr("tileworkbench.tuning.progress.wants_widgets", lambda: True)
-    progress = "tileworkbench.viz.magics.progress"
-    monkeypatch.setattr(f"{progress}.show_progress", lambda *at: shown.append(at))
-    monkeypatch.setattr(f"{progress}.end_progress", lambda: shown.append("end"))
+    bar = "tileworkbench.viz.magics.progress.Bar"
+    monkeypatch.setattr(f"{bar}.show", lambda self, *at: shown.append(at))
+    monkeypatch.setattr(f"{bar}.end", lambda self: shown.append("end"))
     latencies += [1.0, 2.0, 3.0]
     tuned(lazy)(100)
     assert shown == [(0, 3), (1, 3), (2, 3), "end"]

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tileworkbench.viz.model.bundle import wants_widgets
+
+if TYPE_CHECKING:
+    from tileworkbench.viz.magics.progress import Bar
 
 
 class Progress:
-    """The progress of `steps` steps; nothing is shown for a single one."""
+    """The progress of `steps` steps; nothing is shown for a single one, or outside a notebook."""
 
     def __init__(self, steps: int) -> None:
-        self._seen = steps > 1 and wants_widgets()
+        self._bar: Bar | None = None
+        if steps > 1 and wants_widgets():
+            from tileworkbench.viz.magics.progress import Bar
+
+            self._bar = Bar()
 
     def show(self, done: int, total: int) -> None:
         """Say that `done` of `total` steps are done."""
-        if self._seen:
-            from tileworkbench.viz.magics.progress import show_progress
-
-            show_progress(done, total)
+        if self._bar is not None:
+            self._bar.show(done, total)
 
     def end(self) -> None:
         """Take the bar away."""
-        if self._seen:
-            from tileworkbench.viz.magics.progress import end_progress
-
-            end_progress()
+        if self._bar is not None:
+            self._bar.end()

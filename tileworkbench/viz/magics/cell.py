@@ -31,7 +31,7 @@ from tileworkbench.viz.magics.commands import find_kernel
 from tileworkbench.viz.magics.errors import shown_from
 from tileworkbench.viz.magics.grammar import CellOptions, near
 from tileworkbench.viz.magics.ledger import Version, follow_versions, ledger_of
-from tileworkbench.viz.magics.progress import end_progress, show_progress
+from tileworkbench.viz.magics.progress import Bar
 from tileworkbench.viz.magics.source import (
     CellSource,
     bound_names,
@@ -238,16 +238,17 @@ class _Cell:
             inputs = make_inputs(kernel.program) if given is None else given
             return 1e3 * float(kernel.bench(*inputs, rounds=options.bench or 0).median)
 
+        bar = Bar()
         try:
             return sweep(
                 subject,
                 self._values("--sweep", options.sweep),
                 constants=self._constants,
                 bench=bench if measured else None,
-                progress=show_progress,
+                progress=bar.show,
             )
         finally:
-            end_progress()
+            bar.end()
 
     def _values(self, flag: str, texts: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
         """The values of ``NAME=V,V`` words, which are Python."""

@@ -20,7 +20,7 @@ from tileworkbench.viz.model.roofline import (
     relevant_ceilings,
 )
 from tileworkbench.viz.model.roofline_marks import draw_levels, draw_trail, places
-from tileworkbench.viz.model.svg import FONT, PAPER, Colours, as_image, draw_line, draw_text
+from tileworkbench.viz.model.svg import FONT, PAPER, Colours, as_image, draw_line, draw_text, still
 
 WIDTH, HEIGHT = 680, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 14, 44
@@ -80,7 +80,7 @@ def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = P
 
 def roofline_image(points: Sequence[Point], machine: Machine) -> str:
     """The drawing as a ``data:`` address for an ``<img>``."""
-    return as_image(roofline_svg(points, machine, PAPER))
+    return as_image(still(roofline_svg(points, machine, PAPER)))
 
 
 def _axes(points: Sequence[Point], machine: Machine) -> _Axes:

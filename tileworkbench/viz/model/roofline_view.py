@@ -22,7 +22,7 @@ from tileworkbench.viz.model.roofline import (
     judge,
 )
 from tileworkbench.viz.model.roofline_svg import HEIGHT, WIDTH, roofline_image, roofline_svg
-from tileworkbench.viz.model.svg import THEMED, as_image
+from tileworkbench.viz.model.svg import THEMED, as_image, still
 from tileworkbench.viz.model.text import clip, format_time
 from tileworkbench.viz.model.trail import KEPT, trail_steps
 from tileworkbench.viz.model.view import KernelView
@@ -149,7 +149,7 @@ def _details(point: Point, machine: Machine) -> Iterator[str]:
         yield html.tag("div", "", html.text(levels))
     if point.causes is not None and point.causes.total_us > 0:
         measured_us = math.nan if point.predicted else point.time_us
-        drawing = as_image(causes_svg(point.causes, measured_us))
+        drawing = as_image(still(causes_svg(point.causes, measured_us)))
         height = BARS_HEIGHT if not point.predicted else BARS_HEIGHT - 36
         yield html.image(drawing, f"predicted time by cause: {point.causes}", BARS_WIDTH, height)
         if not point.predicted:

@@ -6,6 +6,7 @@ JupyterLab's theme; in an image nothing can, so it has a ground.
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping
 from html import escape
@@ -40,6 +41,13 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 def as_image(drawing: str) -> str:
     """A drawing as a ``data:`` address."""
     return f"data:image/svg+xml;base64,{b64encode(drawing.encode()).decode('ascii')}"
+
+
+def still(drawing: str) -> str:
+    """A drawing without what only a browser's page needs of it: titles to hover on and marks for
+    scripts. In an image they would be bytes that nobody sees.
+    """
+    return re.sub(r"<title>[^<]*</title>| data-[\w-]+=\"[^\"]*\"", "", drawing)
 
 
 def draw_line(
