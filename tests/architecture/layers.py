@@ -122,6 +122,8 @@ RULES: Mapping[str, Rule] = {
     "annotation": Rule(("",)),
     "pipelining": Rule(("",)),
     "kernel_view": Rule(("",)),
+    "kernel_facts": Rule(("",)),
+    "plain": Rule(("",), lazy=("pandas",)),
     "expectations": Rule(("",)),
     "tuning": Rule(("",), eager=("numpy",), lazy=("pandas", "torch")),
     "comparison": Rule(("",)),

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from tileworkbench.api import Jit
-from tileworkbench.compiler.diagnostics import ArgumentError, TileError, UnsupportedError
+from tileworkbench.compiler.diagnostics import ArgumentError, TileError
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.kernel import Kernel
 from tileworkbench.kernel_view import roofline_of
+from tileworkbench.plain import frame_of
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.palette import sequence_colours
 from tileworkbench.viz.model.roofline import Machine, Point
@@ -85,13 +86,7 @@ class Sweep:
 
     def to_frame(self) -> Any:
         """A ``pandas.DataFrame`` with a row per point. Raises `UnsupportedError` without pandas."""
-        try:
-            from pandas import DataFrame
-        except ModuleNotFoundError:
-            message = "a DataFrame needs 'pandas', which is not installed"
-            hint = "pip install pandas, or use 'to_dict()', which has the same rows"
-            raise UnsupportedError(message, hint=hint) from None
-        return DataFrame(self.to_dict())
+        return frame_of(self.to_dict())
 
     def roofline(self) -> tuple[Machine | None, tuple[Point, ...]]:
         """The roofs and a point per combination that compiled, measured where it was."""
