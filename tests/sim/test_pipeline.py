@@ -395,6 +395,8 @@ def test_the_file_keeps_the_rules_of_the_format(make: Any, tmp_path: Path) -> No
 def test_rows_are_for_a_data_frame(tmp_path: Path) -> None:
     rows = product().pipeline.rows()
     assert len(rows) == len(product().pipeline.events)
+    for made in (roles().pipeline, roles().trace(), attention().trace()):
+        assert json.loads(json.dumps(made.to_dict()))["target"] == made.target
     assert {"kind", "line", "bytes_", "iteration", "start", "landed", "waits_for"} <= set(rows[0])
     with pytest.raises(ArgumentError) as caught:
         product(3, "cpu").pipeline.save(tmp_path / "x.json")

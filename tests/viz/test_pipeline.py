@@ -7,11 +7,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.sim.pipelines import product, roles
+from tests.sim.pipelines import attention, product, roles
 from tests.viz.sanitiser import problems
 from tileworkbench.compiler.sim.pipeline.trace import Trace
 from tileworkbench.viz.model import pipeline
-from tileworkbench.viz.model.pipeline_rows import agreement, bars_of, paired, window_of
+from tileworkbench.viz.model.pipeline_rows import (
+    agreement,
+    bars_of,
+    paired,
+    stage_rows,
+    window_of,
+)
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import VIEWS, available, view_html, view_model
 
@@ -72,6 +78,15 @@ def test_an_event_is_told_of_in_words(view: KernelView) -> None:
         f"waits for copies, all but the latest 1 groups: copies of line {copied[0]} of iteration "
         f"1, line {copied[1]} of iteration 1"
     )
+
+
+def test_a_tile_without_stages_has_one_row_of_its_name() -> None:
+    rows = list(stage_rows(attention().pipeline).values())
+    keys, values = (
+        [f"{name} stage {stage}" for stage in (0, 1)] for name in ("K_shared", "V_shared")
+    )
+    assert rows == [*keys, "Q_shared", *values]
+    assert "Q_shared" in view_model(attention().view(), "pipeline")["svg"]
 
 
 def test_the_window_moves(view: KernelView) -> None:

@@ -17,6 +17,7 @@ from tileworkbench.viz.model.pipeline_rows import (
     iterations_of,
     rows_of,
     simulated_bars,
+    stage_rows,
     window_of,
 )
 from tileworkbench.viz.model.pipeline_svg import WIDTH, chart_height, pipeline_svg
@@ -112,7 +113,8 @@ def describe(pipeline: Pipeline, event: Event) -> list[str]:
         where += f", iteration {event.iteration}, {event.phase}"
     lines = [operation.text or operation.kind, f"{where}; {operation.role}"]
     if operation.kind in ("copy", "store"):
-        tiles = ", ".join(f"{name} stage {stage}" for name, stage in event.slots)
+        rows = stage_rows(pipeline) if operation.kind == "copy" else {}
+        tiles = ", ".join(rows.get(slot, slot[0]) for slot in event.slots)
         how = f" by {operation.how}" if operation.how else ""
         lines.append(f"{format_bytes(operation.bytes_)}{how}{f' into {tiles}' if tiles else ''}")
     if operation.flops:
@@ -197,10 +199,10 @@ def section(view: KernelView, opened: bool = False) -> str:
     bars = bars_of(pipeline, window)
     rows = rows_of(bars, pipeline)
     address = as_image(pipeline_svg(bars, rows, window, pipeline.unit))
-    loop = pipeline.loops[0]
+    loop, tiles = pipeline.loops[0], set(stage_rows(pipeline).values())
     alternative = (
         f"the first {window.count} of {loop.iterations} iterations: copies into "
-        f"{', '.join(row for row in rows if ' stage ' in row) or 'registers'}, and what threads do"
+        f"{', '.join(row for row in rows if row in tiles) or 'registers'}, and what threads do"
     )
     picture = html.image(address, alternative, WIDTH, chart_height(rows))
     # In a card, where there is little room, the shared memory beside it tells of other stages.

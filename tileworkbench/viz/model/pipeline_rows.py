@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,7 +70,7 @@ def window_of(pipeline: Pipeline, first: int, count: int) -> Window:
 
 def bars_of(pipeline: Pipeline, window: Window) -> list[Bar]:
     """The predicted bars of the window."""
-    merged = len(_stage_rows(pipeline)) > MOST_STAGES
+    stages = stage_rows(pipeline)
     found = []
     for number, event in enumerate(pipeline.events):
         if max(event.end, event.landed, event.released) < window.start or event.start > window.end:
@@ -77,8 +78,8 @@ def bars_of(pipeline: Pipeline, window: Window) -> list[Bar]:
         operation = pipeline.operations[event.operation]
         text = str(event.iteration) if operation.loop >= 0 else ""
         if operation.kind == "copy":
-            for buffer, stage in event.slots:
-                row = _stage_row(buffer, stage, merged)
+            for slot in event.slots:
+                row = stages[slot]
                 bar = Bar(row, event.start, event.landed, "flight", text, operation.line, number)
                 found.append(bar)
                 if event.released > event.landed:
@@ -109,7 +110,7 @@ def simulated_bars(pipeline: Pipeline, trace: Trace, window: Window) -> tuple[li
     def place(at: float) -> float:
         return window.start + (at - begin) / rate
 
-    merged = len(_stage_rows(pipeline)) > MOST_STAGES
+    stages = stage_rows(pipeline)
     bars = []
     for number, event in shown:
         found = pairs[number]
@@ -118,8 +119,8 @@ def simulated_bars(pipeline: Pipeline, trace: Trace, window: Window) -> tuple[li
         common = (event.line, found, True)
         bars.append(Bar(row, place(event.start), place(event.end), event.kind, text, *common))
         if event.kind == "copy" and found >= 0:
-            for buffer, stage in pipeline.events[found].slots:
-                row = _stage_row(buffer, stage, merged)
+            for slot in pipeline.events[found].slots:
+                row = stages[slot]
                 ends = min(place(event.landed), window.end)
                 bars.append(Bar(row, place(event.start), ends, "simulated", "", *common))
     return bars, rate
@@ -167,25 +168,30 @@ def agreement(pipeline: Pipeline, trace: Trace) -> str:
 def rows_of(bars: Sequence[Bar], pipeline: Pipeline) -> list[str]:
     """The rows in which bars are, stages first."""
     used = {bar.row for bar in bars}
-    stages = _stage_rows(pipeline)
-    if len(stages) > MOST_STAGES:
-        stages = list(dict.fromkeys(row.rpartition(" stage ")[0] for row in stages))
+    stages = dict.fromkeys(stage_rows(pipeline).values())
     roles = [*pipeline.roles, *(f"simulated: {role}" for role in pipeline.roles)]
     return [row for row in (*stages, *roles) if row in used]
 
 
-def _stage_rows(pipeline: Pipeline) -> list[str]:
-    slots = {
-        slot
-        for event in pipeline.events
-        if pipeline.operations[event.operation].kind == "copy"
-        for slot in event.slots
+def stage_rows(pipeline: Pipeline) -> dict[tuple[str, int], str]:
+    """The row of each stage of a tile that copies fill. Stages share one where they are too many; a
+    tile that has only one is called by its name.
+    """
+    slots = sorted(
+        {
+            slot
+            for event in pipeline.events
+            if pipeline.operations[event.operation].kind == "copy"
+            for slot in event.slots
+        }
+    )
+    counts = Counter(buffer for buffer, _ in slots)
+    return {
+        (buffer, stage): (
+            buffer if counts[buffer] == 1 or len(slots) > MOST_STAGES else f"{buffer} stage {stage}"
+        )
+        for buffer, stage in slots
     }
-    return [_stage_row(buffer, stage, False) for buffer, stage in sorted(slots)]
-
-
-def _stage_row(buffer: str, stage: int, merged: bool) -> str:
-    return buffer if merged else f"{buffer} stage {stage}"
 
 
 def _loop_of(pipeline: Pipeline, event: Event) -> int:

@@ -209,7 +209,8 @@ def _scale(axes: _Axes, unit: str, colours: Colours, statements: float) -> list[
 def _legend(bars: Sequence[Bar], axes: _Axes, colours: Colours) -> list[str]:
     parts = []
     used = {bar.style for bar in _visible(bars, axes)} - ({"copy"})
-    x, y = _LEFT, axes.height - 22
+    width = sum(26 + round(len(STYLES[style][1]) * _CHARACTER) for style in used)
+    x, y = max(min(_LEFT, WIDTH - width), 12), axes.height - 22
     parts.append(f'<g fill="{colours["text"]}" stroke-width="0.6">')
     for style in [name for name in STYLES if name in used]:
         fill, name = STYLES[style]

@@ -127,7 +127,7 @@ export function render({ model, el, data }) {
     for (const bar of bars()) {
       const mine = line > 0 && Number(bar.getAttribute("data-line")) === line;
       const text = (chart.events[bar.getAttribute("data-event")] ?? []).join(" ");
-      const named = buffer ? text.includes(`${buffer} stage`) : false;
+      const named = buffer ? text.includes(` into ${buffer}`) : false;
       bar.classList.toggle("tw-chosen", mine || (!line && named));
     }
   }
