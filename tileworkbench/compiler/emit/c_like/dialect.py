@@ -39,13 +39,14 @@ class Dialect(ABC):
 
     It has the types of C++, the functions of C's <math.h>, `min` and `max` of two ints, `printf`,
     and the helpers `f16_to_f32`, `f16_from_f32`, `bf16_from_f32`, `odd_f32` (float64 to float32,
-    rounded to odd) and `philox`. `language` is its name in messages. `helpers` are the functions
-    that texts may call; `bit_casts` those that read bits as another dtype, by both dtypes; `math`
-    those of <math.h> that it calls otherwise, or has beside them. Kernels cannot use the names in
-    `words`, nor what `pattern` matches.
+    rounded to odd) and `philox`. `language` is its name in messages. Every text begins with
+    `prelude`. `helpers` are the functions that texts may call; `bit_casts` those that read bits as
+    another dtype, by both dtypes; `math` those of <math.h> that it calls otherwise, or has beside
+    them. Kernels cannot use the names in `words`, nor what `pattern` matches.
     """
 
     language: ClassVar[str]
+    prelude: ClassVar[str] = ""
     restrict: ClassVar[str]
     thread_index: ClassVar[str]
     block_indices: ClassVar[tuple[str, str, str]]
@@ -122,10 +123,14 @@ class Dialect(ABC):
     def statement(self, stmt: Stmt, writer: KernelWriter) -> list[str]:
         """The lines of a statement of `ir/simt.py`. Raises `UnsupportedError`."""
 
-    def missing(self, stmt: Stmt) -> UnsupportedError:
-        """The error about a statement that the language has nothing for."""
-        names = {kind: name for name, kind in NAMES.items()}
-        name = (
-            stmt.kind if isinstance(stmt, Exchange) else names.get(type(stmt), type(stmt).__name__)
-        )
-        return UnsupportedError(f"{self.language} has nothing for '{name}'")
+    def missing(self, what: str) -> UnsupportedError:
+        """The error about what the language has nothing for."""
+        return UnsupportedError(f"{self.language} has nothing for '{what}'")
+
+
+def shown(stmt: Stmt) -> str:
+    """What a statement of `ir/simt.py` is called in messages."""
+    if isinstance(stmt, Exchange):
+        return stmt.kind
+    names = {kind: name for name, kind in NAMES.items()}
+    return names.get(type(stmt), type(stmt).__name__)

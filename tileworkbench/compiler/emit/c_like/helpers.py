@@ -27,12 +27,17 @@ Writer = Callable[[str, str], str]
 """Makes a function's definition from its signature and its body."""
 
 
-def common_helpers(function: Writer, casts: Mapping[tuple[str, str], str]) -> dict[str, Helper]:
-    """What texts of every dialect call, defined by `function` and with the bit casts `casts`."""
+def common_helpers(
+    function: Writer, casts: Mapping[tuple[str, str], str], high_product: str
+) -> dict[str, Helper]:
+    """What texts of every dialect call, defined by `function`. `casts` are its bit casts,
+    `high_product` gives the upper half of a product of two unsigned.
+    """
     made = {name: function(signature, body) for name, (signature, body) in _COMMON.items()}
     wide = f"  return {casts['uint32', 'float32']}((unsigned)x << 16);"
     return {
         **{name: Helper(f"typedef unsigned short {name};") for name in ("f16", "bf16")},
+        "philox": Helper(function(_PHILOX[0], _PHILOX[1].replace("high_product", high_product))),
         "bf16_to_f32": Helper(function("float bf16_to_f32(bf16 x)", wide), ("bf16",)),
         **{name: Helper(text) for name, text in made.items()},
         **{
@@ -89,6 +94,19 @@ def _words(bits: int, c_type: str) -> dict[str, tuple[str, str]]:
     }
 
 
+# Philox4x32-10: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3".
+_PHILOX = (
+    """unsigned philox(
+    unsigned a, unsigned b, unsigned c, unsigned d, unsigned key, unsigned other, unsigned word)""",
+    """#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    unsigned high = high_product(0xD2511F53u, a), low = 0xD2511F53u * a;
+    unsigned above = high_product(0xCD9E8D57u, c), below = 0xCD9E8D57u * c;
+    a = above ^ b ^ key, b = below, c = high ^ d ^ other, d = low;
+    key += 0x9E3779B9u, other += 0xBB67AE85u;
+  }
+  return word == 0 ? a : word == 1 ? b : word == 2 ? c : d;""",
+)
 _COMMON: dict[str, tuple[str, str]] = {
     **_words(16, "unsigned short"),
     **_words(8, "unsigned char"),

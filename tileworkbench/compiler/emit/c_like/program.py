@@ -87,7 +87,7 @@ def generate(program: Program, dialect: Dialect, source: tuple[str, ...] = ()) -
         cooperative = _is_cooperative(kernel.body)
         launched = (entry, kernel.grid or (), kernel.threads[0])
         launches.append(Launch(*launched, shared or 0, cooperative, kernel.cluster))
-    head = f"// {program.name} for {dialect.platform}"
+    head = f"// {program.name} for {dialect.platform}\n{dialect.prelude}".rstrip()
     tables = [
         dialect.table(c_type, name, entries)
         for (c_type, entries), name in expressions.tables.items()

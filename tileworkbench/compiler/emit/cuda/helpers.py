@@ -78,21 +78,8 @@ def _warp_helpers() -> dict[str, Helper]:
     return found
 
 
-# Philox4x32-10: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3".
-_PHILOX = """__device__ __forceinline__ unsigned philox(
-    unsigned a, unsigned b, unsigned c, unsigned d, unsigned key, unsigned other, unsigned word) {
-#pragma unroll
-  for (int round = 0; round < 10; ++round) {
-    unsigned high = __umulhi(0xD2511F53u, a), low = 0xD2511F53u * a;
-    unsigned above = __umulhi(0xCD9E8D57u, c), below = 0xCD9E8D57u * c;
-    a = above ^ b ^ key, b = below, c = high ^ d ^ other, d = low;
-    key += 0x9E3779B9u, other += 0xBB67AE85u;
-  }
-  return word == 0 ? a : word == 1 ? b : word == 2 ? c : d;
-}"""
-
 HELPERS: dict[str, Helper] = {
-    **common_helpers(function, BIT_CASTS),
+    **common_helpers(function, BIT_CASTS, "__umulhi"),
     "odd_f32": Helper(
         function(
             "float odd_f32(double x)",
@@ -113,7 +100,6 @@ HELPERS: dict[str, Helper] = {
     ),
     "f16_pair": _pair("f16"),
     "bf16_pair": _pair("bf16"),
-    "philox": Helper(_PHILOX),
     "smem_address": Helper(
         function(
             "unsigned smem_address(const void* p)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.emit.c_like.dialect import shown
 from tileworkbench.compiler.emit.c_like.statements import GRID_BARRIER, KernelWriter
 from tileworkbench.compiler.emit.c_like.text import bare, bits_of, wrapped
 from tileworkbench.compiler.emit.cuda.copies import wait_helper
@@ -65,7 +66,7 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [f"{use('fence_async')}();"]
         case simt.Fence(kind):
             return ["__threadfence_block();" if kind == "block" else "__threadfence();"]
-    raise dialect.missing(stmt)
+    raise dialect.missing(shown(stmt))
 
 
 def _shared(writer: KernelWriter, address: Address) -> str:
