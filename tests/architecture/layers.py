@@ -32,6 +32,7 @@ _MIDDLE = (
     *("compiler.analysis", "compiler.ops", "compiler.passes"),
     *("compiler.frontend", "compiler.emit"),
 )
+_EMITTING = (*_FOUNDATION, "compiler.analysis", "compiler.emit.float_formats")
 _EXECUTION = ("compiler.record", "compiler.sim", "compiler.runtime")
 _COMPILING = (
     *("compiler.signature", "compiler.lowering", "compiler.compilation"),
@@ -59,7 +60,12 @@ RULES: Mapping[str, Rule] = {
     "compiler.ops": Rule((*_FOUNDATION, "compiler.analysis"), eager=("numpy",)),
     "compiler.passes": Rule((*_FOUNDATION, "compiler.analysis", "compiler.ops"), eager=("numpy",)),
     "compiler.frontend": Rule(_FOUNDATION, lazy=("numpy", "ml_dtypes")),
-    "compiler.emit": Rule((*_FOUNDATION, "compiler.analysis"), eager=("numpy",)),
+    "compiler.emit": Rule(_FOUNDATION),
+    # The core of C-like languages knows none of them, and they do not know each other.
+    "compiler.emit.c_like": Rule(_EMITTING),
+    "compiler.emit.cuda": Rule((*_EMITTING, "compiler.emit.c_like")),
+    "compiler.emit.cpp": Rule((*_EMITTING, "compiler.emit.c_like")),
+    "compiler.emit.llvm": Rule((*_EMITTING, "compiler.emit.c_sources"), eager=("numpy",)),
     # 2: execution
     "compiler.record": Rule((*_FOUNDATION, *_MIDDLE), eager=("numpy",)),
     "compiler.sim": Rule((*_FOUNDATION, *_MIDDLE, "compiler.record"), eager=("numpy", "ml_dtypes")),

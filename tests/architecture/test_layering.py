@@ -49,6 +49,15 @@ def test_every_folder_with_modules_is_a_package() -> None:
             "the package, not 'compiler.emit'",
         ),
         (
+            "tileworkbench.compiler.emit.c_like.program",
+            "from tileworkbench.compiler.emit.cuda import dialect",
+            "tileworkbench.compiler.emit.c_like.program:1: imports "
+            "'tileworkbench.compiler.emit.cuda': 'compiler.emit.c_like' may import "
+            "['compiler.ir', 'compiler.layout', 'compiler.machine', 'compiler.diagnostics', "
+            "'compiler.target', 'compiler.analysis', 'compiler.emit.float_formats'] of the "
+            "package, not 'compiler.emit.cuda'",
+        ),
+        (
             "tileworkbench.compiler.frontend.builder",
             "def f():\n    from ..passes import pipeline",
             "tileworkbench.compiler.frontend.builder:2: imports 'tileworkbench.compiler.passes': "

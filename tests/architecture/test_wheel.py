@@ -16,7 +16,7 @@ from tileworkbench.__main__ import main
 from tileworkbench.labext import NAME, install
 
 ROOT = Path(__file__).parents[2]
-SUFFIXES = {".py", ".js", ".css", ".cfg", ".typed", ".md"}
+SUFFIXES = {".py", ".js", ".css", ".cfg", ".h", ".typed", ".md"}
 
 
 @pytest.fixture(scope="module")
