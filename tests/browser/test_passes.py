@@ -10,7 +10,7 @@ import nbformat
 from playwright.sync_api import expect
 
 from tests.browser.lab import LabServer, NotebookPage
-from tests.magics.notebook import MATMUL
+from tests.magics.notebook import MATMUL, SCALE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -20,6 +20,7 @@ LARGE = "-t sim:sm_80 -D M=256 -D N=256 -D K=256 -D BLOCK=128"
 CELLS = (
     "%load_ext tileworkbench",
     f"%%tile matmul {SHAPES}{MATMUL}",
+    f"%%tile scale{SCALE}",
     f"%%tile large {LARGE}{MATMUL.replace('matmul', 'large')}",
 )
 # Where a word of the IR stands on the page: the middle of its first letter.
@@ -50,6 +51,7 @@ def test_passes(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) ->
     check_names(notebook, view)
     check_switches(view)
     check_brushing(view)
+    check_native_code(notebook.output(2))
     check_stopped(notebook)
     check_editing(notebook, view)
     assert (notebook.errors, notebook.outside) == ([], [])
@@ -120,6 +122,17 @@ def check_brushing(view: Locator) -> None:
     expect(view.locator(".tw-source .tw-marked")).to_contain_text("T.copy(C_local")
     view.locator("[data-tab=source]").click()
     expect(view.locator(".tw-annotated .tw-marked")).to_contain_text("T.copy(C_local")
+
+
+def check_native_code(view: Locator) -> None:
+    """LLVM IR opens at the kernel, and its lines are linked too."""
+    view.locator("[data-tab=code]").click()
+    expect(view.locator(".tw-generated .tw-line").first).to_contain_text("define ")
+    view.locator(".tw-generated .tw-line").filter(has_text="fmul").first.click()
+    view.locator("[data-tab=source]").click()
+    expect(view.locator(".tw-annotated .tw-marked")).to_contain_text("* 2.0")
+    view.locator("[data-tab=passes]").click()
+    expect(view.locator(".tw-source .tw-marked")).to_contain_text("* 2.0")
 
 
 def check_stopped(notebook: NotebookPage) -> None:

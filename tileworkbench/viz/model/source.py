@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from tileworkbench.compiler.record import CompileRecord
@@ -17,6 +18,7 @@ from tileworkbench.viz.model.view import KernelView
 # a core with AVX-512 (64 operations, 4 bytes of memory, 64 of its cache).
 RATES = {"gpu": (2048.0, 10.0, 128.0), "cpu": (64.0, 4.0, 64.0)}
 _CODE_LINES = 400  # of one line's code that are sent
+_COMMENT = re.compile(r"\s*(?://|;) line (\d+)")
 _TINT = "rgba(240,150,0,{:.2f})"
 
 
@@ -82,13 +84,17 @@ def line_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def code_of_line(code: str, number: int) -> list[str]:
-    """The generated lines below each comment ``// line N: ...`` up to the next such comment."""
+    """The generated lines below each comment ``// line N: ...`` (of LLVM IR ``; line N``) up to the
+    next such comment, or the end of the function.
+    """
     found: list[str] = []
     inside = False
     for text in code.splitlines():
-        stripped = text.strip()
-        if stripped.startswith("// line "):
-            inside = stripped.startswith(f"// line {number}:")
+        comment = _COMMENT.match(text)
+        if comment is not None:
+            inside = int(comment[1]) == number
+        elif text.startswith(("}", "define ")):
+            inside = False
         elif inside:
             found.append(text)
     return found

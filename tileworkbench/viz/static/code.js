@@ -55,13 +55,14 @@ export function render({ model, el, data }) {
   return scope.dispose;
 }
 
-/** The line of the kernel that each line of code belongs to: the last `// line N:` above it. */
+/** The line of the kernel that each line of code belongs to: the last `// line N:` (of LLVM IR
+ * `; line N`) above it. */
 export function originsOf(lines) {
   let line = 0;
   return lines.map((text) => {
-    const comment = /^\s*\/\/ line (\d+):/.exec(text);
+    const comment = /^\s*(?:\/\/|;) line (\d+)/.exec(text);
     if (comment) line = Number(comment[1]);
-    else if (/^\S/.test(text)) line = 0; // another function
+    else if (/^(?:\}|define|extern|__)/.test(text)) line = 0; // another function
     return line;
   });
 }

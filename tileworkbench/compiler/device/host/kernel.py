@@ -24,6 +24,7 @@ from tileworkbench.compiler.diagnostics import CompileError, Span, UnsupportedEr
 from tileworkbench.compiler.emit.c_sources import find_function, symbol_of
 from tileworkbench.compiler.emit.llvm.isa import Isa, isa_from_features
 from tileworkbench.compiler.emit.llvm.program import Module, generate
+from tileworkbench.compiler.emit.llvm.text import without_lines
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program
@@ -95,12 +96,16 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
     lowered = snapshots[-1].program if snapshots else program
     with compilation.step("codegen"):
         module = generate(lowered, isa_of(native))
-        module = replace(module, text=compilation.options.code or module.text)
+        edited = compilation.options.code
+        module = replace(module, text=edited or module.text)
     with compilation.step("native"):
         signature = compilation.signature(lowered=lowered)
         entries = [launch.entry for launch in module.launches]
         entries += [module.value_entry] if module.value_entry else []
-        built = build_native(module.text, entries, native, imports=_imports(program))
+        # The cache knows a kernel by its text, wherever its lines are. Errors in what a user has
+        # edited are told by the lines of that text.
+        text = edited or without_lines(module.text)
+        built = build_native(text, entries, native, imports=_imports(program))
     messages = [message for message, _ in module.assertions]
     places = [program.span(site) for _, site in module.assertions]
     launches = tuple(

@@ -8,13 +8,18 @@ the loops that are known to reach them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from tileworkbench.compiler.emit.llvm.isa import Isa
-from tileworkbench.compiler.emit.llvm.text import EmittedFunction, FunctionWriter, VectorType
+from tileworkbench.compiler.emit.llvm.text import (
+    LINE_COMMENT,
+    EmittedFunction,
+    FunctionWriter,
+    VectorType,
+)
 from tileworkbench.compiler.ir.expr import AddressOf, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.float_formats import FORMATS
 from tileworkbench.compiler.ir.types import DType
@@ -230,11 +235,22 @@ class Emitter(FunctionWriter):
 
     def finish(self, result: str = "0") -> EmittedFunction:
         self.do(f"ret i32 {result}")
-        text = "\n".join([self._header, *_flatten(self._lines), "}"]) + "\n"
+        text = "\n".join([self._header, *_commented(_flatten(self._lines)), "}"]) + "\n"
         return EmittedFunction(self._name, text, frozenset(self._declarations))
 
 
-def _flatten(lines: list[Any]) -> Iterator[str]:
+def _commented(lines: Iterable[Any]) -> Iterator[str]:
+    """Instructions, with a comment where the user's line that they belong to changes."""
+    last = 0
+    for found in lines:
+        text, line = found if isinstance(found, tuple) else (found, last)
+        if line != last:
+            yield f"  {LINE_COMMENT}{line}"
+            last = line
+        yield text
+
+
+def _flatten(lines: list[Any]) -> Iterator[Any]:
     for line in lines:
         if isinstance(line, list):
             yield from _flatten(line)

@@ -98,6 +98,7 @@ class _KernelWriter(ControlFlow):
 
     def __init__(self, module: ModuleState, name: str, loop: st.For) -> None:
         self.name, self.loop, self.site = name, loop, 0
+        self.file = next((span.file for span in module.program.sites if span is not None), "")
         values = [param.value for param in module.program.params] + list(module.program.symbols)
         # (LLVM type, what it is, register name) of each argument, in slot order.
         self.formal: list[tuple[str, Buffer | Var, str]] = [
@@ -188,6 +189,8 @@ class _KernelWriter(ControlFlow):
 
     def stmt(self, stmt: st.Stmt) -> None:
         self.site = stmt.site or self.site
+        span = self.program.span(self.site)
+        self.out.line = span.line if span is not None and span.file == self.file else 0
         self.out.moment.clear()
         match stmt:
             case st.Seq(stmts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,16 @@ DTYPE_BYTES = {
 }
 """Bytes of an element of each dtype that operand panels and accumulators may have."""
 
+LINE_COMMENT = "; line "
+"""Begins a comment above the instructions of a line of the user's source; its number follows."""
+
+_COMMENT = re.compile(rf"^ *{LINE_COMMENT}\d+\n", re.MULTILINE)
 _ELEMENT_TYPES = {"float64": "double", "float32": "float"}
+
+
+def without_lines(text: str) -> str:
+    """The text without comments about lines: the same wherever the kernel stands in its file."""
+    return _COMMENT.sub("", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,7 @@ class FunctionWriter:
         self._name = name
         self._header = f"define internal {result} @{name}({parameters}) {attributes} {{"
         self._lines: list[Any] = ["entry:"]
+        self.line = 0  # of the user's source that instructions are written for
         self._declarations: set[str] = set()
         self._count = 0
         self.block = "entry"
@@ -98,12 +109,15 @@ class FunctionWriter:
         """Append an instruction with a result and return the result's name."""
         self._count += 1
         value = f"%v{self._count}"
-        self._lines.append(f"  {value} = {expression}")
+        self._append(f"  {value} = {expression}")
         return value
 
     def do(self, instruction: str) -> None:
         """Append an instruction without a result."""
-        self._lines.append(f"  {instruction}")
+        self._append(f"  {instruction}")
+
+    def _append(self, instruction: str) -> None:
+        self._lines.append((instruction, self.line) if self.line else instruction)
 
     def fresh_label(self, hint: str) -> str:
         """Return a new label, to be placed later."""
