@@ -126,11 +126,12 @@
     return [...new Set(faults)].map((node) => `no name: ${described(node)}`);
   }
 
-  /** What reacts to clicks and to no keys. `clicked` has the elements with listeners. */
+  /** What reacts to clicks and to no keys. */
   function keys(root) {
     const clicked = [...root.querySelectorAll("*")].filter((node) => node.twClick);
+    const around = (node) => node.closest("[tabindex='0']:not(.tw-view)"); // takes keys for what is in it
     const usable = (node) => node.matches(CONTROLS) || node.matches("label") ||
-      node.querySelector(CONTROLS);
+      node.querySelector(CONTROLS) || around(node)?.twKeys;
     return clicked.filter((node) => shown(node) && !usable(node))
       .map((node) => `clicks alone: ${described(node)}`);
   }
@@ -147,10 +148,11 @@
     return faults.map((node) => `no visible focus: ${described(node)}`);
   }
 
-  // Who listens to clicks is not in the page, so it is written down from here on.
+  // Who listens is not in the page, so it is written down from here on.
   const listen = EventTarget.prototype.addEventListener;
   EventTarget.prototype.addEventListener = function (kind, ...rest) {
     if (kind === "click") this.twClick = true;
+    if (kind === "keydown") this.twKeys = true;
     return listen.call(this, kind, ...rest);
   };
   window.audit = { contrast, names, keys, focus, controls, ratio, colour };

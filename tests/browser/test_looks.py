@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator
 
 SECONDS = 10_000  # milliseconds
-GPU, CPU, STATIC = 1, 2, 3
+GPU, CPU, PIPELINED, STATIC, HOSTILE = 1, 2, 3, 4, 5
 CELLS = [
     f"""\
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from IPython.display import HTML, display
 import tileworkbench as tw
-from tests.viz.sample import full_view
-from tests.viz.tiled import conflicting
+from tests.viz.sample import full_view, hostile_view
+from tests.viz.tiled import compiled, conflicting
 from tileworkbench.kernels import matmul
 from tileworkbench.viz.display import show
 from tileworkbench.viz.model.card import card_html
@@ -36,10 +36,16 @@ gpu, cpu = conflicting.compile(), tw.compile(matmul(64, 64, 64), target="cpu")
 measured = full_view()""",
     "gpu",
     "cpu",
+    "compiled('mm')",
     """\
 for view in (gpu.view(), cpu.view(), measured):
     display(*[HTML(view_html(view, name)) for name in VIEWS], HTML(card_html(view)))
 display(tw.compare(gpu, cpu))""",
+    """\
+bad = hostile_view()
+for name in VIEWS:
+    display(HTML(view_html(bad, name)))
+show(bad)""",
 ]
 
 
@@ -77,19 +83,21 @@ def cards(notebook: NotebookPage) -> dict[str, Locator]:
     return {
         "gpu": notebook.output(GPU).locator(".tw-card").first,
         "cpu": notebook.output(CPU).locator(".tw-card").first,
+        "pipelined": notebook.output(PIPELINED).locator(".tw-card").first,
     }
 
 
 def open_all(notebook: NotebookPage) -> dict[str, Locator]:
     """The cards with the panes of all tabs in sight, and the static views, all unfolded."""
     found = cards(notebook)
+    seen = set()
     for card in found.values():
-        seen = set(tabs(card))
-        assert seen >= {"card", "source", "passes", "layouts", "banks", "global", "code"}
+        seen.update(tabs(card))
         card.evaluate(
             "node => node.querySelectorAll('.tw-body > *').forEach(each => {"
             " each.hidden = false; })"
         )
+    assert seen == {"card", *VIEWS}
     static = notebook.cell(STATIC).locator(".jp-OutputArea")
     static.evaluate("node => node.querySelectorAll('details').forEach(each => each.open = true)")
     return {**found, "static": static}
@@ -113,7 +121,7 @@ def test_names_keys_and_explanations(notebook: NotebookPage) -> None:
     page = notebook.page
     views = open_all(notebook)
     assert faults(views.pop("static"), "names") == []
-    assert [faults(view, "names", "keys", "focus") for view in views.values()] == [[], []]
+    assert [faults(view, "names", "keys", "focus") for view in views.values()] == [[]] * 3
     for kernel, card in cards(notebook).items():
         for name in tabs(card):
             assert reached_by_tab(page, card) == [], (kernel, name)
@@ -151,6 +159,16 @@ def test_lines_by_arrow_keys(notebook: NotebookPage) -> None:
     first = int(listing.locator(".tw-line").first.get_attribute("data-line") or 0)
     assert int(marked.get_attribute("data-line") or 0) == first + 2
     card.locator(".tw-line-detail").get_by_text(f"line {first + 2}").wait_for()
+
+
+def test_hostile_names_are_text(notebook: NotebookPage) -> None:
+    output = notebook.cell(HOSTILE).locator(".jp-OutputArea")
+    card = output.locator(".tw-card").first
+    for name in tabs(card):
+        assert "window.hacked=1" in card.inner_text(), name
+    assert output.locator("script, img[src='x']").count() == 0
+    assert notebook.page.evaluate("window.hacked") is None
+    assert notebook.errors == []
 
 
 BAD = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tileworkbench.compiler.diagnostics import Note, Span
@@ -279,4 +280,38 @@ def full_view() -> KernelView:
     """The sample with something to show in every view."""
     return kernel_view(
         layouts=LAYOUTS, machine=MACHINE, points=(POINT,), portable_code="line of code\n" * 99
+    )
+
+
+HOSTILE = (
+    "</details></script><script>window.hacked=1</script>"
+    """<img src=x onerror="window.hacked=1">'&"""
+)
+"""What no page may take for anything but a name."""
+
+
+def hostile_view() -> KernelView:
+    """The sample with hostile text wherever a user writes text."""
+    record = compile_record(
+        name=HOSTILE,
+        source=f"def f():\n    {HOSTILE}\n",
+        constants=((HOSTILE, HOSTILE),),
+        warnings=(Note(HOSTILE, span_of("for k in")),),
+        target=HOSTILE,
+        code=f"define void @mm() {{ ; {HOSTILE}\n}}\n",
+        entry=HOSTILE,
+    )
+    passes = tuple(replace(found, name=HOSTILE, doc=HOSTILE) for found in record.snapshots)
+    return kernel_view(
+        record=replace(record, snapshots=passes),
+        grid=HOSTILE,
+        flops=Count(math.nan, HOSTILE),
+        layouts=(BufferLayout(HOSTILE, Layout.row_major((4, 4)), HOSTILE),),
+        portable_code=HOSTILE,
+        machine=replace(MACHINE, name=HOSTILE),
+        points=(replace(POINT, name=HOSTILE),),
+        variants=(HOSTILE,),
+        accesses=(HOSTILE,),
+        resources=(HOSTILE,),
+        masked=((HOSTILE, True), (HOSTILE, False)),
     )

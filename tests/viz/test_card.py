@@ -10,15 +10,13 @@ import pytest
 from tests.viz.sample import (
     LAYOUTS,
     MACHINE,
-    POINT,
     compile_record,
     full_view,
+    hostile_view,
     kernel_view,
-    span_of,
 )
 from tests.viz.sanitiser import problems
 from tileworkbench.compiler.diagnostics import Note
-from tileworkbench.compiler.layout import Layout
 from tileworkbench.compiler.record import Count, Snapshot
 from tileworkbench.viz.model.bench import bench_model
 from tileworkbench.viz.model.card import (
@@ -37,7 +35,7 @@ from tileworkbench.viz.model.text import (
     format_time,
     plain_line,
 )
-from tileworkbench.viz.model.view import BufferLayout, CheckResult
+from tileworkbench.viz.model.view import CheckResult
 from tileworkbench.viz.model.views import view_html, view_model
 
 
@@ -128,23 +126,7 @@ def test_the_sanitiser_check_can_fail() -> None:
 
 
 def test_everything_a_user_wrote_is_escaped() -> None:
-    evil = "</details><script>alert(1)</script>\"'&"
-    record = compile_record(
-        name=evil,
-        source=f"def f():\n    {evil}\n",
-        constants=((evil, evil),),
-        warnings=(Note(evil, span_of("for k in")),),
-        target=evil,
-    )
-    view = kernel_view(
-        record=record,
-        grid=evil,
-        flops=Count(math.nan, evil),
-        layouts=(BufferLayout(evil, Layout.row_major((4, 4)), evil),),
-        portable_code=evil,
-        machine=replace(MACHINE, name=evil),
-        points=(replace(POINT, name=evil),),
-    )
+    view = hostile_view()
     page = card_html(view)
     assert "<script" not in page
     assert problems(page) == []

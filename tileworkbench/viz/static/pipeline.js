@@ -89,7 +89,7 @@ export function render({ model, el, data }) {
   }
 
   function draw() {
-    const drawing = tw.drawing(chart.svg);
+    const drawing = tw.drawing(chart.svg, "Pipeline over time");
     drawing.addEventListener("mouseover", ({ target }) => hover(barOf(target)));
     drawing.addEventListener("mouseleave", () => hover(null));
     drawing.addEventListener("click", ({ target }) => choose(barOf(target)));
