@@ -50,6 +50,16 @@ def test_passes_and_what_one_did_are_printed(notebook: Notebook) -> None:
     assert lines[2] == "infer_layouts: changed" and lines[3].startswith("@@ ")
 
 
+def test_the_pipeline_of_a_kernel_is_shown(notebook: Notebook) -> None:
+    notebook.run("import tileworkbench as tw\nfrom tileworkbench.kernels import matmul")
+    made = "tw.compile(matmul(256, 256, 256, 'float16', num_stages=3), target='sim:sm_80')"
+    notebook.run(f"mm = {made}")
+    shown = notebook.run("%tile show mm pipeline")
+    assert shown.error is None and type(shown.value).__name__ == "PipelineViewWidget"
+    data, _ = shown.value._repr_mimebundle_()
+    assert "3 stages, 1069 cycles per iteration, predicted" in data["text/html"]
+
+
 def test_show_compiles_what_has_its_shapes(notebook: Notebook) -> None:
     notebook.run("import tileworkbench as tw, tileworkbench.language as T")
     notebook.run(f"@tw.jit{SCALE}")
