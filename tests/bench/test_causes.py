@@ -197,6 +197,16 @@ def test_kernels_of_the_library_have_causes(
     assert list(kernel.traffic)[-1] in ("L1", "L2", "L3", "DRAM")
 
 
+def test_blocks_that_do_not_fill_the_last_round() -> None:
+    kernel = tw.compile(flash_attention(1, 8, 1024, 1024, 64), target="sim:sm_80")
+    found = kernel.causes and kernel.causes.diagnose()
+    assert found and line(kernel, found.line).startswith("with T.Kernel(")
+    assert (
+        "launches 128 blocks for 108 multiprocessors, so that 41 % of their time is lost in the "
+        "last of 2 rounds: without that"
+    ) in found.sentence
+
+
 def test_a_measured_gpu_kernel_keeps_its_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = tw.compile(matmul(256, 256, 256, "float16"), target="sim:sm_80")
     result = BenchResult("matmul", (0.5,), 1, flops=2.0 * 256**3, bytes_=3e5, dtype="float16")

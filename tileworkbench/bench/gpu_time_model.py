@@ -240,9 +240,11 @@ class _Model:
             return parts
         count = self.product.multiprocessors
         blocks = "1 block" if self.block.blocks == 1 else f"{self.block.blocks} blocks"
-        finding = (
-            f"launches {blocks} for {count} multiprocessors, of which "
-            f"{(1 - self.busy) * 100:.0f} % have nothing to do"
+        lost = f"{(1 - self.busy) * 100:.0f} %"
+        finding = f"launches {blocks} for {count} multiprocessors, " + (
+            f"of which {lost} have nothing to do"
+            if self.rounds == 1
+            else f"so that {lost} of their time is lost in the last of {self.rounds} rounds"
         )
         remedy = f"Make smaller tiles, or split the sum, for a multiple of {count} blocks."
         found: list[Part] = []

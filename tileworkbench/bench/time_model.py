@@ -192,9 +192,11 @@ class _Model:
         """The time in which cores have no block."""
         waste = time_us * (1 - busy)
         count = "1 block" if blocks == 1 else f"{blocks} blocks"
-        finding = (
-            f"launches {count} for {threads} cores, of which {(1 - busy) * 100:.0f} % have "
-            "nothing to do"
+        lost, rounds = f"{(1 - busy) * 100:.0f} %", math.ceil(blocks / threads)
+        finding = f"launches {count} for {threads} cores, " + (
+            f"of which {lost} have nothing to do"
+            if rounds == 1
+            else f"so that {lost} of their time is lost in the last of {rounds} rounds"
         )
         remedy = f"Make smaller tiles, so that the grid has a multiple of {threads} blocks."
         line = self.line(self.launch_site)
