@@ -145,6 +145,20 @@ def test_conflicts_cost_what_their_wavefronts_do() -> None:
     assert part.time_us - part.waste_us == pytest.approx(bytes_ / 128 / 1.41e3)
 
 
+@pytest.mark.parametrize("target", ["sim:sm_80", "sim:sm_90a"])
+def test_copies_ahead_hide_the_latency(target: str) -> None:
+    found = {}
+    for stages in (1, 2, 4):
+        made = matmul(1024, 1024, 1024, "float16", num_stages=stages)
+        causes = tw.compile(made, target=target).causes
+        assert causes is not None
+        [found[stages]] = [part for part in causes.parts if part.cause == "latency" and part.line]
+    assert "nothing is loaded ahead" in found[1].finding and found[1].waste_us > 0
+    assert found[2].finding == "loads 1 iteration ahead" and found[2].waste_us == 0
+    assert found[4].finding == "loads 3 iterations ahead"
+    assert found[4].time_us < found[2].time_us
+
+
 def test_levels_hold_what_passes_through_them() -> None:
     kernel = compiled("transposed_reads", "sim:sm_80")
     # 4 MiB written; 4 MiB read, in 8 times the sectors.

@@ -228,7 +228,7 @@ class _Model:
             remedy = "T.Pipelined(..., num_stages=3) loads tiles while others are computed with."
             return Part("latency", time_us, _LATENCY, line, finding, time_us * 2 / 3, remedy)
         if wait.kind == "ahead":
-            finding = f"loads {wait.ahead} iterations ahead"
+            finding = f"loads {wait.ahead} iteration{'s' if wait.ahead > 1 else ''} ahead"
             return Part("latency", time_us, _LATENCY, line, finding)
         what = "the sum of the one before" if wait.kind == "sum" else "an element from memory"
         finding = f"waits {trips} times, one after the other, for {what}"
