@@ -15,6 +15,7 @@ from tileworkbench.viz.model.roofline import Ceiling, Machine
 def test_help_names_every_flag_and_command(notebook: Notebook) -> None:
     text = notebook.run("%tile").out
     assert text == notebook.run("%tile help").out == notebook.run("%tile --help").out
+    assert "%%tile ir [--after PASS]" in text and "%%tile src [--args A,B]" in text
     assert "usage: %%tile [NAME] [flags]" in text
     squeezed = " ".join(text.split())
     assert "%tile clear-cache forget compiled kernels, in memory and on disk" in squeezed

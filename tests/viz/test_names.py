@@ -12,7 +12,7 @@ def test_a_buffer() -> None:
     assert found == {
         "name": "A_shared",
         "facts": [
-            ["name", "buffer"],
+            ["kind", "buffer"],
             ["dtype", "float32"],
             ["scope", "shared"],
             ["shape", "64 × 32"],
@@ -28,12 +28,12 @@ def test_a_buffer() -> None:
 def test_a_parameter_and_a_variable() -> None:
     browser = PassBrowser(compile_record())
     assert browser.describe(0, "C")["facts"][:3] == [
-        ["parameter", "buffer"],
+        ["kind", "buffer, a parameter"],
         ["dtype", DType("float32")],
         ["scope", "global"],
     ]
     assert browser.describe(0, "k")["facts"] == [
-        ["name", "variable"],
+        ["kind", "variable"],
         ["dtype", "int32"],
         ["definition", "for k in T.Pipelined(8, num_stages=2):"],
     ]

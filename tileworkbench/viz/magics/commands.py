@@ -16,6 +16,7 @@ from tileworkbench.inputs import make_inputs
 from tileworkbench.kernel import Kernel
 from tileworkbench.playgrounds import playground
 from tileworkbench.tuning.autotune import Autotuned
+from tileworkbench.viz.magics.forms import form_help
 from tileworkbench.viz.magics.grammar import LAYOUTS, cell_help, command_help, near
 from tileworkbench.viz.magics.ledger import ledger_of
 from tileworkbench.viz.model.playground import EXAMPLES
@@ -83,6 +84,7 @@ class _Commands:
 
     def run_help(self, words: list[str]) -> None:
         print(cell_help())
+        print(form_help())
         print(command_help(), end="")
 
     def run_examples(self, words: list[str]) -> None:

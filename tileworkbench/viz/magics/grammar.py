@@ -334,6 +334,8 @@ def complete(text: str, names: Names) -> tuple[str, list[str]]:
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if magic == "%tile":
         return _complete_command(words, names)
+    if words[0] in ("ir", "src") and len(words) > 1:
+        return last, _starting(last, names.kernels() if len(words) == 2 else [])
     flag, equals, value = last.partition("=")
     if equals and flag.startswith("--"):
         before, last = flag, value

@@ -49,8 +49,8 @@ class Names:
             return {}
         places = self._places.get(name, [])
         defined, used = places[:1], places[1:]
-        what = "parameter" if name in self._parameters else "name"
-        facts = [[what, "buffer" if isinstance(value, Buffer) else "variable"]]
+        kind = "buffer" if isinstance(value, Buffer) else "variable"
+        facts = [["kind", f"{kind}, a parameter" if name in self._parameters else kind]]
         facts.append(["dtype", str(value.dtype)])
         if isinstance(value, Buffer):
             facts += _buffer_facts(value)

@@ -108,8 +108,11 @@ export const WORDS = {
     "and|as|break|continue|def|elif|else|for|from|if|import|in|is|lambda|not|or|pass|return|while" +
     "|with",
   llvm:
-    "align|br|call|constant|declare|define|double|fcmp|float|getelementptr|half|i1|i8|i16|i32|i64" +
-    "|icmp|internal|label|load|phi|ptr|ret|select|store|to|void",
+    "add|align|alloca|and|ashr|atomicrmw|bitcast|br|call|cmpxchg|constant|contract|declare|define" +
+    "|double|extractelement|fadd|fcmp|fdiv|fence|float|fmul|fneg|fpext|fptosi|fptoui|fptrunc|fsub" +
+    "|getelementptr|half|i1|i8|i16|i32|i64|icmp|insertelement|internal|inttoptr|label|load|lshr|mul" +
+    "|noalias|nounwind|nsw|nuw|or|phi|poison|ptr|ret|sdiv|select|sext|shl|shufflevector|sitofp" +
+    "|splat|srem|store|sub|switch|to|trunc|udiv|uitofp|unreachable|urem|void|xor|zext",
   c:
     "asm|bool|break|char|const|continue|double|else|extern|float|for|half|if|int|long|return|short" +
     "|signed|sizeof|static|struct|switch|typedef|union|unsigned|using|void|volatile|while" +

@@ -248,7 +248,7 @@ export function render({ model, el }) {
     const line = Number(cell.dataset.source ?? 0);
     const word = nameAt(event.clientX, event.clientY);
     const found = word && !without ? await describeName(word.name, isBefore(word.code)) : {};
-    const buffer = found.facts?.[0][1] === "buffer" ? found.name : undefined;
+    const buffer = found.facts?.[0][1].startsWith("buffer") ? found.name : undefined;
     if (line || buffer) choose({ ...(line ? { line } : {}), ...(buffer ? { buffer } : {}) });
   });
 
