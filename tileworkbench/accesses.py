@@ -20,6 +20,7 @@ from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.compiler.sim.vector_requests import VectorAccess, list_vectors
 
 if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.threads.listing import Unlisted
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
 
 
@@ -72,6 +73,15 @@ def requests_of(program: Program) -> tuple[WarpAccess, ...] | tuple[VectorAccess
 def global_accesses(program: Program) -> tuple[GlobalAccess, ...]:
     """The accesses of a program of the CPU stage in program order; equal ones are listed once."""
     return tuple(dict.fromkeys(_Reader(program).read(program.body, 0, None)))
+
+
+def unlisted_of(program: Program) -> tuple[Unlisted, ...]:
+    """The accesses of a program of stage SIMT whose addresses nobody knows before it runs."""
+    if program.stage is not Stage.SIMT:
+        return ()
+    from tileworkbench.compiler.sim.threads.listing import list_unlisted
+
+    return list_unlisted(program)
 
 
 @dataclass(frozen=True, slots=True)

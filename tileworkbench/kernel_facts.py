@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.device.nvidia.nvrtc import KernelResources
     from tileworkbench.compiler.layout import Fragment, Layout
     from tileworkbench.compiler.sim.report import AccessCount
+    from tileworkbench.compiler.sim.threads.listing import Unlisted
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
     from tileworkbench.viz.model.view import BufferLayout
@@ -182,6 +183,15 @@ class KernelFacts(PipelineFacts):
         from tileworkbench.accesses import requests_of
 
         return requests_of(self.passes[-1].program)
+
+    @cached_property
+    def unlisted(self) -> tuple[Unlisted, ...]:
+        """The accesses of a GPU kernel that `accesses` and `requests` cannot have, since their
+        addresses depend on what is read from memory; each with its line and the reason.
+        """
+        from tileworkbench.accesses import unlisted_of
+
+        return unlisted_of(self.passes[-1].program)
 
     @cached_property
     def shared_memory(self) -> SharedMemory | None:

@@ -34,6 +34,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         portable_code=_portable_code(kernel),
         accesses=_access_lines(kernel),
         requests=lambda: kernel.requests,
+        unlisted=lambda: tuple((each.scope, each.text) for each in kernel.unlisted),
         resources=tuple(_resource_line(found) for found in stats.resources),
         variants=_variant_lines(kernel),
         shared=_shared_memory(kernel),

@@ -10,7 +10,9 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.kernels.test_gpu import CASES
+from tests.viz.tiled import compiled
 from tileworkbench.compiler.sim.threads.requests import Phase, WarpAccess
+from tileworkbench.viz.model.views import view_html, view_model
 
 
 @cache
@@ -139,3 +141,39 @@ def test_phases_add_up(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"topk", "histogram", "flash_decoding"}))
 def test_phases_add_up_in_the_rest_of_the_library(name: str) -> None:
     check_sums(name)
+
+
+def test_accesses_without_a_known_address_are_told_of() -> None:
+    @tw.jit(target="sim:sm_80")
+    def gather(A, index):
+        A: T.Tensor((256,), "float32")
+        index: T.Tensor((128,), "int32")
+        B = T.empty((128,), "float32")
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((256,), "float32")
+            T.copy(A, tile)
+            for i in T.Parallel(128):
+                B[i] = A[index[i]] + tile[index[i]]
+        return B
+
+    kernel = gather.compile()
+    line = next(
+        n
+        for n, text in enumerate(kernel.record.source.splitlines(), kernel.record.first_line)
+        if "B[i] =" in text
+    )
+    reason = "its address depends on 'index', known only when the kernel runs"
+    assert sorted(each.text for each in kernel.unlisted) == [
+        f"line {line}: load of A: {reason}",
+        f"line {line}: load of tile: {reason}",
+    ]
+    assert {(a.buffer, a.kind) for a in kernel.accesses} == {
+        ("A", "load"),
+        ("tile", "store"),
+        ("index", "load"),
+        ("B", "store"),
+    }
+    for name in ("global", "banks"):
+        assert f"not counted: line {line}: load of " in view_html(kernel.view(), name)
+        assert len(view_model(kernel.view(), name)["unlisted"]) == 1
+    assert compiled("mm").unlisted == ()

@@ -28,6 +28,7 @@ from tileworkbench.viz.model.tiles import (
     lowered_program,
     shared_tiles,
     total,
+    unlisted,
 )
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.what_if import Alternative, alternatives, cell_with, relowered
@@ -76,6 +77,7 @@ def model(view: KernelView) -> dict[str, Any]:
         "threads": view.threads,
         "tiles": [_tile(view, tile) for tile in tiles],
         "accesses": accesses,
+        "unlisted": unlisted(view, "shared"),
         "patterns": patterns.table(),
         "palette": PALETTE,
     }
@@ -221,6 +223,8 @@ def section(view: KernelView, opened: bool = False) -> str:
         left = f"{len(bad) - _MOST_CARDS} further accesses conflict: see the table"
         cards.append(html.tag("div", html.FAINT, left))
     advice = [html.tag("div", "", html.text(text)) for text in advices(tiles)]
+    left_out = unlisted(view, "shared")[:_MOST_ROWS]
+    advice += [html.tag("div", "", html.text(f"not counted: {text}")) for text in left_out]
     explained = html.tag("div", f"{html.FAINT};font-size:12px", html.text(about(view)))
     table = html.table(rows, heads)
     return html.details("Banks", table, *cards, *advice, explained, note=note(view), opened=opened)

@@ -16,7 +16,7 @@ from tileworkbench.compiler.target import parse_target
 from tileworkbench.viz.model import cache_lines, html
 from tileworkbench.viz.model.banks import Patterns
 from tileworkbench.viz.model.palette import PALETTE
-from tileworkbench.viz.model.tiles import NOT_LOWERED, lowered_program
+from tileworkbench.viz.model.tiles import NOT_LOWERED, lowered_program, unlisted
 from tileworkbench.viz.model.view import KernelView
 
 _MOST_ROWS = 8  # accesses in the section of a card
@@ -28,7 +28,11 @@ def missing(view: KernelView) -> str:
         return cache_lines.missing(view, cache_lines.TENSORS)
     if lowered_program(view, Stage.SIMT) is None:
         return NOT_LOWERED
-    return "" if global_accesses(view) else "no access of a tensor has an address known beforehand"
+    if global_accesses(view):
+        return ""
+    left_out = "; ".join(unlisted(view, "global")[:3])
+    why = "no access of a tensor has an address known beforehand"
+    return f"{why}: {left_out}" if left_out else why
 
 
 def global_accesses(view: KernelView) -> list[WarpAccess]:
@@ -50,6 +54,7 @@ def model(view: KernelView) -> dict[str, Any]:
         "threads": view.threads,
         "tensors": tensors(view.record.program),
         "accesses": [_access(view, access, patterns) for access in found],
+        "unlisted": unlisted(view, "global"),
         "patterns": patterns.table(),
         "palette": PALETTE,
     }
@@ -136,8 +141,14 @@ def section(view: KernelView, opened: bool = False) -> str:
         rows.append([html.tag("span", html.FAINT, f"and {left} more")])
     heads = ("tensor", "line", "access", "bytes", "sectors", "ideal", "", "width")
     table = html.table(rows, heads)
+    left_out = [
+        html.tag("div", "", html.text(f"not counted: {text}"))
+        for text in unlisted(view, "global")[:_MOST_ROWS]
+    ]
     explained = html.tag("div", f"{html.FAINT};font-size:12px", html.text(about(found)))
-    return html.details("Global memory", table, explained, note=note(found), opened=opened)
+    return html.details(
+        "Global memory", table, *left_out, explained, note=note(found), opened=opened
+    )
 
 
 def note(found: list[WarpAccess]) -> str:

@@ -195,3 +195,8 @@ def total(accesses: Sequence[WarpAccess]) -> tuple[int, int]:
         sum(access.count.wavefronts for access in accesses),
         sum(access.count.ideal for access in accesses),
     )
+
+
+def unlisted(view: KernelView, scope: str) -> list[str]:
+    """A line for each access of a memory that cannot be listed, with the reason."""
+    return [text for where, text in view.unlisted() if where == scope]

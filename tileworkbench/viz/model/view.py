@@ -83,6 +83,7 @@ class KernelView:
         accesses: one line per tensor and shared buffer of a GPU kernel, with what its accesses cost
             over the ideal: sectors of global memory, wavefronts of shared memory.
         requests: the addresses behind the accesses (`Kernel.requests`), found when first asked for.
+        unlisted: scope and a line for each access whose address is not known beforehand.
         resources: one line per function that NVRTC compiled; they depend on its version, so only
             live views show them.
         variants: one line per code of a kernel that has several, saying for which arguments.
@@ -111,6 +112,7 @@ class KernelView:
     portable_code: str = ""
     accesses: tuple[str, ...] = ()
     requests: Callable[[], tuple[WarpAccess, ...] | tuple[VectorAccess, ...]] = tuple
+    unlisted: Callable[[], tuple[tuple[str, str], ...]] = tuple
     resources: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     line_costs: Callable[[], list[dict[str, Any]]] = list

@@ -51,6 +51,13 @@ export function accessTable({ groups, heads, choose }) {
   return { node, mark, select };
 }
 
+/** The accesses whose addresses are not known before the kernel runs, with the reasons. */
+export const notListed = (texts) => (texts?.length
+  ? tw.el("details", { class: "tw-about-view", open: true },
+    tw.el("summary", {}, `${texts.length} more ${texts.length === 1 ? "access is" : "accesses are"} not counted`),
+    ...texts.map((text) => tw.div("tw-sentence", text)))
+  : tw.span(""));
+
 /** The factor in numbers and as a bar: what is needed, and what is used beyond it. */
 function meter({ used, ideal, bad }) {
   const factor = ideal ? used / ideal : 1;

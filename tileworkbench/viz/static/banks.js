@@ -62,7 +62,7 @@ export function render({ model, el, data }) {
   const info = tw.div("tw-info", "");
   const panel = whatIf({ model, tiles, accesses, preview: () => refresh() });
   root.append(
-    verdict(), tw.about(data.about), table.node, heading,
+    verdict(), tw.about(data.about), table.node, list.notListed(data.unlisted), heading,
     tw.div("tw-bar", slider.node, place, degree, worst, search, previewed),
     tw.div("tw-figures", card.figure.node, info, memory.figure.node, tile.figure.node), panel.node);
 

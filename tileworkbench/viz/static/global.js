@@ -38,7 +38,7 @@ export function render({ model, el, data }) {
   const degree = tw.span("tw-degree");
   const lines = pictured(), lanes = pictured();
   const info = tw.div("tw-info");
-  root.append(verdict(), tw.about(data.about), table.node, heading, why,
+  root.append(verdict(), tw.about(data.about), table.node, list.notListed(data.unlisted), heading, why,
     tw.div("tw-bar", slider.node, place, degree),
     tw.div("tw-figures", lines.figure.node, tw.div("tw-beside", info, lanes.figure.node)));
 

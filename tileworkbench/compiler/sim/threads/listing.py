@@ -1,21 +1,24 @@
 """The accesses of a lowered program and what they cost, without running it.
 
 One block is walked: block indices are zero, unrolled loops take all their iterations, other loops
-the first, and both sides of a branch are taken. Where an address depends on memory the access is
-left out. Symbols are taken to be large and divisible.
+the first, and both sides of a branch are taken. An access whose address depends on memory has no
+requests, and is `Unlisted`. Symbols are taken to be large and divisible.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.diagnostics import Span
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.expr import Address, Buffer, Cast, Expr, Load, Ramp
+from tileworkbench.compiler.ir.expr import Address, Buffer, Cast, Expr, Load, Ramp, Var
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.ir.stmt import LoopKind
 from tileworkbench.compiler.sim.abstract import Evaluator, own_loads
@@ -46,6 +49,38 @@ def list_accesses(program: Program) -> tuple[AccessCount, ...]:
     return tuple(access.count for access in list_requests(program))
 
 
+@dataclass(frozen=True, slots=True)
+class Unlisted:
+    """An access whose address is known when the kernel runs, so that nothing of it is counted.
+
+    `buffer`, `scope` and `kind` are as in `AccessCount`; `reason` says what the address depends on.
+    """
+
+    span: Span | None
+    buffer: str
+    scope: str
+    kind: str
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """``line 8: load of A: its address depends on 'B', known only when the kernel runs``."""
+        where = f"line {self.span.line}: " if self.span is not None else ""
+        return f"{where}{self.kind} of {self.buffer}: {self.reason}"
+
+
+def list_unlisted(program: Program) -> tuple[Unlisted, ...]:
+    """The accesses that `list_requests` leaves out, in program order."""
+    with np.errstate(all="ignore"):
+        lister = _Lister(program)
+        listed = {(a.count.site, a.count.buffer, a.count.kind) for a in lister.run()}
+    return tuple(
+        Unlisted(program.sites[site] if site else None, buffer.name, buffer.scope, kind, reason)
+        for (site, buffer, kind), reason in lister.unlisted.items()
+        if (site, buffer.name, kind) not in listed
+    )
+
+
 class _Lister(Evaluator[ThreadFrame]):
     def __init__(self, program: Program) -> None:
         recorder = Recorder(program)
@@ -54,6 +89,7 @@ class _Lister(Evaluator[ThreadFrame]):
         self._program = program
         self._requests = RequestRecorder()
         self._shared: dict[Buffer, ArenaStorage] = {}
+        self.unlisted: dict[tuple[int, Buffer, str], str] = {}
 
     def run(self) -> tuple[WarpAccess, ...]:
         self.assign_parameters(self._program)
@@ -164,6 +200,7 @@ class _Lister(Evaluator[ThreadFrame]):
             return
         found = self._first_addresses(buffer, indices)
         if found is None:
+            self._leave_out(buffer, indices, kind)
             return
         addresses, lanes = found
         active = self.frame.active()
@@ -176,11 +213,22 @@ class _Lister(Evaluator[ThreadFrame]):
 
     def _matrix(self, address: Address, registers: Address, count: int, kind: str) -> None:
         found = self._first_addresses(address.buffer, address.indices)
-        if found is not None:
+        if found is None:
+            self._leave_out(address.buffer, address.indices, kind)
+        else:
             giving = self.frame.active() & (np.arange(self.frame.threads) % WARP < 8 * count)
             held = 32 * count // _bits(registers.buffer)
             register = self._register(registers.buffer, registers.indices, held)
             self._record(address.buffer, kind, 16, Request(found[0], giving, register))
+
+    def _leave_out(self, buffer: Buffer, indices: tuple[Expr, ...], kind: str) -> None:
+        """An access without a known address: what it depends on is read from memory."""
+        nodes = [node for index in indices for node in walk(index)]
+        read = [f"'{node.buffer.name}'" for node in nodes if isinstance(node, Load)]
+        named = [f"'{v.name}'" for v in nodes if isinstance(v, Var) and self.value(v) is None]
+        names = " and ".join(dict.fromkeys(read + named)) or "the tensor's strides"
+        reason = f"its address depends on {names}, known only when the kernel runs"
+        self.unlisted.setdefault((self.frame.site, buffer, kind), reason)
 
     def _record(self, buffer: Buffer, kind: str, width: int, request: Request) -> None:
         storage = self._shared.get(buffer)
