@@ -88,6 +88,23 @@ def test_exchanges_are_those_of_the_simulator(tmp_path):
 
 
 @T.prim_func
+def packed(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int4")):
+    with T.Kernel(1, threads=64) as bx:
+        tx = T.get_thread_binding()
+        B[tx] = T.cast(A[tx], "int4")
+
+
+@pytest.mark.slow
+@built
+def test_two_elements_of_four_bits_share_a_byte(tmp_path):
+    a, found = torch.arange(64, dtype=torch.int32), torch.zeros(32, dtype=torch.uint8)
+    cpp.run(packed, tmp_path, a, found)
+    assert "store4(B, " in cpp.text_of(packed).text
+    low, high = a.numpy()[::2] & 15, a.numpy()[1::2] & 15
+    np.testing.assert_array_equal(found.numpy(), low | high << 4)
+
+
+@T.prim_func
 def lonely(A: T.Tensor((64,), "int32")):
     with T.Kernel(1, threads=64) as bx:
         tx = T.get_thread_binding()

@@ -39,10 +39,11 @@ class Dialect(ABC):
 
     It has the types of C++, the functions of C's <math.h>, `min` and `max` of two ints, `printf`,
     and the helpers `f16_to_f32`, `f16_from_f32`, `bf16_from_f32`, `odd_f32` (float64 to float32,
-    rounded to odd) and `philox`. `language` is its name in messages. Every text begins with
-    `prelude`. `helpers` are the functions that texts may call; `bit_casts` those that read bits as
-    another dtype, by both dtypes; `math` those of <math.h> that it calls otherwise, or has beside
-    them. Kernels cannot use the names in `words`, nor what `pattern` matches.
+    rounded to odd), `store4` (an element of four bits) and `philox`. `language` is its name in
+    messages. Every text begins with `prelude`. `helpers` are the functions that texts may call;
+    `bit_casts` those that read bits as another dtype, by both dtypes; `math` those of <math.h> that
+    it calls otherwise, or has beside them. Kernels cannot use the names in `words`, nor what
+    `pattern` matches.
     """
 
     language: ClassVar[str]

@@ -160,10 +160,8 @@ class Expressions:
             sign = "<" if op == "min" else ">"
             test = f"{wrapped(a, 12)} {sign} {wrapped(b, 12)}"
             return chosen(Text(test, 9), a, b)
-        if op == "pow":
-            return f"pow{'f' if dtype.bits == 32 else ''}({a}, {b})"
-        if op == "fmod":
-            return f"fmod{'f' if dtype.bits == 32 else ''}({a}, {b})"
+        if op in ("pow", "fmod"):
+            return f"{op}{'f' if dtype.bits == 32 else ''}({a}, {b})"
         if op in ("floordiv", "floormod"):
             return self.floor(op, a, b, dtype, value)
         text = joined(op, a, b)
@@ -238,13 +236,11 @@ class Expressions:
     def reinterpret(self, text: str, source: DType, target: DType) -> str:
         if target.bits == 4:
             return self.low_bits(text, target)
-        pair = (str(source), str(target))
         if target.lanes > 1:
             raise UnsupportedError(
                 f"{self.dialect.language} emission cannot reinterpret '{source}' as '{target}' yet"
             )
-        found = self.dialect.bit_casts.get(pair)
-        if found:
+        if found := self.dialect.bit_casts.get((str(source), str(target))):
             return f"{found}({text})"
         return Text(f"({self.c_type(target)}){wrapped(text)}", 14)
 

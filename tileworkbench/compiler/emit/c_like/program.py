@@ -142,19 +142,17 @@ def _function(
             params.append(("unsigned*", GRID_BARRIER.name))
         elif isinstance(value, Buffer):
             read, written = value in effects.reads, value in effects.writes
-            const = "" if written else "const "
+            const, c_type = "" if written else "const ", writer.memory_type(value.dtype)
             # What other threads may have written is read again behind a barrier.
             pointer = "*" if read and written else f"* {dialect.restrict}"
-            params.append(
-                (f"{const}{writer.memory_type(value.dtype)}{pointer}", writer.named(value))
-            )
+            params.append((f"{const}{c_type}{pointer}", writer.named(value)))
         else:
-            params.append((writer.expressions.c_type(value.dtype), writer.named(value)))
-    writer.line(1, f"const int {writer.named(kernel.thread_vars[0])} = {dialect.thread_index};")
+            params.append((writer.c_type(value.dtype), writer.named(value)))
+    thread = kernel.thread_vars[0]
+    writer.define(1, thread.dtype, writer.named(thread), dialect.thread_index)
     used = set(variables(kernel.body))
     for var, index in zip(kernel.vars, dialect.block_indices, strict=False):
         if var in used:
-            c_type = writer.expressions.c_type(var.dtype)
-            writer.line(1, f"const {c_type} {writer.named(var)} = {index};")
+            writer.define(1, var.dtype, writer.named(var), index)
     writer.write(kernel.body, 1)
     return Function(entry, tuple(params), kernel.threads[0], shared, writer.lines)

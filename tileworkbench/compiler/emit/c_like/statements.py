@@ -29,17 +29,21 @@ class KernelWriter:
         self.source = source
         self.lines: list[str] = []
         self.site = 0
-        self.named = expressions.named
+        self.named, self.c_type = expressions.named, expressions.c_type
         self.vectors = VectorWriter(expressions, self.line)
 
     def memory_type(self, dtype: DType) -> str:
         """The C++ type of an element in memory; two elements of four bits share a byte."""
-        if dtype.bits == 4:
-            return "unsigned char"
-        return self.expressions.c_type(dtype)
+        return "unsigned char" if dtype.bits == 4 else self.c_type(dtype)
 
     def line(self, depth: int, text: str) -> None:
         self.lines.append("  " * depth + text)
+
+    def define(self, depth: int, dtype: DType, name: str, text: str) -> None:
+        self.line(depth, f"const {self.c_type(dtype)} {name} = {text};")
+
+    def point(self, depth: int, c_type: str, buffer: Buffer, place: str) -> None:
+        self.line(depth, f"{c_type}* const {self.named(buffer)} = ({c_type}*){place};")
 
     def write(self, stmt: st.Stmt, depth: int) -> None:
         """Append the lines of `stmt`."""
@@ -58,10 +62,7 @@ class KernelWriter:
         """Append the lines of a statement that is no sequence."""
         match stmt:
             case st.Let(var, value):
-                text = self.expressions(value)
-                self.line(
-                    depth, f"const {self.expressions.c_type(var.dtype)} {self.named(var)} = {text};"
-                )
+                self.define(depth, var.dtype, self.named(var), self.expressions(value))
             case st.Alloc():
                 self.alloc(stmt, depth)
             case st.Alias(buffer, source):
@@ -69,10 +70,7 @@ class KernelWriter:
                 if buffer.scope == "local" and bits_of(buffer.dtype) < 32:
                     c_type = "unsigned"
                     self.expressions.packed.add(buffer)
-                self.line(
-                    depth,
-                    f"{c_type}* const {self.named(buffer)} = ({c_type}*){self.named(source)};",
-                )
+                self.point(depth, c_type, buffer, self.named(source))
             case st.Store():
                 self.store(stmt, depth)
             case st.Atomic():
@@ -95,10 +93,8 @@ class KernelWriter:
                 self.line(depth, self.dialect.assume(self.expressions(cond)))
             case st.DeviceAssert(cond, message):
                 failed = _quoted(f"device assert failed: {message}\n".replace("%", "%%"))
-                test = self.expressions(cond)
-                self.line(
-                    depth, f"if (!{wrapped(test)}) {{ printf({failed}); {self.dialect.trap} }}"
-                )
+                test, trap = wrapped(self.expressions(cond)), self.dialect.trap
+                self.line(depth, f"if (!{test}) {{ printf({failed}); {trap} }}")
             case st.Print():
                 self.print_line(stmt, depth)
             case simt.Role(start, extent, body):
@@ -107,9 +103,8 @@ class KernelWriter:
                 tests.append(f"{thread} < {start + extent}")
                 self.block(depth, f"if ({' && '.join(tests)})", body)
             case st.Pointer(buffer, address):
-                c_type = self.memory_type(buffer.dtype)
                 place = wrapped(self.expressions(address))
-                self.line(depth, f"{c_type}* const {self.named(buffer)} = ({c_type}*){place};")
+                self.point(depth, self.memory_type(buffer.dtype), buffer, place)
             case st.ExternCall():
                 self.extern_call(stmt, depth)
             case _:
@@ -148,7 +143,7 @@ class KernelWriter:
         advance = f"++{name}" if number == 1 else f"{name} += {step}"
         if not self.next_fits(stmt, number):
             advance = f"{name} = {_step_or_stop(name, stop, step, number, stmt.var.dtype.bits)}"
-        head = f"{self.expressions.c_type(stmt.var.dtype)} {name} = {start}"
+        head = f"{self.c_type(stmt.var.dtype)} {name} = {start}"
         self.block(depth, f"for ({head}; {test}; {advance})", stmt.body)
 
     def next_fits(self, stmt: st.For, number: int | None) -> bool:
@@ -166,7 +161,7 @@ class KernelWriter:
         if not has_loads(value):
             return text
         name = f"{kind}_of_{self.named(stmt.var)}"
-        self.line(depth, f"const {self.expressions.c_type(value.dtype)} {name} = {text};")
+        self.define(depth, value.dtype, name, text)
         return name
 
     # Memory
@@ -176,12 +171,11 @@ class KernelWriter:
         match buffer.scope:
             case "local.var":
                 init = "" if stmt.init is None else f" = {self.expressions(stmt.init)}"
-                c_type = self.expressions.c_type(buffer.dtype)
+                c_type = self.c_type(buffer.dtype)
                 self.line(depth, f"{c_type} {self.named(buffer)}{init};")
             case "shared" | "shared.barrier":
-                c_type = self.memory_type(buffer.dtype)
                 place = f"(shared_memory + {stmt.offset})" if stmt.offset else "shared_memory"
-                self.line(depth, f"{c_type}* const {self.named(buffer)} = ({c_type}*){place};")
+                self.point(depth, self.memory_type(buffer.dtype), buffer, place)
             case "local":
                 self.registers(buffer, depth)
 
@@ -194,7 +188,7 @@ class KernelWriter:
             self.expressions.packed.add(buffer)
             self.line(depth, f"unsigned {self.named(buffer)}[{max(1, -(-elements * bits // 32))}];")
         else:
-            c_type = self.expressions.c_type(buffer.dtype)
+            c_type = self.c_type(buffer.dtype)
             self.line(depth, f"{c_type} {self.named(buffer)}[{max(1, elements)}];")
 
     def register_words(self, address: Address) -> str:
@@ -216,11 +210,9 @@ class KernelWriter:
         self.line(depth, text)
 
     def assignment(self, buffer: Buffer, index: str, value: str) -> str:
-        if buffer in self.expressions.packed:
-            name = self.expressions.use(f"set{bits_of(buffer.dtype)}")
-            return f"{name}({self.named(buffer)}, {bare(index)}, {value});"
-        if buffer.dtype.bits == 4:
-            name = self.expressions.use("store4")
+        packed = buffer in self.expressions.packed
+        if packed or buffer.dtype.bits == 4:
+            name = self.expressions.use(f"set{bits_of(buffer.dtype)}" if packed else "store4")
             return f"{name}({self.named(buffer)}, {bare(index)}, {value});"
         return f"{self.named(buffer)}[{bare(index)}] = {value};"
 
@@ -231,7 +223,6 @@ class KernelWriter:
         if isinstance(stmt.indices[-1], Ramp):
             self.vectors.add(stmt, stmt.indices[-1], depth)
             return
-        c_type = self.expressions.c_type(dtype)
         place = self.expressions.address(Address(buffer, (stmt.indices[0],)))
         value = self.expressions(stmt.value)
         call = self.atomic_call(stmt.kind, dtype, place, value)
@@ -239,16 +230,16 @@ class KernelWriter:
             safe = "0" if stmt.safe is None else self.expressions(stmt.safe)
             if stmt.predicate is not None:
                 call = f"{wrapped(self.expressions(stmt.predicate), 3)} ? {call} : {safe}"
-            self.line(depth, f"const {c_type} {self.named(stmt.previous)} = {call};")
+            self.define(depth, dtype, self.named(stmt.previous), call)
             return
         test = "" if stmt.predicate is None else f"if ({self.expressions(stmt.predicate)}) "
         self.line(depth, f"{test}{call};")
 
     def atomic_call(self, kind: st.AtomicKind, dtype: DType, place: str, value: str) -> str:
         if kind is st.AtomicKind.LOAD:
-            return f"*(volatile {self.expressions.c_type(dtype)}*)({place})"
+            return f"*(volatile {self.c_type(dtype)}*)({place})"
         if kind is st.AtomicKind.STORE:
-            return f"*(volatile {self.expressions.c_type(dtype)}*)({place}) = {value}"
+            return f"*(volatile {self.c_type(dtype)}*)({place}) = {value}"
         return self.dialect.atomic(kind, dtype, place, value, self)
 
     def combined(self, kind: st.AtomicKind, dtype: DType) -> str:
@@ -286,11 +277,10 @@ class KernelWriter:
             for arg in stmt.args
         ]
         call = f"{stmt.name}({', '.join(args)})"
-        if stmt.var is not None:
-            call = (
-                f"const {self.expressions.c_type(stmt.var.dtype)} {self.named(stmt.var)} = {call}"
-            )
-        self.line(depth, f"{call};")
+        if stmt.var is None:
+            self.line(depth, f"{call};")
+        else:
+            self.define(depth, stmt.var.dtype, self.named(stmt.var), call)
 
 
 def _step_or_stop(name: str, stop: str, step: str, number: int | None, bits: int) -> str:
@@ -299,10 +289,8 @@ def _step_or_stop(name: str, stop: str, step: str, number: int | None, bits: int
     stop = wrapped(stop)
     up = f"{wide}{stop} - {wide}{name} > {wide}{wrapped(step)}"
     down = f"{wide}{name} - {wide}{stop} > 0u - {wide}{wrapped(step)}"
-    if number is not None:
-        more = up if number > 0 else down
-    else:
-        more = f"({wrapped(step, 10)} > 0 ? {up} : {down})"
+    either = f"({wrapped(step, 10)} > 0 ? {up} : {down})"
+    more = either if number is None else up if number > 0 else down
     return f"{more} ? {name} + {wrapped(step, 12)} : {stop}"
 
 

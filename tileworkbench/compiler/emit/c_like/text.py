@@ -30,38 +30,28 @@ C_TYPES = {
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
 # Floats that are carried as codes and computed in float32.
 CODES = {**HALVES, **NAMES}
-_INFIX = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "truncdiv": "/",
-    "truncmod": "%",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    "shl": "<<",
-    "shr": ">>",
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "logical_and": "&&",
-    "logical_or": "||",
-}
-
-# How tightly C++ operators bind; shifts and bit operators take parentheses around any operator.
-_LEVELS = {
-    **dict.fromkeys(("mul", "div", "truncdiv", "truncmod"), (13, 13, 14)),
-    **dict.fromkeys(("add", "sub"), (12, 12, 13)),
-    **dict.fromkeys(("shl", "shr"), (11, 15, 15)),
-    **dict.fromkeys(("lt", "le", "gt", "ge"), (9, 12, 12)),
-    **dict.fromkeys(("eq", "ne"), (8, 12, 12)),
-    **dict.fromkeys(("and", "or", "xor"), (6, 15, 15)),
-    "logical_and": (5, 8, 8),
-    "logical_or": (4, 5, 5),
+# The sign of an operator and how tightly C++ binds it and wants its operands bound; shifts and bit
+# operators take parentheses around any operator.
+_OPERATORS = {
+    "mul": ("*", 13, 13, 14),
+    "div": ("/", 13, 13, 14),
+    "truncdiv": ("/", 13, 13, 14),
+    "truncmod": ("%", 13, 13, 14),
+    "add": ("+", 12, 12, 13),
+    "sub": ("-", 12, 12, 13),
+    "shl": ("<<", 11, 15, 15),
+    "shr": (">>", 11, 15, 15),
+    "lt": ("<", 9, 12, 12),
+    "le": ("<=", 9, 12, 12),
+    "gt": (">", 9, 12, 12),
+    "ge": (">=", 9, 12, 12),
+    "eq": ("==", 8, 12, 12),
+    "ne": ("!=", 8, 12, 12),
+    "and": ("&", 6, 15, 15),
+    "or": ("|", 6, 15, 15),
+    "xor": ("^", 6, 15, 15),
+    "logical_and": ("&&", 5, 8, 8),
+    "logical_or": ("||", 4, 5, 5),
 }
 _CONDITIONAL = 2
 
@@ -85,8 +75,8 @@ def wrapped(text: str, level: int = 15) -> str:
 
 def joined(op: str, a: str, b: str) -> str:
     """An infix operator between two operands."""
-    level, left, right = _LEVELS[op]
-    return Text(f"{wrapped(a, left)} {_INFIX[op]} {wrapped(b, right)}", level)
+    sign, level, left, right = _OPERATORS[op]
+    return Text(f"{wrapped(a, left)} {sign} {wrapped(b, right)}", level)
 
 
 def chosen(cond: str, then: str, other: str) -> str:

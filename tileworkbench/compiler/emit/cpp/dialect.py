@@ -57,6 +57,11 @@ def _helpers() -> dict[str, Helper]:
             "  float y = (float)x;\n  if (fabs((double)y) > fabs(x)) y = nextafterf(y, 0.0f);\n"
             f"  return y < x || y > x ? {as_float}({as_bits}(y) | 1u) : y;",
         ),
+        "store4": (
+            "void store4(unsigned char* p, long long i, unsigned made)",
+            "  unsigned at = i % 2 * 4;\n"
+            "  p[i / 2] = p[i / 2] & ~(15u << at) | (made & 15u) << at;",
+        ),
         "f16_to_f32": ("float f16_to_f32(f16 x)", "  return (float)block::cast<_Float16>(x);"),
         "f16_from_f32": ("f16 f16_from_f32(float x)", "  return block::cast<f16>((_Float16)x);"),
         "bf16_from_f32": (
@@ -65,7 +70,10 @@ def _helpers() -> dict[str, Helper]:
             "  return x != x ? 0x7fff : (bf16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);",
         ),
     }
-    made = {name: Helper(_function(*text), (name.split("_")[0],)) for name, text in own.items()}
+    made = {
+        name: Helper(_function(*text), tuple({name.split("_")[0]} & {"f16", "bf16"}))
+        for name, text in own.items()
+    }
     return {**common_helpers(_function, _BIT_CASTS, "block::high_product"), **made}
 
 

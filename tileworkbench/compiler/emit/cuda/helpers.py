@@ -13,6 +13,7 @@ from tileworkbench.compiler.emit.cuda.features import BFLOAT16, PAIRS
 from tileworkbench.compiler.emit.cuda.functions import function
 from tileworkbench.compiler.emit.cuda.matrices import MATRICES
 
+WARP_TYPES = {"int": "i32", "unsigned": "u32", "float": "f32", "double": "f64"}
 BIT_CASTS = {
     ("float32", "int32"): "__float_as_int",
     ("float32", "uint32"): "__float_as_uint",
@@ -25,58 +26,40 @@ BIT_CASTS = {
 }
 
 
-def _convert(name: str, to: str, from_: str, text: str, constraints: tuple[str, str]) -> str:
-    out, into = constraints
-    body = f'  {to} y;\n  asm("{text}" : "={out}"(y) : "{into}"(x));\n  return y;'
-    return function(f"{to} {name}({from_} x)", body)
+def _convert(half: str, to: str, from_: str, feature: str = "") -> Helper:
+    """A conversion between float32 and 16 bits."""
+    kind, direction = ("f32." + half, "to") if to == "float" else (f"rn.{half}.f32", "from")
+    out, into = ("f", "h") if to == "float" else ("h", "f")
+    text = f'asm("cvt.{kind} %0, %1;" : "={out}"(y) : "{into}"(x));'
+    signature = f"{to} {half}_{direction}_f32({from_} x)"
+    return Helper(function(signature, f"  {to} y;\n  {text}\n  return y;"), (half,), feature)
 
 
-def _pair(name: str) -> Helper:
-    body = (
-        f'  unsigned y;\n  asm("cvt.rn.{name}x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));'
-        "\n  return y;"
-    )
-    return Helper(function(f"unsigned {name}_pair(float low, float high)", body), (name,), PAIRS)
+def _pair(half: str) -> Helper:
+    text = f'asm("cvt.rn.{half}x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));'
+    signature = f"unsigned {half}_pair(float low, float high)"
+    return Helper(function(signature, f"  unsigned y;\n  {text}\n  return y;"), (half,), PAIRS)
 
 
-def _warp(kind: str, op: str, ctype: str) -> str:
-    body = (
-        "#pragma unroll\n"
-        "  for (int d = 16; d > 0; d /= 2) {\n"
-        f"    {ctype} y = __shfl_xor_sync(0xffffffffu, x, d);\n"
-        f"    x = {op};\n"
-        "  }\n"
-        "  return x;"
-    )
-    return function(f"{ctype} warp_{kind}_{_NAMES[ctype]}({ctype} x)", body)
+def _warp(kind: str, op: str, c_type: str) -> Helper:
+    body = f"""#pragma unroll
+  for (int d = 16; d > 0; d /= 2) {{
+    {c_type} y = __shfl_xor_sync(0xffffffffu, x, d);
+    x = {op};
+  }}
+  return x;"""
+    return Helper(function(f"{c_type} warp_{kind}_{WARP_TYPES[c_type]}({c_type} x)", body))
 
 
-_NAMES = {"int": "i32", "unsigned": "u32", "float": "f32", "double": "f64"}
-_WARP_OPS = {
-    "sum": "x + y",
-    "and": "x & y",
-    "or": "x | y",
-    "xor": "x ^ y",
+_INTEGER = {"sum": "x + y", "and": "x & y", "or": "x | y", "xor": "x ^ y"} | {
+    "max": "x > y ? x : y",
+    "min": "x < y ? x : y",
 }
-_WARP_ORDER = {
-    "int": ("x > y ? x : y", "x < y ? x : y"),
-    "unsigned": ("x > y ? x : y", "x < y ? x : y"),
-    "float": ("fmaxf(x, y)", "fminf(x, y)"),
-    "double": ("fmax(x, y)", "fmin(x, y)"),
+_WARP = {
+    **{"int": _INTEGER, "unsigned": _INTEGER},
+    "float": {"sum": "x + y", "max": "fmaxf(x, y)", "min": "fminf(x, y)"},
+    "double": {"sum": "x + y", "max": "fmax(x, y)", "min": "fmin(x, y)"},
 }
-
-
-def _warp_helpers() -> dict[str, Helper]:
-    found: dict[str, Helper] = {}
-    for ctype, name in _NAMES.items():
-        ops = {"sum": _WARP_OPS["sum"]}
-        if ctype in ("int", "unsigned"):
-            ops = dict(_WARP_OPS)
-        ops["max"], ops["min"] = _WARP_ORDER[ctype]
-        for kind, op in ops.items():
-            found[f"warp_{kind}_{name}"] = Helper(_warp(kind, op, ctype))
-    return found
-
 
 HELPERS: dict[str, Helper] = {
     **common_helpers(function, BIT_CASTS, "__umulhi"),
@@ -87,17 +70,9 @@ HELPERS: dict[str, Helper] = {
             "  return y < x || y > x ? __uint_as_float(__float_as_uint(y) | 1u) : y;",
         )
     ),
-    "f16_to_f32": Helper(
-        _convert("f16_to_f32", "float", "f16", "cvt.f32.f16 %0, %1;", ("f", "h")), ("f16",)
-    ),
-    "f16_from_f32": Helper(
-        _convert("f16_from_f32", "f16", "float", "cvt.rn.f16.f32 %0, %1;", ("h", "f")), ("f16",)
-    ),
-    "bf16_from_f32": Helper(
-        _convert("bf16_from_f32", "bf16", "float", "cvt.rn.bf16.f32 %0, %1;", ("h", "f")),
-        ("bf16",),
-        BFLOAT16,
-    ),
+    "f16_to_f32": _convert("f16", "float", "f16"),
+    "f16_from_f32": _convert("f16", "f16", "float"),
+    "bf16_from_f32": _convert("bf16", "bf16", "float", BFLOAT16),
     "f16_pair": _pair("f16"),
     "bf16_pair": _pair("bf16"),
     "smem_address": Helper(
@@ -106,7 +81,11 @@ HELPERS: dict[str, Helper] = {
             "  return (unsigned)__cvta_generic_to_shared(p);",
         )
     ),
-    **_warp_helpers(),
+    **{
+        f"warp_{kind}_{WARP_TYPES[c_type]}": _warp(kind, op, c_type)
+        for c_type, ops in _WARP.items()
+        for kind, op in ops.items()
+    },
     **ATOMICS,
     **COPIES,
     **MATRICES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tileworkbench.compiler.emit.c_like.helpers import Helper
 from tileworkbench.compiler.emit.cuda.features import LOAD, STORE
 from tileworkbench.compiler.emit.cuda.functions import asm, function
+from tileworkbench.compiler.ir.types import DType
 
 
 def _load_matrix(count: int, transpose: bool) -> str:
@@ -39,7 +40,7 @@ MATRICES: dict[str, Helper] = {
     for transpose in (False, True)
 }
 
-# PTX type names of mma operands and accumulators.
+# PTX type names of mma operands and accumulators, and how a constraint and C++ spell the latter.
 _PTX = {
     "float16": "f16",
     "bfloat16": "bf16",
@@ -53,43 +54,35 @@ _PTX = {
     "float8_e4m3fn": "e4m3",
     "float8_e5m2": "e5m2",
 }
-_ACCUMULATORS = {"float32": ("f32", "f", "float"), "int32": ("s32", "r", "int")}
+_ACCUMULATORS = {
+    "float16": ("f16", "r", "unsigned"),
+    "float32": ("f32", "f", "float"),
+    "float64": ("f64", "d", "double"),
+    "int32": ("s32", "r", "int"),
+}
 
 
 def mma_helper(m: int, n: int, k: int, a: str, b: str, c: str) -> tuple[str, Helper]:
     """mma.sync: "Warp-level matrix multiply-and-accumulate". `c` is updated in place."""
     ta, tb = _PTX[a], _PTX[b]
-    name = f"mma_m{m}n{n}k{k}_{ta}" + ("" if ta == tb else f"_{tb}")
-    double = a == "float64"
-    bits = {"f64": 64, "f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
-    width = bits.get(ta, 8)
-    per = max(32, width)
-    count_a, count_b = m * k * width // 32 // per, n * k * width // 32 // per
-    if c == "float16":
-        tc, constraint, ctype, count_c = "f16", "r", "unsigned", m * n // 64
-        name += "_f16"
-    elif double:
-        tc, constraint, ctype, count_c = "f64", "d", "double", m * n // 32
-    else:
-        tc, constraint, ctype = _ACCUMULATORS[c]
-        count_c = m * n // 32
-    operand = "double" if double else "unsigned"
-    letter = "d" if double else "r"
+    tc, constraint, c_type = _ACCUMULATORS[c]
+    name = f"mma_m{m}n{n}k{k}_{ta}{'' if ta == tb else f'_{tb}'}{'_f16' if tc == 'f16' else ''}"
+    letter, operand = ("d", "double") if ta == "f64" else ("r", "unsigned")
+    bits = DType(a).bits
+    per = 32 * max(32, bits)  # bits of an operand in one register of every lane
+    counts = (m * n // (64 if tc == "f16" else 32), m * k * bits // per, n * k * bits // per)
     at = iter(range(64))
-    c_names = ", ".join(f"%{next(at)}" for _ in range(count_c))
-    a_names = ", ".join(f"%{next(at)}" for _ in range(count_a))
-    b_names = ", ".join(f"%{next(at)}" for _ in range(count_b))
+    c_names, a_names, b_names = (", ".join(f"%{next(at)}" for _ in range(n)) for n in counts)
     text = (
         f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{tc}.{ta}.{tb}.{tc} "
         f"{{{c_names}}}, {{{a_names}}}, {{{b_names}}}, {{{c_names}}};"
     )
-    outputs = ", ".join(f'"+{constraint}"(c[{i}])' for i in range(count_c))
+    outputs = ", ".join(f'"+{constraint}"(c[{i}])' for i in range(counts[0]))
     inputs = ", ".join(
-        [
-            *(f'"{letter}"(a[{i}])' for i in range(count_a)),
-            *(f'"{letter}"(b[{i}])' for i in range(count_b)),
-        ]
+        f'"{letter}"({x}[{i}])'
+        for x, count in zip("ab", counts[1:], strict=True)
+        for i in range(count)
     )
-    signature = f"void {name}({ctype}* c, const {operand}* a, const {operand}* b)"
+    signature = f"void {name}({c_type}* c, const {operand}* a, const {operand}* b)"
     body = f'  asm volatile("{text}"\n               : {outputs}\n               : {inputs});'
     return name, Helper(function(signature, body))
