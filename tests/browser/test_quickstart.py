@@ -154,7 +154,7 @@ def check_roofline(output: Locator) -> None:
     expect(view.locator(".tw-verdict")).to_have_count(1)
     sentence = view.locator(".tw-verdict").inner_text()
     assert "Bound by " in sentence and "FLOP/B" in sentence, sentence
-    view.locator("summary").click()
+    view.locator("summary").get_by_text("Ceilings").click()
     ceilings = view.locator(".tw-ceilings").inner_text()
     assert all(name in ceilings for name in ("L1", "DRAM", "float32")), ceilings
 
@@ -189,7 +189,7 @@ def check_saved(
     pictures = received.output(LAYOUTS).locator("img")
     assert pictures.count() == 3
     roofline = received.output(ROOFLINE).last  # below what the cell prints
-    for picture in (*pictures.all(), roofline.locator("img")):
+    for picture in (*pictures.all(), *roofline.locator("img").all()):
         assert picture.evaluate("image => image.naturalWidth") > 0
     expect(roofline).to_contain_text("Bound by ")
     assert received.notebook.errors == []
