@@ -6,7 +6,13 @@ import pytest
 
 import tileworkbench.language as T
 from tests.capability import require
-from tests.differential.harness import check_everywhere, equals, random_array, run_native
+from tests.differential.harness import (
+    check_everywhere,
+    check_executors,
+    equals,
+    random_array,
+    run_native,
+)
 from tests.differential.test_threads import SMALL, close
 from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import DeadlockError
@@ -57,6 +63,44 @@ def test_a_producer_and_a_consumer_of_tiles(consumer_first):
     a, b = random_array((32, 128), "float32"), random_array((128, 32), "float32")
     arguments = {"A": a, "B": b, "C": np.zeros((32, 32), np.float32)}
     check_everywhere(kernel, arguments, close(C=a.astype(np.float64) @ b))
+
+
+@pytest.mark.parametrize("between", ["store", "tile", "nothing"])
+def test_code_of_all_threads_between_roles_that_wait_for_each_other(between):
+    """No barrier of the block stands there: the first role never gets past it."""
+    a = random_array((8, 64), "float32")
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((8, 64), "float32"),
+        B: T.Tensor((8, 64), "float32"),
+        C: T.Tensor((256,), "int32"),
+    ):
+        with T.Kernel(1, threads=256):
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((2, 64), "float32")
+            other = T.alloc_shared((256,), "int32")
+            loaded = T.alloc_barrier([128, 128])
+            used = T.alloc_barrier([128, 128])
+            with T.ws(1):
+                for k in range(8):
+                    T.mbarrier_wait_parity(used[k % 2], (k // 2) % 2 ^ 1)
+                    T.copy(A[k, :], S[k % 2, :])
+                    T.mbarrier_arrive(loaded[k % 2])
+            if between == "store":
+                C[tx] = tx
+            elif between == "tile":
+                other[tx] = tx
+                C[tx] = other[tx]
+            with T.ws(0):
+                for k in range(8):
+                    T.mbarrier_wait_parity(loaded[k % 2], (k // 2) % 2)
+                    T.copy(S[k % 2, :], B[k, :])
+                    T.mbarrier_arrive(used[k % 2])
+
+    numbers = np.arange(256, dtype=np.int32) * (between != "nothing")
+    arguments = {"A": a, "B": np.zeros_like(a), "C": np.zeros(256, np.int32)}
+    check_executors(kernel, arguments, equals(B=a, C=numbers))
 
 
 @pytest.mark.parametrize(("stages", "order"), [(1, (0, 1, 2)), (2, (2, 1, 0)), (3, (1, 2, 0))])

@@ -200,6 +200,8 @@ class _Placement:
         if self.places:
             self.walk(self.kernel.body, _State())
             self.drop_entries()
+            if self.strict:
+                self.check_turns()
         return self.rebuild(self.kernel.body, None)
 
     def decides_late(self, stmt: Stmt) -> bool:
@@ -316,16 +318,16 @@ class _Placement:
         return _State(_union(state.pending, list(accesses)), state.copying)
 
     def takes_turns(self, stmt: Stmt) -> bool:
-        """Whether some threads execute `stmt` and order it themselves, by memory barriers. On a CPU
-        only: elsewhere such code has been gathered in roles that stand side by side.
+        """Whether some threads execute `stmt` and order it themselves, by memory barriers. On a GPU
+        that is a role.
         """
         some = isinstance(stmt, Role) or (
-            isinstance(stmt, If) and self.accesses.uniformity.varies(stmt.cond)
+            isinstance(stmt, If)
+            and not self.strict
+            and self.accesses.uniformity.varies(stmt.cond)
         )
-        return (
-            not self.strict
-            and some
-            and any(isinstance(found, BarrierWait | BarrierArrive) for found in statements(stmt))
+        return some and any(
+            isinstance(found, BarrierWait | BarrierArrive) for found in statements(stmt)
         )
 
     def enter_roles(self, stmts: tuple[Stmt, ...], state: _State) -> _State:
@@ -498,6 +500,27 @@ class _Placement:
             else "end the loop before the data are read, or let all threads leave it at once",
         )
 
+    def check_turns(self) -> None:
+        """Refuse a barrier of all threads behind a role that waits for arrivals in front of which
+        the barrier stands: nobody would ever pass it.
+        """
+        for body in statements(self.kernel.body):
+            stmts = body.stmts if isinstance(body, Seq) else ()
+            for at, stmt in enumerate(stmts):
+                if id(stmt) in self.needed:
+                    before, after = _arrivals(stmts[:at]), _arrivals(stmts[at:])
+                    roles = [role for role in stmts[:at] if isinstance(role, Role)]
+                    if any(_waits(role) & (after - before) for role in roles):
+                        self.refuse_turns(stmt)
+
+    def refuse_turns(self, stmt: Stmt) -> None:
+        raise UnsupportedError(
+            "this uses memory that a role in front of it uses too, and cannot wait for that role, "
+            "which waits for one behind this",
+            self.program.span(stmt.site),
+            hint="let both roles end before it, or order it behind the role with a memory barrier",
+        )
+
     # Writing them down
 
     def rebuild(self, stmt: Stmt, role: Role | None) -> Stmt:
@@ -556,6 +579,18 @@ class _Placement:
                 )
             self.numbers[threads] = free[0]
         return self.numbers[threads]
+
+
+def _arrivals(stmts: tuple[Stmt, ...]) -> set[Buffer]:
+    """The memory barriers at which somebody arrives below `stmts`."""
+    found = (each for stmt in stmts for each in statements(stmt))
+    return {each.barrier.buffer for each in found if isinstance(each, BarrierArrive)}
+
+
+def _waits(role: Role) -> set[Buffer]:
+    """The memory barriers that a role waits at."""
+    found = statements(role)
+    return {each.barrier.buffer for each in found if isinstance(each, BarrierWait)}
 
 
 _BARRIERS = 16  # PTX ISA, "bar"; barrier 0 is the block's
