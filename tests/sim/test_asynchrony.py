@@ -268,6 +268,31 @@ def test_right_kernels_run_everywhere(source, reference, check):
     check(program, arguments, equals(B=reference(arguments["A"])))
 
 
+@pytest.mark.parametrize(("pending", "ok"), [(0, True), (1, True), (2, False)])
+def test_counters_of_amd_are_groups_of_one(pending, ok):
+    """s_waitcnt vmcnt(n): each copy is a group, and all but the latest n are done."""
+    program = parse(
+        f"""\
+@T.program(stage="tile")
+def kernel(
+    A: T.Tensor((2, 64), "float32"),
+    B: T.Tensor((2, 64), "float32"),
+):
+    with T.Kernel(1, threads=64) as bx:
+        S = T.alloc_shared((2, 64), "float32")
+        with T.started("vmcnt"):
+            T.copy(A[0:1, 0:64], S[0:1, 0:64])
+        T.commit_group(engine='vmcnt')
+        with T.started("vmcnt"):
+            T.copy(A[1:2, 0:64], S[1:2, 0:64])
+        T.commit_group(engine='vmcnt')
+        T.wait_group(pending={pending}, engine='vmcnt')
+        T.copy(S[0:1, 0:64], B[0:1, 0:64])
+"""
+    )
+    assert simulate(program, arguments_of(program)).report.ok == ok
+
+
 @pytest.mark.parametrize(("source", "changes", "found"), CASES)
 def test_compiled_code_does_everything_at_once(source, changes, found):
     """No pass after the first has anything to wait for, whatever waits the kernel lacks."""

@@ -9,11 +9,11 @@ from tileworkbench.compiler.diagnostics import ShapeError, TileTypeError, TileVa
 from tileworkbench.compiler.frontend.dtypes import to_dtype
 from tileworkbench.compiler.frontend.regions import show_shape, to_buffer
 from tileworkbench.compiler.frontend.tensors import TensorValue
-from tileworkbench.compiler.frontend.threads import at_thread_level, barrier_address
+from tileworkbench.compiler.frontend.threads import at_thread_level, barrier_address, started
 from tileworkbench.compiler.frontend.values import describe, to_value
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer
-from tileworkbench.compiler.ir.simt import BarrierExpect
+from tileworkbench.compiler.ir.simt import BarrierExpect, Engine
 from tileworkbench.language.tile import copy
 
 _ROWS = 4
@@ -35,14 +35,16 @@ def tma_gather4(
 
     What lies outside `src` is 0. Each thread that executes this delivers `tma_gather4_bytes` at
     `barrier`, which must expect them (`T.mbarrier_expect_tx`): let one thread do both, in
-    `if T.shuffle_elect(0)`. The other options are hints. Raises `TileTypeError`, `TileValueError`
-    or `ShapeError` for operands of another kind.
+    `if T.shuffle_elect(0)`. It is done when the phase has completed. The other options
+    are hints. Raises `TileTypeError`, `TileValueError` or `ShapeError` for operands of another
+    kind.
     """
     builder = at_thread_level("T.tma_gather4")
     width = _width("T.tma_gather4", src, dst, rows)
     place = barrier_address("T.tma_gather4", barrier)
-    for at, row in enumerate(rows):
-        copy(src[row, col : col + width], dst[at, :])
+    with started(Engine.TMA, place):
+        for at, row in enumerate(rows):
+            copy(src[row, col : col + width], dst[at, :])
     arrived = build.int_const(-tma_gather4_bytes(width, dst.buffer.dtype))
     builder.emit(BarrierExpect(place, arrived))
 
@@ -60,12 +62,14 @@ def tma_scatter4(
     """Copy the shared tile `src` (4, K) to the columns from `col` on of four `rows` of the tensor
     `dst` (N, C): `dst[rows[r], col : col + K] = src[r, :]`.
 
-    What lies outside `dst` is skipped. Raises as `tma_gather4`.
+    What lies outside `dst` is skipped. It is done behind T.tma_store_arrive and T.tma_store_wait.
+    Raises as `tma_gather4`.
     """
     at_thread_level("T.tma_scatter4")
     width = _width("T.tma_scatter4", dst, src, rows)
-    for at, row in enumerate(rows):
-        copy(src[at, :], dst[row, col : col + width])
+    with started(Engine.TMA_STORE):
+        for at, row in enumerate(rows):
+            copy(src[at, :], dst[row, col : col + width])
 
 
 def tma_gather4_bytes(K_box: int, dtype: Any) -> int:

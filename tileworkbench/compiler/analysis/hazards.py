@@ -11,6 +11,7 @@ import re
 from tileworkbench.compiler.analysis.conflicts import conflicts
 from tileworkbench.compiler.analysis.overruns import overruns
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.analysis.unfinished import unfinished
 from tileworkbench.compiler.analysis.uninitialised import uninitialised_reads
 from tileworkbench.compiler.diagnostics import Note
 from tileworkbench.compiler.ir.expr import Buffer, Var
@@ -23,8 +24,8 @@ _NUMBER = re.compile(r"_\d+$")
 
 
 def find_hazards(program: Program) -> tuple[Note, ...]:
-    """Uninitialised reads, accesses out of range and conflicting writes of a program at stage TILE,
-    in program order, each sentence once.
+    """Uninitialised reads, accesses out of range, conflicting writes and missing waits of a program
+    at stage TILE, in program order, each sentence once.
     """
     ranges = Ranges(program)
     found: dict[tuple[int, str], None] = {}
@@ -33,6 +34,7 @@ def find_hazards(program: Program) -> tuple[Note, ...]:
             found |= _fresh_reads(kernel)
             found |= dict.fromkeys(overruns(kernel, ranges))
             found |= dict.fromkeys(conflicts(kernel, ranges))
+            found |= dict.fromkeys(unfinished(kernel))
     return _notes(program, found)
 
 

@@ -240,7 +240,9 @@ class Flights:
         if lanes:
             chosen = np.broadcast_to(np.asarray(active), lanes)
             place = tuple(np.broadcast_to(np.asarray(at), lanes)[chosen] for at in place)
-        found = marks[place]
+        seen = found = marks[place]
+        if current is not None:  # what it touches twice is its own affair
+            found = np.where(np.abs(seen) == current.number, 0, seen)
         wrong = (found != 0 if write else found > 0).any(axis=-1)
         if current is not None and current.engine in _PRODUCTS and storage.name in current.targets:
             wrong = wrong & ~self._chained(current, found)
@@ -248,7 +250,7 @@ class Flights:
             self._report(frame, storage, place, write, found, np.asarray(wrong))
         if current is None:
             return
-        marks[place] = current.number if write else np.where(found > 0, found, -current.number)
+        marks[place] = current.number if write else np.where(seen > 0, seen, -current.number)
         current.touched.append((storage, place))
         if write:
             current.written.append(Written(storage, place))
@@ -260,7 +262,7 @@ class Flights:
             for one in self._flights
             if one.engine is current.engine and one.targets & current.targets
         ]
-        return np.asarray(np.isin(np.abs(found), [0, current.number, *numbers]).all(axis=-1))
+        return np.asarray(np.isin(np.abs(found), [0, *numbers]).all(axis=-1))
 
     def _marks_of(self, storage: Storage) -> Array | None:
         """The marks of a storage's data, with one more dimension: the bytes of an element. None

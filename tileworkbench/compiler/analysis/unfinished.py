@@ -1,0 +1,275 @@
+"""Operations that are started, and what is certainly wrong about waiting for them.
+
+A walk in program order with the operations under way. A loop is judged by its first iteration;
+behind a loop or a branch that starts something or waits, nothing is known. Groups are counted
+outside loops only, and arrivals at memory barriers where no loop repeats them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from tileworkbench.compiler.analysis.effects import owners
+from tileworkbench.compiler.ir import simt, tile
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.effects import Access, Order, accesses, order_of
+from tileworkbench.compiler.ir.expr import Address, Buffer
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.simt import Engine
+
+_PRODUCTS = (Engine.WGMMA, Engine.TENSOR)
+_START = {Engine.WGMMA: "T.wgmma_gemm", Engine.TMA_STORE: "T.tma_copy"}
+_COMMIT = {Engine.TMA_STORE: "T.tma_store_arrive()"}
+_WAIT = {
+    Engine.WGMMA: "T.wait_wgmma(0)",
+    Engine.TMA_STORE: "T.tma_store_arrive() and T.tma_store_wait(0, read=False)",
+    Engine.TMA: "a wait at its memory barrier",
+    Engine.TENSOR: "a wait at its memory barrier",
+}
+_WAITS = (Order.GROUP, Order.PHASE, Order.COMMIT)
+Found = tuple[int, str]
+
+
+def unfinished(kernel: st.Kernel) -> Iterator[Found]:
+    """The site and the sentence of every such access and wait."""
+    started = {stmt.engine for stmt in statements(kernel.body) if isinstance(stmt, simt.Start)}
+    for stmt in statements(kernel.body):
+        if isinstance(stmt, simt.WaitGroup) and stmt.engine not in started:
+            yield stmt.site, _nothing_to_wait_for(stmt.engine)
+    if started:
+        walk = _Walk(owners(kernel.body))
+        walk.visit(kernel.body, _State(), False)
+        yield from walk.found
+    yield from _arrivals(kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """One under way: in a group of its engine, or (`barrier`) counted at a memory barrier."""
+
+    engine: Engine
+    group: int
+    barrier: Buffer | None
+    touched: tuple[Access, ...]
+
+
+@dataclass(slots=True)
+class _State:
+    """The operations under way, and how many groups each engine has; whether these are all."""
+
+    under_way: list[_Operation] = field(default_factory=list)
+    committed: Counter[Engine] = field(default_factory=Counter)
+    complete: bool = True
+
+    def forget(self) -> None:
+        """Nothing is known any more."""
+        self.under_way, self.complete = [], False
+
+
+@dataclass(slots=True)
+class _Walk:
+    owner: dict[Buffer, Buffer]
+    found: list[Found] = field(default_factory=list)
+
+    def visit(self, stmt: st.Stmt, state: _State, repeated: bool) -> None:
+        """Check `stmt`, which is certainly executed; `repeated`: by a loop."""
+        match stmt:
+            case st.Seq(stmts):
+                for part in stmts:
+                    self.visit(part, state, repeated)
+            case simt.Start(body, engine, barrier):
+                self.check(body, state)
+                touched = tuple(each for part in statements(body) for each in accesses(part))
+                where = None if barrier is None else barrier.buffer
+                group = state.committed[engine]
+                state.under_way.append(_Operation(engine, group, where, touched))
+            case simt.CommitGroup(engine):
+                state.committed[engine] += 1
+            case simt.WaitGroup():
+                self.wait(stmt, state, repeated)
+            case simt.BarrierWait(place):
+                self.check(stmt, state)
+                left = [one for one in state.under_way if one.barrier is not place.buffer]
+                state.under_way = left
+            case simt.BarrierArrive(place, engine) if engine is not None:
+                state.under_way = [
+                    replace(one, barrier=place.buffer)
+                    if one.engine is engine and one.barrier is None
+                    else one
+                    for one in state.under_way
+                ]
+            case simt.Role(body=body):
+                self.visit(body, _State(), repeated)
+            case _ if not _is_asynchronous(stmt):
+                self.check(stmt, state)
+            case st.For(_, start, stop, step, body=body) if _runs(start, stop, step):
+                self.visit(body, state, True)
+                state.forget()
+            case tile.Pipelined(_, start, stop, body=body) if _runs(start, stop, None):
+                self.visit(body, state, True)
+                state.forget()
+            case _:
+                state.forget()
+
+    def wait(self, stmt: simt.WaitGroup, state: _State, repeated: bool) -> None:
+        engine, count = stmt.engine, state.committed[stmt.engine]
+        open_ = [one for one in state.under_way if one.engine is engine and one.barrier is None]
+        if state.complete and not repeated and open_ and stmt.pending >= count:
+            self.found.append((stmt.site, _never_reached(engine, stmt.pending, count)))
+        done = [one for one in open_ if one.group < count - stmt.pending]
+        state.under_way = [one for one in state.under_way if one not in done]
+        if stmt.sources:  # what they write may still be on its way
+            for one in done:
+                writes = tuple(access for access in one.touched if access.writes)
+                state.under_way.append(replace(one, touched=writes))
+
+    def check(self, stmt: st.Stmt, state: _State) -> None:
+        """What is certainly executed of `stmt` may not touch what is under way."""
+        if not state.under_way:
+            return
+        for part in _certain(stmt):
+            for access in accesses(part):
+                for one in state.under_way:
+                    sentence = self.sentence(one, access, isinstance(stmt, tile.Gemm))
+                    if sentence is not None and access.certain:
+                        self.found.append((part.site, sentence))
+                        return
+
+    def sentence(self, one: _Operation, access: Access, product: bool) -> str | None:
+        if product and one.engine in _PRODUCTS:
+            return None  # products into one accumulator follow each other
+        met = [each for each in one.touched if self.same(each, access)]
+        what = "product" if one.engine in _PRODUCTS else "copy"
+        wait = _WAIT.get(one.engine, "T.ptx_commit_group() and T.ptx_wait_group(0)")
+        name, remedy = access.buffer.name, f"put {wait} between the two"
+        if any(each.writes for each in met):
+            if access.reads:
+                return (
+                    f"'{name}' is read before the wait for the asynchronous {what} that writes "
+                    f"it: {remedy}"
+                )
+            into = "into" if what == "product" else "to"
+            return (
+                f"'{name}' is written while an asynchronous {what} {into} it is under way: {remedy}"
+            )
+        if met and access.writes:
+            remedy = remedy.replace(", read=False", "")
+            return f"'{name}' is written while an asynchronous {what} still reads it: {remedy}"
+        return None
+
+    def same(self, a: Access, b: Access) -> bool:
+        """Whether two accesses certainly have an element in common."""
+        if self.owner.get(a.buffer, a.buffer) is not self.owner.get(b.buffer, b.buffer):
+            return False
+        if _is_whole(a) or _is_whole(b):
+            return True
+        return a.buffer is b.buffer and a.region is not None and a.region is b.region
+
+
+def _is_whole(access: Access) -> bool:
+    """Whether an access is of all of its buffer."""
+    region = access.region
+    if region is None:
+        return not access.indices and bool(access.buffer.shape)
+    starts = all(const_int(low) == 0 for low in region.mins)
+    return starts and region.extents == access.buffer.shape
+
+
+def _is_asynchronous(stmt: st.Stmt) -> bool:
+    return any(
+        isinstance(found, simt.Start | simt.Role) or order_of(found) in _WAITS
+        for found in statements(stmt)
+    )
+
+
+def _certain(stmt: st.Stmt) -> Iterator[st.Stmt]:
+    """The statements of `stmt` that are executed whenever it is."""
+    yield stmt
+    match stmt:
+        case st.For(_, start, stop, step, body=body) if _runs(start, stop, step):
+            yield from _certain(body)
+        case tile.Parallel(extents=extents, body=body) if all(map(const_int, extents)):
+            yield from _certain(body)
+        case st.Seq(stmts):
+            for part in stmts:
+                yield from _certain(part)
+
+
+def _runs(start: object, stop: object, step: object) -> bool:
+    """Whether a loop is known to run at least once."""
+    bounds = [1 if value is None else const_int(value) for value in (start, stop, step)]  # type: ignore[arg-type]
+    if None in bounds or not bounds[2]:
+        return False
+    return bool(range(*bounds))  # type: ignore[arg-type]
+
+
+def _nothing_to_wait_for(engine: Engine) -> str:
+    what = "products" if engine in _PRODUCTS else "copies"
+    start = _START.get(engine, "T.async_copy")
+    return (
+        f"this waits for asynchronous {what}, and the kernel starts none: start them with "
+        f"{start}, or leave the wait out"
+    )
+
+
+def _never_reached(engine: Engine, pending: int, count: int) -> str:
+    if count == 0:
+        commit = _COMMIT.get(engine, "T.ptx_commit_group()")
+        return f"this waits for nothing: no group has been ended, with {commit}"
+    return (
+        f"this waits for nothing: it leaves {pending} groups under way, and there "
+        f"{'is' if count == 1 else 'are'} {count}"
+    )
+
+
+# Memory barriers
+
+
+def _arrivals(kernel: st.Kernel) -> Iterator[Found]:
+    """Waits at memory barriers that count more arrivals than ever come."""
+    counts: dict[tuple[Buffer, int], int] = {}
+    come: Counter[tuple[Buffer, int]] = Counter()
+    waits: list[tuple[int, Address]] = []
+    unknown: set[Buffer] = set()
+
+    def visit(stmt: st.Stmt, threads: int, repeated: bool) -> None:
+        match stmt:
+            case simt.Role(_, extent):
+                threads = extent
+            case st.For() | st.While() | tile.Pipelined():
+                repeated = True
+            case simt.BarrierInit(place, count):
+                counts[_key(place)] = const_int(count) or 0
+            case simt.BarrierArrive(place):
+                come[_key(place)] += threads
+                if repeated or _key(place)[1] < 0:
+                    unknown.add(place.buffer)
+            case simt.BarrierSignal(place):
+                unknown.add(place.buffer)
+            case simt.Peer(source=source):
+                unknown.add(source)
+            case simt.BarrierWait(place, parity) if const_int(parity) == 0:
+                waits.append((stmt.site, place))
+        for child in stmt.children():
+            if isinstance(child, st.Stmt):
+                visit(child, threads, repeated)
+
+    visit(kernel.body, prod(kernel.threads), False)
+    for site, place in waits:
+        wanted, there = counts.get(_key(place), 0), come[_key(place)]
+        if place.buffer not in unknown and there < wanted:
+            yield (
+                site,
+                f"this waits for ever: '{place.buffer.name}' waits for {wanted} "
+                f"arrival{'s' if wanted != 1 else ''}, and the kernel has {there or 'none'}",
+            )
+
+
+def _key(place: Address) -> tuple[Buffer, int]:
+    """A memory barrier; -1 stands for any of its buffer."""
+    number = const_int(place.indices[0])
+    return place.buffer, -1 if number is None else number
