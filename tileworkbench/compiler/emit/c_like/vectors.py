@@ -52,9 +52,8 @@ class VectorWriter:
     def add(self, stmt: st.Atomic, ramp: Ramp, depth: int) -> None:
         """Atomic additions to neighbouring elements as one instruction."""
         buffer, lanes = stmt.buffer, ramp.lanes
-        helper = self.expressions.use(
-            *self.dialect.vector_addition(buffer.dtype, lanes, buffer.scope)
-        )
+        added = self.dialect.vector_addition(buffer.dtype, lanes, buffer.scope)
+        helper = self.expressions.use(*added)
         place = self.place(buffer, ramp.base)
 
         def call() -> list[str]:
@@ -152,7 +151,8 @@ class VectorWriter:
         if buffer.scope == "local":
             if buffer in self.expressions.packed and not self.is_whole_words(buffer, base, lanes):
                 return self.into_parts(buffer, base, value, lanes)
-            return self.into_registers(buffer, base, words)
+            places = self.registers(buffer, base, len(words))
+            return [f"{at} = {bare(word)};" for at, word in zip(places, words, strict=True)]
         if buffer.scope == "local.var":
             raise UnsupportedError(f"'{buffer.name}' is a scalar and takes no vector")
         bits = lanes * bits_of(dtype)
@@ -185,56 +185,33 @@ class VectorWriter:
             index = bare(self.expressions(add(base, int_const(first))))
             index = f"({index}) / {step}" if step > 1 else index
             parts = [str(first + at) for at in range(step)]
-            text = (
-                self.word(value, buffer.dtype, parts)
-                if step > 1
-                else self.expressions.text(value, parts[0])
-            )
-            found.append(f"{put}({self.named(buffer)}, {index}, {bare(text)});")
+            whole = self.word(value, buffer.dtype, parts) if step > 1 else ""
+            text = bare(whole or self.expressions.text(value, parts[0]))
+            found.append(f"{put}({self.named(buffer)}, {index}, {text});")
         return found
 
-    def into_registers(self, buffer: Buffer, base: Expr, words: list[str]) -> list[str]:
-        """Words into a packed array, elements into another."""
+    def registers(self, buffer: Buffer, base: Expr, count: int) -> list[str]:
+        """So many words of a packed array, or elements of another, from element `base` on."""
         per = 32 // bits_of(buffer.dtype) if buffer in self.expressions.packed else 1
-        start = const_int(base)
-        found = []
-        for at, word in enumerate(words):
-            if start is not None:
-                index = str(start // per + at)
-            else:
-                index = bare(self.expressions(add(base, int_const(at * per))))
-                index = f"({index}) / {per}" if per > 1 else index
-            found.append(f"{self.named(buffer)}[{index}] = {bare(word)};")
-        return found
+        name, start = self.named(buffer), const_int(base)
+        if start is not None:
+            return [f"{name}[{start // per + at}]" for at in range(count)]
+        texts = [bare(self.expressions(add(base, int_const(at * per)))) for at in range(count)]
+        return [f"{name}[({text}) / {per}]" if per > 1 else f"{name}[{text}]" for text in texts]
 
     def words(self, value: Expr, dtype: DType, lanes: int, packed: bool) -> list[str]:
         """The 32-bit words of a vector; its elements, when they are as large or not packed."""
         if bits_of(dtype) >= 32 or not packed:
             return [self.expressions.text(value, str(at)) for at in range(lanes)]
-        same = isinstance(value, Load) and value.buffer.dtype == dtype
-        if same and isinstance(value, Load):
+        per = min(32 // bits_of(dtype), lanes)
+        if isinstance(value, Load) and value.buffer.dtype == dtype:
             if self.is_memory(value):
                 return self.expressions.vectors[value]
-            base = _base(value)
-            if value.buffer in self.expressions.packed and self.is_whole_words(
-                value.buffer, base, lanes
-            ):
-                return self.register_words(value, lanes)
-        per = min(32 // bits_of(dtype), lanes)
-        found = []
-        for first in range(0, lanes, per):
-            found.append(self.word(value, dtype, [str(first + at) for at in range(per)]))
-        return found
-
-    def register_words(self, load: Load, lanes: int) -> list[str]:
-        """The words of a packed array from an element on."""
-        buffer, base = load.buffer, _base(load)
-        per, start = 32 // bits_of(buffer.dtype), const_int(base)
-        count = lanes // per
-        if start is not None:
-            return [f"{self.named(buffer)}[{start // per + at}]" for at in range(count)]
-        texts = [bare(self.expressions(add(base, int_const(at * per)))) for at in range(count)]
-        return [f"{self.named(buffer)}[({text}) / {per}]" for text in texts]
+            buffer, base = value.buffer, _base(value)
+            if buffer in self.expressions.packed and self.is_whole_words(buffer, base, lanes):
+                return self.registers(buffer, base, lanes // per)
+        groups = [[str(first + at) for at in range(per)] for first in range(0, lanes, per)]
+        return [self.word(value, dtype, group) for group in groups]
 
     def word(self, value: Expr, dtype: DType, lanes: list[str]) -> str:
         """Some lanes side by side; two conversions to 16 bits are one instruction."""
