@@ -47,7 +47,7 @@ class Expressions:
         self.ranges = ranges
         self.names = names  # for those that the language has another use for
         self.dialect = dialect
-        self.helpers: dict[str, Helper] = {}
+        self.helpers: dict[str, Helper] = {}  # those that others need come first
         self.packed: set[Buffer] = set()  # register arrays kept in 32-bit words
         self.tables: dict[tuple[str, str], str] = {}  # of constants, by type and entries
         self.vectors: dict[Load, list[str]] = {}  # the words of vectors read from memory
@@ -336,16 +336,13 @@ class Expressions:
         if buffer in self.packed:
             return self.element(buffer, index)
         if buffer.dtype.bits == 4:
-            return self.four_bits(
-                f"{self.use('get4')}({self.named(buffer)}, {bare(index)})", buffer.dtype
-            )
+            found = f"{self.use('get4')}({self.named(buffer)}, {bare(index)})"
+            return self.four_bits(found, buffer.dtype)
         return f"{self.named(buffer)}[{bare(index)}]"
 
     def four_bits(self, text: str, dtype: DType) -> str:
         """A value from its four bits."""
-        if dtype == "int4":
-            return Text(f"(signed char)((int){text} << 28 >> 28)", 14)
-        return text
+        return self.low_bits(text, dtype) if dtype == "int4" else text
 
     def lane(self, dtype: DType, words: list[str], at: int) -> str:
         """One lane of a vector in words."""

@@ -49,21 +49,6 @@ def common_helpers(
     }
 
 
-def resolve(used: Mapping[str, Helper], known: Mapping[str, Helper]) -> list[str]:
-    """The texts of the helpers `used` and of all they need, needed ones first."""
-    done: dict[str, str] = {}  # in order: what is needed comes first
-
-    def add(name: str, helper: Helper) -> None:
-        if name not in done:
-            for needed in helper.needs:
-                add(needed, used.get(needed) or known[needed])
-            done[name] = helper.text
-
-    for name, helper in used.items():
-        add(name, helper)
-    return list(done.values())
-
-
 def _floor(c_type: str, suffix: str) -> dict[str, tuple[str, str]]:
     """Python's division and its rest."""
     return {

@@ -13,7 +13,6 @@ from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.dialect import Dialect, Function
 from tileworkbench.compiler.emit.c_like.expressions import Expressions
-from tileworkbench.compiler.emit.c_like.helpers import resolve
 from tileworkbench.compiler.emit.c_like.names import renamed
 from tileworkbench.compiler.emit.c_like.statements import GRID_BARRIER, KernelWriter
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
@@ -92,7 +91,7 @@ def generate(program: Program, dialect: Dialect, source: tuple[str, ...] = ()) -
         dialect.table(c_type, name, entries)
         for (c_type, entries), name in expressions.tables.items()
     ]
-    helpers = resolve(expressions.helpers, dialect.helpers)
+    helpers = (helper.text for helper in expressions.helpers.values())
     parts = [head, *helpers, *tables, *program.sources, *texts]
     return Module("\n\n".join(parts) + "\n", tuple(launches), arguments, workspaces)
 
