@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tileworkbench.compiler.analysis.effects import starts_operations
 from tileworkbench.compiler.analysis.hazards import find_fresh_reads
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
@@ -41,7 +42,8 @@ def simulate_stage(
 ) -> SimResult:
     """Run one stage of `kernel` in the simulator: "tile", "lowered", a pass name, or None for the
     front end's program on a CPU and the lowered one elsewhere, where accesses outside tensors are
-    counted in a run of their own. `blocks` are the numbers of the blocks to run, None for all.
+    counted in a run of their own, which is all where it finds that the kernel waits too late.
+    `blocks` are the numbers of the blocks to run, None for all.
     """
     from tileworkbench.compiler.sim.frame import SimOptions
 
@@ -57,6 +59,8 @@ def simulate_stage(
         args,
         replace(options, prints=False, stop_at_out_of_bounds=False),
     )
+    if starts_operations(kernel.program.body) and not masks.report.ok:
+        return masks
     result = run_program(kernel.program, _after(kernel, "lowered"), args, options)
     return replace(result, report=replace(result.report, masked=masks.report.masked))
 
@@ -68,8 +72,11 @@ def _after(kernel: Kernel, stage: str) -> Program:
 
 def _masking_program(kernel: Kernel) -> Program:
     """The latest program in which accesses outside tensors are masked by the language, not by
-    predicates: for a GPU the threads of parallel loops are known there.
+    predicates: for a GPU the threads of parallel loops are known there. A kernel that starts
+    operations shows only as it was written whether it waits for them.
     """
+    if starts_operations(kernel.program.body):
+        return kernel.program
     names = [snapshot.name for snapshot in kernel.passes]
     planned = "infer_thread_layouts"
     return _after(kernel, planned) if planned in names else kernel.program

@@ -397,3 +397,31 @@ def test_a_check_fills_what_is_read_before_it_is_written(
     with pytest.raises(tw.CheckError, match=r"in (32|64) of 64 elements") as caught:
         kept.compile().check(lambda a: a, zeros)
     assert any("'s' is read before" in note.message for note in caught.value.notes)
+
+
+@tw.jit
+def impatient(A: T.Tensor((64,), "float32")):
+    B = T.empty((64,), "float32")
+    with T.Kernel(1, threads=32):
+        S = T.alloc_shared((64,), "float32")
+        T.async_copy(A, S)
+        T.ptx_commit_group()
+        T.copy(S, B)
+    return B
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])
+def test_a_copy_that_nobody_waited_for_is_found_on_every_target(target: str) -> None:
+    kernel = impatient.with_target(target).compile()
+    line = impatient.fn.__code__.co_firstlineno + 7
+    said = "read before the wait for the asynchronous copy that writes it"
+    text = rendered(lambda: kernel.check(lambda a: a, torch.ones(64)), tw.RunError)
+    assert text.startswith(f"RunError: 'S[0]' in block (0): {said}\n")
+    assert f"\n  --> {__file__}, line {line}\n" in text
+    assert "\nhint: wait for the copy first, with T.ptx_wait_group(0) or at its memory" in text
+    result = kernel.simulate(torch.ones(64))
+    assert not result.report.ok and np.isnan(result.outputs[0]).all()
+    if target == "cpu":  # done at once, as it may be
+        assert torch.equal(kernel(torch.ones(64)), torch.ones(64))
+    else:
+        rendered(lambda: kernel(torch.ones(64)), tw.RunError)

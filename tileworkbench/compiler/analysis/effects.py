@@ -6,11 +6,17 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.effects import declared
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.rewrite import buffers_of, statements
+from tileworkbench.compiler.ir.simt import Start
 
 
 def written(stmt: st.Stmt) -> tuple[Buffer, ...]:
     """The buffers that `stmt` itself stores to, not those of the statements inside it."""
     return tuple(access.buffer for access in declared(stmt) if access.writes)
+
+
+def starts_operations(root: st.Stmt) -> bool:
+    """Whether something below `root` is started and waited for."""
+    return any(isinstance(stmt, Start) for stmt in statements(root))
 
 
 def exposes(call: st.ExternCall) -> bool:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tileworkbench.compiler.analysis.effects import starts_operations
 from tileworkbench.compiler.device.gpu import Call, Device, GpuKernel, Loaded
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.runtime.arguments import BoundArguments
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.report import SimReport
 
 
 class SimulatedDevice(Device):
@@ -24,15 +28,17 @@ class _Simulation:
 
     def launch(self, call: Call) -> None:
         """Run the whole program. Raises the first thing that was found wrong, as no device does."""
-        from tileworkbench.compiler.sim.simulate import simulate
+        from tileworkbench.compiler.sim.simulate import SimOptions, simulate
 
         program = self.kernel.record.program
         passed = [param.name for param in program.params if not param.output]
         named = dict(zip(passed, call.args, strict=True))
+        if starts_operations(program.body):
+            # Lowered code does at once what the kernel starts: only the kernel shows its waits.
+            options = SimOptions(prints=False)
+            _raise_error(simulate(program, named, options=options, signature=program).report)
         result = simulate(self.kernel.lowered, named, signature=program)
-        error = result.report.error()
-        if error is not None:
-            raise error
+        _raise_error(result.report)
         self._write_back(call.args, call.bound, result.arrays)
 
     def _write_back(self, args: Sequence[Any], bound: BoundArguments, arrays: Any) -> None:
@@ -48,3 +54,9 @@ class _Simulation:
             if isinstance(param.value, Buffer) and spec.is_written:
                 into = as_numpy(value, param.value.dtype)
                 np.copyto(into, arrays[param.name].reshape(into.shape))
+
+
+def _raise_error(report: SimReport) -> None:
+    error = report.error()
+    if error is not None:
+        raise error
