@@ -114,7 +114,9 @@ def test_softmax_of_an_empty_batch_is_refused():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("shape", "k"), [((7, 50), 3), ((4, 8), 8), ((1, 1), 1)], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "k"), [((7, 50), 3), ((4, 8), 8), ((1, 1), 1), ((3, 1024), 2)], ids=str
+)
 def test_topk(shape, k, dtype):
     x = (random(*shape, dtype=dtype) * 4).round()  # with equal elements
     x[0, -1] = -torch.inf

@@ -36,7 +36,9 @@ class QuietFloats:
         for stmt in statements(body):
             others.update(exposed(stmt))
             match stmt:
-                case st.Store(buffer, (ir.Ramp(),), ir.Binary("max" | "min", a, b)):
+                case st.Store(buffer, (ir.Ramp(),), ir.Binary("max" | "min", a, b)) if (
+                    buffer.dtype.is_float
+                ):
                     if any(isinstance(side, ir.Load) and side.buffer is buffer for side in (a, b)):
                         candidates.add(buffer)
                 case st.Store(buffer, (ir.Ramp(),)):
