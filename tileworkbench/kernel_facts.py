@@ -146,16 +146,26 @@ class KernelFacts(PipelineFacts):
 
     @cached_property
     def _buffer_layouts(self) -> tuple[BufferLayout, ...]:
+        from tileworkbench.viz.model.atoms import find_atoms
         from tileworkbench.viz.model.view import BufferLayout
 
         planned = [s for s in self._compiled.record.snapshots if s.program.stage is Stage.PLANNED]
         if not planned:
             return ()
         banked = self._compiled.target.kind != "cpu"
+        laid_out = [b for b in _allocated(planned[0].program) if b.layout is not None]
+        layouts = {buffer.name: buffer.layout for buffer in laid_out if buffer.layout is not None}
+        atoms = find_atoms([snapshot.program for snapshot in planned], layouts)
         return tuple(
-            BufferLayout(buffer.name, buffer.layout, _role(buffer), buffer.dtype.bytes, banked)
-            for buffer in _allocated(planned[0].program)
-            if buffer.layout is not None
+            BufferLayout(
+                buffer.name,
+                layouts[buffer.name],
+                _role(buffer),
+                buffer.dtype.bytes,
+                banked,
+                atoms.get(buffer.name, ()),
+            )
+            for buffer in laid_out
         )
 
     @cached_property

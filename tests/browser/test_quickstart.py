@@ -130,7 +130,7 @@ def check_layouts(output: Locator) -> None:
     buffers = view.locator("select").first
     expect(buffers).to_have_value("B_shared")
     rows, columns = buffers.locator("option:checked").inner_text().split()[1].split("×")
-    canvas = view.locator("canvas")
+    canvas = view.locator("canvas").first
     place = middle_of(canvas, 0, 1, int(rows), int(columns))
     canvas.hover(position=place)
     expect(view.locator(".tw-hovered")).to_contain_text("B_shared[0, 1]")

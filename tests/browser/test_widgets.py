@@ -126,7 +126,7 @@ def active_cell(notebook: NotebookPage) -> int:
 def check_layout(notebook: NotebookPage) -> None:
     view = notebook.output(LAYOUT).locator(".tw-layouts[data-painted=true]")
     view.wait_for()
-    view.locator("canvas").click(position={"x": 36, "y": 22})
+    view.locator("canvas").first.click(position={"x": 36, "y": 22})
     view.locator(".tw-pinned").get_by_text("512 elements, slot by slot").wait_for()
     assert view.locator(".tw-elements").inner_text().startswith("(0, 0) (0, 1) (0, 8) (0, 9)")
 

@@ -146,7 +146,7 @@ def test_the_static_card_names_layouts_made_for_one_machine() -> None:
     page = card_html(view)
     names = ", ".join(layout.name for layout in LAYOUTS)
     assert f"{names}: made for the machine that runs the kernel, and shown there" in page
-    assert "data:image/png" not in page and "data:image/png" in view_html(view, "layouts")
+    assert "coloured by" not in page and "coloured by" in view_html(view, "layouts")
     assert problems(page) == []
 
 

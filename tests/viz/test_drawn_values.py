@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from tests.viz.sample import full_view
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.viz.model import diff
-from tileworkbench.viz.model.layout import banks, elements_of, grid_shape, layout_picture
+from tileworkbench.viz.model.layout import elements_of
+from tileworkbench.viz.model.layout_pictures import tensor_picture
+from tileworkbench.viz.model.layout_svg import grid_svg
+from tileworkbench.viz.model.layout_tables import banks, grid_shape
 from tileworkbench.viz.model.palette import category_colours, sequence_colours
 from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.roofline import (
@@ -39,20 +42,15 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def cells(buffer: BufferLayout) -> np.ndarray:
-    """The colour in the middle of each cell of a layout's picture."""
-    address, width, height = layout_picture(buffer)
-    image = b64decode(address.split(",")[1])
-    assert (int.from_bytes(image[16:20], "big"), int.from_bytes(image[20:24], "big")) == (
-        width,
-        height,
-    )
+    """The colour of each cell of a layout's picture, which has a pixel for each."""
+    drawing, _, _ = grid_svg(tensor_picture(buffer))
+    image = b64decode(drawing.split("data:image/png;base64,")[1].split('"')[0])
+    width, height = (int.from_bytes(image[at : at + 4], "big") for at in (16, 20))
+    down, across, _ = grid_shape(buffer.layout.shape)
+    assert (width, height) == (min(across, 256), min(down, 256))
     size = int.from_bytes(image[33:37], "big")
     rows = np.frombuffer(zlib.decompress(image[41 : 41 + size]), np.uint8)
-    pixels = rows.reshape(height, 1 + 3 * width)[:, 1:].reshape(height, width, 3)
-    down, across, _ = grid_shape(buffer.layout.shape)
-    cell = width // min(across, 256)
-    assert height == cell * min(down, 256)
-    return pixels[cell // 2 :: cell, cell // 2 :: cell]
+    return rows.reshape(height, 1 + 3 * width)[:, 1:].reshape(height, width, 3)
 
 
 def test_a_fragment_is_coloured_by_thread() -> None:

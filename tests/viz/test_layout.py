@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from base64 import b64decode
 from typing import Any
@@ -11,8 +12,13 @@ import pytest
 
 from tests.viz.sample import LAYOUTS, block_fragment
 from tests.viz.sanitiser import problems
+from tests.viz.tiled import compiled
 from tileworkbench.compiler.layout import Fragment, Layout
+from tileworkbench.compiler.layout.atoms import WarpGrid, block_c, mfma_c, mma_c, wgmma_block_c
+from tileworkbench.viz.model import layout
+from tileworkbench.viz.model.atoms import Atom, atoms_of, fragment_atoms
 from tileworkbench.viz.model.layout import (
+    badges,
     elements_of,
     layout_html,
     layout_line,
@@ -20,6 +26,7 @@ from tileworkbench.viz.model.layout import (
     layout_section,
     locate,
 )
+from tileworkbench.viz.model.layout_steps import layout_steps
 from tileworkbench.viz.model.palette import CATEGORIES, EMPTY, category_colours, sequence_colours
 from tileworkbench.viz.model.png import encode_png
 from tileworkbench.viz.model.view import BufferLayout
@@ -69,13 +76,73 @@ def test_memory_without_banks_is_coloured_by_address() -> None:
         assert layout_model(BufferLayout("b", plain, banked=banked))["banked"] == banked
 
 
-def test_replicas_are_sent_one_by_one_and_full_replication_once() -> None:
+def test_copies_are_sent_as_distances_and_full_replication_once() -> None:
     model = layout_model(BufferLayout("r", REPLICATED))
-    assert len(model["owners"]) == 2
-    assert unpack(model["owners"][1], model)[3, 0] == 7
+    assert (len(model["owners"]), model["offsets"]) == (1, [0, 4])
+    assert unpack(model["owners"][0], model)[3, 0] == 3
     everywhere = layout_model(BufferLayout("e", Fragment.fully_replicated((4, 4), 128)))
     assert everywhere["everywhere"]
     assert len(everywhere["owners"]) == 1
+
+
+def test_copies_that_are_no_distances_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    fragment = Fragment((4, 4), lambda i, j, rep: (rep ^ i, j), replicate=16)
+    every = layout_model(BufferLayout("x", fragment))
+    assert len(every["owners"]) == 16
+    monkeypatch.setattr(layout, "COPIES_LIMIT", 64)
+    part = layout_model(BufferLayout("x", fragment), copy=9)
+    assert (part["copy"], part["copies_at_once"], len(part["owners"])) == (8, 4, 4)
+    for at in range(4):
+        assert part["owners"][at] == every["owners"][8 + at]
+
+
+def test_atoms_are_those_of_instructions() -> None:
+    found = {
+        name: fragment_atoms(fragment)[0]
+        for name, fragment in (
+            ("wgmma", wgmma_block_c(WarpGrid(128, 64, 4, 1))),
+            ("mfma", mfma_c(32).repeat((2, 2))),
+            ("mma", block_c(WarpGrid(64, 64, 2, 2), mma_c())),
+        )
+    }
+    assert found == {
+        "wgmma": Atom("wgmma.m64n64k16.f16 C", 64, 64, 128, 32),
+        "mfma": Atom("mfma.m32n32k8.f16 C", 32, 32, 64, 16),
+        "mma": Atom("mma.m16n8k16.f16 A", 16, 16, 32, 8),
+    }
+    assert fragment_atoms(Fragment((16, 8), lambda i, j: (i, j))) == ()
+
+
+def test_atoms_of_a_kernel_are_those_of_its_code() -> None:
+    atoms = {buffer.name: atoms_of(buffer) for buffer in compiled("mm").view().layouts}
+    assert atoms == {
+        "A_shared": (Atom("ldmatrix.x4: one matrix", 8, 8),),
+        "B_shared": (Atom("ldmatrix.x4.trans: one matrix", 8, 8),),
+        "C_local": (Atom("mma.m16n8k16 C", 16, 8, 32, 4),),
+    }
+    assert all(atoms_of(buffer) == () for buffer in compiled("mm", "cpu").view().layouts)
+
+
+def test_steps_say_who_wanted_what() -> None:
+    steps = layout_steps(compiled("mm").view().record)
+    assert [(step["said"], step["text"]) for step in steps] == [
+        ("set", "T.gemm · C_local: holds the result of a matrix product"),
+        ("set", "T.gemm · A_shared: is operand A of a matrix product"),
+        ("set", "T.gemm · B_shared: is operand B of a matrix product"),
+    ]
+    assert {step["code"] for step in steps} == {"T.gemm(A_shared, B_shared, C_local)"}
+    assert layout_steps(compiled("transpose", "cpu").view().record)
+
+
+def test_badges_have_bytes() -> None:
+    assert badges(ATOM, 2) == [
+        "32 threads × 4 slots",
+        "8 B per thread",
+        "2 contiguous",
+        "vectors of 4 B",
+        "bijective",
+    ]
+    assert "4 copies" in badges(Fragment((8,), lambda i, rep: (rep * 8 + i, 0), replicate=4))
 
 
 def test_leading_dimensions_are_sliced() -> None:
@@ -128,10 +195,12 @@ def test_locate() -> None:
 
 def test_plain_lines() -> None:
     assert layout_line("C_local", ATOM) == (
-        "<Fragment C_local 16x8 | 32 threads x 4 slots, bijective>"
+        "<Fragment C_local 16x8 | 32 threads x 4 slots, 2 contiguous, bijective>"
     )
     assert layout_line("", Layout.padded((4, 4), 5)) == ("<Layout 4x4 | 4 contiguous, injective>")
-    assert layout_line("r", REPLICATED).endswith("8 threads x 4 slots, 2 copies, bijective>")
+    assert layout_line("r", REPLICATED).endswith(
+        "8 threads x 4 slots, 2 copies, 4 contiguous, bijective>"
+    )
 
 
 def test_html_is_safe_and_deterministic() -> None:
@@ -142,9 +211,9 @@ def test_html_is_safe_and_deterministic() -> None:
 
 
 def test_a_section_names_what_it_has_no_room_for() -> None:
-    page = layout_section(LAYOUTS, 4000)
-    assert len(page) < 6000
-    assert "Not drawn here: C_local" in page
+    page = layout_section(LAYOUTS, 12_000)
+    assert len(page) < 13_000
+    assert "Not drawn here: C_local, versions" in page
     assert problems(page) == []
 
 
@@ -166,9 +235,14 @@ def test_png_refuses_other_arrays() -> None:
     assert str(caught.value) == "an image is uint8 (height, width, 3), not uint8 (2, 2, 4)"
 
 
-def test_a_picture_can_be_decoded_from_the_page() -> None:
-    address = layout_html(ATOM).split('src="data:image/png;base64,')[1].split('"')[0]
-    assert b64decode(address)[:4] == b"\x89PNG"
+def test_a_picture_has_numbered_axes_and_a_legend() -> None:
+    address = layout_html(ATOM).split('src="data:image/svg+xml;base64,')[1].split('"')[0]
+    drawing = b64decode(address).decode()
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", drawing)
+    assert {"column →", "row ↓", "thread:", "then again, lighter, to 31"} <= set(texts)
+    assert texts.count("7") >= 2  # of an axis and of the legend
+    assert "black frames: mma.m16n8k8.f16 A, 16×8" in texts
+    assert b64decode(drawing.split("data:image/png;base64,")[1].split('"')[0])[:4] == b"\x89PNG"
 
 
 def test_palettes() -> None:

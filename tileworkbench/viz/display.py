@@ -10,6 +10,7 @@ from tileworkbench.viz.model.bench import bench_html, bench_line
 from tileworkbench.viz.model.bundle import Bundle, in_notebook, make_bundle, wants_widgets
 from tileworkbench.viz.model.card import card_html
 from tileworkbench.viz.model.layout import layout_html, layout_line
+from tileworkbench.viz.model.layout_steps import layout_steps
 from tileworkbench.viz.model.passes_static import stopped_html, stopped_text
 from tileworkbench.viz.model.playground import Sheet, Typed, play_html
 from tileworkbench.viz.model.text import plain_line
@@ -129,8 +130,9 @@ def _make(view: KernelView, name: str, selected: str) -> ViewWidget:
     if name == "layouts" and view.layouts:
         from tileworkbench.viz.widgets.layouts import LayoutsWidget
 
+        steps = layout_steps(view.record)
         return LayoutsWidget(
-            view.layouts, plain_line(view), lambda: view_html(view, name), selected
+            view.layouts, plain_line(view), lambda: view_html(view, name), selected, steps
         )
     if name == "roofline" and view.machine is not None and view.points:
         from tileworkbench.viz.widgets.roofline import RooflineWidget

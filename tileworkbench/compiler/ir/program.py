@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tileworkbench.compiler.diagnostics import Span
+from tileworkbench.compiler.ir.decisions import LayoutDecision
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.node import Node, node
 from tileworkbench.compiler.ir.stmt import Stmt
@@ -49,9 +50,10 @@ class Program(Node):
     `returns` holds the indices of the output parameters in the order they are returned.
     `safe_values` are the values read outside a global buffer where it is not zero, by buffer name.
     `sources` are texts in C, or in the target's own dialect of it, that external calls refer to.
-    `sites[i]` is the Span of operation i (index 0 is unused) and `notes` says why choices were
-    made, for views. `uses` are the names and sites of constructs for hardware of their own, which
-    not all architectures have. None of the three takes part in equality.
+    `sites[i]` is the Span of operation i (index 0 is unused); `notes` says why choices were made,
+    and `decisions` in which order layouts were chosen, for views. `uses` are the names and sites
+    of constructs for hardware of their own, which not all architectures have. None of these takes
+    part in equality.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Program(Node):
     sources: tuple[str, ...] = ()
     sites: tuple[Span | None, ...] = field(default=(None,), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
+    decisions: tuple[LayoutDecision, ...] = field(default=(), compare=False)
     uses: tuple[tuple[str, int], ...] = field(default=(), compare=False)
 
     def span(self, site: int) -> Span | None:

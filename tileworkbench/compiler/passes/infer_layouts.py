@@ -17,15 +17,19 @@ After::
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tileworkbench.compiler.ir.decisions import LayoutDecision, Verdict
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import replace_buffers, statements
 from tileworkbench.compiler.ir.sizes import const_shape
-from tileworkbench.compiler.ir.stmt import Alias, Alloc
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, Stmt
+from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.context import Context, Vote
+from tileworkbench.compiler.ops.names import operator_name
 from tileworkbench.compiler.ops.table import infer_layout
 from tileworkbench.compiler.target import Target
 
@@ -34,19 +38,23 @@ _TILES = ("shared", "local.fragment")
 
 @dataclass(frozen=True, slots=True)
 class InferLayouts:
-    """Choose the layout of every tile; the reasons go to the program's notes."""
+    """Choose the layout of every tile; the reasons go to the program's notes, and what operators
+    said to its decisions.
+    """
 
     target: Target
 
     def __call__(self, program: Program) -> Program:
         context = Context.of(program, self.target)
         votes: dict[Buffer, list[Vote]] = {}
+        said: list[tuple[Stmt, Vote]] = []
         tiles: list[Buffer] = []
         for stmt in statements(program.body):
             if isinstance(stmt, Alias | Alloc) and stmt.buffer.scope in _TILES:
                 tiles.append(stmt.buffer)
             for vote in infer_layout(stmt, context):
                 votes.setdefault(vote.buffer, []).append(vote)
+                said.append((stmt, vote))
         changes: dict[Buffer, Buffer] = {}
         notes: list[str] = []
         for buffer in tiles:
@@ -60,7 +68,36 @@ class InferLayouts:
             stage=Stage.PLANNED,
             target=str(self.target),  # from here on the program is for one target
             notes=(*program.notes, *notes),
+            decisions=(*program.decisions, *_decisions(said, tiles, changes)),
         )
+
+
+def _decisions(
+    said: list[tuple[Stmt, Vote]], tiles: list[Buffer], changes: dict[Buffer, Buffer]
+) -> Iterator[LayoutDecision]:
+    """What each operator said, in program order, and what became of it."""
+    settled: set[Buffer] = set()
+    for stmt, vote in said:
+        changed = changes.get(vote.buffer)
+        if changed is None or changed.layout is None:
+            continue  # of symbolic shape
+        wanted: Layout | Fragment = vote.layout or Layout.row_major(changed.layout.shape)
+        if vote.layout is None and not vote.binding:
+            verdict, wanted = Verdict.YIELDED, changed.layout  # it takes any
+        elif wanted != changed.layout:
+            verdict = Verdict.REJECTED
+        else:
+            verdict = Verdict.AGREED if vote.buffer in settled else Verdict.SET
+            settled.add(vote.buffer)
+        name, wish = operator_name(stmt), str(wanted)
+        yield LayoutDecision(verdict, name, stmt.site, vote.buffer.name, wish, vote.reason)
+    for buffer in tiles:
+        changed = changes.get(buffer)
+        if buffer not in settled and changed is not None:
+            wishes = any(vote.buffer is buffer and vote.layout for _, vote in said)
+            why = "operators want different ones" if wishes else "no operator asks for another one"
+            text = str(changed.layout)
+            yield LayoutDecision(Verdict.SET, "", 0, buffer.name, text, f"is row-major: {why}")
 
 
 def _choose(buffer: Buffer, votes: list[Vote]) -> tuple[Buffer | None, str]:

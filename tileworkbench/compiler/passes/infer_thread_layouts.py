@@ -29,6 +29,7 @@ from math import prod
 
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.ir.decisions import LayoutDecision, Verdict
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import buffers_of, replace_buffers, statements, with_body
@@ -37,8 +38,9 @@ from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Stmt
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan, WarpPolicy
 from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.ops.names import operator_name
 from tileworkbench.compiler.ops.simt.chains import chain_policies, chain_remedy
-from tileworkbench.compiler.ops.simt.conflicts import describe_failure, operator_name
+from tileworkbench.compiler.ops.simt.conflicts import describe_failure
 from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.inference import Proposal
 from tileworkbench.compiler.ops.simt.solver import Failure, Operator, Solver
@@ -51,19 +53,23 @@ _TILES = ("shared", "local.fragment")
 
 @dataclass(frozen=True, slots=True)
 class InferThreadLayouts:
-    """Choose layouts for the threads of each block; the reasons go to the program's notes."""
+    """Choose layouts for the threads of each block; the reasons go to the program's notes, and the
+    steps to its decisions.
+    """
 
     target: Target
 
     def __call__(self, program: Program) -> Program:
         notes: list[str] = []
+        decisions: list[LayoutDecision] = []
         layouts: dict[Buffer, Buffer] = {}
         loops: dict[int, Fragment] = {}
         launches = [stmt for stmt in statements(program.body) if isinstance(stmt, Kernel)]
         for kernel in launches:
-            solver, products = _solve_chains(program, kernel, self.target)
+            solver, products, retried = _solve_chains(program, kernel, self.target)
             program = with_body(program, _with_products(program.body, products))
             notes += _notes(solver, program)
+            decisions += [*retried, *_decisions(solver)]
             layouts |= {b: replace(b, layout=found) for b, found in solver.known.items()}
             loops |= {id(solver.operators[at].stmt): f for at, f in solver.loops.items()}
         planned = replace_buffers(with_body(program, _with_loops(program.body, loops)), layouts)
@@ -72,18 +78,19 @@ class InferThreadLayouts:
             stage=Stage.PLANNED,
             target=str(self.target),  # from here on the program is for one target
             notes=(*program.notes, *notes),
+            decisions=(*program.decisions, *decisions),
         )
 
 
 def _solve_chains(
     program: Program, kernel: Kernel, target: Target
-) -> tuple[Solver, dict[int, Gemm]]:
-    """The layouts of one kernel, and the products that the warps share in another way than the
-    program says, by the `id` of the statement: its policies are wishes, where products pass their
-    results on in registers.
+) -> tuple[Solver, dict[int, Gemm], list[LayoutDecision]]:
+    """The layouts of one kernel; the products that the warps share in another way than the program
+    says, by the `id` of the statement: its policies are wishes, where products pass their results
+    on in registers; and why.
     """
     try:
-        return solve(program, kernel, target), {}
+        return solve(program, kernel, target), {}, []
     except LayoutError as error:
         policies, failed = chain_policies(kernel.body), error
     products = {
@@ -94,7 +101,7 @@ def _solve_chains(
     if products:
         changed = replace(kernel, body=_with_products(kernel.body, products))
         with suppress(LayoutError):
-            return solve(program, changed, target), products
+            return solve(program, changed, target), products, [_retried(failed, products)]
     lanes = target.machine.lanes
     failed.hint = chain_remedy(kernel.body, prod(kernel.threads), lanes) or failed.hint
     raise failed
@@ -201,6 +208,26 @@ def _with_loops(stmt: Stmt, loops: dict[int, Fragment]) -> Stmt:
     return stmt.map_children(
         lambda child: _with_loops(child, loops) if isinstance(child, Stmt) else child
     )
+
+
+def _retried(failed: LayoutError, products: dict[int, Gemm]) -> LayoutDecision:
+    """That the warps could not share products in squares."""
+    first = next(iter(products.values()))
+    reason = f"with warps in squares: {failed.message}"
+    return LayoutDecision(Verdict.REJECTED, operator_name(first), first.site, "", "", reason)
+
+
+def _decisions(solver: Solver) -> Iterator[LayoutDecision]:
+    for step in solver.steps:
+        stmt = solver.operators[step.operator].stmt if step.operator >= 0 else None
+        yield LayoutDecision(
+            step.verdict,
+            operator_name(stmt) if stmt else "",
+            stmt.site if stmt else 0,
+            step.buffer.name if step.buffer else "",
+            str(step.layout) if step.layout else "",
+            step.reason,
+        )
 
 
 def _notes(solver: Solver, program: Program) -> Iterator[str]:

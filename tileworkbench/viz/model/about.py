@@ -1,4 +1,4 @@
-""""What am I looking at": a few sentences for each view that has none of its own, with the numbers
+""" "What am I looking at": a few sentences for each view that has none of its own, with the numbers
 of this kernel. Views of memory have theirs beside what they count.
 """
 
@@ -54,7 +54,10 @@ def layouts(view: KernelView) -> str:
             f" {fragments[0].name} is in registers: the number is the thread of "
             f"{view.threads} that holds the element, s0, s1, ... the register there."
         )
-    return found
+    return (
+        f"{found} The second picture is the hardware's: threads by registers, or memory in rows, "
+        "with the element that each place holds. Black frames are what one instruction takes."
+    )
 
 
 def roofline(view: KernelView) -> str:

@@ -1,4 +1,4 @@
-"""Layouts and fragments as grids: which thread, register slot or address each element has."""
+"""Layouts and fragments as the browser and saved pages show them."""
 
 from __future__ import annotations
 
@@ -7,78 +7,47 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.viz.model import html
+from tileworkbench.viz.model.atoms import atoms_of
+from tileworkbench.viz.model.layout_pictures import hardware_picture, tensor_picture
+from tileworkbench.viz.model.layout_steps import steps_section
+from tileworkbench.viz.model.layout_svg import grid_svg
+from tileworkbench.viz.model.layout_tables import (
+    BANK_BYTES,
+    BANKS,
+    CACHE_LINE_BYTES,
+    address_grid,
+    contiguity,
+    fragment_grids,
+    grid_shape,
+    lead_of,
+)
 from tileworkbench.viz.model.packing import packed
-from tileworkbench.viz.model.palette import PALETTE, category_colours, sequence_colours
-from tileworkbench.viz.model.png import png_address
+from tileworkbench.viz.model.palette import PALETTE
+from tileworkbench.viz.model.svg import as_image
 from tileworkbench.viz.model.view import BufferLayout, KernelView
 
-WRAP = 32  # columns of the grid of a one-dimensional buffer
-REPLICA_LIMIT = 8  # copies of an element that are sent and drawn
-BANKS, BANK_BYTES = 32, 4  # shared memory of every GPU so far
-_PICTURE = 384  # pixels along the longer side of a static picture, at least
-_RULED = 6  # pixels of a cell from which on white lines part the cells
-_PICTURE_LIMIT = 256  # elements along a side of a static picture
+COPIES_LIMIT = 2**18  # threads of copies of a slice that are sent at once
+VECTOR_BYTES = 16  # that a thread accesses at once, at most
 _SECTION_LIMIT = 30_000  # bytes of a static card for pictures of layouts
+_BESIDE = "display:inline-block;vertical-align:top"
+_ALONE_LIMIT = 50_000  # and where nothing else is shown
 
 
-def grid_shape(shape: Sequence[int]) -> tuple[int, int, bool]:
-    """Rows and columns shown at once, and whether one dimension was wrapped into both."""
-    if len(shape) >= 2:
-        return shape[-2], shape[-1], False
-    extent = shape[0] if shape else 1
-    columns = min(extent, WRAP)
-    return -(-extent // columns), columns, extent > columns
-
-
-def _as_grid(values: NDArray[np.int64], lead: Sequence[int]) -> NDArray[np.int64]:
-    """The last two dimensions at `lead`; one dimension is wrapped, -1 where it ends."""
-    if values.ndim >= 2:
-        return np.ascontiguousarray(values[tuple(lead)])
-    rows, columns, _ = grid_shape(values.shape)
-    grid = np.full(rows * columns, -1, np.int64)
-    grid[: values.size] = values.reshape(-1)
-    return grid.reshape(rows, columns)
-
-
-def _lead(shape: Sequence[int], lead: Sequence[int]) -> tuple[int, ...]:
-    """`lead` brought into range, with zeros for what is missing."""
-    extents = tuple(shape[:-2])
-    given = [*lead, *([0] * len(extents))][: len(extents)]
-    return tuple(min(max(int(i), 0), n - 1) for i, n in zip(given, extents, strict=True))
-
-
-def fragment_grids(
-    fragment: Fragment, lead: Sequence[int]
-) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
-    """Threads (one grid per replica drawn) and slots of the slice of a fragment at `lead`."""
-    threads, slots = fragment.table()
-    copies = 1 if fragment.is_fully_replicated else min(fragment.replicate, REPLICA_LIMIT)
-    return [_as_grid(threads[..., copy], lead) for copy in range(copies)], _as_grid(slots, lead)
-
-
-def address_grid(layout: Layout, lead: Sequence[int]) -> NDArray[np.int64]:
-    """Addresses, in elements, of the slice of a layout at `lead`."""
-    return _as_grid(layout.table(), lead)
-
-
-def banks(addresses: NDArray[np.int64], element_bytes: int) -> NDArray[np.int64]:
-    """The shared-memory bank of each address, -1 where there is none."""
-    return np.where(addresses < 0, -1, addresses * element_bytes // BANK_BYTES % BANKS)
-
-
-def layout_model(buffer: BufferLayout, lead: Sequence[int] = ()) -> dict[str, Any]:
+def layout_model(buffer: BufferLayout, lead: Sequence[int] = (), copy: int = 0) -> dict[str, Any]:
     """One slice of a layout for the browser: facts, and tables as bytes of small integers.
 
-    `lead` indexes all dimensions but the last two. Tables are row-major and `packed`.
+    `lead` indexes all dimensions but the last two. Tables are row-major and `packed`. ``owners``
+    has the threads of each copy from ``copy`` on, as many as are small; where all copies are
+    the first one, moved by some threads, it has the first and ``offsets`` the distances.
     """
     layout = buffer.layout
     shape = tuple(layout.shape)
     rows, columns, wrapped = grid_shape(shape)
-    at = _lead(shape, lead)
+    at = lead_of(shape, lead)
+    facts = badge_facts(layout, buffer.element_bytes)
     model: dict[str, Any] = {
         "name": buffer.name,
         "role": buffer.role,
@@ -87,50 +56,83 @@ def layout_model(buffer: BufferLayout, lead: Sequence[int] = ()) -> dict[str, An
         "columns": columns,
         "wrapped": wrapped,
         "lead": list(at),
-        "badges": badges(layout),
+        "badges": [text for text, _ in facts],
+        "hints": [hint for _, hint in facts],
         "text": str(layout),
         "palette": PALETTE,
+        "element_bytes": buffer.element_bytes,
+        "atoms": [atom.to_dict() for atom in atoms_of(buffer)],
     }
     if isinstance(layout, Fragment):
-        threads, slots = fragment_grids(layout, at)
-        model |= {
-            "kind": "fragment",
-            "threads": layout.threads,
-            "slots": layout.slots,
-            "replicate": layout.replicate,
-            "everywhere": layout.is_fully_replicated,
-            "owners": [packed(grid) for grid in threads],
-            "slot": packed(slots),
-        }
-        return model
-    model |= {
+        return model | _fragment_model(layout, at, copy)
+    return model | {
         "kind": "layout",
         "banked": buffer.banked,
+        "line_bytes": BANKS * BANK_BYTES if buffer.banked else CACHE_LINE_BYTES,
         "addresses": prod(layout.output_shape),
-        "element_bytes": buffer.element_bytes,
         "address": packed(address_grid(layout, at)),
     }
-    return model
 
 
-def badges(layout: Layout | Fragment) -> list[str]:
-    """A few words on what matters about a layout."""
+def _fragment_model(fragment: Fragment, lead: Sequence[int], copy: int) -> dict[str, Any]:
+    owners, slots = fragment_grids(fragment, lead)
+    inside = slots >= 0
+    moved = [(owner - owners[0])[inside] for owner in owners]
+    sent: dict[str, Any] = {"copy": 0}
+    if len(owners) > 1 and all((each == each[0]).all() for each in moved):
+        sent["offsets"] = [int(each[0]) for each in moved]
+        owners = owners[:1]
+    elif len(owners) * slots.size > COPIES_LIMIT:
+        most = max(1, COPIES_LIMIT // slots.size)
+        first = min(max(copy, 0), fragment.replicate - 1) // most * most
+        sent = {"copy": first, "copies_at_once": most}
+        owners = owners[first : first + most]
+    return {
+        "kind": "fragment",
+        "threads": fragment.threads,
+        "slots": fragment.slots,
+        "replicate": fragment.replicate,
+        "everywhere": fragment.is_fully_replicated,
+        "owners": [packed(grid) for grid in owners],
+        "slot": packed(slots),
+        **sent,
+    }
+
+
+def badges(layout: Layout | Fragment, element_bytes: int = 0) -> list[str]:
+    """A few words on what matters about a layout; bytes where those of an element are given."""
+    return [text for text, _ in badge_facts(layout, element_bytes)]
+
+
+def badge_facts(layout: Layout | Fragment, element_bytes: int = 0) -> list[tuple[str, str]]:
+    """The badges, each with its explanation."""
     found = []
     if isinstance(layout, Fragment):
-        found.append(f"{layout.threads} threads × {layout.slots} slots")
+        held = f"{layout.threads} threads × {layout.slots} slots"
+        found.append((held, "who holds the tile; a slot holds one element"))
+        if element_bytes:
+            bytes_ = layout.slots * element_bytes
+            found.append((f"{bytes_} B per thread", "in registers of 4 bytes each"))
         if layout.is_fully_replicated:
-            found.append("in every thread")
+            found.append(("in every thread", "all threads hold all elements"))
         elif layout.replicate > 1:
-            found.append(f"{layout.replicate} copies")
+            found.append((f"{layout.replicate} copies", "threads that hold the same element"))
+        width = contiguity(layout)
+        where = "elements of a row that are side by side in one thread"
     else:
         width = layout.contiguity()
-        found.append(f"{width} contiguous")
+        where = "elements of a row that are side by side in memory"
+    found.append((f"{width} contiguous", where))
+    if element_bytes:
+        vector = min(width * element_bytes, VECTOR_BYTES)
+        hint = f"the widest access that the layout allows, of {VECTOR_BYTES} bytes at most"
+        found.append((f"vectors of {vector} B", hint))
     if layout.is_bijective:
-        found.append("bijective")
+        found.append(("bijective", "every place holds exactly one element"))
     elif layout.is_injective:
-        found.append("injective")
+        found.append(("injective", "no two elements share a place; some places are empty"))
     else:
-        found.append("not injective")
+        found.append(("not injective", "some elements share a place"))
     return found
 
 
@@ -164,42 +166,29 @@ def layout_line(name: str, layout: Layout | Fragment) -> str:
     return f"<{kind} {label}{shape} | {', '.join(badges(layout))}>".replace("×", "x")
 
 
-def layout_picture(buffer: BufferLayout) -> tuple[str, int, int]:
-    """The first slice of a layout as a PNG address, and its size in CSS pixels.
-
-    A fragment is coloured by thread, a layout by bank, or by address where there are no banks;
-    buffers larger than 256 along a side show their first elements.
+def layout_figure(buffer: BufferLayout, hardware: bool = False) -> str:
+    """Name, role and picture of one layout as sanitiser-safe HTML; on request the hardware's view
+    of it too.
     """
-    layout = buffer.layout
-    lead = _lead(tuple(layout.shape), ())
-    part = slice(_PICTURE_LIMIT), slice(_PICTURE_LIMIT)
-    if isinstance(layout, Fragment):
-        colours = category_colours(fragment_grids(layout, lead)[0][0][part])
-    elif buffer.banked:
-        grid = banks(address_grid(layout, lead)[part], buffer.element_bytes)
-        colours = sequence_colours(grid, BANKS - 1)
-    else:
-        colours = sequence_colours(address_grid(layout, lead)[part], prod(layout.output_shape) - 1)
-    rows, columns = colours.shape[:2]
-    size = max(2, min(18, _PICTURE // max(rows, columns)))
-    pixels = colours.repeat(size, axis=0).repeat(size, axis=1)
-    if size >= _RULED:
-        pixels[size - 1 :: size] = pixels[:, size - 1 :: size] = 255
-    return png_address(pixels), columns * size, rows * size
-
-
-def layout_figure(buffer: BufferLayout) -> str:
-    """Name, role and picture of one layout as sanitiser-safe HTML."""
-    address, width, height = layout_picture(buffer)
     name = html.tag("b", html.MONO, html.text(buffer.name or "layout"))
     role = html.tag("span", f"{html.FAINT};margin:0 8px", html.text(buffer.role))
-    chips = "".join(map(html.chip, badges(buffer.layout)))
+    chips = "".join(
+        html.chip(text, title=hint)
+        for text, hint in badge_facts(buffer.layout, buffer.element_bytes)
+    )
     place = "bank" if buffer.banked else "address"
     by = f"coloured by {'thread' if isinstance(buffer.layout, Fragment) else place}"
-    picture = html.image(address, f"{buffer.name} {by}", width, height)
-    style = "display:inline-block;vertical-align:top;margin:0 18px 8px 0"
+    pictures = [(tensor_picture(buffer), f"{buffer.name} {by}")]
+    if hardware:
+        pictures.append((hardware_picture(buffer), f"{buffer.name} as the hardware holds it"))
+    images = []
+    for picture, alt in pictures:
+        drawing, width, height = grid_svg(picture)
+        image = html.image(as_image(drawing), alt, width, height)
+        images.append(html.tag("div", f"{_BESIDE};margin-right:12px", image))
+    style = f"{_BESIDE};margin:0 18px 8px 0"
     caption = html.tag("div", f"{html.FAINT};font-size:11px", by)
-    return html.tag("div", style, name, role, chips, html.tag("div", "", picture), caption)
+    return html.tag("div", style, name, role, chips, html.tag("div", "", *images), caption)
 
 
 def layouts_missing(view: KernelView) -> str:
@@ -208,20 +197,26 @@ def layouts_missing(view: KernelView) -> str:
 
 
 def layouts_section(view: KernelView, opened: bool = False) -> str:
-    """Pictures of the layouts, or their names where they are made for this very machine."""
+    """Pictures of the layouts and how they came about, or the names of layouts that are made for
+    this very machine.
+    """
     if view.portable_layouts or opened:
-        return layout_section(view.layouts, _SECTION_LIMIT, opened)
+        why = steps_section(view.record)
+        limit = _ALONE_LIMIT if opened else _SECTION_LIMIT
+        return layout_section(view.layouts, limit, opened, why)
     names = ", ".join(layout.name for layout in view.layouts)
     note = f"{names}: made for the machine that runs the kernel, and shown there"
     return html.line("Layouts", note)
 
 
-def layout_section(layouts: Sequence[BufferLayout], limit: int, opened: bool = False) -> str:
-    """Pictures of layouts in at most about `limit` bytes; the rest are named."""
+def layout_section(
+    layouts: Sequence[BufferLayout], limit: int, opened: bool = False, below: str = ""
+) -> str:
+    """Pictures of layouts in at most about `limit` bytes; the rest are named. `below` is HTML."""
     figures: list[str] = []
     left_out: list[str] = []
     for buffer in layouts:
-        figure = layout_figure(buffer)
+        figure = layout_figure(buffer, opened)
         if sum(map(len, figures)) + len(figure) <= limit:
             figures.append(figure)
         else:
@@ -231,10 +226,10 @@ def layout_section(layouts: Sequence[BufferLayout], limit: int, opened: bool = F
         figures.append(html.tag("div", html.FAINT, f"Not drawn here: {names}"))
     count = len(layouts)
     note = f"{count} buffer{'s' if count != 1 else ''}"
-    return html.details("Layouts", *figures, note=note, opened=opened)
+    return html.details("Layouts", *figures, below, note=note, opened=opened)
 
 
 def layout_html(layout: Layout | Fragment, name: str = "", element_bytes: int = 4) -> str:
     """A layout without a kernel, as sanitiser-safe HTML."""
     buffer = BufferLayout(name, layout, "×".join(map(str, layout.shape)), element_bytes)
-    return html.panel(layout_figure(buffer))
+    return html.panel(layout_figure(buffer, hardware=True))

@@ -31,3 +31,12 @@ def packed_text(values: Array) -> dict[str, Any]:
     """The same with the bytes as base64 text, for data that travels as JSON."""
     made = packed(values)
     return made | {"data": b64encode(made["data"]).decode("ascii")}
+
+
+def as_text(value: Any) -> Any:
+    """A model with the bytes of its tables as base64 text, so that it can travel as JSON."""
+    if isinstance(value, dict):
+        return {key: as_text(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [as_text(each) for each in value]
+    return b64encode(value).decode("ascii") if isinstance(value, bytes) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from tileworkbench.compiler.layout.operations import OPERATIONS, Takes, apply_op
 from tileworkbench.compiler.machine.operands import instruction_names
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.layout import badges, layout_figure, layout_model
+from tileworkbench.viz.model.packing import as_text
 from tileworkbench.viz.model.text import clip
 from tileworkbench.viz.model.typed_layout import check_size, read_layout, read_other
 from tileworkbench.viz.model.view import BufferLayout
@@ -184,22 +184,13 @@ def sheet_model(sheet: Sheet, element_bytes: int, lead: Sequence[int] = ()) -> d
     code = sheet.code
     missing = f"No formula, and a table of more than {TABLE_LIMIT} places is too long to paste."
     return {
-        **_as_text(model),
+        **as_text(model),
         "outputs": outputs,
         "cute": sheet.cute,
         "code": code,
         "cell": cell_of(sheet) if code else "",
         "why_no_code": "" if code else missing,
     }
-
-
-def _as_text(value: Any) -> Any:
-    """The same data with bytes as base64 text."""
-    if isinstance(value, dict):
-        return {key: _as_text(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_as_text(each) for each in value]
-    return b64encode(value).decode("ascii") if isinstance(value, bytes) else value
 
 
 def cell_of(sheet: Sheet) -> str:

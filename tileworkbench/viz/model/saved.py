@@ -19,6 +19,7 @@ import numpy as np
 from tileworkbench.viz.model.assets import sheets
 from tileworkbench.viz.model.card import card_model
 from tileworkbench.viz.model.layout import layout_model
+from tileworkbench.viz.model.layout_steps import layout_steps
 from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.roofline_view import roofline_model
 from tileworkbench.viz.model.view import BufferLayout, KernelView
@@ -49,6 +50,9 @@ def saved_parts(view: KernelView) -> Parts:
         "layout_name": shown.name if shown else "",
         "layout_data": layout_model(shown) if shown else {},
         "layout_lead": [],
+        "layout_copy": 0,
+        "layout_note": "",
+        "layout_steps": layout_steps(record),
         "selected_element": [],
         "selected_thread": -1,
         "thread_elements": [],

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.pipeline.trace import Trace
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
+    from tileworkbench.viz.model.atoms import Atom
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class BufferLayout:
     """The layout of one buffer. `role` is a few words such as ``shared float32 64x32``.
 
     `element_bytes` turns addresses, which are in elements, into bytes and banks. `banked` is false
-    for memory without banks, a CPU's: it is coloured by address.
+    for memory without banks, a CPU's: it is coloured by address. `atoms` are what instructions take
+    of it at once; None where no code is known, and the layout itself must tell.
     """
 
     name: str
@@ -46,6 +48,7 @@ class BufferLayout:
     role: str = ""
     element_bytes: int = 4
     banked: bool = True
+    atoms: tuple[Atom, ...] | None = None
 
 
 class Choice(Protocol):

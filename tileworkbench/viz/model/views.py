@@ -53,9 +53,7 @@ VIEWS: dict[str, View] = {
     ),
     "passes": View("Passes", lambda view: "", passes_section, about=about.passes),
     "layouts": View("Layouts", layouts_missing, layouts_section, about=about.layouts),
-    "banks": View(
-        "Banks", banks.missing, banks.section, banks.model, {"relower": banks.relower}
-    ),
+    "banks": View("Banks", banks.missing, banks.section, banks.model, {"relower": banks.relower}),
     "global": View("Global memory", sectors.missing, sectors.section, sectors.model),
     "smem": View("Shared memory", smem.missing, smem.section, smem.model),
     "pipeline": View(

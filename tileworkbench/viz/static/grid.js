@@ -1,107 +1,48 @@
-// One slice of a layout on a canvas: its tables, its colours, and where its cells are.
+// A grid of cells on a canvas that is zoomed and moved: what layouts are drawn with. What it draws
+// has `rows`, `columns`, `cells`, `letters`, and for a cell `isEmpty`, `colour`, `holds`, `label` and
+// `below`: a `LayoutSlice`, a `HardwareSlice`. Cells are `aspect` times as wide as high.
 import * as tw from "./common.js";
+import { drawAtoms } from "./atoms.js";
+import { NO_THREAD } from "./slices.js";
 
-const GRID = {
+export const GRID = {
   left: 34, // pixels for the row numbers
   top: 20, // and for the column numbers
   tallest: 520,
   largest: 40, // pixels of a cell: at most,
   ruled: 7, // from which on lines part the cells,
-  numbered: 19, // from which on owners are written into them,
-  slotted: 32, // and slots below the owners
+  slotted: 32, // from which on slots stand below the owners
+  least: 300, // width
+  shortest: 8, // letters: owners are written where they fit
 };
-export const NO_THREAD = -1;
 
-/** The tables of a slice, decoded. A cell is a position in the row-major grid. */
-export class LayoutSlice {
-  shape = /** @type {number[]} */ ([]);
-  lead = /** @type {number[]} */ ([]);
-  palette = /** @type {any} */ (null);
-  everywhere = false;
-  wrapped = false;
-  columns = 0;
-  rows = 0;
-  slots = 0;
-  element_bytes = 0;
+/** How cells look that are not of the pinned thread: a veil, and letters that stay readable. */
+export const FADED = {
+  light: { veil: [255, 255, 255], share: 0.8, letters: [82, 82, 82] },
+  dark: { veil: [22, 22, 22], share: 0.8, letters: [190, 190, 190] },
+};
+export const LETTERS = [20, 20, 20]; // on the colours of a palette
+const rgb = (colour, alpha = 1) => `rgba(${colour.map(Math.round).join(",")},${alpha})`;
 
-  constructor(raw) {
-    Object.assign(this, raw);
-    this.isFragment = raw.kind === "fragment";
-    this.owners = (this.isFragment ? raw.owners : [raw.address]).map(tw.table);
-    /** Of fragments alone. @type {any} */
-    this.slotTable = this.isFragment ? tw.table(raw.slot) : null;
-    this.empty = (this.isFragment ? raw.owners[0] : raw.address).empty ?? null;
-    this.top = (this.isFragment ? raw.threads : raw.addresses) - 1;
-    this.cells = raw.rows * raw.columns;
-  }
+/** The colour of a cell below the veil of a theme. */
+export const fadedColour = (colour, { veil, share }) =>
+  colour.map((part, i) => part * (1 - share) + veil[i] * share);
 
-  isEmpty(cell) { return this.empty !== null && this.owners[0][cell] === this.empty; }
-
-  /** Thread or address of the first copy. */
-  first(cell) { return this.owners[0][cell]; }
-
-  all(cell) { return this.owners.map((table) => table[cell]); }
-
-  holds(cell, owner) {
-    return !this.isEmpty(cell) && (this.everywhere || this.all(cell).includes(owner));
-  }
-
-  indexOf(cell) {
-    if (this.shape.length < 2) return this.shape.length ? [cell] : [];
-    return [...this.lead, Math.floor(cell / this.columns), cell % this.columns];
-  }
-
-  /** The cell of an index, null when it lies in another slice. */
-  cellOf(index) {
-    if (index.length !== this.shape.length || index.length === 0) return null;
-    if (index.length === 1) return index[0];
-    if (this.lead.some((at, dim) => at !== index[dim])) return null;
-    return index.at(-2) * this.columns + index.at(-1);
-  }
-
-  byte(cell) { return this.first(cell) * this.element_bytes; }
-
-  bank(cell) { return Math.floor(this.byte(cell) / 4) % 32; }
-
-  line(cell) { return Math.floor(this.byte(cell) / 64); }
-
-  /** RGB of a cell by `thread`, `warp`, `slot`, `address`, `bank` or `line`. */
-  colour(cell, by) {
-    if (this.isEmpty(cell)) return this.palette.empty;
-    switch (by) {
-      case "warp": return this.category(Math.floor(this.first(cell) / 32));
-      case "slot": return this.ramp(this.slotTable[cell], this.slots - 1);
-      case "address": return this.ramp(this.first(cell), this.top);
-      case "bank": return this.ramp(this.bank(cell), 31);
-      case "line": return this.category(this.line(cell));
-      default: return this.category(this.first(cell));
-    }
-  }
-
-  category(value) {
-    const hues = this.palette.categories;
-    const shade = (Math.floor(value / hues.length) % 4) * this.palette.shade;
-    return hues[value % hues.length].map((c) => c + (255 - c) * shade);
-  }
-
-  ramp(value, top) {
-    const stops = this.palette.sequence;
-    const place = (Math.min(value, top) / Math.max(top, 1)) * (stops.length - 1);
-    const low = Math.min(Math.floor(place), stops.length - 2);
-    return stops[low].map((c, i) => c + (stops[low + 1][i] - c) * (place - low));
-  }
-}
-
-/** The canvas. `hover` and `element` are cells or null, `thread` is NO_THREAD or the pinned one. */
+/**
+ * The canvas. `hover` and `element` are cells or null, `also` further cells that are marked as
+ * `hover` is, `thread` is NO_THREAD or the pinned one.
+ */
 export class LayoutGrid {
   constructor(canvas, themed) {
     this.canvas = canvas;
     this.themed = themed; // its text colour tells the theme
-    this.slice = /** @type {any} */ (null); // a LayoutSlice, from `show` on
+    this.slice = /** @type {any} */ (null); // what is drawn, from `show` on
     this.pixels = canvas; // of the slice, one per cell
     this.by = "";
     this.hover = /** @type {number | null} */ (null);
+    this.also = /** @type {number[]} */ ([]);
     this.element = /** @type {number | null} */ (null);
+    this.atoms = /** @type {any[]} */ ([]); // whose outlines are drawn: { name, rows, columns }
     this.width = 0;
     this.height = 0;
     this.ratio = 1;
@@ -126,14 +67,29 @@ export class LayoutGrid {
     context.putImageData(image, 0, 0);
   }
 
+  /** Pixels from one column to the next; from one row to the next it is `scale`. */
+  get across() { return this.scale * this.aspect; }
+
+  get aspect() { return this.slice.aspect ?? 1; }
+
+  /** The width that the slice can use. */
+  get wanted() {
+    const cell = Math.min(GRID.largest, (GRID.tallest - GRID.top - 2) / this.slice.rows);
+    const wide = this.slice.columns * Math.max(cell * this.aspect, GRID.ruled);
+    return Math.max(GRID.least, Math.ceil(wide) + GRID.left + 2);
+  }
+
   /** Take as much of `room` pixels of width as the slice needs. */
   resize(room) {
     const { rows, columns } = this.slice;
-    const cell = Math.min(GRID.largest, Math.max((room - GRID.left - 2) / columns, 1));
+    const most = (room - GRID.left - 2) / columns / this.aspect;
+    const cell = Math.min(GRID.largest, Math.max(most, 1));
     this.height = Math.min(GRID.tallest, Math.max(120, Math.ceil(rows * cell) + GRID.top + 2));
     // A tall buffer needs less width, unless zooming in will need it.
-    const fitting = Math.min(cell, Math.max((this.height - GRID.top - 2) / rows, GRID.ruled));
-    this.width = Math.min(room, Math.max(300, Math.ceil(columns * fitting) + GRID.left + 2));
+    const least = GRID.ruled / this.aspect;
+    const fitting = Math.min(cell, Math.max((this.height - GRID.top - 2) / rows, least));
+    const wide = Math.ceil(columns * fitting * this.aspect) + GRID.left + 2;
+    this.width = Math.min(room, Math.max(GRID.least, wide));
     this.ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(this.width * this.ratio);
     this.canvas.height = Math.round(this.height * this.ratio);
@@ -141,36 +97,96 @@ export class LayoutGrid {
     this.canvas.style.height = `${this.height}px`;
   }
 
-  fit() {
-    const across = (this.width - GRID.left - 2) / this.slice.columns;
+  /** The scale at which everything is in sight. */
+  fitting() {
+    const across = (this.width - GRID.left - 2) / this.slice.columns / this.aspect;
     const down = (this.height - GRID.top - 2) / this.slice.rows;
-    this.least = this.scale = Math.min(across, down, GRID.largest);
+    return Math.min(across, down, GRID.largest);
+  }
+
+  fit() {
+    this.least = this.scale = this.fitting();
     [this.x, this.y] = [0, 0];
   }
 
-  /** Scale by `factor` around a point of the canvas. */
-  zoom(factor, at = [this.width / 2, this.height / 2]) {
+  /** `resize`, and what was zoomed to stays in the middle. */
+  resizeKeeping(room) {
+    if (!this.width || this.scale <= this.least * 1.001) {
+      this.resize(room);
+      this.fit();
+      return;
+    }
+    const middle = (at, size, edge) => (at + (size - edge) / 2) / this.scale; // in rows
+    const column = middle(this.x, this.width, GRID.left);
+    const row = middle(this.y, this.height, GRID.top);
+    this.resize(room);
+    this.least = this.fitting();
+    const scale = Math.max(this.scale, this.least);
+    this.move(column * scale - (this.width - GRID.left) / 2,
+      row * scale - (this.height - GRID.top) / 2, scale);
+  }
+
+  /** The cell that zooming keeps in sight: the pinned element, or the first of the pinned thread. */
+  anchor() {
+    if (this.element !== null) return this.element;
+    if (this.thread === NO_THREAD) return null;
+    for (let cell = 0; cell < this.slice.cells; cell++)
+      if (this.slice.holds(cell, this.thread)) return cell;
+    return null;
+  }
+
+  /** The middle of a cell on the canvas. */
+  middleOf(cell) {
+    const { columns } = this.slice;
+    return [
+      GRID.left - this.x + ((cell % columns) + 0.5) * this.across,
+      GRID.top - this.y + (Math.floor(cell / columns) + 0.5) * this.scale,
+    ];
+  }
+
+  /**
+   * Scale by `factor` around a point of the canvas: where nothing is pointed at, around what is
+   * pinned, else the middle. What is pinned stays in sight.
+   * @param {number} factor
+   * @param {number[] | null} at
+   */
+  zoom(factor, at = null) {
     const scale = Math.min(GRID.largest * 1.5, Math.max(this.least, this.scale * factor));
-    const [px, py] = [at[0] - GRID.left, at[1] - GRID.top];
+    const kept = this.anchor();
+    const inside = ([x, y]) => [
+      Math.min(Math.max(x, GRID.left), this.width), Math.min(Math.max(y, GRID.top), this.height)];
+    const middle = [this.width / 2, this.height / 2];
+    const [cx, cy] = at ?? (kept === null ? middle : inside(this.middleOf(kept)));
+    const [px, py] = [cx - GRID.left, cy - GRID.top];
     this.move(
       ((this.x + px) / this.scale) * scale - px,
       ((this.y + py) / this.scale) * scale - py,
       scale,
     );
+    if (kept !== null) this.reveal(kept);
   }
 
   /** Put the pixel (x, y) of the scaled slice into the corner, as far as it goes. */
   move(x, y, scale = this.scale) {
     const [width, height] = [this.width - GRID.left, this.height - GRID.top];
     this.scale = scale;
-    this.x = Math.max(0, Math.min(x, this.slice.columns * scale - width));
+    this.x = Math.max(0, Math.min(x, this.slice.columns * this.across - width));
     this.y = Math.max(0, Math.min(y, this.slice.rows * scale - height));
+  }
+
+  /** Move as little as brings a cell into sight. */
+  reveal(cell) {
+    const column = cell % this.slice.columns, row = Math.floor(cell / this.slice.columns);
+    const near = (at, number, step, size) =>
+      Math.min(Math.max(at, (number + 1) * step - size), number * step);
+    this.move(near(this.x, column, this.across, this.width - GRID.left),
+      near(this.y, row, this.scale, this.height - GRID.top));
   }
 
   /** The cell under a point of the canvas, or null. */
   cellAt(px, py) {
     const { rows, columns } = this.slice;
-    const column = Math.floor((px - GRID.left + this.x) / this.scale);
+    const column = Math.floor((px - GRID.left + this.x) / this.across);
     const row = Math.floor((py - GRID.top + this.y) / this.scale);
     if (px < GRID.left || py < GRID.top || column >= columns || row >= rows) return null;
     const cell = row * columns + column;
@@ -185,11 +201,11 @@ export class LayoutGrid {
 
   /** Rows and columns in sight. */
   range() {
-    const { scale, x, y, slice } = this;
+    const { across, scale, x, y, slice } = this;
     return {
-      left: Math.floor(x / scale),
+      left: Math.floor(x / across),
       top: Math.floor(y / scale),
-      right: Math.min(slice.columns, Math.ceil((x + this.width - GRID.left) / scale)),
+      right: Math.min(slice.columns, Math.ceil((x + this.width - GRID.left) / across)),
       bottom: Math.min(slice.rows, Math.ceil((y + this.height - GRID.top) / scale)),
     };
   }
@@ -198,13 +214,14 @@ export class LayoutGrid {
   each(seen, visit) {
     for (let row = seen.top; row < seen.bottom; row++)
       for (let column = seen.left; column < seen.right; column++)
-        visit(row * this.slice.columns + column, column * this.scale, row * this.scale);
+        visit(row * this.slice.columns + column, column * this.across, row * this.scale);
   }
 
   draw() {
     const context = tw.brush(this.canvas);
-    const { scale, slice } = this;
+    const { across, scale, slice } = this;
     const [seen, dark] = [this.range(), this.isDark()];
+    const faded = dark ? FADED.dark : FADED.light;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, this.width, this.height);
     context.save();
@@ -213,96 +230,96 @@ export class LayoutGrid {
     context.clip();
     context.translate(GRID.left - this.x, GRID.top - this.y);
     context.imageSmoothingEnabled = false;
-    context.drawImage(this.pixels, 0, 0, slice.columns * scale, slice.rows * scale);
+    context.drawImage(this.pixels, 0, 0, slice.columns * across, slice.rows * scale);
     if (scale >= GRID.ruled) this.drawRules(context, seen);
-    if (this.thread !== NO_THREAD) this.drawPinned(context, seen, dark);
-    if (scale >= GRID.numbered) this.drawNumbers(context, seen, dark);
+    if (this.thread !== NO_THREAD) this.drawPinned(context, seen, dark, faded);
+    this.drawNumbers(context, seen, faded);
+    if (this.atoms.length) drawAtoms(context, this, seen);
     if (this.element !== null) this.outline(context, this.element, 2.5, dark ? "#fff" : "#000");
+    for (const cell of this.also) this.outline(context, cell, 2, "#d3302f");
     if (this.hover !== null) this.outline(context, this.hover, 2, "#d3302f");
     context.restore();
     this.drawHeads(context, seen);
   }
 
   drawRules(context, seen) {
-    const scale = this.scale;
+    const { across, scale } = this;
     context.strokeStyle = `rgba(255, 255, 255, ${scale < 14 ? 0.35 : 0.65})`;
     context.lineWidth = 1;
     context.beginPath();
     for (let column = seen.left; column <= seen.right; column++) {
-      context.moveTo(column * scale, seen.top * scale);
-      context.lineTo(column * scale, seen.bottom * scale);
+      context.moveTo(column * across, seen.top * scale);
+      context.lineTo(column * across, seen.bottom * scale);
     }
     for (let row = seen.top; row <= seen.bottom; row++) {
-      context.moveTo(seen.left * scale, row * scale);
-      context.lineTo(seen.right * scale, row * scale);
+      context.moveTo(seen.left * across, row * scale);
+      context.lineTo(seen.right * across, row * scale);
     }
     context.stroke();
   }
 
   /** A veil over everything but the elements of the pinned thread. */
-  drawPinned(context, seen, dark) {
-    const { scale, slice } = this;
-    context.fillStyle = dark ? "rgba(20, 20, 20, 0.72)" : "rgba(255, 255, 255, 0.72)";
-    context.fillRect(0, 0, slice.columns * scale, slice.rows * scale);
+  drawPinned(context, seen, dark, faded) {
+    const { across, scale, slice } = this;
+    context.fillStyle = rgb(faded.veil, faded.share);
+    context.fillRect(0, 0, slice.columns * across, slice.rows * scale);
     this.each(seen, (cell, x, y) => {
       if (!slice.holds(cell, this.thread)) return;
       const small = scale < GRID.ruled; // a colour alone would be lost
-      const colour = `rgb(${slice.colour(cell, this.by).map(Math.round).join(",")})`;
-      context.fillStyle = !small ? colour : dark ? "#fff" : "#123";
-      context.fillRect(x, y, Math.max(scale, 2), Math.max(scale, 2));
+      context.fillStyle = !small ? rgb(slice.colour(cell, this.by)) : dark ? "#fff" : "#123";
+      context.fillRect(x, y, Math.max(across, 2), Math.max(scale, 2));
       if (!small) this.outline(context, cell, 1.5, dark ? "#fff" : "rgba(0, 0, 0, 0.65)");
     });
   }
 
+  /** A frame around a cell; a small one is framed from outside, or it would be lost. */
   outline(context, cell, width, style) {
-    const { scale, slice } = this;
+    const { across, scale, slice } = this;
     const [column, row] = [cell % slice.columns, Math.floor(cell / slice.columns)];
+    const more = scale < GRID.ruled ? 3 : -0.5;
     context.strokeStyle = style;
     context.lineWidth = width;
-    context.strokeRect(column * scale + 0.5, row * scale + 0.5, scale - 1, scale - 1);
+    context.strokeRect(
+      column * across - more, row * scale - more, across + 2 * more, scale + 2 * more);
   }
 
-  /** The owner in each cell, and its slot where there is room for both. */
-  drawNumbers(context, seen, dark) {
-    const { scale, slice } = this;
-    const slots = slice.isFragment && scale >= GRID.slotted;
-    const size = Math.min(12, (scale - 4) / (String(slice.top).length * 0.6));
-    if (size < 6) return;
-    const ghost = dark ? "rgba(255, 255, 255, 0.4)" : "rgba(20, 20, 20, 0.35)";
+  /** The label of each cell, and the one below where there is room for both. */
+  drawNumbers(context, seen, faded) {
+    const { across, scale, slice } = this;
+    const both = scale >= GRID.slotted;
+    const size = Math.min(12, scale - 3, (across - 4) / (slice.letters * 0.6));
+    if (size < GRID.shortest) return;
     context.textAlign = "center";
     context.textBaseline = "middle";
     this.each(seen, (cell, x, y) => {
       if (slice.isEmpty(cell)) return;
-      const faded = this.thread !== NO_THREAD && !slice.holds(cell, this.thread);
-      const [px, py] = [x + scale / 2, y + scale / 2 + 0.5];
+      const veiled = this.thread !== NO_THREAD && !slice.holds(cell, this.thread);
+      const [px, py] = [x + across / 2, y + scale / 2 + 0.5];
+      const below = both ? slice.below(cell) : "";
       context.font = `${size}px system-ui, sans-serif`;
-      context.fillStyle = faded ? ghost : "#141414";
-      const text = slice.everywhere ? "all" : String(slice.first(cell));
-      context.fillText(text, px, slots ? py - 5.5 : py);
-      if (!slots) return;
+      context.fillStyle = rgb(veiled ? faded.letters : LETTERS);
+      context.fillText(slice.label(cell), px, below ? py - 5.5 : py);
+      if (!below) return;
       context.font = "9px system-ui, sans-serif";
-      context.fillStyle = faded ? ghost : "rgba(20, 20, 20, 0.62)";
-      context.fillText(`s${slice.slotTable[cell]}`, px, py + 7);
+      context.fillText(below, px, py + 7);
     });
   }
 
   /** Row and column numbers, as many as fit. */
   drawHeads(context, seen) {
-    const { scale, slice } = this;
-    const every = (room) => 2 ** Math.max(0, Math.ceil(Math.log2(room / scale)));
-    const [across, down] = [every(24), every(14)];
+    const { across, scale, slice } = this;
+    const every = (room, step) => 2 ** Math.max(0, Math.ceil(Math.log2(room / step)));
+    const [wide, high] = [every(24, across), every(14, scale)];
     context.fillStyle = getComputedStyle(this.themed).color;
-    context.globalAlpha = 0.65;
+    context.globalAlpha = 0.8;
     context.font = "10px system-ui, sans-serif";
     context.textBaseline = "middle";
     context.textAlign = "center";
-    for (let c = Math.ceil(seen.left / across) * across; c < seen.right; c += across)
-      context.fillText(String(c), GRID.left - this.x + (c + 0.5) * scale, GRID.top - 9);
+    for (let c = Math.ceil(seen.left / wide) * wide; c < seen.right; c += wide)
+      context.fillText(String(c), GRID.left - this.x + (c + 0.5) * across, GRID.top - 9);
     context.textAlign = "right";
-    for (let r = Math.ceil(seen.top / down) * down; r < seen.bottom; r += down) {
-      const text = String(slice.wrapped ? r * slice.columns : r);
-      context.fillText(text, GRID.left - 6, GRID.top - this.y + (r + 0.5) * scale);
-    }
+    for (let r = Math.ceil(seen.top / high) * high; r < seen.bottom; r += high)
+      context.fillText(slice.rowName(r), GRID.left - 6, GRID.top - this.y + (r + 0.5) * scale);
     context.globalAlpha = 1;
   }
 }

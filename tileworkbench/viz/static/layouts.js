@@ -1,22 +1,44 @@
-// The layout explorer: a grid of elements, and what is known of the one under the pointer.
+// The layout explorer: the elements of a tile, and the same elements as the hardware has them.
 import * as tw from "./common.js";
-import { LayoutGrid, LayoutSlice, NO_THREAD } from "./grid.js";
+import { styleOf } from "./atoms.js";
+import { onTheme } from "./cells.js";
+import { LayoutGrid } from "./grid.js";
+import { describe, describePin, legend } from "./places.js";
+import { listen } from "./pointer.js";
+import { HardwareSlice, LayoutSlice, NO_THREAD } from "./slices.js";
+import { stepList } from "./steps.js";
 
 const PANEL_WIDTH = 246; // with the gap before it
+const GAP = 16;
 const COLOURINGS = {
   fragment: { thread: "thread", warp: "warp", slot: "slot" },
   layout: { bank: "bank", address: "address", line: "cache line" },
   unbanked: { address: "address", line: "cache line" },
 };
 
+/** A grid with its caption and zoom. */
+function figure(kind, themed) {
+  const canvas = tw.el("canvas", { class: "tw-canvas", role: "img", tabindex: "0" });
+  const grid = new LayoutGrid(canvas, themed);
+  const caption = tw.div("tw-figure-caption");
+  const zooms = /** @type {[string, string, () => void][]} */ ([
+    ["−", "Zoom out", () => grid.zoom(1 / 1.5)],
+    ["Fit", "Show everything", () => grid.fit()],
+    ["+", "Zoom in", () => grid.zoom(1.5)],
+  ]).map(([text, title, act]) => tw.button(text, () => { act(); grid.draw(); }, { title }));
+  const head = tw.div("tw-figure-head", caption, tw.space(), tw.span("tw-choice", ...zooms));
+  return { grid, canvas, caption, node: tw.div(`tw-stage tw-stage-${kind}`, head, canvas) };
+}
+
 /** @param {ViewArguments} given */
 export function render({ model, el }) {
   const started = performance.now();
   const root = tw.root(el, "layouts");
   const scope = tw.scope(model);
-  const canvas = tw.el("canvas", { class: "tw-canvas", role: "img", tabindex: "0" });
-  const grid = new LayoutGrid(canvas, root);
-  let room = 0; // the width that the grid was laid out for
+  const tensor = figure("tensor", root), hardware = figure("hardware", root);
+  const grids = [tensor.grid, hardware.grid];
+  const hidden = new Set(); // names of atoms that are switched off
+  let room = 0; // the width that the grids were laid out for
   let painted = false;
 
   // Toolbar
@@ -31,32 +53,30 @@ export function render({ model, el }) {
       tw.el("option", { value: name }, `${name}  ${shape.join("×")}`)),
   );
   const only = tw.el("b", { class: "tw-mono" }, names[0]?.name ?? "");
-  const slices = tw.span("tw-slices");
+  const slices = tw.span("tw-slices"), copies = tw.span("tw-slices"), atoms = tw.span("tw-atoms");
   const colours = tw.el("select", {
     class: "tw-select", "aria-label": "Colour by",
-    onchange: () => { grid.show(grid.slice, colours.value); draw(); },
+    onchange: () => {
+      for (const grid of grids) grid.show(grid.slice, colours.value);
+      showLegend();
+      draw();
+    },
   });
   const owner = tw.el("input", {
     class: "tw-input tw-owner", type: "number", min: "0",
     onchange: () => pin(owner.value === "" ? NO_THREAD : Number(owner.value)),
   });
   const ownerLabel = tw.span("");
-  const zooms = /** @type {[string, string, () => void][]} */ ([
-    ["−", "Zoom out", () => grid.zoom(1 / 1.5)],
-    ["Fit", "Show everything", () => grid.fit()],
-    ["+", "Zoom in", () => grid.zoom(1.5)],
-  ]).map(([text, title, act]) => {
-    const onclick = () => { act(); draw(); };
-    return tw.button(text, onclick, { title });
-  });
+  const note = tw.span("tw-faint tw-slice-note");
   const bar = tw.div(
     "tw-bar",
     names.length > 1 ? buffers : only,
     slices,
+    copies,
     tw.el("label", { class: "tw-check" }, "Colour by", colours),
     tw.el("label", { class: "tw-check" }, ownerLabel, owner),
-    tw.space(),
-    tw.span("tw-choice", ...zooms),
+    atoms,
+    note,
   );
 
   // Panel
@@ -66,36 +86,58 @@ export function render({ model, el }) {
   const pinned = tw.div("tw-pinned");
   const hint = tw.div(
     "tw-hint tw-faint",
-    "Click an element to pin its owner, drag to move, Ctrl + wheel to zoom, arrow keys to walk, " +
-      "Esc to unpin.",
+    "Click to pin an owner, drag to move, Ctrl + wheel to zoom, arrow keys to walk, Esc to unpin.",
   );
   const panel = tw.div("tw-panel", badges, formula, hovered, pinned, hint);
-  root.append(bar, tw.div("tw-layout-columns", tw.div("tw-stage", canvas), panel));
+  const columns = tw.div("tw-layout-columns", tensor.node, hardware.node, panel);
+  const colourKey = tw.div("tw-colour-key");
+  const steps = stepList(model, model.get("layout_steps") ?? []);
+  root.append(bar, colourKey, columns, steps.node);
+  const showLegend = () => colourKey.replaceChildren(...legend(tensor.grid.slice, colours.value));
 
   function load() {
     const raw = model.get("layout_data");
     if (!raw || !raw.name) return;
-    const same = grid.slice?.name === raw.name;
+    const same = tensor.grid.slice?.name === raw.name;
     const slice = new LayoutSlice(raw);
     buffers.value = raw.name;
     if (!same) {
       const kind = raw.kind === "layout" && !raw.banked ? "unbanked" : raw.kind;
       colours.replaceChildren(...Object.entries(COLOURINGS[kind]).map(([value, label]) =>
         tw.el("option", { value }, label)));
-      grid.hover = null;
+      for (const grid of grids) [grid.hover, grid.also] = [null, []];
     }
-    grid.show(slice, colours.value);
+    tensor.grid.show(slice, colours.value);
+    hardware.grid.show(new HardwareSlice(slice), colours.value);
     ownerLabel.textContent = slice.isFragment ? "Thread" : "Address";
     owner.max = String(slice.top);
     badges.replaceChildren(
       ...(raw.role ? [tw.chip(raw.role, "tw-accent")] : []),
-      ...raw.badges.map((text) => tw.chip(text)),
+      ...raw.badges.map((text, i) => tw.chip(text, "", raw.hints?.[i] ?? "")),
     );
     formula.textContent = formula.title = raw.text;
-    canvas.setAttribute("aria-label", `${raw.name}: ${raw.badges.join(", ")}`);
+    showLegend();
+    showCaptions(slice, raw);
     showSlices(slice);
+    showCopies(raw);
+    showAtoms(raw.atoms ?? []);
     layOut(!same);
     select();
+  }
+
+  function showCaptions(slice, raw) {
+    const { isFragment } = slice;
+    const said = slice.everywhere ? "each in every thread"
+      : isFragment ? "number: thread, s: slot" : "number: address";
+    tensor.caption.replaceChildren(tw.el("b", {}, "Tensor view"), ` ${said}`);
+    const line = raw.line_bytes === 128 ? "128 bytes, all 32 banks" : `${raw.line_bytes} bytes`;
+    const cut = hardware.grid.slice.isCut ? ", the first of them" : "";
+    hardware.caption.replaceChildren(
+      tw.el("b", {}, isFragment ? "Hardware view" : "Memory view"),
+      isFragment ? " row: thread, column: slot" : ` row: ${line}${cut}`);
+    tensor.canvas.setAttribute("aria-label", `${raw.name}: ${raw.badges.join(", ")}`);
+    hardware.canvas.setAttribute("aria-label", `${raw.name} in ${isFragment
+      ? `${slice.threads} threads by ${slice.slots} slots` : `${slice.addresses} addresses`}`);
   }
 
   /** An index for each dimension that the grid does not show. */
@@ -114,18 +156,69 @@ export function render({ model, el }) {
     slices.replaceChildren(...inputs, inputs.length ? "[:, :]" : "");
   }
 
+  /** Steps through the copies of a fragment that has too many to be sent at once. */
+  function showCopies({ copies_at_once: many, copy, replicate }) {
+    if (!many) return copies.replaceChildren();
+    const go = (by) => tw.set(model, { layout_copy: copy + by });
+    const last = Math.min(copy + many, replicate) - 1;
+    return copies.replaceChildren(
+      tw.button("‹", () => go(-many), { title: "Copies before", disabled: copy === 0 }),
+      `copies ${copy}–${last} of ${replicate}`,
+      tw.button("›", () => go(many), { title: "Copies after", disabled: last + 1 >= replicate }));
+  }
+
+  /** A switch for the outlines of each atom. */
+  function showAtoms(found) {
+    const apply = () => {
+      const shown = found.map((atom, number) => ({ ...atom, number }))
+        .filter(({ name }) => !hidden.has(name));
+      tensor.grid.atoms = shown;
+      hardware.grid.atoms = shown.filter(({ slots }) => slots)
+        .map((atom) => ({ ...atom, rows: atom.threads, columns: atom.slots }));
+      draw();
+    };
+    if (tensor.grid.slice.wrapped) found = [];
+    atoms.replaceChildren(...found.map(({ name, rows, columns: wide }, number) => {
+      const box = tw.el("input", { type: "checkbox", checked: !hidden.has(name), onchange: () => {
+        if (box.checked) hidden.delete(name); else hidden.add(name);
+        apply();
+      } });
+      const swatch = tw.span("tw-atom-swatch");
+      swatch.style.borderColor = styleOf(number).colour;
+      swatch.style.borderStyle = styleOf(number).dash.length ? "dashed" : "solid";
+      const label = `${name} ${rows}×${wide}`;
+      return tw.el("label", { class: "tw-check", title: "Outline what one instruction takes" },
+        box, swatch, label);
+    }));
+    apply();
+  }
+
+  /** Share the width: both grids side by side where there is room, the panel beside or below. */
   function layOut(refit) {
     const width = root.clientWidth || 840;
-    if (refit || width !== room) {
-      room = width;
-      grid.resize(Math.max(240, width > 600 ? width - PANEL_WIDTH : width));
-      grid.fit();
-    }
+    if (!refit && width === room) return;
+    room = width;
+    const beside = width >= 1000;
+    columns.classList.toggle("tw-stacked", !beside);
+    const free = beside ? width - PANEL_WIDTH : width;
+    const half = Math.floor((free - GAP) / 2);
+    const wanted = grids.map((grid) => grid.wanted);
+    let rooms = [half, half];
+    if (free < 640) rooms = [free, free];
+    else if (wanted[1] < half) rooms = [free - GAP - wanted[1], wanted[1]];
+    else if (wanted[0] < half) rooms = [wanted[0], free - GAP - wanted[0]];
+    grids.forEach((grid, i) => {
+      if (!refit) return grid.resizeKeeping(rooms[i]);
+      grid.resize(rooms[i]);
+      return grid.fit();
+    });
+    tensor.node.style.width = `${tensor.grid.width}px`;
+    hardware.node.style.width = `${hardware.grid.width}px`;
   }
 
   function draw() {
-    if (!grid.slice) return;
-    grid.draw();
+    if (!tensor.grid.slice || !tensor.grid.width) return;
+    for (const grid of grids) grid.draw();
     if (painted) return;
     painted = true;
     requestAnimationFrame(() => {
@@ -134,152 +227,114 @@ export function render({ model, el }) {
     });
   }
 
-  // What the panel says
-  const row = (label, value) => tw.div("tw-row", tw.faint(label), tw.el("b", {}, value));
-
-  function place(slice, cell) {
-    if (!slice.isFragment) {
-      const lane = Math.floor((slice.byte(cell) % 64) / slice.element_bytes);
-      return [
-        row("address", String(slice.first(cell))),
-        row("byte", String(slice.byte(cell))),
-        ...(slice.banked ? [row("bank", String(slice.bank(cell)))] : []),
-        row("cache line · lane", `${slice.line(cell)} · ${lane}`),
-      ];
-    }
-    const slot = row("slot", String(slice.slotTable[cell]));
-    if (slice.everywhere) return [row("threads", `all ${slice.threads}`), slot];
-    const all = slice.all(cell);
-    const more = slice.replicate > all.length ? ", …" : "";
-    return [
-      row(all.length > 1 ? "threads" : "thread", all.join(", ") + more),
-      slot,
-      row("warp · lane", `${Math.floor(all[0] / 32)} · ${all[0] % 32}`),
-    ];
-  }
-
-  function describeHover() {
-    const { slice, hover } = grid;
-    const title = hover === null ? "" : `${slice.name}[${slice.indexOf(hover).join(", ")}]`;
-    hovered.replaceChildren(...(hover === null ? [] : [
-      tw.div("tw-panel-title", title), ...place(slice, hover)]));
-  }
-
-  function describePinned() {
-    const thread = grid.thread;
-    owner.value = thread === NO_THREAD ? "" : String(thread);
-    if (thread === NO_THREAD) return pinned.replaceChildren();
-    const elements = model.get("thread_elements");
-    const listed = elements.slice(0, 48).map((index) => `(${index.join(", ")})`).join(" ");
-    const count = elements.length === 1 ? "1 element" : `${elements.length} elements, slot by slot`;
-    const unpin = tw.link("unpin", () => pin(NO_THREAD));
-    return pinned.replaceChildren(
-      tw.div("tw-panel-title", `${ownerLabel.textContent} ${thread}`, unpin),
-      tw.div("tw-faint", count),
-      tw.div("tw-elements", listed + (elements.length > 48 ? " …" : "")),
-    );
-  }
-
   // A selection travels to Python; the elements of its thread come back as `thread_elements`.
   function pin(thread, cell = null) {
-    const element = cell === null ? [] : grid.slice.indexOf(cell);
+    const { slice } = tensor.grid;
+    const element = cell === null ? [] : slice.indexOf(cell);
     tw.set(model, { selected_thread: thread, selected_element: element });
+    if (element.length) share({ buffer: slice.name, element });
+  }
+
+  /** Tell the other views; the line that is chosen stays. */
+  function share(chosen) {
+    const { line } = model.get("selection") ?? {};
+    const selection = line ? { line, ...chosen } : chosen;
+    if (JSON.stringify(model.get("selection")) !== JSON.stringify(selection))
+      tw.set(model, { selection });
   }
 
   function select() {
-    if (!grid.slice) return;
-    grid.thread = model.get("selected_thread");
-    grid.element = grid.slice.cellOf(model.get("selected_element"));
+    const { slice } = tensor.grid;
+    if (!slice) return;
+    const thread = model.get("selected_thread");
+    const element = slice.cellOf(model.get("selected_element"));
+    tensor.grid.element = element;
+    const places = element === null ? [] : hardware.grid.slice.placesOf(element);
+    const own = places.find((place) => hardware.grid.slice.holds(place, thread));
+    hardware.grid.element = own ?? places[0] ?? null;
+    for (const grid of grids) {
+      grid.thread = thread;
+      if (grid.element !== null && grid.width) grid.reveal(grid.element);
+    }
+    owner.value = thread === NO_THREAD ? "" : String(thread);
+    pinned.replaceChildren(...describePin({
+      label: slice.isFragment ? "Thread" : "Address",
+      owner: thread,
+      elements: model.get("thread_elements"),
+      unpin: () => pin(NO_THREAD),
+      choose: (index) =>
+        tw.set(model, { layout_lead: index.slice(0, -2), selected_element: index }),
+    }));
+    hovered.replaceChildren(...describe(slice, tensor.grid.hover));
+    steps.mark(slice.name, model.get("selection")?.line ?? 0);
+    root.dataset.pinned = JSON.stringify([thread, model.get("selected_element")]);
     draw();
-    describeHover();
-    describePinned();
   }
 
-  /** Pin the owner of a cell; another click goes on to its next copy, and in the end unpins. */
-  function choose(cell) {
+  /** Pin the owner of an element; another click goes on to its next copy, and in the end unpins. */
+  function chooseElement(cell) {
     if (cell === null) return pin(NO_THREAD);
-    const all = grid.slice.all(cell);
-    const next = grid.element === cell ? all[all.indexOf(grid.thread) + 1] : all[0];
+    const all = tensor.grid.slice.all(cell);
+    const next = tensor.grid.element === cell ? all[all.indexOf(tensor.grid.thread) + 1] : all[0];
     return next === undefined ? pin(NO_THREAD) : pin(next, cell);
   }
 
-  function hover(cell) {
-    if (cell === grid.hover) return;
-    grid.hover = cell;
-    draw();
-    describeHover();
+  /** Pin what is at a place of the hardware; another click unpins. */
+  function choosePlace(place) {
+    if (place === null || hardware.grid.element === place) return pin(NO_THREAD);
+    return pin(hardware.grid.slice.owner(place), hardware.grid.slice.held[place]);
   }
 
-  // Pointer and keys
-  const at = (event) => {
-    const box = canvas.getBoundingClientRect();
-    return [event.clientX - box.left, event.clientY - box.top];
-  };
-  let press = null;
-  canvas.addEventListener("pointerdown", (event) => {
-    press = { from: at(event), x: grid.x, y: grid.y, moved: false };
-    canvas.setPointerCapture(event.pointerId);
-  });
-  canvas.addEventListener("pointermove", (event) => {
-    if (!grid.slice) return;
-    const [x, y] = at(event);
-    if (press) {
-      const [dx, dy] = [x - press.from[0], y - press.from[1]];
-      press.moved ||= Math.abs(dx) + Math.abs(dy) > 4;
-      if (press.moved) {
-        grid.move(press.x - dx, press.y - dy);
-        draw();
-        return;
-      }
-    }
-    hover(grid.cellAt(x, y));
-  });
-  canvas.addEventListener("pointerup", (event) => {
-    const moved = press?.moved;
-    press = null;
-    if (!moved && grid.slice) choose(grid.cellAt(...at(event)));
-  });
-  canvas.addEventListener("pointerleave", () => { if (!press) hover(null); });
-  canvas.addEventListener("wheel", (event) => {
-    if (!grid.slice || !(event.ctrlKey || event.metaKey)) return;
-    event.preventDefault();
-    grid.zoom(event.deltaY < 0 ? 1.2 : 1 / 1.2, at(event));
+  /** Mark an element and all places that hold it; `place` is the one under the pointer. */
+  function hover(cell, place = null) {
+    if (cell === tensor.grid.hover && place === hardware.grid.hover) return;
+    tensor.grid.hover = cell;
+    hardware.grid.hover = place;
+    hardware.grid.also = cell === null ? [] : hardware.grid.slice.placesOf(cell);
+    hovered.replaceChildren(...describe(tensor.grid.slice, cell));
+    root.dataset.hovered = cell === null ? ""
+      : JSON.stringify([tensor.grid.slice.indexOf(cell), hardware.grid.also]);
     draw();
-  }, { passive: false });
-
-  function walk(by) {
-    const next = grid.hover === null ? 0 : grid.hover + by;
-    if (next >= 0 && next < grid.slice.cells && !grid.slice.isEmpty(next)) hover(next);
   }
 
+  listen(tensor.grid, { hover: (cell) => hover(cell), choose: chooseElement, changed: draw });
+  listen(hardware.grid, {
+    hover: (place) => hover(place === null ? null : hardware.grid.slice.held[place], place),
+    choose: choosePlace,
+    changed: draw,
+  });
   root.addEventListener("keydown", (event) => {
-    if (/** @type {Element} */ (event.target).matches("input, select") || !grid.slice) return;
-    const keys = {
-      ArrowLeft: () => walk(-1),
-      ArrowRight: () => walk(1),
-      ArrowUp: () => walk(-grid.slice.columns),
-      ArrowDown: () => walk(grid.slice.columns),
-      Enter: () => grid.hover !== null && choose(grid.hover),
-      Escape: () => pin(NO_THREAD),
-      "+": () => { grid.zoom(1.5); draw(); },
-      "-": () => { grid.zoom(1 / 1.5); draw(); },
-    };
-    if (!keys[event.key]) return;
-    keys[event.key]();
-    event.preventDefault();
+    if (event.key !== "Escape") return;
+    pin(NO_THREAD);
     event.stopPropagation();
   });
 
+  /** What another view chose: its buffer, and the element where one is. */
+  function follow() {
+    const { buffer, element, line } = model.get("selection") ?? {};
+    const { slice } = tensor.grid;
+    steps.mark(slice?.name ?? "", line ?? 0);
+    if (!buffer || !names.some(({ name }) => name === buffer)) return;
+    if (buffer !== model.get("layout_name")) tw.set(model, { layout_name: buffer });
+    else if (element && slice && String(element) !== String(model.get("selected_element"))) {
+      const cell = slice.cellOf(element);
+      if (cell !== null && !slice.isEmpty(cell)) pin(slice.first(cell), cell);
+    }
+  }
+
   scope.on("change:layout_data", load);
+  scope.on("change:layout_note", () => { note.textContent = model.get("layout_note") ?? ""; });
+  scope.on("change:selection", follow);
   for (const trait of ["selected_thread", "selected_element", "thread_elements"])
     scope.on(`change:${trait}`, select);
   const sizes = new ResizeObserver(() => {
-    if (!grid.slice || !root.clientWidth) return; // in a tab that is not open
+    if (!tensor.grid.slice || !root.clientWidth) return; // in a tab that is not open
     layOut(false);
     draw();
   });
   sizes.observe(root);
   scope.add(() => sizes.disconnect());
+  scope.add(onTheme(draw));
   load();
   return scope.dispose;
 }

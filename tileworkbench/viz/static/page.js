@@ -1,5 +1,7 @@
 // A saved page: the widgets' own code on a model whose answers were written into the file.
-import { LayoutSlice } from "./grid.js";
+import { LayoutSlice } from "./slices.js";
+
+const MISSING = "This is not in the saved copy: run the cell to see it.";
 
 /**
  * A widget's model without a kernel: its traits, and the answers to what views ask.
@@ -40,7 +42,7 @@ export class SavedModel {
     else if (message.type === "tree") reply.value = this.answers.trees?.[message.index];
     else if (message.type === "view") reply.value = this.answers.views[message.name];
     else if (message.type === "search") reply.value = this.search(message.query);
-    if (!reply.value) reply.error = "This is not in the saved copy: run the cell to see it.";
+    if (!reply.value) reply.error = MISSING;
     queueMicrotask(() => this.fire("msg:custom", reply));
   }
 
@@ -64,7 +66,9 @@ export class SavedModel {
     if (name === "layout_lead") {
       const slice = this.answers.layouts[this.state.layout_name][value.join(",")];
       if (slice) this.set("layout_data", slice);
+      this.set("layout_note", slice ? "" : MISSING);
     }
+    if (name === "layout_copy") this.set("layout_note", MISSING);
     if (name === "selected_thread")
       this.set("thread_elements", value < 0 ? [] : this.elements(value));
   }

@@ -1,6 +1,7 @@
 // One layout of the playground: its grid, what is under the pointer, its texts and its code.
 import * as tw from "./common.js";
-import { LayoutGrid, LayoutSlice } from "./grid.js";
+import { LayoutGrid } from "./grid.js";
+import { LayoutSlice } from "./slices.js";
 
 /** What grids of fragments and of layouts can be coloured by. */
 export const COLOURINGS = {

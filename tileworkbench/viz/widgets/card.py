@@ -10,6 +10,7 @@ import traitlets
 from tileworkbench.compiler.diagnostics import TileError
 from tileworkbench.viz.model.assets import module, stylesheet
 from tileworkbench.viz.model.card import card_html, card_model
+from tileworkbench.viz.model.layout_steps import layout_steps
 from tileworkbench.viz.model.saved import saved_card
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import KernelView
@@ -41,7 +42,7 @@ class CardWidget(ViewWidget, ViewTraits, PassesTraits, LayoutsTraits, RooflineTr
         self.view = view
         self._text = plain_line(view)
         self.open_passes(view.record)
-        self.open_layouts(view.layouts)
+        self.open_layouts(view.layouts, steps=layout_steps(view.record))
         if view.machine is not None and view.points:
             self.open_roofline(view.points, view.machine)
         self.card = card_model(view)  # last: the browser draws everything anew

@@ -13,6 +13,7 @@ from tileworkbench.viz.model.layout import elements_of, layout_html, layout_line
 from tileworkbench.viz.model.layout import locate as locate_element
 from tileworkbench.viz.model.view import BufferLayout
 from tileworkbench.viz.widgets.base import Answer, ViewWidget
+from tileworkbench.viz.widgets.view import SelectionTraits
 
 NONE = -1  # no thread is selected
 
@@ -21,15 +22,18 @@ class LayoutsTraits(traitlets.HasTraits):
     """State of a layout explorer.
 
     Set `layout_name`, `layout_lead`, `selected_element` or `selected_thread` from Python or by the
-    mouse. `layout_data` holds the tables of the chosen slice alone. `selected_thread` (an address
-    for a `Layout`; -1 for none) makes Python fill `thread_elements`. `first_paint_ms` is what the
-    browser measured from the start of rendering to the first picture.
+    mouse. `layout_data` holds the tables of the chosen slice alone, and of a fragment with very
+    many copies those from `layout_copy` on. `selected_thread` (an address for a `Layout`; -1 for
+    none) makes Python fill `thread_elements`. `layout_steps` says how the layouts came about.
+    `first_paint_ms` is what the browser measured from the start of rendering to the first picture.
     """
 
     layout_names = traitlets.List(traitlets.Dict()).tag(sync=True)
     layout_name = traitlets.Unicode("").tag(sync=True)
     layout_lead = traitlets.List(traitlets.Int()).tag(sync=True)
+    layout_copy = traitlets.Int(0).tag(sync=True)
     layout_data = traitlets.Dict().tag(sync=True)
+    layout_steps = traitlets.List(traitlets.Dict()).tag(sync=True)
     selected_element = traitlets.List(traitlets.Int()).tag(sync=True)
     selected_thread = traitlets.Int(NONE).tag(sync=True)
     thread_elements: traitlets.List[list[int]] = traitlets.List().tag(sync=True)
@@ -37,8 +41,14 @@ class LayoutsTraits(traitlets.HasTraits):
 
     _layouts: dict[str, BufferLayout]
 
-    def open_layouts(self, layouts: Sequence[BufferLayout], selected: str = "") -> None:
-        """Fill the traits; `selected` is the buffer shown first, else the first one.
+    def open_layouts(
+        self,
+        layouts: Sequence[BufferLayout],
+        selected: str = "",
+        steps: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        """Fill the traits; `selected` is the buffer shown first, else the first one. `steps` are
+        what `layout_steps` of viz.model found.
 
         Raises:
             ValueError: `selected` is none of the buffers.
@@ -55,8 +65,10 @@ class LayoutsTraits(traitlets.HasTraits):
             }
             for buffer in layouts
         ]
+        self.layout_steps = list(steps)
         self.observe(self._choose_buffer, "layout_name")
-        self.observe(self._choose_slice, "layout_lead")
+        self.observe(self._choose_slice, ["layout_lead", "layout_copy"])
+        self.observe(self._choose_element, "selected_element")
         self.observe(self._choose_thread, "selected_thread")
         if layouts:
             kept = self.layout_name if self.layout_name in self._layouts else layouts[0].name
@@ -77,13 +89,20 @@ class LayoutsTraits(traitlets.HasTraits):
         with self.hold_trait_notifications():
             self.layout_data = layout_model(buffer)
             self.layout_lead = self.layout_data["lead"]
+            self.layout_copy = 0
             self.selected_element = []
             self.selected_thread = NONE
 
     def _choose_slice(self, _change: Any) -> None:
         buffer = self._chosen()
-        if buffer is not None and self.layout_data.get("lead") != self.layout_lead:
-            self.layout_data = layout_model(buffer, self.layout_lead)
+        shown = (self.layout_data.get("lead"), self.layout_data.get("copy", 0))
+        if buffer is not None and shown != (self.layout_lead, self.layout_copy):
+            self.layout_data = layout_model(buffer, self.layout_lead, self.layout_copy)
+
+    def _choose_element(self, _change: Any) -> None:
+        """Show the slice that it is in."""
+        if self.selected_element:
+            self.layout_lead = self.selected_element[:-2]
 
     def _choose_thread(self, _change: Any) -> None:
         buffer = self._chosen()
@@ -98,17 +117,22 @@ class LayoutsTraits(traitlets.HasTraits):
         return locate_element(buffer.layout, content["index"])
 
 
-class LayoutsWidget(ViewWidget, LayoutsTraits):
+class LayoutsWidget(ViewWidget, SelectionTraits, LayoutsTraits):
     """The layouts of some buffers."""
 
     _esm = module("layouts")
     _css = stylesheet("layouts")
 
     def __init__(
-        self, layouts: Sequence[BufferLayout], text: str, html: Any, selected: str = ""
+        self,
+        layouts: Sequence[BufferLayout],
+        text: str,
+        html: Any,
+        selected: str = "",
+        steps: Sequence[dict[str, Any]] = (),
     ) -> None:
         super().__init__(text, html)
-        self.open_layouts(layouts, selected)
+        self.open_layouts(layouts, selected, steps)
 
     def answers(self) -> dict[str, Answer]:
         return self.layout_answers()

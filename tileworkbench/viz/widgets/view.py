@@ -14,7 +14,7 @@ from tileworkbench.viz.model.views import VIEWS, view_html, view_model
 from tileworkbench.viz.widgets.base import Answer, ViewWidget
 
 
-class ViewTraits(traitlets.HasTraits):
+class SelectionTraits(traitlets.HasTraits):
     """What views share: `selection` is what is looked at, in all views of a widget at once.
 
     Its keys: ``line`` of the user's text, ``buffer`` (name), ``element`` (indices). A view shows
@@ -22,6 +22,10 @@ class ViewTraits(traitlets.HasTraits):
     """
 
     selection = traitlets.Dict().tag(sync=True)
+
+
+class ViewTraits(SelectionTraits):
+    """The views of one kernel, which share a selection."""
 
     view: KernelView
 

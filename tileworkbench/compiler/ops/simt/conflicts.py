@@ -6,22 +6,12 @@ from dataclasses import dataclass
 from itertools import islice, product
 
 from tileworkbench.compiler.diagnostics import LayoutError, Note
-from tileworkbench.compiler.ir import tile
-from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.ops.names import operator_name
 from tileworkbench.compiler.ops.simt.inference import Place
 from tileworkbench.compiler.ops.simt.solver import Failure, Solver
 
 _SAMPLE = 4  # elements shown of a layout
-
-_NAMES: dict[type[Stmt], str] = {
-    tile.Copy: "T.copy",
-    tile.Gemm: "T.gemm",
-    tile.Fill: "T.fill",
-    tile.Scan: "T.cumsum",
-    tile.Parallel: "T.Parallel",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class LayoutDemand:
@@ -45,13 +35,6 @@ class LayoutExplanation:
     buffer: str
     demands: tuple[LayoutDemand, ...]
     rejected: tuple[tuple[str, str], ...]
-
-
-def operator_name(stmt: Stmt) -> str:
-    """An operator as the user calls it."""
-    if isinstance(stmt, tile.Reduce):
-        return f"T.reduce_{stmt.kind}"
-    return _NAMES.get(type(stmt), type(stmt).__name__)
 
 
 def describe_failure(failure: Failure, solver: Solver) -> LayoutError:

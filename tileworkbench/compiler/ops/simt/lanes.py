@@ -101,7 +101,6 @@ def plan_along(
     )
 
 
-
 def _independent(body: st.Stmt) -> set[Buffer]:
     """The buffers in memory whose loads may all go first and whose stores may all go last."""
     stored: dict[Buffer, set[tuple[Expr, ...]]] = {}

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.ir.decisions import Verdict
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Stmt
@@ -68,6 +69,19 @@ class Rejected:
     met_by: int
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an operator (by position; -1: the user or the compiler) demanded, and what became of it;
+    without a buffer it is about all that follows from a choice.
+    """
+
+    verdict: Verdict
+    operator: int
+    reason: str
+    buffer: Buffer | None = None
+    layout: Place | None = None
+
+
 class Failure(Exception):
     """No layouts suit all operators: the conflict, the operator that met it, and what was tried."""
 
@@ -86,7 +100,7 @@ class Solver:
     `loops` has the fragment of each operator's iterations.
 
     `views` are the tiles that share the memory of a tile. `calls` counts how often operators were
-    asked.
+    asked. `steps` tells in order what was demanded and chosen, and what was rejected.
     """
 
     operators: Sequence[Operator]
@@ -97,6 +111,7 @@ class Solver:
     origins: dict[Buffer, Origin] = field(default_factory=dict)
     loops: dict[int, Fragment] = field(default_factory=dict)
     calls: int = 0
+    steps: list[Step] = field(default_factory=list)
     _journal: list[tuple[Buffer, Place | None, Origin | None]] = field(default_factory=list)
     _users: dict[Buffer, tuple[int, ...]] = field(default_factory=dict)
 
@@ -189,7 +204,7 @@ class Solver:
         """Let each operator choose first, and keep the cheapest outcome."""
         outcomes: list[dict[Buffer, Place]] = []
         rejected: list[Rejected] = []
-        best: tuple[tuple[int, int, int], int] | None = None
+        scores: dict[int, tuple[int, int]] = {}
         for number in component:
             try:
                 update = self._ask(number, Level.FREE)
@@ -198,22 +213,44 @@ class Solver:
                 continue
             if any(_foresees(outcome, update) for outcome in outcomes):
                 continue  # it would choose what came out before
-            mark = len(self._journal)
+            mark, told = len(self._journal), len(self.steps)
             try:
                 self._attempt(number, component)
-                score = (*self._score(component), number)
+                scores[number] = self._score(component)
                 outcomes.append(dict(self.known))
             except Failure as failure:
                 rejected.append(Rejected(number, failure.conflict, failure.operator))
-                score = None
             self._undo(mark)
-            if score is not None and (best is None or score < best[0]):
-                best = (score, number)
-        if best is not None:
-            self._attempt(best[1], component)
+            del self.steps[told:]
+        if scores:
+            best = min(scores, key=lambda number: (scores[number], number))
+            self._tell_choice(best, scores, rejected)
+            self._attempt(best, component)
         elif rejected:
             first = rejected[0]
             raise Failure(first.conflict, first.met_by, tuple(rejected))
+
+    def _tell_choice(
+        self, best: int, scores: Mapping[int, tuple[int, int]], rejected: Sequence[Rejected]
+    ) -> None:
+        """The choices that were tried, the best one last."""
+        for found in rejected:
+            conflict = found.conflict
+            step = Step(
+                Verdict.REJECTED, found.operator, conflict.message, conflict.buffer, conflict.wanted
+            )
+            self.steps.append(step)
+        bytes_, slots = scores[best]
+        for number, (more_bytes, more_slots) in scores.items():
+            if number != best:
+                cost = f"{more_bytes} bytes of traffic and {more_slots} registers a thread"
+                reason = f"choosing first it costs {cost}, not {bytes_} and {slots}"
+                self.steps.append(Step(Verdict.REJECTED, number, reason))
+        if len(scores) + len(rejected) > 1:
+            reason = (
+                f"choosing first it costs {bytes_} bytes of traffic and {slots} registers a thread"
+            )
+            self.steps.append(Step(Verdict.CHOSEN, best, f"{reason}: the least"))
 
     def _attempt(self, root: int, component: tuple[int, ...]) -> None:
         """`root` chooses, then the others of its component, as far as anything is open."""
@@ -272,8 +309,10 @@ class Solver:
                 layout = layout.bind_thread_range(context.start, context.threads)
         changed = []
         origin = Origin(number, proposal.reason, level)
+        known = self.known.get(proposal.buffer)
         try:
             chosen = self._merge(proposal.buffer, layout, level, proposal.soft)
+            self._tell(proposal, number, level, known, chosen)
             if chosen is None:
                 return []
             for buffer in (proposal.buffer, *self.views.get(proposal.buffer, ())):
@@ -288,6 +327,30 @@ class Solver:
             torn = LayoutConflict(error.message, proposal.buffer, layout)
             raise Failure(torn, number) from error
         return changed
+
+    def _tell(
+        self,
+        proposal: Proposal,
+        number: int,
+        level: Level,
+        known: Place | None,
+        chosen: Place | None,
+    ) -> None:
+        """Keep what became of a proposal. Who only repeats what is known is told of where it is
+        dictated, once: operators are asked again and again.
+        """
+        if chosen is not None:
+            verdict = Verdict.SET if known is None else Verdict.REFINED
+        else:
+            same = known == proposal.layout
+            verdict = Verdict.AGREED if same else Verdict.YIELDED
+            repeated = any(
+                step.operator == number and step.buffer is proposal.buffer for step in self.steps
+            )
+            if repeated or (same and level is not Level.STRICT):
+                return
+        layout = proposal.layout if chosen is None else chosen
+        self.steps.append(Step(verdict, number, proposal.reason, proposal.buffer, layout))
 
     def _merge(self, buffer: Buffer, layout: Place, level: Level, soft: bool) -> Place | None:
         """The layout to take for `buffer`; None to keep what is known."""

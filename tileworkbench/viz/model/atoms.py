@@ -1,0 +1,164 @@
+"""Which instructions the elements of a tile are made for: their atoms, drawn over its grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.simt import LoadMatrix, Mma, StoreMatrix
+from tileworkbench.compiler.layout import Fragment, Layout
+from tileworkbench.compiler.layout.atoms import mma_c, mma_operand, transposed
+from tileworkbench.compiler.machine.operands import instruction_names, operand_fragment
+
+if TYPE_CHECKING:
+    from tileworkbench.viz.model.view import BufferLayout
+
+MATRIX_ROWS, MATRIX_BITS = 8, 128  # of the matrices that ldmatrix moves, 8 rows of 16 bytes
+_MOST = 3  # atoms that are named of a fragment without a kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """One instruction's part of a tile: `rows` x `columns` elements, which repeat from (0, 0) on.
+
+    `threads` and `slots` are what holds it in registers, 0 for a tile in shared memory.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    threads: int = 0
+    slots: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "name": self.name,
+            "rows": self.rows,
+            "columns": self.columns,
+            "threads": self.threads,
+            "slots": self.slots,
+        }
+
+
+def tiles(fragment: Fragment, atom: Fragment) -> bool:
+    """Whether the last two dimensions of a fragment are copies of `atom` side by side, each moved
+    by whole groups of its threads and by a number of slots.
+    """
+    if fragment.rank < 2 or atom.rank != 2:
+        return False
+    (rows, columns), (high, wide) = fragment.shape[-2:], atom.shape
+    if rows % high or columns % wide or fragment.threads % atom.threads:
+        return False
+    threads, slots = fragment.table()
+    lead = (0,) * (fragment.rank - 2)
+    box = (rows // high, high, columns // wide, wide)
+    atom_threads, atom_slots = atom.table()
+    moved = threads[..., 0][lead].reshape(box) - atom_threads[None, :, None, :, 0]
+    further = slots[lead].reshape(box) - atom_slots[None, :, None, :]
+    first = (slice(None), slice(1), slice(None), slice(1))
+    return bool(
+        (moved == moved[first]).all()
+        and (moved[first] % atom.threads == 0).all()
+        and (further == further[first]).all()
+    )
+
+
+def find_atoms(
+    programs: Sequence[Program], layouts: Mapping[str, Layout | Fragment]
+) -> dict[str, tuple[Atom, ...]]:
+    """The atoms of tiles by name, from the instructions of the first program that has any: of a
+    kernel that was lowered to threads. Code holds a fragment's registers under its name.
+    """
+    found: dict[str, dict[Atom, None]] = {}
+    for program in programs:
+        for name, atom in _atoms_in(program, layouts):
+            found.setdefault(name, {})[atom] = None
+        if found:
+            break
+    return {name: tuple(atoms) for name, atoms in found.items()}
+
+
+def _atoms_in(
+    program: Program, layouts: Mapping[str, Layout | Fragment]
+) -> Iterator[tuple[str, Atom]]:
+    for stmt in statements(program.body):
+        if isinstance(stmt, Mma):
+            yield from _mma_atoms(stmt, layouts)
+        elif isinstance(stmt, LoadMatrix):
+            yield stmt.src.buffer.name, _matrix("ld", stmt, stmt.src.buffer)
+        elif isinstance(stmt, StoreMatrix):
+            yield stmt.dst.buffer.name, _matrix("st", stmt, stmt.dst.buffer)
+
+
+def _matrix(prefix: str, stmt: LoadMatrix | StoreMatrix, buffer: Buffer) -> Atom:
+    ending = ".trans" if stmt.transpose else ""
+    name = f"{prefix}matrix.x{stmt.count}{ending}: one matrix"
+    return Atom(name, MATRIX_ROWS, MATRIX_BITS // buffer.dtype.bits)
+
+
+def _mma_atoms(stmt: Mma, layouts: Mapping[str, Layout | Fragment]) -> Iterator[tuple[str, Atom]]:
+    bits = stmt.a.buffer.dtype.bits
+    parts = (
+        ("A", stmt.a.buffer.name, mma_operand(stmt.m, stmt.k, bits)),
+        ("B", stmt.b.buffer.name, mma_operand(stmt.n, stmt.k, bits)),
+        ("C", stmt.c.buffer.name, mma_c(stmt.m)),
+    )
+    for operand, name, fragment in parts:
+        held = layouts.get(name)
+        if not isinstance(held, Fragment):
+            continue  # registers that are filled for this product alone
+        either = (fragment, transposed(fragment))
+        fitting = next((each for each in either if tiles(held, each)), None)
+        if fitting is not None:
+            yield name, _atom(f"mma.m{stmt.m}n{stmt.n}k{stmt.k} {operand}", fitting)
+
+
+def _atom(name: str, fragment: Fragment) -> Atom:
+    rows, columns = fragment.shape
+    return Atom(name, rows, columns, fragment.threads, fragment.slots)
+
+
+def atoms_of(buffer: BufferLayout) -> tuple[Atom, ...]:
+    """What instructions take of a tile at once; of a fragment without a kernel, what could."""
+    if buffer.atoms is not None:
+        return buffer.atoms
+    return fragment_atoms(buffer.layout) if isinstance(buffer.layout, Fragment) else ()
+
+
+def fragment_atoms(fragment: Fragment) -> tuple[Atom, ...]:
+    """The instructions whose operands a fragment without a kernel is made of, the largest of each
+    kind.
+    """
+    found: dict[tuple[str, str], Atom] = {}
+    for name, operand, each in _operands():
+        kind = (name.partition(".")[0], operand)
+        size = found[kind].rows * found[kind].columns if kind in found else 0
+        if each.size > size and tiles(fragment, each):
+            found[kind] = _atom(f"{name} {operand}".rstrip(), each)
+    return tuple(sorted(found.values(), key=lambda atom: -atom.rows * atom.columns)[:_MOST])
+
+
+@cache
+def _operands() -> tuple[tuple[str, str, Fragment], ...]:
+    """Instruction, operand and fragment of all that tables have in registers; of equal fragments
+    of one family the first.
+    """
+    found: dict[tuple[str, str, Fragment], tuple[str, str, Fragment]] = {}
+    for name in instruction_names():
+        family = name.partition(".")[0]
+        if family.endswith("matrix"):
+            continue  # a matrix of them is operand B of mma.m16n8k8
+        for operand in "ABC":
+            try:
+                fragment = operand_fragment(f"{name} {operand}")
+            except LayoutError:
+                continue  # in shared memory only
+            found.setdefault((family, operand, fragment), (name, operand, fragment))
+    return tuple(found.values())
