@@ -183,11 +183,11 @@ def check_saved(
     for piece, name in ((CARD, "Passes"), (PASSES, "Passes"), (LAYOUTS, "Layouts")):
         output = received.output(piece)
         assert output.locator(".tw-view").count() == 0
-        output.locator("summary").get_by_text(name).click()
+        output.locator("summary").get_by_text(name, exact=True).click()
     expect(received.output(CARD)).to_contain_text("check ok")
     expect(received.output(PASSES)).to_contain_text("infer_layouts")
     pictures = received.output(LAYOUTS).locator("img")
-    assert pictures.count() == 3
+    assert pictures.count() == 6  # elements and memory of three tiles
     roofline = received.output(ROOFLINE).last  # below what the cell prints
     for picture in (*pictures.all(), *roofline.locator("img").all()):
         assert picture.evaluate("image => image.naturalWidth") > 0

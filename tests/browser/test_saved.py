@@ -118,7 +118,7 @@ def check_executed(notebook: NotebookPage) -> None:
 def check_sanitised(notebook: NotebookPage) -> None:
     """What JupyterLab leaves of the HTML of others looks as it should."""
     shown = notebook.output(CARD)
-    shown.locator("summary").get_by_text("Layouts").click()
+    shown.locator("summary").get_by_text("Layouts", exact=True).click()
     pictures = shown.locator("img").evaluate_all("all => all.map(i => i.naturalWidth)")
     assert len(pictures) == len(full_view().layouts) + 1
     assert min(pictures) > 0

@@ -213,7 +213,7 @@ def test_html_is_safe_and_deterministic() -> None:
 def test_a_section_names_what_it_has_no_room_for() -> None:
     page = layout_section(LAYOUTS, 12_000)
     assert len(page) < 13_000
-    assert "Not drawn here: C_local, versions" in page
+    assert "Not drawn here: C_local, row" in page
     assert problems(page) == []
 
 

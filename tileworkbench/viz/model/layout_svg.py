@@ -26,6 +26,7 @@ _SIDE = 384  # pixels along the longer side of the cells, about
 _CELL = 22  # pixels of a cell, at most
 _RULED = 6  # from which on white lines part the cells
 _NUMBERED = 15  # from which on numbers are written into them
+_MOST_NUMBERS = 160  # in cells: each takes 50 bytes of a saved notebook
 _ACROSS, _DOWN = 24, 12  # pixels that a number needs on an axis
 _LETTER = 5.6  # pixels of a letter of the legend
 
@@ -116,7 +117,7 @@ def _texts(placed: Iterable[tuple[float, float, int]], colour: str, anchor: str)
 
 def _numbers(picture: GridPicture, cell: int) -> Iterator[str]:
     """What each cell holds, where there is room for it."""
-    if picture.numbers is None or cell < _NUMBERED:
+    if picture.numbers is None or cell < _NUMBERED or picture.numbers.size > _MOST_NUMBERS:
         return
     size = min(10.0, (cell - 3) / (len(str(picture.numbers.max())) * 0.6))
     if size < 7:
