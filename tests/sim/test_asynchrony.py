@@ -6,19 +6,30 @@ which line. A row without a finding is a mistake that this execution cannot show
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 
-from tests.differential.harness import check_everywhere, check_executors, equals
+from tests.capability import require
+from tests.differential.harness import (
+    check_everywhere,
+    check_executors,
+    check_on_threads,
+    equals,
+    run_native,
+)
 from tests.frontend.golden import program_of
 from tileworkbench.compiler.diagnostics import DeadlockError
 from tileworkbench.compiler.driver import lower_program, resolve_target
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.printer import print_program
-from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.simt import ASYNCHRONOUS
+from tileworkbench.compiler.ir.program import Program, Stage
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
+from tileworkbench.compiler.ir.simt import ASYNCHRONOUS, AsyncCopy, Start, WaitGroup
+from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.sim import SimOptions, simulate
 
 COPIES = """\
@@ -293,9 +304,45 @@ def kernel(
     assert simulate(program, arguments_of(program)).report.ok == ok
 
 
+WIDE = COPIES.replace("(2, 64)", "(2, 512)")
+
+
+def test_copies_of_threads_stay_asynchronous_on_a_gpu():
+    """The same mistakes are found after each pass; in lock step copies are done at once."""
+    program = program_of(WIDE)
+    arguments = arguments_of(program)
+    check_on_threads(program, arguments, equals(B=arguments["A"]))
+    found = {}
+    for snapshot in lower_program(program, resolve_target("sim:sm_80")):
+        below = list(statements(snapshot.program.body))
+        assert sum(isinstance(stmt, WaitGroup) for stmt in below) == 2
+        made = with_body(snapshot.program, Rewriter(rewrite_stmt=_one_more)(snapshot.program.body))
+        report = simulate(made, arguments, signature=program).report
+        met = {finding.detail for finding in report.findings} == {LANDED}
+        assert met or report.ok
+        lock_step = snapshot.program.stage is Stage.PLANNED
+        started = any(isinstance(stmt, Start) for stmt in below)
+        assert met == (started or not lock_step)
+        found[snapshot.program.stage] = any(isinstance(stmt, AsyncCopy) for stmt in below)
+    assert found == {Stage.TILE: False, Stage.PLANNED: True, Stage.SIMT: True}
+
+
+@pytest.mark.nvrtc
+def test_copies_of_threads_from_their_ptx():
+    require("nvrtc", missing_nvrtc())
+    program = program_of(WIDE)
+    arguments = arguments_of(program)
+    equals(B=arguments["A"])(run_native(program, arguments, "ptx:sm_80"))
+
+
+def _one_more(stmt: Stmt) -> Stmt:
+    """A wait that leaves one group too many."""
+    return replace(stmt, pending=stmt.pending + 1) if isinstance(stmt, WaitGroup) else stmt
+
+
 @pytest.mark.parametrize(("source", "changes", "found"), CASES)
 def test_compiled_code_does_everything_at_once(source, changes, found):
-    """No pass after the first has anything to wait for, whatever waits the kernel lacks."""
+    """On a CPU no pass after the first has anything to wait for, whatever waits are missing."""
     program = program_of(changed(source, changes))
     first, *_ = lower_program(program, resolve_target("cpu"))
     assert first.name == "complete_operations"

@@ -1,8 +1,9 @@
 """Operators that a GPU may finish later, and the waits for them.
 
-Each is started where it stands, and done at any moment until somebody has waited for it. Compiled
-code does it at once, which every program that waits as it must cannot tell apart. The simulator
-does it as late as its waits allow, and reports who reads or writes too early.
+Each is started where it stands, and done at any moment until somebody has waited for it. Code for a
+GPU starts copies of tiles with cp.async where it is plain that the kernel waits for them; all else
+is done at once, which a program that waits as it must cannot tell apart. The simulator does it as
+late as the waits allow, and reports who reads or writes too early.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ That is one of the orders in which they may happen, and the one that code withou
 has. The simulator runs the program before this pass in the latest order instead, so it finds a wait
 that is missing. Arrivals that wait for operations become plain ones.
 
+Copies that a GPU's threads start stay, with their groups, where it is plain that each is waited for
+and read behind that, and where no pipelined loop counts groups of its own.
+
 Before::
 
     with T.started("cp.async"):
@@ -18,25 +21,83 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from tileworkbench.compiler.ir.effects import accesses
+from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
-from tileworkbench.compiler.ir.simt import BarrierArrive, CommitGroup, Start, WaitGroup
-from tileworkbench.compiler.ir.stmt import Seq, Stmt
+from tileworkbench.compiler.ir.simt import BarrierArrive, CommitGroup, Engine, Start, WaitGroup
+from tileworkbench.compiler.ir.stmt import For, Kernel, Seq, Stmt
+from tileworkbench.compiler.ir.tile import Copy, Pipelined
+from tileworkbench.compiler.target import Target
 
 
-def complete_operations(program: Program) -> Program:
-    """Execute every operation where it starts."""
-    return with_body(program, Rewriter(rewrite_stmt=_complete)(program.body))
+@dataclass(frozen=True, slots=True)
+class CompleteOperations:
+    """Execute every operation where it starts. Copies that the target's threads can start stay."""
+
+    target: Target
+
+    def __call__(self, program: Program) -> Program:
+        has_engine = self.target.kind == "cuda" and self.target.machine.engine("cp.async")
+
+        def change(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Kernel):
+                return stmt
+            kept = Engine.CP_ASYNC if has_engine and _keeps_copies(stmt.body) else None
+            return Rewriter(rewrite_stmt=lambda each: _complete(each, kept))(stmt)  # type: ignore[no-any-return]
+
+        return with_body(program, Rewriter(rewrite_stmt=change)(program.body))
 
 
-def _complete(stmt: Stmt) -> Stmt:
+def _complete(stmt: Stmt, kept: Engine | None) -> Stmt:
     match stmt:
-        case Start(body):
+        case Start(body, engine) if engine is not kept:
             return body
-        case CommitGroup() | WaitGroup():
+        case CommitGroup(engine) | WaitGroup(engine=engine) if engine is not kept:
             return Seq(())
         case BarrierArrive(_, engine) if engine is not None:
             return replace(stmt, engine=None)
     return stmt
+
+
+def _keeps_copies(body: Stmt) -> bool:
+    """Whether each copy that threads start is waited for, and read behind that."""
+    order: list[tuple[Stmt, bool]] = []
+    _collect(body, True, order)
+    unread: set[Buffer] = set()  # started, and not read behind their wait yet
+    committed: set[Buffer] = set()
+    awaited: set[Buffer] = set()
+    for stmt, certain in order:
+        match stmt:
+            case Start(Copy(src, dst), Engine.CP_ASYNC):
+                fits = src.buffer.scope == "global" and dst.buffer.scope == "shared"
+                if not (certain and fits and src.buffer.dtype == dst.buffer.dtype):
+                    return False
+                unread.add(dst.buffer)
+                committed.discard(dst.buffer)
+                awaited.discard(dst.buffer)
+            case Start(_, Engine.CP_ASYNC) | BarrierArrive(_, Engine.CP_ASYNC):
+                return False
+            case Pipelined(num_stages=stages) if stages > 1:
+                return False
+            case CommitGroup(Engine.CP_ASYNC) if certain:
+                committed |= unread
+            case WaitGroup(0, Engine.CP_ASYNC) if certain:
+                awaited |= committed
+            case _:
+                read = {access.buffer for access in accesses(stmt) if access.reads}
+                unread -= read & awaited
+    return not unread
+
+
+def _collect(stmt: Stmt, certain: bool, order: list[tuple[Stmt, bool]]) -> None:
+    """The statements below `stmt` in program order, each with whether no condition decides about
+    it.
+    """
+    order.append((stmt, certain))
+    inside = certain and isinstance(stmt, Seq | For | Pipelined)
+    for child in stmt.children():
+        if isinstance(child, Stmt) and not isinstance(stmt, Start):
+            _collect(child, inside, order)

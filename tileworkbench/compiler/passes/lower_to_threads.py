@@ -26,7 +26,7 @@ from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.diagnostics import CompileError, ResourceError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
-from tileworkbench.compiler.ir.simt import Role
+from tileworkbench.compiler.ir.simt import Role, Start
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import (
     Alias,
@@ -92,8 +92,10 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
     match stmt:
         case Role(start, extent, body):
             return replace(stmt, body=_lower(body, context.restricted(start, extent)))
+        case Start(body):
+            return _lower(body, replace(context, asynchronous=True))
         case Pipelined():
-            return _lower_pipeline(stmt, replace(context, pipelined=True))
+            return _lower_pipeline(stmt, replace(context, asynchronous=True))
         case Alloc(buffer) if isinstance(buffer.layout, Fragment):
             registers = context.registers(buffer)
             context.prologue.allocs.append(Alloc(registers, site=stmt.site))

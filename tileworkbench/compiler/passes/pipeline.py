@@ -11,7 +11,7 @@ from tileworkbench.compiler.passes.assert_indices import assert_indices
 from tileworkbench.compiler.passes.bind_blocks import bind_blocks
 from tileworkbench.compiler.passes.check_accesses import check_accesses
 from tileworkbench.compiler.passes.check_thread_effects import check_thread_effects
-from tileworkbench.compiler.passes.complete_operations import complete_operations
+from tileworkbench.compiler.passes.complete_operations import CompleteOperations
 from tileworkbench.compiler.passes.flatten_buffers import flatten_buffers
 from tileworkbench.compiler.passes.fuse_loops import fuse_loops
 from tileworkbench.compiler.passes.guard_accesses import guard_accesses
@@ -37,9 +37,9 @@ def pipeline(target: Target, sanitize: bool = False) -> tuple[Pass, ...]:
 
     Raises `UnsupportedError` for a target that has none yet.
     """
-    # Asynchrony ends before anything else looks at the operators. What comes from data, and under
+    # Asynchrony that has no code ends before anything else looks at the operators. What comes from data, and under
     # which conditions, is clear in the program as it was written.
-    checks = (complete_operations, *((assert_indices,) if sanitize else ()))
+    checks = (CompleteOperations(target), *((assert_indices,) if sanitize else ()))
     if target.kind == "cpu":
         return (*checks, *cpu_pipeline(target))
     if target.kind == "cuda":

@@ -52,8 +52,10 @@ class ThreadContext:
     prologue: KernelPrologue
     start: int = 0
     """The first thread of the block that takes part."""
-    pipelined: bool = False
-    """Whether the operator is in the body of a pipelined loop, which owns commits and waits."""
+    asynchronous: bool = False
+    """Whether copies may come later: in a pipelined loop, which owns commits and waits, or where
+    the kernel starts them and waits itself.
+    """
     nests: dict[int, tuple[Stmt, Nest]] = field(default_factory=dict)
     """Operators, by identity, as element-wise nests: they are asked for again and again."""
     reducers: Mapping[Buffer, AtomicKind] = field(default_factory=dict)

@@ -217,10 +217,10 @@ class Group:
         return self.store_vector(stmt, converted, start, width)
 
     def is_asynchronous(self, stmt: st.Store | st.Atomic, value: Load, width: int) -> bool:
-        """Whether the copy engine can take a vector of a pipelined loop."""
+        """Whether the copy engine can take a vector of a copy that may come later."""
         engine = self.context.target.machine.engine("cp.async")
         return (
-            self.context.pipelined
+            self.context.asynchronous
             and isinstance(stmt, st.Store)
             and engine is not None
             and value.buffer.scope == "global"
