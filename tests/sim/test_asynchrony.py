@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tileworkbench.compiler.runtime.nvrtc import missing_nvrtc
 
 from tests.capability import require
 from tests.differential.harness import (
@@ -21,6 +20,7 @@ from tests.differential.harness import (
     run_native,
 )
 from tests.frontend.golden import program_of
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import DeadlockError
 from tileworkbench.compiler.driver import lower_program, resolve_target
 from tileworkbench.compiler.ir.build import const_int

@@ -37,8 +37,8 @@ def pipeline(target: Target, sanitize: bool = False) -> tuple[Pass, ...]:
 
     Raises `UnsupportedError` for a target that has none yet.
     """
-    # Asynchrony that has no code ends before anything else looks at the operators. What comes from data, and under
-    # which conditions, is clear in the program as it was written.
+    # Asynchrony that has no code ends before anything else looks at the operators. What comes from
+    # data, and under which conditions, is clear in the program as it was written.
     checks = (CompleteOperations(target), *((assert_indices,) if sanitize else ()))
     if target.kind == "cpu":
         return (*checks, *cpu_pipeline(target))
