@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.diagnostics import TileValueError, UnsupportedError
 from tileworkbench.compiler.ir.build import add, binary, const_int, int_const, mul, sub
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Region
 from tileworkbench.compiler.ir.simt import Mma
-from tileworkbench.compiler.ir.stmt import Alloc, Stmt, Store, seq
+from tileworkbench.compiler.ir.stmt import Alloc, Stmt, seq
 from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.fragment import Fragment
@@ -35,7 +35,6 @@ from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.simt import scalar_gemm
 from tileworkbench.compiler.ops.simt.accumulator import Accumulator, warp_origin
 from tileworkbench.compiler.ops.simt.context import ThreadContext
-from tileworkbench.compiler.ops.simt.holding import each_element
 from tileworkbench.compiler.ops.simt.inference import (
     LayoutMap,
     LayoutUpdate,
@@ -52,6 +51,7 @@ from tileworkbench.compiler.ops.simt.mma import (
 from tileworkbench.compiler.ops.simt.operand import Loader, Operand, load_all, make_loader
 from tileworkbench.compiler.ops.simt.scalar_gemm import fragment_c
 from tileworkbench.compiler.ops.simt.shared_layouts import Reader, operand_layout
+from tileworkbench.compiler.ops.simt.staging import SharedTile, write_tile
 
 _REASONS = {
     "a": "is operand A of a matrix product",
@@ -262,13 +262,8 @@ def _spill(
     name = context.names.fresh(f"{buffer.name}_workspace")
     workspace = Buffer(name, buffer.dtype, buffer.shape, "shared", layout=layout)
     context.prologue.allocs.append(Alloc(workspace, site=site))
-    registers = context.registers(buffer)
-
-    def write(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
-        value = Load(registers, (slot,), predicate)
-        return Store(workspace, index, value, predicate, site=site)
-
-    stmts.append(each_element(context, fragment, write, site, once=True))
+    into = SharedTile(workspace, tuple)
+    stmts.append(write_tile(context.registers(buffer), fragment, into, context, site))
     return Region(workspace, region.mins, region.extents)
 
 

@@ -25,7 +25,6 @@ After::
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import binary, cast, const_int, int_const, unary
@@ -47,7 +46,6 @@ from tileworkbench.compiler.ops.simt.context import ThreadContext
 from tileworkbench.compiler.ops.simt.holding import (
     Holding,
     each_element,
-    flat_index,
     guarded,
     hold,
 )
@@ -60,6 +58,7 @@ from tileworkbench.compiler.ops.simt.inference import (
 )
 from tileworkbench.compiler.ops.simt.loops import scale, unrolled
 from tileworkbench.compiler.ops.simt.reduce_layouts import plan_source, reduced_fragment
+from tileworkbench.compiler.ops.simt.staging import SharedTile, read_tile, workspace, write_tile
 
 _UINT32 = DType("uint32")
 _REASON = "is held by every thread that has a part of its reduction"
@@ -176,16 +175,9 @@ class _Reduction:
     ) -> Callable[[Expr, tuple[Expr, ...]], Expr]:
         """Put the source in shared memory, from where any thread can read it."""
         op, context = self.op, self.context
-        name = f"{op.src.name}_workspace"
-        workspace = context.temporary(name, op.src.dtype, prod(self.shape), "shared")
-
-        def write(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
-            at = flat_index(self.shape, index)
-            value = Load(registers, (slot,), predicate)
-            return Store(workspace, (at,), value, predicate, site=op.site)
-
-        self.stmts.append(each_element(context, source, write, op.site, once=True))
-        return lambda slot, index: Load(workspace, (flat_index(self.shape, index),))
+        staged = workspace(op.src.name, op.src.dtype, self.shape, context)
+        self.stmts.append(write_tile(registers, source, staged, context, op.site))
+        return lambda slot, index: Load(staged.buffer, staged.at(index))
 
     def _reduce(self, held: Holding, read: Callable[[Expr, tuple[Expr, ...]], Expr]) -> None:
         op, context = self.op, self.context
@@ -291,7 +283,10 @@ class _Reduction:
         op, context = self.op, self.context
         dst = op.dst
         if dst.scope == "shared":
-            self.stmts.append(self._store(produced, totals, dst, lambda index: index, True))
+            into_tile = SharedTile(dst, tuple)
+            self.stmts.append(
+                write_tile(totals, produced, into_tile, context, op.site, self._finish)
+            )
         elif self._fits(produced):
             into, layout = context.registers(dst), dst.layout
             assert isinstance(layout, Fragment)  # `_fits` has asked
@@ -320,44 +315,17 @@ class _Reduction:
         value = self.values.finish(Load(buffer, at, predicate), total)
         return Store(buffer, at, value, predicate, site=self.op.site)
 
-    def _store(
-        self,
-        produced: Fragment,
-        totals: Buffer,
-        into: Buffer,
-        place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]],
-        finish: bool,
-    ) -> Stmt:
-        """One thread for each result writes it to shared memory."""
-        site = self.op.site
-
-        def write(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
-            value, at = Load(totals, (slot,)), place(index)
-            if finish:
-                return self._finish(into, at, value, predicate)
-            return Store(into, at, value, predicate, site=site)
-
-        return each_element(self.context, produced, write, site, once=True)
-
     def _deliver_through_shared(self, produced: Fragment, totals: Buffer) -> None:
         """The destination is held by other threads."""
         op, context = self.op, self.context
         layout, shape = op.dst.layout, _shape(op.dst)
         assert isinstance(layout, Fragment)  # inference gives every fragment one
-        name = f"{op.dst.name}_workspace"
-        workspace = context.temporary(name, self.values.dtype, prod(shape), "shared")
-        self.stmts.append(
-            self._store(
-                produced, totals, workspace, lambda index: (flat_index(shape, index),), False
-            )
-        )
+        staged = workspace(op.dst.name, self.values.dtype, shape, context)
         into = context.registers(op.dst)
-
-        def read(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
-            total = Load(workspace, (flat_index(shape, index),), predicate)
-            return self._finish(into, (slot,), total, predicate)
-
-        self.stmts.append(each_element(context, layout, read, op.site))
+        self.stmts += [
+            write_tile(totals, produced, staged, context, op.site),
+            read_tile(staged, into, layout, context, op.site, self._finish),
+        ]
 
 
 def _sum_of(values: list[Expr]) -> Expr:

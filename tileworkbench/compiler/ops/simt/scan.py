@@ -9,7 +9,6 @@ memory. All threads execute the same loops; what lies outside is left out by pre
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
@@ -32,7 +31,6 @@ from tileworkbench.compiler.ir.tile import Scan
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.ops.reduce import combine
 from tileworkbench.compiler.ops.simt.context import ThreadContext
-from tileworkbench.compiler.ops.simt.holding import each_element, flat_index
 from tileworkbench.compiler.ops.simt.inference import (
     NOTHING,
     LayoutMap,
@@ -42,6 +40,7 @@ from tileworkbench.compiler.ops.simt.inference import (
 )
 from tileworkbench.compiler.ops.simt.plan import plan_loop
 from tileworkbench.compiler.ops.simt.reduce import working_dtype
+from tileworkbench.compiler.ops.simt.staging import SharedTile, read_tile, workspace, write_tile
 
 _REASON = "is one side of a scan, which goes through shared memory"
 
@@ -64,14 +63,6 @@ def infer_layout(
                 layout = plan_loop(shape, 1, context.threads, True)
                 wanted.append(Proposal(buffer, layout, _REASON))
     return LayoutUpdate(tuple(wanted))
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A side of the scan in shared memory: the region, or a workspace that stands for it."""
-
-    buffer: Buffer
-    at: Callable[[Sequence[Expr]], tuple[Expr, ...]]
 
 
 def lower(op: Scan, context: ThreadContext) -> Stmt:
@@ -111,10 +102,8 @@ class _Lowering:
         source = self._region(op.src)
         target = self._region(op.dst)
         if source is None or target is None:
-            name = f"{op.dst.buffer.name}_workspace"
-            count = prod(self.shape)
-            workspace = context.temporary(name, op.dst.buffer.dtype, count, "shared")
-            stand_in = _Place(workspace, lambda index: (flat_index(self.shape, index),))
+            dst = op.dst.buffer
+            stand_in = workspace(dst.name, dst.dtype, self.shape, context)
             if source is None:
                 stmts.append(self._spill(stand_in))
                 source = stand_in
@@ -126,42 +115,30 @@ class _Lowering:
             stmts.append(self._fetch(scanned))
         return stmts
 
-    def _region(self, region: Region) -> _Place | None:
+    def _region(self, region: Region) -> SharedTile | None:
         """A side that lies in shared memory."""
         if region.buffer.scope != "shared":
             return None
-        return _Place(
+        return SharedTile(
             region.buffer,
             lambda index: tuple(add(m, i) for m, i in zip(region.mins, index, strict=True)),
         )
 
-    def _spill(self, place: _Place) -> Stmt:
+    def _spill(self, into: SharedTile) -> Stmt:
         """The source's fragment to shared memory, in the destination's dtype."""
-        buffer = self.op.src.buffer
+        buffer, context = self.op.src.buffer, self.context
         assert isinstance(buffer.layout, Fragment)  # inference gives every fragment one
-        registers = self.context.registers(buffer)
+        return write_tile(context.registers(buffer), buffer.layout, into, context, self.op.site)
 
-        def write(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
-            value = cast(Load(registers, (slot,), predicate), place.buffer.dtype)
-            return Store(place.buffer, place.at(index), value, predicate, site=self.op.site)
-
-        return each_element(self.context, buffer.layout, write, self.op.site, once=True)
-
-    def _fetch(self, place: _Place) -> Stmt:
+    def _fetch(self, source: SharedTile) -> Stmt:
         """The result from shared memory to the destination's fragment."""
-        buffer = self.op.dst.buffer
+        buffer, context = self.op.dst.buffer, self.context
         assert isinstance(buffer.layout, Fragment)  # inference gives every fragment one
-        registers = self.context.registers(buffer)
-
-        def read(slot: Expr, index: tuple[Expr, ...], predicate: Expr | None) -> Stmt:
-            value = Load(place.buffer, place.at(index), predicate)
-            return Store(registers, (slot,), value, predicate, site=self.op.site)
-
-        return each_element(self.context, buffer.layout, read, self.op.site)
+        return read_tile(source, context.registers(buffer), buffer.layout, context, self.op.site)
 
     # Scanning
 
-    def _scan(self, source: _Place, target: _Place) -> list[Stmt]:
+    def _scan(self, source: SharedTile, target: SharedTile) -> list[Stmt]:
         context = self.context
         warp = context.lanes
         whole = context.threads % warp == 0 and context.start % warp == 0
@@ -189,12 +166,12 @@ class _Lowering:
         index[self.op.dim] = sub(last, position) if self.op.reverse else position
         return index
 
-    def _read(self, place: _Place, index: Sequence[Expr], predicate: Expr | None) -> Expr:
+    def _read(self, place: SharedTile, index: Sequence[Expr], predicate: Expr | None) -> Expr:
         found = Load(place.buffer, place.at(index), predicate)
         return cast(cast(found, self.op.dst.buffer.dtype), self.dtype)
 
     def _write(
-        self, place: _Place, index: Sequence[Expr], value: Expr, predicate: Expr | None
+        self, place: SharedTile, index: Sequence[Expr], value: Expr, predicate: Expr | None
     ) -> Stmt:
         value = cast(value, place.buffer.dtype)
         return Store(place.buffer, place.at(index), value, predicate, site=self.op.site)
@@ -208,7 +185,7 @@ class _Lowering:
     def _combine(self, a: Expr, b: Expr) -> Expr:
         return combine(self.op.kind, a, b, False)
 
-    def _by_threads(self, source: _Place, target: _Place) -> Stmt:
+    def _by_threads(self, source: SharedTile, target: SharedTile) -> Stmt:
         """Every thread walks along lines of its own."""
         context, threads = self.context, self.context.threads
         total = context.temporary("running", self.dtype, 1)
@@ -236,7 +213,7 @@ class _Lowering:
 
         return self._loop("turn", 0, -(-self.lines // threads), walk)
 
-    def _by_warps(self, source: _Place, target: _Place) -> Stmt:
+    def _by_warps(self, source: SharedTile, target: SharedTile) -> Stmt:
         """Every warp walks along lines of its own, a segment of all lanes at a time."""
         context = self.context
         size = context.lanes
