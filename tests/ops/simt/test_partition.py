@@ -13,9 +13,9 @@ from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.layout.atoms import WarpGrid, block_a, block_c, mma_a, mma_c
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.layout.maps import evaluate_sum
 from tileworkbench.compiler.ops.simt.partition import partition
 from tileworkbench.compiler.ops.simt.plan import plan_loop
-from tileworkbench.compiler.ops.simt.traffic import _evaluate
 
 
 def check(loop: Fragment, threads: int) -> None:
@@ -31,7 +31,7 @@ def check(loop: Fragment, threads: int) -> None:
         if number < 0 or any(digit >= extent for digit, extent in digits):
             continue
         for steps in product(*map(range, found.box[:-1])):
-            index = [int(_evaluate(total, [*steps, number])) for total in found.sums]
+            index = [int(evaluate_sum(found.box, total, [*steps, number])) for total in found.sums]
             outside = [d for d, at in enumerate(index) if at >= seen.shape[d]]
             if outside:
                 assert set(outside) <= set(found.bounded)

@@ -19,15 +19,16 @@ from tileworkbench.compiler.analysis.arrivals import same_everywhere
 from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.analysis.traces import Trace, UntraceableError
 from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int, unary
 from tileworkbench.compiler.ir.effects import Access, accesses
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Ramp, Var
-from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import substitute, walk
 from tileworkbench.compiler.ir.types import BOOL, INT32, INT64
+from tileworkbench.compiler.layout.digits import NotDigitsError
 
 Array = np.ndarray[Any, Any]
 _POINTS = 1 << 20  # most points that are enumerated
@@ -222,7 +223,7 @@ class ThreadAccesses:
         }
         try:
             position = self._position(indices, [e or 0 for e in extents], env)
-        except (KeyError, NotImplementedError, OverflowError):
+        except (UntraceableError, NotDigitsError, ArithmeticError):
             return None
         if ramp is not None:
             stride = const_int(ramp.stride) or 0
@@ -236,10 +237,11 @@ class ThreadAccesses:
         enumerated.
         """
         active: Array = np.ones((1,) * len(next(iter(env.values())).shape), bool)
+        trace = Trace(env, self.definitions)
         for condition in self.conditions:
             try:
-                active = active & np.asarray(self._value(condition, env, {}), bool)
-            except (KeyError, NotImplementedError):
+                active = active & np.asarray(trace(condition), bool)
+            except (UntraceableError, NotDigitsError, ArithmeticError):
                 continue
         return active
 
@@ -248,65 +250,13 @@ class ThreadAccesses:
     ) -> Array:
         """Row-major position of the enumerated part."""
         total: Array = np.zeros((1,) * len(next(iter(env.values())).shape), np.int64)
-        memo: dict[Node, Array] = {}
+        trace = Trace(env, self.definitions)
         for index, extent in zip(indices, extents, strict=True):
             value: Array = np.asarray(index.constant, np.int64)
             for atom, factor in index.terms:
-                value = value + factor * self._value(atom, env, memo)
+                value = value + factor * trace(atom)
             total = total * extent + value
         return total
-
-    def _value(self, value: Expr, env: Mapping[Var, Array], memo: dict[Node, Array]) -> Array:
-        """`value` over the enumerated points. Raises `KeyError` for what is not enumerated and
-        `NotImplementedError` for what is no integer arithmetic.
-        """
-        found = memo.get(value)
-        if found is None:
-            found = memo[value] = self._evaluate(value, env, memo)
-        return found
-
-    def _evaluate(self, value: Expr, env: Mapping[Var, Array], memo: dict[Node, Array]) -> Array:
-        match value:
-            case ir.Const():
-                return np.asarray(value.value)
-            case Var():
-                if value in env:
-                    return env[value]
-                return self._value(self.definitions[value], env, memo)
-            case ir.Binary(op, a, b) if op in _NUMPY:
-                return _NUMPY[op](self._value(a, env, memo), self._value(b, env, memo))  # type: ignore[no-any-return]
-            case ir.Unary("not", a):
-                return np.logical_not(self._value(a, env, memo))
-            case ir.Select(cond, then, other):
-                parts = (self._value(part, env, memo) for part in (cond, then, other))
-                return np.where(*parts)
-            case ir.Cast(inner, dtype) if dtype.is_int and inner.dtype.is_int:
-                return self._value(inner, env, memo)
-        raise NotImplementedError
-
-
-_NUMPY: dict[str, Any] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "floordiv": np.floor_divide,
-    "floormod": np.mod,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "shl": np.left_shift,
-    "shr": np.right_shift,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-}
 
 
 def _by_warps(owners: Owners | None) -> Owners | None:

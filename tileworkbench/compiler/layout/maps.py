@@ -94,6 +94,9 @@ def evaluate_sum(shape: Shape, total: DigitSum, values: Sequence[Any]) -> Any:
             if digit.divisor * digit.extent < shape[digit.dim]:
                 value = value % digit.extent
             factor = value if factor is None else factor ^ value
+        if result is not None and term.stride < 0:  # an expression reads better so
+            result = result - factor * -term.stride
+            continue
         if term.stride != 1:
             factor = factor * term.stride
         result = factor if result is None else result + factor

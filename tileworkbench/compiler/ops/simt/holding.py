@@ -12,9 +12,9 @@ from tileworkbench.compiler.ir.stmt import If, Stmt
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.maps import DigitMap, evaluate_sum
 from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.formulas import sum_expr
 from tileworkbench.compiler.ops.simt.loops import scale, unrolled
 from tileworkbench.compiler.ops.simt.partition import Partition, partition
-from tileworkbench.compiler.ops.simt.traces import sum_expr
 
 
 @dataclass(frozen=True, slots=True)

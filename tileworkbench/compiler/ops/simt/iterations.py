@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from tileworkbench.compiler.analysis.access import conjuncts
+from tileworkbench.compiler.analysis.traces import Trace, UntraceableError
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir.build import add, binary, conjunction, int_const, sub
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
@@ -20,9 +21,9 @@ from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.layout.maps import DigitMap, unflatten
 from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.formulas import map_exprs, sum_expr
 from tileworkbench.compiler.ops.simt.nests import FragmentAccess, Nest
 from tileworkbench.compiler.ops.simt.partition import Partition, as_sums
-from tileworkbench.compiler.ops.simt.traces import UntraceableError, map_exprs, sum_expr, trace
 
 _DIGITS = ("add", "sub", "mul", "floordiv", "floormod", "xor", "and", "shl", "shr")
 
@@ -121,10 +122,12 @@ class Iterations:
     def substitute(self, root: Any, lane: Expr) -> Any:
         """`root` with the loop variables replaced, digits of them simplified."""
         index = self.index(lane)
-        traced = {
-            var: Index(self.box, total)
-            for var, total in zip(self.nest.op.vars, self.sums, strict=False)
-        }
+        trace = Trace(
+            {
+                var: Index(self.box, total)
+                for var, total in zip(self.nest.op.vars, self.sums, strict=False)
+            }
+        )
         point = self.point(lane)
         memo: dict[Expr, Expr] = {}
 
@@ -140,7 +143,7 @@ class Iterations:
                 return index.get(node, node)
             if isinstance(node, Binary) and node.op in _DIGITS and node.dtype == INT32:
                 try:
-                    found = trace(node, traced)
+                    found = trace(node)
                     if isinstance(found, Index):
                         return sum_expr(self.box, found.sum, point)
                 except (UntraceableError, NotDigitsError, TypeError):

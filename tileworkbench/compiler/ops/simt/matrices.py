@@ -23,11 +23,11 @@ from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.elementwise import wide_dims
 from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.formulas import sum_expr
 from tileworkbench.compiler.ops.simt.iterations import Iterations
 from tileworkbench.compiler.ops.simt.nests import Nest
 from tileworkbench.compiler.ops.simt.partition import Partition, halved
 from tileworkbench.compiler.ops.simt.registers import register_map
-from tileworkbench.compiler.ops.simt.traces import sum_expr
 
 _Element = tuple[Buffer, tuple[Expr, ...]]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tileworkbench.compiler.analysis.access import element_accesses, has_loads
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.analysis.traces import UntraceableError
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
@@ -18,7 +19,7 @@ from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.simt import copy, fill
 from tileworkbench.compiler.ops.simt.context import ThreadContext
-from tileworkbench.compiler.ops.simt.traces import UntraceableError, index_map
+from tileworkbench.compiler.ops.simt.formulas import index_map
 from tileworkbench.compiler.target import Target
 
 MEMORY = ("global", "shared")

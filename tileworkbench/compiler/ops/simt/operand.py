@@ -20,9 +20,9 @@ from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.machine import instructions as machine
 from tileworkbench.compiler.machine.instructions import MatrixMove
 from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.formulas import map_exprs
 from tileworkbench.compiler.ops.simt.loops import scale, shift, unrolled
 from tileworkbench.compiler.ops.simt.registers import matrix_origins, register_map
-from tileworkbench.compiler.ops.simt.traces import map_exprs
 
 
 @dataclass(frozen=True, slots=True)

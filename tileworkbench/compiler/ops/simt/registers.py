@@ -17,8 +17,8 @@ from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.simt.context import ThreadContext
+from tileworkbench.compiler.ops.simt.formulas import map_exprs
 from tileworkbench.compiler.ops.simt.loops import scale, unrolled
-from tileworkbench.compiler.ops.simt.traces import map_exprs
 
 _NAMES = ("b", "p")  # loops that walk the blocks of an operand along its rows and its columns
 

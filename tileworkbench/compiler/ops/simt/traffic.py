@@ -10,18 +10,19 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from tileworkbench.compiler.analysis.traces import Trace, UntraceableError
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Var
 from tileworkbench.compiler.ir.rewrite import variables
 from tileworkbench.compiler.ir.sizes import strides_of
-from tileworkbench.compiler.layout.digits import DigitSum, NotDigitsError
+from tileworkbench.compiler.layout.digits import NotDigitsError
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.index import Index
+from tileworkbench.compiler.layout.maps import evaluate_sum
 from tileworkbench.compiler.ops.simt.inference import LayoutMap
 from tileworkbench.compiler.ops.simt.nests import FragmentAccess, MemoryAccess, Nest
 from tileworkbench.compiler.ops.simt.partition import Partition, partition
-from tileworkbench.compiler.ops.simt.traces import UntraceableError, trace
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.layout.digits import Table
@@ -89,17 +90,8 @@ def _positions(loop: Fragment, threads: int, lanes: int) -> list[Table]:
     values: list[Any] = [s[:, None] for s in np.unravel_index(slots, steps)] if steps else []
     values.append(np.arange(min(threads, lanes))[None, :])
     shape = (slots.size, values[-1].size)
-    return [np.broadcast_to(_evaluate(total, values), shape) for total in shared.sums[:-1]]
-
-
-def _evaluate(total: DigitSum, values: list[Any]) -> Any:
-    result: Any = total.constant
-    for term in total.terms:
-        factor: Any = 0
-        for digit in term.digits:
-            factor = factor ^ (values[digit.dim] // digit.divisor % digit.extent)
-        result = result + factor * term.stride
-    return result
+    found = (evaluate_sum(shared.box, total, values) for total in shared.sums[:-1])
+    return [np.broadcast_to(position, shape) for position in found]
 
 
 def _cost(access: MemoryAccess, nest: Nest, index: list[Table], warps: int) -> int:
@@ -111,9 +103,10 @@ def _cost(access: MemoryAccess, nest: Nest, index: list[Table], warps: int) -> i
             values.setdefault(var, 0)
     address: Any = 0
     try:
+        trace = Trace(values)
         for found, stride in zip(access.indices, strides_of(access.buffer), strict=True):
             factor = const_int(stride)
-            address = address + trace(found, values) * (factor or _SYMBOLIC_STRIDE)
+            address = address + trace(found) * (factor or _SYMBOLIC_STRIDE)
     except (UntraceableError, NotDigitsError, ArithmeticError):
         return _worst(access, nest)
     size = max(access.buffer.dtype.bits // 8, 1)

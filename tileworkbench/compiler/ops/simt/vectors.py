@@ -9,6 +9,7 @@ from typing import Any
 
 from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.analysis.traces import Trace, UntraceableError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.rewrite import variables
@@ -17,7 +18,6 @@ from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError
 from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.ops.simt.inference import Place
-from tileworkbench.compiler.ops.simt.traces import UntraceableError, trace
 
 VECTOR_BITS = 128
 """What one instruction loads or stores at most."""
@@ -49,6 +49,7 @@ def motions(
 ) -> tuple[Motion, ...]:
     """How the indices move with the loop."""
     values = dict(zip(loop, Index.variables(tuple(shape)), strict=True))
+    trace = Trace(values)
     found = []
     for index in indices:
         outer: list[tuple[Linear, int]] = []
@@ -61,7 +62,7 @@ def motions(
                 outer.append((Linear(((atom, 1),), 0), factor))
                 continue
             try:
-                moving = moving + trace(atom, values) * factor
+                moving = moving + trace(atom) * factor
             except (UntraceableError, NotDigitsError, TypeError):
                 outer.append((Linear(((atom, 1),), 0), factor))
                 opaque.update(dim for dim, var in enumerate(loop) if var in used)
