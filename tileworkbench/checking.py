@@ -19,10 +19,11 @@ from tileworkbench.compiler.diagnostics import (
     UnsupportedError,
 )
 from tileworkbench.compiler.ir.expr import Buffer
-from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.inputs import read_parameters, written_parameters
+from tileworkbench.locating import blank_map, explain, locate
 from tileworkbench.poisoning import compiled_with_poison
 from tileworkbench.simulation import look
 from tileworkbench.viz.model.view import CheckResult
@@ -138,6 +139,7 @@ def _compared(
     program = kernel.program
     compiled = compiled_with_poison(kernel)
     params = [param.value for param in program.params]
+    before = _before(program, args)
     if program.returns:
         returned = [params[index] for index in program.returns]
         compared = [value for value in returned if isinstance(value, Buffer)]
@@ -159,7 +161,13 @@ def _compared(
         if rtol is not None or atol is not None:
             relative = tolerance.relative if rtol is None else rtol
             tolerance = Tolerance(relative, "what was asked for", atol)
-        error, allowed = _compare(kernel, buffer.name, wide(got), wide(want), tolerance)
+        try:
+            error, allowed = _compare(kernel, buffer.name, wide(got), wide(want), tolerance)
+        except CheckError as failed:
+            if failed.map is not None:
+                kernel._failed = (locate(kernel, before, failed.map), before)
+                explain(failed, kernel._failed[0], kernel.program)
+            raise
         worst, limit = max(worst, error), max(limit, allowed)
     return worst, limit
 
@@ -205,6 +213,19 @@ def _reference_inputs(program: Program, args: Sequence[Any]) -> list[Any]:
     ]
 
 
+def _before(program: Program, args: Sequence[Any]) -> list[Any]:
+    """The arguments as they are before the kernel runs: copies of those that it changes."""
+    updated = set(written_parameters(program)) & read_parameters(program)
+    return [
+        copy.deepcopy(arg) if param.value in updated else arg
+        for arg, param in zip(args, _passed(program), strict=True)
+    ]
+
+
+def _passed(program: Program) -> list[Param]:
+    return [param for param in program.params if not param.output]
+
+
 def _listed(value: Any) -> list[Any]:
     if value is None:
         return []
@@ -241,7 +262,9 @@ def _compare(
         error = np.where(same, 0.0, np.abs(got - want))
     bad = ~(error <= allowed)
     if bad.any():
-        raise _mismatch(kernel, name, (got, want), error, bad, tolerance)
+        failed = _mismatch(kernel, name, (got, want), error, bad, tolerance)
+        failed.map = blank_map(kernel.name, name, got, want, bad)
+        raise failed
     return float(error.max(initial=0.0)), float(allowed.max(initial=0.0))
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tileworkbench.expectations import Outcome
     from tileworkbench.validation import Validation
     from tileworkbench.viz.model.causes import Causes
+    from tileworkbench.viz.model.error_map import ErrorMap
     from tileworkbench.viz.model.view import CheckResult, KernelView
     from tileworkbench.viz.model.what_if import Alternative
 
@@ -44,6 +45,7 @@ class Kernel(KernelFacts):
         self.ref_latency: float | None = None
         self._compiled = compiled
         self._check: CheckResult | None = None
+        self._failed: tuple[ErrorMap, list[Any]] | None = None
         self._masked: tuple[Masked, ...] = ()
         self._masked_in_part = False
         self._warned: set[tuple[str, int]] = set()
@@ -236,9 +238,33 @@ class Kernel(KernelFacts):
         """
         from tileworkbench.checking import check_kernel
 
-        self._check = None  # a card shows no check that came before a failed one
+        self._check = self._failed = None  # a card shows no check that came before a failed one
         self._check = check_kernel(self, reference, args, rtol, atol, sanitize)
         return self._check
+
+    @property
+    def error_map(self) -> ErrorMap | None:
+        """The wrong elements of the last check, and who wrote each last; None where it passed or
+        there was none.
+        """
+        return None if self._failed is None else self._failed[0]
+
+    def locate(self, blocks: Iterable[int] | None = None, seconds: float | None = None) -> ErrorMap:
+        """Look once more who wrote the wrong elements of the last check, which gives up after 5 s.
+
+        `blocks` are the numbers (x fastest) of the blocks to simulate, None for all; `seconds` is
+        about how long it may take, None for no limit. Raises `ArgumentError` where no check
+        failed.
+        """
+        from tileworkbench.locating import locate
+
+        if self._failed is None:
+            raise ArgumentError(
+                f"no check of '{self.name}' has failed", "call .check(reference, ...) first"
+            )
+        found, args = self._failed
+        self._failed = (locate(self, args, found, blocks, seconds), args)
+        return self._failed[0]
 
     def expect(self, *conditions: str) -> tuple[Outcome, ...]:
         """Check facts of the compilation: ``kernel.expect("conflicts==0", "smem<=48K")``.

@@ -119,6 +119,7 @@ RULES: Mapping[str, Rule] = {
     "api": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "kernel": Rule(("",), eager=("numpy",), lazy=("matplotlib", "torch", *_JUPYTER)),
     "checking": Rule(("",), eager=("numpy",)),
+    "locating": Rule(("",), eager=("numpy",)),
     "poisoning": Rule(("",)),
     "simulation": Rule(("",)),
     "snapshots": Rule(("",)),

@@ -160,6 +160,8 @@ def test_a_failed_check_raises_and_shows_nothing_of_ours(notebook: Notebook) -> 
         r"CheckError: 'scale' disagrees with the reference in \d+ of 2048 elements of 'B': first at"
         r" \[0, 0\], where it is -?[\d.]+ instead of -?[\d.]+; largest error [\d.]+ at \[\d+, \d+\]"
         r"; they are everywhere; the relative tolerance is 0\.0001, that of float32\n"
+        r"note: the wrong elements: (nearly )?everywhere; each is 0\.667 times what is expected; "
+        r"last written at line \d\n  --> .*, line \d\n\d \| .*\n +\| \^+\n"
         r"note: the simulator found nothing wrong: 2 blocks simulated\n"
         r"hint: '%tile bisect k' names the pass that broke it, if one did"
     )

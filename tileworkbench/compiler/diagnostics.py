@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import linecache
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +273,13 @@ def failed_assertion(message: str, what: str, value: int | None = None) -> RunEr
 
 
 class CheckError(RunError, AssertionError):
-    """A kernel's result disagrees with its reference."""
+    """A kernel's result disagrees with its reference.
+
+    `map` says where, and who wrote it: a `tileworkbench.viz.model.error_map.ErrorMap`; None where
+    the two cannot be compared element by element.
+    """
+
+    map: Any = None
 
 
 class Interrupted(RunError, KeyboardInterrupt):

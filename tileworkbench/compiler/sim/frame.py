@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.flights import Flights
     from tileworkbench.compiler.sim.memory import Storage
     from tileworkbench.compiler.sim.pipeline.trace import TraceRecorder
+    from tileworkbench.compiler.sim.writes import WriteLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class SimOptions:
     `loop_limit` bounds the iterations of all `while` loops together. `blocks` are the numbers (x
     fastest) of the blocks of each launch that run, None for all; their clusters run with them, and
     where blocks wait for the whole grid all do. `trace` records what the threads of one block do,
-    in programs that run thread by thread.
+    in programs that run thread by thread; `writes` who writes each element of a tensor last.
     """
 
     seed: int | None = None
@@ -53,6 +54,7 @@ class SimOptions:
     loop_limit: int = 1_000_000
     blocks: tuple[int, ...] | None = None
     trace: TraceRecorder | None = None
+    writes: WriteLog | None = None
 
     def chosen(self, total: int) -> Sequence[int]:
         """The numbers of the blocks that run of a launch of `total`, in order."""

@@ -141,8 +141,21 @@ class Storage:
         if frame.flights is not None:
             frame.flights.touch(frame, self, place, True)
         self.data[place] = value if place or not lanes else value[-1]
+        if frame.options.writes is not None and self.scope == "global":
+            self._note_writer(frame, place, chosen, lanes)
         if self.written is not None:
             self.written[place] = True
+
+    def _note_writer(
+        self,
+        frame: Frame,
+        place: Index,
+        chosen: np.ndarray[Any, Any] | None,
+        lanes: tuple[int, ...],
+    ) -> None:
+        """The lanes `chosen` have stored at `place`, and somebody wants to know."""
+        if frame.options.writes is not None:
+            frame.options.writes.note(frame, self, place, -1, -1)
 
     def note_box(
         self, frame: Frame, box: tuple[slice, ...], values: np.ndarray[Any, Any] | None = None
@@ -150,6 +163,8 @@ class Storage:
         """An operator of the whole block reads a box, or is about to write `values` there."""
         if frame.flights is not None:
             frame.flights.touch(frame, self, box, values is not None)
+        if values is not None and frame.options.writes is not None and self.scope == "global":
+            frame.options.writes.note(frame, self, box, -1, -1)
         if frame.options.races and self.scope == "global" and frame.block_number:
             if values is not None:
                 self.log.write_block(frame, box, self.data, values)
@@ -238,6 +253,10 @@ class Storage:
         """The `lanes` of `active` access the elements at `index` atomically."""
         if frame.flights is not None:
             frame.flights.touch(frame, self, index, True, active, lanes)
+        if frame.options.writes is not None and self.scope == "global":
+            chosen = np.broadcast_to(np.asarray(active), lanes)
+            touched = tuple(np.broadcast_to(np.asarray(at), lanes)[chosen] for at in index)
+            self._note_writer(frame, touched, chosen, lanes)
         if self.written is None:
             return
         if reads and frame.options.uninitialised:

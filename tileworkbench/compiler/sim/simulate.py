@@ -137,6 +137,8 @@ class _Run:
                 storage = self._bind(param, extents, arguments)
                 if param.name in safe:
                     storage.safe = safe[param.name](frame)
+                if self._options.writes is not None:
+                    self._options.writes.watch(param.name, storage.data.size)
                 if isinstance(self._translate, ThreadTranslator):
                     storage = self._translate.bind(param.value, storage)
                 frame.storages[self._translate.slots.buffer(param.value)] = storage

@@ -21,7 +21,7 @@ from tileworkbench.compiler.diagnostics import (
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import int_const
-from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.expr import Buffer, Cast, Load
 from tileworkbench.compiler.ir.program import Stage
 from tileworkbench.compiler.ir.rewrite import buffers_of
 from tileworkbench.compiler.sim import atomics, externals, flights, panels, tiles
@@ -148,6 +148,7 @@ class StatementTranslator:
         scalar = stmt.predicate is not None and stmt.predicate.dtype.lanes == 1
         each, each_thread = width > 1 and scalar, self.by_predicate and scalar
         from_data = stmt.site in self.expr.sites_of_data(stmt.buffer, stmt.indices)
+        register = self._register(stmt)
 
         def store(frame: Frame) -> None:
             active: Mask = frame.mask
@@ -170,10 +171,25 @@ class StatementTranslator:
             place = tuple([index(frame) for index in indices])
             frame.mask = outer
             frame.from_data = from_data
+            if frame.options.writes is not None:
+                frame.options.writes.register = -1 if register is None else register(frame)
             frame.storages[slot].store(frame, place, stored, active, lanes)
             frame.from_data = False
 
         return store
+
+    def _register(self, stmt: st.Store) -> Evaluate | None:
+        """Which element of a thread's own buffer a store to a tensor takes its value from; None
+        where it computes it.
+        """
+        value = stmt.value
+        while isinstance(value, Cast):
+            value = value.value
+        if stmt.buffer.scope != "global" or not isinstance(value, Load):
+            return None
+        if value.buffer.scope != "local" or len(value.indices) != 1:
+            return None
+        return vector_indices(self.expr, value.indices)[0]
 
     def _alloc(self, stmt: st.Alloc) -> Execute:
         buffer, offset = stmt.buffer, stmt.offset

@@ -102,6 +102,8 @@ class ThreadTensor(Storage):
         if frame.flights is not None:
             frame.flights.touch(frame, self, place, True)
         self.data[place] = values
+        if frame.options.writes is not None and self.scope == "global":
+            self._note_writer(frame, place, chosen, lanes)
         if self.written is not None:
             self.written[place] = True
         self._touch(frame, "store", inside, active, lanes)
@@ -112,6 +114,18 @@ class ThreadTensor(Storage):
         if different.any():
             threads = np.broadcast_to(thread_column(lanes), lanes)[chosen]
             report_stores(frame, self.name, index, place, threads, different)
+
+    def _note_writer(
+        self, frame: Any, place: Index, chosen: Array | None, lanes: tuple[int, ...]
+    ) -> None:
+        if frame.parallel is not None or not lanes or chosen is None:
+            super()._note_writer(frame, place, chosen, lanes)
+            return
+        log = frame.options.writes
+        threads, registers = (
+            np.broadcast_to(each, lanes)[chosen] for each in (thread_column(lanes), log.register)
+        )
+        log.note(frame, self, place, threads, registers)
 
     def _touch(
         self,

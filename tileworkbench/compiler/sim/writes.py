@@ -1,0 +1,74 @@
+"""Who wrote each element of a tensor last: recorded only where a run is asked to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.frame import Frame
+    from tileworkbench.compiler.sim.memory import Storage
+
+Array = np.ndarray[Any, Any]
+
+MOST_ELEMENTS = 1 << 23
+"""Of one tensor whose writers are recorded: 16 bytes for each, 128 MiB in all. The writers of
+larger tensors are not recorded.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """The last writer of each element of one tensor, in row-major order, as int32: the statement's
+    `sites`, the number of the `blocks` (x fastest; outside a launch -1), the `threads` in it, and
+    the `registers`: which element of the thread's own buffer it stored. Below zero where that is
+    not known; a site of -1 is of an element that nobody wrote.
+    """
+
+    sites: Array
+    blocks: Array
+    threads: Array
+    registers: Array
+
+    @classmethod
+    def of(cls, size: int) -> Writers:
+        """Nobody has written any of `size` elements."""
+        return cls(*(np.full(size, -1, np.int32) for _ in range(4)))
+
+
+class WriteLog:
+    """The writers of all tensors of a run, by name, and the `grid` of the last launch that wrote.
+
+    `register` is set by a store whose value stands in a thread's own buffer.
+    """
+
+    __slots__ = ("grid", "register", "tensors")
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Writers] = {}
+        self.grid: tuple[int, ...] = ()
+        self.register: Any = -1
+
+    def watch(self, name: str, size: int) -> None:
+        """Record who writes the tensor `name`, unless it is too large."""
+        if size <= MOST_ELEMENTS:
+            self.tensors[name] = Writers.of(size)
+
+    def note(
+        self, frame: Frame, storage: Storage, place: Any, threads: Any, registers: Any
+    ) -> None:
+        """The current statement wrote the elements at `place`; the others broadcast with it."""
+        writers = self.tensors.get(storage.name)
+        if writers is None or writers.sites.size != storage.data.size:
+            return
+        shape = storage.data.shape
+        self.grid = frame.grid
+        for kept, value in (
+            (writers.sites, frame.site),
+            (writers.blocks, frame.block_number - frame.launch_base - 1),
+            (writers.threads, threads),
+            (writers.registers, registers),
+        ):
+            kept.reshape(shape)[place] = value
