@@ -290,8 +290,11 @@ class Kernel(KernelFacts):
 
     # Measurements
 
-    def bench(self, *args: Any, rounds: int = 0) -> BenchResult:
-        """Time calls of the kernel with these arguments; see `BenchResult`.
+    def bench(
+        self, *args: Any, rounds: int = 0, against: Callable[..., Any] | None = None
+    ) -> BenchResult:
+        """Time calls of the kernel with these arguments, beside those of `against` with the same
+        if given; see `BenchResult`. `against` has to be done when it returns.
 
         Ctrl-C raises `BenchInterrupted`; the kernel keeps what was measured before.
         """
@@ -299,7 +302,7 @@ class Kernel(KernelFacts):
         from tileworkbench.bench.timing import BenchInterrupted
 
         try:
-            self._bench = bench_kernel(self, args, rounds)
+            self._bench = bench_kernel(self, args, rounds, against)
         except BenchInterrupted as error:
             (self._bench,) = error.results.values()
             raise

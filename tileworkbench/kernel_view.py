@@ -46,6 +46,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         masked=tuple((found.text, found.away or found.from_data) for found in kernel._masked),
         portable_masked=not kernel._masked_in_part,
         bench=None if kernel._bench is None else kernel._bench.record,
+        place=lambda measures: place_of(kernel, measures),
     )
     machine, points = roofline_of(kernel, roofline)
     if machine is None or not points:
@@ -62,6 +63,22 @@ def roofline_of(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[P
     """
     on_cpu = kernel.compiled.target.kind == "cpu"
     return _on_cpu(kernel, measures) if on_cpu else _on_gpu(kernel)
+
+
+def place_of(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[Point, ...]]:
+    """`roofline_of` with this machine's roofs where they are known; they are there without points
+    too.
+    """
+    from tileworkbench.bench.ceilings import known_machine
+    from tileworkbench.bench.published import published
+
+    target = kernel.compiled.target
+    if target.kind == "cpu" and not measures and known_machine() is None:
+        return None, ()
+    machine, points = roofline_of(kernel, True)
+    if machine is not None:
+        return machine, points
+    return known_machine() if target.kind == "cpu" else published(target.arch), ()
 
 
 def follow(kernel: Kernel, previous: Kernel | None, change: tuple[str, ...]) -> None:
@@ -103,7 +120,7 @@ def _on_cpu(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[Point
     from tileworkbench.bench.kernel import arithmetic_dtype
     from tileworkbench.bench.roofline import home_level, result_points
     from tileworkbench.compiler.device.host.threads import get_num_threads
-    from tileworkbench.viz.model.roofline import Point
+    from tileworkbench.viz.model.roofline import Point, least_us
 
     if not measures:
         return None, ()
@@ -131,7 +148,8 @@ def _on_cpu(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[Point
         causes=causes,
         traffic=traffic,
     )
-    return machine(), (point,)
+    # Two threads of one core have a roof below twice that of one, which the model does not know.
+    return machine(), (replace(point, time_us=max(predicted_us, least_us(point, machine()))),)
 
 
 def _shared_memory(kernel: Kernel) -> SharedMemory | None:

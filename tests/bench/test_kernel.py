@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from tileworkbench.bench import kernel as bench
 from tileworkbench.bench.kernel import arithmetic_dtype, bench_kernel, specialize
 from tileworkbench.bench.timing import BenchInterrupted, measure
 from tileworkbench.compiler.diagnostics import UnsupportedError
@@ -168,3 +170,23 @@ def test_an_interrupt_is_raised_and_what_was_measured_is_kept(
     result = caught.value.results["scale"]
     assert (result.n, result.interrupted, result.flops) == (2, True, 128 * 96)
     assert kernel._bench is result
+
+
+def test_a_reference_is_timed_beside_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Mock(spec=Kernel, program=parse(STATIC), target="cpu")
+    kernel.name = "scale"
+
+    def twice(_tensor: object) -> None:
+        pass
+
+    result = bench_kernel(kernel, (np.zeros((64, 96), np.float32),), 3, twice)
+    assert (result.name, result.n, result.against[0]) == ("scale", 3, "twice")
+    assert result.speedup == pytest.approx(result.against[1] / result.median)
+    assert re.fullmatch(r"[\d.e-]+ times as fast as twice \(.* [µm]s\)", result.comparison)
+    assert result.record.comparison == result.comparison and result.comparison in str(result)
+    alone = bench_kernel(kernel, (np.zeros((64, 96), np.float32),), 3)
+    assert (alone.comparison, alone.record.comparison) == ("", "")
+    monkeypatch.setattr(bench, "_LONG_MS", -1.0)  # now every reference is a long one
+    calls = Mock(__name__="slow")
+    assert bench_kernel(kernel, (np.zeros((64, 96), np.float32),), 3, calls).against[0] == "slow"
+    assert calls.call_count == 1

@@ -88,3 +88,38 @@ def run_in_kernel(notebook: NotebookPage, code: str) -> str:
         code,
     )
     return status
+
+
+LAZY = """\
+import tileworkbench as tw
+from tileworkbench import kernels
+from tileworkbench.bench import ceilings
+from tileworkbench.viz.model.roofline import Ceiling, Machine
+levels = [Ceiling(name, 1e2, "GB/s", 1) for name in ("L1", "L2", "L3", "DRAM")]
+made_up = Machine("m", (*levels, Ceiling("float32", 1e2, "GFLOP/s", 1)))
+ceilings.machine = lambda measure=False: made_up
+ceilings.known_machine = lambda: None
+k = tw.compile(kernels.softmax(128, 512), target="cpu")
+k"""
+
+
+def test_the_card_of_a_kernel_nobody_ran_says_what_bounds_it(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    cells = [nbformat.v4.new_code_cell(each) for each in (LAZY, "k.show('roofline')")]
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    made = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    nbformat.write(made, lab.root / "bound.ipynb")
+    notebook = open_notebook("bound.ipynb")
+    notebook.page.set_default_timeout(20_000)
+    notebook.run_all()
+    assert notebook.cell_errors() == []
+    bound = notebook.output(0).locator(".tw-bound")
+    bound.get_by_role("button", name="Measure").click()
+    notebook.output(0).locator(".tw-bound[data-told=true]").wait_for()
+    assert "(predicted; " in bound.inner_text()
+    bound.get_by_role("button", name="show line").click()
+    notebook.output(0).locator(".tw-pane-source").wait_for()
+    alone = notebook.output(1)
+    alone.locator(".tw-roof-columns").wait_for()
+    assert alone.locator(".tw-about-view").count() == 1

@@ -84,6 +84,7 @@ def check_card(notebook: NotebookPage) -> None:
     assert card.locator(".tw-fact-value").first.inner_text() == "4x4"
     for masked in ("masked: A, line 7, 1 of 4096 elements", "masked: B, line 9, 4096 of 4096"):
         assert card.get_by_text(masked).is_visible()
+    card.locator(".tw-bound[data-told=true]").get_by_text("Bound by compute").wait_for()
     card.locator("[data-tab=code]").click()
     card.locator(".tw-pane-code .tw-line").first.wait_for()  # fetched from the kernel
     assert "define void @mm" in card.locator(".tw-pane-code").inner_text()

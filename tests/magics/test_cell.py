@@ -308,6 +308,13 @@ def test_bench(notebook: Notebook) -> None:
     assert notebook.run(f"%%tile --bench -q{SCALE}").text == ""
 
 
+def test_bench_beside_the_reference_of_the_check(notebook: Notebook) -> None:
+    done = notebook.run(f"%%tile --check 'lambda A: A * 2' --bench 2 -o k{SCALE}")
+    assert done.error is None
+    assert "times as fast as lambda A: A * 2 (" in done.text
+    assert "times as fast" in notebook.value("k.view().bench.comparison")
+
+
 def test_roofline(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     peaks = [Ceiling("L1", 100.0, "GB/s", 1), Ceiling("float32", 1e6, "GFLOP/s", 1)]
     machine = Machine("a processor", tuple(peaks))

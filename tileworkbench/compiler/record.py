@@ -84,7 +84,10 @@ class CompileRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One measurement: `times_us` are the rounds of one kernel call each."""
+    """One measurement: `times_us` are the rounds of one kernel call each.
+
+    `comparison` says how fast it was beside another callable, if anything.
+    """
 
     name: str
     times_us: tuple[float, ...]
@@ -93,3 +96,4 @@ class RunRecord:
     flops: float
     bytes_: float
     extra: tuple[tuple[str, float], ...] = field(default=())
+    comparison: str = ""

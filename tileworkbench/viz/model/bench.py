@@ -25,6 +25,7 @@ def bench_model(run: RunRecord) -> dict[str, Any]:
         "threads": run.threads,
         "flops": format_rate(run.flops / middle / 1e3, PEAK) if run.flops else "",
         "bytes": format_rate(run.bytes_ / middle / 1e3, "GB/s") if run.bytes_ else "",
+        "comparison": run.comparison,
         "note": run.clock_note,
         "extra": [[name, f"{value:.3g}"] for name, value in run.extra],
     }

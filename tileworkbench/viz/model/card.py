@@ -8,6 +8,7 @@ from tileworkbench.compiler.record import CompileRecord, Count
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.banks import conflicts
 from tileworkbench.viz.model.bench import bench_model
+from tileworkbench.viz.model.bound import bound_of
 from tileworkbench.viz.model.text import (
     check_text,
     clip,
@@ -79,6 +80,7 @@ def card_model(view: KernelView) -> dict[str, Any]:
             {"step": timing.step, "time": format_time(timing.time_us)} for timing in record.timings
         ],
         "bench": None if view.bench is None else bench_model(view.bench),
+        "bound": bound_of(view),
         "warnings": [
             *({"text": note.message, "line": line} for note, line in warnings_of(record)),
             *({"text": f"masked: {text}", "line": 0} for text, loud in view.masked if loud),
@@ -159,6 +161,8 @@ def _static_head(view: KernelView) -> str:
         html.tag("div", "", name, *chips),
         html.table([values], [label for label, _, _ in shown]),
     ]
+    if bound := bound_of(view):
+        parts.append(html.tag("div", "", html.tag("b", "", "bound by "), html.text(bound["text"])))
     for note, line in warnings_of(record)[:10]:
         where = html.tag("b", "", f"line {line}: " if line else "")
         text = html.text(clip(note.message, 400))

@@ -155,6 +155,14 @@ class Point:
         return self.bytes_ / self.time_us / 1e3
 
 
+def least_us(point: Point, machine: Machine) -> float:
+    """Microseconds that the roofs over a point allow, 0 where there are none."""
+    bandwidth = machine.find(point.level, BANDWIDTH, point.threads)
+    peak = machine.find(point.dtype, PEAK, point.threads)
+    work = ((point.bytes_, bandwidth), (point.flops, peak))
+    return max(amount / roof.value / 1e3 if roof and amount > 0 else 0.0 for amount, roof in work)
+
+
 def levels_of(point: Point, machine: Machine) -> tuple[Level, ...]:
     """What a point asks of each memory level with a roof, innermost first."""
     found = []
@@ -215,7 +223,7 @@ def judge(point: Point, machine: Machine) -> Verdict:
         sentence = f"The {missing} has not been measured on this machine, so no roof is known."
         return Verdict("unknown", 0.0, 0.0, PEAK, sentence, "Measure the machine's ceilings again.")
     if peak is None or not point.flops:
-        return _judge_traffic(point, bandwidth)
+        return _judge_traffic(point, bandwidth, machine.busy)
     slope = point.intensity * bandwidth.value
     memory = slope < peak.value
     attainable = min(slope, peak.value)
@@ -237,7 +245,7 @@ def judge(point: Point, machine: Machine) -> Verdict:
             f"{_short(ridge)}, and reaches {format_percent(fraction)} of the "
             f"{format_rate(attainable, PEAK)} that the {roof} allows."
         )
-    return _finish(bound, attainable, fraction, PEAK, sentence, point)
+    return _finish(bound, attainable, fraction, PEAK, sentence, point, machine.busy)
 
 
 _MEASURE = "A prediction is no measurement: run the kernel on the machine to know its time."
@@ -248,7 +256,7 @@ def _share(fraction: float) -> str:
     return "" if fraction > 0.995 else f", {format_percent(fraction)} of what the roofs allow"
 
 
-def _judge_traffic(point: Point, bandwidth: Ceiling) -> Verdict:
+def _judge_traffic(point: Point, bandwidth: Ceiling, busy: bool) -> Verdict:
     """A kernel without arithmetic is held against bandwidth alone."""
     fraction = point.gbytes / bandwidth.value
     if point.predicted:
@@ -257,12 +265,12 @@ def _judge_traffic(point: Point, bandwidth: Ceiling) -> Verdict:
             f"{point.level} allows {format_rate(bandwidth.value, BANDWIDTH)}: "
             f"{format_time(point.time_us)} for a launch{_share(fraction)}."
         )
-        return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point)
+        return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point, busy)
     sentence = (
         f"Bound by memory: it does no floating-point work, and reaches {format_percent(fraction)} "
         f"of the {format_rate(bandwidth.value, BANDWIDTH)} of {point.level} bandwidth."
     )
-    return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point)
+    return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point, busy)
 
 
 def _finish(
@@ -272,7 +280,15 @@ def _finish(
     unit: str,
     sentence: str,
     point: Point,
+    busy: bool,
 ) -> Verdict:
+    if fraction > TOLERANCE and busy:
+        sentence = (
+            f"This point lies {format_percent(fraction - 1)} above its roof: the ceilings were "
+            "measured while other programs kept the machine busy, and are too low."
+        )
+        step = "Measure them again on a quiet machine: '%tile peaks --measure'."
+        return Verdict(bound, attainable, fraction, unit, sentence, step, wrong=True)
     if fraction > TOLERANCE:
         sentence = (
             f"This point lies {format_percent(fraction - 1)} above its roof, which is impossible: "

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tileworkbench.viz.model.atoms import Atom
 
 
+Place = tuple[Machine | None, tuple[Point, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """A comparison with a reference. `max_error` and `tolerance` are absolute; `simulated` says how
@@ -101,6 +104,7 @@ class KernelView:
         pipelining: tells of the software pipelines, predicted and simulated.
         occupancy: of blocks on one multiprocessor, None for a CPU.
         machine, points: the roofline's ceilings and this kernel's measured points.
+        place: finds the same where they are not known yet; True lets it measure this machine.
     """
 
     record: CompileRecord
@@ -129,6 +133,7 @@ class KernelView:
     bench: RunRecord | None = None
     machine: Machine | None = None
     points: tuple[Point, ...] = ()
+    place: Callable[[bool], Place] = lambda measures: (None, ())
 
     @property
     def target_kind(self) -> str:

@@ -11,6 +11,7 @@ export function line(bench, ...more) {
     bench.flops ? tw.el("b", {}, bench.flops) : null,
     bench.bytes ? tw.faint(bench.bytes) : null,
     ...bench.extra.map(([key, value]) => tw.faint(`${key} ${value}`)),
+    bench.comparison ? tw.el("b", {}, bench.comparison) : null,
     bench.note ? tw.faint(bench.note) : null,
     ...more,
   );

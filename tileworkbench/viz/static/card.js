@@ -103,6 +103,7 @@ export function render({ model, el }) {
       tw.el("div", { title: hint },
         tw.div("tw-fact-label", label), tw.div("tw-fact-value", value)))));
     if (card.bench) pane.append(bench.line(card.bench, rooflineLink()));
+    pane.append(boundBy());
     if (card.check && !card.check.ok)
       pane.append(tw.div("tw-message tw-failed", `Check failed: ${card.check.detail}`));
     for (const { line, text } of card.warnings) {
@@ -110,6 +111,26 @@ export function render({ model, el }) {
       pane.append(tw.div("tw-message tw-warning", where, tw.span("", text)));
     }
     for (const line of card.notes) pane.append(tw.div("tw-fact-line", line));
+  }
+
+  /** What bounds the kernel: known with the card, or asked for once it is looked at. */
+  function boundBy() {
+    const said = tw.span("");
+    const node = tw.div("tw-bound", tw.el("b", {}, "bound by "), said);
+    const tell = (found) => {
+      const more = found.line ? tw.link(`show line ${found.line}`, () => goto(found.line)) : null;
+      const measure = found.measure ? tw.button("Measure", () => ask({ measure: true })) : null;
+      said.replaceChildren(found.text, ...[more, measure].filter(Boolean).flatMap((each) => [" ", each]));
+      node.dataset.told = found.measure ? "" : "true";
+    };
+    const ask = (content) => {
+      said.replaceChildren(tw.faint("…"));
+      tw.ask(model, { type: "bound", ...content })
+        .then(tell, (error) => said.replaceChildren(tw.faint(error.message)));
+    };
+    if (card.bound?.text) tell(card.bound);
+    else ask({});
+    return node;
   }
 
   const rooflineLink = () => has("roofline")

@@ -58,8 +58,8 @@ export function render({ model, el }) {
     const title = tw.div("tw-bar", tw.el("b", {}, data.machine), tw.faint(data.note));
     const verdicts = tw.div("tw-verdicts", ...data.points.map(verdict), measured);
     const plot = tw.div("tw-plot", tw.drawing(data.svg), ...data.points.flatMap(details));
-    const inCard = model.get("card") !== undefined; // which explains each of its tabs
-    const about = data.about && !inCard ? [tw.about(data.about)] : [];
+    const told = model.get("card") !== undefined || model.get("about"); // by who shows this view
+    const about = data.about && !told ? [tw.about(data.about)] : [];
     root.replaceChildren(title, ...about, tw.div("tw-roof-columns", plot, verdicts));
     joinTrails(model, data, root);
   }

@@ -9,6 +9,7 @@ import traitlets
 
 from tileworkbench.compiler.diagnostics import TileError
 from tileworkbench.viz.model.assets import module, stylesheet
+from tileworkbench.viz.model.bound import bound_answer
 from tileworkbench.viz.model.card import card_html, card_model
 from tileworkbench.viz.model.layout_steps import layout_steps
 from tileworkbench.viz.model.saved import saved_card
@@ -53,6 +54,7 @@ class CardWidget(ViewWidget, ViewTraits, PassesTraits, LayoutsTraits, RooflineTr
             **self.pass_answers(),
             **self.layout_answers(),
             **self.roofline_answers(),
+            "bound": lambda content: bound_answer(self.view, content),
         }
 
     def saved(self, room: int) -> dict[str, Any] | None:

@@ -1,0 +1,95 @@
+"""What bounds a kernel, as the card says it: at once where it is known, else when asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import tileworkbench as tw
+from tests.viz.sample import kernel_view
+from tileworkbench import kernels
+from tileworkbench.bench import ceilings
+from tileworkbench.viz.model.bound import bound_answer, bound_model
+from tileworkbench.viz.model.card import card_html, card_model
+from tileworkbench.viz.model.causes import Causes, Part
+from tileworkbench.viz.model.roofline import Ceiling, Machine, Point, judge, least_us
+
+MACHINE = Machine("m", (Ceiling("DRAM", 10.0, "GB/s", 1), Ceiling("float32", 100.0, "GFLOP/s", 1)))
+CAUSES = Causes(
+    (
+        Part("wavefronts", 6.0, "memory", 7, "waits for banks", 5.0, "Swizzle the tile."),
+        Part("compute", 2.0, "arithmetic", 9, "multiplies tiles"),
+    )
+)
+POINT = Point("k", 1e5, 1e4, 6.5, "float32", "DRAM", predicted=True, causes=CAUSES)
+SENTENCE = (
+    "Look at line 7: it waits for banks: without that a launch would take about 2.24 µs instead "
+    "of 6.32 µs (predicted)."
+)
+
+
+def test_the_largest_cause_and_the_line_to_look_at() -> None:
+    assert bound_model(POINT, MACHINE) == {
+        "text": f"wavefronts (predicted; 90 % of the predicted time). {SENTENCE}",
+        "line": 7,
+    }
+    measured = replace(POINT, predicted=False, time_us=8.0)
+    assert bound_model(measured, MACHINE)["text"] == (
+        f"wavefronts (measured 8 µs; 90 % of the predicted time). {SENTENCE}"
+    )
+    alone = replace(POINT, causes=None)
+    assert bound_model(alone, MACHINE)["text"] == judge(alone, MACHINE).sentence
+
+
+def test_a_busy_machine_is_blamed_for_ceilings_that_are_too_low() -> None:
+    above = replace(POINT, predicted=False, time_us=0.5)
+    assert judge(above, MACHINE).sentence.endswith("This is an error of tileworkbench.")
+    busy = judge(above, replace(MACHINE, busy=True))
+    assert (busy.wrong, busy.sentence, busy.next_step) == (
+        True,
+        "This point lies 100 % above its roof: the ceilings were measured while other programs "
+        "kept the machine busy, and are too low.",
+        "Measure them again on a quiet machine: '%tile peaks --measure'.",
+    )
+
+
+def test_what_the_roofs_allow() -> None:
+    assert least_us(POINT, MACHINE) == pytest.approx(1.0)
+    assert least_us(replace(POINT, bytes_=1e5), MACHINE) == pytest.approx(10.0)
+
+
+def test_a_gpu_kernel_has_it_on_the_card_at_once() -> None:
+    kernel = tw.compile(kernels.matmul(512, 512, 512, dtype="float16"), target="sim:sm_80")
+    bound = card_model(kernel.view())["bound"]
+    assert bound["text"].startswith("idle multiprocessors (predicted; ")
+    assert bound["line"] == kernel.causes.diagnose().line
+    assert bound["text"].split(" Look")[0] in card_html(kernel.view())
+
+
+def test_a_cpu_kernel_has_it_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = tw.compile(kernels.matmul(64, 64, 64), target="cpu")
+    assert card_model(kernel.view())["bound"] == {}
+    assert "bound by" not in card_html(kernel.view())
+    monkeypatch.setattr(ceilings, "known_machine", lambda: None)
+    assert bound_answer(kernel.view(), {}) == {
+        "text": "known once the ceilings of this machine were measured, which takes some seconds",
+        "line": 0,
+        "measure": True,
+    }
+    levels = [Ceiling(name, 1e2, "GB/s", 1) for name in ("L1", "L2", "L3", "DRAM")]
+    machine = Machine("m", (*levels, Ceiling("float32", 1e2, "GFLOP/s", 1)))
+    monkeypatch.setattr(ceilings, "known_machine", lambda: machine)
+    monkeypatch.setattr(ceilings, "machine", lambda measure=False: machine)
+    assert "(predicted; " in bound_answer(kernel.view(), {})["text"]
+
+
+def test_what_is_not_known_says_why() -> None:
+    view = kernel_view(machine=None, points=())
+    view = replace(view, record=replace(view.record, target="sim:sm_86"))
+    nobody = "not known: no ceilings of sim:sm_86 are listed"
+    assert bound_answer(view, {}) == {"text": nobody, "line": 0}
+    assert bound_answer(replace(view, place=lambda measures: (MACHINE, ())), {}) == {
+        "text": "not known: the operations and bytes of a launch depend on the sizes of a call",
+        "line": 0,
+    }

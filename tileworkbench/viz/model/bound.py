@@ -1,0 +1,51 @@
+"""What bounds a kernel, as the one sentence of its card, with the line to look at."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tileworkbench.viz.model.roofline import Machine, Point, judge
+from tileworkbench.viz.model.text import format_time
+from tileworkbench.viz.model.view import KernelView
+
+_UNKNOWN = "not known: the operations and bytes of a launch depend on the sizes of a call"
+_MEASURE = "known once the ceilings of this machine were measured, which takes some seconds"
+
+
+def bound_model(point: Point, machine: Machine) -> dict[str, Any]:
+    """``text`` says what bounds the kernel, and whether that is predicted or measured; ``line`` is
+    the line of the user's text to look at, 0 for none.
+    """
+    verdict = judge(point, machine)
+    if point.causes is None or verdict.wrong or not point.causes.total_us > 0:
+        return {"text": verdict.sentence, "line": verdict.line}
+    cause, time_us = next(iter(point.causes.by_cause().items()))
+    share = f"{time_us / point.causes.total_us * 100:.0f} % of the predicted time"
+    if point.predicted:
+        measured_us, how = math.nan, "predicted"
+    else:
+        measured_us, how = point.time_us, f"measured {format_time(point.time_us)}"
+    found = point.causes.diagnose(measured_us, verdict.fraction * point.time_us)
+    return {"text": f"{cause} ({how}; {share}). {found.sentence}", "line": found.line}
+
+
+def bound_of(view: KernelView) -> dict[str, Any]:
+    """The same for a view that knows its place under the roofs, else nothing."""
+    if view.machine is None or not view.points:
+        return {}
+    return bound_model(view.points[0], view.machine)
+
+
+def bound_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
+    """The same, found when the browser asks for it. ``measure`` in `content` lets it measure this
+    machine; ``measure`` in the answer says that it would have to.
+    """
+    machine, points = view.place(bool(content.get("measure")))
+    if machine is not None and points:
+        return bound_model(points[0], machine)
+    if machine is None and view.target_kind == "cpu":
+        return {"text": _MEASURE, "line": 0, "measure": True}
+    if machine is None:
+        return {"text": f"not known: no ceilings of {view.record.target} are listed", "line": 0}
+    return {"text": _UNKNOWN, "line": 0}
