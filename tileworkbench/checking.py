@@ -144,13 +144,13 @@ def _compared(
         returned = [params[index] for index in program.returns]
         compared = [value for value in returned if isinstance(value, Buffer)]
         inputs: Sequence[Any] = args
-        outputs = _listed(compiled.call_poisoned(*args))
+        outputs = listed(compiled.call_poisoned(*args))
     else:
         compared = written_parameters(program)
         inputs = _reference_inputs(program, args)
         compiled.call_poisoned(*args)
         outputs = [args[params.index(buffer)] for buffer in compared]
-    expected = _listed(_call_reference(kernel, reference, inputs))
+    expected = listed(_call_reference(kernel, reference, inputs))
     if len(expected) != len(outputs):
         raise ArgumentError(
             f"'{kernel.name}' has {_outputs(len(outputs))}, the reference {len(expected)}"
@@ -226,7 +226,8 @@ def _passed(program: Program) -> list[Param]:
     return [param for param in program.params if not param.output]
 
 
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
+    """The values of a return: none, one, or several."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
@@ -238,6 +239,15 @@ def wide(value: Any) -> Array:
         value = value.detach().cpu()
         value = value.double().numpy() if value.dtype.is_floating_point else value.numpy()
     return np.asarray(value).astype(np.float64)
+
+
+def absolute_error(got: Array, want: Array) -> Array:
+    """`|got - want|` of each element: 0 where both are NaN or the same infinity, NaN where one of
+    them is NaN.
+    """
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(same, 0.0, np.abs(got - want)))
 
 
 def allowed_error(want: Array, relative: float, absolute: float | None = None) -> Array:
@@ -257,9 +267,7 @@ def _compare(
             f"output '{name}' of '{kernel.name}' has shape {got.shape}, the reference {want.shape}"
         )
     allowed = allowed_error(want, tolerance.relative, tolerance.absolute)
-    same = (got == want) | (np.isnan(got) & np.isnan(want))
-    with np.errstate(invalid="ignore"):
-        error = np.where(same, 0.0, np.abs(got - want))
+    error = absolute_error(got, want)
     bad = ~(error <= allowed)
     if bad.any():
         failed = _mismatch(kernel, name, (got, want), error, bad, tolerance)

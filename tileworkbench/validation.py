@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tileworkbench.checking import allowed_error, rounds_to_tf32, tolerance_of, wide
+from tileworkbench.checking import (
+    absolute_error,
+    allowed_error,
+    rounds_to_tf32,
+    tolerance_of,
+    wide,
+)
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.simulation import run_program
@@ -94,10 +100,7 @@ def _deviation(found: tuple[Array, str], expected: tuple[Array, str], tf32: bool
     """The largest error in units of the dtype's tolerance."""
     (a, dtype), (b, _) = found, expected
     allowed = allowed_error(b, tolerance_of(dtype, tf32=tf32).relative)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    if same.all():
-        return 0.0
-    error = np.where(same, 0.0, np.abs(a - b))
+    error = absolute_error(a, b)
     error = np.where(np.isnan(error), np.inf, error)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return float(np.max(np.where(error == 0, 0.0, error / allowed)))
+        return float(np.max(np.where(error == 0, 0.0, error / allowed), initial=0.0))

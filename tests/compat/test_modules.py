@@ -224,6 +224,11 @@ def test_elements_that_may_differ(installed: None) -> None:
     assert close(nan, nan)
     with pytest.raises(AssertionError):
         close(nan, torch.zeros(3))
+    infinite = torch.full((3,), float("inf"))
+    assert close(infinite, infinite)
+    for wrong in (torch.zeros(3), -infinite, nan):
+        with pytest.raises(AssertionError):
+            close(wrong, infinite)
     with pytest.raises(AssertionError, match=r"has shape \(3,\), the reference \(1000,\)"):
         close(nan, a)
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from tileworkbench.bench import timing
 from tileworkbench.bench.kernel import refuse_simulated
+from tileworkbench.checking import listed
 from tileworkbench.compiler.diagnostics import CheckError, UnsupportedError
 from tileworkbench.compiler.ir.program import Param
 from tileworkbench.kernel import Kernel
-from tileworkbench.tuning.closeness import assert_close, listed, result_pairs
+from tileworkbench.tuning.closeness import assert_close, result_pairs
 from tileworkbench.tuning.supply import TensorSupplyType, supply_tensors
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from tileworkbench.api import Jit
 from tileworkbench.bench.kernel import refuse_simulated
 from tileworkbench.bench.timing import do_bench
+from tileworkbench.checking import listed
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     Interrupted,
@@ -28,7 +29,7 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.kernel import Kernel
-from tileworkbench.tuning.closeness import assert_close, listed, result_pairs
+from tileworkbench.tuning.closeness import assert_close, result_pairs
 from tileworkbench.tuning.progress import Progress
 from tileworkbench.tuning.supply import TensorSupplyType, input_parameters, supply_tensors
 from tileworkbench.tuning.sweep import Sweep, SweepPoint

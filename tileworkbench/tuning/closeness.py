@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileworkbench.checking import absolute_error, allowed_error, listed, wide
 from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.diagnostics import ArgumentError, CheckError
 
@@ -25,16 +26,15 @@ def assert_close(
 ) -> None:
     """Compare two torch tensors or numpy arrays of one shape.
 
-    An element differs where |actual - expected| > atol + rtol |expected|; NaN equals NaN. Raises
-    `CheckError`, an `AssertionError`, when more than `max_mismatched_ratio` of them differ.
+    An element differs where |actual - expected| > atol + rtol |expected|. NaN equals NaN, and an
+    infinity equals itself alone. Raises `CheckError`, an `AssertionError`, when more than
+    `max_mismatched_ratio` of them differ.
     """
-    got, want = _wide(actual), _wide(expected)
+    got, want = wide(actual), wide(expected)
     if got.shape != want.shape:
         raise CheckError(f"{name} has shape {got.shape}, the reference {want.shape}")
-    same = (got == want) | (np.isnan(got) & np.isnan(want))
-    with np.errstate(invalid="ignore"):
-        error = np.where(same, 0.0, np.abs(got - want))
-        bad = ~(same | (error <= atol + rtol * np.abs(want)))
+    error = absolute_error(got, want)
+    bad = ~(error <= allowed_error(want, rtol, atol))
     count = int(bad.sum())
     if count <= max_mismatched_ratio * got.size:
         return
@@ -44,14 +44,6 @@ def assert_close(
         f"{max_mismatched_ratio:.3%} may: first at {list(first)}, where it is {got[first]:.6g} "
         f"instead of {want[first]:.6g}; largest error {np.nanmax(error[bad], initial=0.0):.3g}"
     )
-
-
-def _wide(value: Any) -> np.ndarray[Any, Any]:
-    """Any array as float64."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = value.double().numpy() if value.dtype.is_floating_point else value.numpy()
-    return np.asarray(value).astype(np.float64)
 
 
 def result_pairs(
@@ -75,10 +67,3 @@ def result_pairs(
         outputs = "1 output" if len(got) == 1 else f"{len(got)} outputs"
         raise ArgumentError(f"'{kernel.name}' has {outputs}, the reference {len(want)}")
     return list(zip(got, want, strict=True))
-
-
-def listed(value: Any) -> list[Any]:
-    """The values of a return: none, one, or several."""
-    if value is None:
-        return []
-    return list(value) if isinstance(value, list | tuple) else [value]
