@@ -1,7 +1,7 @@
 """`Kernel.line_costs`: what each line of the user's text costs.
 
 Work (operations, bytes) is that of one launch, counted on the program as written. How well memory
-is used, barriers and registers are those of the lowered code.
+is used, barriers, registers and the bytes of a CPU's caches are those of the lowered code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from tileworkbench.kernel import Kernel
 
 REGISTER_BYTES = 4
-_AMOUNTS = ("flops", "global_bytes", "shared_bytes", "barriers", "registers")
+_AMOUNTS = ("flops", "global_bytes", "shared_bytes", "l1_bytes", "barriers", "registers")
+
+LEVEL_BYTES = {"L1": "l1_bytes", "L2": "l2_bytes", "L3": "l3_bytes", "DRAM": "dram_bytes"}
+"""The number of a line by the name that `kernel.traffic` has for a level of a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,12 @@ class LineCost:
         barriers: `__syncthreads` written for it.
         registers: 32-bit words of register arrays that a thread holds while it executes the line,
             0 on a CPU. Scalars come on top; ``kernel.resources`` has the total from ptxas.
+        l1_bytes, l2_bytes, l3_bytes, dram_bytes: of one launch on a CPU, what comes from each level
+            or from behind it, written bytes too; of L1 all loads and stores. Estimated from this
+            machine's caches as `bench/cpu_traffic.py` says; no counter of the processor is read.
+            All lines together, with those of macros in other files, have what ``kernel.traffic``
+            has. 0 on a GPU and for a level that the machine lacks, NaN where shapes or the grid are
+            known in a call only.
         vector_share: of its accesses to tensors on a CPU the share that are whole vectors or
             routines, NaN elsewhere.
         accesses: what it does to memory, in words.
@@ -57,6 +66,10 @@ class LineCost:
     ideal_sectors: int = 0
     barriers: int = 0
     registers: int = 0
+    l1_bytes: float = 0.0
+    l2_bytes: float = 0.0
+    l3_bytes: float = 0.0
+    dram_bytes: float = 0.0
     vector_share: float = nan
     accesses: tuple[str, ...] = ()
 
@@ -73,6 +86,8 @@ def line_costs(kernel: Kernel) -> tuple[LineCost, ...]:
         costs.add_work(kernel.program, site, work.flops, work.global_bytes, work.shared_bytes)
     lowered = kernel.passes[-1].program if len(kernel.passes) else kernel.program
     costs.add_accesses(kernel.accesses)
+    if lowered.stage is Stage.CPU:
+        costs.add_levels(kernel, lowered)
     if lowered.stage is Stage.SIMT:
         for stmt in statements(lowered.body):
             if isinstance(stmt, Barrier):
@@ -125,6 +140,19 @@ class _Costs:
             old = self._lines.get(line) or LineCost(line)
             if line and words not in old.accesses:
                 self._lines[line] = replace(old, accesses=(*old.accesses, words))
+
+    def add_levels(self, kernel: Kernel, lowered: Program) -> None:
+        """Bytes by memory level of a CPU."""
+        from tileworkbench.bench.causes import cpu_traffic_of
+
+        sites = cpu_traffic_of(kernel)
+        if not sites:
+            for line, cost in list(self._lines.items()):
+                if cost.global_bytes or cost.shared_bytes:
+                    self.add(line, **dict.fromkeys(LEVEL_BYTES.values(), nan))
+        for site, levels in sites.items():
+            amounts = {LEVEL_BYTES[level]: bytes_ for level, bytes_ in levels.items()}
+            self.add(self.line(lowered, site), **amounts)
 
     def add_registers(self, lowered: Program) -> None:
         """The most words of register arrays that are live in a statement of each line."""

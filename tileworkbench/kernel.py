@@ -150,7 +150,7 @@ class Kernel(KernelFacts):
     @property
     def traffic(self) -> Mapping[str, float]:
         """Predicted bytes of a launch by the memory level that they come from, innermost first;
-        empty where `causes` is None.
+        empty for symbolic shapes and unknown GPUs. On the CPU `line_costs` has them by line.
         """
         from tileworkbench.bench.causes import traffic_of
 

@@ -9,7 +9,11 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tileworkbench.annotation import LineCost
+from tests.kernels.test_gpu import CASES
+from tileworkbench.annotation import LEVEL_BYTES, LineCost
+from tileworkbench.bench import causes
+from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.device.host.processor import CacheSizes
 from tileworkbench.kernel import Kernel
 from tileworkbench.kernels.page import PrimFunc
 
@@ -53,6 +57,7 @@ def test_work_of_each_line() -> None:
     assert copy.accesses[0].startswith("A: load")
     assert sum(cost.barriers for cost in costs.values()) == 2  # filled, and free again
     assert gemm.registers >= out.registers == N * N // 128  # the accumulator
+    assert gemm.l1_bytes == copy.dram_bytes == 0  # levels of a CPU
 
 
 def test_conflicts_stand_at_their_line() -> None:
@@ -85,6 +90,60 @@ def test_on_a_cpu_the_share_of_vectors() -> None:
     assert cost.registers == cost.barriers == 0
 
 
+def test_on_a_cpu_the_bytes_of_each_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: tensors of 2 MiB, one of which an L2 of 1 MiB holds in part, but not both."""
+
+    @T.prim_func
+    def twice(A: T.Tensor((512, 1024), "float32"), B: T.Tensor((512, 1024), "float32")):
+        with T.Kernel(512, threads=128) as row:
+            tile = T.alloc_shared((1024,), "float32")
+            T.copy(A[row, 0], tile)
+            for i in T.Parallel(1024):
+                B[row, i] = tile[i] + A[row, i]
+
+    sizes = CacheSizes(l1=32 << 10, l2=1 << 20, l3=64 << 20)
+    monkeypatch.setattr(processor, "cache_sizes", lambda: sizes)
+    monkeypatch.setattr(causes, "get_num_threads", lambda: 1)
+    kernel = tw.compile(twice, target="cpu")
+    costs, tensor = costs_of(kernel), 512 * 1024 * 4
+    levels = {
+        line: [getattr(costs[line], name) / tensor for name in LEVEL_BYTES.values()]
+        for line in ("T.copy(A[row, 0], tile)", "B[row, i] = tile[i] + A[row, i]")
+    }
+    # The tile becomes a register. A is read twice, B written once. Both together are in L3; A alone
+    # is in L2, of which it is twice the size, and each line has half of what A is read again for.
+    assert levels == {
+        "T.copy(A[row, 0], tile)": [1, 1, 0.5, 0],
+        "B[row, i] = tile[i] + A[row, i]": [2, 2, 1.5, 0],
+    }
+    assert kernel.traffic == {"L1": 3 * tensor, "L2": 3 * tensor, "L3": 2 * tensor}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lines_together_move_what_the_kernel_moves(name: str) -> None:
+    """In every kernel of the library."""
+    kernel = tw.compile(CASES[name]()[0], target="cpu")
+    lowered, traffic = kernel.passes[-1].program, kernel.traffic
+    if not traffic:  # the grid depends on data
+        assert name == "flash_attention_varlen"
+        assert any(math.isnan(cost.l1_bytes) for cost in kernel.line_costs)
+        return
+    # Lines of a macro of another file are not lines of this kernel's text.
+    elsewhere = {
+        site: levels
+        for site, levels in causes.cpu_traffic_of(kernel).items()
+        if lowered.sites[site].file != kernel.record.source_file
+    }
+    assert bool(elsewhere) == (name in ("block_sparse_attention", "flash_decoding"))
+    for level, amount in LEVEL_BYTES.items():
+        lines = sum(getattr(cost, amount) for cost in kernel.line_costs)
+        lines += sum(levels.get(level, 0.0) for levels in elsewhere.values())
+        assert lines == pytest.approx(traffic.get(level, 0.0), rel=1e-9)
+    inner_first = [traffic[level] for level in LEVEL_BYTES if level in traffic]
+    assert inner_first == sorted(inner_first, reverse=True)
+    assert inner_first[-1] > 0
+
+
 def test_symbolic_work_has_no_number() -> None:
     @tw.jit
     def double(A):
@@ -97,6 +156,7 @@ def test_symbolic_work_has_no_number() -> None:
     kernel: Any = double.compile()
     [cost] = costs_of(kernel).values()
     assert math.isnan(cost.flops) and math.isnan(cost.global_bytes)
+    assert math.isnan(cost.l1_bytes) and math.isnan(cost.dram_bytes)
 
 
 @pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
 
+from tileworkbench.bench.cpu_traffic import LevelBytes, site_traffic, total_traffic
 from tileworkbench.bench.gpu_time_model import Launch, gpu_traffic, predict_launch
 from tileworkbench.bench.published import product_of
 from tileworkbench.bench.time_model import Prediction
 from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.occupancy import Occupancy, occupancy
+from tileworkbench.compiler.device.host.threads import get_num_threads
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
@@ -56,11 +58,26 @@ def causes_of(kernel: Predictable) -> Causes | None:
 
 def traffic_of(kernel: Predictable) -> Mapping[str, float]:
     """Bytes that come from each memory level or from behind it, innermost first."""
-    if parse_target(kernel.target).kind != "cpu":
-        launch = _launch(kernel)
-        return {} if launch is None else gpu_traffic(launch)
-    found = _on_cpu(kernel)
-    return {} if found is None else found.traffic
+    if parse_target(kernel.target).kind == "cpu":
+        return total_traffic(cpu_traffic_of(kernel))
+    launch = _launch(kernel)
+    return {} if launch is None else gpu_traffic(launch)
+
+
+def cpu_traffic_of(kernel: Predictable) -> dict[int, LevelBytes]:
+    """The same of a CPU kernel by the site that moves them, without measuring the machine; empty
+    for other targets and symbolic shapes.
+    """
+    lowered = _lowered(kernel)
+    if lowered.stage is not Stage.CPU or lowered.symbols:
+        return {}
+    return site_traffic(lowered, get_num_threads())
+
+
+def _lowered(kernel: Predictable) -> Program:
+    snapshots = kernel.record.snapshots
+    found: Program = snapshots[-1].program if snapshots else kernel.program
+    return found
 
 
 def _on_cpu(kernel: Predictable) -> Prediction | None:
@@ -72,8 +89,7 @@ def _on_cpu(kernel: Predictable) -> Prediction | None:
 
 
 def _launch(kernel: Predictable) -> Launch | None:
-    snapshots = kernel.record.snapshots
-    lowered = snapshots[-1].program if snapshots else kernel.program
+    lowered = _lowered(kernel)
     if lowered.stage is not Stage.SIMT or lowered.symbols:
         return None
     resident = _resident(kernel, lowered)

@@ -18,8 +18,8 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
-from tileworkbench.viz.model.roofline import PEAK, Machine
 
 Env = dict[str, int | float | bool]
 
@@ -57,15 +57,15 @@ class BlockWork:
     """What one block does.
 
     `spent` is by site and kind: ``arithmetic``, ``division``, ``scalar``, ``scattered``, ``chain``,
-    ``loop``, ``packing``, or the name of a function. `flop_ns` are the nanoseconds of products at
-    the peak, `moved` the bytes of each tensor, by site; `accessed` are the bytes of all loads and
-    stores, tiles included.
+    ``loop``, ``packing``, or the name of a function. `products` are the operations of micro-kernels
+    by site and element type, `moved` the bytes of each tensor by site and tensor; `accessed` are
+    the bytes of all loads and stores of a site, tiles included.
     """
 
     spent: dict[tuple[int, str], Spent] = field(default_factory=dict)
-    flop_ns: dict[int, float] = field(default_factory=dict)
+    products: dict[tuple[int, str], float] = field(default_factory=dict)
     moved: dict[tuple[int, Buffer], float] = field(default_factory=dict)
-    accessed: float = 0.0
+    accessed: dict[int, float] = field(default_factory=dict)
 
     def add(
         self, site: int, kind: str, cycles: float, spare: float = 0.0, count: float = 0.0
@@ -78,23 +78,59 @@ class BlockWork:
 
     def move(self, site: int, buffer: Buffer, bytes_: float) -> None:
         """More bytes of a tensor or tile."""
-        self.accessed += bytes_
+        self.access(site, bytes_)
         if buffer.scope == "global":
             self.moved[site, buffer] = self.moved.get((site, buffer), 0.0) + bytes_
+
+    def access(self, site: int, bytes_: float) -> None:
+        """More bytes that are loaded or stored."""
+        self.accessed[site] = self.accessed.get(site, 0.0) + bytes_
+
+    def mean(self, blocks: int) -> BlockWork:
+        """The work of one block, where this is that of several."""
+        return BlockWork(
+            {
+                key: Spent(found.cycles / blocks, found.spare / blocks, found.count / blocks)
+                for key, found in self.spent.items()
+            },
+            {key: operations / blocks for key, operations in self.products.items()},
+            {key: bytes_ / blocks for key, bytes_ in self.moved.items()},
+            {site: bytes_ / blocks for site, bytes_ in self.accessed.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GridWork:
+    """A launch: how many blocks, and the work of one of them on average."""
+
+    site: int
+    blocks: int
+    block: BlockWork
+
+
+def grids(lowered: Program) -> Iterator[GridWork]:
+    """The launches of a program of stage CPU without symbols; a few blocks stand for all."""
+    env: Env = {}
+    for stmt in st.items(lowered.body):
+        if isinstance(stmt, st.Let):
+            Walker().let(stmt, env)
+        elif isinstance(stmt, st.For) and stmt.kind is st.LoopKind.BLOCKS:
+            blocks = int(value_of(stmt.stop, env) or 0)
+            walker, samples = Walker(), spread(blocks)
+            for number in samples:
+                inner = {**env, stmt.var.name: number}
+                walker.visit(stmt.body, 1.0, inner, stmt.site)
+            if blocks:
+                yield GridWork(stmt.site, blocks, walker.block.mean(len(samples)))
 
 
 class Walker:
     """Walks the body of a block; unknown conditions are taken half the time."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.isa = machine, host_isa()
+    def __init__(self) -> None:
+        self.isa = host_isa()
         self.block = BlockWork()
         self.loops: list[Var] = []  # serial ones around the statement
-
-    def peak(self, dtype: str) -> float:
-        """GFLOP/s of one thread."""
-        found = self.machine.find(dtype, PEAK, 1)
-        return found.value if found else 1.0
 
     def let(self, stmt: st.Let, env: Env) -> None:
         """Remember the value of a name, where it is known."""
@@ -150,11 +186,11 @@ class Walker:
         lanes = self.isa.lanes(4 if stmt.c.buffer.dtype.bytes < 8 else 8)
         columns = -(-stmt.n // lanes) * lanes
         name = {"int16": "uint8"}.get(str(dtype), str(dtype))
-        flop_ns = times * 2 * stmt.m * columns * stmt.k / self.peak(name)
-        block.flop_ns[site] = block.flop_ns.get(site, 0.0) + flop_ns
+        operations = times * 2 * stmt.m * columns * stmt.k
+        block.products[site, name] = block.products.get((site, name), 0.0) + operations
         block.add(site, "arithmetic", times * stmt.m * columns / lanes * _ACCUMULATOR)
-        block.accessed += times * (stmt.m + columns) * stmt.k * dtype.bytes
-        block.accessed += times * 2 * stmt.m * columns * stmt.c.buffer.dtype.bytes
+        block.access(site, times * (stmt.m + columns) * stmt.k * dtype.bytes)
+        block.access(site, times * 2 * stmt.m * columns * stmt.c.buffer.dtype.bytes)
         if dtype == "bfloat16":
             vectors = (stmt.m + columns) * stmt.k / self.isa.lanes(2)
             block.add(site, "arithmetic", times * vectors * _GUARDED)
@@ -167,7 +203,7 @@ class Walker:
         self.block.add(site, "packing", times * vectors * (_PACKED if straight else _TRANSPOSED))
         bytes_ = times * elements * stmt.src.buffer.dtype.bytes
         self.block.move(site, stmt.src.buffer, bytes_)
-        self.block.accessed += bytes_  # the panel
+        self.block.access(site, bytes_)  # the panel
 
     def element(self, stmt: st.Store | st.Atomic, times: float, site: int) -> None:
         """A statement on one element, or on the lanes of a `Ramp`."""

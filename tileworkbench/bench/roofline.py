@@ -6,16 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from tileworkbench.bench.ceilings import machine
+from tileworkbench.bench.ceilings import LEVELS, machine
+from tileworkbench.bench.cpu_traffic import holding_level
 from tileworkbench.bench.timing import BenchResult
-from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.target import parse_target
 from tileworkbench.viz.model.roofline import BANDWIDTH, Machine, Point, Verdict, judge
 from tileworkbench.viz.model.view import KernelView
-
-# Up to this many times its size, a cache still serves part of data that is walked again and again.
-_PARTLY_CACHED = 2
 
 
 class Measurable(Protocol):
@@ -52,15 +49,10 @@ def result_point(result: BenchResult, measured: Machine) -> Point:
 def home_level(bytes_: float, threads: int, measured: Machine) -> str:
     """The innermost measured level that holds `bytes_` bytes of `threads` threads' data.
 
-    Private caches count once per thread. Data somewhat larger than a cache belong to it still: part
-    of them stays there, so the roof of the next level would not hold.
+    See `cpu_traffic.holding_level` for data that are larger than a cache.
     """
-    caches = processor.cache_sizes()
-    sizes = {"L1": caches.l1 * threads, "L2": caches.l2 * threads, "L3": caches.l3}
-    for level, size in sizes.items():
-        if bytes_ <= _PARTLY_CACHED * size and measured.find(level, BANDWIDTH) is not None:
-            return level
-    return "DRAM"
+    levels = [name for name in LEVELS if measured.find(name, BANDWIDTH) is not None]
+    return holding_level(bytes_, threads, levels)
 
 
 def judge_result(result: BenchResult, measured: Machine) -> Verdict:

@@ -5,8 +5,7 @@ The program is walked for a few blocks all over the grid. Four parts:
 - arithmetic: micro-kernels at the peak of their operands, and the operations of vector loops at
   the throughputs below;
 - packing: vectors written by `Pack`;
-- memory: every byte of a tensor once from the level that holds all tensors together, and again
-  from the level that holds that tensor as often as blocks read it again;
+- memory: the bytes that each level serves (`cpu_traffic.py`) at its measured rate;
 - overhead: the call, a launch, a block, and pages of outputs that the system has to clear.
 
 Arithmetic and packing share a core's time with waiting for memory; processors overlap the two in
@@ -17,19 +16,18 @@ what a kernel spends its time on; `bench` tells how long it takes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tileworkbench.bench.ceilings import LEVELS
-from tileworkbench.bench.cpu_work import Env, Spent, Walker, spread, value_of
-from tileworkbench.bench.roofline import home_level
+from tileworkbench.bench.cpu_traffic import Served, bytes_of, serve
+from tileworkbench.bench.cpu_work import GridWork, Spent, grids
+from tileworkbench.bench.probes import host_isa
 from tileworkbench.compiler.diagnostics import ArgumentError
-from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import Buffer, Var
+from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.viz.model.causes import Causes, Part
-from tileworkbench.viz.model.roofline import BANDWIDTH, Machine
+from tileworkbench.viz.model.roofline import BANDWIDTH, PEAK, Machine
 from tileworkbench.viz.model.text import format_bytes, format_count, format_time
 
 # Microseconds of a call and of a block; nanoseconds per byte of a fresh page, which the C library
@@ -41,10 +39,8 @@ _CORE, _MEMORY = "core", "memory"  # what parts keep busy
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Microseconds of a call by what they are spent on.
+    """Microseconds of a call by what they are spent on; `memory_us` has a part for each level.
 
-    `memory_us` has a part for each level. `traffic` has the bytes that pass through each level, the
-    innermost first: of L1 all loads and stores, of the others what comes from it or from behind it.
     `causes` has the same time by line.
     """
 
@@ -53,7 +49,6 @@ class Prediction:
     memory_us: Mapping[str, float]
     overhead_us: float
     threads: int
-    traffic: Mapping[str, float] = field(default_factory=dict)
     causes: Causes = field(default_factory=lambda: Causes(()))
 
     @property
@@ -87,86 +82,60 @@ def predict_time(lowered: Program, machine: Machine, threads: int, file: str = "
     """
     refuse_unknown(lowered)
     model = _Model(machine, lowered, file)
-    env: Env = {}
-    used = 1
-    for stmt in st.items(lowered.body):
-        if isinstance(stmt, st.Let):
-            model.walker.let(stmt, env)
-        elif isinstance(stmt, st.For) and stmt.kind is st.LoopKind.BLOCKS:
-            used = max(used, model.launch(stmt, env, threads))
+    used = max((model.launch(grid, threads) for grid in grids(lowered)), default=1)
     fresh = sum(
         size
         for param in lowered.params
-        if param.output and (size := _bytes(param.value)) >= _FRESH_BYTES
+        if param.output and (size := bytes_of(param.value)) >= _FRESH_BYTES
     )
     wake = _WAKE_US if used > 1 else 0.0
     overhead = _CALL_US + wake + model.block_us + fresh * _FRESH_NS / 1e3
-    served = tuple(model.served(used))
     memory: dict[str, float] = {}
-    for each in served:
-        memory[each.level] = memory.get(each.level, 0.0) + each.time_us
-    traffic = model.traffic(served)
-    model.parts += [part for each in served for part in model.memory_parts(each)]
+    for each in serve(model.moved, used, model.levels):
+        rate = machine.find(each.level, BANDWIDTH, used)
+        if rate is not None:
+            time_us = each.bytes_ / rate.value / 1e3
+            memory[each.level] = memory.get(each.level, 0.0) + time_us
+            model.parts.append(model.memory_part(each, time_us))
     model.parts.append(model.launch_part(_CALL_US + wake + model.block_us))
     clears = "clears new memory for the outputs: the system does that for large ones"
     model.parts.append(Part("fresh pages", fresh * _FRESH_NS / 1e3, finding=clears))
     causes = Causes(tuple(part for part in model.parts if part.time_us > 0), _MODEL)
-    return Prediction(model.compute_us, model.packing_us, memory, overhead, used, traffic, causes)
+    return Prediction(model.compute_us, model.packing_us, memory, overhead, used, causes)
 
 
 _MODEL = "a model of this machine's cores under its measured ceilings"
 
 
-def _bytes(value: Buffer | Var) -> int:
-    if not isinstance(value, Buffer):
-        return 0
-    return math.prod(const_int(extent) or 1 for extent in value.shape) * value.dtype.bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Served:
-    """Bytes of a tensor that a memory level serves to a site; `again` for those moved before."""
-
-    site: int
-    buffer: Buffer
-    level: str
-    bytes_: float
-    time_us: float
-    again: bool
-    times: float  # how often the whole tensor is moved
-
-
 class _Model:
     def __init__(self, machine: Machine, lowered: Program, file: str) -> None:
         self.machine, self.lowered, self.file = machine, lowered, file
-        self.walker = Walker(machine)
-        lanes = self.walker.isa.lanes(4)
-        self.cycle_ns = 4 * lanes / self.walker.peak("float32")  # two fused multiply-adds a cycle
+        self.lanes = host_isa().lanes(4)
+        # Two fused multiply-adds a cycle.
+        self.cycle_ns = 4 * self.lanes / self.peak("float32")
+        self.levels = tuple(name for name in LEVELS if machine.find(name, BANDWIDTH) is not None)
         self.compute_us = self.packing_us = self.block_us = 0.0
         self.moved: dict[tuple[int, Buffer], float] = {}
-        self.accessed = 0.0
         self.parts: list[Part] = []
         self.launch_site = 0
+
+    def peak(self, dtype: str) -> float:
+        """GFLOP/s of one thread."""
+        found = self.machine.find(dtype, PEAK, 1)
+        return found.value if found else 1.0
 
     def line(self, site: int) -> int:
         """The line of a site in the kernel's own text, 0 elsewhere."""
         span = self.lowered.span(site)
         return span.line if span is not None and self.file in ("", span.file) else 0
 
-    def launch(self, loop: st.For, env: Env, threads: int) -> int:
+    def launch(self, grid: GridWork, threads: int) -> int:
         """Add one grid; returns the number of threads it uses."""
-        blocks = int(value_of(loop.stop, env) or 0)
-        if not blocks:
-            return 1
-        walker, samples = Walker(self.machine), spread(blocks)
-        for number in samples:
-            inner = {**env, loop.var.name: number}
-            walker.visit(loop.body, 1 / len(samples), inner, loop.site)
+        blocks, block = grid.blocks, grid.block
         workers = min(threads, blocks)
         rounds = math.ceil(blocks / workers)
-        block = walker.block
         busy = blocks / (threads * rounds)  # part of the cores' time in which they have a block
-        self.launch_site = self.launch_site or loop.site
+        self.launch_site = self.launch_site or grid.site
         before = self.compute_us + self.packing_us
         for (site, kind), spent in block.spent.items():
             time_us = rounds * spent.cycles * self.cycle_ns / 1e3
@@ -175,15 +144,14 @@ class _Model:
             else:
                 self.compute_us += time_us
             self.parts.append(self.compute_part(site, kind, spent, time_us * busy, blocks))
-        for site, flop_ns in block.flop_ns.items():
-            time_us = rounds * flop_ns / 1e3
+        for (site, dtype), operations in block.products.items():
+            time_us = rounds * operations / self.peak(dtype) / 1e3
             self.compute_us += time_us
             finding = "multiplies tiles, at the peak of the arithmetic"
             at = self.line(site)
             self.parts.append(Part("compute", time_us * busy, _CORE, at, finding))
         self.idle(self.compute_us + self.packing_us - before, busy, blocks, threads)
         self.block_us += rounds * _BLOCK_US
-        self.accessed += block.accessed * blocks
         for key, bytes_ in block.moved.items():
             self.moved[key] = self.moved.get(key, 0.0) + bytes_ * blocks
         return workers
@@ -206,14 +174,13 @@ class _Model:
         """Time of a core as a part, with what there is to say of it."""
         count = format_count(spent.count * blocks)
         waste = time_us * spent.spare / spent.cycles if spent.cycles else 0.0
-        lanes = self.walker.isa.lanes(4)
         texts = {
             "arithmetic": ("computes on whole vectors", ""),
             "loop": ("counts the iterations of its loop", ""),
             "packing": ("packs tiles for the products", ""),
             "scalar": (
                 f"computes {count} results one at a time",
-                f"A loop of T.Parallel over neighbours would do {lanes} at once.",
+                f"A loop of T.Parallel over neighbours would do {self.lanes} at once.",
             ),
             "chain": (
                 f"adds {count} times to the same number, and each addition waits for the last",
@@ -234,50 +201,18 @@ class _Model:
         cause = "packing" if kind == "packing" else "compute"
         return Part(cause, time_us, _CORE, self.line(site), finding, waste, remedy)
 
-    def served(self, threads: int) -> Iterator[_Served]:
-        """Which level serves which bytes: each tensor once from the level that holds all of them
-        together, again from the one that holds that tensor.
-        """
-        totals: dict[Buffer, float] = {}
-        for (_, buffer), bytes_ in self.moved.items():
-            totals[buffer] = totals.get(buffer, 0.0) + bytes_
-        once = {buffer: min(total, _bytes(buffer)) for buffer, total in totals.items()}
-        home = home_level(sum(once.values()), threads, self.machine)
-        for (site, buffer), bytes_ in self.moved.items():
-            first = bytes_ * once[buffer] / totals[buffer] if totals[buffer] else 0.0
-            again = home_level(once[buffer], threads, self.machine)
-            for level, part, repeated in ((home, first, False), (again, bytes_ - first, True)):
-                rate = self.machine.find(level, BANDWIDTH, threads)
-                if part > 0 and rate is not None:
-                    times = totals[buffer] / once[buffer]
-                    time_us = part / rate.value / 1e3
-                    yield _Served(site, buffer, level, part, time_us, repeated, times)
-
-    def traffic(self, served: Sequence[_Served]) -> dict[str, float]:
-        """Bytes by level; see `Prediction`."""
-        found: dict[str, float] = {}
-        behind = 0.0
-        for level in reversed(LEVELS):
-            behind += sum(each.bytes_ for each in served if each.level == level)
-            if behind and self.machine.find(level, BANDWIDTH) is not None:
-                found[level] = behind
-        if "L1" in found:
-            found["L1"] = max(behind, self.accessed)
-        return dict(reversed(found.items()))
-
-    def memory_parts(self, each: _Served) -> Iterator[Part]:
+    def memory_part(self, each: Served, time_us: float) -> Part:
         """The time of a level for one site."""
         line, name = self.line(each.site), each.buffer.name
         if not each.again:
             finding = f"moves {format_bytes(each.bytes_)} of '{name}'"
-            yield Part(each.level, each.time_us, _MEMORY, line, finding)
-            return
+            return Part(each.level, time_us, _MEMORY, line, finding)
         finding = (
             f"moves '{name}' {each.times:.3g} times over, {format_bytes(each.bytes_)} more than "
             "once would be"
         )
         remedy = "Larger tiles, or a copy outside the loop, move it less often."
-        yield Part(each.level, each.time_us, _MEMORY, line, finding, each.time_us, remedy)
+        return Part(each.level, time_us, _MEMORY, line, finding, time_us, remedy)
 
     def launch_part(self, time_us: float) -> Part:
         """What a call costs before any work is done."""

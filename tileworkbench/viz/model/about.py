@@ -20,11 +20,17 @@ def source(view: KernelView) -> str:
     if not costs:
         return f"The {count} lines of your kernel. Click one to see what became of it."
     most = max(costs, key=lambda cost: cost["weight"])
+    cached = (
+        " Bytes of L1, L2, L3 and DRAM are estimated from the sizes of this machine's caches; no "
+        "counter of the processor is read."
+        if any(cost["l1_bytes"] > 0 for cost in costs)
+        else ""
+    )
     return (
         f"The {count} lines of your kernel. The number before a line is what it costs, and the "
         f"darker its ground, the more; {len(costs)} lines cost something. By a rough estimate of "
         f"the time most goes to line {most['line']}, {100 * most['weight']:.0f} %. Click a line to "
-        "see its intermediate representation after each pass and its generated code."
+        f"see its intermediate representation after each pass and its generated code.{cached}"
     )
 
 

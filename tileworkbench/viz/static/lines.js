@@ -84,9 +84,11 @@ export function render({ model, el, data }) {
     const access = accesses[index];
     if (!access) return;
     table.mark(index);
-    Object.assign(shown, { access, vectors: vectorsOf(access), at: 0, lane: null });
+    Object.assign(shown, { access, vectors: vectorsOf(access), lane: null });
+    const excess = shown.vectors.map((vector) => touchedBy(vector).length - neededBy(vector));
+    shown.at = Math.max(excess.indexOf(Math.max(...excess)), 0); // opens at the worst vector
     slider.limit(shown.vectors.length);
-    slider.set(0);
+    slider.set(shown.at);
     heading.textContent = `${access.buffer}: ${access.kind}` +
       `${access.line ? `, line ${access.line}` : ""} – ${access.lines} cache lines, ` +
       `${access.ideal} needed`;
@@ -95,11 +97,18 @@ export function render({ model, el, data }) {
     if (tell) tw.set(model, { selection: { line: access.line, buffer: access.buffer } });
   }
 
+  const linesAt = (address) => units(address, shown.access.width, data.line_bytes);
+  /** The numbers of the cache lines that a vector touches, and how many would do for its bytes. */
+  const touchedBy = (vector) => [...new Set(vector.flatMap(linesAt))].sort((a, b) => a - b);
+  const neededBy = (vector) =>
+    Math.ceil((new Set(vector).size * shown.access.width) / data.line_bytes);
+
   function draw() {
     const vector = shown.vectors[shown.at];
     if (!vector || !root.clientWidth) return;
     slider.set(shown.at);
-    place.textContent = `vector ${shown.at + 1} of the first ${shown.vectors.length}`;
+    place.textContent = `vector ${shown.at + 1} of the first ${shown.vectors.length} · cache ` +
+      `lines: ${touchedBy(vector).length}, needed: ${neededBy(vector)}`;
     const buffer = buffers.get(shown.access.buffer);
     /** @type {[any, (...given: any[]) => any][]} */
     const pictures = [[card, cardPicture], [tile, tilePicture]];
@@ -117,11 +126,10 @@ export function render({ model, el, data }) {
   /** A row per lane, a column per cache line that the vector touches. */
   function cardPicture(vector) {
     const { width } = shown.access;
-    const lineOf = (address) => units(address, width, data.line_bytes);
-    const lines = [...new Set(vector.flatMap(lineOf))].sort((a, b) => a - b);
-    const needed = Math.ceil((new Set(vector).size * width) / data.line_bytes);
+    const lines = touchedBy(vector);
+    const needed = neededBy(vector);
     const used = lines.map((line) => new Set(vector.filter((address) =>
-      lineOf(address).includes(line))).size * width);
+      linesAt(address).includes(line))).size * width);
     return {
       title: "Lane × cache line",
       note: "The number is the byte within the line. Below: how many of its 64 bytes are used. " +
@@ -134,9 +142,9 @@ export function render({ model, el, data }) {
       rowName: (row) => `lane ${row}`,
       columnName: (column) => String(lines[column]),
       foot: (column) => ({ text: String(used[column]), bad: lines.length > needed }),
-      lane: (row, column) => (lineOf(vector[row]).includes(lines[column]) ? row : null),
+      lane: (row, column) => (linesAt(vector[row]).includes(lines[column]) ? row : null),
       cell(row, column) {
-        if (!lineOf(vector[row]).includes(lines[column])) return null;
+        if (!linesAt(vector[row]).includes(lines[column])) return null;
         const fill = lines.length > needed ? COLOURS.bad : COLOURS.good;
         return { fill, text: String(Math.max(vector[row] - lines[column] * data.line_bytes, 0)),
           mark: shown.lane === row ? "pin" : undefined };
@@ -186,10 +194,9 @@ export function render({ model, el, data }) {
     const { width } = shown.access;
     const address = vector[shown.lane];
     if (shown.lane === null || address === undefined) {
-      const lines = new Set(vector.flatMap((each) => units(each, width, data.line_bytes)));
       list.fill(info, tw.div("tw-panel-title", "This vector"),
         list.row("lanes", `${vector.length}`), list.row("bytes of a lane", `${width}`),
-        list.row("cache lines", `${lines.size}`),
+        list.row("cache lines", `${touchedBy(vector).length}`),
         tw.div("tw-hint tw-faint", "Point at a cell to see its lane."));
       return;
     }
@@ -199,7 +206,7 @@ export function render({ model, el, data }) {
       list.row("element", buffer.shape.length
         ? list.elementName(buffer.name, buffer.shape, element) : `${buffer.name}[${element}]`),
       list.row("bytes", `${address}–${address + width - 1}`),
-      list.row("cache line", units(address, width, data.line_bytes).join(", ")));
+      list.row("cache line", linesAt(address).join(", ")));
   }
 
   function select() {

@@ -1,0 +1,129 @@
+"""Bytes that each memory level of this CPU serves to a kernel, by the site that asks for them.
+
+They are estimated from the lowered program and the sizes of the caches
+(`compiler/device/host/processor.py`); no hardware counter is read and nothing is run or timed:
+
+- a tensor comes once from the innermost level that holds all tensors of the kernel together, since
+  a call before this one may have left them there;
+- what blocks access again comes from the innermost level that holds that tensor alone, whatever
+  lies between two accesses;
+- private caches hold as much as the threads have together, and a cache up to twice its size;
+- every load and store passes through L1, those of tiles too; tiles are taken to stay there.
+
+Bytes are those of elements, not of the cache lines around them, and caches with few ways, hardware
+prefetch and other programs are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from tileworkbench.bench.ceilings import LEVELS, working_sets
+from tileworkbench.bench.cpu_work import GridWork, grids
+from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.expr import Buffer, Var
+from tileworkbench.compiler.ir.program import Program
+
+# Up to this many times its size, a cache still serves part of data that is walked again and again.
+_PARTLY_CACHED = 2
+
+LevelBytes = dict[str, float]
+"""Bytes that come from a level or from behind it, innermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Bytes of a tensor that a memory level serves to a site; `again` for those moved before, and
+    `times` says how often the whole tensor is moved.
+    """
+
+    site: int
+    buffer: Buffer
+    level: str
+    bytes_: float
+    again: bool
+    times: float
+
+
+def host_levels(threads: int) -> tuple[str, ...]:
+    """The levels of this machine that have a ceiling, measured or not, innermost first."""
+    known = working_sets(processor.cache_sizes(), threads)
+    return tuple(level for level in LEVELS if level in known)
+
+
+def holding_level(bytes_: float, threads: int, levels: Collection[str]) -> str:
+    """The innermost of `levels` that holds `bytes_` bytes of `threads` threads' data.
+
+    Private caches count once per thread. Data somewhat larger than a cache belong to it still: part
+    of them stays there, so the roof of the next level would not hold.
+    """
+    caches = processor.cache_sizes()
+    sizes = {"L1": caches.l1 * threads, "L2": caches.l2 * threads, "L3": caches.l3}
+    for level, size in sizes.items():
+        if bytes_ <= _PARTLY_CACHED * size and level in levels:
+            return level
+    return "DRAM"
+
+
+def site_traffic(lowered: Program, threads: int) -> dict[int, LevelBytes]:
+    """Bytes of a call by site and level, for a program of stage CPU without symbols that at most
+    `threads` threads run.
+    """
+    found = tuple(grids(lowered))
+    moved: dict[tuple[int, Buffer], float] = {}
+    passed: dict[int, float] = {}
+    for grid in found:
+        for key, bytes_ in grid.block.moved.items():
+            moved[key] = moved.get(key, 0.0) + bytes_ * grid.blocks
+        for site, bytes_ in grid.block.accessed.items():
+            passed[site] = passed.get(site, 0.0) + bytes_ * grid.blocks
+    levels = host_levels(threads)
+    behind: dict[int, LevelBytes] = {site: {"L1": bytes_} for site, bytes_ in passed.items()}
+    for each in serve(moved, workers(found, threads), levels):
+        passing = behind[each.site]
+        for level in levels[1 : levels.index(each.level) + 1]:
+            passing[level] = passing.get(level, 0.0) + each.bytes_
+    return behind
+
+
+def total_traffic(sites: Mapping[int, LevelBytes]) -> LevelBytes:
+    """The sum over all sites."""
+    found: LevelBytes = {}
+    for level in LEVELS:
+        total = sum(each.get(level, 0.0) for each in sites.values())
+        if total:
+            found[level] = total
+    return found
+
+
+def workers(found: Collection[GridWork], threads: int) -> int:
+    """The most threads that have a block of a launch."""
+    return max((min(threads, grid.blocks) for grid in found), default=1)
+
+
+def serve(
+    moved: Mapping[tuple[int, Buffer], float], threads: int, levels: Collection[str]
+) -> Iterator[Served]:
+    """Which level serves which bytes of `moved`, which has those of each tensor by site."""
+    totals: dict[Buffer, float] = {}
+    for (_, buffer), bytes_ in moved.items():
+        totals[buffer] = totals.get(buffer, 0.0) + bytes_
+    once = {buffer: min(total, bytes_of(buffer)) for buffer, total in totals.items()}
+    home = holding_level(sum(once.values()), threads, levels)
+    for (site, buffer), bytes_ in moved.items():
+        first = bytes_ * once[buffer] / totals[buffer] if totals[buffer] else 0.0
+        near = holding_level(once[buffer], threads, levels)
+        for level, part, repeated in ((home, first, False), (near, bytes_ - first, True)):
+            if part > 0:
+                times = totals[buffer] / once[buffer]
+                yield Served(site, buffer, level, part, repeated, times)
+
+
+def bytes_of(value: Buffer | Var) -> int:
+    """The size of a tensor, 0 of a scalar."""
+    if not isinstance(value, Buffer):
+        return 0
+    return math.prod(const_int(extent) or 1 for extent in value.shape) * value.dtype.bytes
