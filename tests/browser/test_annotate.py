@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nbformat
 
 from tests.browser.lab import LabServer, NotebookPage
+from tests.viz.tiled import compiled
+from tileworkbench.viz.model.text import format_bytes
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 CELL = """%%tile -a -t sim:sm_80
 def transpose(A: T.Tensor((32, 32), "float32"), B: T.Tensor((32, 32), "float32")):
@@ -44,3 +51,18 @@ def test_lines_show_their_costs_and_open(
     form.select_option("0")
     assert "B[i_1, tx] = tile[tx, i_1]" in detail.locator(".tw-form").inner_text()
     assert (notebook.errors, notebook.outside) == ([], [])
+
+
+def test_on_a_cpu_lines_have_bytes_of_caches(browser: Browser, tmp_path: Path) -> None:
+    kernel = compiled("transpose", "cpu")
+    page = browser.new_page(viewport={"width": 1200, "height": 1200})
+    page.goto(kernel.save(tmp_path / "page.html").as_uri())
+    page.locator("[data-tab=source]").click()
+    page.get_by_label("Shade by").select_option("l1")
+    shown = [cell.inner_text() for cell in page.locator(".tw-cost").all()]
+    costs = {cost.line: cost for cost in kernel.line_costs if cost.l1_bytes}
+    copy = max(costs, key=lambda line: costs[line].l1_bytes)
+    assert len([text for text in shown if text]) == len(costs) > 2
+    assert format_bytes(costs[copy].l1_bytes) in shown
+    assert "estimated from the sizes of this machine's caches" in page.inner_text("body")
+    page.close()

@@ -255,3 +255,22 @@ def test_a_saved_page_counts_without_a_kernel(browser: Browser, tmp_path: Path) 
     page.locator(".tw-global .tw-finding").wait_for()
     context.close()
     assert errors == []
+
+
+def test_an_access_of_a_cpu_opens_at_its_worst_vector(browser: Browser, tmp_path: Path) -> None:
+    """Rows of 33 numbers: the first vectors are whole lines, later ones lie across two."""
+    kernel = compiled("askew", "cpu")
+    (worst,) = (each for each in kernel.requests if each.buffer == "A")
+    found = [len(worst.lines_of(vector)) for vector in worst.vectors]
+    at = found.index(max(found))
+    assert found[0] == 1 and at > 0
+    page = browser.new_page(viewport={"width": 1200, "height": 1200})
+    page.goto(kernel.save(tmp_path / "page.html").as_uri())
+    page.locator("[data-tab=global]").click()
+    view = page.locator(".tw-lines")
+    view.locator(".tw-finding.tw-is-bad").wait_for()
+    place = view.locator(".tw-phase-place").inner_text()
+    assert place == f"vector {at + 1} of the first {len(found)} · cache lines: 2, needed: 1"
+    assert rows(view.locator(".tw-info"))["cache lines"] == "2"
+    assert view.get_by_label("vector", exact=True).input_value() == str(at)
+    page.close()

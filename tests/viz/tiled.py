@@ -65,6 +65,16 @@ def conflicting(A, B):
     return C
 
 
+@tw.jit(target="cpu")
+def askew(A):
+    A: T.Tensor((64, 33), "float32")
+    B = T.empty((64, 32), "float32")
+    with T.Kernel(1, threads=128):
+        for i, j in T.Parallel(64, 32):
+            B[i, j] = A[i, j] * 2.0
+    return B
+
+
 @cache
 def compiled(name: str, target: str = "sim:sm_80") -> tw.Kernel:
     """One of the kernels above."""
