@@ -119,8 +119,8 @@ def measure_cell(row: Row, shape: Shape, threads: int, rounds: int) -> dict[str,
 
 def stream_roof(bytes_: float, threads: int) -> float:
     """GB/s of the memory level that `bytes_` bytes lie in, as measured on this machine."""
+    from tileworkbench.bench.points import BANDWIDTH
     from tileworkbench.bench.roofline import home_level
-    from tileworkbench.viz.model.roofline import BANDWIDTH
 
     machine = tw.machine()
     found = machine.find(home_level(bytes_, threads, machine), BANDWIDTH, threads)

@@ -24,7 +24,7 @@ from tileworkbench.compiler.layout import Layout
 from tileworkbench.kernels import flash_attention, matmul
 from tileworkbench.viz.model.layout import layout_model
 from tileworkbench.viz.model.page import page_html
-from tileworkbench.viz.model.view import BufferLayout
+from tileworkbench.workbench.results import BufferLayout
 
 sys.path.insert(0, str(FOLDER.parent))
 

@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from tileworkbench.bench.timing import BenchInterrupted as BenchInterrupted
     from tileworkbench.bench.timing import BenchResult as BenchResult
     from tileworkbench.bench.timing import do_bench as do_bench
-    from tileworkbench.comparison import compare as compare
     from tileworkbench.compiler.device.host.threads import get_num_threads as get_num_threads
     from tileworkbench.compiler.device.host.threads import set_num_threads as set_num_threads
     from tileworkbench.compiler.diagnostics import CompileError as CompileError
     from tileworkbench.compiler.diagnostics import TileError as TileError
-    from tileworkbench.kernel import Kernel as Kernel
-    from tileworkbench.playgrounds import playground as playground
     from tileworkbench.tuning.autotune import autotune as autotune
     from tileworkbench.tuning.autotune import set_autotune_inputs as set_autotune_inputs
     from tileworkbench.tuning.sweep import sweep as sweep
+    from tileworkbench.workbench.comparison import compare as compare
+    from tileworkbench.workbench.kernel import Kernel as Kernel
+    from tileworkbench.workbench.playgrounds import playground as playground
 
 __version__: str  # read from the installed metadata on first use
 
 # Public name -> the module that defines it.
 _EXPORTS: dict[str, str] = {
     **dict.fromkeys(("Jit", "compile", "jit", "roofline", "targets"), "tileworkbench.api"),
-    "Kernel": "tileworkbench.kernel",
-    "compare": "tileworkbench.comparison",
-    "playground": "tileworkbench.playgrounds",
+    "Kernel": "tileworkbench.workbench.kernel",
+    "compare": "tileworkbench.workbench.comparison",
+    "playground": "tileworkbench.workbench.playgrounds",
     **dict.fromkeys(("autotune", "set_autotune_inputs"), "tileworkbench.tuning.autotune"),
     "sweep": "tileworkbench.tuning.sweep",
     **dict.fromkeys(("BenchInterrupted", "BenchResult", "do_bench"), "tileworkbench.bench.timing"),

@@ -22,7 +22,7 @@ from tileworkbench.compiler.frontend.function import (
 from tileworkbench.compiler.frontend.source import FunctionSource
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.machine.tables import ARCHITECTURES
-from tileworkbench.kernel import Kernel
+from tileworkbench.workbench.kernel import Kernel
 
 OutIdx = int | Sequence[int] | None
 MakeKernel = Callable[[CompiledKernel], Kernel]

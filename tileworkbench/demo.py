@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
     from tileworkbench.bench.timing import BenchResult
-    from tileworkbench.kernel import Kernel
+    from tileworkbench.workbench.kernel import Kernel
 
 QUICKSTART = Path(__file__).parents[1] / "notebooks" / "01_quickstart.ipynb"
 CELL_SECONDS = 300

@@ -7,7 +7,6 @@ import torch
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tileworkbench.accesses import GlobalAccess, global_accesses
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Address, Buffer, Load, Ramp
 from tileworkbench.compiler.ir.program import Param, Program, Stage
@@ -15,6 +14,7 @@ from tileworkbench.compiler.ir.stmt import Store, seq
 from tileworkbench.compiler.ir.tile import Pack
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.kernels import flash_attention
+from tileworkbench.workbench.accesses import GlobalAccess, global_accesses
 
 
 @tw.jit(target="cpu:generic")

@@ -13,12 +13,12 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.capability import require
 from tests.messages.test_calls import rendered
-from tileworkbench.checking import tolerance_of
 from tileworkbench.compat.kernels import JITKernel
 from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import SimulatorLimitError
-from tileworkbench.inputs import make_inputs
 from tileworkbench.viz.model.card import card_html, card_model
+from tileworkbench.workbench.checking import tolerance_of
+from tileworkbench.workbench.inputs import make_inputs
 
 KINDS = ["float32", "float16", "int32", "uint8", "bool"]
 
@@ -379,7 +379,7 @@ def test_a_check_fills_what_is_read_before_it_is_written(
     def limited(*_: Any) -> Any:
         raise SimulatorLimitError("too large")
 
-    monkeypatch.setattr("tileworkbench.checking.look", limited)
+    monkeypatch.setattr("tileworkbench.workbench.checking.look", limited)
 
     @tw.jit
     def kept(A: T.Tensor((64,), dtype)):

@@ -11,8 +11,8 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.api import wrong_kernels
-from tileworkbench import locating
 from tileworkbench.compiler.diagnostics import CheckError, Interrupted, RunError, interrupted
+from tileworkbench.workbench import locating
 
 CASES = wrong_kernels.cases()
 

@@ -9,9 +9,9 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.compiler.diagnostics import ArgumentError, CheckError, UnsupportedError
-from tileworkbench.expectations import FACTS
-from tileworkbench.kernel import Kernel
 from tileworkbench.kernels import matmul
+from tileworkbench.workbench.expectations import FACTS
+from tileworkbench.workbench.kernel import Kernel
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.kernels.test_gpu import CASES
-from tileworkbench.annotation import LEVEL_BYTES, LineCost
 from tileworkbench.bench import causes
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.processor import CacheSizes
-from tileworkbench.kernel import Kernel
 from tileworkbench.kernels.page import PrimFunc
+from tileworkbench.workbench.annotation import LEVEL_BYTES, LineCost
+from tileworkbench.workbench.kernel import Kernel
 
 N = 64
 

@@ -12,8 +12,8 @@ import pytest
 
 import tileworkbench as tw
 from tests.viz.tiled import compiled
-from tileworkbench.plain import ROWS
 from tileworkbench.viz.model.views import VIEWS
+from tileworkbench.workbench.plain import ROWS
 
 README = Path(__file__).parents[2] / "README.md"
 FACTS = {

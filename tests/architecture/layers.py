@@ -29,7 +29,7 @@ _FOUNDATION = (
     *("compiler.diagnostics", "compiler.target"),
 )
 _MIDDLE = (
-    *("compiler.analysis", "compiler.ops", "compiler.passes"),
+    *("compiler.analysis", "compiler.lower", "compiler.passes"),
     *("compiler.frontend", "compiler.emit"),
 )
 _EMITTING = (*_FOUNDATION, "compiler.analysis", "compiler.emit.float_formats")
@@ -57,8 +57,18 @@ RULES: Mapping[str, Rule] = {
     "compiler.ir": Rule(_FOUNDATION, lazy=("numpy", "ml_dtypes")),
     # 1: the compiler proper; frontend, passes and emit never see each other
     "compiler.analysis": Rule(_FOUNDATION, eager=("numpy",)),
-    "compiler.ops": Rule((*_FOUNDATION, "compiler.analysis"), eager=("numpy",)),
-    "compiler.passes": Rule((*_FOUNDATION, "compiler.analysis", "compiler.ops"), eager=("numpy",)),
+    "compiler.lower": Rule((*_FOUNDATION, "compiler.analysis"), eager=("numpy",)),
+    # CPU vectors and GPU threads lower for themselves.
+    "compiler.lower.vectors": Rule((*_FOUNDATION, "compiler.analysis", "compiler.lower.shared")),
+    "compiler.lower.threads": Rule(
+        (*_FOUNDATION, "compiler.analysis", "compiler.lower.shared"), eager=("numpy",)
+    ),
+    "compiler.lower.thread_loops": Rule(
+        (*_FOUNDATION, "compiler.analysis", "compiler.lower.shared", "compiler.lower.vectors")
+    ),
+    "compiler.passes": Rule(
+        (*_FOUNDATION, "compiler.analysis", "compiler.lower"), eager=("numpy",)
+    ),
     "compiler.frontend": Rule(_FOUNDATION, lazy=("numpy", "ml_dtypes")),
     "compiler.emit": Rule(_FOUNDATION),
     # The core of C-like languages knows none of them, and they do not know each other.
@@ -95,12 +105,17 @@ RULES: Mapping[str, Rule] = {
     "language": Rule((*_FOUNDATION, "compiler.analysis", "compiler.frontend")),
     "kernels": Rule(_BELOW_VIEWS, lazy=("torch",)),  # references of tests
     # 4: measuring, and records turned into what views show
-    "bench": Rule((*_BELOW_VIEWS, "viz.model"), eager=("numpy",), lazy=("platformdirs", "torch")),
+    "bench": Rule(_BELOW_VIEWS, eager=("numpy",), lazy=("platformdirs", "torch")),
     "viz": Rule(),
-    "viz.model": Rule(_BELOW_VIEWS, eager=("numpy",)),
+    "viz.model": Rule(
+        (*_BELOW_VIEWS, "bench.units", "bench.points", "bench.parts", "workbench.results"),
+        eager=("numpy",),
+    ),
     # 5: Jupyter
     "viz.widgets": Rule(
-        (*_BELOW_VIEWS, "bench", "viz.model"), eager=("numpy", *_JUPYTER), lazy=("matplotlib",)
+        (*_BELOW_VIEWS, "bench", "viz.model", "workbench.results"),
+        eager=("numpy", *_JUPYTER),
+        lazy=("matplotlib",),
     ),
     "viz.display": Rule(
         (*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets"), eager=("numpy", *_JUPYTER)
@@ -109,34 +124,19 @@ RULES: Mapping[str, Rule] = {
     "viz.magics": Rule(
         (
             *(*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets", "viz.display"),
-            *("api", "comparison", "editing", "inputs", "kernel", "playgrounds", "tuning"),
-            "validation",
+            *("api", "editing", "tuning", "workbench"),
         ),
         eager=("numpy", *_JUPYTER),
         lazy=("matplotlib", "torch"),
     ),
     # 6: the public face
     "api": Rule(("",), eager=("numpy",), lazy=("torch",)),
-    "kernel": Rule(("",), eager=("numpy",), lazy=("matplotlib", "torch", *_JUPYTER)),
-    "checking": Rule(("",), eager=("numpy",)),
-    "locating": Rule(("",), eager=("numpy",)),
-    "poisoning": Rule(("",)),
-    "simulation": Rule(("",)),
-    "snapshots": Rule(("",)),
-    "inputs": Rule(("",), lazy=("torch",)),
-    "validation": Rule(("",), eager=("numpy",)),
-    "accesses": Rule(("",)),
-    "annotation": Rule(("",)),
-    "pipelining": Rule(("",)),
-    "kernel_view": Rule(("",)),
-    "kernel_facts": Rule(("",)),
-    "plain": Rule(("",), lazy=("pandas",)),
-    "expectations": Rule(("",)),
+    "workbench": Rule(
+        ("",), eager=("numpy",), lazy=("matplotlib", "pandas", "torch", *_JUPYTER)
+    ),
+    "workbench.results": Rule((*_FOUNDATION, "viz.model.atoms")),
     "tuning": Rule(("",), eager=("numpy",), lazy=("pandas", "torch")),
-    "comparison": Rule(("",)),
-    "playgrounds": Rule(("",)),
     "editing": Rule(("",), eager=("numpy",)),
-    "reproducer": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "compat": Rule(("",), lazy=("numpy", "pytest", "torch")),
     "labext": Rule(),
     "__main__": Rule(("labext",)),

@@ -48,7 +48,8 @@ def test_the_check_sees_what_is_loaded() -> None:
 GPU = {
     *("tileworkbench.compiler.device.gpu", "tileworkbench.compiler.emit.cuda.dialect"),
     *("tileworkbench.compiler.device.nvidia.nvrtc", "tileworkbench.compiler.device.nvidia.driver"),
-    *("tileworkbench.compiler.ops.simt.solver", "tileworkbench.compiler.ops.threads.split"),
+    "tileworkbench.compiler.lower.threads.solver",
+    "tileworkbench.compiler.lower.thread_loops.split",
 }
 COMPILE = """
 import tileworkbench as tw

@@ -13,7 +13,7 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.viz.sanitiser import problems
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
-from tileworkbench.kernel import Kernel
+from tileworkbench.workbench.kernel import Kernel
 
 
 @tw.jit(target="sim:sm_80")

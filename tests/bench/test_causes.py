@@ -13,8 +13,9 @@ import tileworkbench.language as T
 from tests.bench import bottlenecks
 from tests.bench.test_time_model import MACHINE
 from tileworkbench.bench import ceilings
+from tileworkbench.bench.parts import Causes, Part
+from tileworkbench.bench.points import Point, judge
 from tileworkbench.bench.timing import BenchResult
-from tileworkbench.kernel import Kernel
 from tileworkbench.kernels import (
     flash_attention,
     gemv,
@@ -23,8 +24,7 @@ from tileworkbench.kernels import (
     matmul,
     softmax,
 )
-from tileworkbench.viz.model.causes import Causes, Part
-from tileworkbench.viz.model.roofline import Point, judge
+from tileworkbench.workbench.kernel import Kernel
 
 
 @pytest.fixture(autouse=True)

@@ -21,11 +21,11 @@ from tileworkbench.bench.ceilings import (
     machine_to_json,
     to_ceilings,
 )
+from tileworkbench.bench.points import Ceiling, Machine
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.cache import default_cache
 from tileworkbench.compiler.device.host.processor import CacheSizes
 from tileworkbench.compiler.device.host.threads import set_num_threads
-from tileworkbench.viz.model.roofline import Ceiling, Machine
 
 MS = 1_000_000
 SAMPLE = Machine(

@@ -19,7 +19,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.printer import print_program
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.kernel import Kernel
+from tileworkbench.workbench.kernel import Kernel
 
 DYNAMIC = """
 @T.program(stage="tile", symbols={"m": "int32"}, outputs=["B"], returns=["B"])

@@ -9,9 +9,9 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.viz.sanitiser import problems
+from tileworkbench.bench.points import BANDWIDTH, PEAK, judge
 from tileworkbench.bench.published import predicted_point, published
 from tileworkbench.kernels import matmul, softmax
-from tileworkbench.viz.model.roofline import BANDWIDTH, PEAK, judge
 from tileworkbench.viz.model.views import view_html
 
 

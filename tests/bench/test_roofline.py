@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tileworkbench.bench import roofline
+from tileworkbench.bench.points import Ceiling, Machine, Point
 from tileworkbench.bench.roofline import (
     home_level,
     judge_result,
@@ -20,7 +21,6 @@ from tileworkbench.bench.timing import BenchResult
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.processor import CacheSizes
 from tileworkbench.compiler.diagnostics import ArgumentError
-from tileworkbench.viz.model.roofline import Ceiling, Machine, Point
 
 KIB, MIB = 1 << 10, 1 << 20
 MACHINE = Machine(

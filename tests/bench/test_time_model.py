@@ -8,10 +8,10 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.bench import cpu_work
 from tileworkbench.bench.ceilings import LEVELS, TYPES
+from tileworkbench.bench.points import Ceiling, Machine
 from tileworkbench.bench.time_model import Prediction, predict_time
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.kernels import add, flash_attention, matmul
-from tileworkbench.viz.model.roofline import Ceiling, Machine
 
 # 100 GFLOP/s of every type on one thread, and 10 GB/s from every level.
 PEAKS = [Ceiling(name, 100.0 * n, "GFLOP/s", n) for name in TYPES for n in (1, 2)]

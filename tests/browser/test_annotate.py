@@ -10,7 +10,7 @@ import nbformat
 
 from tests.browser.lab import LabServer, NotebookPage
 from tests.viz.tiled import compiled
-from tileworkbench.viz.model.text import format_bytes
+from tileworkbench.bench.units import format_bytes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -18,7 +18,7 @@ from tileworkbench.viz.model.layout import layout_model
 from tileworkbench.viz.model.layout_tables import hardware_grid
 from tileworkbench.viz.model.packing import as_text
 from tileworkbench.viz.model.palette import CATEGORIES, SEQUENCE
-from tileworkbench.viz.model.view import BufferLayout
+from tileworkbench.workbench.results import BufferLayout
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

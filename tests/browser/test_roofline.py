@@ -94,7 +94,7 @@ LAZY = """\
 import tileworkbench as tw
 from tileworkbench import kernels
 from tileworkbench.bench import ceilings
-from tileworkbench.viz.model.roofline import Ceiling, Machine
+from tileworkbench.bench.points import Ceiling, Machine
 levels = [Ceiling(name, 1e2, "GB/s", 1) for name in ("L1", "L2", "L3", "DRAM")]
 made_up = Machine("m", (*levels, Ceiling("float32", 1e2, "GFLOP/s", 1)))
 ceilings.machine = lambda measure=False: made_up

@@ -9,8 +9,8 @@ import pytest
 
 import tileworkbench as tw
 from tileworkbench.compiler.diagnostics import RunError, TileSyntaxError, UnsupportedError
-from tileworkbench.kernel import Kernel
 from tileworkbench.kernels import add
+from tileworkbench.workbench.kernel import Kernel
 
 PAGE = add(16, 32, "float32")
 A, B = (np.random.default_rng(seed).standard_normal((16, 32), np.float32) for seed in (0, 1))

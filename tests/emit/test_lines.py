@@ -10,8 +10,8 @@ import pytest
 import tileworkbench as tw
 from tileworkbench.compiler.device.host import kernel as host
 from tileworkbench.compiler.emit.llvm.text import without_lines
-from tileworkbench.kernel import Kernel
 from tileworkbench.viz.model.source import code_of_line, line_answer
+from tileworkbench.workbench.kernel import Kernel
 
 TEXT = """\
 import tileworkbench.language as T

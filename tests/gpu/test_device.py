@@ -14,7 +14,7 @@ from tests.kernels.checks import compare, random
 from tests.kernels.test_gpu import CASES, HALF
 from tests.kernels.test_gpu_dtypes import DTYPES, EXACT, READ_AS, TRANSPOSES
 from tests.kernels.test_gpu_dynamic import product
-from tests.ops.simt.test_sync_grid import BLOCKS, THREADS, rotations
+from tests.lower.threads.test_sync_grid import BLOCKS, THREADS, rotations
 from tileworkbench import kernels
 from tileworkbench.compiler.diagnostics import ArgumentError
 

@@ -9,11 +9,11 @@ import pytest
 
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.lower.threads.operand import matrix_rows
+from tileworkbench.compiler.lower.threads.registers import matrix_origins, register_map
 from tileworkbench.compiler.machine.instructions import Completion, MatrixInstruction, Scope
 from tileworkbench.compiler.machine.machine import SharedMemory
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
-from tileworkbench.compiler.ops.simt.operand import matrix_rows
-from tileworkbench.compiler.ops.simt.registers import matrix_origins, register_map
 from tileworkbench.compiler.sim.ptx import matrix as interpreter
 
 Array = np.ndarray[Any, Any]

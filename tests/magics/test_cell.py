@@ -15,8 +15,8 @@ from tests.magics.notebook import MATMUL, MATMUL_SHAPES, SCALE, SCALE_TEXT, Note
 from tileworkbench.api import Jit
 from tileworkbench.bench import ceilings
 from tileworkbench.bench import roofline as bench_roofline
-from tileworkbench.kernel import Kernel
-from tileworkbench.viz.model.roofline import Ceiling, Machine
+from tileworkbench.bench.points import Ceiling, Machine
+from tileworkbench.workbench.kernel import Kernel
 
 # The cell and its value
 

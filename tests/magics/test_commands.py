@@ -8,8 +8,8 @@ import pytest
 
 from tests.magics.notebook import SCALE, SCALE_TEXT, Notebook, without_counts
 from tileworkbench.bench import ceilings
+from tileworkbench.bench.points import Ceiling, Machine
 from tileworkbench.bench.timing import BenchResult
-from tileworkbench.viz.model.roofline import Ceiling, Machine
 
 
 def test_help_names_every_flag_and_command(notebook: Notebook) -> None:

@@ -14,6 +14,7 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.kernels.test_gpu import CASES
 from tests.sim.pipelines import attention, meeting, product, repeated, roles
+from tileworkbench.bench.points import BANDWIDTH, PEAK
 from tileworkbench.bench.published import published
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.compiler.machine.rates import rates_of
@@ -23,7 +24,6 @@ from tileworkbench.compiler.sim.pipeline.build import find_pipeline
 from tileworkbench.compiler.sim.pipeline.model import Event, Pipeline
 from tileworkbench.compiler.sim.pipeline.trace import Trace
 from tileworkbench.kernels import matmul
-from tileworkbench.viz.model.roofline import BANDWIDTH, PEAK
 
 
 def events_of(pipeline: Pipeline, kind: str, line: int | None = None) -> list[Event]:

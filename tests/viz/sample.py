@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from tileworkbench.bench.points import Ceiling, Machine, Point
 from tileworkbench.compiler.diagnostics import Note, Span
 from tileworkbench.compiler.ir.build import add, const, int_const, mul
 from tileworkbench.compiler.ir.expr import Buffer, Load, Region, Var
@@ -14,8 +15,8 @@ from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Pipelined
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.compiler.record import CompileRecord, Count, RunRecord, Snapshot, Timing
-from tileworkbench.viz.model.roofline import Ceiling, Machine, Point
-from tileworkbench.viz.model.view import BufferLayout, CheckResult, KernelView
+from tileworkbench.viz.model.view import KernelView
+from tileworkbench.workbench.results import BufferLayout, CheckResult
 
 FILE = "/tmp/ipykernel_1/1234.py"
 SOURCE = """\

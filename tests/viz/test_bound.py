@@ -10,10 +10,10 @@ import tileworkbench as tw
 from tests.viz.sample import kernel_view
 from tileworkbench import kernels
 from tileworkbench.bench import ceilings
+from tileworkbench.bench.parts import Causes, Part
+from tileworkbench.bench.points import Ceiling, Machine, Point, judge, least_us
 from tileworkbench.viz.model.bound import bound_answer, bound_model
 from tileworkbench.viz.model.card import card_html, card_model
-from tileworkbench.viz.model.causes import Causes, Part
-from tileworkbench.viz.model.roofline import Ceiling, Machine, Point, judge, least_us
 
 MACHINE = Machine("m", (Ceiling("DRAM", 10.0, "GB/s", 1), Ceiling("float32", 100.0, "GFLOP/s", 1)))
 CAUSES = Causes(

@@ -16,6 +16,7 @@ from tests.viz.sample import (
     kernel_view,
 )
 from tests.viz.sanitiser import problems
+from tileworkbench.bench.units import format_bytes, format_count, format_error, format_time
 from tileworkbench.compiler.diagnostics import Note
 from tileworkbench.compiler.record import Count, Snapshot
 from tileworkbench.viz.model.bench import bench_model
@@ -27,16 +28,9 @@ from tileworkbench.viz.model.card import (
     tabs,
 )
 from tileworkbench.viz.model.code import CODE_LIMIT
-from tileworkbench.viz.model.text import (
-    first_sentence,
-    format_bytes,
-    format_count,
-    format_error,
-    format_time,
-    plain_line,
-)
-from tileworkbench.viz.model.view import CheckResult
+from tileworkbench.viz.model.text import first_sentence, plain_line
 from tileworkbench.viz.model.views import view_html, view_model
+from tileworkbench.workbench.results import CheckResult
 
 
 def test_plain_line() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from tests.viz.sample import MACHINE, POINT
 from tests.viz.sanitiser import problems
-from tileworkbench.viz.model.causes import Causes, Part
+from tileworkbench.bench.parts import Causes, Part
+from tileworkbench.bench.points import explain_levels, levels_of
 from tileworkbench.viz.model.causes_svg import causes_svg, unexplained
-from tileworkbench.viz.model.roofline import explain_levels, levels_of
 from tileworkbench.viz.model.roofline_svg import roofline_svg
 from tileworkbench.viz.model.roofline_view import roofline_html, roofline_model
 

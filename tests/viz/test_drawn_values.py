@@ -14,6 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.viz.sample import full_view
+from tileworkbench.bench.points import (
+    Ceiling,
+    Machine,
+    Point,
+    format_percent,
+    judge,
+    relevant_ceilings,
+)
+from tileworkbench.bench.units import format_bytes, format_count, format_time
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.viz.model import diff
 from tileworkbench.viz.model.layout import elements_of
@@ -22,18 +31,9 @@ from tileworkbench.viz.model.layout_svg import grid_svg
 from tileworkbench.viz.model.layout_tables import banks, grid_shape
 from tileworkbench.viz.model.palette import category_colours, sequence_colours
 from tileworkbench.viz.model.passes import PassBrowser
-from tileworkbench.viz.model.roofline import (
-    Ceiling,
-    Machine,
-    Point,
-    format_percent,
-    judge,
-    relevant_ceilings,
-)
 from tileworkbench.viz.model.roofline_svg import roofline_svg
 from tileworkbench.viz.model.roofline_view import roofline_model
-from tileworkbench.viz.model.text import format_bytes, format_count, format_time
-from tileworkbench.viz.model.view import BufferLayout
+from tileworkbench.workbench.results import BufferLayout
 
 SVG = "{http://www.w3.org/2000/svg}"
 

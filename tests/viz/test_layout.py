@@ -29,7 +29,7 @@ from tileworkbench.viz.model.layout import (
 from tileworkbench.viz.model.layout_steps import layout_steps
 from tileworkbench.viz.model.palette import CATEGORIES, EMPTY, category_colours, sequence_colours
 from tileworkbench.viz.model.png import encode_png
-from tileworkbench.viz.model.view import BufferLayout
+from tileworkbench.workbench.results import BufferLayout
 
 ATOM = Fragment((16, 8), lambda i, j: (4 * (i % 8) + j // 2, i // 8 * 2 + j % 2))
 REPLICATED = Fragment((4, 4), lambda i, j, rep: (rep * 4 + i, j), replicate=2)

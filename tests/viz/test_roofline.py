@@ -11,7 +11,7 @@ import pytest
 
 from tests.viz.sample import MACHINE, POINT
 from tests.viz.sanitiser import problems
-from tileworkbench.viz.model.roofline import (
+from tileworkbench.bench.points import (
     Ceiling,
     Machine,
     Point,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.viz.sample import MACHINE, POINT
 from tests.viz.sanitiser import problems
-from tileworkbench.viz.model.roofline import Step, Trail
+from tileworkbench.bench.points import Step, Trail
 from tileworkbench.viz.model.roofline_svg import roofline_svg
 from tileworkbench.viz.model.roofline_view import roofline_html, roofline_model
 from tileworkbench.viz.model.trail import KEPT, change_between, join_trails, next_trail

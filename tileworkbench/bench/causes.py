@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tileworkbench.bench.cpu_traffic import LevelBytes, site_traffic, total_traffic
 from tileworkbench.bench.gpu_time_model import Launch, gpu_traffic, predict_launch
+from tileworkbench.bench.parts import Causes
 from tileworkbench.bench.published import product_of
 from tileworkbench.bench.time_model import Prediction
 from tileworkbench.compiler.analysis.cost import count_work
@@ -21,7 +22,6 @@ from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.sim.threads.requests import WarpAccess
 from tileworkbench.compiler.target import parse_target
-from tileworkbench.viz.model.causes import Causes
 
 # Registers of a thread beside its arrays, and the most it can have.
 _SCALARS, _MOST_REGISTERS = 32, 255

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from tileworkbench.bench.arithmetic import ARITHMETIC, arithmetic_probe, write_factors
+from tileworkbench.bench.points import Ceiling, Machine
 from tileworkbench.bench.probes import STEP_BYTES, ProbeRunner, host_isa, sample_clock
 from tileworkbench.bench.streams import STREAMS, stream_probe
 from tileworkbench.compiler.device.host import processor
@@ -31,7 +32,6 @@ from tileworkbench.compiler.device.host.cache import default_cache
 from tileworkbench.compiler.device.host.processor import CacheSizes
 from tileworkbench.compiler.device.host.threads import get_num_threads
 from tileworkbench.compiler.runtime.forks import fresh_lock
-from tileworkbench.viz.model.roofline import Ceiling, Machine
 
 # Raised when the same measurement comes to mean something else.
 _SCHEMA = 3

@@ -19,13 +19,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tileworkbench.bench.gpu_work import BlockWork, Spent, Wait, blocks_of
+from tileworkbench.bench.parts import Causes, Part
 from tileworkbench.bench.published import Product
+from tileworkbench.bench.units import format_bytes, format_count
 from tileworkbench.compiler.analysis.cost import Work
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.compiler.sim.threads.requests import WarpAccess
-from tileworkbench.viz.model.causes import Causes, Part
-from tileworkbench.viz.model.text import format_bytes, format_count
 
 _LAUNCH_US = 3.0
 _LANES = 128.0  # slots a clock of a multiprocessor

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tileworkbench.bench.kernel import arithmetic_dtype
+from tileworkbench.bench.parts import Causes
+from tileworkbench.bench.points import BANDWIDTH, PEAK, Ceiling, Machine, Point
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.tile import Gemm
-from tileworkbench.viz.model.causes import Causes
-from tileworkbench.viz.model.roofline import BANDWIDTH, PEAK, Ceiling, Machine, Point
 
 _NOTE = "published numbers, nothing was measured"
 _BANK_BYTES, _PORT_BYTES = 128, 64  # a clock, of shared memory and from L2, on a multiprocessor

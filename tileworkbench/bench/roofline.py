@@ -8,10 +8,10 @@ from typing import Protocol
 
 from tileworkbench.bench.ceilings import LEVELS, machine
 from tileworkbench.bench.cpu_traffic import holding_level
+from tileworkbench.bench.points import BANDWIDTH, Machine, Point, Verdict, judge
 from tileworkbench.bench.timing import BenchResult
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.target import parse_target
-from tileworkbench.viz.model.roofline import BANDWIDTH, Machine, Point, Verdict, judge
 from tileworkbench.viz.model.view import KernelView
 
 

@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from tileworkbench.bench.ceilings import LEVELS
 from tileworkbench.bench.cpu_traffic import Served, bytes_of, serve
 from tileworkbench.bench.cpu_work import GridWork, Spent, grids
+from tileworkbench.bench.parts import Causes, Part
+from tileworkbench.bench.points import BANDWIDTH, PEAK, Machine
 from tileworkbench.bench.probes import host_isa
+from tileworkbench.bench.units import format_bytes, format_count, format_time
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
-from tileworkbench.viz.model.causes import Causes, Part
-from tileworkbench.viz.model.roofline import BANDWIDTH, PEAK, Machine
-from tileworkbench.viz.model.text import format_bytes, format_count, format_time
 
 # Microseconds of a call and of a block; nanoseconds per byte of a fresh page, which the C library
 # asks the system for from so many bytes on.

@@ -9,10 +9,10 @@ from typing import Any
 from tileworkbench.api import Jit
 from tileworkbench.compat.kernels import jit
 from tileworkbench.compiler.diagnostics import TileTypeError
-from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.autotune import Autotuned, Config, Settings
 from tileworkbench.tuning.autotune import autotune as autotune
 from tileworkbench.tuning.autotune import set_autotune_inputs as set_autotune_inputs
+from tileworkbench.workbench.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from tileworkbench.compat.targets import read_target
 from tileworkbench.compiler.compilation import CompiledKernel, Options
 from tileworkbench.compiler.diagnostics import Note, TileTypeError, UnsupportedError
 from tileworkbench.compiler.frontend.function import PrimFunc
-from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.supply import TensorSupplyType
+from tileworkbench.workbench.kernel import Kernel
 
 
 class JITKernel(Kernel):

@@ -8,12 +8,12 @@ from typing import Any
 
 from tileworkbench.bench import timing
 from tileworkbench.bench.kernel import refuse_simulated
-from tileworkbench.checking import listed
 from tileworkbench.compiler.diagnostics import CheckError, UnsupportedError
 from tileworkbench.compiler.ir.program import Param
-from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.closeness import assert_close, result_pairs
 from tileworkbench.tuning.supply import TensorSupplyType, supply_tensors
+from tileworkbench.workbench.checking import listed
+from tileworkbench.workbench.kernel import Kernel
 
 
 def do_bench(

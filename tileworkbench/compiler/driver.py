@@ -2,7 +2,7 @@
 
 `compile_program` takes what the front end made and has `cpu` or `gpu` compile it: the target's
 passes (verified, a snapshot after each), code, and what runs it. The result is plain data plus a
-callable; `tileworkbench.kernel.Kernel` dresses it up.
+callable; `tileworkbench.workbench.kernel.Kernel` dresses it up.
 """
 
 from __future__ import annotations

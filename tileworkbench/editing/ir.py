@@ -20,7 +20,7 @@ from tileworkbench.compiler.lowering import EDITED, Edit
 from tileworkbench.compiler.record import CompileRecord
 
 if TYPE_CHECKING:
-    from tileworkbench.kernel import Kernel
+    from tileworkbench.workbench.kernel import Kernel
 
 _FRONT_END = ("0", "front_end")
 

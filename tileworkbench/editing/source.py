@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tileworkbench.checking import wide
 from tileworkbench.compiler.compilation import Source
 from tileworkbench.compiler.diagnostics import (
     RunError,
@@ -27,9 +26,10 @@ from tileworkbench.compiler.diagnostics import (
     UnsupportedError,
 )
 from tileworkbench.compiler.driver import compile_program
+from tileworkbench.workbench.checking import wide
 
 if TYPE_CHECKING:
-    from tileworkbench.kernel import Kernel
+    from tileworkbench.workbench.kernel import Kernel
 
 _START_SECONDS = 120.0  # in which the process imports and compiles
 _POLL_SECONDS = 0.02

@@ -20,7 +20,6 @@ from typing import Any
 from tileworkbench.api import Jit
 from tileworkbench.bench.kernel import refuse_simulated
 from tileworkbench.bench.timing import do_bench
-from tileworkbench.checking import listed
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     Interrupted,
@@ -28,11 +27,12 @@ from tileworkbench.compiler.diagnostics import (
     TileTypeError,
 )
 from tileworkbench.compiler.driver import resolve_target
-from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.closeness import assert_close, result_pairs
 from tileworkbench.tuning.progress import Progress
 from tileworkbench.tuning.supply import TensorSupplyType, input_parameters, supply_tensors
 from tileworkbench.tuning.sweep import Sweep, SweepPoint
+from tileworkbench.workbench.checking import listed
+from tileworkbench.workbench.kernel import Kernel
 
 Config = Mapping[str, Any]
 Configs = Sequence[Config] | Callable[..., Sequence[Config]]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tileworkbench.checking import absolute_error, allowed_error, listed, wide
 from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.diagnostics import ArgumentError, CheckError
+from tileworkbench.workbench.checking import absolute_error, allowed_error, listed, wide
 
 if TYPE_CHECKING:
-    from tileworkbench.kernel import Kernel
+    from tileworkbench.workbench.kernel import Kernel
 
 
 def assert_close(

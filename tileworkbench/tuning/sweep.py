@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from tileworkbench.api import Jit
+from tileworkbench.bench.points import Machine, Point
+from tileworkbench.bench.units import format_bytes, format_time
 from tileworkbench.compiler.diagnostics import ArgumentError, TileError
 from tileworkbench.compiler.sim.report import AccessCount
-from tileworkbench.kernel import Kernel
-from tileworkbench.kernel_view import roofline_of
-from tileworkbench.plain import frame_of
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.palette import sequence_colours
-from tileworkbench.viz.model.roofline import Machine, Point
 from tileworkbench.viz.model.roofline_view import roofline_section
-from tileworkbench.viz.model.text import clip, format_bytes, format_time
+from tileworkbench.viz.model.text import clip
+from tileworkbench.workbench.kernel import Kernel
+from tileworkbench.workbench.kernel_view import roofline_of
+from tileworkbench.workbench.plain import frame_of
 
 MOST_POINTS = 10_000
 _MOST_DRAWN = 256

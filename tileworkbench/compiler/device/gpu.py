@@ -29,8 +29,8 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.tile import Pipelined
+from tileworkbench.compiler.lower.threads.divisibility import is_changed_by, vector_facts
 from tileworkbench.compiler.lowering import lower_program
-from tileworkbench.compiler.ops.simt.divisibility import is_changed_by, vector_facts
 from tileworkbench.compiler.record import Snapshot, Timing
 from tileworkbench.compiler.runtime.arguments import BoundArguments
 from tileworkbench.compiler.runtime.torch_calls import is_fake

@@ -50,7 +50,7 @@ from tileworkbench.compiler.ir.simt import (
 )
 from tileworkbench.compiler.ir.stmt import If, Kernel, Let, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import COLLECTIVE, Copy, Fill, Parallel, Pipelined
-from tileworkbench.compiler.ops.simt.outer_views import with_own_views
+from tileworkbench.compiler.lower.threads.outer_views import with_own_views
 from tileworkbench.compiler.passes.bind_blocks import block_indices, is_swizzled, launch_size
 from tileworkbench.compiler.target import Target
 

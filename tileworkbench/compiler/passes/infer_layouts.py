@@ -28,9 +28,9 @@ from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Stmt
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
-from tileworkbench.compiler.ops.context import Context, Vote
-from tileworkbench.compiler.ops.names import operator_name
-from tileworkbench.compiler.ops.table import infer_layout
+from tileworkbench.compiler.lower.shared.names import operator_name
+from tileworkbench.compiler.lower.vectors.context import Context, Vote
+from tileworkbench.compiler.lower.vectors.table import infer_layout
 from tileworkbench.compiler.target import Target
 
 _TILES = ("shared", "local.fragment")

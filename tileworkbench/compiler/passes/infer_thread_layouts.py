@@ -38,13 +38,13 @@ from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Stmt
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan, WarpPolicy
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.ops.names import operator_name
-from tileworkbench.compiler.ops.simt.chains import chain_policies, chain_remedy
-from tileworkbench.compiler.ops.simt.conflicts import describe_failure
-from tileworkbench.compiler.ops.simt.context import ThreadContext
-from tileworkbench.compiler.ops.simt.inference import Proposal
-from tileworkbench.compiler.ops.simt.solver import Failure, Operator, Solver
-from tileworkbench.compiler.ops.simt.table import infer_layout, traffic
+from tileworkbench.compiler.lower.shared.names import operator_name
+from tileworkbench.compiler.lower.threads.chains import chain_policies, chain_remedy
+from tileworkbench.compiler.lower.threads.conflicts import describe_failure
+from tileworkbench.compiler.lower.threads.context import ThreadContext
+from tileworkbench.compiler.lower.threads.inference import Proposal
+from tileworkbench.compiler.lower.threads.solver import Failure, Operator, Solver
+from tileworkbench.compiler.lower.threads.table import infer_layout, traffic
 from tileworkbench.compiler.target import Target
 
 _OPERATORS = (Copy, Gemm, Fill, Reduce, Scan, Parallel)

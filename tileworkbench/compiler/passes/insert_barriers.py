@@ -29,7 +29,7 @@ from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.simt import WARP, Barrier, BarrierInit, Role, WarpBarrier
 from tileworkbench.compiler.ir.stmt import Alloc, If, Kernel, Seq, Stmt, seq
-from tileworkbench.compiler.ops.threads.decisions import with_decisions_apart
+from tileworkbench.compiler.lower.thread_loops.decisions import with_decisions_apart
 from tileworkbench.compiler.target import Target
 
 

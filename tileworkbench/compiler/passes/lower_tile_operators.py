@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
-from tileworkbench.compiler.ops.context import Context
-from tileworkbench.compiler.ops.table import lower
+from tileworkbench.compiler.lower.vectors.context import Context
+from tileworkbench.compiler.lower.vectors.table import lower
 from tileworkbench.compiler.target import Target
 
 

@@ -41,10 +41,10 @@ from tileworkbench.compiler.ir.stmt import (
 )
 from tileworkbench.compiler.ir.tile import OPERATORS, Pipelined
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.ops.simt import scalars
-from tileworkbench.compiler.ops.simt.context import ThreadContext
-from tileworkbench.compiler.ops.simt.groups import vectorize
-from tileworkbench.compiler.ops.simt.table import lower
+from tileworkbench.compiler.lower.threads import scalars
+from tileworkbench.compiler.lower.threads.context import ThreadContext
+from tileworkbench.compiler.lower.threads.groups import vectorize
+from tileworkbench.compiler.lower.threads.table import lower
 from tileworkbench.compiler.passes.plan_pipelines import declares
 from tileworkbench.compiler.target import MOST_LOCAL_BYTES, Target
 

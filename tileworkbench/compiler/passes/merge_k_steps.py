@@ -38,7 +38,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import Copy, Gemm, Pipelined
-from tileworkbench.compiler.ops.elementwise import wide_dims
+from tileworkbench.compiler.lower.shared.regions import wide_dims
 from tileworkbench.compiler.passes.optional import optional
 
 _MAX_BYTES = 1 << 18  # of both tiles: they stay in the second-level cache beside C

@@ -48,8 +48,8 @@ class SplitThreads:
         if not any(map(tells_threads_apart, launches(program.body))):
             return program
         # Imported here: most kernels do not tell their threads apart, and need none of it.
-        from tileworkbench.compiler.ops.threads.grid import with_workspaces
-        from tileworkbench.compiler.ops.threads.loops import in_loops
+        from tileworkbench.compiler.lower.thread_loops.grid import with_workspaces
+        from tileworkbench.compiler.lower.thread_loops.loops import in_loops
         from tileworkbench.compiler.passes.bind_threads import bind_thread
         from tileworkbench.compiler.passes.insert_barriers import with_barriers
 

@@ -49,9 +49,12 @@ def unite_clusters(program: Program) -> Program:
     if not any(kernel.cluster for kernel in launches(program.body)):
         return program
     # Imported here: most kernels have no clusters.
-    from tileworkbench.compiler.ops.threads.clusters import united
-    from tileworkbench.compiler.ops.threads.grid import split_at_grid_barriers, with_workspaces
-    from tileworkbench.compiler.ops.threads.peers import PeerResolver
+    from tileworkbench.compiler.lower.thread_loops.clusters import united
+    from tileworkbench.compiler.lower.thread_loops.grid import (
+        split_at_grid_barriers,
+        with_workspaces,
+    )
+    from tileworkbench.compiler.lower.thread_loops.peers import PeerResolver
     from tileworkbench.compiler.passes.bind_threads import bind_thread
 
     names = Names(program)

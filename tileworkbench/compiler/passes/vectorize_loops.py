@@ -24,8 +24,8 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import with_body
 from tileworkbench.compiler.ir.stmt import For, LoopKind, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import Parallel
-from tileworkbench.compiler.ops import parallel
-from tileworkbench.compiler.ops.context import Context
+from tileworkbench.compiler.lower.vectors import parallel
+from tileworkbench.compiler.lower.vectors.context import Context
 from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.target import Target
 

@@ -14,7 +14,6 @@ from IPython.display import display
 from tileworkbench.api import Jit, jit
 from tileworkbench.api import compile as compile_function
 from tileworkbench.bench.kernel import refuse_simulated
-from tileworkbench.comparison import compare
 from tileworkbench.compiler.diagnostics import (
     CheckError,
     CompileError,
@@ -23,8 +22,6 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.frontend.function import PrimFunc
-from tileworkbench.inputs import make_inputs
-from tileworkbench.kernel import Kernel
 from tileworkbench.tuning.autotune import Autotuned
 from tileworkbench.tuning.sweep import Sweep, sweep
 from tileworkbench.viz.magics.commands import find_kernel
@@ -41,6 +38,9 @@ from tileworkbench.viz.magics.source import (
     remember_lines,
 )
 from tileworkbench.viz.model.bundle import in_notebook
+from tileworkbench.workbench.comparison import compare
+from tileworkbench.workbench.inputs import make_inputs
+from tileworkbench.workbench.kernel import Kernel
 
 if TYPE_CHECKING:
     from tileworkbench.viz.widgets.card import SlidingCardWidget

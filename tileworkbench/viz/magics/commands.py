@@ -9,17 +9,17 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from tileworkbench.api import Jit, targets
-from tileworkbench.comparison import Comparison, compare
 from tileworkbench.compiler.device.host.cache import default_cache
 from tileworkbench.compiler.driver import clear_memory_cache
-from tileworkbench.inputs import make_inputs
-from tileworkbench.kernel import Kernel
-from tileworkbench.playgrounds import playground
 from tileworkbench.tuning.autotune import Autotuned
 from tileworkbench.viz.magics.forms import form_help
 from tileworkbench.viz.magics.grammar import LAYOUTS, cell_help, command_help, near
 from tileworkbench.viz.magics.ledger import ledger_of
 from tileworkbench.viz.model.playground import EXAMPLES
+from tileworkbench.workbench.comparison import Comparison, compare
+from tileworkbench.workbench.inputs import make_inputs
+from tileworkbench.workbench.kernel import Kernel
+from tileworkbench.workbench.playgrounds import playground
 
 _EXAMPLE = """\
 %%tile matmul --check torch.matmul

@@ -9,12 +9,12 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from tileworkbench.editing.ir import edit_ir, find_pass
 from tileworkbench.editing.source import edit_source
-from tileworkbench.inputs import make_inputs
-from tileworkbench.kernel import Kernel
 from tileworkbench.viz.magics.commands import find_kernel
 from tileworkbench.viz.magics.forms import EditOptions
 from tileworkbench.viz.magics.source import name_cell
 from tileworkbench.viz.model.edit import ir_cell, source_cell
+from tileworkbench.workbench.inputs import make_inputs
+from tileworkbench.workbench.kernel import Kernel
 
 
 def run_edit(shell: InteractiveShell, line: str, cell: str, options: EditOptions) -> Any:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from tileworkbench.kernel import Kernel
 from tileworkbench.viz.model.trail import KEPT, change_between
+from tileworkbench.workbench.kernel import Kernel
 
 VERSIONS = KEPT  # of each name
 NAMES = 64  # kept in all; the longest unused goes first

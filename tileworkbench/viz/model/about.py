@@ -4,11 +4,12 @@ of this kernel. Views of memory have theirs beside what they count.
 
 from __future__ import annotations
 
+from tileworkbench.bench.points import judge
+from tileworkbench.bench.units import format_bytes, format_count
 from tileworkbench.compiler.layout import Fragment
 from tileworkbench.viz.model.code import helper_lines
-from tileworkbench.viz.model.roofline import judge
 from tileworkbench.viz.model.source import weighted
-from tileworkbench.viz.model.text import format_bytes, format_count, passes_changed
+from tileworkbench.viz.model.text import passes_changed
 from tileworkbench.viz.model.view import KernelView
 
 

@@ -17,7 +17,7 @@ from tileworkbench.compiler.layout.atoms import mma_c, mma_operand, transposed
 from tileworkbench.compiler.machine.operands import instruction_names, operand_fragment
 
 if TYPE_CHECKING:
-    from tileworkbench.viz.model.view import BufferLayout
+    from tileworkbench.workbench.results import BufferLayout
 
 MATRIX_ROWS, MATRIX_BITS = 8, 128  # of the matrices that ldmatrix moves, 8 rows of 16 bytes
 _MOST = 3  # atoms that are named of a fragment without a kernel

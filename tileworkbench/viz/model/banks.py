@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tileworkbench.bench.units import format_bytes
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir.program import Stage
 from tileworkbench.compiler.ir.rewrite import statements
@@ -21,7 +22,6 @@ from tileworkbench.viz.model import cache_lines, html
 from tileworkbench.viz.model.packing import packed_text
 from tileworkbench.viz.model.palette import EMPTY, PALETTE
 from tileworkbench.viz.model.png import png_address
-from tileworkbench.viz.model.text import format_bytes
 from tileworkbench.viz.model.tiles import (
     NOT_LOWERED,
     SharedTile,

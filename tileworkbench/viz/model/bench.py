@@ -5,10 +5,10 @@ from __future__ import annotations
 from statistics import median, quantiles
 from typing import Any
 
+from tileworkbench.bench.points import PEAK, format_rate
+from tileworkbench.bench.units import format_time
 from tileworkbench.compiler.record import RunRecord
 from tileworkbench.viz.model import html
-from tileworkbench.viz.model.roofline import PEAK, format_rate
-from tileworkbench.viz.model.text import format_time
 
 
 def bench_model(run: RunRecord) -> dict[str, Any]:

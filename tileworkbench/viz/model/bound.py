@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tileworkbench.viz.model.roofline import Machine, Point, judge
-from tileworkbench.viz.model.text import format_time
+from tileworkbench.bench.points import Machine, Point, judge
+from tileworkbench.bench.units import format_time
 from tileworkbench.viz.model.view import KernelView
 
 _UNKNOWN = "not known: the operations and bytes of a launch depend on the sizes of a call"

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tileworkbench.bench.units import format_bytes, format_count, format_error, format_time
 from tileworkbench.compiler.record import CompileRecord, Count
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.banks import conflicts
 from tileworkbench.viz.model.bench import bench_model
 from tileworkbench.viz.model.bound import bound_of
-from tileworkbench.viz.model.text import (
-    check_text,
-    clip,
-    format_bytes,
-    format_count,
-    format_error,
-    format_time,
-    passes_changed,
-    plain_line,
-    warnings_of,
-)
+from tileworkbench.viz.model.text import check_text, clip, passes_changed, plain_line, warnings_of
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import VIEWS, available
 

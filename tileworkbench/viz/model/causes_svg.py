@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from html import escape
 
-from tileworkbench.viz.model.causes import Causes
+from tileworkbench.bench.parts import Causes
+from tileworkbench.bench.units import format_time
 from tileworkbench.viz.model.palette import CATEGORIES, EMPTY
 from tileworkbench.viz.model.svg import FONT, PAPER, Colours, draw_text
-from tileworkbench.viz.model.text import format_time
 
 WIDTH, HEIGHT = 680, 118
 _LEFT, _RIGHT, _BAR = 78, 16, 26

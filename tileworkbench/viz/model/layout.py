@@ -27,7 +27,8 @@ from tileworkbench.viz.model.layout_tables import (
 from tileworkbench.viz.model.packing import packed
 from tileworkbench.viz.model.palette import PALETTE
 from tileworkbench.viz.model.svg import as_image
-from tileworkbench.viz.model.view import BufferLayout, KernelView
+from tileworkbench.viz.model.view import KernelView
+from tileworkbench.workbench.results import BufferLayout
 
 COPIES_LIMIT = 2**18  # threads of copies of a slice that are sent at once
 VECTOR_BYTES = 16  # that a thread accesses at once, at most

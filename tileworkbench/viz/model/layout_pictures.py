@@ -21,7 +21,7 @@ from tileworkbench.viz.model.layout_tables import (
     lead_of,
 )
 from tileworkbench.viz.model.palette import category_colours, sequence_colours
-from tileworkbench.viz.model.view import BufferLayout
+from tileworkbench.workbench.results import BufferLayout
 
 _PICTURE_LIMIT = 256  # elements along a side of a static picture
 

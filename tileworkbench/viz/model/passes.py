@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
 
+from tileworkbench.bench.units import format_time
 from tileworkbench.compiler.ir.printer import print_lines
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
@@ -17,7 +18,7 @@ from tileworkbench.compiler.ir.stmt import Seq, Stmt
 from tileworkbench.compiler.record import CompileRecord, Snapshot
 from tileworkbench.viz.model.diff import Row, diff_lines
 from tileworkbench.viz.model.names import Names
-from tileworkbench.viz.model.text import clip, first_sentence, format_time
+from tileworkbench.viz.model.text import clip, first_sentence
 from tileworkbench.viz.model.tree_diff import (
     TreeDiff,
     TreeRow,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from tileworkbench.bench.units import format_bytes
 from tileworkbench.compiler.analysis.occupancy import occupancy
 from tileworkbench.compiler.diagnostics import TileError
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
@@ -22,7 +23,6 @@ from tileworkbench.viz.model.pipeline_rows import (
 )
 from tileworkbench.viz.model.pipeline_svg import WIDTH, chart_height, pipeline_svg
 from tileworkbench.viz.model.svg import THEMED, as_image
-from tileworkbench.viz.model.text import format_bytes
 from tileworkbench.viz.model.view import KernelView
 
 ITERATIONS = 8  # of a live chart

@@ -18,7 +18,7 @@ from tileworkbench.viz.model.layout import badges, layout_figure, layout_model
 from tileworkbench.viz.model.packing import as_text
 from tileworkbench.viz.model.text import clip
 from tileworkbench.viz.model.typed_layout import check_size, read_layout, read_other
-from tileworkbench.viz.model.view import BufferLayout
+from tileworkbench.workbench.results import BufferLayout
 
 EXAMPLES = (
     "(4,(2,2)):(2,(1,8))",

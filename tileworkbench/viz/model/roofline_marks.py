@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from html import escape
 from math import isfinite
 
-from tileworkbench.viz.model.roofline import (
+from tileworkbench.bench.points import (
     BANDWIDTH,
     Machine,
     Point,
@@ -15,8 +15,8 @@ from tileworkbench.viz.model.roofline import (
     format_rate,
     levels_of,
 )
+from tileworkbench.bench.units import format_time
 from tileworkbench.viz.model.svg import Colours, draw_line, draw_text
-from tileworkbench.viz.model.text import format_time
 
 _NAME = 34  # pixels that the name of a level takes
 

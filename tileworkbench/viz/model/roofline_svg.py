@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from tileworkbench.viz.model.roofline import (
+from tileworkbench.bench.points import (
     BANDWIDTH,
     FEW,
     PEAK,

@@ -7,11 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tileworkbench.viz.model import html
-from tileworkbench.viz.model.causes_svg import HEIGHT as BARS_HEIGHT
-from tileworkbench.viz.model.causes_svg import WIDTH as BARS_WIDTH
-from tileworkbench.viz.model.causes_svg import causes_svg, unexplained
-from tileworkbench.viz.model.roofline import (
+from tileworkbench.bench.points import (
     FEW,
     PEAK,
     Machine,
@@ -21,9 +17,14 @@ from tileworkbench.viz.model.roofline import (
     format_rate,
     judge,
 )
+from tileworkbench.bench.units import format_time
+from tileworkbench.viz.model import html
+from tileworkbench.viz.model.causes_svg import HEIGHT as BARS_HEIGHT
+from tileworkbench.viz.model.causes_svg import WIDTH as BARS_WIDTH
+from tileworkbench.viz.model.causes_svg import causes_svg, unexplained
 from tileworkbench.viz.model.roofline_svg import HEIGHT, WIDTH, roofline_image, roofline_svg
 from tileworkbench.viz.model.svg import THEMED, as_image, still
-from tileworkbench.viz.model.text import clip, format_time
+from tileworkbench.viz.model.text import clip
 from tileworkbench.viz.model.trail import KEPT, trail_steps
 from tileworkbench.viz.model.view import KernelView
 

@@ -22,8 +22,9 @@ from tileworkbench.viz.model.layout import layout_model
 from tileworkbench.viz.model.layout_steps import layout_steps
 from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.roofline_view import roofline_model
-from tileworkbench.viz.model.view import BufferLayout, KernelView
+from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import VIEWS, available, view_model
+from tileworkbench.workbench.results import BufferLayout
 
 SLICE_LIMIT = 16  # slices of one buffer that are kept
 STRIDE = 4  # bytes between those whose difference is packed: most tables hold words

@@ -9,7 +9,7 @@ from typing import Any
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
-from tileworkbench.compiler.ops.simt.widths import why_not_wider
+from tileworkbench.compiler.lower.threads.widths import why_not_wider
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.compiler.sim.threads.requests import WarpAccess
 from tileworkbench.compiler.target import parse_target

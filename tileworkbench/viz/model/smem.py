@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tileworkbench.bench.units import format_bytes
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.smem_svg import HEIGHT, WIDTH, smem_svg
 from tileworkbench.viz.model.svg import THEMED, as_image
-from tileworkbench.viz.model.text import format_bytes
 from tileworkbench.viz.model.view import KernelView
 
 

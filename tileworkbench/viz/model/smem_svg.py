@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from tileworkbench.bench.units import format_bytes
 from tileworkbench.compiler.analysis.shared_memory import SharedBuffer, SharedMemory
 from tileworkbench.viz.model.palette import CATEGORIES
 from tileworkbench.viz.model.svg import FONT, PAPER, Colours, draw_line, draw_text
-from tileworkbench.viz.model.text import clip, format_bytes
+from tileworkbench.viz.model.text import clip
 
 WIDTH, HEIGHT = 720, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 132, 12, 58

@@ -6,11 +6,12 @@ import math
 import re
 from typing import Any
 
+from tileworkbench.bench.units import format_bytes, format_count
 from tileworkbench.compiler.record import CompileRecord
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.code import language
 from tileworkbench.viz.model.passes import PassBrowser
-from tileworkbench.viz.model.text import format_bytes, format_count, warnings_of
+from tileworkbench.viz.model.text import warnings_of
 from tileworkbench.viz.model.view import KernelView
 
 # What a multiprocessor or a core does in one cycle, for the colour of a line and nothing else: a

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tileworkbench.viz.model.roofline import Machine, Point, Step, Trail
+from tileworkbench.bench.points import Machine, Point, Step, Trail
 from tileworkbench.viz.model.text import clip
 
 KEPT = 16

@@ -6,52 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tileworkbench.bench.points import Machine, Point
 from tileworkbench.compiler.analysis.occupancy import Occupancy
 from tileworkbench.compiler.analysis.shared_memory import SharedMemory
 from tileworkbench.compiler.record import CompileRecord, Count, RunRecord
-from tileworkbench.viz.model.roofline import Machine, Point
+from tileworkbench.workbench.results import BufferLayout, CheckResult
 
 if TYPE_CHECKING:
-    from tileworkbench.compiler.layout.fragment import Fragment
-    from tileworkbench.compiler.layout.layout import Layout
     from tileworkbench.compiler.sim.pipeline.model import Pipeline
     from tileworkbench.compiler.sim.pipeline.trace import Trace
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
-    from tileworkbench.viz.model.atoms import Atom
 
 
 Place = tuple[Machine | None, tuple[Point, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """A comparison with a reference. `max_error` and `tolerance` are absolute; `simulated` says how
-    much of the call the simulator has looked at.
-    """
-
-    ok: bool
-    max_error: float
-    tolerance: float
-    reference: str = ""
-    simulated: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class BufferLayout:
-    """The layout of one buffer. `role` is a few words such as ``shared float32 64x32``.
-
-    `element_bytes` turns addresses, which are in elements, into bytes and banks. `banked` is false
-    for memory without banks, a CPU's: it is coloured by address. `atoms` are what instructions take
-    of it at once; None where no code is known, and the layout itself must tell.
-    """
-
-    name: str
-    layout: Layout | Fragment
-    role: str = ""
-    element_bytes: int = 4
-    banked: bool = True
-    atoms: tuple[Atom, ...] | None = None
 
 
 class Choice(Protocol):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tileworkbench.viz.model.roofline import (
+from tileworkbench.bench.points import (
     BANDWIDTH,
     FEW,
     PEAK,

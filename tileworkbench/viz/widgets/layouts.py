@@ -11,9 +11,9 @@ from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.viz.model.assets import module, stylesheet
 from tileworkbench.viz.model.layout import elements_of, layout_html, layout_line, layout_model
 from tileworkbench.viz.model.layout import locate as locate_element
-from tileworkbench.viz.model.view import BufferLayout
 from tileworkbench.viz.widgets.base import Answer, ViewWidget
 from tileworkbench.viz.widgets.view import SelectionTraits
+from tileworkbench.workbench.results import BufferLayout
 
 NONE = -1  # no thread is selected
 

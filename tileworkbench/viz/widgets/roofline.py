@@ -11,8 +11,8 @@ import traitlets
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+from tileworkbench.bench.points import Machine, Point
 from tileworkbench.viz.model.assets import module, stylesheet
-from tileworkbench.viz.model.roofline import Machine, Point
 from tileworkbench.viz.model.roofline_view import roofline_html, roofline_line, roofline_model
 from tileworkbench.viz.model.trail import join_trails
 from tileworkbench.viz.widgets.base import Answer, ViewWidget

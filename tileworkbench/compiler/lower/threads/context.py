@@ -1,0 +1,147 @@
+"""What an operator is given when it is lowered to the threads of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.diagnostics import Span
+from tileworkbench.compiler.ir.build import binary, int_const, sub
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.stmt import Alloc, Atomic, AtomicKind, Kernel, Let, Stmt
+from tileworkbench.compiler.ir.types import INT32, DType
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.target import Target
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.lower.threads.nests import Nest
+
+
+@dataclass(slots=True)
+class KernelPrologue:
+    """What operators put at the start of the kernel: register arrays and names of the thread."""
+
+    allocs: list[Alloc] = field(default_factory=list)
+    lets: dict[Expr, Let] = field(default_factory=dict)
+    registers: dict[Buffer, Buffer] = field(default_factory=dict)
+
+    @property
+    def stmts(self) -> list[Stmt]:
+        return [*self.lets.values(), *self.allocs]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadContext:
+    """The target, the threads that execute the operator, and what is known about indices.
+
+    `thread` is the linear index of a thread within the `threads` ones that take part.
+    """
+
+    target: Target
+    thread: Expr
+    threads: int
+    ranges: Ranges
+    names: Names
+    safe_values: Mapping[str, Expr]
+    sites: tuple[Span | None, ...]
+    prologue: KernelPrologue
+    start: int = 0
+    """The first thread of the block that takes part."""
+    asynchronous: bool = False
+    """Whether copies may come later: in a pipelined loop, which owns commits and waits, or where
+    the kernel starts them and waits itself.
+    """
+    nests: dict[int, tuple[Stmt, Nest]] = field(default_factory=dict)
+    """Operators, by identity, as element-wise nests: they are asked for again and again."""
+    reducers: Mapping[Buffer, AtomicKind] = field(default_factory=dict)
+    """The fragments that collect contributions, of which every thread has a copy of its own."""
+
+    @classmethod
+    def of(cls, program: Program, kernel: Kernel, target: Target) -> ThreadContext:
+        """The context for lowering operators of `kernel`, whose threads have one linear index."""
+        ranges = Ranges(program)
+        ranges.enter(kernel.thread_vars[0], int_const(0), int_const(prod(kernel.threads)), 1)
+        return cls(
+            target,
+            kernel.thread_vars[0],
+            prod(kernel.threads),
+            ranges,
+            Names(program),
+            dict(program.safe_values),
+            program.sites,
+            KernelPrologue(),
+            reducers=_reducers(kernel.body),
+        )
+
+    def restricted(self, start: int, extent: int) -> ThreadContext:
+        """The context of a role: only the threads `start .. start + extent - 1` of the block take
+        part.
+        """
+        thread = sub(self.thread, int_const(start - self.start))
+        return replace(self, thread=thread, threads=extent, start=start)
+
+    @property
+    def lanes(self) -> int:
+        """The threads of a warp."""
+        return self.target.machine.lanes
+
+    @property
+    def warp(self) -> Expr:
+        """The index of the thread's warp."""
+        return self.named("warp", binary("floordiv", self.thread, int_const(self.lanes)))
+
+    @property
+    def lane(self) -> Expr:
+        """The index of the thread within its warp."""
+        return self.named("lane", binary("floormod", self.thread, int_const(self.lanes)))
+
+    def named(self, name: str, value: Expr) -> Expr:
+        """`value`, a function of the thread alone, computed once at the start of the kernel."""
+        found = self.prologue.lets.get(value)
+        if found is None:
+            var: Var = self.names.var(name, value.dtype)
+            found = self.prologue.lets[value] = Let(var, value)
+        return found.var
+
+    def registers(self, fragment: Buffer) -> Buffer:
+        """The register array of a fragment: one element per slot of its layout."""
+        found = self.prologue.registers.get(fragment)
+        if found is None:
+            layout = fragment.layout
+            if not isinstance(layout, Fragment):
+                raise TypeError(f"'{fragment.name}' has no fragment layout")
+            shape = (int_const(layout.slots),)
+            found = Buffer(fragment.name, fragment.dtype, shape, "local")
+            self.prologue.registers[fragment] = found
+        return found
+
+    def temporary(self, name: str, dtype: DType, elements: int, scope: str = "local") -> Buffer:
+        """A fresh register array (or, for scope "shared", workspace) of this kernel."""
+        buffer = Buffer(self.names.fresh(name), dtype, (int_const(elements),), scope)
+        self.prologue.allocs.append(Alloc(buffer))
+        return buffer
+
+    def loop_var(self, name: str, dtype: DType = INT32) -> Var:
+        """A fresh loop variable."""
+        return self.names.var(name, dtype)
+
+    def span(self, site: int) -> Span | None:
+        """Where operation `site` is in the user's source."""
+        return self.sites[site] if 0 <= site < len(self.sites) else None
+
+
+def _reducers(body: Stmt) -> dict[Buffer, AtomicKind]:
+    """The fragments that `body` contributes to, and how."""
+    found: dict[Buffer, AtomicKind] = {}
+    stack = [body]
+    while stack:
+        stmt = stack.pop()
+        if isinstance(stmt, Atomic) and stmt.buffer.scope == "local.fragment":
+            found[stmt.buffer] = stmt.kind
+        stack.extend(child for child in stmt.children() if isinstance(child, Stmt))
+    return found

@@ -1,0 +1,201 @@
+"""`T.Parallel`: serial loops around a vector loop along the dimension that memory likes best.
+
+Iterations are independent, so the loops may be reordered, statements inside may be executed in lock
+step for a vector of iterations, and a serial loop in the body may go outside the vector loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tileworkbench.compiler.analysis.access import (
+    Motion,
+    depends_on,
+    element_accesses,
+    motion,
+    varying_lets,
+)
+from tileworkbench.compiler.analysis.division import divide
+from tileworkbench.compiler.ir.build import add, binary, const, const_int, int_const, mul
+from tileworkbench.compiler.ir.expr import Binary, Call, Expr, Var
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements, substitute, walk
+from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, seq
+from tileworkbench.compiler.ir.tile import Parallel
+from tileworkbench.compiler.lower.vectors.context import Context, Vote
+from tileworkbench.compiler.lower.vectors.lanes import NotLanesError, run_in_lanes
+
+_MAX_LANES = 64
+_LONG = ("erf", "tanh")
+_SCORES = {
+    (Motion.CONTIGUOUS, True): 4,
+    (Motion.CONTIGUOUS, False): 2,
+    (Motion.SCATTERED, True): -6,
+    (Motion.SCATTERED, False): -3,
+    (Motion.UNIFORM, False): 0,
+    (Motion.REPEATED, False): 1,
+    (Motion.STRIDED, False): 1,
+    (Motion.STRIDED, True): -6,
+}
+
+
+def infer_layout(op: Parallel, context: Context) -> tuple[Vote, ...]:
+    """Every buffer of the body is taken by elements."""
+    reasons = {True: "is written inside T.Parallel", False: "is read inside T.Parallel"}
+    votes = {
+        access.buffer: Vote(access.buffer, reasons[access.writes])
+        for access in element_accesses(op.body)
+    }
+    return tuple(votes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The position of the vector dimension among the loop variables, and the number of lanes."""
+
+    at: int
+    lanes: int
+
+
+def lower(op: Parallel, context: Context) -> Stmt:
+    """Serial loops in the order written around the vector dimension, with what its extent leaves
+    over after it.
+    """
+    plan = _choose(op, context)
+    if plan is not None:
+        try:
+            inner = _vectorize(op, plan, context)
+        except NotLanesError:
+            plan = None
+    if plan is None:
+        return _loops(op, serial_inside(op.body), None)
+    return _loops(op, inner, plan.at)
+
+
+def _loops(op: Parallel, body: Stmt, skip: int | None) -> Stmt:
+    for at in reversed(range(len(op.vars))):
+        if at != skip:
+            body = _serial(op.vars[at], int_const(0), op.extents[at], body, op.site)
+    return body
+
+
+def _serial(var: Var, start: Expr, stop: Expr, body: Stmt, site: int) -> Stmt:
+    if const_int(stop) == 1 and const_int(start) == 0:
+        return substitute(body, {var: int_const(0)})  # type: ignore[no-any-return]
+    return For(var, start, stop, int_const(1), LoopKind.SERIAL, body, site=site)
+
+
+def _choose(op: Parallel, context: Context) -> _Plan | None:
+    """The loop variable along which most accesses are contiguous, the innermost of equals; None
+    where no vector pays.
+    """
+    found = list(element_accesses(op.body))
+    widest = max((max(access.buffer.dtype.bits, 8) for access in found), default=0)
+    if not widest or not any(access.writes for access in found):
+        return None
+    best, best_score = None, 0
+    # Two registers at once hide part of the latency of functions that are one long chain.
+    chains = 2 if any(isinstance(f, Call) and f.name in _LONG for f in walk(op.body)) else 1
+    for at in reversed(range(len(op.vars))):
+        extent = const_int(op.extents[at])
+        lanes = min(context.target.vector_bits // widest * chains, _MAX_LANES)
+        if extent is not None:
+            lanes = min(lanes, 1 << max(extent, 1).bit_length() - 1)
+        if lanes < 2:
+            continue
+        varying = varying_lets(op.body, op.vars[at])
+        moves = [
+            (motion(access, op.vars[at], context.ranges, varying, lanes), access.writes)
+            for access in found
+        ]
+        score = sum(_SCORES.get(move, -1000) for move in moves)
+        if score > best_score:
+            best, best_score = _Plan(at, lanes), score
+    return best
+
+
+def _vectorize(op: Parallel, plan: _Plan, context: Context) -> Stmt:
+    """The loop over the vector dimension: whole vectors, then narrower ones or single iterations
+    for the rest.
+    """
+    var, extent = op.vars[plan.at], op.extents[plan.at]
+    body = serial_inside(op.body)
+    count = const_int(extent)
+    if count is None:
+        whole = binary("floordiv", extent, int_const(plan.lanes))
+        main = _main_loop(var, whole, plan.lanes, body, op.site, context)
+        start = mul(whole, int_const(plan.lanes))
+        low = context.ranges.bounds(extent).low
+        if low is None or low < 0:  # an extent below zero is one of zero
+            start = binary("max", start, const(0, start.dtype))
+        return seq([main, _serial(var, start, extent, body, op.site)])
+    stmts: list[Stmt] = []
+    if count == plan.lanes:
+        return run_in_lanes(body, var, plan.lanes, op.site, context)
+    if count >= plan.lanes:
+        stmts.append(
+            _main_loop(var, int_const(count // plan.lanes), plan.lanes, body, op.site, context)
+        )
+    done, lanes = count // plan.lanes * plan.lanes, plan.lanes
+    while done < count:
+        lanes //= 2
+        if count - done >= lanes:
+            stmts.append(_chunk(var, int_const(done), lanes, body, op.site, context))
+            done += lanes
+    return seq(stmts)
+
+
+def _main_loop(var: Var, count: Expr, lanes: int, body: Stmt, site: int, context: Context) -> Stmt:
+    if const_int(count) == 1:
+        return _chunk(var, int_const(0), lanes, body, site, context)
+    outer = context.names.var(f"{var.name}_outer", var.dtype)
+    context.ranges.enter(outer, int_const(0), count, 1)
+    return _serial(
+        outer,
+        int_const(0),
+        count,
+        _chunk(var, mul(outer, int_const(lanes)), lanes, body, site, context),
+        site,
+    )
+
+
+def _chunk(var: Var, start: Expr, lanes: int, body: Stmt, site: int, context: Context) -> Stmt:
+    """`body` for the `lanes` values of `var` from `start` on."""
+    if lanes == 1:
+        return substitute(body, {var: start})  # type: ignore[no-any-return]
+    lane = context.names.var(f"{var.name}_lane", var.dtype)
+    context.ranges.enter(lane, int_const(0), int_const(lanes), 1)
+    moved = _with_digits(substitute(body, {var: add(start, lane)}), var, context)
+    return run_in_lanes(moved, lane, lanes, site, context)
+
+
+def _with_digits(body: Stmt, var: Var, context: Context) -> Stmt:
+    """`body` with quotients and remainders of the lane alone, where vectors and divisors are in
+    step: a vector then knows which lanes share an element.
+    """
+
+    def change(found: object) -> object:
+        if isinstance(found, Binary) and found.op in ("floordiv", "floormod"):
+            made = divide(found, context.ranges)
+            # What is known of lets still mentions the variable that the lane stands for.
+            if made is not None and not depends_on(made, frozenset({var})):
+                return made
+        return found
+
+    return Rewriter(change)(body)  # type: ignore[no-any-return]
+
+
+def serial_inside(body: Stmt) -> Stmt:
+    """`body` with the user's vectorised loops as serial ones: the vector dimension is a Parallel
+    one.
+    """
+    if not any(
+        isinstance(found, For) and found.kind is LoopKind.VECTORIZED for found in statements(body)
+    ):
+        return body
+
+    def change(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED:
+            return replace(stmt, kind=LoopKind.SERIAL)
+        return stmt
+
+    return Rewriter(rewrite_stmt=change)(body)  # type: ignore[no-any-return]

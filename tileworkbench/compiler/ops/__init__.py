@@ -1,1 +1,0 @@
-"""Tile operators: one module per family, each with `infer_layout` and `lower`."""

@@ -1,0 +1,201 @@
+"""`Kernel.view`: a kernel and what was measured of it as plain data, for views to draw."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tileworkbench.bench.points import Trail
+from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.sim.report import AccessCount
+from tileworkbench.viz.model.view import KernelView
+
+if TYPE_CHECKING:
+    from tileworkbench.bench.points import Machine, Point
+    from tileworkbench.compiler.analysis.shared_memory import SharedMemory
+    from tileworkbench.compiler.device.nvidia.nvrtc import KernelResources
+    from tileworkbench.workbench.kernel import Kernel
+
+
+def make_view(kernel: Kernel, roofline: bool) -> KernelView:
+    """The data of all views; `roofline` measures the machine if that was not done yet."""
+    stats, record = kernel.stats, kernel.record
+    made = KernelView(
+        record=record,
+        grid="x".join(map(str, kernel.grid)),
+        threads=kernel.threads,
+        shared_bytes=stats.shared_bytes,
+        scratch_bytes=stats.scratch_bytes,
+        flops=stats.flops,
+        bytes_=stats.bytes_,
+        layouts=kernel._buffer_layouts,
+        portable_layouts=kernel.target != "cpu",  # where the host chooses the vectors' width
+        portable_code=_portable_code(kernel),
+        accesses=_access_lines(kernel),
+        requests=lambda: kernel.requests,
+        unlisted=lambda: tuple((each.scope, each.text) for each in kernel.unlisted),
+        resources=tuple(_resource_line(found) for found in stats.resources),
+        variants=_variant_lines(kernel),
+        shared=_shared_memory(kernel),
+        pipelining=kernel,
+        annotated=kernel._annotated,
+        line_costs=lambda: [cost.to_dict() for cost in kernel.line_costs],
+        occupancy=kernel.occupancy,
+        check=kernel._check,
+        masked=tuple((found.text, found.away or found.from_data) for found in kernel._masked),
+        portable_masked=not kernel._masked_in_part,
+        bench=None if kernel._bench is None else kernel._bench.record,
+        place=lambda measures: place_of(kernel, measures),
+    )
+    machine, points = roofline_of(kernel, roofline)
+    if machine is None or not points:
+        return made
+    trailed = tuple(replace(point, trail=kernel.trail) for point in points)
+    return replace(made, machine=machine, points=trailed)
+
+
+def roofline_of(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[Point, ...]]:
+    """The roofs and the kernel's points: measured where it was, else what a model expects.
+
+    A GPU's roofs are published ones, which cost nothing; this machine's are measured, which is
+    done only if it `measures`. Nothing where operations or bytes are not known.
+    """
+    on_cpu = kernel.compiled.target.kind == "cpu"
+    return _on_cpu(kernel, measures) if on_cpu else _on_gpu(kernel)
+
+
+def place_of(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[Point, ...]]:
+    """`roofline_of` with this machine's roofs where they are known; they are there without points
+    too.
+    """
+    from tileworkbench.bench.ceilings import known_machine
+    from tileworkbench.bench.published import published
+
+    target = kernel.compiled.target
+    if target.kind == "cpu" and not measures and known_machine() is None:
+        return None, ()
+    machine, points = roofline_of(kernel, True)
+    if machine is not None:
+        return machine, points
+    return known_machine() if target.kind == "cpu" else published(target.arch), ()
+
+
+def follow(kernel: Kernel, previous: Kernel | None, change: tuple[str, ...]) -> None:
+    """Put `kernel` on the trail of `previous`, from which it differs by `change`.
+
+    The place of `previous` is kept where it is known without measuring the machine.
+    """
+    from tileworkbench.bench.ceilings import known_machine
+    from tileworkbench.viz.model.trail import next_trail
+
+    if previous is None:
+        kernel.trail = Trail(1)
+        return
+    machine, points = roofline_of(previous, known_machine() is not None)
+    point = points[0] if points else None
+    kernel.trail = next_trail(previous.trail, point, machine, change)
+
+
+def _on_gpu(kernel: Kernel) -> tuple[Machine | None, tuple[Point, ...]]:
+    from tileworkbench.bench.published import predicted_point, published
+
+    arch, stats = kernel.compiled.target.arch, kernel.stats
+    machine, causes = published(arch), kernel.causes
+    if machine is None:
+        return None, ()
+    flops, bytes_ = stats.flops.value, stats.bytes_.value
+    point = predicted_point(kernel.name, kernel.program, flops, bytes_, machine, causes)
+    if point is None:
+        return None, ()
+    point = replace(point, traffic=tuple(kernel.traffic.items()))
+    if kernel._bench is not None:
+        time_us = 1e3 * kernel._bench.median
+        point = replace(point, time_us=time_us, predicted_us=point.time_us, predicted=False)
+    return machine, (point,)
+
+
+def _on_cpu(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[Point, ...]]:
+    from tileworkbench.bench.ceilings import machine
+    from tileworkbench.bench.kernel import arithmetic_dtype
+    from tileworkbench.bench.points import Point, least_us
+    from tileworkbench.bench.roofline import home_level, result_points
+    from tileworkbench.compiler.device.host.threads import get_num_threads
+
+    if not measures:
+        return None, ()
+    causes, stats = kernel.causes, kernel.stats
+    predicted_us = math.nan if causes is None else causes.total_us
+    traffic = tuple(kernel.traffic.items())
+    if kernel._bench is not None:
+        measured = result_points(kernel._bench, machine())
+        return machine(), tuple(
+            replace(point, predicted_us=predicted_us, causes=causes, traffic=traffic)
+            for point in measured
+        )
+    if causes is None:
+        return None, ()
+    threads, bytes_ = get_num_threads(), stats.bytes_.value
+    point = Point(
+        kernel.name,
+        stats.flops.value,
+        bytes_,
+        predicted_us,
+        arithmetic_dtype(kernel.program),
+        home_level(bytes_, threads, machine()),
+        threads,
+        predicted=True,
+        causes=causes,
+        traffic=traffic,
+    )
+    # Two threads of one core have a roof below twice that of one, which the model does not know.
+    return machine(), (replace(point, time_us=max(predicted_us, least_us(point, machine()))),)
+
+
+def _shared_memory(kernel: Kernel) -> SharedMemory | None:
+    """None too where an extent is only known at run time."""
+    try:
+        return kernel.shared_memory
+    except UnsupportedError:
+        return None
+
+
+def _portable_code(kernel: Kernel) -> str:
+    """The generated functions, where they are the same on every host."""
+    if kernel.compiled.target.kind == "cpu":
+        return ""
+    code = kernel.source
+    return code[max(code.find('extern "C"'), 0) :]
+
+
+def _variant_lines(kernel: Kernel) -> tuple[str, ...]:
+    """One line per variant, and which code the last call took."""
+    compiled = kernel.compiled
+    if not compiled.variants:
+        return ()
+    lines = {id(compiled): "code for every size"}
+    for variant in compiled.variants:
+        lines[id(variant)] = f"code where {' and '.join(variant.record.facts)}"
+    return tuple(
+        f"{line}: taken by the last call" if found == id(compiled.taken) else line
+        for found, line in lines.items()
+    )
+
+
+def _access_lines(kernel: Kernel) -> tuple[str, ...]:
+    """One line per tensor and shared buffer of a GPU kernel: its accesses and their cost."""
+    if kernel.compiled.target.kind == "cpu":
+        return ()
+    found: dict[str, list[str]] = {}
+    for access in kernel.accesses:
+        if isinstance(access, AccessCount):
+            waits = access.scope == "shared" and access.wavefronts > access.ideal
+            alarm = " CONFLICT" if waits else ""
+            found.setdefault(access.buffer, []).append(access.described + alarm)
+    return tuple(f"{name}: {', '.join(dict.fromkeys(kinds))}" for name, kinds in found.items())
+
+
+def _resource_line(found: KernelResources) -> str:
+    spilled = found.spill_store_bytes + found.spill_load_bytes
+    spills = f"{spilled} bytes spilled" if spilled else "no spills"
+    return f"{found.name}: {found.registers} registers, {spills}"

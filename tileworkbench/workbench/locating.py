@@ -1,0 +1,151 @@
+"""Who wrote the wrong elements of a failed check: the call again, simulated with a write log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import CheckError, Interrupted, Note, Span, TileError
+from tileworkbench.compiler.ir.effects import accesses
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.viz.model.error_map import ErrorMap
+from tileworkbench.workbench.simulation import run_program
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.writes import WriteLog, Writers
+    from tileworkbench.workbench.kernel import Kernel
+
+Array = np.ndarray[Any, Any]
+
+SECONDS = 5.0
+"""How long a failed check looks for the writers."""
+
+
+def locate(
+    kernel: Kernel,
+    args: Sequence[Any],
+    found: ErrorMap,
+    blocks: Iterable[int] | None = None,
+    seconds: float | None = SECONDS,
+) -> ErrorMap:
+    """`found` with who wrote each element last, in a simulated call on `args`: the lowered program
+    for a GPU, the program as written for a CPU.
+
+    `blocks` are the numbers of the blocks to simulate, None for all; it ends after about `seconds`,
+    None for no limit. What was recorded by then, or before an interrupt, is kept.
+    """
+    from tileworkbench.compiler.sim.frame import SimOptions
+    from tileworkbench.compiler.sim.writes import MOST_ELEMENTS, WriteLog
+
+    log = WriteLog()
+    options = SimOptions(
+        races=False,
+        uninitialised=False,
+        prints=False,
+        stop_at_out_of_bounds=False,
+        blocks=None if blocks is None else tuple(blocks),
+        seconds=seconds,
+        writes=log,
+    )
+    on_cpu = kernel.target.startswith("cpu")
+    program: Program = kernel.program if on_cpu else kernel.passes[-1].program
+    recorded, why_not = "", ""
+    given = [arg.cpu() if hasattr(arg, "cpu") else arg for arg in args]
+    try:
+        report = run_program(kernel.program, program, given, options).report
+        recorded = f"{report.extent} simulated"
+        if report.timed_out and seconds is not None:
+            why_not = f"only {report.extent} were simulated in {seconds:g} s"
+            if report.blocks and report.launched:
+                why_not += f", all take about {seconds * report.launched / report.blocks:.0f} s"
+        elif blocks is not None:
+            why_not = f"only {report.extent} simulated, which were asked for"
+    except Interrupted:
+        why_not = "the simulation was interrupted"
+    except TileError as error:
+        why_not = f"the simulation ended: {error.message}"
+    if found.wrong.size > MOST_ELEMENTS:
+        limit = f"writers are recorded of tensors of at most {MOST_ELEMENTS} elements"
+        return replace(found, recorded=recorded, why_not=limit)
+    return _with_writers(found, program, kernel.program, log, recorded, why_not)
+
+
+def _with_writers(
+    found: ErrorMap, program: Program, origin: Program, log: WriteLog, recorded: str, why_not: str
+) -> ErrorMap:
+    writers: Writers | None = log.tensors.get(found.output)
+    if writers is None or writers.sites.size != found.wrong.size:
+        return replace(found, recorded=recorded, why_not=why_not or "its memory has holes")
+    lines = np.array([-1, *(_line(program.span(site)) for site in range(len(program.sites)))])
+    shape = found.shape
+    sites = np.unique(writers.sites[found.wrong.reshape(-1)])
+    feeding = {_line(program.span(int(site))): _sources(origin, int(site)) for site in sites}
+    return replace(
+        found,
+        lines=lines[writers.sites + 1].astype(np.int32).reshape(shape),
+        blocks=writers.blocks.reshape(shape),
+        threads=writers.threads.reshape(shape),
+        registers=writers.registers.reshape(shape),
+        grid=log.grid,
+        sources=tuple((line, tiles) for line, tiles in feeding.items() if tiles),
+        recorded=recorded,
+        why_not=why_not,
+    )
+
+
+def _line(span: Span | None) -> int:
+    return -1 if span is None else span.line
+
+
+def _sources(program: Program, site: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """The tiles that the statement `site` reads, each with the lines that write it."""
+    everything = list(statements(program.body))
+    read: dict[Buffer, set[int]] = {}
+    for stmt in everything:
+        if stmt.site == site:
+            for access in accesses(stmt):
+                if access.reads and access.buffer.scope != "global":
+                    read[access.buffer] = set()
+    for stmt in everything:
+        for access in accesses(stmt):
+            if access.writes and access.buffer in read and stmt.site != site:
+                read[access.buffer].add(_line(program.span(stmt.site)))
+    return tuple(
+        (buffer.name, tuple(sorted(line for line in lines if line > 0)))
+        for buffer, lines in read.items()
+        if lines
+    )
+
+
+def blank_map(kernel: str, output: str, got: Array, want: Array, wrong: Array) -> ErrorMap:
+    """The wrong elements of an output of which no writer is known yet."""
+    nobody = np.full(wrong.shape, -1, np.int32)
+    return ErrorMap(kernel, output, got, want, wrong, nobody, nobody, nobody, nobody)
+
+
+def explain(error: CheckError, found: ErrorMap, program: Program) -> None:
+    """Put the map on the error, and say in its notes what it shows."""
+    error.map = found
+    written = list(found.writing_lines)
+    span = _span_of(program, written[0]) if written else None
+    notes = [Note(f"the wrong elements: {found.pattern}", span)]
+    for line in written[:2]:
+        for name, lines in found.feeding(line):
+            plural = "s" if len(lines) > 1 else ""
+            said = f"line {line} stores '{name}', which is written at line{plural} "
+            notes.append(Note(said + ", ".join(map(str, lines))))
+    if found.why_not:
+        on = "kernel.locate(blocks=[0]) looks at one block, kernel.locate() at all"
+        notes.append(Note(f"who wrote them last is not known of all: {found.why_not}; {on}"))
+    error.notes = (*error.notes, *notes)
+
+
+def _span_of(program: Program, line: int) -> Span | None:
+    """The last statement of that line: loops and blocks come before what they hold."""
+    spans = [span for span in program.sites if span is not None and span.line == line]
+    return spans[-1] if spans else None

@@ -1,0 +1,196 @@
+"""What the views of a kernel show, as rows of plain data: for tables, files and tests.
+
+Each row is a dict of numbers, texts and lists of them, with the same keys in all rows of a view;
+its meaning is that of the attribute of `Kernel` that it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
+from tileworkbench.compiler.layout import Fragment
+from tileworkbench.compiler.record import Count
+
+if TYPE_CHECKING:
+    from tileworkbench.workbench.kernel import Kernel
+
+Row = dict[str, Any]
+
+
+def card(kernel: Kernel) -> list[Row]:
+    """One row: name, target, grid, threads and what `kernel.stats` has."""
+    stats = kernel.stats
+    return [
+        {
+            "name": kernel.name,
+            "target": kernel.target,
+            "grid": list(kernel.grid),
+            "threads": kernel.threads,
+            "flops": _value(stats.flops),
+            "bytes": _value(stats.bytes_),
+            "shared_bytes": stats.shared_bytes,
+            "scratch_bytes": stats.scratch_bytes,
+            "warnings": [note.message for note in kernel.warnings],
+        }
+    ]
+
+
+def source(kernel: Kernel) -> list[Row]:
+    """A row per line of the kernel that costs something (`kernel.line_costs`)."""
+    return [_plain(cost.to_dict()) for cost in kernel.line_costs]
+
+
+def passes(kernel: Kernel) -> list[Row]:
+    """A row per pass (`kernel.passes`): name, first sentence, whether it changed anything."""
+    return [
+        {
+            "index": index,
+            "name": found.name,
+            "doc": found.doc,
+            "changed": found.changed,
+            "disabled": found.disabled,
+            "time_us": found.time_us,
+        }
+        for index, found in enumerate(kernel.record.snapshots, 1)
+    ]
+
+
+def layouts(kernel: Kernel) -> list[Row]:
+    """A row per tile (`kernel.layouts`): shape, text, threads and registers of a fragment."""
+    rows = []
+    for name, layout in kernel.layouts.items():
+        fragment = layout if isinstance(layout, Fragment) else None
+        rows.append(
+            {
+                "buffer": name,
+                "kind": type(layout).__name__,
+                "shape": list(layout.shape),
+                "text": layout.to_text(),
+                "threads": fragment and fragment.threads,
+                "slots": fragment and fragment.slots,
+                "copies": fragment.replicate if fragment else 1,
+            }
+        )
+    return rows
+
+
+def banks(kernel: Kernel) -> list[Row]:
+    """A row per access of shared memory; on a CPU of a tile (`kernel.requests`)."""
+    return _requests(kernel, shared=True)
+
+
+def global_(kernel: Kernel) -> list[Row]:
+    """A row per access of a tensor (`kernel.requests`)."""
+    return _requests(kernel, shared=False)
+
+
+def smem(kernel: Kernel) -> list[Row]:
+    """A row per buffer in shared memory (`kernel.shared_memory`)."""
+    found = kernel.shared_memory
+    return [] if found is None else [asdict(buffer) for buffer in found.buffers]
+
+
+def pipeline(kernel: Kernel) -> list[Row]:
+    """A row per event of the predicted pipeline (`kernel.pipeline`)."""
+    return [_plain(row) for row in kernel.pipeline.rows()]
+
+
+def roofline(kernel: Kernel) -> list[Row]:
+    """A row per point; predicted where nothing was measured. Ceilings of this machine are measured
+    when they are first needed, which takes seconds.
+    """
+    names = ("name", "flops", "bytes_", "time_us", "dtype", "level", "threads", "predicted")
+    points = kernel.view(roofline=True).points
+    return [_plain({name: getattr(point, name) for name in names}) for point in points]
+
+
+def code(kernel: Kernel) -> list[Row]:
+    """A row per line of the generated text (`kernel.source`)."""
+    return [
+        {"number": number, "text": text}
+        for number, text in enumerate(kernel.source.splitlines(), 1)
+    ]
+
+
+ROWS: Mapping[str, Callable[[Kernel], list[Row]]] = {
+    "card": card,
+    "source": source,
+    "passes": passes,
+    "layouts": layouts,
+    "banks": banks,
+    "global": global_,
+    "smem": smem,
+    "pipeline": pipeline,
+    "roofline": roofline,
+    "code": code,
+}
+"""By the name of the view; `tests/api/test_plain.py` holds it against `viz.model.views.VIEWS`."""
+
+
+def rows_of(kernel: Kernel, view: str) -> list[Row]:
+    """The rows of one view, none where it has nothing to show.
+
+    Raises:
+        ArgumentError: there is no such view.
+    """
+    if view not in ROWS:
+        raise ArgumentError(f"'{view}' is not a view", f"choose one of {', '.join(ROWS)}")
+    return ROWS[view](kernel)
+
+
+def frame_of(rows: list[Row]) -> Any:
+    """A ``pandas.DataFrame`` with a row each. Raises `UnsupportedError` without pandas."""
+    try:
+        from pandas import DataFrame
+    except ModuleNotFoundError:
+        message = "a DataFrame needs 'pandas', which is not installed"
+        hint = "pip install pandas, or use 'to_dict()', which has the same rows"
+        raise UnsupportedError(message, hint=hint) from None
+    return DataFrame(rows)
+
+
+def _requests(kernel: Kernel, shared: bool) -> list[Row]:
+    """The accesses without their addresses, which `kernel.requests` has."""
+    from tileworkbench.compiler.sim.threads.requests import WarpAccess
+
+    rows = []
+    for access in kernel.requests:
+        if isinstance(access, WarpAccess):
+            count = access.count
+            if (count.scope == "shared") == shared:
+                facts = asdict(count)
+                span = facts.pop("span")
+                del facts["site"]
+                rows.append({"line": span["line"] if span else 0, **facts, "factor": count.factor})
+        elif (access.scope != "global") == shared:
+            rows.append(
+                {
+                    "line": access.span.line if access.span else 0,
+                    "buffer": access.buffer,
+                    "scope": access.scope,
+                    "kind": access.kind,
+                    "pattern": access.pattern,
+                    "lanes": access.lanes,
+                    "width": access.width,
+                    "lines": access.lines,
+                    "ideal": access.ideal,
+                    "factor": access.factor,
+                }
+            )
+    return rows
+
+
+def _value(count: Count) -> float | None:
+    return None if isnan(count.value) else count.value
+
+
+def _plain(row: Row) -> Row:
+    """JSON has no NaN."""
+    return {
+        name: None if isinstance(value, float) and isnan(value) else value
+        for name, value in row.items()
+    }

@@ -1,0 +1,42 @@
+"""What is found out about a kernel besides its compilation: how it compares with a reference, and
+the layouts of its buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.layout.fragment import Fragment
+    from tileworkbench.compiler.layout.layout import Layout
+    from tileworkbench.viz.model.atoms import Atom
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """A comparison with a reference. `max_error` and `tolerance` are absolute; `simulated` says how
+    much of the call the simulator has looked at.
+    """
+
+    ok: bool
+    max_error: float
+    tolerance: float
+    reference: str = ""
+    simulated: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferLayout:
+    """The layout of one buffer. `role` is a few words such as ``shared float32 64x32``.
+
+    `element_bytes` turns addresses, which are in elements, into bytes and banks. `banked` is false
+    for memory without banks, a CPU's: it is coloured by address. `atoms` are what instructions take
+    of it at once; None where no code is known, and the layout itself must tell.
+    """
+
+    name: str
+    layout: Layout | Fragment
+    role: str = ""
+    element_bytes: int = 4
+    banked: bool = True
+    atoms: tuple[Atom, ...] | None = None
