@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from tileworkbench.bench.ceilings import LEVELS, machine
 from tileworkbench.bench.cpu_traffic import holding_level
@@ -12,7 +12,6 @@ from tileworkbench.bench.points import BANDWIDTH, Machine, Point, Verdict, judge
 from tileworkbench.bench.timing import BenchResult
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.target import parse_target
-from tileworkbench.viz.model.view import KernelView
 
 
 class Measurable(Protocol):
@@ -20,7 +19,9 @@ class Measurable(Protocol):
 
     @property
     def name(self) -> str: ...
-    def view(self, roofline: bool = False) -> KernelView: ...
+    def view(self, roofline: bool = False) -> Any:
+        """The facts that views are drawn from (`KernelView`)."""
+
 
 
 def result_points(result: BenchResult, measured: Machine) -> tuple[Point, ...]:
