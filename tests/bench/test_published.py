@@ -83,3 +83,14 @@ def test_what_has_no_published_numbers_has_no_roofline() -> None:
 def test_symbolic_work_has_no_point() -> None:
     kernel = tw.compile(matmul(T.dynamic("m"), 64, 64, "float16"), target="sim:sm_80")
     assert kernel.view().points == ()
+
+
+def test_ceilings_of_later_architectures() -> None:
+    """Those of sm_120 are a product's; code for sm_100 does not use what is published of it."""
+    machine = published("sm_120")
+    assert machine is not None and machine.name == "GeForce RTX 5090 (sm_120)"
+    peak = machine.find("float16", PEAK)
+    assert peak is not None and peak.value == 209.5e3
+    view = tw.compile(matmul(1024, 1024, 1024, "float16"), target="sim:sm_120").view()
+    assert view.points and view.points[0].predicted
+    assert published("sm_100") is None

@@ -102,3 +102,14 @@ def test_the_older_interface(notebook: Notebook) -> None:
 def test_a_kernel_answers_while_the_line_is_not_finished(notebook: Notebook) -> None:
     assert completed(notebook, "%%tile --run 'x = 1 --ch") != []
     assert completed(notebook, "%til") == ["%tile"] or "%tile" in completed(notebook, "%til")
+
+
+def test_passes_of_a_kernel_after_which_its_ir_is_edited(notebook: Notebook) -> None:
+    notebook.run(f"%%tile -q -o k{SCALE}")
+    names = notebook.value("[each.name for each in k.record.snapshots]")
+    assert (
+        completed(notebook, "%tile ir k --after infer_l")
+        == [f"%tile ir k --after {name}" for name in names if name.startswith("infer_l")]
+        != []
+    )
+    assert completed(notebook, "%%tile ir k --a") == ["%%tile ir k --after"]

@@ -84,3 +84,9 @@ def test_the_code_goes_into_a_cell_and_back(notebook: Notebook) -> None:
 def test_what_a_line_lacks(notebook: Notebook, cell: str, expected: str) -> None:
     notebook.run(CELL)
     assert str(notebook.run(cell).error) == expected
+
+
+def test_help_of_the_forms(notebook: Notebook) -> None:
+    for form, flag in (("ir", "--after PASS"), ("src", "--seconds S")):
+        text = notebook.run(f"%%tile {form} -h\n.").text
+        assert text.startswith(f"usage: %%tile {form}") and flag in text

@@ -147,6 +147,7 @@ NAMES = Names(
     lambda text: [n for n in ("ref", "mm") if n.startswith(text)],
     lambda: ["auto", "cpu", "cpu:avx2", "cpu:avx512", "sim:sm_80"],
     lambda: ["fuse_loops", "plan_pipelines"],
+    lambda name: ["infer_layouts", "lower_copy"] if name == "mm" else [],
 )
 
 
@@ -166,6 +167,10 @@ NAMES = Names(
         ("%%tile -q --qu", ("--qu", ["--quiet"])),
         ("%%tile ir m", ("m", ["mm", "mv"])),
         ("%%tile src mm ", ("", [])),
+        ("%%tile ir mm ", ("", ["--after"])),
+        ("%%tile ir mm --after lo", ("lo", ["lower_copy"])),
+        ("%tile ir mm --after ", ("", ["infer_layouts", "lower_copy"])),
+        ("%tile ir mm --after infer_layouts ", ("", [])),
         ("%tile src m", ("m", ["mm", "mv"])),
         ("%%tile --disable fuse_loops,p", ("p", ["plan_pipelines"])),
         ("%tile list ", ("", [])),

@@ -219,7 +219,7 @@ def nothing_ahead() -> tw.Kernel:
 
 
 def test_without_rates_there_is_an_order_and_it_says_so() -> None:
-    pipeline = product(3, "sim:sm_120").pipeline
+    pipeline = product(3, "sim:sm_100").pipeline
     assert pipeline.unit == "steps" and pipeline.loops[0].limit == "not known without rates"
     assert any("are not known here" in text for text in pipeline.assumptions)
     assert len(events_of(pipeline, "product")) == 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,10 @@ from tileworkbench import kernels
 from tileworkbench.bench import ceilings
 from tileworkbench.bench.parts import Causes, Part
 from tileworkbench.bench.points import Ceiling, Machine, Point, judge, least_us
+from tileworkbench.compiler.record import Count
 from tileworkbench.viz.model.bound import bound_answer, bound_model
 from tileworkbench.viz.model.card import card_html, card_model
+from tileworkbench.viz.model.views import VIEWS
 
 MACHINE = Machine("m", (Ceiling("DRAM", 10.0, "GB/s", 1), Ceiling("float32", 100.0, "GFLOP/s", 1)))
 CAUSES = Causes(
@@ -86,10 +89,18 @@ def test_a_cpu_kernel_has_it_when_asked(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_what_is_not_known_says_why() -> None:
     view = kernel_view(machine=None, points=())
-    view = replace(view, record=replace(view.record, target="sim:sm_86"))
-    nobody = "not known: no ceilings of sim:sm_86 are listed"
-    assert bound_answer(view, {}) == {"text": nobody, "line": 0}
-    assert bound_answer(replace(view, place=lambda measures: (MACHINE, ())), {}) == {
-        "text": "not known: the operations and bytes of a launch depend on the sizes of a call",
-        "line": 0,
-    }
+    view = replace(view, record=replace(view.record, target="sim:sm_100"))
+    nobody = "no ceilings are published for what the code for sim:sm_100 uses"
+    assert bound_answer(view, {}) == {"text": f"not known: {nobody}", "line": 0}
+    assert VIEWS["roofline"].missing(view) == nobody
+    view = replace(view, flops=Count(math.nan, "2*M"))
+    sizes = (
+        "nothing was measured, and the operations and bytes of a launch depend on the sizes of "
+        "a call"
+    )
+    assert VIEWS["roofline"].missing(view) == sizes
+    known = replace(view, place=lambda measures: (MACHINE, ()))
+    assert bound_answer(known, {}) == {"text": f"not known: {sizes}", "line": 0}
+    assert VIEWS["roofline"].missing(kernel_view(machine=None, points=())) == (
+        "this machine's ceilings were not asked for; 'show(\"roofline\")' measures them"
+    )

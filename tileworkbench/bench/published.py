@@ -6,6 +6,9 @@ floats, tf32, fp8 and int8 are tensor cores' with accumulators of 32 bits. Share
 banks of 4 bytes a clock on each multiprocessor (CUDA C++ Programming Guide). The bandwidth of L2 is
 published for the A100 alone (5120 bytes a clock); elsewhere the roof is what the multiprocessors
 can take, 64 bytes a clock each, which is higher than what a kernel sees.
+
+Nothing is listed for sm_100: the published peaks of the B200 are those of tcgen05 instructions, and
+code for it has mma.sync, whose rate there is not published.
 """
 
 from __future__ import annotations
@@ -78,6 +81,13 @@ _PRODUCTS: Mapping[str, Product] = {
         {"float16": 989, "bfloat16": 989, "tfloat32": 494, "float32": 67, "float64": 67}
         | {"int8": 1979, "float8": 1979},
         *(132, 1.83, 50),
+    ),
+    "sm_120": Product(
+        "GeForce RTX 5090",
+        1792,
+        {"float16": 209.5, "bfloat16": 209.5, "tfloat32": 104.8, "float32": 104.8, "int8": 838}
+        | {"float8": 419},
+        *(170, 2.407, 96),
     ),
 }
 _SAME = {"sm_90a": "sm_90"}

@@ -56,6 +56,9 @@ _RATES = {
         13.9,
         _floats(4096, int8=8192, uint8=8192, float8=8192, float64=256),
     ),
+    "sm_120": Rates(
+        "GeForce RTX 5090", 170, 2407, 4.4, _floats(512, int8=2048, uint8=2048, float8=1024)
+    ),
 }
 _SAME = {"sm_90a": "sm_90"}
 

@@ -106,7 +106,14 @@ def _matcher(shell: InteractiveShell) -> Any:
             completer: Any = shell.Completer
             return list((completer.attr_matches if "." in text else completer.global_matches)(text))
 
-        replaced, found = complete(line, Names(kernels, starting, _targets, _optional_passes))
+        def passes_of(name: str) -> list[str]:
+            found = shell.user_ns.get(name)
+            kernel = getattr(found, "kernel", found)
+            record = getattr(kernel, "record", None)
+            return [] if record is None else [each.name for each in record.snapshots]
+
+        names = Names(kernels, starting, _targets, _optional_passes, passes_of)
+        replaced, found = complete(line, names)
         completions = [SimpleCompletion(text) for text in found]
         return {
             "completions": completions,

@@ -25,6 +25,7 @@ class EditOptions:
     seconds: float
     output: str | None
     quiet: bool
+    help: bool = False
 
 
 def form_of(line: str) -> str | None:
@@ -38,6 +39,8 @@ def parse_edit(line: str) -> EditOptions:
     form, *words = split_line(line)
     parser = _parser(form)
     found = parser.parse_args(words)
+    if found.help:
+        return EditOptions(form, found.name or "", None, None, SECONDS, None, True, help=True)
     if found.name is None:
         raise LineError(f"which kernel? '%%tile {form} NAME'")
     identifier("NAME", found.name)
@@ -67,6 +70,7 @@ def _parser(form: str) -> argparse.ArgumentParser:
         add("--seconds", type=_seconds, default=SECONDS, metavar="S", help="limit of the run")
     add("-o", "--output", metavar="VAR", help="bind the kernel to this name")
     add("-q", "--quiet", action="store_true", help="show nothing")
+    add("-h", "--help", action="store_true", help="show this text")
     return parser
 
 
@@ -80,6 +84,6 @@ def _seconds(text: str) -> float:
     return value
 
 
-def form_help() -> str:
-    """The help text of both."""
-    return "\n".join(_parser(form).format_help() for form in FORMS)
+def form_help(*forms: str) -> str:
+    """The help text of these forms, of both by default."""
+    return "\n".join(_parser(form).format_help() for form in forms or FORMS)

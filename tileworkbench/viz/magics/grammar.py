@@ -316,13 +316,15 @@ def parse_command(line: str) -> tuple[str, list[str]]:
 @dataclass(frozen=True, slots=True)
 class Names:
     """What the user has: `kernels` by name, `starting` any name or attribute of a prefix, the
-    `targets` that can be compiled for here, and the optional `passes`.
+    `targets` that can be compiled for here, the optional `passes`, and the passes that made a
+    kernel, by its name.
     """
 
     kernels: Callable[[], Iterable[str]]
     starting: Callable[[str], Iterable[str]]
     targets: Callable[[], Iterable[str]]
     passes: Callable[[], Iterable[str]]
+    passes_of: Callable[[str], Iterable[str]]
 
 
 def complete(text: str, names: Names) -> tuple[str, list[str]]:
@@ -335,6 +337,8 @@ def complete(text: str, names: Names) -> tuple[str, list[str]]:
     if magic == "%tile":
         return _complete_command(words, names)
     if words[0] in ("ir", "src") and len(words) > 1:
+        if words[0] == "ir" and len(words) > 2:
+            return _complete_after(words, names)
         return last, _starting(last, names.kernels() if len(words) == 2 else [])
     flag, equals, value = last.partition("=")
     if equals and flag.startswith("--"):
@@ -377,9 +381,18 @@ def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:
         return last, []
     if len(words) == 2:
         return last, _starting(last, names.kernels())
+    if command == "ir":
+        return _complete_after(words, names)
     if command != "show":
         return _complete_name(last, names)
     return last, _starting(last, VIEWS[:-1]) if len(words) == 3 else []
+
+
+def _complete_after(words: list[str], names: Names) -> tuple[str, list[str]]:
+    """What follows ``ir K``."""
+    last, before = words[-1], words[-2]
+    after = ["--after"] if "--after" not in words[:-1] else []
+    return last, _starting(last, names.passes_of(words[1]) if before == "--after" else after)
 
 
 def flags() -> list[str]:

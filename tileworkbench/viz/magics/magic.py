@@ -17,7 +17,7 @@ from IPython.core.magic import (
     output_can_be_silenced,
 )
 
-from tileworkbench.viz.magics.forms import form_of, parse_edit
+from tileworkbench.viz.magics.forms import form_help, form_of, parse_edit
 from tileworkbench.viz.magics.grammar import (
     LineError,
     cell_help,
@@ -53,9 +53,13 @@ class TileMagics(Magics):
     @cell_magic("tile")  # type: ignore[arg-type]
     def tile_cell(self, line: str, cell: str) -> Any:
         if form_of(line) is not None:
+            edit = _parsed(parse_edit, line)
+            if edit.help:
+                print(form_help(edit.form), end="")
+                return None
             from tileworkbench.viz.magics.edits import run_edit
 
-            return run_edit(self.shell, line, cell, _parsed(parse_edit, line))
+            return run_edit(self.shell, line, cell, edit)
         options = _parsed(parse_cell_line, line)
         if options.help:
             print(cell_help(), end="")

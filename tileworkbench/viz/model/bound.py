@@ -7,9 +7,9 @@ from typing import Any
 
 from tileworkbench.bench.points import Machine, Point, judge
 from tileworkbench.bench.units import format_time
+from tileworkbench.viz.model.roofline_view import unplaced
 from tileworkbench.viz.model.view import KernelView
 
-_UNKNOWN = "not known: the operations and bytes of a launch depend on the sizes of a call"
 _MEASURE = "known once the ceilings of this machine were measured, which takes some seconds"
 
 
@@ -46,6 +46,4 @@ def bound_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
         return bound_model(points[0], machine)
     if machine is None and view.target_kind == "cpu":
         return {"text": _MEASURE, "line": 0, "measure": True}
-    if machine is None:
-        return {"text": f"not known: no ceilings of {view.record.target} are listed", "line": 0}
-    return {"text": _UNKNOWN, "line": 0}
+    return {"text": f"not known: {unplaced(view)}", "line": 0}

@@ -168,11 +168,23 @@ def _change(lines: Sequence[str]) -> str:
     return "<br>".join(html.tag("span", html.MONO, html.text(clip(line, 120))) for line in lines)
 
 
+def unplaced(view: KernelView) -> str:
+    """Why a kernel has no place under the roofs."""
+    if view.flops is not None and math.isnan(view.flops.value):
+        return (
+            "nothing was measured, and the operations and bytes of a launch depend on the sizes "
+            "of a call"
+        )
+    if view.target_kind == "cpu":
+        return "this machine's ceilings were not asked for; 'show(\"roofline\")' measures them"
+    return f"no ceilings are published for what the code for {view.record.target} uses"
+
+
 def roofline_missing(view: KernelView) -> str:
     """Why there is nothing to show; empty where there is."""
     if view.machine is not None and view.points:
         return ""
-    return "nothing was measured, and the operations and bytes of the kernel are not known"
+    return unplaced(view)
 
 
 def roofline_static(view: KernelView, opened: bool = False) -> str:
