@@ -53,7 +53,7 @@ def _between_blocks(kernel: st.Kernel) -> Iterator[tuple[int, str]]:
                 if use.buffer.scope != "global":
                     continue
                 dependence = dependence or Dependence(kernel.body, var, _PRIVATE_TO_BLOCKS)
-                if _meets(stmt, use, dependence):
+                if _collides(stmt, use, dependence):
                     yield (
                         stmt.site,
                         f"blocks of different '{var.name}' write the same elements of "
@@ -73,7 +73,7 @@ def _between_threads(kernel: st.Kernel) -> Iterator[tuple[int, str]]:
                 if use.buffer.scope not in ("global", "shared"):
                     continue
                 dependence = dependence or Dependence(kernel.body, var, _PRIVATE_TO_THREADS)
-                if _meets(stmt, use, dependence):
+                if _collides(stmt, use, dependence):
                     yield (
                         stmt.site,
                         f"threads of different '{var.name}' write the same element of "
@@ -81,8 +81,10 @@ def _between_threads(kernel: st.Kernel) -> Iterator[tuple[int, str]]:
                     )
 
 
-def _meets(stmt: st.Stmt, use: Access, dependence: Dependence) -> bool:
-    """Whether `stmt` writes one place for every value of the variable, each time another value."""
+def _collides(stmt: st.Stmt, use: Access, dependence: Dependence) -> bool:
+    """Whether `stmt` writes the same place for every value of the variable, but not the same
+    value.
+    """
     if not all(dependence.is_fixed(index) for index in use.indices):
         return False
     match stmt:

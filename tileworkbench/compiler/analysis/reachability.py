@@ -1,4 +1,4 @@
-"""Whether some iteration meets a set of conditions, decided by trying all of them."""
+"""Whether a set of conditions holds in some iteration, decided by trying all iterations."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Iterations:
         if start is not None and stop is not None and step:
             self._values[var] = range(start, stop, step)
 
-    def meet(self, conditions: Sequence[Expr]) -> bool:
-        """Whether some iteration is sure to meet all of `conditions`; not where they depend on
-        anything else, or on too many iterations to try them.
+    def satisfy(self, conditions: Sequence[Expr]) -> bool:
+        """Whether all of `conditions` hold in some iteration. False also where that is not known:
+        they depend on something else, or there are too many iterations to try.
         """
         found = [substitute(condition, self._lets) for condition in conditions]
         if any(isinstance(node, Load | AddressOf) for cond in found for node in walk(cond)):

@@ -44,7 +44,7 @@ class Owners:
     first: Array
     last: Array
 
-    def meet(self, other: Owners, group: int = 1) -> bool:
+    def conflict(self, other: Owners, group: int = 1) -> bool:
         """Whether an element is touched by one thread here and by another one there, of another
         `group` of neighbouring threads.
         """

@@ -66,7 +66,7 @@ class ThreadConflicts:
         return found
 
     def conflict(self, pending: list[ThreadAccess], accesses: tuple[ThreadAccess, ...]) -> bool:
-        """Whether one of `accesses` meets one of `pending`."""
+        """Whether one of `accesses` conflicts with one of `pending`."""
         return any(self.conflicts(before, access) for access in accesses for before in pending)
 
     def conflicts(self, a: ThreadAccess, b: ThreadAccess) -> bool:
@@ -91,11 +91,14 @@ class ThreadConflicts:
         known = [(a.rows, b.rows)] if same[0] else []
         known += [(a.owners, b.owners)] if all(same) else []
         return all(
-            first is None or second is None or first.meet(second, group) for first, second in known
+            first is None or second is None or first.conflict(second, group)
+            for first, second in known
         )
 
     def reach(self, loop: For | While) -> int:
-        """How many iterations back an access may meet one of now, as far as versions tell."""
+        """How many iterations back the accesses lie that may conflict with those of now, as far
+        as versions tell.
+        """
         if isinstance(loop, While):
             return 1
         return iterations_apart(self.of(loop.body), loop.var, self.ranges)

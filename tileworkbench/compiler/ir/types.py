@@ -144,7 +144,9 @@ class DType(str):
 
     @property
     def largest_extent(self) -> int:
-        """What a symbol of this type is at most: a tile that reaches past it has indices still."""
+        """The largest value of a symbol of this type. The last tile may reach beyond the extent,
+        and its indices must fit too, so it is less than `max_value`.
+        """
         return int(self.max_value) - (1 << 20)
 
     @property

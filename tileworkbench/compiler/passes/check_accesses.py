@@ -2,7 +2,7 @@
 
 Global memory is guarded at run time; tiles are not, so an index that can never be inside is an
 error of the program. One that may be inside for some iterations is not refused here, nor one under
-conditions that no iteration is known to meet: that is found at run time.
+conditions that are not known to hold in any iteration: that is found at run time.
 
 Accepted, and left as it is::
 
@@ -85,7 +85,7 @@ class _Check:
             return True
         if self.iterations is None:
             self.iterations = Iterations(self.program)
-        return self.iterations.meet(path)
+        return self.iterations.satisfy(path)
 
     def element(self, buffer: Buffer, indices: tuple[Expr, ...], stmt: Stmt, path: _Path) -> None:
         if buffer.scope == "global":

@@ -105,7 +105,7 @@ class _Check:
             self.keep()
 
     def keep(self) -> None:
-        """What variables hold here may be of another iteration."""
+        """From here on variables may hold values that an earlier iteration read."""
         for name, found in self.sources.items():
             if isinstance(name, Buffer):
                 self.sources[name] = {replace(source, kept=True) for source in found}

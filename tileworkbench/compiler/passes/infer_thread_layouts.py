@@ -85,9 +85,11 @@ class InferThreadLayouts:
 def _solve_chains(
     program: Program, kernel: Kernel, target: Target
 ) -> tuple[Solver, dict[int, Gemm], list[LayoutDecision]]:
-    """The layouts of one kernel; the products that the warps share in another way than the program
-    says, by the `id` of the statement: its policies are wishes, where products pass their results
-    on in registers; and why.
+    """The layouts of one kernel, the products whose policy had to change, by the `id` of the
+    statement, and the reasons.
+
+    A policy is a preference: where a product takes the result of another one from registers, both
+    must be shared by the warps in the same way.
     """
     try:
         return solve(program, kernel, target), {}, []
@@ -211,7 +213,7 @@ def _with_loops(stmt: Stmt, loops: dict[int, Fragment]) -> Stmt:
 
 
 def _retried(failed: LayoutError, products: dict[int, Gemm]) -> LayoutDecision:
-    """That the warps could not share products in squares."""
+    """The note that another policy was needed than the one the program asks for."""
     first = next(iter(products.values()))
     reason = f"with warps in squares: {failed.message}"
     return LayoutDecision(Verdict.REJECTED, operator_name(first), first.site, "", "", reason)

@@ -54,8 +54,8 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
     return (
         # What threads would repeat is checked in the program as it was written.
         check_thread_effects,
-        # Elements outside a tile are errors where the kernel names them; what passes make of copies
-        # and threads is not its doing.
+        # Checks of indices come before any pass that adds accesses: an error then names an access
+        # that the user wrote.
         assert_accesses,
         # Blocks that run at once are threads of one worker, as those of a block are.
         unite_clusters,

@@ -123,8 +123,10 @@ def _plan(
     program: Program,
     notes: list[str],
 ) -> Stmt:
-    """`outside`: the buffers that must not be kept in versions; `views`: whose memory each view
-    is.
+    """The loop with a schedule, or a serial loop where nothing can run ahead, which a note says.
+
+    Buffers of `outside` are used outside the loop too, so they have only one version. `views` maps
+    each view to the buffer whose memory it is.
     """
     found = [_Item(stmt, effects_of(stmt).through(views)) for stmt in scheduled(loop.body)]
     if loop.order or loop.stage:

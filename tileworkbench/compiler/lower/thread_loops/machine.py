@@ -116,7 +116,9 @@ class Machine:
     # Steps
 
     def begin(self) -> int:
-        """Begin a step, which the current one goes on at; its number."""
+        """Begin a new step and return its number. The current one goes on there, if it does not
+        go elsewhere already.
+        """
         number, last = len(self.steps), self.steps[-1]
         if not last.closed:
             last.then, last.closed = number, True
@@ -132,7 +134,9 @@ class Machine:
         return step
 
     def fork(self, cond: Expr) -> _Step:
-        """Begin a step for when `cond` holds; the one before it, whose `other` is still open."""
+        """End the current step by a branch on `cond`, and begin the step for when it holds. Returns
+        the ended step, whose `other` is not set yet.
+        """
         step = self.steps[-1]
         step.cond = cond
         self.begin()
@@ -153,7 +157,7 @@ class Machine:
                 passed = self.splitter.counters[place.buffer].has_completed(place, parity)
                 self.wait(passed, f"for '{self.block.called(place.buffer)}[{text}]'", stmt)
             case simt.Barrier():
-                self.meet(stmt)
+                self.barrier(stmt)
             case simt.Exchange(var) if waits(stmt):
                 if self.scope.extent < self.block.per_block:
                     self.splitter.refuse("a barrier that combines values, between roles", stmt)
@@ -190,8 +194,10 @@ class Machine:
         step = self.fork(cond)
         step.waiting, step.site = f"wait{where} {what}", stmt.site
 
-    def meet(self, stmt: simt.Barrier) -> None:
-        """A barrier; one for this group alone has nothing to wait for."""
+    def barrier(self, stmt: simt.Barrier) -> None:
+        """Arrive, and wait for the other groups. A barrier of this group alone waits for nobody:
+        its threads take each step together.
+        """
         if stmt.count == self.scope.extent:
             self.append(stmt)
             return

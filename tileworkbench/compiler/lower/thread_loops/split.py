@@ -260,7 +260,7 @@ class Splitter:
     # Control flow
 
     def control(self, stmt: st.Stmt, out: _Writer) -> None:
-        """A branch or loop that threads meet in."""
+        """A branch or loop in which threads wait for each other."""
         match stmt:
             case st.If():
                 self.branch(stmt, out)

@@ -1,9 +1,9 @@
-"""Groups of threads that take ways of their own, each with the code it executes.
+"""Groups of threads that execute different code, each with that code.
 
-A group is a range of threads that no role, and no branch on the thread's index in which threads
-wait, divides. Its code is the kernel's without what is for other threads, with names of its own.
-Where a tile operator is for several groups, they meet, the first one executes it, and they meet
-again.
+A group is a range of threads that always take the same branches where they may have to wait: no
+role ends inside it, and no branch on the thread's index. Its code is the kernel's without the parts
+of other threads, with names of its own. A tile operator for several groups is executed by the first
+one, between two barriers of all of them.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _Specialiser:
         if _is_common(stmt):
             return st.Seq(())
         if isinstance(stmt, _TOGETHER):
-            return self.meet(stmt, scope)
+            return self.together(stmt, scope)
         match stmt:
             case simt.Role(start, extent, body):
                 return self.role(body, scope.narrowed(start, extent))
@@ -124,7 +124,7 @@ class _Specialiser:
             return st.Seq(())
         return self.visit(body, scope)
 
-    def meet(self, stmt: st.Stmt, scope: Scope) -> st.Stmt:
+    def together(self, stmt: st.Stmt, scope: Scope) -> st.Stmt:
         """A tile operator: by this group alone, or by the first of several."""
         if scope.extent <= self.group.extent:
             return stmt

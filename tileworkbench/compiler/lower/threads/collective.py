@@ -59,8 +59,8 @@ def thread_places(fragment: Fragment, dim: int, threads: int) -> tuple[Place, ..
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How partial results meet: lanes whose numbers differ in a power of two of `offsets`, then the
-    digits `places` through a workspace.
+    """How partial results are combined: first by shuffles between lanes whose numbers differ by a
+    power of two of `offsets`, then through a workspace, over the digits `places` of the thread.
     """
 
     offsets: tuple[int, ...]
@@ -109,7 +109,7 @@ def combine_across(
     if found.offsets:
         stmts.append(_shuffle(values, count, found.offsets, how, context, site))
     if found.places:
-        stmts += _meet(values, count, found, how, context, site)
+        stmts += _combine_in_memory(values, count, found, how, context, site)
     return stmts
 
 
@@ -133,7 +133,7 @@ def _shuffle(
     return unrolled(context, "s", count, body, site)
 
 
-def _meet(
+def _combine_in_memory(
     values: Buffer, count: int, found: Route, how: Combining, context: ThreadContext, site: int
 ) -> list[Stmt]:
     """Every thread writes its partial results to shared memory and reads those of its partners.
