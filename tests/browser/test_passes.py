@@ -90,6 +90,18 @@ def check_names(notebook: NotebookPage, view: Locator) -> None:
     expect(view.locator(".tw-gone-to")).to_contain_text("A_shared")
     notebook.page.mouse.move(2, 2)
     expect(card).to_be_hidden()
+    view.locator(".tw-diff td.tw-t[data-source]", has_text="A_shared").last.click()
+    notebook.page.mouse.move(2, 2)
+    expect(card).to_be_hidden()
+    told = set()
+    for _ in range(2):  # by keys: each press tells the next name of the marked line
+        view.locator(".tw-passes").press("n")
+        expect(card.locator(".tw-panel-title")).not_to_have_text("|".join(told) or "-")
+        expect(card).to_be_visible()
+        told.add(card.locator(".tw-panel-title").inner_text())
+    assert len(told) == 2
+    view.locator(".tw-passes").press("Escape")
+    expect(card).to_be_hidden()
 
 
 def check_switches(view: Locator) -> None:

@@ -10,6 +10,7 @@ const SPLIT_WIDTH = 880;
 const KEYS = {
   j: "next pass",
   k: "previous pass",
+  n: "what the next name of the marked line is",
   "/": "search",
   Enter: "next pass with a hit",
   "?": "this help",
@@ -317,10 +318,17 @@ export function render({ model, el }) {
     if (search.value) { search.value = ""; find(); }
   }
 
+  /** Explain a name of the marked line: of the program after the pass, where it is there. */
+  function nextName() {
+    const lines = [...body.querySelectorAll(".tw-linked .tw-code")];
+    const line = lines.find((each) => !isBefore(each)) ?? lines[0];
+    if (line) names.next(line);
+  }
+
   root.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const actions = {
-      j: () => step(1), k: () => step(-1), "?": toggleHelp, Escape: leave,
+      j: () => step(1), k: () => step(-1), "?": toggleHelp, Escape: leave, n: nextName,
       "/": () => search.focus({ preventScroll: true }),
     };
     const action = actions[event.key];

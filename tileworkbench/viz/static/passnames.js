@@ -24,6 +24,10 @@ export function nameAt(x, y) {
   return null;
 }
 
+/** The names in a line of the IR, each once, in their order. */
+const namesIn = (text) => [...new Set([...text.matchAll(WORD)]
+  .filter((match) => text[(match.index ?? 0) - 1] !== ".").map(([name]) => name))];
+
 /**
  * Explain the names in `body`. `ask(name, before)` gives what is known, `go(number, before)` shows
  * a line of the program.
@@ -32,10 +36,11 @@ export function nameAt(x, y) {
  * }} options
  */
 export function explainNames({ root, body, scope, ask, go }) {
-  const card = tw.el("div", { class: "tw-name-card", role: "tooltip", hidden: true });
+  const card = tw.el("div", { class: "tw-name-card", role: "tooltip", "aria-live": "polite", hidden: true });
   root.append(card);
   let timer = 0;
   let shown = "";
+  let turn = { code: null, at: -1 }; // the name that keys have come to
 
   function later(action, wait) {
     clearTimeout(timer);
@@ -83,6 +88,19 @@ export function explainNames({ root, body, scope, ask, go }) {
     );
   }
 
+  /** Explain the next name of the line in `code` that something is known of, after the last the first. */
+  async function next(code) {
+    if (turn.code !== code) turn = { code, at: -1 };
+    const all = namesIn(code.textContent);
+    const { left, bottom } = code.getBoundingClientRect();
+    for (let tried = 0; tried < all.length; tried++) {
+      turn.at = (turn.at + 1) % all.length;
+      shown = ""; // the one name of a line is told again
+      await show({ name: all[turn.at], code }, left, bottom);
+      if (!card.hidden) return;
+    }
+  }
+
   body.addEventListener("mousemove", ({ clientX, clientY, buttons }) => {
     const found = buttons ? null : nameAt(clientX, clientY);
     if (found) later(() => show(found, clientX, clientY), REST);
@@ -93,5 +111,5 @@ export function explainNames({ root, body, scope, ask, go }) {
   card.addEventListener("mouseleave", () => later(hide, LEAVE));
   body.addEventListener("scroll", hide);
   scope.add(() => clearTimeout(timer));
-  return { hide };
+  return { hide, next };
 }
