@@ -17,8 +17,11 @@ from tests.viz.sanitiser import problems
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.stmt import seq
 from tileworkbench.compiler.record import Snapshot
+from tileworkbench.compiler.sim.threads import listing
+from tileworkbench.viz.model import passes
 from tileworkbench.viz.model.bundle import OUTPUT_BYTES
 from tileworkbench.viz.model.card import HTML_LIMIT, card_html, card_model
+from tileworkbench.viz.model.page import page_html
 from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.saved import saved_card
 from tileworkbench.viz.model.view import KernelView
@@ -119,3 +122,18 @@ def test_names_in_other_scripts() -> None:
         assert all("核心_ядро" in page for page in pages.values())
         assert "タイル" in pages["smem"] and "Вход" in pages["source"]
         assert all(problems(page) == [] for page in pages.values())
+
+
+def test_views_share_what_is_costly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All views together walk the threads of a block once, and count each program once."""
+    program = CASES.flash_attention()[0]
+    kernel = tw.compile(program, target="sim:sm_80")
+    walked: list[object] = []
+    counted: list[object] = []
+    run, count = listing._Lister.run, passes.count_nodes
+    monkeypatch.setattr(listing._Lister, "run", lambda self: walked.append(self) or run(self))
+    monkeypatch.setattr(passes, "count_nodes", lambda one: counted.append(one) or count(one))
+    page_html(kernel.view())
+    assert len(walked) == 1
+    programs = {id(each.program) for each in kernel.record.snapshots} | {id(kernel.program)}
+    assert len(counted) == len(programs)

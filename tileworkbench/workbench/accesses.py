@@ -57,31 +57,25 @@ def accesses_of(
     return tuple(access.count for access in requests if not isinstance(access, VectorAccess))
 
 
-def requests_of(program: Program) -> tuple[WarpAccess, ...] | tuple[VectorAccess, ...]:
+def requests_of(
+    program: Program,
+) -> tuple[tuple[WarpAccess, ...] | tuple[VectorAccess, ...], tuple[Unlisted, ...]]:
     """The addresses behind the accesses of a lowered program: of the warps of stage SIMT, of the
-    vectors of stage CPU; none of earlier stages.
+    vectors of stage CPU; none of earlier stages. With those of stage SIMT come the accesses whose
+    addresses nobody knows before it runs.
     """
     if program.stage is Stage.CPU:
-        return list_vectors(program)
+        return list_vectors(program), ()
     if program.stage is not Stage.SIMT:
-        return ()
-    from tileworkbench.compiler.sim.threads.listing import list_requests
+        return (), ()
+    from tileworkbench.compiler.sim.threads.listing import list_all
 
-    return list_requests(program)
+    return list_all(program)
 
 
 def global_accesses(program: Program) -> tuple[GlobalAccess, ...]:
     """The accesses of a program of the CPU stage in program order; equal ones are listed once."""
     return tuple(dict.fromkeys(_Reader(program).read(program.body, 0, None)))
-
-
-def unlisted_of(program: Program) -> tuple[Unlisted, ...]:
-    """The accesses of a program of stage SIMT whose addresses nobody knows before it runs."""
-    if program.stage is not Stage.SIMT:
-        return ()
-    from tileworkbench.compiler.sim.threads.listing import list_unlisted
-
-    return list_unlisted(program)
 
 
 @dataclass(frozen=True, slots=True)

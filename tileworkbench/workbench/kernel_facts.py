@@ -180,7 +180,7 @@ class KernelFacts(PipelineFacts):
 
         return accesses_of(self.passes[-1].program, self.requests)
 
-    @cached_property
+    @property
     def requests(self) -> tuple[WarpAccess, ...] | tuple[VectorAccess, ...]:
         """The byte addresses behind `accesses`.
 
@@ -190,18 +190,22 @@ class KernelFacts(PipelineFacts):
         to a tensor or tile: the lanes of its first vectors and the cache lines they touch. Each has
         `to_dict()`.
         """
-        from tileworkbench.workbench.accesses import requests_of
+        return self._listed[0]
 
-        return requests_of(self.passes[-1].program)
-
-    @cached_property
+    @property
     def unlisted(self) -> tuple[Unlisted, ...]:
         """The accesses of a GPU kernel that `accesses` and `requests` cannot have, since their
         addresses depend on what is read from memory; each with its line and the reason.
         """
-        from tileworkbench.workbench.accesses import unlisted_of
+        return self._listed[1]
 
-        return unlisted_of(self.passes[-1].program)
+    @cached_property
+    def _listed(
+        self,
+    ) -> tuple[tuple[WarpAccess, ...] | tuple[VectorAccess, ...], tuple[Unlisted, ...]]:
+        from tileworkbench.workbench.accesses import requests_of
+
+        return requests_of(self.passes[-1].program)
 
     @cached_property
     def shared_memory(self) -> SharedMemory | None:

@@ -54,6 +54,7 @@ class PassBrowser:
         self.steps = _steps(record)
         self._lines: dict[int, list[PrintedLine]] = {}
         self._diffs: dict[int, dict[str, Any]] = {}
+        self._nodes: dict[int, int] = {}
         self._trees: dict[int, TreeDiff] = {}
         self._names: dict[int, Names] = {}
 
@@ -69,6 +70,13 @@ class PassBrowser:
         while index and not self.steps[index - 1].changed:
             index -= 1
         return index
+
+    def _count(self, index: int) -> int:
+        """The nodes of program `index`, counted once."""
+        index = self._origin(index)
+        if index not in self._nodes:
+            self._nodes[index] = count_nodes(self.program(index))
+        return self._nodes[index]
 
     def lines(self, index: int) -> list[PrintedLine]:
         """The printed lines of program `index`; unchanged programs share one list."""
@@ -113,11 +121,8 @@ class PassBrowser:
         if self.record.stop is not None:
             entries[-1]["failed"] = True
         if live:
-            nodes: list[int] = []
             for index, entry in enumerate(entries):
-                again = self._origin(index)
-                nodes.append(nodes[again] if again < index else count_nodes(self.program(index)))
-                entry["nodes"] = nodes[index]
+                entry["nodes"] = self._count(index)
         return {"name": self.record.name, "entries": entries}
 
     def _failed(self, index: int) -> bool:
@@ -155,13 +160,12 @@ class PassBrowser:
         before and after it.
         """
         counts = self._tree(index).counts
-        programs = self.program(index - 1 if index else 0), self.program(index)
         return {
             "kept": counts["same"] + counts["inside"],
             "rewritten": counts["changed"],
             **{kind: counts[kind] for kind in ("added", "removed", "moved")},
-            "nodes_before": count_nodes(programs[0]),
-            "nodes_after": count_nodes(programs[1]),
+            "nodes_before": self._count(index - 1 if index else 0),
+            "nodes_after": self._count(index),
         }
 
     def tree(self, index: int) -> dict[str, Any]:

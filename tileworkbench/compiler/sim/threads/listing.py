@@ -40,8 +40,7 @@ def list_requests(program: Program) -> tuple[WarpAccess, ...]:
     """The accesses of global and shared memory of the kernels of `program`, which is of stage SIMT:
     in program order, those of equal site, buffer and kind as one, with the requests of each.
     """
-    with np.errstate(all="ignore"):
-        return _Lister(program).run()
+    return list_all(program)[0]
 
 
 def list_accesses(program: Program) -> tuple[AccessCount, ...]:
@@ -69,12 +68,13 @@ class Unlisted:
         return f"{where}{self.kind} of {self.buffer}: {self.reason}"
 
 
-def list_unlisted(program: Program) -> tuple[Unlisted, ...]:
-    """The accesses that `list_requests` leaves out, in program order."""
+def list_all(program: Program) -> tuple[tuple[WarpAccess, ...], tuple[Unlisted, ...]]:
+    """What `list_requests` finds, and the accesses that it leaves out, in program order."""
     with np.errstate(all="ignore"):
         lister = _Lister(program)
-        listed = {(a.count.site, a.count.buffer, a.count.kind) for a in lister.run()}
-    return tuple(
+        found = lister.run()
+    listed = {(a.count.site, a.count.buffer, a.count.kind) for a in found}
+    return found, tuple(
         Unlisted(program.sites[site] if site else None, buffer.name, buffer.scope, kind, reason)
         for (site, buffer, kind), reason in lister.unlisted.items()
         if (site, buffer.name, kind) not in listed
