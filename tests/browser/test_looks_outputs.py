@@ -61,12 +61,13 @@ def notebook(
 def outputs(notebook: NotebookPage) -> dict[str, Locator]:
     """The outputs by name, with everything unfolded."""
     found = {
-        name: notebook.cell(number).locator(".jp-OutputArea-output").last
+        name: notebook.output(number).filter(
+            has=notebook.page.locator(".tw-view" if name in LIVE else "table")
+        )
         for number, name in enumerate(OUTPUTS, 1)
     }
     for name, view in found.items():
-        if name in LIVE:
-            view.locator(".tw-view").first.wait_for()
+        view.wait_for()
         view.evaluate("node => node.querySelectorAll('details').forEach(each => each.open = true)")
     found["swizzle"].get_by_label("Layout A").fill("(4,8:1")
     found["swizzle"].get_by_role("alert").filter(has_text="should stand").wait_for()
