@@ -97,7 +97,7 @@ def test_one_kernel_on_several_targets() -> None:
     assert (found.source_diff, found.code_diff) == ("", "")
     page = found._repr_html_()
     assert problems(page) == []
-    assert page.count("data:image/png") >= 6  # A_shared, B_shared and C_local on both GPUs
+    assert page.count("data:image/svg") == 6  # A_shared, B_shared and C_local on both GPUs
     assert tuple(found.to_dict()["target"].values()) == targets
 
 
