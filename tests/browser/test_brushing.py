@@ -1,0 +1,47 @@
+"""A line that is chosen, here in Python, is marked in every view of a card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import nbformat
+from playwright.sync_api import expect
+
+from tests.browser.lab import LabServer, NotebookPage
+
+CELLS = [
+    "import tileworkbench as tw\nfrom tileworkbench.kernels import matmul\n"
+    "kernel = tw.compile(matmul(256, 256, 256, 'float16', num_stages=3), target='sim:sm_80')\n"
+    "lines = [each.line for kind in ('copy', 'product') for each in kernel.pipeline.operations"
+    " if each.kind == kind][::2]",
+    "card = kernel.show()\ncard",
+    "card.selection = {'line': lines.pop(0)}",
+]
+
+
+def test_views_of_a_card_share_a_line(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    path = lab.root / "brush.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
+    notebook = open_notebook("brush.ipynb")
+    notebook.page.set_default_timeout(20_000)
+    notebook.run_all()  # the line of a copy is chosen before any of these tabs is opened
+    assert notebook.cell_errors() == []
+    card = notebook.output(1)
+    for tab, marks in (("global", ".tw-current"), ("pipeline", ".tw-chosen")):
+        card.locator(f"[data-tab={tab}]").click()
+        card.locator(f".tw-pane-{tab} {marks}").first.wait_for()
+    expect(card.locator(".tw-pane-global .tw-current")).to_contain_text("cp.async")
+    card.locator("[data-tab=source]").click()
+    source = card.locator(".tw-pane-source .tw-marked")
+    expect(source).to_contain_text("T.copy(A[")
+    chosen = card.locator(".tw-pane-pipeline .tw-chosen").count()
+    notebook.run_cell(2)  # now the line of the product, in views that are there
+    expect(source).to_contain_text("T.gemm(")
+    assert card.locator(".tw-pane-pipeline .tw-chosen").count() not in (0, chosen)
+    card.locator("[data-tab=code]").click()
+    card.locator(".tw-pane-code .tw-marked").first.wait_for()
+    assert notebook.errors == []
