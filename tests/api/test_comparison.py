@@ -9,7 +9,7 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.viz.sanitiser import problems
 from tileworkbench.compiler.diagnostics import ArgumentError
-from tileworkbench.kernels import matmul
+from tileworkbench.kernels import matmul, softmax
 
 
 @tw.jit(out_idx=[-1])
@@ -136,3 +136,14 @@ def test_what_a_user_wrote_is_text(name: str) -> None:
     labelled(torch.zeros(4), label=name)
     kernel = labelled.kernel
     assert name not in tw.compare(kernel, kernel)._repr_html_()
+
+
+def test_what_bounds_a_kernel_on_each_target() -> None:
+    made = [tw.compile(softmax(128, 512), target=f"sim:{arch}") for arch in ("sm_80", "sm_90")]
+    said = tw.compare(*made).to_dict()["bound by"]
+    assert len(said) == 2
+    assert all(
+        text.startswith("launch, ") and text.endswith("(predicted)") for text in said.values()
+    )
+    cpu = tw.compile(softmax(128, 512), target="cpu")
+    assert tw.compare(cpu, cpu).to_dict().get("bound by") is None  # depends on the host

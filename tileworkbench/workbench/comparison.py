@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tileworkbench.bench.units import format_time
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.record import CompileRecord
 from tileworkbench.viz.model import html
@@ -154,6 +155,10 @@ def _facts(view: KernelView) -> dict[str, str]:
         occupancy = view.occupancy
         held = f"{occupancy.warps} of {occupancy.warps_most} warps, by {occupancy.limited_by}"
         found["occupancy"] = held
+    for point in view.points[:1]:
+        if point.predicted and point.causes is not None:  # a measured one is not of the kernel
+            cause = next(iter(point.causes.by_cause()), "nothing")
+            found["bound by"] = f"{cause}, {format_time(point.time_us)} (predicted)"
     if view.portable_layouts:
         for buffer in view.layouts:
             found[f"layout {buffer.name}"] = ", ".join(badges(buffer.layout))
