@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import sys
@@ -13,6 +14,7 @@ import pytest
 import tileworkbench as tw
 from tests.viz.tiled import compiled
 from tileworkbench.viz.model.views import VIEWS
+from tileworkbench.workbench.inputs import make_inputs
 from tileworkbench.workbench.plain import ROWS
 
 README = Path(__file__).parents[2] / "README.md"
@@ -26,13 +28,18 @@ FACTS = {
     "smem": {"name": "A_shared", "versions": 3},
     "pipeline": {},
     "roofline": {"name": "mm", "predicted": True},
+    "errors": {"element": [0, 0], "block": [0, 0], "warp": 0, "lane": 0},
     "code": {"number": 1},
 }
 
 
 @pytest.fixture(scope="module")
 def kernel() -> tw.Kernel:
-    return compiled("mm")
+    made = copy.copy(compiled("mm"))
+    inputs = make_inputs(made.program)
+    with pytest.raises(tw.CheckError):
+        made.check(lambda a, b: a.float() @ b.float() + 9, *inputs)
+    return made
 
 
 def test_every_view_has_rows_and_stands_in_the_readme() -> None:

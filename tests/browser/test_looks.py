@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator
 
 SECONDS = 10_000  # milliseconds
-GPU, CPU, PIPELINED, STATIC, HOSTILE = 1, 2, 3, 4, 5
+GPU, CPU, PIPELINED, WRONG, STATIC, HOSTILE = 1, 2, 3, 4, 5, 6
 CELLS = [
     f"""\
 import sys
@@ -33,12 +33,20 @@ from tileworkbench.viz.display import show
 from tileworkbench.viz.model.card import card_html
 from tileworkbench.viz.model.views import VIEWS, view_html
 gpu, cpu = conflicting.compile(), tw.compile(matmul(64, 64, 64), target="cpu")
-measured = full_view()""",
+from tests.api.wrong_kernels import cases
+measured = full_view()
+wrong, reference, inputs = cases()["wrong_warp"]
+wrong = wrong.with_target("sim:sm_80").compile()
+try:
+    wrong.check(reference, *inputs)
+except tw.CheckError:
+    pass""",
     "gpu",
     "cpu",
     "compiled('mm')",
+    "wrong",
     """\
-for view in (gpu.view(), cpu.view(), measured):
+for view in (gpu.view(), cpu.view(), wrong.view(), measured):
     display(*[HTML(view_html(view, name)) for name in VIEWS], HTML(card_html(view)))
 display(tw.compare(gpu, cpu))""",
     """\
@@ -84,6 +92,7 @@ def cards(notebook: NotebookPage) -> dict[str, Locator]:
         "gpu": notebook.output(GPU).locator(".tw-card").first,
         "cpu": notebook.output(CPU).locator(".tw-card").first,
         "pipelined": notebook.output(PIPELINED).locator(".tw-card").first,
+        "wrong": notebook.output(WRONG).locator(".tw-card").first,
     }
 
 
@@ -121,7 +130,7 @@ def test_names_keys_and_explanations(notebook: NotebookPage) -> None:
     page = notebook.page
     views = open_all(notebook)
     assert faults(views.pop("static"), "names") == []
-    assert [faults(view, "names", "keys", "focus") for view in views.values()] == [[]] * 3
+    assert [faults(view, "names", "keys", "focus") for view in views.values()] == [[]] * 4
     for kernel, card in cards(notebook).items():
         for name in tabs(card):
             assert reached_by_tab(page, card) == [], (kernel, name)

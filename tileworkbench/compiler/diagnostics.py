@@ -276,10 +276,11 @@ class CheckError(RunError, AssertionError):
     """A kernel's result disagrees with its reference.
 
     `map` says where, and who wrote it: a `tileworkbench.viz.model.error_map.ErrorMap`; None where
-    the two cannot be compared element by element.
+    the two cannot be compared element by element. `kernel` is the one that failed then.
     """
 
     map: Any = None
+    kernel: Any = None
 
 
 class Interrupted(RunError, KeyboardInterrupt):

@@ -90,6 +90,13 @@ def stopped_mimebundle(record: CompileRecord) -> Bundle:
     return make_bundle(stopped_text(record), stopped_html(record), None)
 
 
+def failed_mimebundle(view: KernelView) -> Bundle:
+    """An output of a check that failed: where the wrong elements are."""
+    if wants_widgets():
+        return show(view, "errors")._repr_mimebundle_()
+    return make_bundle(str(view.errors), view_html(view, "errors"), None)
+
+
 def show(view: KernelView, which: str = "card") -> ViewWidget:
     """The widget of one view: a name of `NAMES`, ``passes:PASS`` or ``layouts:BUFFER``.
 

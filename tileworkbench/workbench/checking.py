@@ -166,7 +166,7 @@ def _compared(
         except CheckError as failed:
             if failed.map is not None:
                 kernel._failed = (locate(kernel, before, failed.map), before)
-                explain(failed, kernel._failed[0], kernel.program)
+                explain(failed, kernel._failed[0], kernel)
             raise
         worst, limit = max(worst, error), max(limit, allowed)
     return worst, limit

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tileworkbench.bench.points import Trail
 from tileworkbench.compiler.diagnostics import UnsupportedError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.analysis.shared_memory import SharedMemory
     from tileworkbench.compiler.device.nvidia.nvrtc import KernelResources
     from tileworkbench.workbench.kernel import Kernel
+    from tileworkbench.workbench.validation import Validation
 
 
 def make_view(kernel: Kernel, roofline: bool) -> KernelView:
@@ -43,6 +45,8 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         line_costs=lambda: [cost.to_dict() for cost in kernel.line_costs],
         occupancy=kernel.occupancy,
         check=kernel._check,
+        errors=kernel.error_map,
+        bisect=None if kernel._failed is None else _bisector(kernel, kernel._failed[1]),
         masked=tuple((found.text, found.away or found.from_data) for found in kernel._masked),
         portable_masked=not kernel._masked_in_part,
         bench=None if kernel._bench is None else kernel._bench.record,
@@ -53,6 +57,27 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         return made
     trailed = tuple(replace(point, trail=kernel.trail) for point in points)
     return replace(made, machine=machine, points=trailed)
+
+
+def _bisector(kernel: Kernel, args: Sequence[Any]) -> Callable[[bool], dict[str, Any]]:
+    """What searches for the pass that broke the result of a call on `args`, a stage at a time."""
+    steps: Iterator[Validation] = iter(())
+    total = 1 + sum(snapshot.changed for snapshot in kernel.passes)
+
+    def step(start: bool) -> dict[str, Any]:
+        nonlocal steps
+        from tileworkbench.workbench.validation import validation_steps
+
+        if start:
+            steps = validation_steps(kernel, args)
+        found = next(steps, None)
+        if found is None:
+            return {"done": 0, "total": total, "said": "the search was not started"}
+        done = len(found.stages)
+        said = str(found) if done == total or not found.ok else ""
+        return {"done": done, "total": total, "said": said}
+
+    return step
 
 
 def roofline_of(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[Point, ...]]:

@@ -128,9 +128,9 @@ def blank_map(kernel: str, output: str, got: Array, want: Array, wrong: Array) -
     return ErrorMap(kernel, output, got, want, wrong, nobody, nobody, nobody, nobody)
 
 
-def explain(error: CheckError, found: ErrorMap, program: Program) -> None:
+def explain(error: CheckError, found: ErrorMap, kernel: Kernel) -> None:
     """Put the map on the error, and say in its notes what it shows."""
-    error.map = found
+    error.map, error.kernel, program = found, kernel, kernel.program
     written = list(found.writing_lines)
     span = _span_of(program, written[0]) if written else None
     notes = [Note(f"the wrong elements: {found.pattern}", span)]

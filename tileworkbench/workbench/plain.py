@@ -108,6 +108,12 @@ def roofline(kernel: Kernel) -> list[Row]:
     return [_plain({name: getattr(point, name) for name in names}) for point in points]
 
 
+def errors(kernel: Kernel) -> list[Row]:
+    """A row per wrong element of the last check, the first thousand (`kernel.error_map`)."""
+    found = kernel.error_map
+    return [] if found is None else [_plain(row) for row in found.rows()]
+
+
 def code(kernel: Kernel) -> list[Row]:
     """A row per line of the generated text (`kernel.source`)."""
     return [
@@ -126,6 +132,7 @@ ROWS: Mapping[str, Callable[[Kernel], list[Row]]] = {
     "smem": smem,
     "pipeline": pipeline,
     "roofline": roofline,
+    "errors": errors,
     "code": code,
 }
 """By the name of the view; `tests/api/test_plain.py` holds it against `viz.model.views.VIEWS`."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,14 +52,26 @@ class Validation:
         return f"the result changes after pass '{self.first_wrong}'"
 
 
-def validate_passes(kernel: Kernel, args: Sequence[Any]) -> Validation:
-    """Simulate the front end's program and every snapshot on the same arguments."""
+def validate_passes(
+    kernel: Kernel, args: Sequence[Any], progress: Callable[[int, int], None] | None = None
+) -> Validation:
+    """Simulate the front end's program and every snapshot on the same arguments; `progress` hears
+    after each how many of how many are done.
+    """
+    total = 1 + sum(snapshot.changed for snapshot in kernel.passes)
+    for found in validation_steps(kernel, args):
+        if progress is not None:
+            progress(len(found.stages), total)
+    return found
+
+
+def validation_steps(kernel: Kernel, args: Sequence[Any]) -> Iterator[Validation]:
+    """The same stage by stage: what is known after each."""
     origin = run_program(kernel.program, kernel.program, args)
     first = _results(kernel, origin)
     tf32 = rounds_to_tf32(kernel)
-    stages = [("tile", 0.0)]
-    wrong: str | None = None
-    finding = ""
+    found = Validation((("tile", 0.0),), None)
+    yield found
     for snapshot in kernel.passes:
         if not snapshot.changed:
             continue
@@ -68,14 +80,13 @@ def validate_passes(kernel: Kernel, args: Sequence[Any]) -> Validation:
         except RunError as error:
             worst, violation = float("inf"), error.message
         else:
-            found = _results(kernel, result)
-            pairs = zip(found, first, strict=True)
+            pairs = zip(_results(kernel, result), first, strict=True)
             worst = max((_deviation(a, b, tf32) for a, b in pairs), default=0.0)
             violation = _new_violation(origin, result, kernel.target)
-        stages.append((snapshot.name, worst))
-        if wrong is None and (worst > 1.0 or violation):
-            wrong, finding = snapshot.name, violation
-    return Validation(tuple(stages), wrong, finding)
+        found = replace(found, stages=(*found.stages, (snapshot.name, worst)))
+        if found.ok and (worst > 1.0 or violation):
+            found = replace(found, first_wrong=snapshot.name, finding=violation)
+        yield found
 
 
 def _new_violation(first: SimResult, later: SimResult, target: str) -> str:

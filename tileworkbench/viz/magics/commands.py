@@ -12,9 +12,11 @@ from tileworkbench.api import Jit, targets
 from tileworkbench.compiler.device.host.cache import default_cache
 from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.tuning.autotune import Autotuned
+from tileworkbench.workbench.validation import validate_passes
 from tileworkbench.viz.magics.forms import form_help
 from tileworkbench.viz.magics.grammar import LAYOUTS, cell_help, command_help, near
 from tileworkbench.viz.magics.ledger import ledger_of
+from tileworkbench.viz.magics.progress import Bar
 from tileworkbench.viz.model.playground import EXAMPLES
 from tileworkbench.workbench.comparison import Comparison, compare
 from tileworkbench.workbench.inputs import make_inputs
@@ -144,8 +146,12 @@ class _Commands:
             print(outcome)
 
     def run_bisect(self, words: list[str]) -> None:
-        kernel = self._kernel(words)
-        print(kernel.validate(*self._arguments(kernel, words)))
+        kernel, bar = self._kernel(words), Bar()
+        try:
+            found = validate_passes(kernel, self._arguments(kernel, words), bar.show)
+        finally:
+            bar.end()
+        print(found)
 
     def run_list(self, words: list[str]) -> None:
         names = kernel_names(self._namespace)

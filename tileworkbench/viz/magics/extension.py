@@ -13,6 +13,7 @@ from typing import Any
 from IPython.core.completer import SimpleCompletion, context_matcher
 from IPython.core.interactiveshell import InteractiveShell
 
+from tileworkbench.compiler.diagnostics import CheckError
 from tileworkbench.viz.magics.errors import SYNTAX_ERRORS, show_syntax_error
 from tileworkbench.viz.magics.grammar import Names, complete
 from tileworkbench.viz.magics.magic import TileMagics
@@ -68,18 +69,25 @@ def unload(shell: InteractiveShell) -> None:
 
 
 def _show_stopped(result: Any) -> None:
-    """Below the error of a cell whose compilation was ended by a pass: the passes so far."""
+    """Below the error of a cell whose compilation was ended by a pass, the passes so far; of one
+    whose check failed, where the wrong elements are.
+    """
     from tileworkbench.compiler.driver import record_of
     from tileworkbench.viz.model.bundle import in_notebook
 
-    record = None if result.error_in_exec is None else record_of(result.error_in_exec)
-    if record is None or not in_notebook():
+    error = result.error_in_exec
+    if error is None or not in_notebook():
         return
     from IPython.display import publish_display_data
 
-    from tileworkbench.viz.display import stopped_mimebundle
+    from tileworkbench.viz.display import failed_mimebundle, stopped_mimebundle
 
-    data, metadata = stopped_mimebundle(record)
+    if isinstance(error, CheckError) and error.map is not None:
+        data, metadata = failed_mimebundle(error.kernel.view())
+    elif (record := record_of(error)) is not None:
+        data, metadata = stopped_mimebundle(record)
+    else:
+        return
     publish_display_data(data, metadata)  # type: ignore[no-untyped-call]
 
 

@@ -13,7 +13,10 @@ from tileworkbench.compiler.machine.tables import ARCHITECTURES
 from tileworkbench.viz.magics.layout_line import layout_words, split_layout
 
 # The names of `viz.model.views.VIEWS` (a test compares them) without importing it, for completion.
-TABS = ("source", "passes", "layouts", "banks", "global", "smem", "pipeline", "roofline", "code")
+TABS = (
+    *("source", "passes", "layouts", "banks", "global", "smem", "pipeline", "roofline"),
+    *("errors", "code"),
+)
 VIEWS = ("card", *TABS, "diff", "all", "none")
 TARGETS = ("auto", "cpu", "sim:sm_80", "ptx:sm_80", "cuda:sm_80")  # as messages name them
 _HEADS = ("auto", "cpu", "cuda", "hip", "sim", "ptx")

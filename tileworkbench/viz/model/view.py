@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.pipeline.trace import Trace
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
+    from tileworkbench.viz.model.error_map import ErrorMap
 
 
 Place = tuple[Machine | None, tuple[Point, ...]]
@@ -65,6 +66,8 @@ class KernelView:
             whether it is worth a look.
         portable_masked: whether that run was not cut short by its time.
         check: the last comparison with a reference, if there was one.
+        errors: where the last check failed, if it did.
+        bisect: searches one stage further for the pass that broke the result, anew where asked to.
         bench: the last measurement, if there was one.
         line_costs: gives the costs of each line as plain data, counted when they are looked at.
         annotated: whether the card opens at the costs of its lines.
@@ -98,6 +101,8 @@ class KernelView:
     masked: tuple[tuple[str, bool], ...] = ()
     portable_masked: bool = True
     check: CheckResult | None = None
+    errors: ErrorMap | None = None
+    bisect: Callable[[bool], dict[str, Any]] | None = None
     bench: RunRecord | None = None
     machine: Machine | None = None
     points: tuple[Point, ...] = ()

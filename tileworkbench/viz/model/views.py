@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tileworkbench.viz.model import about, banks, code, html, pipeline, sectors, smem, source
+from tileworkbench.viz.model import (
+    about,
+    banks,
+    code,
+    errors,
+    html,
+    pipeline,
+    sectors,
+    smem,
+    source,
+)
 from tileworkbench.viz.model.layout import layouts_missing, layouts_section
 from tileworkbench.viz.model.passes_static import passes_section
 from tileworkbench.viz.model.roofline_view import roofline_missing, roofline_static
@@ -64,6 +74,14 @@ VIEWS: dict[str, View] = {
         {"pipeline": pipeline.chart_answer, "stages": pipeline.stages_answer},
     ),
     "roofline": View("Roofline", roofline_missing, roofline_static, about=about.roofline),
+    "errors": View(
+        "Errors",
+        errors.missing,
+        errors.section,
+        errors.model,
+        {"errors-window": errors.window_answer, "errors-bisect": errors.bisect_answer},
+        errors.about,
+    ),
     "code": View("Code", code.missing, code.section, code.model, about=about.code),
 }
 """Every view but the card, which has them as tabs in this order."""

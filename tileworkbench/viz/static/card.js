@@ -3,6 +3,7 @@ import * as tw from "./common.js";
 import * as banks from "./banks.js";
 import * as bench from "./bench.js";
 import * as code from "./code.js";
+import * as errors from "./errors.js";
 import * as global from "./global.js";
 import * as layouts from "./layouts.js";
 import * as passes from "./passes.js";
@@ -15,7 +16,7 @@ import { joinTrails } from "./trail.js";
 import { open as openView } from "./view.js";
 
 const OWN = { passes, layouts, roofline }; // these keep their state in traits of the model
-const ASKED = { source, banks, global, smem, pipeline, code }; // the data of these is asked for when they are opened
+const ASKED = { source, banks, global, smem, pipeline, errors, code }; // the data of these is asked for when they are opened
 
 /** @param {ViewArguments} given */
 export function render({ model, el }) {

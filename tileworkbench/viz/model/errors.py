@@ -1,0 +1,213 @@
+"""The wrong elements of a failed check as a view: a picture of the output that can be zoomed."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.viz.model import html
+from tileworkbench.viz.model.error_map import WARP, ErrorMap
+from tileworkbench.viz.model.packing import packed_text
+from tileworkbench.viz.model.palette import PALETTE, sequence_colours
+from tileworkbench.viz.model.png import png_address
+from tileworkbench.viz.model.view import KernelView
+
+MOST_CELLS = 64
+"""Of a picture along each side: larger outputs are shown in cells of several elements."""
+
+_LEVELS = 255
+_LINE = 64  # elements of a row, of an output with one dimension
+_ROWS = 8  # wrong elements in the page of a reader without a kernel
+
+
+def missing(view: KernelView) -> str:
+    """Why there is nothing to show; empty where a check has failed."""
+    return "" if view.errors is not None else "no check of this kernel has failed"
+
+
+def about(view: KernelView) -> str:
+    """What one looks at."""
+    found = _map(view)
+    return (
+        f"The output {found.output} of the call that failed, and its elements that differ from "
+        "the reference. A cell shows the worst of its elements; click one to zoom in, or a single "
+        "element to mark the line that wrote it last."
+    )
+
+
+def model(view: KernelView) -> dict[str, Any]:
+    """The counts, the pattern in words, the lines, and the picture of the whole output."""
+    found = _map(view)
+    height, width = _extent(found)
+    return {
+        "output": found.output,
+        "shape": list(found.shape),
+        "sentence": str(found),
+        "recorded": found.recorded,
+        "whyNot": found.why_not,
+        "lines": [
+            {
+                "line": line,
+                "count": count,
+                "sources": [[name, list(lines)] for name, lines in found.feeding(line)],
+            }
+            for line, count in found.writing_lines.items()
+        ],
+        "owners": [name for name, values in _owners(found).items() if (values >= 0).any()],
+        "palette": PALETTE,
+        "bisects": view.bisect is not None,
+        "height": height,
+        "width": width,
+        "window": window(found, 0, 0, height, width),
+    }
+
+
+def window_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
+    """A part of the picture: ``top``, ``left``, ``rows`` and ``columns`` of elements."""
+    numbers = (int(content[key]) for key in ("top", "left", "rows", "columns"))
+    return window(_map(view), *numbers)
+
+
+def bisect_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
+    """One more stage of the search for the pass that broke the result, the first with ``start``.
+
+    ``{"done": stages, "total": stages, "said": result}``, which is empty until it is known.
+    """
+    if view.bisect is None:
+        return {"done": 0, "total": 0, "said": "there is nothing to search with"}
+    return view.bisect(bool(content.get("start")))
+
+
+def window(found: ErrorMap, top: int, left: int, rows: int, columns: int) -> dict[str, Any]:
+    """At most `MOST_CELLS` cells along each side, each with its worst element: its position (-1
+    where there is none), how wrong it is from 0 to 255 of the largest error, its values as text,
+    and its writer.
+    """
+    height, width = _extent(found)
+    top, left = min(max(top, 0), height - 1), min(max(left, 0), width - 1)
+    rows, columns = min(max(rows, 1), height - top), min(max(columns, 1), width - left)
+    step = max(ceil(rows / MOST_CELLS), ceil(columns / MOST_CELLS))
+    cells = ceil(rows / step), ceil(columns / step)
+    levels = _levels(found)[top : top + rows, left : left + columns]
+    padded = np.full((cells[0] * step, cells[1] * step), -1, np.int16)
+    padded[:rows, :columns] = levels
+    grouped = padded.reshape(cells[0], step, cells[1], step).swapaxes(1, 2).reshape(*cells, -1)
+    worst = grouped.argmax(axis=2)
+    level = grouped.max(axis=2)
+    at_row = top + np.arange(cells[0])[:, None] * step + worst // step
+    at_column = left + np.arange(cells[1])[None, :] * step + worst % step
+    places = np.where(level < 0, -1, at_row * width + at_column)
+    flat = np.maximum(places.reshape(-1), 0)
+    wrong = level.reshape(-1) > 0
+    owners = {
+        name: packed_text(np.where(wrong, values.reshape(-1)[flat], -1))
+        for name, values in _owners(found).items()
+    }
+    return {
+        "top": top,
+        "left": left,
+        "rows": rows,
+        "columns": columns,
+        "step": step,
+        "cells": list(cells),
+        "place": packed_text(places.reshape(-1)),
+        "level": packed_text(level.reshape(-1)),
+        "wrong": packed_text((grouped > 0).sum(axis=2).reshape(-1)),
+        "got": _texts(found.got, flat, wrong),
+        "expected": _texts(found.expected, flat, wrong),
+        "owners": owners,
+    }
+
+
+def _texts(values: np.ndarray[Any, Any], places: Any, wrong: Any) -> list[str]:
+    kept = values.reshape(-1)[places]
+    return [f"{value:.6g}" if each else "" for value, each in zip(kept, wrong, strict=True)]
+
+
+def _owners(found: ErrorMap) -> dict[str, np.ndarray[Any, Any]]:
+    threads = found.threads
+    return {
+        "line": found.lines,
+        "block": found.blocks,
+        "warp": np.where(threads < 0, -1, threads // WARP),
+        "lane": np.where(threads < 0, -1, threads % WARP),
+        "register": found.registers,
+    }
+
+
+def _extent(found: ErrorMap) -> tuple[int, int]:
+    """Rows and columns of the picture: the last dimension is a row, a vector has several."""
+    shape = found.shape
+    if len(shape) > 1:
+        return prod(shape[:-1]), shape[-1]
+    size = found.wrong.size
+    return (1, size) if size <= _LINE else (ceil(size / _LINE), _LINE)
+
+
+def _levels(found: ErrorMap) -> np.ndarray[Any, Any]:
+    """How wrong each element of the picture is: 0 where it is right, 1 to 255 by the logarithm of
+    its error, NaN and infinity 255; -1 beyond the last element.
+    """
+    error = found.error.reshape(-1)
+    bad = found.wrong.reshape(-1)
+    finite = bad & np.isfinite(error) & (error > 0)
+    levels = np.where(bad, _LEVELS, 0).astype(np.int16)
+    if finite.any():
+        logs = np.log(error[finite])
+        low, high = float(logs.min()), float(logs.max())
+        share = (logs - low) / (high - low) if high > low else np.ones_like(logs)
+        levels[finite] = 1 + np.round(share * (_LEVELS - 1))
+    height, width = _extent(found)
+    made = np.full(height * width, -1, np.int16)
+    made[: levels.size] = levels
+    return made.reshape(height, width)
+
+
+def section(view: KernelView, opened: bool) -> str:
+    """The pattern, a picture and the first wrong elements, for readers without a kernel."""
+    found = _map(view)
+    height, width = _extent(found)
+    shown = window(found, 0, 0, height, width)
+    rows = [
+        [html.text(_text(row[key])) for key in ("element", "got", "expected", *_WHO)]
+        for row in found.rows(_ROWS)
+    ]
+    body = [
+        html.tag("div", html.tone(html.BAD), html.text(str(found))),
+        _picture(found, shown),
+        html.table(rows, ["element", "got", "expected", *_WHO]),
+    ]
+    if found.why_not:
+        body.append(html.tag("div", html.FAINT, html.text(f"writers: {found.why_not}")))
+    return html.details("Errors", *body, note=found.output, opened=opened)
+
+
+_WHO = ("line", "block", "warp", "lane", "register")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _picture(found: ErrorMap, shown: dict[str, Any]) -> str:
+    step, (rows, columns) = shown["step"], shown["cells"]
+    levels = _levels(found)
+    padded = np.full((rows * step, columns * step), -1, np.int16)
+    padded[: levels.shape[0], : levels.shape[1]] = levels
+    grid = padded.reshape(rows, step, columns, step).max(axis=(1, 3)).astype(np.int64)
+    zoom = max(1, min(8, 448 // max(rows, columns)))
+    pixels = sequence_colours(np.where(grid > 0, grid, -1), _LEVELS)
+    pixels = pixels.repeat(zoom, axis=0).repeat(zoom, axis=1)
+    text = f"{found.output}: where the wrong elements are; right ones are grey"
+    return html.image(png_address(pixels), text, columns * zoom, rows * zoom)
+
+
+def _map(view: KernelView) -> ErrorMap:
+    assert view.errors is not None
+    return view.errors
