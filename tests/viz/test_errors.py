@@ -12,10 +12,10 @@ import pytest
 
 import tileworkbench as tw
 from tests.api.wrong_kernels import cases
-from tileworkbench.workbench.locating import blank_map
 from tileworkbench.viz.model import errors
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import view_html, view_model
+from tileworkbench.workbench.locating import blank_map
 
 KINDS = {"u1": np.uint8, "u2": np.uint16, "i4": np.int32}
 

@@ -12,7 +12,6 @@ from tileworkbench.api import Jit, targets
 from tileworkbench.compiler.device.host.cache import default_cache
 from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.tuning.autotune import Autotuned
-from tileworkbench.workbench.validation import validate_passes
 from tileworkbench.viz.magics.forms import form_help
 from tileworkbench.viz.magics.grammar import LAYOUTS, cell_help, command_help, near
 from tileworkbench.viz.magics.ledger import ledger_of
@@ -22,6 +21,7 @@ from tileworkbench.workbench.comparison import Comparison, compare
 from tileworkbench.workbench.inputs import make_inputs
 from tileworkbench.workbench.kernel import Kernel
 from tileworkbench.workbench.playgrounds import playground
+from tileworkbench.workbench.validation import validate_passes
 
 _EXAMPLE = """\
 %%tile matmul --check torch.matmul

@@ -10,7 +10,7 @@ import numpy as np
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.error_map import WARP, ErrorMap
 from tileworkbench.viz.model.packing import packed_text
-from tileworkbench.viz.model.palette import PALETTE, sequence_colours
+from tileworkbench.viz.model.palette import EMPTY, PALETTE
 from tileworkbench.viz.model.png import png_address
 from tileworkbench.viz.model.view import KernelView
 
@@ -19,6 +19,7 @@ MOST_CELLS = 64
 
 _LEVELS = 255
 _LINE = 64  # elements of a row, of an output with one dimension
+_SMALL, _LARGE = (238, 221, 136), (204, 51, 17)  # colours of errors, as in `static/errors.js`
 _ROWS = 8  # wrong elements in the page of a reader without a kernel
 
 
@@ -31,8 +32,8 @@ def about(view: KernelView) -> str:
     """What one looks at."""
     found = _map(view)
     return (
-        f"The output {found.output} of the call that failed, and its elements that differ from "
-        "the reference. A cell shows the worst of its elements; click one to zoom in, or a single "
+        f"The {found.wrong.size} elements of the output {found.output} of the call that failed, "
+        f"and which {found.count} of them differ from the reference. A cell shows the worst of its elements; click one to zoom in, or a single "
         "element to mark the line that wrote it last."
     )
 
@@ -202,7 +203,10 @@ def _picture(found: ErrorMap, shown: dict[str, Any]) -> str:
     padded[: levels.shape[0], : levels.shape[1]] = levels
     grid = padded.reshape(rows, step, columns, step).max(axis=(1, 3)).astype(np.int64)
     zoom = max(1, min(8, 448 // max(rows, columns)))
-    pixels = sequence_colours(np.where(grid > 0, grid, -1), _LEVELS)
+    small, large = (np.array(colour, np.float64) for colour in (_SMALL, _LARGE))
+    mixed = small + (large - small) * (grid / _LEVELS)[..., None]
+    mixed[grid <= 0] = EMPTY
+    pixels = mixed.astype(np.uint8)
     pixels = pixels.repeat(zoom, axis=0).repeat(zoom, axis=1)
     text = f"{found.output}: where the wrong elements are; right ones are grey"
     return html.image(png_address(pixels), text, columns * zoom, rows * zoom)

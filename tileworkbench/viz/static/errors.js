@@ -1,7 +1,7 @@
 // The wrong elements of a failed check: where they are, and who wrote each last.
 import * as tw from "./common.js";
 import * as list from "./accesses.js";
-import { CellGrid, category, onTheme, ramp } from "./cells.js";
+import { CellGrid, COLOURS, category, onTheme } from "./cells.js";
 
 const LEVELS = 255;
 
@@ -89,7 +89,7 @@ export function render({ model, el, data }) {
   function fill(cell) {
     const level = part.level[cell];
     if (level <= 0 || part.place[cell] < 0) return null;
-    if (colour === "error") return ramp(data.palette, level, LEVELS);
+    if (colour === "error") return COLOURS.one.map((c, i) => c + (COLOURS.bad[i] - c) * (level / LEVELS));
     const owner = part.owners[colour][cell];
     return owner < 0 ? null : category(data.palette, owner);
   }
@@ -102,7 +102,7 @@ export function render({ model, el, data }) {
     figure.caption.textContent = `${data.output} ${data.shape.join("×")}` +
       (step > 1 ? `, a cell is ${step}×${step} elements` : "");
     figure.below.textContent = colour === "error"
-      ? "Coloured: wrong, the lighter the larger the error (logarithm). Grey: right."
+      ? "Coloured: wrong, the redder the larger the error (logarithm). Grey: right."
       : `Coloured: wrong, by the ${colour} that wrote it last. Grey: right, or not known.`;
     whole.disabled = rows * step >= data.height && columns * step >= data.width;
     grid.show({
