@@ -33,8 +33,9 @@ def about(view: KernelView) -> str:
     found = _map(view)
     return (
         f"The {found.wrong.size} elements of the output {found.output} of the call that failed, "
-        f"and which {found.count} of them differ from the reference. A cell shows the worst of its elements; click one to zoom in, or a single "
-        "element to mark the line that wrote it last."
+        f"and which {found.count} of them differ from the reference. A cell shows the worst of "
+        "its elements; click one to zoom in, or a single element to mark the line that wrote it "
+        "last."
     )
 
 
