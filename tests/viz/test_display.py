@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -221,7 +222,7 @@ def test_a_view_with_nothing_to_show_says_why(kernel: None, name: str) -> None:
     if name == "passes":
         return
     why = VIEWS[name].missing(bare)
-    assert why and why in widget._repr_mimebundle_()[0]["text/html"].replace("&#x27;", "'")
+    assert why and why in unescape(widget._repr_mimebundle_()[0]["text/html"])
     [reply] = replies(widget, {"type": "view", "name": name, "request": 1})
     assert reply["value"] == {"missing": why}
 
