@@ -11,6 +11,8 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.api import wrong_kernels
+from tests.capability import require
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import CheckError, Interrupted, RunError, interrupted
 from tileworkbench.workbench import locating
 
@@ -192,3 +194,11 @@ def test_tensors_above_the_limit_have_no_writers(monkeypatch: pytest.MonkeyPatch
     kernel, _ = failed("wrong_scale", "cpu")
     assert kernel.error_map.why_not == "writers are recorded of tensors of at most 100 elements"
     assert kernel.error_map.places == "everywhere"
+
+
+def test_a_call_that_executes_ptx_has_the_same_map() -> None:
+    require("nvrtc", missing_nvrtc())
+    _, error = failed("wrong_warp", "ptx:sm_80")
+    assert isinstance(error, CheckError)
+    assert SAID["wrong_warp"] in error.map.pattern
+    assert list(error.map.writing_lines) == [line_of_bug("wrong_warp")]
