@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -32,3 +33,12 @@ def test_no_source_file_is_too_long() -> None:
     lengths = {p: len(p.read_text(encoding="utf-8").splitlines()) for p in sources if p.exists()}
     long = {str(p.relative_to(ROOT)): count for p, count in lengths.items() if count > LINES}
     assert long == {}
+
+
+def test_each_decision_has_its_line_and_its_reason() -> None:
+    folder = ROOT / "tileworkbench" / "compiler"
+    page = (folder / "DECISIONS.md").read_text(encoding="utf-8")
+    listed = [int(number) for number in re.findall(r"^- \*\*(\d+)\*\* \S", page, re.M)]
+    texts = [path.read_text(encoding="utf-8") for path in (folder / "decisions").glob("*.md")]
+    told = [int(n) for text in texts for n in re.findall(r"^## (\d+)\. [^\n]+\n\n\S", text, re.M)]
+    assert sorted(listed) == sorted(told) == list(range(1, len(listed) + 1))
