@@ -191,7 +191,7 @@ def check_saved(lab: LabServer, notebook: NotebookPage) -> None:
 
 
 PLACES = """
-const { LayoutSlice } = typeof $slices === "undefined" ? $grid : $slices;
+const { LayoutSlice } = $slices;
 return data.map((sheet) => {
   const slice = new LayoutSlice(sheet);
   return Array.from({ length: slice.cells }, (_, cell) => $sheet.place(slice, cell));
@@ -215,7 +215,7 @@ def test_the_page_computes_what_python_does(browser: Browser) -> None:
     layouts = random_layouts()
     for element_bytes in (1, 2, 8):
         sheets = [sheet_model(Sheet("A", layout), element_bytes) for layout in layouts]
-        places = call(browser, ("sheet",), PLACES, sheets)
+        places = call(browser, ("slices", "sheet"), PLACES, sheets)
         for layout, shown in zip(layouts, places, strict=True):
             expected = [expected_place(layout, i, element_bytes) for i in np.ndindex(layout.shape)]
             assert [dict(cell) for cell in shown] == expected

@@ -134,6 +134,19 @@ def test_steps_say_who_wanted_what() -> None:
     assert layout_steps(compiled("transpose", "cpu").view().record)
 
 
+def test_steps_on_a_cpu_tell_who_yielded_and_who_agreed() -> None:
+    steps = layout_steps(compiled("mm", "cpu").view().record)
+    assert [(step["verdict"], step["operator"], step["buffer"]) for step in steps] == [
+        ("set", "T.fill", "C_local"),
+        ("yielded", "T.copy", "A_shared"),
+        ("yielded", "T.copy", "B_shared"),
+        ("set", "T.gemm", "A_shared"),
+        ("set", "T.gemm", "B_shared"),
+        ("agreed", "T.gemm", "C_local"),
+        ("agreed", "T.copy", "C_local"),
+    ]
+
+
 def test_badges_have_bytes() -> None:
     assert badges(ATOM, 2) == [
         "32 threads × 4 slots",
