@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 
-from tileworkbench.compiler.layout.operations import OPERATIONS
-from tileworkbench.compiler.machine.operands import instruction_names
-
 _OPERATION = re.compile(r"(?:^|\s)--([a-z][a-z_]*)(?:\s|$)")
 
 
@@ -22,5 +19,9 @@ def split_layout(line: str) -> list[str] | None:
 
 def layout_words(last: str) -> list[str]:
     """What `last` may become: operations behind dashes, else names of instructions."""
+    # Here, because loading the extension needs neither.
+    from tileworkbench.compiler.layout.operations import OPERATIONS
+    from tileworkbench.compiler.machine.operands import instruction_names
+
     known = [f"--{name}" for name in OPERATIONS] if last.startswith("-") else instruction_names()
     return [word for word in known if last and word.startswith(last)]
