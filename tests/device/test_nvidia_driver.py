@@ -218,9 +218,8 @@ def test_structures_are_arguments_too() -> None:
     assert pointers[1] % 64 == pointers[3] % 64 == 0
     numbers = [ctypes.c_uint64.from_address(pointers[place]).value for place in (0, 2)]
     assert numbers == [7, 2**64 - 1]
-    assert ctypes.addressof(kept) <= pointers[0] and pointers[3] + 200 <= ctypes.addressof(
-        kept
-    ) + len(kept)
+    start = ctypes.addressof(kept)
+    assert start <= pointers[0] and pointers[3] + 200 <= start + ctypes.sizeof(kept)
 
 
 def test_an_empty_grid_launches_nothing() -> None:
