@@ -159,12 +159,58 @@ def wrong_operand(A: WHOLE, B: WHOLE):
     return C
 
 
+@tw.jit
+def wrong_axis(A: WHOLE):
+    B = T.empty((64,), "float32")
+    with T.Kernel(1, threads=64):
+        tile = T.alloc_fragment((64, 64), "float32")
+        total = T.alloc_fragment((64,), "float32")
+        T.copy(A, tile)
+        T.reduce_sum(tile, total, dim=0)  # BUG
+        T.copy(total, B)
+    return B
+
+
+@tw.jit
+def integer_overflow(A: T.Tensor((64, 64), "int8")):
+    B = T.empty((64,), "int32")
+    with T.Kernel(1, threads=64):
+        tile = T.alloc_fragment((64, 64), "int8")
+        total = T.alloc_fragment((64,), "int8")
+        T.copy(A, tile)
+        T.reduce_sum(tile, total, dim=1)  # BUG
+        T.copy(total, B)
+    return B
+
+
+@tw.jit
+def ragged_edge(A: T.Tensor((50, 64), "float32")):
+    B = T.empty((50, 64), "float32")
+    with T.Kernel(T.ceildiv(50, 16), threads=64) as bx:
+        tile = T.alloc_shared((16, 64), "float32")
+        T.copy(A[T.min(bx * 16, 34), 0], tile)  # BUG
+        T.copy(tile, B[bx * 16, 0])
+    return B
+
+
+@tw.jit
+def truncated(A: WHOLE):
+    B = T.empty((64, 64), "float32")
+    with T.Kernel(1, threads=64):
+        tile = T.alloc_fragment((64, 64), "float32")
+        for i, j in T.Parallel(64, 64):
+            tile[i, j] = T.cast(T.cast(A[i, j], "int32"), "float32")  # BUG
+        T.copy(tile, B)
+    return B
+
+
 def cases() -> dict[str, Case]:
     """By the kernel's name."""
     random = np.random.default_rng(0)
     square = random.uniform(1, 2, (64, 64)).astype(np.float32)
     other = random.uniform(1, 2, (64, 64)).astype(np.float32)
     line = np.arange(1, 65, dtype=np.float32)
+    bytes_ = random.integers(1, 100, (64, 64)).astype(np.int8)
     half = random.uniform(250, 300, (64, 64)).astype(np.float16)
 
     def squared(a: Array) -> Array:
@@ -188,4 +234,8 @@ def cases() -> dict[str, Case]:
         "skipped_rows": (skipped_rows, same, (square,)),
         "wrong_warp": (wrong_warp, same, (line,)),
         "wrong_operand": (wrong_operand, lambda a, b: a @ b, (square, other)),
+        "wrong_axis": (wrong_axis, lambda a: a.sum(1), (square,)),
+        "integer_overflow": (integer_overflow, lambda a: a.sum(1, dtype=np.int32), (bytes_,)),
+        "ragged_edge": (ragged_edge, same, (square[:50],)),
+        "truncated": (truncated, same, (square,)),
     }

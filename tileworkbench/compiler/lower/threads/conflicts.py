@@ -13,6 +13,7 @@ from tileworkbench.compiler.lower.threads.solver import Failure, Solver
 
 _SAMPLE = 4  # elements shown of a layout
 
+
 @dataclass(frozen=True, slots=True)
 class LayoutDemand:
     """What one operator wants: `site` is its place (0: the user's annotation), `sample` the first

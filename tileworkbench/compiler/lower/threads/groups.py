@@ -28,7 +28,7 @@ from tileworkbench.compiler.ir.expr import (
     Ramp,
     Var,
 )
-from tileworkbench.compiler.ir.rewrite import Rewriter, substitute
+from tileworkbench.compiler.ir.rewrite import Rewriter, substitute, walk
 from tileworkbench.compiler.ir.simt import AsyncCopy
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.lower.threads.context import ThreadContext
@@ -125,10 +125,20 @@ class Group:
                 found,
                 (Ramp(int_const(start), int_const(1), width),),
                 self.vector(load, start * shared, width),
-                site=self.nest.op.site,
+                site=self.reader(load),
             )
             for start in range(0, elements, width)
         ]
+
+    def reader(self, load: Load) -> int:
+        """The site of the first statement that reads `load`."""
+        reading: st.Stmt = self.nest.op
+        for node in walk(self.nest.op.body):
+            if isinstance(node, st.Stmt):
+                reading = node
+            elif node is load:
+                break
+        return reading.site
 
     def vector(self, load: Load, start: int, width: int) -> Load:
         """The load of `width` lanes from lane `start` on."""
