@@ -195,7 +195,7 @@ def test_without_a_log_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> N
     def never(*_: Any) -> None:
         raise AssertionError("recorded though nobody asked")
 
-    monkeypatch.setattr(WriteLog, "note", never)
+    monkeypatch.setattr(WriteLog, "wrote", never)
     kernel = CASES["wrong_scale"][0].with_target("sim:sm_80").compile()
     kernel.simulate(*CASES["wrong_scale"][2])
     with pytest.raises(AssertionError, match="nobody asked"):

@@ -50,7 +50,7 @@ def locate(
         stop_at_out_of_bounds=False,
         blocks=None if blocks is None else tuple(blocks),
         seconds=seconds,
-        writes=log,
+        observers=(log,),
     )
     on_cpu = kernel.target.startswith("cpu")
     program: Program = kernel.program if on_cpu else kernel.passes[-1].program

@@ -15,6 +15,8 @@ from tileworkbench.compiler.sim.arithmetic import binary_function
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator, vector_indices
 from tileworkbench.compiler.sim.extrema import MAX, MIN, Extremum
 from tileworkbench.compiler.sim.frame import Frame
+from tileworkbench.compiler.sim.memory import Storage
+from tileworkbench.compiler.sim.observers import tell_asked, tell_written
 from tileworkbench.compiler.sim.values import Value, from_storage, mask_and
 
 Array = np.ndarray[Any, Any]
@@ -65,6 +67,8 @@ def translate(
         index, valid = storage.bounds(frame, "atomic", index, active, lanes)
         frame.from_data = False
         active = mask_and(active, valid)
+        if frame.observers:
+            tell_asked(frame, storage, "atomic", active, lanes)
         before = np.full(
             lanes, storage.safe if storage.guarded else fallback(frame), storage.data.dtype
         )
@@ -81,10 +85,29 @@ def translate(
                     _AT_ONCE[kind].at(storage.data, place, values)
                 else:
                     before[chosen] = _steps(storage.data, dtype, place, values, kind)
+            if frame.observers:
+                _tell(frame, storage, kind, place, chosen, lanes)
         if target is not None:
             frame.values[target] = from_storage(before if lanes else before[()], dtype)
 
     return atomic
+
+
+def _tell(
+    frame: Frame,
+    storage: Storage,
+    kind: AtomicKind,
+    place: tuple[Any, ...],
+    chosen: Array,
+    lanes: tuple[int, ...],
+) -> None:
+    """Tell the observers of an access by the lanes `chosen`, each at its entry of `place`."""
+    if kind is not AtomicKind.STORE:
+        threads = np.broadcast_to(frame.threads_of(lanes), lanes)[chosen]
+        for observer in frame.observers:
+            observer.read(frame, storage, place, threads)
+    if kind is not AtomicKind.LOAD:
+        tell_written(frame, storage, place, chosen, lanes)
 
 
 def _steps(

@@ -18,6 +18,7 @@ from tileworkbench.compiler.sim.arithmetic import (
     unary_function,
 )
 from tileworkbench.compiler.sim.frame import Frame
+from tileworkbench.compiler.sim.observers import tell_asked
 from tileworkbench.compiler.sim.regrouped import Regrouped
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.values import (
@@ -210,9 +211,11 @@ class ExpressionTranslator:
             if widen and type(chosen) is np.ndarray:
                 chosen = chosen[..., None]
             active = mask_and(_for_lanes(frame.mask, value), chosen)
-            if active is False:
-                return safe(frame)
             lanes = (*frame.lanes, width) if width > 1 else frame.lanes
+            if active is False:
+                if frame.observers:
+                    tell_asked(frame, frame.storages[slot], "load", False, lanes)
+                return safe(frame)
             loaded = frame.storages[slot].load(
                 frame, tuple([index(frame) for index in indices]), active, lanes
             )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileworkbench.compiler.sim.observers import Observer
 from tileworkbench.compiler.sim.report import Recorder
 from tileworkbench.compiler.sim.values import Mask, Value
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.flights import Flights
     from tileworkbench.compiler.sim.memory import Storage
     from tileworkbench.compiler.sim.pipeline.trace import TraceRecorder
-    from tileworkbench.compiler.sim.writes import WriteLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,8 @@ class SimOptions:
     `loop_limit` bounds the iterations of all `while` loops together. `blocks` are the numbers (x
     fastest) of the blocks of each launch that run, None for all; their clusters run with them, and
     where blocks wait for the whole grid all do. `trace` records what the threads of one block do,
-    in programs that run thread by thread; `writes` who writes each element of a tensor last.
+    in programs that run thread by thread. `observers` are told of statements and accesses: with
+    none a run costs nothing more.
     """
 
     seed: int | None = None
@@ -54,7 +55,7 @@ class SimOptions:
     loop_limit: int = 1_000_000
     blocks: tuple[int, ...] | None = None
     trace: TraceRecorder | None = None
-    writes: WriteLog | None = None
+    observers: tuple[Observer, ...] = ()
 
     def chosen(self, total: int) -> Sequence[int]:
         """The numbers of the blocks that run of a launch of `total`, in order."""
@@ -91,7 +92,8 @@ class Frame:
     that left the innermost loop. `threads` are those of a block of the current launch, `grid` its
     blocks along each axis (`()` where they are numbered). `edges` are the loops around the current
     statement that have several iterations, each with whether this is the first or the last one;
-    `from_data`: the index of the current access comes from data and is not guarded.
+    `from_data`: the index of the current access comes from data and is not guarded. `register`:
+    which element of a thread's own buffer the current store takes, for those who watch.
     """
 
     values: list[Value]
@@ -113,6 +115,8 @@ class Frame:
     edges: tuple[tuple[str, bool, bool], ...] = ()
     from_data: bool = False
     threads: int = 1
+    register: Value = -1
+    observers: tuple[Observer, ...] = ()
     while_iterations: int = 0
     random: np.random.Generator | None = field(default=None)
     flights: Flights | None = None  # operations under way, in kernels that start some
@@ -144,6 +148,14 @@ class Frame:
             found.append(number % extent)
             number //= extent
         return tuple(found) if self.grid else (number,)
+
+    def threads_of(self, lanes: tuple[int, ...]) -> Value:
+        """The threads of the block that the `lanes` of an access are, -1 where they are none."""
+        return -1
+
+    def lanes_there(self, lanes: tuple[int, ...]) -> int:
+        """How many of the `lanes` of an access there are, active or not."""
+        return prod(lanes)
 
     def thread_of(self, chosen: Mask, lanes: tuple[int, ...]) -> int | None:
         """The first thread of the lanes `chosen`, where lanes are threads or a loop's layout says

@@ -12,6 +12,7 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.masked import sides_of
+from tileworkbench.compiler.sim.observers import tell_asked, tell_read, tell_written
 from tileworkbench.compiler.sim.problems import ITERATION_READS, NEVER_WRITTEN
 from tileworkbench.compiler.sim.races import AccessLog
 from tileworkbench.compiler.sim.regrouped import Regrouped, regroup
@@ -107,12 +108,16 @@ class Storage:
         inside, valid = self.bounds(frame, "load", index, active, lanes)
         fallback = self.safe if self.guarded else poison(self.dtype)
         reading = mask_and(active, valid)
+        if frame.observers:
+            tell_asked(frame, self, "load", reading, lanes)
         if reading is False:
             return from_storage(np.asarray(fallback, self.data.dtype)[()], self.dtype)
         place = (*self.prefix, *inside) if self.prefix else inside
         if self.written is not None and frame.options.uninitialised:
             self.check_written(frame, index, mask_without(reading, self.written[place]), lanes)
         self._note_read(frame, place, reading, lanes)
+        if frame.observers:
+            tell_read(frame, self, place, reading, lanes)
         value = from_storage(self.data[place], self.dtype)
         return (
             value
@@ -128,6 +133,8 @@ class Storage:
         """
         inside, valid = self.bounds(frame, "store", index, active, lanes)
         active = mask_and(active, valid)
+        if frame.observers:
+            tell_asked(frame, self, "store", active, lanes)
         if active is False:
             return
         place = (*self.prefix, *inside) if self.prefix else inside
@@ -141,21 +148,10 @@ class Storage:
         if frame.flights is not None:
             frame.flights.touch(frame, self, place, True)
         self.data[place] = value if place or not lanes else value[-1]
-        if frame.options.writes is not None and self.scope == "global":
-            self._note_writer(frame, place, chosen, lanes)
         if self.written is not None:
             self.written[place] = True
-
-    def _note_writer(
-        self,
-        frame: Frame,
-        place: Index,
-        chosen: np.ndarray[Any, Any] | None,
-        lanes: tuple[int, ...],
-    ) -> None:
-        """The lanes `chosen` have stored at `place`, and somebody wants to know."""
-        if frame.options.writes is not None:
-            frame.options.writes.note(frame, self, place, -1, -1)
+        if frame.observers:
+            tell_written(frame, self, place, chosen, lanes)
 
     def note_box(
         self, frame: Frame, box: tuple[slice, ...], values: np.ndarray[Any, Any] | None = None
@@ -163,8 +159,6 @@ class Storage:
         """An operator of the whole block reads a box, or is about to write `values` there."""
         if frame.flights is not None:
             frame.flights.touch(frame, self, box, values is not None)
-        if values is not None and frame.options.writes is not None and self.scope == "global":
-            frame.options.writes.note(frame, self, box, -1, -1)
         if frame.options.races and self.scope == "global" and frame.block_number:
             if values is not None:
                 self.log.write_block(frame, box, self.data, values)
@@ -253,10 +247,6 @@ class Storage:
         """The `lanes` of `active` access the elements at `index` atomically."""
         if frame.flights is not None:
             frame.flights.touch(frame, self, index, True, active, lanes)
-        if frame.options.writes is not None and self.scope == "global":
-            chosen = np.broadcast_to(np.asarray(active), lanes)
-            touched = tuple(np.broadcast_to(np.asarray(at), lanes)[chosen] for at in index)
-            self._note_writer(frame, touched, chosen, lanes)
         if self.written is None:
             return
         if reads and frame.options.uninitialised:

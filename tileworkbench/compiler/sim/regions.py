@@ -9,6 +9,7 @@ import numpy as np
 
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.memory import Storage
+from tileworkbench.compiler.sim.observers import tell_read, tell_written
 from tileworkbench.compiler.sim.problems import NEVER_WRITTEN
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.values import poison
@@ -37,6 +38,8 @@ def read_box(frame: Frame, storage: Storage, corner: Box, shape: Box) -> Array:
                 int(np.count_nonzero(missing)),
             )
     storage.note_box(frame, inside)
+    if frame.observers:
+        tell_read(frame, storage, inside, True, ())
     if complete:
         return found
     padded = np.full(
@@ -60,6 +63,8 @@ def write_box(frame: Frame, storage: Storage, corner: Box, values: Array) -> Non
             storage.written = None
         else:
             storage.written[inside] = True
+    if frame.observers:
+        tell_written(frame, storage, inside, None, ())
 
 
 def _clip(
@@ -76,6 +81,9 @@ def _clip(
     inside = tuple(slice(low, high) for low, high in zip(lows, highs, strict=True))
     kept = tuple(high - low for low, high in zip(lows, highs, strict=True))
     outside = prod(shape) - prod(kept)
+    if storage.scope == "global":
+        for observer in frame.observers:
+            observer.asked(frame, storage, access, prod(kept), prod(shape))
     if storage.guarded:
         frame.recorder.masks.touch(access, storage.name, frame.site, prod(shape))
     if outside:

@@ -108,9 +108,9 @@ class _Run:
         self._program, self._options = program, options
         self._threads = runs_by_threads(program)
         self._translate = (
-            ThreadTranslator(program, options.trace)
+            ThreadTranslator(program, options.trace, options.observers)
             if self._threads
-            else StatementTranslator(sources=program.sources)
+            else StatementTranslator(sources=program.sources, observers=options.observers)
         )
         if program.stage not in (Stage.CPU, Stage.SIMT):  # where guards are predicates
             self._translate.expr.unguarded = unguarded_accesses(program)
@@ -137,8 +137,8 @@ class _Run:
                 storage = self._bind(param, extents, arguments)
                 if param.name in safe:
                     storage.safe = safe[param.name](frame)
-                if self._options.writes is not None:
-                    self._options.writes.watch(param.name, storage.data.size)
+                for observer in self._options.observers:
+                    observer.bound(storage)
                 if isinstance(self._translate, ThreadTranslator):
                     storage = self._translate.bind(param.value, storage)
                 frame.storages[self._translate.slots.buffer(param.value)] = storage
@@ -181,6 +181,7 @@ class _Run:
             storages=unset,
             recorder=Recorder(self._program, options.stop_at_out_of_bounds),
             options=options,
+            observers=options.observers,
             strict=self._program.stage is Stage.CPU,
             arena=np.zeros(self._program.scratch_bytes, np.uint8),
             random=None if options.seed is None else np.random.default_rng(options.seed),

@@ -33,6 +33,7 @@ from tileworkbench.compiler.sim.expressions import (
 )
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.memory import PrivateStorage, Storage, allocate, memory_at
+from tileworkbench.compiler.sim.observers import Observer, tell_asked
 from tileworkbench.compiler.sim.privacy import private_buffers, stores_of
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.values import (
@@ -58,9 +59,12 @@ class StatementTranslator:
     by_predicate = False
 
     def __init__(
-        self, expr: ExpressionTranslator | None = None, sources: tuple[str, ...] = ()
+        self,
+        expr: ExpressionTranslator | None = None,
+        sources: tuple[str, ...] = (),
+        observers: tuple[Observer, ...] = (),
     ) -> None:
-        self.sources = sources
+        self.sources, self.observers = sources, observers
         self.owners: dict[Buffer, Buffer] = {}  # of views
         self.expr = ExpressionTranslator(Slots()) if expr is None else expr
         self.slots = self.expr.slots
@@ -68,7 +72,25 @@ class StatementTranslator:
     def __call__(self, stmt: st.Stmt) -> Execute:
         if isinstance(stmt, st.Seq):
             return _sequence([self(child) for child in stmt.stmts])
-        return _counted(stmt.site, self._translate(stmt))
+        return _counted(stmt.site, self.watched(stmt, self._translate(stmt)))
+
+    def watched(self, stmt: st.Stmt, execute: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """`execute` of `stmt`, of which the observers are told; as it is where there are none, or
+        it holds other statements.
+        """
+        observers = self.observers
+        if not observers or any(isinstance(child, st.Stmt) for child in stmt.children()):
+            return execute
+
+        def told(frame: Any) -> Any:
+            for observer in observers:
+                observer.began(frame, stmt)
+            made = execute(frame)
+            for observer in observers:
+                observer.ended(frame, stmt)
+            return made
+
+        return told
 
     def _translate(self, stmt: st.Stmt) -> Execute:
         match stmt:
@@ -160,6 +182,9 @@ class StatementTranslator:
                 wide = chosen[..., None] if each and type(chosen) is np.ndarray else chosen
                 active = mask_and(active, wide)
                 if active is False:
+                    if frame.observers:
+                        lanes = (*frame.lanes, width) if width > 1 else frame.lanes
+                        tell_asked(frame, frame.storages[slot], "store", False, lanes)
                     return
             outer = frame.mask
             if each_thread and chosen is not None:
@@ -171,10 +196,10 @@ class StatementTranslator:
             place = tuple([index(frame) for index in indices])
             frame.mask = outer
             frame.from_data = from_data
-            if frame.options.writes is not None:
-                frame.options.writes.register = -1 if register is None else register(frame)
+            if frame.observers:
+                frame.register = -1 if register is None else register(frame)
             frame.storages[slot].store(frame, place, stored, active, lanes)
-            frame.from_data = False
+            frame.from_data, frame.register = False, -1
 
         return store
 

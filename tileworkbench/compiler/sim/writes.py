@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileworkbench.compiler.sim.observers import Observer
+
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.frame import Frame
     from tileworkbench.compiler.sim.memory import Storage
@@ -38,29 +40,25 @@ class Writers:
         return cls(*(np.full(size, -1, np.int32) for _ in range(4)))
 
 
-class WriteLog:
+class WriteLog(Observer):
     """The writers of all tensors of a run, by name, and the `grid` of the last launch that wrote.
-
-    `register` is set by a store whose value stands in a thread's own buffer.
+    Tensors of more than `MOST_ELEMENTS` are not recorded.
     """
 
-    __slots__ = ("grid", "register", "tensors")
+    __slots__ = ("grid", "tensors")
 
     def __init__(self) -> None:
         self.tensors: dict[str, Writers] = {}
         self.grid: tuple[int, ...] = ()
-        self.register: Any = -1
 
-    def watch(self, name: str, size: int) -> None:
-        """Record who writes the tensor `name`, unless it is too large."""
-        if size <= MOST_ELEMENTS:
-            self.tensors[name] = Writers.of(size)
+    def bound(self, storage: Storage) -> None:
+        if storage.data.size <= MOST_ELEMENTS:
+            self.tensors[storage.name] = Writers.of(storage.data.size)
 
-    def note(
+    def wrote(
         self, frame: Frame, storage: Storage, place: Any, threads: Any, registers: Any
     ) -> None:
-        """The current statement wrote the elements at `place`; the others broadcast with it."""
-        writers = self.tensors.get(storage.name)
+        writers = self.tensors.get(storage.name) if storage.scope == "global" else None
         if writers is None or writers.sites.size != storage.data.size:
             return
         shape = storage.data.shape

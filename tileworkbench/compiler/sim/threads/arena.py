@@ -11,6 +11,7 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.memory import Index, Storage
+from tileworkbench.compiler.sim.observers import tell_read, tell_written
 from tileworkbench.compiler.sim.problems import (
     NEVER_WRITTEN,
     NOT_ALIGNED,
@@ -116,6 +117,14 @@ class ArenaStorage(Storage):
         place = np.broadcast_to(np.asarray(self.locate(inside)), frame.lanes)
         return np.asarray(self.base + place * self.bits // 8)
 
+    def row(self, addresses: Array, width: int) -> tuple[Array, tuple[int, int]]:
+        """The places of the elements in `width` bytes from each address on, a row for each, and
+        that shape.
+        """
+        count = width * 8 // self.bits
+        places = (addresses - self.base)[:, None] * 8 // self.bits + np.arange(count)
+        return places, (len(addresses), count)
+
     def load(self, frame: Frame, index: Index, active: Mask, lanes: tuple[int, ...]) -> Value:
         inside, valid = self.bounds(frame, "load", index, active, lanes)
         reading = mask_and(active, valid)
@@ -124,6 +133,8 @@ class ArenaStorage(Storage):
             return from_storage(nothing, self.dtype)
         place = self.locate(inside)
         self._touch(frame, "load", index, place, reading, lanes)
+        if frame.observers:
+            tell_read(frame, self, (place,), reading, lanes)
         value = from_storage(self._get(place), self.dtype)
         return value if valid is True else np.where(valid, value, poison(self.dtype))
 
@@ -140,6 +151,8 @@ class ArenaStorage(Storage):
         at = np.broadcast_to(np.asarray(place), lanes)[chosen]
         values = np.broadcast_to(np.asarray(value, storage_dtype(self.dtype)), lanes)[chosen]
         self._put(at, values)
+        if frame.observers:
+            tell_written(frame, self, (at,), chosen, lanes)
         kept = self._get(at)
         different = (kept != values) & ~((kept != kept) & (values != values))
         writers = np.broadcast_to(thread_column(lanes), lanes)[chosen]

@@ -15,6 +15,7 @@ import numpy as np
 from tileworkbench.compiler.diagnostics import VerifyError
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.observers import tell_asked, tell_written
 from tileworkbench.compiler.sim.problems import NOT_CONTIGUOUS
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.threads.arena import WRITTEN, Arena, ArenaStorage, check_access
@@ -106,6 +107,8 @@ def translate_copy(stmt: simt.AsyncCopy, expr: ExpressionTranslator) -> Any:
             raise VerifyError(f"an asynchronous copy from '{tensor.name}' to '{tile.name}'")
         reading = mask_and(active, True if predicate is None else predicate(frame))
         rows = np.zeros((len(active), elements), tensor.data.dtype)
+        if frame.observers and reading is False:
+            tell_asked(frame, tensor, "load", False, rows.shape)
         if reading is not False:
             place = tuple([at(frame) for at in origin])
             chosen = np.broadcast_to(np.asarray(reading), active.shape)
@@ -119,6 +122,10 @@ def translate_copy(stmt: simt.AsyncCopy, expr: ExpressionTranslator) -> Any:
         if frame.lock_step or frame.copies is None:
             check_access(frame, tile, "store", addresses, active, width, index)
             tile.arena.memory[at[:, None] + np.arange(width)] = data
+            if frame.observers:
+                row, lanes = tile.row(addresses, width)
+                wide = np.broadcast_to(active[:, None], lanes)
+                tell_written(frame, tile, (row[wide],), wide, lanes)
             return
         check_access(frame, tile, "copy", addresses, active, width, index)
         tile.arena.memory[at[:, None] + np.arange(width)] = 0xFF

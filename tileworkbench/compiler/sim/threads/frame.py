@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import BlockBarriers
 from tileworkbench.compiler.sim.threads.counters import Counters
 from tileworkbench.compiler.sim.threads.order import Clock, Order
-from tileworkbench.compiler.sim.values import Mask
+from tileworkbench.compiler.sim.values import Mask, Value
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.threads.arena import Arena
@@ -73,6 +74,16 @@ class ThreadFrame(Frame):
     def owned_threads(self) -> Array:
         """The indices of this group's threads."""
         return np.flatnonzero(np.broadcast_to(np.asarray(self.owned), (self.threads,)))
+
+    def threads_of(self, lanes: tuple[int, ...]) -> Value:
+        if self.parallel is not None or not lanes:
+            return -1
+        return np.arange(lanes[0]).reshape(-1, *(1,) * (len(lanes) - 1))
+
+    def lanes_there(self, lanes: tuple[int, ...]) -> int:
+        if self.parallel is not None or not lanes or self.owned is True:
+            return Frame.lanes_there(self, lanes)
+        return len(self.owned_threads()) * prod(lanes[1:])
 
     def thread_of(self, chosen: Mask, lanes: tuple[int, ...]) -> int | None:
         if self.parallel is not None or not lanes:

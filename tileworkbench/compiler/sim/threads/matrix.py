@@ -23,6 +23,7 @@ from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.atoms import mma_c, mma_operand
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.observers import tell_read, tell_written
 from tileworkbench.compiler.sim.problems import NOT_CONTIGUOUS
 from tileworkbench.compiler.sim.regrouped import four_bits
 from tileworkbench.compiler.sim.report import FindingKind, located
@@ -157,6 +158,9 @@ def translate_load(stmt: simt.LoadMatrix, expr: ExpressionTranslator) -> Execute
         require_warps(frame, "ldmatrix")
         storage, addresses, giving, index = rows.find(frame, kind)
         check_access(frame, storage, "load", addresses, giving, 16, index)
+        if frame.observers:
+            row, lanes = storage.row(addresses, 16)
+            tell_read(frame, storage, (row,), giving[:, None], lanes)
         places = np.where(giving, addresses, 0)
         found = storage.arena.memory[rows.by_matrix(places)[..., None] + np.arange(16)]
         registers.write_bytes(frame, _to_lanes(found, stmt.transpose))
@@ -177,6 +181,10 @@ def translate_store(stmt: simt.StoreMatrix, expr: ExpressionTranslator) -> Execu
         chosen = rows.by_matrix(giving)
         places = rows.by_matrix(addresses)[chosen]
         storage.arena.memory[places[:, None] + np.arange(16)] = matrices[chosen]
+        if frame.observers:
+            row, lanes = storage.row(addresses, 16)
+            wide = np.broadcast_to(giving[:, None], lanes)
+            tell_written(frame, storage, (row[wide],), wide, lanes)
 
     return store
 

@@ -9,6 +9,7 @@ import numpy as np
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.memory import Index, Storage
+from tileworkbench.compiler.sim.observers import tell_read, tell_written
 from tileworkbench.compiler.sim.regrouped import regroup
 from tileworkbench.compiler.sim.values import Mask, Value, mask_and, poison, storage_dtype
 
@@ -63,6 +64,8 @@ class LaneStorage(Storage):
             if not known.all():
                 reading = mask_and(mask_and(active, valid), True)
                 self.check_written(frame, index, mask_and(reading, ~known), lanes)
+        if frame.observers:
+            tell_read(frame, self, (thread_column(lanes), *inside), mask_and(active, valid), lanes)
         found = self.data[place]
         return found if found.base is None else found.copy()
 
@@ -78,6 +81,8 @@ class LaneStorage(Storage):
             self.data[place] = value
             if self.written is not None:
                 self.written[place] = True
+            if frame.observers:
+                tell_written(frame, self, (thread_column(lanes), *inside), None, lanes)
             return
         chosen = np.broadcast_to(np.asarray(active), lanes)
         if isinstance(place[0], slice):
@@ -86,6 +91,8 @@ class LaneStorage(Storage):
         self.data[at] = np.broadcast_to(np.asarray(value, self.data.dtype), lanes)[chosen]
         if self.written is not None:
             self.written[at] = True
+        if frame.observers:
+            tell_written(frame, self, at, chosen, lanes)
 
     def _place(self, index: Index, lanes: tuple[int, ...]) -> tuple[Any, ...]:
         """An index of `data`; a slice in front where all threads use the same elements."""
@@ -105,6 +112,9 @@ class LaneStorage(Storage):
     def read_registers(self, frame: ThreadFrame, first: int, count: int) -> Array:
         """The same, recording elements that active threads never wrote."""
         found = self.registers(frame, first, count)
+        if frame.observers:
+            place, lanes = self._row(first, count)
+            tell_read(frame, self, place, frame.active()[:, None], lanes)
         if self.written is not None and frame.options.uninitialised:
             known = self.written.reshape(len(self.data), -1)[:, first : first + count]
             if not known.all():
@@ -123,6 +133,19 @@ class LaneStorage(Storage):
         if self.written is not None:
             known = self.written.reshape(len(self.data), -1)
             known[frame.active_threads(), first : first + values.shape[1]] = True
+        if frame.observers:
+            place, lanes = self._row(first, values.shape[1])
+            chosen = np.broadcast_to(frame.active()[:, None], lanes)
+            place = tuple(np.broadcast_to(at, lanes)[chosen] for at in place)
+            tell_written(frame, self, place, chosen, lanes)
+
+    def _row(self, first: int, count: int) -> tuple[Index, tuple[int, ...]]:
+        """Where `count` elements of each thread are, from the flat index `first` on, and the lanes
+        that takes.
+        """
+        columns = np.unravel_index(np.arange(first, first + count), self.shape)
+        lanes = (len(self.data), count)
+        return (thread_column(lanes), *columns), lanes
 
 
 def thread_column(lanes: tuple[int, ...]) -> Array:

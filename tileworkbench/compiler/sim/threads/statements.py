@@ -21,6 +21,7 @@ from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.sim.expressions import Evaluate
 from tileworkbench.compiler.sim.flights import translate_start
 from tileworkbench.compiler.sim.memory import Storage, allocate, memory_at
+from tileworkbench.compiler.sim.observers import Observer
 from tileworkbench.compiler.sim.pipeline.trace import TraceRecorder
 from tileworkbench.compiler.sim.statements import (
     Execute,
@@ -75,12 +76,17 @@ class ThreadTranslator(StatementTranslator):
 
     by_predicate = True
 
-    def __init__(self, program: Program, trace: TraceRecorder | None = None) -> None:
-        super().__init__(sources=program.sources)
+    def __init__(
+        self,
+        program: Program,
+        trace: TraceRecorder | None = None,
+        observers: tuple[Observer, ...] = (),
+    ) -> None:
+        super().__init__(sources=program.sources, observers=observers)
         self._program, self._trace = program, trace
         self._stored = written_below(program.body)
         self._plan: KernelPlan | None = None
-        self._blocks = StatementTranslator(self.expr, program.sources)
+        self._blocks = StatementTranslator(self.expr, program.sources, observers)
         self._blocks.owners = self.owners
         self._blocking: dict[int, bool] = {}
         self._numbers = 0
@@ -94,7 +100,7 @@ class ThreadTranslator(StatementTranslator):
             return super().__call__(stmt)
         if isinstance(stmt, tile.OPERATORS):
             return self._leaf(stmt, translate_collective(stmt, self._blocks))
-        return self._leaf(stmt, self._translate(stmt))
+        return self._leaf(stmt, self.watched(stmt, self._translate(stmt)))
 
     def _leaf(self, stmt: st.Stmt, execute: Execute) -> Execute:
         site = stmt.site
@@ -203,7 +209,7 @@ class ThreadTranslator(StatementTranslator):
         arrive = self._arrive(stmt)
         if self._trace is not None:
             arrive = self._trace.watch(stmt, arrive)
-        return Blocking(arrive, site)
+        return Blocking(self.watched(stmt, arrive), site)
 
     def _parts(self, stmts: tuple[st.Stmt, ...]) -> Iterator[Part]:
         """The statements of a sequence; before operators that take all threads those meet that may

@@ -8,6 +8,7 @@ import numpy as np
 
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.sim.memory import Index, Storage
+from tileworkbench.compiler.sim.observers import tell_asked, tell_read, tell_written
 from tileworkbench.compiler.sim.problems import NOT_ALIGNED
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.threads.findings import (
@@ -92,6 +93,8 @@ class ThreadTensor(Storage):
             return
         inside, valid = self.bounds(frame, "store", index, active, lanes)
         active = mask_and(active, valid)
+        if frame.observers:
+            tell_asked(frame, self, "store", active, lanes)
         if active is False:
             return
         chosen = np.broadcast_to(np.asarray(active), lanes)
@@ -102,10 +105,10 @@ class ThreadTensor(Storage):
         if frame.flights is not None:
             frame.flights.touch(frame, self, place, True)
         self.data[place] = values
-        if frame.options.writes is not None and self.scope == "global":
-            self._note_writer(frame, place, chosen, lanes)
         if self.written is not None:
             self.written[place] = True
+        if frame.observers:
+            tell_written(frame, self, place, chosen, lanes)
         self._touch(frame, "store", inside, active, lanes)
         if not frame.options.races:
             return
@@ -114,18 +117,6 @@ class ThreadTensor(Storage):
         if different.any():
             threads = np.broadcast_to(thread_column(lanes), lanes)[chosen]
             report_stores(frame, self.name, index, place, threads, different)
-
-    def _note_writer(
-        self, frame: Any, place: Index, chosen: Array | None, lanes: tuple[int, ...]
-    ) -> None:
-        if frame.parallel is not None or not lanes or chosen is None:
-            super()._note_writer(frame, place, chosen, lanes)
-            return
-        log = frame.options.writes
-        threads, registers = (
-            np.broadcast_to(each, lanes)[chosen] for each in (thread_column(lanes), log.register)
-        )
-        log.note(frame, self, place, threads, registers)
 
     def _touch(
         self,
@@ -210,11 +201,15 @@ class ThreadTensor(Storage):
         spread = (*(at[..., None] if np.ndim(at) else at for at in index[:-1]), columns)
         inside, valid = self.bounds(frame, "load", spread, active[:, None], lanes)
         reading = mask_and(active[:, None], valid)
+        if frame.observers:
+            tell_asked(frame, self, "load", reading, lanes)
         if reading is False:
             return np.zeros(lanes, self.data.dtype)
         if frame.options.races:
             self.log.read(frame, inside, reading, lanes)
         self._touch(frame, "load", inside, reading, lanes, kind)
+        if frame.observers:
+            tell_read(frame, self, inside, reading, lanes)
         found = np.broadcast_to(self.data[inside], lanes)
         made: Array = np.where(np.broadcast_to(reading, lanes), found, np.zeros((), found.dtype))
         return made

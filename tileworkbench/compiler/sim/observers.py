@@ -1,0 +1,99 @@
+"""What watches a simulated run: tells who asks of every statement and every access."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tileworkbench.compiler.sim.values import Mask, count_lanes
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.ir.stmt import Stmt
+    from tileworkbench.compiler.sim.frame import Frame
+    from tileworkbench.compiler.sim.memory import Storage
+
+Array = np.ndarray[Any, Any]
+Place = tuple[Any, ...]
+
+
+class Observer:
+    """Watches a run (`SimOptions.observers`); each method does nothing until it is overridden.
+
+    A `place` is an index of `storage.data`: one slice per dimension where an operator of the whole
+    block takes a box, else one integer or array per dimension, with an entry for each lane that
+    takes part (lanes that are masked have none). Of shared memory of a block of threads, and of
+    registers, that is the place in memory: one number of an element there, the thread before the
+    indices here. `threads` are those of the block, an entry for each lane; -1 where lanes are no
+    threads.
+    """
+
+    __slots__ = ()
+
+    def bound(self, storage: Storage) -> None:
+        """A tensor parameter of the program has its memory; the run has not begun."""
+
+    def began(self, frame: Frame, stmt: Stmt) -> None:
+        """A statement of a block that holds no others is about to run, in the lanes of
+        `frame.mask`.
+        """
+
+    def ended(self, frame: Frame, stmt: Stmt) -> None:
+        """It has run. Of one that waits: its threads have arrived."""
+
+    def asked(self, frame: Frame, storage: Storage, access: str, active: int, lanes: int) -> None:
+        """An access ("load", "store" or "atomic") of `lanes` elements of a global tensor is about
+        to be made by `active` of them: predicates, branches and bounds mask the others.
+        """
+
+    def read(self, frame: Frame, storage: Storage, place: Place, threads: Any) -> None:
+        """The current statement reads the elements at `place`."""
+
+    def wrote(
+        self, frame: Frame, storage: Storage, place: Place, threads: Any, registers: Any
+    ) -> None:
+        """The current statement has written the elements at `place`. `registers`: which element of
+        the thread's own buffer a value stored to a global tensor comes from; -1 of other stores,
+        and where the value was computed.
+        """
+
+
+def tell_asked(
+    frame: Frame, storage: Storage, access: str, active: Mask, lanes: tuple[int, ...]
+) -> None:
+    """Tell the observers that the lanes of `active` access a tensor, of those that could."""
+    if storage.scope == "global":
+        taking = count_lanes(active, lanes) if lanes else int(active is not False)
+        possible = frame.lanes_there(lanes)
+        for observer in frame.observers:
+            observer.asked(frame, storage, access, taking, possible)
+
+
+def tell_read(
+    frame: Frame, storage: Storage, place: Place, active: Mask, lanes: tuple[int, ...]
+) -> None:
+    """Tell the observers that the lanes of `active` read what is at `place`, as they have it."""
+    threads: Any = frame.threads_of(lanes)
+    if lanes:
+        place = tuple(np.broadcast_to(at, lanes) for at in place)
+        if active is not True:
+            chosen = np.broadcast_to(np.asarray(active), lanes)
+            place = tuple(at[chosen] for at in place)
+            threads = np.broadcast_to(threads, lanes)[chosen]
+    for observer in frame.observers:
+        observer.read(frame, storage, place, threads)
+
+
+def tell_written(
+    frame: Frame, storage: Storage, place: Place, chosen: Array | None, lanes: tuple[int, ...]
+) -> None:
+    """Tell the observers that the lanes `chosen` (None: all) have written, each its entry of
+    `place`.
+    """
+    threads, registers = frame.threads_of(lanes), frame.register
+    if lanes:
+        place = place if chosen is not None else tuple(np.broadcast_to(at, lanes) for at in place)
+        spread = (np.broadcast_to(each, lanes) for each in (threads, registers))
+        threads, registers = (each if chosen is None else each[chosen] for each in spread)
+    for observer in frame.observers:
+        observer.wrote(frame, storage, place, threads, registers)
