@@ -18,52 +18,54 @@ matmul(const f16* __restrict__ A, const f16* __restrict__ B, float* __restrict__
   }
   #pragma unroll
   for (int i_2 = 0; i_2 < 4; ++i_2) {
-    cp_async_16(smem_address(&A_shared[(i_2 * 32 + (tx >> 2)) * 32 + ((((tx >> 2) >> 1) & 3) ^ (tx & 3)) * 8]), &A[by * 32768 + i_2 * 8192 + (tx >> 2) * 256 + (tx & 3) * 8]);
+    cp_async_16(smem_address(A_shared) + (tx >> 2) * 64 + ((((tx >> 2) >> 1) & 3) ^ (tx & 3)) * 16 + i_2 * 2048, &A[by * 32768 + i_2 * 8192 + (tx >> 2) * 256 + (tx & 3) * 8]);
   }
   #pragma unroll
   for (int i_4 = 0; i_4 < 4; ++i_4) {
-    cp_async_16(smem_address(&B_shared[(i_4 * 8 + (tx >> 4)) * 64 + ((tx & 15) >> 3) * 2048 + ((tx >> 4) ^ ((tx & 15) & 7)) * 8]), &B[i_4 * 2048 + (tx >> 4) * 256 + bx * 128 + (tx & 15) * 8]);
+    cp_async_16(smem_address(B_shared) + (tx >> 4) * 128 + ((tx & 15) >> 3) * 4096 + ((tx >> 4) ^ ((tx & 15) & 7)) * 16 + i_4 * 1024, &B[i_4 * 2048 + (tx >> 4) * 256 + bx * 128 + (tx & 15) * 8]);
   }
   cp_async_commit();
   #pragma unroll
   for (int i_6 = 0; i_6 < 4; ++i_6) {
-    cp_async_16(smem_address(&A_shared[(i_6 * 32 + (tx >> 2)) * 32 + 4096 + ((((tx >> 2) >> 1) & 3) ^ (tx & 3)) * 8]), &A[by * 32768 + i_6 * 8192 + (tx >> 2) * 256 + (tx & 3) * 8 + 32]);
+    cp_async_16(smem_address(A_shared) + (tx >> 2) * 64 + ((((tx >> 2) >> 1) & 3) ^ (tx & 3)) * 16 + i_6 * 2048 + 8192, &A[by * 32768 + i_6 * 8192 + (tx >> 2) * 256 + (tx & 3) * 8 + 32]);
   }
   #pragma unroll
   for (int i_14 = 0; i_14 < 4; ++i_14) {
-    cp_async_16(smem_address(&B_shared[(i_14 * 8 + (tx >> 4)) * 64 + 4096 + ((tx & 15) >> 3) * 2048 + ((tx >> 4) ^ ((tx & 15) & 7)) * 8]), &B[i_14 * 2048 + (tx >> 4) * 256 + bx * 128 + (tx & 15) * 8 + 8192]);
+    cp_async_16(smem_address(B_shared) + (tx >> 4) * 128 + ((tx & 15) >> 3) * 4096 + ((tx >> 4) ^ ((tx & 15) & 7)) * 16 + i_14 * 1024 + 8192, &B[i_14 * 2048 + (tx >> 4) * 256 + bx * 128 + (tx & 15) * 8 + 8192]);
   }
   cp_async_commit();
+  int k_plus_2_mod_3 = 2;
+  int k_mod_3 = 0;
   #pragma unroll 1
-  for (int k = 0; k < 8; ++k) {
+  for (int k = 0; k < 8; ++k, k_plus_2_mod_3 = k_plus_2_mod_3 == 2 ? 0 : k_plus_2_mod_3 + 1, k_mod_3 = k_mod_3 == 2 ? 0 : k_mod_3 + 1) {
     cp_async_wait_1();
     __syncthreads();
     if (k + 2 < 8) {
       #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        cp_async_16(smem_address(&A_shared[(k + 2) % 3 * 4096 + (i * 32 + (tx >> 2)) * 32 + ((((tx >> 2) >> 1) & 3) ^ (tx & 3)) * 8]), &A[by * 32768 + i * 8192 + (tx >> 2) * 256 + k * 32 + (tx & 3) * 8 + 64]);
+        cp_async_16(smem_address(A_shared) + (tx >> 2) * 64 + ((((tx >> 2) >> 1) & 3) ^ (tx & 3)) * 16 + k_plus_2_mod_3 * 8192 + i * 2048, &A[by * 32768 + i * 8192 + (tx >> 2) * 256 + k * 32 + (tx & 3) * 8 + 64]);
       }
       #pragma unroll
       for (int i_1 = 0; i_1 < 4; ++i_1) {
-        cp_async_16(smem_address(&B_shared[(k + 2) % 3 * 4096 + (i_1 * 8 + (tx >> 4)) * 64 + ((tx & 15) >> 3) * 2048 + ((tx >> 4) ^ ((tx & 15) & 7)) * 8]), &B[k * 8192 + i_1 * 2048 + (tx >> 4) * 256 + bx * 128 + (tx & 15) * 8 + 16384]);
+        cp_async_16(smem_address(B_shared) + (tx >> 4) * 128 + ((tx & 15) >> 3) * 4096 + ((tx >> 4) ^ ((tx & 15) & 7)) * 16 + k_plus_2_mod_3 * 8192 + i_1 * 1024, &B[k * 8192 + i_1 * 2048 + (tx >> 4) * 256 + bx * 128 + (tx & 15) * 8 + 16384]);
       }
     }
     cp_async_commit();
     #pragma unroll
     for (int i_8 = 0; i_8 < 4; ++i_8) {
-      ldmatrix_x4(&A_registers[(i_8 * 8) / 2], smem_address(&A_shared[k % 3 * 4096 + ((warp & 1) * 64 + (lane & 15) + i_8 * 16) * 32 + ((((lane & 15) >> 1) & 3) ^ (lane >> 4)) * 8]));
+      ldmatrix_x4(&A_registers[(i_8 * 8) / 2], smem_address(A_shared) + (warp & 1) * 4096 + (lane & 15) * 64 + ((((lane & 15) >> 1) & 3) ^ (lane >> 4)) * 16 + k_mod_3 * 8192 + i_8 * 1024);
     }
     #pragma unroll
     for (int i_9 = 0; i_9 < 4; ++i_9) {
-      ldmatrix_x4_trans(&B_registers[(i_9 * 8) / 2], smem_address(&B_shared[k % 3 * 4096 + (lane & 15) * 64 + (warp >> 1) * 2048 + (((lane & 15) & 7) ^ ((lane >> 4) + i_9 * 2)) * 8]));
+      ldmatrix_x4_trans(&B_registers[(i_9 * 8) / 2], smem_address(B_shared) + (lane & 15) * 128 + (warp >> 1) * 4096 + (((lane & 15) & 7) ^ ((lane >> 4) + i_9 * 2)) * 16 + k_mod_3 * 8192);
     }
     #pragma unroll
     for (int i_10 = 0; i_10 < 4; ++i_10) {
-      ldmatrix_x4(&A_registers[(i_10 * 8 + 32) / 2], smem_address(&A_shared[k % 3 * 4096 + ((warp & 1) * 64 + (lane & 15) + i_10 * 16) * 32 + ((((lane & 15) >> 1) & 3) ^ ((lane >> 4) + 2)) * 8]));
+      ldmatrix_x4(&A_registers[(i_10 * 8 + 32) / 2], smem_address(A_shared) + (warp & 1) * 4096 + (lane & 15) * 64 + ((((lane & 15) >> 1) & 3) ^ ((lane >> 4) + 2)) * 16 + k_mod_3 * 8192 + i_10 * 1024);
     }
     #pragma unroll
     for (int i_11 = 0; i_11 < 4; ++i_11) {
-      ldmatrix_x4_trans(&B_registers[(i_11 * 8 + 32) / 2], smem_address(&B_shared[k % 3 * 4096 + ((lane & 15) + 16) * 64 + (warp >> 1) * 2048 + (((lane & 15) & 7) ^ ((lane >> 4) + i_11 * 2)) * 8]));
+      ldmatrix_x4_trans(&B_registers[(i_11 * 8 + 32) / 2], smem_address(B_shared) + (lane & 15) * 128 + (warp >> 1) * 4096 + (((lane & 15) & 7) ^ ((lane >> 4) + i_11 * 2)) * 16 + k_mod_3 * 8192 + 2048);
     }
     #pragma unroll
     for (int i_12 = 0; i_12 < 4; ++i_12) {

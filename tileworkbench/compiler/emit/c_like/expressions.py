@@ -50,6 +50,7 @@ class Expressions:
         self.helpers: dict[str, Helper] = {}  # those that others need come first
         self.packed: set[Buffer] = set()  # register arrays kept in 32-bit words
         self.tables: dict[tuple[str, str], str] = {}  # of constants, by type and entries
+        self.known: dict[Expr, str] = {}  # what counters of loops stand for
         self.vectors: dict[Load, list[str]] = {}  # the words of vectors read from memory
 
     def use(self, name: str, helper: Helper | None = None) -> str:
@@ -78,6 +79,8 @@ class Expressions:
 
     def text(self, value: Expr, lane: str | None) -> str:
         """`value`, or its lane `lane` when it is a vector; as an operand of anything."""
+        if value in self.known:
+            return self.known[value]
         match value:
             case Const():
                 return self.constant(value)

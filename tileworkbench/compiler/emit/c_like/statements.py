@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.emit.c_like.counters import counters_of
 from tileworkbench.compiler.emit.c_like.expressions import Expressions
 from tileworkbench.compiler.emit.c_like.text import bare, bits_of, wrapped
 from tileworkbench.compiler.emit.c_like.vectors import VectorWriter
@@ -13,6 +14,7 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import binary, const, const_int, int_const
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Ramp
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import variables
 from tileworkbench.compiler.ir.types import FLOAT32, DType
 
 GRID_BARRIER = Buffer("grid_barrier", DType("uint32"), (int_const(1),), "global")
@@ -29,6 +31,8 @@ class KernelWriter:
         self.source = source
         self.lines: list[str] = []
         self.site = 0
+        self.unrolled: set[ir.Var] = set()  # what counts loops that are written out
+        self.running: set[ir.Var] = set()  # other variables that change in loops
         self.named, self.c_type = expressions.named, expressions.c_type
         self.vectors = VectorWriter(expressions, self.line)
 
@@ -62,6 +66,8 @@ class KernelWriter:
         """Append the lines of a statement that is no sequence."""
         match stmt:
             case st.Let(var, value):
+                if self.is_running(value):
+                    self.running.add(var)
                 self.define(depth, var.dtype, self.named(var), self.expressions(value))
             case st.Alloc():
                 self.alloc(stmt, depth)
@@ -134,8 +140,7 @@ class KernelWriter:
         stop = wrapped(self.bound(stmt, stmt.stop, "stop", depth), 10)
         step = self.bound(stmt, stmt.step, "step", depth)
         unrolled = stmt.kind in (st.LoopKind.UNROLLED, st.LoopKind.VECTORIZED)
-        if pragma := self.dialect.unroll(unrolled):
-            self.line(depth, pragma)
+        (self.unrolled if unrolled else self.running).add(stmt.var)
         test = f"{name} {'>' if number is not None and number < 0 else '<'} {stop}"
         forwards = binary("gt", stmt.step, const(0, stmt.step.dtype))
         if number is None and not self.expressions.ranges.proves(forwards):
@@ -143,8 +148,27 @@ class KernelWriter:
         advance = f"++{name}" if number == 1 else f"{name} += {step}"
         if not self.next_fits(stmt, number):
             advance = f"{name} = {_step_or_stop(name, stop, step, number, stmt.var.dtype.bits)}"
+        if not unrolled:
+            advance = ", ".join([advance, *self.counters(stmt, name, depth)])
+        if pragma := self.dialect.unroll(unrolled):
+            self.line(depth, pragma)
         head = f"{self.c_type(stmt.var.dtype)} {name} = {start}"
         self.block(depth, f"for ({head}; {test}; {advance})", stmt.body)
+
+    def counters(self, loop: st.For, name: str, depth: int) -> list[str]:
+        """Define the counters beside a loop; how each goes on after an iteration."""
+        steps: dict[str, str] = {}
+        for counter in counters_of(loop, name, self.expressions.ranges):
+            if counter.name not in steps:
+                c_type, start = self.c_type(counter.start.dtype), self.expressions(counter.start)
+                self.line(depth, f"{c_type} {counter.name} = {start};")
+            steps[counter.name] = counter.next
+            self.expressions.known[counter.value] = counter.name
+        return list(steps.values())
+
+    def is_running(self, value: Expr) -> bool:
+        """Whether `value` may change from one iteration of a loop to the next."""
+        return has_loads(value) or not self.running.isdisjoint(variables(value))
 
     def next_fits(self, stmt: st.For, number: int | None) -> bool:
         """Whether the loop's dtype holds the value after the last iteration's."""

@@ -8,12 +8,12 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.dialect import shown
 from tileworkbench.compiler.emit.c_like.statements import GRID_BARRIER, KernelWriter
 from tileworkbench.compiler.emit.c_like.text import bare, bits_of, wrapped
+from tileworkbench.compiler.emit.cuda.addresses import shared_address
 from tileworkbench.compiler.emit.cuda.copies import wait_helper
 from tileworkbench.compiler.emit.cuda.exchanges import exchange
 from tileworkbench.compiler.emit.cuda.matrices import mma_helper
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.ir.stmt import Stmt
 
 if TYPE_CHECKING:
@@ -45,23 +45,23 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [_copy(stmt, writer)]
         case simt.LoadMatrix(dst, src, count, transpose):
             name = use(f"ldmatrix_x{count}{'_trans' if transpose else ''}")
-            return [f"{name}({writer.register_words(dst)}, {_shared(writer, src)});"]
+            return [f"{name}({writer.register_words(dst)}, {shared_address(writer, src)});"]
         case simt.StoreMatrix(dst, src, count, transpose):
             name = use(f"stmatrix_x{count}{'_trans' if transpose else ''}")
-            return [f"{name}({_shared(writer, dst)}, {writer.register_words(src)});"]
+            return [f"{name}({shared_address(writer, dst)}, {writer.register_words(src)});"]
         case simt.Mma():
             return [_mma(stmt, writer, dialect)]
         case simt.BarrierArrive(barrier, None):
-            return [f"{use('mbarrier_arrive')}({_shared(writer, barrier)});"]
+            return [f"{use('mbarrier_arrive')}({shared_address(writer, barrier)});"]
         case simt.BarrierInit(barrier, operand) | simt.BarrierWait(barrier, operand):
             name = "mbarrier_init" if isinstance(stmt, simt.BarrierInit) else "mbarrier_wait"
             value = text(operand)
-            return [f"{use(name)}({_shared(writer, barrier)}, {value});"]
+            return [f"{use(name)}({shared_address(writer, barrier)}, {value});"]
         case simt.BarrierExpect(barrier, bytes_):
             arrived = -(const_int(bytes_) or 0)
             name = "mbarrier_complete" if arrived > 0 else "mbarrier_expect"
             value = str(arrived) if arrived > 0 else text(bytes_)
-            return [f"{use(name)}({_shared(writer, barrier)}, {value});"]
+            return [f"{use(name)}({shared_address(writer, barrier)}, {value});"]
         case simt.Fence("async"):
             return [f"{use('fence_async')}();"]
         case simt.Fence(kind):
@@ -69,13 +69,8 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
     raise dialect.missing(shown(stmt))
 
 
-def _shared(writer: KernelWriter, address: Address) -> str:
-    """An address as instructions on shared memory take it."""
-    return f"{writer.expressions.use('smem_address')}({writer.expressions.address(address)})"
-
-
 def _copy(stmt: simt.AsyncCopy, writer: KernelWriter) -> str:
-    places = f"{_shared(writer, stmt.dst)}, {writer.expressions.address(stmt.src)}"
+    places = f"{shared_address(writer, stmt.dst)}, {writer.expressions.address(stmt.src)}"
     name = f"cp_async_{stmt.elements * bits_of(stmt.dst.buffer.dtype) // 8}"
     if stmt.predicate is None:
         return f"{writer.expressions.use(name)}({places});"

@@ -1,0 +1,84 @@
+"""Loops in a disassembly and the kinds of their instructions."""
+
+from __future__ import annotations
+
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tileworkbench.compiler.device.nvidia.nvdisasm import missing_nvdisasm
+from tileworkbench.compiler.device.nvidia.sass import kind_of, loops_of, main_loop
+from tileworkbench.kernels import flash_attention, matmul
+
+TEXT = """
+.text.k:
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+.L_x_0:
+        /*0010*/                   LDG.E R2, [R4.64] ;
+.L_x_1:
+        /*0020*/              @!P0 LDS.128 R8, [R6] ;
+        /*0030*/                   HMMA.16816.F32 R8, R4, R6, R8 ;
+        /*0040*/               @P0 BRA `(.L_x_1) ;
+        /*0050*/                   FADD R2, R2, R3 ;
+        /*0060*/                   IADD3 R4, R4, 0x1, RZ ;
+        /*0070*/              @!UP0 BRA.U UP0, `(.L_x_0) ;
+        /*0080*/                   EXIT ;
+.L_x_2:
+        /*0090*/                   BRA `(.L_x_2);
+"""
+SHORT = ("LDS.128", "HMMA.16816.F32", "BRA")
+
+
+def test_loops_are_jumps_back():
+    outer, inner = sorted(loops_of(TEXT), key=lambda loop: loop.start)
+    assert inner.instructions == SHORT
+    assert outer.instructions == ("LDG.E", *SHORT, "FADD", "IADD3", "BRA.U")
+    assert outer.contains(inner) and not inner.contains(outer) and not inner.contains(inner)
+    assert outer.kinds == {
+        **{"global": 1, "shared": 1, "tensor": 1, "control": 2, "float": 1, "integer": 1}
+    }
+
+
+def test_the_main_loop_has_the_tensor_instructions_else_it_is_the_longest_inner_one():
+    assert main_loop(TEXT).instructions == SHORT
+    assert main_loop(TEXT.replace("HMMA.16816.F32", "FFMA")).instructions[1] == "FFMA"
+    assert main_loop(".text.k:\n        /*0000*/                   EXIT ;\n") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("tensor", "HMMA.1688.F32 IMMA.16832.S8.S8 DMMA.884 HGMMA.64x64x16.F32 QGMMA.64x8x32.F32"),
+        ("global", "LDG.E.128 STG.E LDGSTS.E.BYPASS.128 DEPBAR.LE RED.E.ADD UTMALDG.2D"),
+        ("shared", "LDS.64 STS.128 LDSM.16.M88.4 ATOMS.ADD"),
+        ("spill", "LDL.64 STL"),
+        ("special", "MUFU.EX2"),
+        ("barrier", "BAR.SYNC SYNCS.PHASECHK.TRANS64"),
+        ("float", "FFMA FSETP.GT.AND HFMA2.MMA HADD2.F32 DFMA FMNMX"),
+        ("convert", "F2FP.F16.PACK_AB I2F.S8 F2I.TRUNC"),
+        ("integer", "IMAD.WIDE LOP3.LUT FLO.U32 PRMT SHF.R.U32.HI ISETP.GE.AND SEL"),
+    ],
+)
+def test_kinds(kind, names):
+    assert {name: kind_of(name) for name in names.split()} == dict.fromkeys(names.split(), kind)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.skipif(missing_nvdisasm() is not None, reason="nvdisasm is not installed")
+@pytest.mark.parametrize(
+    ("make", "tensor", "integer"),
+    [
+        (lambda: matmul(4096, 4096, 4096, T.float16, num_stages=3), 64, 36),
+        (
+            lambda: flash_attention(
+                *(1, 16, 4096, 4096, 128, T.float16), block_M=128, block_N=128, threads=256
+            ),
+            *(256, 60),
+        ),
+    ],
+    ids=["matmul", "attention"],
+)
+def test_addresses_stand_in_the_instructions(make, tensor, integer):
+    """One address for several ldmatrix, the rest as offsets; a stage is counted, not divided."""
+    kinds = main_loop(tw.compile(make(), target="cuda:sm_80").sass).kinds
+    assert kinds["tensor"] == tensor and kinds["integer"] <= integer

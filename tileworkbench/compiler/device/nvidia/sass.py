@@ -1,0 +1,87 @@
+"""The main loop of a kernel in its SASS: the instructions of one iteration, by what executes them.
+
+Instruction names are those of "CUDA Binary Utilities", section "Instruction Set Reference".
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+_LABEL = re.compile(r"\s*(\.L_[\w$.]+):")
+_INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]+\*/\s+(.*?);")
+_JUMP = re.compile(r"\bBRA\b.*`\((\.L_[\w$.]+)\)")
+_GUARD = re.compile(r"^@!?U?P\w+\s+")
+_KINDS = {
+    "tensor": r"[HIDQO]MMA|HGMMA|IGMMA|QGMMA|OMMA|UTC\w*MMA",
+    "global": r"LDG|STG|LDGSTS|LDGDEPBAR|DEPBAR|RED|ATOMG?|UTMA\w+|UBLK\w+|CCTL\w*|PREFETCH",
+    "shared": r"LDS|STS|LDSM|STSM|ATOMS",
+    "spill": r"LDL|STL",
+    "special": r"MUFU",
+    "barrier": r"BAR|WARPSYNC|SYNCS|MEMBAR|FENCE|ERRBAR|NANOSLEEP",
+    "shuffle": r"SHFL|VOTE\w*|REDUX|MATCH",
+    "control": r"BRA|BRX|BSYNC|BSSY|EXIT|CALL|RET|NOP|WARPGROUP\w*|BREAK|YIELD",
+    "convert": r"F2F\w*|I2F\w*|F2I\w*|I2I\w*|FRND\w*",
+    "float": r"F(?!LO)[A-Z]\w*|H[A-Z]+2|D(ADD|MUL|FMA|SETP)",
+}
+_CLASSES = {kind: re.compile(f"(?:{pattern})$") for kind, pattern in _KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The instructions of one iteration, in order, without what guards them: `HMMA.16816.F32`;
+    `start` is the place of the first one in the kernel.
+    """
+
+    start: int
+    instructions: tuple[str, ...]
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How many there are of each kind; the rest is "integer"."""
+        return dict(Counter(kind_of(each) for each in self.instructions))
+
+    def contains(self, other: Loop) -> bool:
+        """Whether `other` is a loop inside this one."""
+        end, other_end = (loop.start + len(loop.instructions) for loop in (self, other))
+        return other is not self and self.start <= other.start and other_end <= end
+
+
+def kind_of(instruction: str) -> str:
+    """What executes an instruction: tensor, global, shared, ..., integer."""
+    name = instruction.split(".")[0]
+    return next((kind for kind, match in _CLASSES.items() if match.match(name)), "integer")
+
+
+def loops_of(sass: str) -> list[Loop]:
+    """The loops of a disassembly (`nvdisasm -c`): from each label to the jumps back to it."""
+    labels: dict[str, int] = {}
+    lines: list[str] = []
+    for line in sass.splitlines():
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(lines)
+        elif instruction := _INSTRUCTION.match(line):
+            lines.append(_GUARD.sub("", instruction[1].strip()))
+    names = [line.split()[0] for line in lines]
+    ends: dict[int, int] = {}
+    for at, line in enumerate(lines):
+        jump = _JUMP.search(line)
+        # Padding behind the end of a kernel jumps to itself.
+        if jump and (start := labels.get(jump[1], at)) < at:
+            ends[start] = at
+    return [Loop(start, tuple(names[start : end + 1])) for start, end in ends.items()]
+
+
+def main_loop(sass: str) -> Loop | None:
+    """The loop with most tensor instructions, of those the shortest; where no loop has any the
+    longest one that contains no other. None without loops.
+    """
+    loops = loops_of(sass)
+    tensors = [loop.kinds.get("tensor", 0) for loop in loops]
+    if any(tensors):
+        most = max(tensors)
+        loops = [loop for loop, count in zip(loops, tensors, strict=True) if count == most]
+        return min(loops, key=lambda loop: len(loop.instructions))
+    inner = (one for one in loops if not any(one.contains(other) for other in loops))
+    return max(inner, key=lambda loop: len(loop.instructions), default=None)
