@@ -17,7 +17,7 @@ from pathlib import Path
 from common import FOLDER, environment, markdown_table, write_results
 
 import tileworkbench as tw
-from tileworkbench.bench.ceilings import working_sets
+from tileworkbench.bench.ceiling_samples import working_sets
 from tileworkbench.compiler.device.host import processor
 
 AGREEMENT = 0.1
@@ -46,7 +46,7 @@ def main() -> None:
     apart = [name for name, value in theirs.items() if abs(ours[name][0] / value - 1) > AGREEMENT]
     table = markdown_table(("ceiling, one thread", "tw.machine()", "C", "ratio"), rows)
     table += f"\n\nC: {' '.join(FLAGS)}. More than 10 % apart: {', '.join(apart) or 'none'}.\n"
-    table += f"tw.machine(): {machine.note}."
+    table += f"tw.machine(): {machine.doubt or 'quiet'}; {machine.note}."
     print(table)
     data = {"ours": {name: value for name, (value, _) in ours.items()}, "c": theirs}
     print(f"\nwritten to {write_results('ceilings', facts, data, table)}")

@@ -125,14 +125,25 @@ def test_gpu_rows_and_the_reason_for_none(
 def test_ceilings_of_processes_are_compared(scripts: Path) -> None:
     agree = load("ceilings_agree")
     runs = [
-        {"ceilings": {"L1, 1 T, GB/s": 100.0, "DRAM, 2 T, GB/s": 50.0 + n}, "busy": n > 3}
-        for n in (0, 4)
+        {
+            "ceilings": {"L1, 1 T, GB/s": 100.0, "DRAM, 2 T, GB/s": 50.0 + n},
+            **{"busy": n > 3, "doubt": "it was busy" if n > 3 else ""},
+        }
+        for n in (0, 2, 4)
     ]
     table = agree.make_table(runs)
-    assert "| L1, 1 T, GB/s | 100.0 | 100.0 | 100.0 | 0.0 % |" in table
-    assert "| DRAM, 2 T, GB/s | 50.0 | 52.0 | 54.0 | 8.0 % |" in table
-    assert table.endswith(
-        "2 processes, one after another: not within 5 %: DRAM, 2 T, GB/s. "
-        "1 of them said that the machine was busy."
+    assert "| L1, 1 T, GB/s | 100.0 | 100.0 | 100.0 | 0.0 % | 0.0 % |" in table
+    assert "| DRAM, 2 T, GB/s | 50.0 | 52.0 | 54.0 | 8.0 % | 4.0 % |" in table
+    assert "\n\n1. quiet\n2. quiet\n3. it was busy\n\n" in table
+    head = "3 processes, one after another: "
+    assert table.endswith(f"{head}2 called the machine quiet, and these agree within 5 %.")
+    runs[2]["busy"] = False
+    assert agree.make_table(runs).endswith(
+        f"{head}3 called the machine quiet. These are not within 5 %: DRAM, 2 T, GB/s."
     )
-    assert "all within 5 %" in agree.make_table(runs[:1])
+    runs[0]["busy"] = runs[1]["busy"] = True
+    table = agree.make_table(runs)
+    assert table.endswith(
+        f"{head}1 called the machine quiet, so there is nothing that must agree within 5 %."
+    )
+    assert "| 8.0 % | - |" in table

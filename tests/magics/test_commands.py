@@ -133,6 +133,17 @@ def test_peaks(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [False, True]
 
 
+def test_peaks_of_a_busy_machine_say_so(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peak = Ceiling("float32", 256.04, "GFLOP/s", 2, 0.081)
+    found = Machine("a processor", (peak,), "by hand", "busy or shared machine: it was")
+    monkeypatch.setattr(ceilings, "machine", lambda measure=False: found)
+    assert notebook.run("%tile peaks").text == (
+        "a processor\n  float32       2 T       256.0 GFLOP/s  ±8%\nbusy or shared machine: it was"
+    )
+
+
 def test_clear_cache(notebook: Notebook) -> None:
     notebook.run(f"%%tile -q{SCALE}")
     assert notebook.run(f"%%tile{SCALE}").value.record.cached == "memory"

@@ -48,11 +48,11 @@ def test_the_largest_cause_and_the_line_to_look_at() -> None:
 def test_a_busy_machine_is_blamed_for_ceilings_that_are_too_low() -> None:
     above = replace(POINT, predicted=False, time_us=0.5)
     assert judge(above, MACHINE).sentence.endswith("This is an error of tileworkbench.")
-    busy = judge(above, replace(MACHINE, busy=True))
+    busy = judge(above, replace(MACHINE, doubt="busy"))
     assert (busy.wrong, busy.sentence, busy.next_step) == (
         True,
-        "This point lies 100 % above its roof: the ceilings were measured while other programs "
-        "kept the machine busy, and are too low.",
+        "This point lies 100 % above its roof: the ceilings were measured while the machine "
+        "was busy or shared, and are too low.",
         "Measure them again on a quiet machine: '%tile peaks --measure'.",
     )
 

@@ -1,13 +1,18 @@
 """The ceilings of this machine, measured in this process: bandwidth of every memory level and peak
 arithmetic of every element type, on one thread and on all.
 
-A roof must not be lower than what a kernel can reach. So each ceiling is the best of several runs,
-a level's bandwidth the best of reading, copying and STREAM's triad (memory also with streaming
-stores, which spare reading what is overwritten), and more threads never have a lower roof than
-fewer. Where other programs kept this one from having all its cores, what each core has of its own
-(arithmetic, L1, L2) counts as many times as there are threads, and the note says so. The best that
-was ever seen is kept with the machine, for all processes: nobody waits for it twice
-(`best_of`). Bytes are those that the loop asks for: N read, 2 N copied, 3 N for the triad.
+A roof must not be lower than what a kernel can reach. So each ceiling is the best of many samples
+(`ceiling_samples`), a level's bandwidth the best of reading, copying and STREAM's triad (memory
+also with streaming stores, which spare reading what is overwritten), and more threads never have a
+lower roof than fewer. Bytes are those that the loop asks for: N read, 2 N copied, 3 N for the
+triad. The best that was ever seen is kept with the machine, for all processes: nobody waits for it
+twice (`best_of`).
+
+A quiet machine is one whose ceilings another process finds again within `AGREEMENT`. That is
+promised where repeated samples agree as well, every run had its cores, and neither other programs
+nor the host took time meanwhile; else `Machine.doubt` says what was seen. Where runs did not have
+all cores, what each core has of its own (arithmetic, L1, L2) counts as many times as there are
+threads.
 
 The peak of an element type is that of T.gemm with such operands: fused multiply-adds of float32
 and float64; float16 is computed in float32, so its peak is that; bfloat16, int8 and uint8 with the
@@ -19,32 +24,29 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Literal
 
-from tileworkbench.bench.arithmetic import ARITHMETIC, arithmetic_probe, write_factors
+from tileworkbench.bench.ceiling_samples import Rate, cases_of, measure_rates
+from tileworkbench.bench.disturbance import Disturbance, Watch
 from tileworkbench.bench.points import Ceiling, Machine
-from tileworkbench.bench.probes import STEP_BYTES, ProbeRunner, host_isa, sample_clock
-from tileworkbench.bench.streams import STREAMS, stream_probe
+from tileworkbench.bench.probes import sample_clock
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.cache import default_cache
-from tileworkbench.compiler.device.host.processor import CacheSizes
 from tileworkbench.compiler.device.host.threads import get_num_threads
 from tileworkbench.compiler.runtime.forks import fresh_lock
 
+AGREEMENT = 0.05
+"""Measurements that call the machine quiet agree within this: largest over smallest, less one."""
+
+# Half of a ceiling's samples are nearer to the best than this: then another process, which takes as
+# many samples, all but certainly finds one as good.
+_STEADY = AGREEMENT / 2
 # Raised when the same measurement comes to mean something else.
-_SCHEMA = 3
-# A run is long enough to hide the launch. Runs go on until `_ROUNDS` in a row were no faster than
-# the best before and `_ROUNDS` had all their cores, or for `_PATIENCE_NS`.
-_RUN_NS = 4_000_000
-_ROUNDS = 5
-_AGAIN = 3
-_GAIN = 0.99
-_PATIENCE_NS = 200_000_000
-# A run had all its cores if it used this part of their time.
-_UNDISTURBED = 0.9
-_SMALLEST_MEMORY_SET, _LARGEST_MEMORY_SET = 64 << 20, 1 << 30
+_SCHEMA = 4
+# Parts of the processor's time that change ceilings by less than `AGREEMENT`.
+_OTHERS, _HOST = 0.02, 0.01
 
 LEVELS = ("L1", "L2", "L3", "DRAM")
 """Memory levels, innermost first; a machine without a measurable L3 has three of them."""
@@ -65,9 +67,9 @@ def machine(measure: bool = False) -> Machine:
     """The ceilings of this machine for the number of threads that a launch may use now.
 
     They are measured on first use (a few seconds) and kept in the user's cache directory;
-    `measure` does it again, and the better of each ceiling stays. `busy` says that other programs
-    disturbed it: then measure again when they are gone. Raises `UnsupportedError` where nothing can
-    be compiled.
+    `measure` does it again, and the better of each ceiling stays. `doubt` says that other programs
+    or a host's other guests disturbed it: then measure again when they are gone. Raises
+    `UnsupportedError` where nothing can be compiled.
     """
     key = machine_key()
     with _lock:
@@ -86,17 +88,29 @@ def machine(measure: bool = False) -> Machine:
 def best_of(kept: Machine, new: Machine) -> Machine:
     """The better of two measurements, ceiling by ceiling.
 
-    One of a quiet machine replaces one of a busy one, whose ceilings of all threads may be
-    multiples that no kernel reaches, and is not changed by it.
+    What was seen once is possible, so the most that was ever measured stays. Multiples of one
+    thread's value were not seen: they yield to anything that was. Of a quiet and a busy machine the
+    quiet one says how sure the ceilings are, else the newer one, as far as the two agree.
     """
-    if kept.busy != new.busy:
-        return new if kept.busy else kept
-    old = {(each.name, each.unit, each.threads): each for each in kept.ceilings}
+    first, second = (kept, new) if new.busy and not kept.busy else (new, kept)
+    others = {(each.name, each.unit, each.threads): each for each in second.ceilings}
     ceilings = tuple(
-        max(each, old.get((each.name, each.unit, each.threads), each), key=lambda c: c.value)
-        for each in new.ceilings
+        _better(each, others.get((each.name, each.unit, each.threads), each))
+        for each in first.ceilings
     )
-    return replace(new, ceilings=ceilings)
+    if first.busy or ceilings == first.ceilings:
+        return replace(first, ceilings=ceilings)
+    return replace(first, ceilings=ceilings, doubt=doubt_of(ceilings, ()))
+
+
+def _better(first: Ceiling, other: Ceiling) -> Ceiling:
+    """`first`, raised to what `other` has seen, from which its own samples are then further."""
+    if first.scaled and not other.scaled:
+        return other
+    if other.scaled > first.scaled or other.value <= first.value:
+        return first
+    middle = first.value / (1 + first.spread)
+    return replace(first, value=other.value, spread=other.value / middle - 1)
 
 
 def known_machine() -> Machine | None:
@@ -128,17 +142,20 @@ def machine_from_json(text: str) -> Machine:
         if data["schema"] != _SCHEMA:
             raise ValueError(f"schema {data['schema']} is not {_SCHEMA}")
         ceilings = tuple(_ceiling(each) for each in data["ceilings"])
-        return Machine(str(data["name"]), ceilings, str(data["note"]), bool(data["busy"]))
+        return Machine(str(data["name"]), ceilings, str(data["note"]), str(data["doubt"]))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"this is not a measured machine: {error!r}") from None
 
 
 def _ceiling(data: dict[str, object]) -> Ceiling:
     name, value, unit, threads = (data[key] for key in ("name", "value", "unit", "threads"))
+    spread, scaled = data["spread"], bool(data["scaled"])
     if not isinstance(value, float) or not value > 0 or not isinstance(threads, int):
         raise ValueError(f"'{data}' is not a ceiling")
+    if not isinstance(spread, float) or not spread >= 0:
+        raise ValueError(f"'{data}' is not a ceiling")
     if unit == "GB/s" or unit == "GFLOP/s":
-        return Ceiling(str(name), value, unit, threads)
+        return Ceiling(str(name), value, unit, threads, spread, scaled)
     raise ValueError(f"'{unit}' is not a unit of a ceiling")
 
 
@@ -155,53 +172,64 @@ def _read(key: str) -> Machine | None:
 
 def measure_machine() -> Machine:
     """Measure every ceiling, in a few seconds. Other work on the machine lowers the result."""
-    start, clock = time.perf_counter(), sample_clock()
+    start, clock, watch = time.perf_counter(), sample_clock(), Watch()
     threads = sorted({1, get_num_threads()})
-    rates: dict[str, list[Rate]] = {}
-    caches = processor.cache_sizes()
-    sets = {count: working_sets(caches, count) for count in threads}
-    for level in sets[threads[-1]]:
-        rates[level] = [_measure_level(level, sets[count][level], count) for count in threads]
-    for kind in ARITHMETIC:
-        rates[kind] = [_measure_peak(kind, count) for count in threads]
-    rates |= {wide: rates[kind] for wide, kind in _WIDENED.items()}
-    undisturbed = all(rate.undisturbed for found in rates.values() for rate in found)
-    seconds = time.perf_counter() - start
-    busy = (
-        ""
-        if undisturbed
-        else (
-            f"the machine was busy: other programs kept some runs from having {threads[-1]} cores, "
-            "so arithmetic, L1 and L2 of all threads may be multiples of one thread's, L3 and DRAM "
-            "may be too low ('%tile peaks --measure' on a quiet machine mends that); "
-        )
-    )
+    rates = measure_rates(cases_of(processor.cache_sizes(), threads))
     note = (
-        "best run of read, copy and triad per level and of multiply-adds per type; "
-        f"float16 is computed in float32; {busy}"
-        f"clock {max(clock, sample_clock()):.1f} GHz; measured in {seconds:.1f} s"
+        "best of read, copy and triad per level and of multiply-adds per type, each sampled "
+        "several times; float16 is computed in float32; "
+        f"clock {max(clock, sample_clock()):.1f} GHz; "
+        f"measured in {time.perf_counter() - start:.1f} s"
     )
-    # What disturbed one run may have disturbed others unseen: a host's other guests take time that
-    # counts as ours.
-    seen = {
-        name: [replace(rate, undisturbed=undisturbed) for rate in found]
-        for name, found in rates.items()
-    }
+    return to_machine(processor.machine_name(), rates, threads, watch.read(), note)
+
+
+def to_machine(
+    name: str,
+    rates: Mapping[tuple[str, int], Rate],
+    threads: Sequence[int],
+    seen: Disturbance,
+    note: str = "",
+) -> Machine:
+    """The machine that these rates, with these numbers of threads, are of."""
+    undisturbed = all(rate.undisturbed for rate in rates.values())
+    # What disturbed one run may have disturbed others unseen.
+    found = {key: replace(rate, undisturbed=undisturbed) for key, rate in rates.items()}
     ceilings = [
         ceiling
-        for name in (*LEVELS, *TYPES)
-        if name in seen
-        for ceiling in to_ceilings(name, seen[name], threads)
+        for kind in (*LEVELS, *TYPES)
+        for source in [_WIDENED.get(kind, kind)]
+        if (source, threads[0]) in found
+        for ceiling in to_ceilings(kind, [found[source, n] for n in threads], threads)
     ]
-    return Machine(processor.machine_name(), tuple(ceilings), note, not undisturbed)
+    reasons = []
+    if seen.others > _OTHERS:
+        reasons.append(f"other programs took {seen.others:.0%} of the processor")
+    if seen.host > _HOST:
+        reasons.append(f"the host took {seen.host:.0%} of it")
+    if not undisturbed:
+        reasons.append(
+            "some runs did not have all their cores, so arithmetic, L1 and L2 of all threads may "
+            "be multiples of one thread's"
+        )
+    return Machine(name, tuple(ceilings), note, doubt_of(ceilings, reasons))
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Work per nanosecond, and whether it was measured with all the cores asked for."""
-
-    value: float
-    undisturbed: bool
+def doubt_of(ceilings: Sequence[Ceiling], reasons: Sequence[str]) -> str:
+    """Why another measurement may find other ceilings, empty where it will not."""
+    worst = max(ceilings, key=lambda ceiling: ceiling.spread)
+    if worst.spread > _STEADY:
+        apart = (
+            f"the best sample of {worst.name}, {worst.threads} T, is {worst.spread:.1%} above "
+            "their median"
+        )
+        reasons = (*reasons, apart)
+    if not reasons:
+        return ""
+    return (
+        f"busy or shared machine: ceilings are the best seen, ±{max(worst.spread, AGREEMENT):.0%} "
+        f"({'; '.join(reasons)}); '%tile peaks --measure' measures again and keeps the better"
+    )
 
 
 def to_ceilings(name: str, rates: Sequence[Rate], threads: Sequence[int]) -> list[Ceiling]:
@@ -209,84 +237,9 @@ def to_ceilings(name: str, rates: Sequence[Rate], threads: Sequence[int]) -> lis
     unit: Literal["GB/s", "GFLOP/s"] = "GB/s" if name in LEVELS else "GFLOP/s"
     found: list[Ceiling] = []
     for rate, count in zip(rates, threads, strict=True):
-        least = found[-1].value if found else 0.0
-        if not rate.undisturbed and name not in _SHARED:
-            least = max(least, rates[0].value * count)
-        found.append(Ceiling(name, max(rate.value, least), unit, count))
+        value, spread, scaled = rate.value, rate.spread, False
+        if not rate.undisturbed and name not in _SHARED and rates[0].value * count > value:
+            value, spread, scaled = rates[0].value * count, rates[0].spread, True
+        value = max(value, found[-1].value if found else 0.0)
+        found.append(Ceiling(name, value, unit, count, spread, scaled))
     return found
-
-
-def working_sets(caches: CacheSizes, threads: int) -> dict[str, int]:
-    """Level -> bytes that one thread walks: half of a private cache, a quarter of the shared one,
-    four times the largest for memory (of all threads together).
-
-    A shared cache that `threads` such sets could not tell from the private ones is left out.
-    """
-    sets = {"L1": caches.l1 // 2, "L2": caches.l2 // 2}
-    if caches.l3 // 4 // threads >= 2 * caches.l2:
-        sets["L3"] = caches.l3 // 4 // threads
-    largest = max(caches.l3, caches.l2 * threads)
-    sets["DRAM"] = min(max(4 * largest, _SMALLEST_MEMORY_SET), _LARGEST_MEMORY_SET) // threads
-    return sets
-
-
-def _measure_level(level: str, bytes_: int, threads: int) -> Rate:
-    """GB/s of one level with `threads` threads, each on its own `bytes_` bytes."""
-    isa = host_isa()
-    rates = []
-    for kind, streaming in _streams(level):
-        probe = stream_probe(kind, isa, streaming_stores=streaming)
-        array_bytes = bytes_ // probe.work // STEP_BYTES * STEP_BYTES
-        runner = ProbeRunner(probe, threads, array_bytes)
-        rates.append(best_rate(_timed(runner), probe.work * array_bytes * threads, threads))
-    undisturbed = all(rate.undisturbed for rate in rates)
-    return Rate(max(rate.value for rate in rates), undisturbed)
-
-
-def _streams(level: str) -> Iterator[tuple[str, bool]]:
-    yield from ((kind, False) for kind in STREAMS)
-    if level == "DRAM":
-        yield from ((kind, True) for kind in STREAMS if kind != "read")
-
-
-def _measure_peak(kind: str, threads: int) -> Rate:
-    """Giga-operations per second of one kind of arithmetic."""
-    isa = host_isa()
-    probe = arithmetic_probe(kind, isa)
-    runner = ProbeRunner(probe, threads)
-    for block in range(threads):
-        write_factors(runner.area(block), kind, isa)
-    return best_rate(_timed(runner), probe.work * threads, threads)
-
-
-def _timed(runner: ProbeRunner) -> Callable[[int], tuple[int, int]]:
-    """A function from repeats to the nanoseconds a run took, and those of processor time."""
-
-    def run(repeats: int) -> tuple[int, int]:
-        start, start_used = time.perf_counter_ns(), time.process_time_ns()
-        runner.run(repeats)
-        used, now = time.process_time_ns(), time.perf_counter_ns()
-        return max(now - start, 1), used - start_used
-
-    return run
-
-
-def best_rate(run: Callable[[int], tuple[int, int]], work: float, threads: int) -> Rate:
-    """The most `work` per nanosecond that `run` did, a repetition being `work`.
-
-    `run(repeats)` returns the nanoseconds it took and those of processor time on all threads.
-    """
-    repeats, taken = 1, run(1)[0]
-    # A run that seems long is made again, for another program may have interrupted a short one.
-    while taken < _RUN_NS or (taken := min(run(repeats)[0] for _ in range(_AGAIN))) < _RUN_NS:
-        # At most tenfold, since a short run tells little about a long one.
-        repeats *= min(10, max(2, _RUN_NS // taken))
-        taken = run(repeats)[0]
-    fastest, spent = taken, 0
-    without_gain = undisturbed = 0
-    while min(without_gain, undisturbed) < _ROUNDS and spent < _PATIENCE_NS:
-        taken, used = run(repeats)
-        without_gain = 0 if taken < fastest * _GAIN else without_gain + 1
-        undisturbed += used >= _UNDISTURBED * threads * taken
-        fastest, spent = min(fastest, taken), spent + taken
-    return Rate(work * repeats / fastest, undisturbed >= _ROUNDS)

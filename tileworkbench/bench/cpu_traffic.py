@@ -20,7 +20,8 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from tileworkbench.bench.ceilings import LEVELS, working_sets
+from tileworkbench.bench.ceiling_samples import working_sets
+from tileworkbench.bench.ceilings import LEVELS
 from tileworkbench.bench.cpu_work import GridWork, grids
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.ir.build import const_int

@@ -25,25 +25,34 @@ class Ceiling:
     """One measured limit.
 
     `name` is a memory level (``L1``, ``DRAM``) when `unit` is ``GB/s`` and an element type
-    (``float32``) when it is ``GFLOP/s``; `threads` is how many threads reached `value`.
+    (``float32``) when it is ``GFLOP/s``; `threads` is how many threads reached `value`. `spread` is
+    how far the best of repeated samples is above their median (less one), `scaled` says that one
+    thread's value was multiplied, as the other cores were taken.
     """
 
     name: str
     value: float
     unit: Literal["GB/s", "GFLOP/s"]
     threads: int
+    spread: float = 0.0
+    scaled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A host and its ceilings. `note` says how they were measured, `busy` that other programs had
-    part of its cores meanwhile.
+    """A host and its ceilings. `note` says how they were measured, `doubt` (empty for a quiet
+    machine) why another measurement may find others by more than 5 %.
     """
 
     name: str
     ceilings: tuple[Ceiling, ...]
     note: str = ""
-    busy: bool = False
+    doubt: str = ""
+
+    @property
+    def busy(self) -> bool:
+        """Whether the machine was busy, or shared, while its ceilings were measured."""
+        return bool(self.doubt)
 
     @property
     def threads(self) -> int:
@@ -285,7 +294,7 @@ def _finish(
     if fraction > TOLERANCE and busy:
         sentence = (
             f"This point lies {format_percent(fraction - 1)} above its roof: the ceilings were "
-            "measured while other programs kept the machine busy, and are too low."
+            "measured while the machine was busy or shared, and are too low."
         )
         step = "Measure them again on a quiet machine: '%tile peaks --measure'."
         return Verdict(bound, attainable, fraction, unit, sentence, step, wrong=True)

@@ -73,11 +73,17 @@ class ProbeRunner:
     """A probe linked into this process, with an area for each of `blocks` blocks.
 
     `array_bytes` is the length of one array of a stream; for other probes the area holds
-    `AREA_BYTES`.
+    `AREA_BYTES`. `loaded` is what `load_probe` returned for the probe; without it the probe is
+    compiled.
     """
 
     def __init__(
-        self, probe: Probe, blocks: int, array_bytes: int = 0, target: NativeTarget | None = None
+        self,
+        probe: Probe,
+        blocks: int,
+        array_bytes: int = 0,
+        target: NativeTarget | None = None,
+        loaded: Launcher | None = None,
     ) -> None:
         self.blocks = blocks
         self.array_bytes = array_bytes
@@ -87,8 +93,7 @@ class ProbeRunner:
         # Touched, or every page would be the system's one page of zeros, which is always cached.
         self._memory.fill(0)
         self._start = -self._memory.ctypes.data % _PAGE
-        function = build_native(probe.ir_text, ("probe",), target).functions["probe"]
-        self._launch = Launcher(function, probe.name, 4, chunk=1)
+        self._launch = loaded or load_probe(probe, target)
 
     def area(self, block: int) -> NDArray[np.uint8]:
         """The memory of one block."""
@@ -99,6 +104,12 @@ class ProbeRunner:
         """Execute all blocks, each on a thread of its own if a launch may use as many."""
         data = self._memory.ctypes.data + self._start
         self._launch((data, self._stride, self.array_bytes, repeats), self.blocks)
+
+
+def load_probe(probe: Probe, target: NativeTarget | None = None) -> Launcher:
+    """Compile a probe and link it into this process."""
+    function = build_native(probe.ir_text, ("probe",), target).functions["probe"]
+    return Launcher(function, probe.name, 4, chunk=1)
 
 
 def area_stride(arrays: int, array_bytes: int) -> int:

@@ -172,7 +172,10 @@ class _Commands:
         found = machine(measure=bool(words))
         print(found.name)
         for each in found.ceilings:
-            print(f"  {each.name:<12}{each.threads:>3} T{each.value:12.1f} {each.unit}")
+            spread = f"  ±{each.spread:.0%}" if found.busy else ""
+            print(f"  {each.name:<12}{each.threads:>3} T{each.value:12.1f} {each.unit}{spread}")
+        if found.busy:
+            print(found.doubt)
 
     def run_clear_cache(self, words: list[str]) -> None:
         clear_memory_cache()

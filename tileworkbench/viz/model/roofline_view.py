@@ -71,7 +71,7 @@ def roofline_model(points: Sequence[Point], machine: Machine) -> dict[str, Any]:
         )
     return {
         "machine": machine.name,
-        "note": machine.note,
+        "note": f"{machine.doubt}. {machine.note}" if machine.busy else machine.note,
         "svg": roofline_svg(points, machine, THEMED),
         "kept": KEPT,
         "about": ABOUT,

@@ -1,0 +1,191 @@
+"""Samples of what this machine can do: each loop on one thread and on all, in sweeps.
+
+A sweep runs every loop a few times; sweeps go on until the best of each ceiling is found again. So
+the samples of one ceiling are spread over seconds, and how far their bests lie apart tells what
+another process would find: other guests of a host change clock, L3 and DRAM for seconds at a time.
+Each sweep has its arrays at another place in memory, as another process would. Threads are placed
+by the system, as those of a launch are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from statistics import median
+
+from tileworkbench.bench.arithmetic import ARITHMETIC, arithmetic_probe, write_factors
+from tileworkbench.bench.probes import STEP_BYTES, ProbeRunner, host_isa, load_probe
+from tileworkbench.bench.streams import STREAMS, stream_probe
+from tileworkbench.compiler.device.host.processor import CacheSizes
+
+# A run is long enough to hide the launch.
+_RUN_NS = 4_000_000
+_RUNS, _AGAIN = 4, 3
+# Sweeps: at least so many, and on while one of the last `_WITHOUT_GAIN` found something better and
+# there is time.
+_LEAST_SWEEPS, _WITHOUT_GAIN, _PATIENCE_NS = 4, 2, 6_000_000_000
+_GAIN = 1.01
+# A run had all its cores if it used this part of their time; a ceiling needs as many such runs.
+_UNDISTURBED, _ENOUGH = 0.9, 5
+_SMALLEST_MEMORY_SET, _LARGEST_MEMORY_SET = 64 << 20, 1 << 30
+
+Run = Callable[[int], tuple[int, int]]
+"""From repeats to the nanoseconds a run took, and those of processor time on all threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Work per nanosecond: the best, whether enough runs had all the cores asked for, and how far
+    the best of a sweep is above the median of all sweeps (less one).
+    """
+
+    value: float
+    undisturbed: bool
+    spread: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A loop on so many threads, for the ceiling `name`: its `work` a repetition, and how to make
+    what runs it.
+    """
+
+    name: str
+    threads: int
+    work: float
+    make: Callable[[], ProbeRunner]
+
+
+@dataclass(slots=True)
+class _Samples:
+    """What was found of one ceiling: the best of each sweep, and runs that had all their cores."""
+
+    bests: list[float] = field(default_factory=list)
+    undisturbed: int = 0
+
+    def rate(self) -> Rate:
+        best = max(self.bests)
+        return Rate(best, self.undisturbed >= _ENOUGH, best / median(self.bests) - 1)
+
+
+def measure_rates(cases: Sequence[Case]) -> dict[tuple[str, int], Rate]:
+    """The rate of each ceiling and number of threads: the best of its cases."""
+    repeats = [_calibrated(case) for case in cases]
+    return sample([(case.name, case.threads) for case in cases], lambda: _sweep(cases, repeats))
+
+
+def sample(
+    names: Sequence[tuple[str, int]],
+    sweep: Callable[[], Iterator[tuple[float, int]]],
+    now: Callable[[], int] = time.perf_counter_ns,
+) -> dict[tuple[str, int], Rate]:
+    """The rates of ceilings from sweeps, each of which yields a rate for every one of `names` and
+    how many of its runs had all their cores. A name may stand there more than once.
+    """
+    samples = {name: _Samples() for name in names}
+    without_gain = sweeps = 0
+    end = now() + _PATIENCE_NS
+    while sweeps < _LEAST_SWEEPS or (without_gain < _WITHOUT_GAIN and now() < end):
+        best = dict.fromkeys(names, 0.0)
+        for name, (rate, undisturbed) in zip(names, sweep(), strict=True):
+            best[name] = max(best[name], rate)
+            samples[name].undisturbed += undisturbed
+        gained = any(
+            rate > max(samples[name].bests, default=0.0) * _GAIN for name, rate in best.items()
+        )
+        for name, rate in best.items():
+            samples[name].bests.append(rate)
+        sweeps, without_gain = sweeps + 1, 0 if gained else without_gain + 1
+    return {name: each.rate() for name, each in samples.items()}
+
+
+def _sweep(cases: Sequence[Case], repeats: Sequence[int]) -> Iterator[tuple[float, int]]:
+    for case, count in zip(cases, repeats, strict=True):
+        yield best_of_runs(_timed(case.make()), case.work, count, case.threads)
+
+
+def best_of_runs(run: Run, work: float, repeats: int, threads: int) -> tuple[float, int]:
+    """The most `work` per nanosecond of some runs, and how many of these had all their cores."""
+    fastest, undisturbed = 0, 0
+    for _ in range(_RUNS):
+        taken, used = run(repeats)
+        fastest = min(fastest or taken, taken)
+        undisturbed += used >= _UNDISTURBED * threads * taken
+    return work * repeats / fastest, undisturbed
+
+
+def enough_repeats(run: Run) -> int:
+    """How many repetitions make a run long enough."""
+    repeats, taken = 1, run(1)[0]
+    # A run that seems long is made again, for another program may have interrupted a short one.
+    while taken < _RUN_NS or (taken := min(run(repeats)[0] for _ in range(_AGAIN))) < _RUN_NS:
+        # At most tenfold, since a short run tells little about a long one.
+        repeats *= min(10, max(2, _RUN_NS // taken))
+        taken = run(repeats)[0]
+    return repeats
+
+
+def _calibrated(case: Case) -> int:
+    return enough_repeats(_timed(case.make()))
+
+
+def _timed(runner: ProbeRunner) -> Run:
+    def run(repeats: int) -> tuple[int, int]:
+        start, start_used = time.perf_counter_ns(), time.process_time_ns()
+        runner.run(repeats)
+        used, now = time.process_time_ns(), time.perf_counter_ns()
+        return max(now - start, 1), used - start_used
+
+    return run
+
+
+def working_sets(caches: CacheSizes, threads: int) -> dict[str, int]:
+    """Level -> bytes that one thread walks: half of a private cache, a quarter of the shared one,
+    four times the largest for memory (of all threads together).
+
+    A shared cache that `threads` such sets could not tell from the private ones is left out.
+    """
+    sets = {"L1": caches.l1 // 2, "L2": caches.l2 // 2}
+    if caches.l3 // 4 // threads >= 2 * caches.l2:
+        sets["L3"] = caches.l3 // 4 // threads
+    largest = max(caches.l3, caches.l2 * threads)
+    sets["DRAM"] = min(max(4 * largest, _SMALLEST_MEMORY_SET), _LARGEST_MEMORY_SET) // threads
+    return sets
+
+
+def cases_of(caches: CacheSizes, counts: Sequence[int]) -> list[Case]:
+    """Every loop for these numbers of threads. A level or type that is left out for the most
+    threads is left out for all.
+    """
+    sets: Mapping[int, dict[str, int]] = {count: working_sets(caches, count) for count in counts}
+    levels = sets[counts[-1]]
+    streams = (_streams(level, sets[count][level], count) for level in levels for count in counts)
+    return [*chain(*streams), *(_peak(kind, count) for kind in ARITHMETIC for count in counts)]
+
+
+def _streams(level: str, bytes_: int, threads: int) -> Iterator[Case]:
+    """Reading, copying and the triad, each thread on its own `bytes_` bytes."""
+    for kind in STREAMS:
+        for streaming in (False, True) if level == "DRAM" and kind != "read" else (False,):
+            probe = stream_probe(kind, host_isa(), streaming_stores=streaming)
+            array_bytes = bytes_ // probe.work // STEP_BYTES * STEP_BYTES
+            make = partial(ProbeRunner, probe, threads, array_bytes, loaded=load_probe(probe))
+            yield Case(level, threads, probe.work * array_bytes * threads, make)
+
+
+def _peak(kind: str, threads: int) -> Case:
+    """One kind of arithmetic."""
+    isa = host_isa()
+    probe = arithmetic_probe(kind, isa)
+    loaded = load_probe(probe)
+
+    def make() -> ProbeRunner:
+        runner = ProbeRunner(probe, threads, loaded=loaded)
+        for block in range(threads):
+            write_factors(runner.area(block), kind, isa)
+        return runner
+
+    return Case(kind, threads, probe.work * threads, make)
