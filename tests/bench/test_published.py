@@ -10,7 +10,7 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.viz.sanitiser import problems
 from tileworkbench.bench.points import BANDWIDTH, PEAK, judge
-from tileworkbench.bench.published import predicted_point, published
+from tileworkbench.bench.published import predicted_point, product_peak, published
 from tileworkbench.kernels import matmul, softmax
 from tileworkbench.viz.model.views import view_html
 
@@ -60,6 +60,43 @@ def test_work_without_a_product_is_held_against_ordinary_units() -> None:
 def test_products_of_float32_are_those_of_tf32() -> None:
     [point] = tw.compile(matmul(256, 256, 256), target="sim:sm_80").view().points
     assert point.dtype == "tfloat32"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "arch", "peak"),
+    [
+        *[("uint8", "sm_80", "int8"), ("int4", "sm_80", "int4"), ("uint4", "sm_90a", "int8")],
+        *[("float8_e5m2", "sm_80", "float16"), ("float8_e4m3fn", "sm_89", "float8")],
+        *[("bfloat16", "sm_75", "float32"), ("float6_e2m3fn", "sm_120", "float16")],
+        ("float64", "sm_80", "float64 (tensor cores)"),
+    ],
+)
+def test_products_are_held_against_what_multiplies_them(dtype: str, arch: str, peak: str) -> None:
+    """As the instructions in the code say; there is a roof for every type that is compiled."""
+    tile = {"block_M": 32, "block_N": 32, "block_K": 32}
+    view = tw.compile(matmul(64, 64, 64, dtype, **tile), target=f"sim:{arch}").view()
+    assert view.machine is not None
+    [point] = view.points
+    assert point.dtype == peak and view.machine.find(peak, PEAK) is not None
+
+
+def test_a_product_of_unsigned_bytes_takes_as_long_as_one_of_signed_ones() -> None:
+    times = []
+    for dtype in ("int8", "uint8"):
+        [point] = tw.compile(matmul(512, 512, 512, dtype), target="sim:sm_80").view().points
+        assert point.causes is not None
+        times.append(sum(part.time_us for part in point.causes.parts if part.cause == "compute"))
+    assert times[0] == pytest.approx(times[1], rel=0.1)
+
+
+def test_float64_without_a_product_has_the_peak_of_ordinary_units() -> None:
+    machine = published("sm_80")
+    assert machine is not None
+    names = [each.name for each in machine.ceilings]
+    assert machine.find("float64", PEAK).value == 9700  # type: ignore[union-attr]
+    assert machine.find(product_peak("float64", names), PEAK).value == 19500  # type: ignore[union-attr]
+    [point] = tw.compile(softmax(256, 256, "float64"), target="sim:sm_80").view().points
+    assert point.dtype == "float64"
 
 
 def test_the_view_says_that_nothing_was_measured() -> None:

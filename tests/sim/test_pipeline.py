@@ -15,7 +15,7 @@ import tileworkbench.language as T
 from tests.kernels.test_gpu import CASES
 from tests.sim.pipelines import attention, meeting, product, repeated, roles
 from tileworkbench.bench.points import BANDWIDTH, PEAK
-from tileworkbench.bench.published import published
+from tileworkbench.bench.published import product_peak, published
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.compiler.machine.rates import rates_of
 from tileworkbench.compiler.machine.tables import ARCHITECTURES
@@ -235,9 +235,9 @@ def test_rates_agree_with_published_peaks(arch: str) -> None:
     assert bandwidth is not None
     assert rates.memory_bytes * cycles == pytest.approx(bandwidth.value, rel=0.02)
     for dtype, rate in rates.flops.items():
-        peak = machine.find("int8" if dtype == "uint8" else dtype, PEAK)
-        if peak is not None:
-            assert rate * cycles == pytest.approx(peak.value, rel=0.1)
+        names = [each.name for each in machine.ceilings if each.unit == PEAK]
+        peak = machine.find(product_peak(dtype, names), PEAK)
+        assert peak is not None and rate * cycles == pytest.approx(peak.value, rel=0.1)
 
 
 # Traces

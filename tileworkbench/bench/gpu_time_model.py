@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from tileworkbench.bench.gpu_work import BlockWork, Spent, Wait, blocks_of
 from tileworkbench.bench.parts import Causes, Part
-from tileworkbench.bench.published import Product
+from tileworkbench.bench.published import Product, product_peak
 from tileworkbench.bench.units import format_bytes, format_count
 from tileworkbench.compiler.analysis.cost import Work
 from tileworkbench.compiler.ir.program import Program, Stage
@@ -114,7 +114,7 @@ class _Model:
         """Matrix instructions and other operations."""
         peaks, block = self.product.peaks, self.block
         for (site, dtype), flops in block.products.items():
-            peak = peaks.get(_TENSOR.get(dtype, dtype), peaks["float32"])
+            peak = peaks[product_peak(dtype, peaks)]
             rate = 1e6 * peak / self.product.multiprocessors  # FLOP per µs
             finding = f"multiplies {dtype} tiles, at the peak of the tensor cores"
             time_us = self.rounds * flops / rate
@@ -262,8 +262,6 @@ class _Model:
         ]
 
 
-# Matrix instructions take float32 as tf32, and all kinds of float8 at one rate.
-_TENSOR = {"float32": "tfloat32", "float8_e4m3fn": "float8", "float8_e5m2": "float8"}
 _SWIZZLE = "The view 'banks' ranks the layouts that have none."
 _COALESCE = (
     "Let the last index of T.Parallel be the last index of the tensor, or go through a tile."

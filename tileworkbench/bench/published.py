@@ -1,11 +1,20 @@
 """Published ceilings of GPUs, for the roofline of a kernel that no GPU has run.
 
-Each architecture stands for one product, named in the drawing. Numbers are those of NVIDIA's data
-sheets and architecture white papers: memory bandwidth, and peaks without sparsity; those of 16-bit
-floats, tf32, fp8 and int8 are tensor cores' with accumulators of 32 bits. Shared memory serves 32
-banks of 4 bytes a clock on each multiprocessor (CUDA C++ Programming Guide). The bandwidth of L2 is
-published for the A100 alone (5120 bytes a clock); elsewhere the roof is what the multiprocessors
-can take, 64 bytes a clock each, which is higher than what a kernel sees.
+Each architecture stands for one product, named in the drawing, with the memory bandwidth and the
+peaks without sparsity of NVIDIA's documents:
+
+- T4: "NVIDIA T4 Tensor Core GPU" (data sheet), "NVIDIA Turing GPU Architecture" (white paper);
+- A100: "NVIDIA A100 Tensor Core GPU Architecture" (white paper), table of peak rates;
+- A40: "NVIDIA A40" (data sheet), "NVIDIA Ampere GA102 GPU Architecture" (white paper);
+- L40S: "NVIDIA L40S" (data sheet), "NVIDIA Ada GPU Architecture" (white paper; 4-bit integers);
+- H100: "NVIDIA H100 Tensor Core GPU" (data sheet) and "... Architecture" (white paper);
+- RTX 5090: "NVIDIA RTX Blackwell GPU Architecture" (white paper), appendix A.
+
+Peaks of 16-bit floats, tf32, fp8, int8 and int4 are tensor cores' with accumulators of 32 bits;
+float64 has one of the ordinary units and one of tensor cores. Shared memory serves 32 banks of 4
+bytes a clock on each multiprocessor (CUDA C++ Programming Guide). The bandwidth of L2 is published
+for the A100 alone (5120 bytes a clock); elsewhere the roof is what the multiprocessors can take,
+64 bytes a clock each, which is higher than what a kernel sees.
 
 Nothing is listed for sm_100: the published peaks of the B200 are those of tcgen05 instructions, and
 code for it has mma.sync, whose rate there is not published.
@@ -14,7 +23,7 @@ code for it has mma.sync, whose rate there is not published.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tileworkbench.bench.kernel import arithmetic_dtype
@@ -25,6 +34,8 @@ from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.tile import Gemm
 
 _NOTE = "published numbers, nothing was measured"
+FLOAT64_TENSOR = "float64 (tensor cores)"
+"""The peak of products of float64, where tensor cores have them."""
 _BANK_BYTES, _PORT_BYTES = 128, 64  # a clock, of shared memory and from L2, on a multiprocessor
 
 
@@ -54,32 +65,37 @@ class Product:
 
 
 _PRODUCTS: Mapping[str, Product] = {
-    "sm_75": Product("Tesla T4", 320, {"float16": 65, "float32": 8.1, "int8": 130}, 40, 1.59, 4),
+    "sm_75": Product(
+        *("Tesla T4", 320),
+        {"float16": 65, "float32": 8.1, "int8": 130, "int4": 260},
+        *(40, 1.59, 4),
+    ),
     "sm_80": Product(
         "A100 SXM 40 GB",
         1555,
-        {"float16": 312, "bfloat16": 312, "tfloat32": 156, "float32": 19.5, "float64": 19.5}
-        | {"int8": 624},
+        {"float16": 312, "bfloat16": 312, "tfloat32": 156, "float32": 19.5, "float64": 9.7}
+        | {FLOAT64_TENSOR: 19.5, "int8": 624, "int4": 1248},
         *(108, 1.41, 40, 5120),
     ),
     "sm_86": Product(
         "A40",
         696,
-        {"float16": 149.7, "bfloat16": 149.7, "tfloat32": 74.8, "float32": 37.4, "int8": 299.3},
+        {"float16": 149.7, "bfloat16": 149.7, "tfloat32": 74.8, "float32": 37.4, "int8": 299.3}
+        | {"int4": 598.7},
         *(84, 1.74, 6),
     ),
     "sm_89": Product(
         "L40S",
         864,
         {"float16": 362, "bfloat16": 362, "tfloat32": 183, "float32": 91.6, "int8": 733}
-        | {"float8": 733},
+        | {"float8": 733, "int4": 1466},
         *(142, 2.52, 96),
     ),
     "sm_90": Product(
         "H100 SXM",
         3350,
-        {"float16": 989, "bfloat16": 989, "tfloat32": 494, "float32": 67, "float64": 67}
-        | {"int8": 1979, "float8": 1979},
+        {"float16": 989, "bfloat16": 989, "tfloat32": 494, "float32": 67, "float64": 34}
+        | {FLOAT64_TENSOR: 67, "int8": 1979, "float8": 1979},
         *(132, 1.83, 50),
     ),
     "sm_120": Product(
@@ -120,9 +136,9 @@ def predicted_point(
     """What `causes` add up to, else the fastest that the machine's roofs allow for this much work;
     None where they do not say.
 
-    `flops` and `bytes_` are those of one launch of `program`. Products of float32 are held against
-    the peak of tf32, in which tensor cores multiply them; work without a T.gemm against that of
-    float32 (or float64), which is what the other units compute.
+    `flops` and `bytes_` are those of one launch of `program`. Products are held against the peak of
+    what multiplies them (`product_peak`), work without a T.gemm against that of float32 (or
+    float64), which is what the other units compute.
     """
     kind = peak_name(program, machine)
     bandwidth, peak = machine.find("DRAM", BANDWIDTH), machine.find(kind, PEAK)
@@ -144,8 +160,29 @@ def peak_name(program: Program, machine: Machine) -> str:
     dtype = arithmetic_dtype(program)
     if not any(isinstance(stmt, Gemm) for stmt in statements(program.body)):
         return "float64" if dtype == "float64" else "float32"
-    if dtype.startswith("float8"):
-        return "float8"
-    if dtype == "float32" and machine.find("tfloat32", PEAK) is not None:
-        return "tfloat32"
-    return dtype
+    return product_peak(dtype, [each.name for each in machine.ceilings if each.unit == PEAK])
+
+
+def product_peak(dtype: str, peaks: Collection[str]) -> str:
+    """The name of the peak that bounds products of `dtype`, of those in `peaks`.
+
+    Tensor cores take float32 as tf32, signed and unsigned integers at one rate, and all kinds of
+    8-bit floats at one. What they do not have is multiplied as the next larger type that holds it.
+    """
+    kinds = [dtype.replace("uint", "int")]
+    if dtype == "float64":
+        kinds = [FLOAT64_TENSOR, "float64"]
+    elif dtype.startswith("float8"):
+        kinds = ["float8", "float16"]
+    elif dtype.startswith(("float4", "float6")):
+        kinds = ["float16"]
+    elif dtype in _AS:
+        kinds = [*_AS[dtype]]
+    return next((kind for kind in kinds if kind in peaks), kinds[0])
+
+
+_AS = {
+    "float32": ("tfloat32", "float32"),
+    "bfloat16": ("bfloat16", "float32"),
+    **dict.fromkeys(("int4", "uint4"), ("int4", "int8")),
+}

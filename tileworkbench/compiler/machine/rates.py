@@ -1,9 +1,12 @@
 """What one multiprocessor does in a cycle, of one product for each architecture.
 
-Sources: NVIDIA's architecture white papers and data sheets (multiprocessors, boost clock,
-operations of tensor cores per multiprocessor and cycle, bandwidth of memory); CUDA C++ Programming
-Guide, "Multiprocessor Level" (warp schedulers). Latencies and the bytes from the cache are round
-numbers of published micro-benchmarks, the same for all.
+Sources: NVIDIA's white papers "NVIDIA Turing GPU Architecture", "NVIDIA A100 Tensor Core GPU
+Architecture", "NVIDIA Ampere GA102 GPU Architecture", "NVIDIA Ada GPU Architecture", "NVIDIA H100
+Tensor Core GPU Architecture", "NVIDIA RTX Blackwell GPU Architecture", and data sheets of the same
+products (multiprocessors, boost clock, operations of tensor cores per multiprocessor and cycle,
+bandwidth of memory); CUDA C++ Programming Guide, "Multiprocessor Level" (warp schedulers).
+Latencies and the bytes from the cache are round numbers of published micro-benchmarks, the same for
+all.
 """
 
 from __future__ import annotations
@@ -42,22 +45,26 @@ def _floats(rate: int, **others: int) -> dict[str, int]:
     return {"float16": rate, "bfloat16": rate, "tfloat32": rate // 2, **others}
 
 
+def _integers(rate: int, of_4_bits: bool = False) -> dict[str, int]:
+    """Of 8-bit integers, and twice as much of 4-bit ones where tensor cores have them."""
+    found = {"int8": rate, "uint8": rate}
+    return found | ({"int4": 2 * rate, "uint4": 2 * rate} if of_4_bits else {})
+
+
 _RATES = {
-    "sm_75": Rates("Tesla T4", 40, 1590, 5.0, {"float16": 1024, "int8": 2048, "uint8": 2048}),
+    "sm_75": Rates("Tesla T4", 40, 1590, 5.0, {"float16": 1024, **_integers(2048, True)}),
     "sm_80": Rates(
-        "A100 SXM 40 GB", 108, 1410, 10.2, _floats(2048, int8=4096, uint8=4096, float64=128)
+        *("A100 SXM 40 GB", 108, 1410, 10.2),
+        _floats(2048, float64=128, **_integers(4096, True)),
     ),
-    "sm_86": Rates("A40", 84, 1740, 4.8, _floats(1024, int8=2048, uint8=2048)),
-    "sm_89": Rates("L40S", 142, 2520, 2.4, _floats(1024, int8=2048, uint8=2048, float8=2048)),
+    "sm_86": Rates("A40", 84, 1740, 4.8, _floats(1024, **_integers(2048, True))),
+    "sm_89": Rates("L40S", 142, 2520, 2.4, _floats(1024, float8=2048, **_integers(2048, True))),
     "sm_90": Rates(
-        "H100 SXM",
-        132,
-        1830,
-        13.9,
-        _floats(4096, int8=8192, uint8=8192, float8=8192, float64=256),
+        *("H100 SXM", 132, 1830, 13.9),
+        _floats(4096, float8=8192, float64=256, **_integers(8192)),
     ),
     "sm_120": Rates(
-        "GeForce RTX 5090", 170, 2407, 4.4, _floats(512, int8=2048, uint8=2048, float8=1024)
+        *("GeForce RTX 5090", 170, 2407, 4.4), _floats(512, float8=1024, **_integers(2048))
     ),
 }
 _SAME = {"sm_90a": "sm_90"}
