@@ -9,7 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tileworkbench.api import Jit, OutIdx, compile_each, compile_prim_func, prim_func_of
+from tileworkbench.api import (
+    Jit,
+    OutIdx,
+    compile_each,
+    compile_prim_func,
+    is_fast,
+    prim_func_of,
+)
 from tileworkbench.compat.params import KernelParam
 from tileworkbench.compat.profiler import Profiler
 from tileworkbench.compat.targets import read_target
@@ -43,7 +50,8 @@ class JITKernel(Kernel):
         make = functools.partial(self._hold, asked=choice.asked)
         if isinstance(func, PrimFunc):
             func = replace(func, program=choice.prepare(func.program))
-        compile_prim_func(func, out_idx, choice.target, Options(), make)
+        options = Options(fast_math=is_fast(pass_configs))
+        compile_prim_func(func, out_idx, choice.target, options, make)
 
     @classmethod
     def of(cls, compiled: CompiledKernel, asked: str = "") -> JITKernel:
@@ -151,7 +159,8 @@ def jit(
     def decorate(fn: Callable[..., Any]) -> Jit:
         if not inspect.isfunction(fn):
             raise TileTypeError(f"tilelang.jit decorates a function, not '{type(fn).__name__}'")
-        return Jit(fn, out_idx, choice.target, make=make, prepare=choice.prepare)
+        options = Options(fast_math=is_fast(pass_configs))
+        return Jit(fn, out_idx, choice.target, options, make, choice.prepare)
 
     return decorate if func is None else decorate(func)
 
@@ -167,7 +176,7 @@ def compile(
     compile_flags: Sequence[str] | str | None = None,
 ) -> JITKernel:
     """`tileworkbench.compile`, where a GPU target follows the tensors' device."""
-    return JITKernel(func, out_idx, target=target)
+    return JITKernel(func, out_idx, target=target, pass_configs=pass_configs)
 
 
 def par_compile(

@@ -51,6 +51,7 @@ class Options:
     allow_alias: bool = False
     constants: tuple[tuple[str, str], ...] = ()
     sanitize: bool = False  # indices that come from data are checked
+    fast_math: bool = False  # approximate float32 instructions, where a target has some
     disabled: tuple[str, ...] = ()  # optional passes that are left out
     edit: Edit | None = None  # a program put between two passes
     code: str | None = None  # a text in place of the generated one

@@ -46,7 +46,8 @@ def update_softmax(S, acc, row_max, row_sum, rescale, piece_sum, scale, block_M,
     for i in T.Parallel(block_M):
         rescale[i] = T.exp2((rescale[i] - row_max[i]) * scale)
     for i, j in T.Parallel(block_M, block_N):
-        S[i, j] = T.exp2((S[i, j] - row_max[i]) * scale)
+        # One fused multiplication and addition for each score.
+        S[i, j] = T.exp2(S[i, j] * scale - row_max[i] * scale)
     T.reduce_sum(S, piece_sum, dim=1)
     for i in T.Parallel(block_M):
         row_sum[i] = row_sum[i] * rescale[i] + piece_sum[i]

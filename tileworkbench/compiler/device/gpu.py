@@ -68,7 +68,7 @@ class Toolchain(Protocol):
     def require(self) -> None:
         """Raises `UnsupportedError` where there is no compiler."""
 
-    def build(self, text: str, arch: str, file: str) -> Build:
+    def build(self, text: str, arch: str, file: str, fast_math: bool) -> Build:
         """Compile a text. Raises `UnsupportedError` where there is no compiler."""
 
     def disassemble(self, build: Build, text: str) -> str:
@@ -163,7 +163,8 @@ class GpuKernel(CompiledKernel):
         """The `Build`, made now if it was not yet. Raises `UnsupportedError` without a compiler."""
         if self.build is None:
             start, name = time.perf_counter(), self.record.name
-            self.build = self.toolchain.build(self.module.text, self.target.arch, name)
+            fast, build = self.options.fast_math, self.toolchain.build
+            self.build = build(self.module.text, self.target.arch, name, fast)
             timing = Timing(self.toolchain.step, (time.perf_counter() - start) * 1e6)
             self.record = replace(
                 self.record,

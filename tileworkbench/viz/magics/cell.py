@@ -76,7 +76,11 @@ class _Cell:
         check_mentioned(source, self._constants)
         options = self._options
         decorate = functools.partial(
-            jit, target=options.target, sanitize=options.sanitize, disable=options.disable
+            jit,
+            target=options.target,
+            sanitize=options.sanitize,
+            disable=options.disable,
+            fast_math=options.fast_math or None,
         )
         start = time.perf_counter()
         with shown_from(self._shell, source.file, _RUN, _CHECK):
@@ -122,20 +126,23 @@ class _Cell:
     def _compile(self, name: str) -> Kernel | None:
         """The kernel of that name where its shapes are known without arguments, else None."""
         target, sanitize = self._options.target, self._options.sanitize
-        disable = self._options.disable
+        disable, fast = self._options.disable, self._options.fast_math or None
         subject = self._namespace[name]
         start = time.perf_counter()
         if isinstance(subject, PrimFunc):
-            kernel = compile_function(subject, target=target, sanitize=sanitize, disable=disable)
+            kernel = compile_function(
+                subject, target=target, sanitize=sanitize, disable=disable, fast_math=fast
+            )
         elif isinstance(subject, Autotuned):
             if (self._options.check or self._options.measures) and not self._options.run:
                 raise UsageError(f"'{name}' is tuned when it is called: call it with --run")
             return subject.kernel
         elif isinstance(subject, Jit):
-            if target is not None or sanitize or disable:
+            if target is not None or sanitize or disable or fast:
                 wanted = subject.target if target is None else target
-                passes = disable or subject.disable
-                subject = subject.with_target(wanted, sanitize or subject.sanitize, passes)
+                subject = subject.with_target(
+                    wanted, sanitize=sanitize or None, disable=disable or None, fast_math=fast
+                )
                 self._namespace[name] = subject
             used, missing = subject.constants(self._constants)
             if self._arguments is not None and subject.is_eager:

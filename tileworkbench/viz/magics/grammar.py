@@ -65,6 +65,7 @@ class CellOptions:
     check: str | None
     args: str | None
     sanitize: bool
+    fast_math: bool
     disable: tuple[str, ...]
     rtol: float | None
     atol: float | None
@@ -130,6 +131,8 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--args", metavar="A,B", help="your own inputs for --check and --bench")
     checked = "indices that come from data and are outside are errors; --check simulates all"
     add("--sanitize", action="store_true", help=checked)
+    faster = "CUDA code takes faster, less exact float32 instructions"
+    add("--fast-math", action="store_true", help=faster)
     without = "optional passes to switch off; the Passes view has a box for each"
     add("--disable", metavar="PASS,PASS", help=without)
     add("--rtol", type=_tolerance, metavar="X", help="relative tolerance of --check")
@@ -198,6 +201,7 @@ def parse_cell_line(line: str) -> CellOptions:
         check=found.check,
         args=found.args,
         sanitize=found.sanitize,
+        fast_math=found.fast_math,
         disable=_passes(found.disable),
         rtol=found.rtol,
         atol=found.atol,

@@ -37,8 +37,9 @@ class CudaToolchain:
     def require(self) -> None:
         nvrtc_version()
 
-    def build(self, text: str, arch: str, file: str) -> CudaBuild:
-        return compile_cuda(text, arch, name=f"{file}.cu")
+    def build(self, text: str, arch: str, file: str, fast_math: bool) -> CudaBuild:
+        options = ("--use_fast_math",) if fast_math else ()
+        return compile_cuda(text, arch, name=f"{file}.cu", options=options)
 
     def disassemble(self, build: CudaBuild, text: str) -> str:
         from tileworkbench.compiler.device.nvidia.nvdisasm import disassemble
