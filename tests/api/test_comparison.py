@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.viz.sanitiser import problems
-from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.diagnostics import ArgumentError, CheckError
 from tileworkbench.kernels import matmul, softmax
+from tileworkbench.viz.model.compared import HTML_LIMIT
+from tileworkbench.viz.model.views import VIEWS
 
 
 @tw.jit(out_idx=[-1])
@@ -31,20 +35,28 @@ def tile(N, block, twice=False):
     return double if twice else plain
 
 
+def staged(*numbers: int, target: str = "sim:sm_80") -> list[tw.Kernel]:
+    made = (matmul(128, 128, 256, "float16", num_stages=number) for number in numbers)
+    return [tw.compile(each, target=target) for each in made]
+
+
+def differing(found: tw.Comparison, view: str) -> dict[str, tuple[str | None, ...]]:
+    return {fact.label: fact.values for fact in found.views[view].differences}
+
+
 def test_one_kernel_with_itself() -> None:
     kernel = tile(64, 16)
     found = tw.compare(kernel, kernel)
     assert found.differences == ()
     assert found.source_diff == ""
-    assert found.measured == ()
     name = "plain[N=64,block=16,twice=False]"
-    assert repr(found) == f"<compare {name} | {name} | 0 facts differ, same source>"
+    assert found.names == (f"{name} #1", f"{name} #2")
+    assert repr(found) == f"<compare {name} #1 | {name} #2 | 0 facts differ, same source>"
 
 
 def test_facts_side_by_side() -> None:
     found = tw.compare(tile(64, 16), tile(64, 32))
-    launch = [fact for fact in found.differences if "pass" not in fact.label]
-    assert [(fact.label, fact.values) for fact in launch] == [("grid", ("4", "2"))]
+    assert differing(found, "card")["grid"] == ("4", "2")
     lines = str(found).splitlines()
     assert lines[0].split() == [
         "plain[N=64,block=16,twice=False]",
@@ -52,21 +64,19 @@ def test_facts_side_by_side() -> None:
     ]
     assert lines[1].split() == ["target", "cpu", "cpu"]
     assert lines[2].split() == ["grid", "4", "2"]
-    assert repr(found).endswith(f"{len(found.differences)} facts differ, same source>")
 
 
 def test_source_passes_and_facts_that_only_one_kernel_has() -> None:
     first, second = tile(64, 16, True), tile(64, 16)
     found = tw.compare(first, second)
-    facts = {fact.label: fact.values for fact in found.differences}
-    assert facts["shared"] == ("64 B", "")
-    words = {True: "changed", False: "no change"}
+    assert differing(found, "card")["shared"] == ("64 B", "")
+    words = {True: "changed", False: "no-op"}
     lone = {
-        f"pass {one.name}": (words[one.changed], words[other.changed])
+        one.name: (words[one.changed], words[other.changed])
         for one, other in zip(first.passes, second.passes, strict=True)
         if one.changed != other.changed
     }
-    assert lone and lone.items() <= facts.items()
+    assert lone and lone.items() <= differing(found, "passes").items()
     assert "-            T.copy(A[bx * block], a)" in found.source_diff.splitlines()
     html = found._repr_html_()
     assert "<details" in html and "T.copy(A[bx * block], a)" in html
@@ -76,36 +86,127 @@ def test_measurements_are_printed_and_not_saved() -> None:
     first, second = tile(64, 16), tile(64, 32)
     first.bench(torch.zeros(64), rounds=1)
     found = tw.compare(first, second)
-    labels = [fact.label for fact in found.measured]
-    assert labels[:2] == ["time", "quartiles"]
-    assert found.measured[0].values[1] == ""
-    assert "time" in str(found)
-    assert "time" not in found._repr_html_()
-    assert found.measured[0].values[0] in str(found)
+    time, lacking = differing(found, "card")["time"]
+    assert time and lacking == ""
+    assert time in str(found)
+    assert time not in found._repr_html_() and "quartiles" not in found._repr_html_()
 
 
 def test_one_kernel_on_several_targets() -> None:
     targets = ("cpu", "sim:sm_80", "sim:sm_90")
     found = tw.compare(*(tw.compile(matmul(128, 128, 64, "float16"), target=t) for t in targets))
     assert found.names == tuple(f"matmul {target}" for target in targets)
-    facts = {fact.label: fact.values for fact in found.facts}
-    assert facts["target"] == targets
-    assert facts["access A_shared"][0] == ""
-    assert "ldmatrix.x4" in facts["access A_shared"][1]
-    assert facts["layout C_local"][1] == facts["layout C_local"][2] != ""
-    assert "64 warps" in facts["occupancy"][1]
+    plain = found.to_dict()
+    assert tuple(plain["card"]["target"].values()) == targets
+    assert plain["banks"]["A_shared: read"] == {
+        "matmul cpu": None,
+        "matmul sim:sm_80": "ldmatrix.x4 of 16 B: 128 wavefronts",
+        "matmul sim:sm_90": "ldmatrix.x4 of 16 B: 128 wavefronts",
+    }
+    _, ampere, hopper = plain["layouts"]["C_local: as text"].values()
+    assert ampere == hopper != ""
+    card = plain["card"]
+    assert "ldmatrix_x4" in str(card["instructions"]["matmul sim:sm_80"])
+    assert card["wavefronts"]["matmul sim:sm_80"] == "512 for 512"
+    assert "64 warps" in str(card["occupancy"]["matmul sim:sm_80"])
+    assert "(predicted)" in str(card["bound by"]["matmul sim:sm_90"])
     assert (found.source_diff, found.code_diff) == ("", "")
     page = found._repr_html_()
     assert problems(page) == []
-    assert page.count("data:image/svg") == 6  # A_shared, B_shared and C_local on both GPUs
-    assert tuple(found.to_dict()["target"].values()) == targets
+    assert "data:image/svg" not in page.partition("Layouts")[2].partition("Banks")[0]
+    assert len(page.encode()) <= HTML_LIMIT
+
+
+def test_pictures_of_layouts_that_differ() -> None:
+    made = (matmul(128, 128, 64, "float16", trans_B=each) for each in (False, True, True))
+    page = tw.compare(*(tw.compile(each, target="sim:sm_80") for each in made))._repr_html_()
+    assert page.count('alt="B_shared') == 2 and page.count("as in matmul #2") == 1
+    assert 'alt="A_shared coloured' not in page and 'alt="C_local' not in page
+
+
+def test_what_one_kind_of_target_has_is_no_difference() -> None:
+    cpu, *gpus = (
+        tw.compile(matmul(128, 128, 64, "float16"), target=target)
+        for target in ("cpu", "sim:sm_80", "sim:sm_80")
+    )
+    found = tw.compare(cpu, gpus[0])
+    assert differing(found, "passes") == {} and differing(found, "banks") == {}
+    one = tw.compile(softmax(128, 512), target="sim:sm_80")
+    assert "A_shared: read" in differing(tw.compare(gpus[1], one), "banks")
+
+
+def test_every_view_is_aligned() -> None:
+    """Two numbers of stages differ in what depends on them and in nothing else."""
+    found = tw.compare(*staged(2, 3))
+    assert list(found.views) == ["card", *(name for name in VIEWS if name != "errors")]
+    assert all(view.facts for view in found.views.values())
+    assert {name for name, view in found.views.items() if not view.differences} == {
+        "source",
+        "passes",
+        "layouts",
+    }
+    assert differing(found, "smem")["A_shared"] == (
+        "16.0 KiB at byte 0, 2 stages",
+        "24.0 KiB at byte 0, 3 stages",
+    )
+    assert differing(found, "pipeline")["loop k: stages"] == ("2", "3")
+    assert differing(found, "banks")["A_shared: write"] == (
+        "cp.async of 16 B: 128 wavefronts",
+        "cp.async of 16 B: 192 wavefronts",
+    )
+    assert differing(found, "global")["A: read"] == (
+        "cp.async of 16 B: 512 sectors",
+        "cp.async of 16 B: 768 sectors",
+    )
+    assert differing(found, "code")["cp.async.cg.shared.global"] == ("in 4 places", "in 6 places")
+    rows = found.rows()
+    assert {row["view"] for row in rows} == set(found.views)
+    assert [row["fact"] for row in rows if row["view"] == "pipeline" and row["differs"]] == list(
+        differing(found, "pipeline")
+    )
+
+
+def test_one_roofline_for_all_with_the_ratio_in_words() -> None:
+    page = tw.compare(*staged(2, 3))._repr_html_()
+    assert page.count('alt="roofline of A100') == 1
+    said = re.search(r"matmul #2 is ([\d.]+) times as fast as matmul #1: .* \(predicted\)\.", page)
+    assert said is not None and float(said.group(1)) > 1
+
+
+def test_a_line_that_was_added_stands_beside_nothing() -> None:
+    page = tw.compare(tile(64, 16, True), tile(64, 16))._repr_html_()
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", page)
+    copied = next(row for row in rows if "T.copy(A[bx * block], a)" in row and "<b" not in row)
+    assert copied.count("T.copy") == 1 and "background-color:rgba(47,128,201" in copied
+
+
+def test_the_errors_of_failed_checks() -> None:
+    kernel, other = tile(64, 16), tile(64, 32)
+    data = torch.zeros(64)
+    kernel.check(lambda a: a * 2, data)
+    with pytest.raises(CheckError):
+        other.check(lambda a: a + (torch.arange(64) == 3), data)
+    found = tw.compare(kernel, other)
+    assert found.views["errors"].missing == ("no check of this kernel has failed", "")
+    assert found.to_dict()["errors"]["wrong elements"] == {
+        found.names[0]: "",
+        found.names[1]: "1 of 64",
+    }
+    assert differing(found, "card")["check"][0] == "check ok"
 
 
 def test_the_code_of_two_gpu_kernels_is_compared() -> None:
-    made = (matmul(128, 128, 64, "float16", num_stages=number) for number in (2, 3))
-    found = tw.compare(*(tw.compile(each, target="sim:sm_80") for each in made))
+    found = tw.compare(*staged(2, 3))
     assert "pending=1" not in found.code_diff and "cp.async" in found.code_diff
-    assert "shared" in {fact.label for fact in found.differences}
+    assert "shared" in differing(found, "card")
+
+
+def test_a_large_comparison_leaves_pictures_out() -> None:
+    found = tw.compare(*staged(1, 2, 3, 4))
+    page = found._repr_html_()
+    assert len(page.encode()) <= HTML_LIMIT
+    assert "Not drawn here: run the cell to see it." in page
+    assert problems(page) == []
 
 
 def test_what_cannot_be_compared() -> None:
@@ -140,10 +241,11 @@ def test_what_a_user_wrote_is_text(name: str) -> None:
 
 def test_what_bounds_a_kernel_on_each_target() -> None:
     made = [tw.compile(softmax(128, 512), target=f"sim:{arch}") for arch in ("sm_80", "sm_90")]
-    said = tw.compare(*made).to_dict()["bound by"]
+    said = tw.compare(*made).to_dict()["card"]["bound by"]
     assert len(said) == 2
     assert all(
-        text.startswith("launch, ") and text.endswith("(predicted)") for text in said.values()
+        text and text.startswith("launch, ") and text.endswith("(predicted)")
+        for text in said.values()
     )
     cpu = tw.compile(softmax(128, 512), target="cpu")
-    assert tw.compare(cpu, cpu).to_dict().get("bound by") is None  # depends on the host
+    assert "bound by" not in tw.compare(cpu, cpu)._repr_html_()  # depends on the host

@@ -36,7 +36,8 @@ OUTPUTS = {
     "targets": f"%%tile -t cpu,sim:sm_80\n{ADD}",
     "compared": "tw.compare(add.compile(block=64), add.compile(block=128))",
 }
-LIVE = ("playground", "swizzle", "registers", "sliders")
+KINDS = {"targets": ".tw-comparison", "compared": ".tw-comparison"}
+LIVE = ("playground", "swizzle", "registers", "sliders", "targets", "compared")
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def outputs(notebook: NotebookPage) -> dict[str, Locator]:
     """The outputs by name, with everything unfolded."""
     found = {
         name: notebook.output(number).filter(
-            has=notebook.page.locator(".tw-view" if name in LIVE else "table")
+            has=notebook.page.locator(KINDS.get(name, ".tw-view" if name in LIVE else "table"))
         )
         for number, name in enumerate(OUTPUTS, 1)
     }

@@ -21,7 +21,7 @@ def test_two_versions_of_a_cell(notebook: Notebook) -> None:
     notebook.run(f"%%tile -q{CELL.format(block=64)}")  # the same: no version of its own
     notebook.run(f"%%tile -q{CELL.format(block=128)}")
     found = notebook.run("%tile compare add").value
-    facts = {fact.label: fact.values for fact in found.differences}
+    facts = {fact.label: fact.values for fact in found.views["card"].differences}
     assert facts["grid"] == ("4", "2")
     assert "+    with T.Kernel(256 // 128, threads=32) as bx:" in found.source_diff.splitlines()
 
@@ -32,7 +32,7 @@ def test_the_baseline_is_the_version_before(notebook: Notebook) -> None:
         "UsageError: '--baseline prev': this is the first version of 'add'"
     )
     done = notebook.run(f"%%tile --baseline prev{CELL.format(block=32)}")
-    assert "<compare add | add | " in done.text
+    assert "<compare add version 1 | add version 2 | " in done.text
     notebook.run("%%tile -q" + CELL.format(block=16).replace("def add", "def other"))
     done = notebook.run(f"%%tile --baseline other{CELL.format(block=32)}")
     assert "<compare other | add | " in done.text

@@ -9,6 +9,7 @@ from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.viz.model.bench import bench_html, bench_line
 from tileworkbench.viz.model.bundle import Bundle, in_notebook, make_bundle, wants_widgets
 from tileworkbench.viz.model.card import card_html
+from tileworkbench.viz.model.compared import comparison_html
 from tileworkbench.viz.model.layout import layout_html, layout_line
 from tileworkbench.viz.model.layout_steps import layout_steps
 from tileworkbench.viz.model.passes_static import stopped_html, stopped_text
@@ -79,6 +80,15 @@ def bench_mimebundle(result: BenchResult, **_options: Any) -> Bundle:
         return BenchWidget(result.record)._repr_mimebundle_()
     text = bench_line(result.record) if in_notebook() else str(result)
     return make_bundle(text, bench_html(result.record), None)
+
+
+def comparison_mimebundle(views: Sequence[KernelView], names: Sequence[str], text: str) -> Bundle:
+    """An output of kernels side by side: views beside each other where wanted, tables, a line."""
+    if wants_widgets():
+        from tileworkbench.viz.widgets.comparison import ComparisonWidget
+
+        return ComparisonWidget(views, names, text)._repr_mimebundle_()
+    return make_bundle(text, comparison_html(views, names), None)
 
 
 def stopped_mimebundle(record: CompileRecord) -> Bundle:

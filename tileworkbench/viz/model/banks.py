@@ -22,6 +22,7 @@ from tileworkbench.viz.model import cache_lines, html
 from tileworkbench.viz.model.packing import packed_text
 from tileworkbench.viz.model.palette import EMPTY, PALETTE
 from tileworkbench.viz.model.png import png_address
+from tileworkbench.viz.model.text import numbered
 from tileworkbench.viz.model.tiles import (
     NOT_LOWERED,
     SharedTile,
@@ -201,6 +202,30 @@ def about(view: KernelView) -> str:
         f"{text}. The worst phase is in '{worst.count.described}' of '{worst.count.buffer}': "
         f"{worst.degree} words of one bank. Counted for one iteration of each loop."
     )
+
+
+def rows(view: KernelView, live: bool) -> dict[str, str]:
+    """What a comparison says of each access: its instruction, wavefronts and those it needs."""
+    if view.target_kind == "cpu":
+        return cache_lines.rows(view, cache_lines.TILES, live)
+    found = [("all accesses", f"{count(view)} wavefronts"), ("conflicts", note(view))]
+    for tile in shared_tiles(view):
+        found.append((f"{tile.name}: layout", str(tile.layout)))
+        for access in tile.accesses:
+            each = access.count
+            text = f"{each.kind} of {each.width} B: {each.wavefronts} wavefronts"
+            if each.wavefronts > each.ideal:
+                text += f" for {each.ideal}, {access.degree} in the worst phase {_CONFLICT}"
+            found.append((f"{tile.name}: {side(access)}", text))
+    return numbered(found)
+
+
+def count(view: KernelView) -> str:
+    """``192 for 128``: wavefronts of a block, and how many its bytes need; empty without any."""
+    found = [a.count for a in view.requests() if isinstance(a, WarpAccess)]
+    used = sum(each.wavefronts for each in found if each.scope == "shared")
+    ideal = sum(each.ideal for each in found if each.scope == "shared")
+    return f"{used} for {ideal}" if used else ""
 
 
 # Without a kernel

@@ -19,6 +19,7 @@ from tileworkbench.compiler.sim.vector_requests import CACHE_LINE, MOST_VECTORS,
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.packing import packed_text
 from tileworkbench.viz.model.palette import PALETTE
+from tileworkbench.viz.model.text import numbered
 from tileworkbench.viz.model.tiles import NOT_LOWERED, lowered_program
 from tileworkbench.viz.model.view import KernelView
 
@@ -160,6 +161,20 @@ def about(found: list[VectorAccess]) -> str:
         "lines as its bytes need; lanes that are apart touch a line each, and the rest of each "
         f"line is moved for nothing. The vectors listed here touch {lines} lines where their "
         f"bytes need {ideal}: the first ones of each access, up to {MOST_VECTORS}."
+    )
+
+
+def rows(view: KernelView, scopes: tuple[str, ...], live: bool) -> dict[str, str]:
+    """What a comparison says of each access, for the machine that runs the kernel."""
+    if not live:
+        return {}
+    return numbered(
+        (
+            f"{each.buffer}: {each.kind}",
+            f"{each.pattern}, {each.lanes} lane{'s' if each.lanes != 1 else ''}: "
+            f"{each.factor:.2f}x the cache lines",
+        )
+        for each in vector_accesses(view, scopes)
     )
 
 

@@ -6,10 +6,13 @@ from typing import Any
 
 from tileworkbench.bench.units import format_bytes, format_count, format_error, format_time
 from tileworkbench.compiler.record import CompileRecord, Count
-from tileworkbench.viz.model import html
+from tileworkbench.viz.model import banks, html, sectors
 from tileworkbench.viz.model.banks import conflicts
 from tileworkbench.viz.model.bench import bench_model
 from tileworkbench.viz.model.bound import bound_of
+from tileworkbench.viz.model.code import instructions
+from tileworkbench.viz.model.layout import badges
+from tileworkbench.viz.model.roofline_view import roofline_rows
 from tileworkbench.viz.model.text import check_text, clip, passes_changed, plain_line, warnings_of
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import VIEWS, available
@@ -41,6 +44,34 @@ def facts(view: KernelView, live: bool) -> list[tuple[str, str, str]]:
     if view.intensity is not None:
         value = f"{format_count(view.intensity)} F/B"
         found.append(("intensity", value, "arithmetic intensity: FLOP per byte of global memory"))
+    return found
+
+
+def rows(view: KernelView, live: bool) -> dict[str, str]:
+    """What a comparison says of a kernel first: launch, memory, work, instructions, and what bounds
+    it.
+    """
+    found = {"target": view.record.target}
+    found |= {label: value for label, value, _ in facts(view, live)}
+    if view.occupancy is not None:
+        held = view.occupancy
+        found["occupancy"] = f"{held.warps} of {held.warps_most} warps, by {held.limited_by}"
+    if used := instructions(view, live):
+        found["instructions"] = ", ".join(used)
+    for label, count in (("wavefronts", banks.count), ("sectors", sectors.count)):
+        if view.target_kind == "gpu" and (text := count(view)):
+            found[label] = text
+    if live or view.portable_layouts:
+        found |= {f"layout {b.name}": ", ".join(badges(b.layout)) for b in view.layouts}
+    if view.check is not None:
+        found["check"] = check_text(view.check)
+    if said := roofline_rows(view, live).get("bound by"):
+        found["bound by"] = said
+    if live and view.bench is not None:
+        measured = bench_model(view.bench)
+        labels = {"median": "time", "quartiles": "quartiles", "flops": "compute"}
+        labels |= {"bytes": "bandwidth"}
+        found |= {label: measured[key] for key, label in labels.items() if measured[key]}
     return found
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from tileworkbench.viz.model import html
@@ -10,6 +13,7 @@ from tileworkbench.viz.model.view import KernelView
 
 CODE_LIMIT = 400_000  # characters that a browser is sent
 EXCERPT_LINES = 40  # lines in the static card
+_DIFFERENCE_LINES = 400
 
 
 def missing(view: KernelView) -> str:
@@ -41,6 +45,42 @@ def helper_lines(code: str, entry: str) -> int:
         if line.startswith('extern "C"') or (line.startswith("define ") and f"@{entry}" in line):
             return number
     return 0
+
+
+_HELPER = re.compile(r"\b(\w+)\([^;{}]*\)\s*\{\s*asm volatile\(\"([a-z][\w.:]*)")
+_BUILT_IN = re.compile(r"\b(__syncthreads|__syncwarp|__shfl\w*|atomic\w+)\s*\(")
+_LLVM = re.compile(r"@llvm\.([\w.]+)\(")
+
+
+def instructions(view: KernelView, live: bool) -> dict[str, tuple[str, int]]:
+    """The special instructions of the code by the name of their helper: what it is called by the
+    hardware, and in how many places it stands. Those of a CPU depend on the host.
+    """
+    code = view.record.code
+    if view.target_kind == "cpu":
+        calls = Counter(_LLVM.findall(code.partition("\ndeclare ")[0])) if live else Counter()
+        return {f"llvm.{name}": (f"llvm.{name}", calls[name]) for name in sorted(calls)}
+    names = dict(_HELPER.findall(code)) | {name: name for name in _BUILT_IN.findall(code)}
+    counts = Counter(re.findall(r"\b(\w+)\s*\(", code))
+    places = {name: counts[name] - (name != told) for name, told in names.items()}
+    return {name: (names[name], places[name]) for name in sorted(names) if places[name] > 0}
+
+
+def rows(view: KernelView, live: bool) -> dict[str, str]:
+    """What a comparison says of the code: its length, and each instruction."""
+    found = {}
+    if live or view.portable_code:
+        found["lines"] = str(len(view.record.code.splitlines()))
+    for name, places in instructions(view, live).values():
+        found[name] = f"in {places} place{'s' if places != 1 else ''}"
+    return found
+
+
+def together(views: Sequence[KernelView], names: Sequence[str], live: bool) -> str:
+    """The differences between the codes of two kernels for GPUs."""
+    if len(views) != 2 or {view.target_kind for view in views} != {"gpu"}:
+        return ""
+    return html.difference([view.record.code for view in views], names, _DIFFERENCE_LINES)
 
 
 def section(view: KernelView, opened: bool = False) -> str:

@@ -66,6 +66,19 @@ def model(view: KernelView) -> dict[str, Any]:
     }
 
 
+def rows(view: KernelView, live: bool) -> dict[str, str]:
+    """What a comparison says of the wrong elements."""
+    found = _map(view)
+    lines = ", ".join(f"{line} ({count})" for line, count in found.writing_lines.items())
+    return {
+        "output": found.output,
+        "wrong elements": f"{found.count} of {found.wrong.size}",
+        "where": found.places,
+        "values": found.values,
+        "last written by line": lines,
+    }
+
+
 def window_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
     """A part of the picture: ``top``, ``left``, ``rows`` and ``columns`` of elements."""
     numbers = (int(content[key]) for key in ("top", "left", "rows", "columns"))

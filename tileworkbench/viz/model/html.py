@@ -7,6 +7,7 @@ reader's colour, fainter for what matters less, and colours are those of grounds
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -91,6 +92,20 @@ def code_block(lines: Iterable[str]) -> str:
         "white-space:pre;text-align:left"
     )
     return tag("pre", style, "\n".join(lines))
+
+
+def difference(texts: Sequence[str], names: Sequence[str], most: int) -> str:
+    """The unified difference of two texts, of at most so many lines; empty where they are equal."""
+    one, other = (each.splitlines() for each in texts)
+    lines = list(difflib.unified_diff(one, other, names[0], names[1], lineterm=""))
+    colours = {"-": BAD, "+": GOOD, "@": ACCENT}
+    shown = [
+        tag("span", tone(colours[line[0]]) if line[0] in colours else "", text(line[:300]))
+        for line in lines[:most]
+    ]
+    if len(lines) > most:
+        shown.append(tag("span", FAINT, f"... {len(lines) - most} more lines"))
+    return code_block(shown) if shown else ""
 
 
 def image(address: str, alt: str, width: int, height: int) -> str:

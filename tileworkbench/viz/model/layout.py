@@ -27,12 +27,14 @@ from tileworkbench.viz.model.layout_tables import (
 from tileworkbench.viz.model.packing import packed
 from tileworkbench.viz.model.palette import PALETTE
 from tileworkbench.viz.model.svg import as_image
+from tileworkbench.viz.model.text import numbered
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.workbench.results import BufferLayout
 
 COPIES_LIMIT = 2**18  # threads of copies of a slice that are sent at once
 VECTOR_BYTES = 16  # that a thread accesses at once, at most
 _SECTION_LIMIT = 30_000  # bytes of a static card for pictures of layouts
+_COMPARED = 8  # tiles beside each other
 _BESIDE = "display:inline-block;vertical-align:top"
 _ALONE_LIMIT = 50_000  # and where nothing else is shown
 
@@ -208,6 +210,42 @@ def layouts_section(view: KernelView, opened: bool = False) -> str:
     names = ", ".join(layout.name for layout in view.layouts)
     note = f"{names}: made for the machine that runs the kernel, and shown there"
     return html.line("Layouts", note)
+
+
+def rows(view: KernelView, live: bool) -> dict[str, str]:
+    """What a comparison says of each tile: its layout, and what matters about it."""
+    if not (live or view.portable_layouts):
+        return {}
+    found = []
+    for buffer in view.layouts:
+        found.append((buffer.name, ", ".join(badges(buffer.layout, buffer.element_bytes))))
+        found.append((f"{buffer.name}: as text", str(buffer.layout)))
+    return numbered(found)
+
+
+def together(views: Sequence[KernelView], names: Sequence[str], live: bool) -> str:
+    """The tiles whose layouts differ, a row each, with a picture for each kernel."""
+    shown = [(name, v) for name, v in zip(names, views, strict=True) if live or v.portable_layouts]
+    labels = dict.fromkeys(buffer.name for _, view in shown for buffer in view.layouts)
+    found = []
+    for label in labels:
+        row = [next((b for b in view.layouts if b.name == label), None) for _, view in shown]
+        if len({str(buffer and buffer.layout) for buffer in row}) > 1:
+            found.append([_pictured(row, at, shown) for at in range(len(row))])
+    return html.table(found[:_COMPARED], [name for name, _ in shown]) if found else ""
+
+
+def _pictured(
+    row: Sequence[BufferLayout | None], at: int, shown: Sequence[tuple[str, KernelView]]
+) -> str:
+    """The picture of a layout, or the name of the kernel before it that has the same."""
+    buffer = row[at]
+    if buffer is None:
+        return "–"
+    texts = [str(each and each.layout) for each in row]
+    if (first := texts.index(texts[at])) < at:
+        return html.text(f"as in {shown[first][0]}")
+    return layout_figure(buffer)
 
 
 def layout_section(

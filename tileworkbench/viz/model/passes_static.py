@@ -7,7 +7,7 @@ from typing import Any
 from tileworkbench.compiler.record import CompileRecord
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.passes import FRONT_END, PassBrowser
-from tileworkbench.viz.model.text import passes_changed
+from tileworkbench.viz.model.text import numbered, passes_changed
 from tileworkbench.viz.model.view import KernelView
 
 STATIC_LINES = 300  # of a difference
@@ -24,14 +24,16 @@ def passes_section(view: KernelView, opened: bool = False) -> str:
     return html.details("Passes", html.table(rows), note=_count(view), opened=opened)
 
 
+def rows(view: KernelView, live: bool) -> dict[str, str]:
+    """What a comparison says of each pass."""
+    return numbered((entry["name"], _state(entry)) for entry in _entries(view))
+
+
 def passes_text(view: KernelView) -> str:
     """The list of passes as lines of text, without times."""
     entries = _entries(view)
     width = max((len(entry["name"]) for entry in entries), default=0)
-    lines = (
-        f"{_state(entry):<9}{entry['name']:<{width}}  {entry['doc']}"
-        for entry in entries
-    )
+    lines = (f"{_state(entry):<9}{entry['name']:<{width}}  {entry['doc']}" for entry in entries)
     return "\n".join((_count(view), *(line.rstrip() for line in lines)))
 
 

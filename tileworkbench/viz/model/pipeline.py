@@ -23,6 +23,7 @@ from tileworkbench.viz.model.pipeline_rows import (
 )
 from tileworkbench.viz.model.pipeline_svg import WIDTH, chart_height, pipeline_svg
 from tileworkbench.viz.model.svg import THEMED, as_image
+from tileworkbench.viz.model.text import numbered
 from tileworkbench.viz.model.view import KernelView
 
 ITERATIONS = 8  # of a live chart
@@ -190,6 +191,26 @@ def _other_stages(view: KernelView, pipeline: Pipeline) -> list[str]:
     if now.advice:
         found.append(f"{now.advice[0].upper()}{now.advice[1:]}.")
     return found
+
+
+def rows(view: KernelView, live: bool) -> dict[str, str]:
+    """What a comparison says of each loop."""
+    pipeline = _pipeline(view)
+    found: list[tuple[str, str]] = []
+    for loop in pipeline.loops:
+        found += [
+            (f"loop {loop.name}: iterations", str(loop.iterations)),
+            (f"loop {loop.name}: stages", str(loop.num_stages)),
+            (f"loop {loop.name}: an iteration takes", f"{loop.period:.0f} {pipeline.unit}"),
+            (f"loop {loop.name}: limit", loop.limit),
+        ]
+        found += [(f"loop {loop.name}: {name} busy", f"{part:.0%}") for name, part in loop.busy]
+    found.append(("who works", ", ".join(pipeline.roles)))
+    for operation in pipeline.operations:
+        if operation.kind == "copy":
+            into = ", ".join(operation.buffers) or operation.text
+            found.append((f"copies into {into}", operation.how))
+    return numbered(found)
 
 
 def section(view: KernelView, opened: bool = False) -> str:

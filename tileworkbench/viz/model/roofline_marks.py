@@ -22,6 +22,8 @@ _NAME = 34  # pixels that the name of a level takes
 
 At = Callable[[float, float], tuple[float, float]]
 """Intensity and GFLOP/s to pixels."""
+Room = Callable[[float, float, float, float], float]
+"""Left, right, base line and step of a name to a base line where there is room."""
 
 
 def shown_steps(point: Point) -> tuple[Step, ...]:
@@ -37,7 +39,9 @@ def places(point: Point, machine: Machine) -> Iterator[tuple[float, float]]:
         yield step.intensity, step.gflops
 
 
-def draw_levels(at: At, point: Point, machine: Machine, colours: Colours) -> Iterator[str]:
+def draw_levels(
+    at: At, room: Room, point: Point, machine: Machine, colours: Colours
+) -> Iterator[str]:
     """A diamond for each memory level, as high as the point and on one line with it."""
     levels = levels_of(point, machine)
     if len(levels) < 2:
@@ -63,7 +67,10 @@ def draw_levels(at: At, point: Point, machine: Machine, colours: Colours) -> Ite
         else:
             names.append((x, [level.name]))
     for x, together in names:
-        yield draw_text(x, own[1] - 10, ", ".join(together), colours["text"], "middle")
+        text = ", ".join(together)
+        half = 3.1 * len(text)
+        y = room(x - half, x + half, own[1] - 10, -12.0)
+        yield draw_text(x, y, text, colours["text"], "middle")
 
 
 def draw_trail(at: At, point: Point, colours: Colours) -> Iterator[str]:

@@ -24,6 +24,7 @@ from tileworkbench.viz.model.svg import FONT, PAPER, Colours, as_image, draw_lin
 
 WIDTH, HEIGHT = 680, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 14, 44
+_CHARACTER = 6.4  # pixels of a letter of a name
 _LABEL_GAP = 13.0  # pixels between two labels' base lines
 
 
@@ -34,6 +35,7 @@ class _Axes:
     x: tuple[float, float]
     y: tuple[float, float]
     labels: list[tuple[float, float]] = field(default_factory=list)
+    names: list[tuple[float, float, float]] = field(default_factory=list)  # left, right, base line
 
     def at(self, intensity: float, rate: float) -> tuple[float, float]:
         across = (math.log10(intensity) - self.x[0]) / (self.x[1] - self.x[0])
@@ -49,6 +51,18 @@ class _Axes:
         if not taken:
             self.labels.append((x, y))
         return not taken
+
+    def room(self, left: float, right: float, y: float, step: float) -> float:
+        """The base line from `y` on, `step` by `step`, on which a name lies on no other; it is
+        taken.
+        """
+        while any(
+            abs(y - other) < _LABEL_GAP and left < end and start < right
+            for start, end, other in self.names
+        ):
+            y += step
+        self.names.append((left, right, y))
+        return y
 
 
 def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = PAPER) -> str:
@@ -67,7 +81,11 @@ def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = P
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{colours["ground"]}"/>',
         *_grid(axes, colours),
         *_roofs(axes, machine, drawn, colours),
-        *(mark for point in named for mark in draw_levels(axes.at, point, machine, colours)),
+        *(
+            mark
+            for point in named
+            for mark in draw_levels(axes.at, axes.room, point, machine, colours)
+        ),
         *(mark for point in named for mark in draw_trail(axes.at, point, colours)),
         *(
             _point(axes, point, verdict, colours, point in named)
@@ -223,8 +241,10 @@ def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours, named:
     )
     if not named:
         return "".join(parts)
-    right = x > WIDTH - 190
-    place = (x - 10, "end") if right else (x + 10, "start")
+    width = len(label) * _CHARACTER
+    right = x + 10 + width > WIDTH
+    left = max(x - 10 - width, 2.0) if right else x + 10
+    base = axes.room(left, left + width, y + 14, _LABEL_GAP)
     halo = f' font-weight="600" stroke="{colours["halo"]}" stroke-width="3"'
-    parts.append(draw_text(place[0], y + 14, label, colour, place[1], halo))
+    parts.append(draw_text(left, base, label, colour, "start", halo))
     return "".join(parts)

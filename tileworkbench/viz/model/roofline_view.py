@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from tileworkbench.bench.points import (
@@ -17,7 +17,7 @@ from tileworkbench.bench.points import (
     format_rate,
     judge,
 )
-from tileworkbench.bench.units import format_time
+from tileworkbench.bench.units import format_bytes, format_time
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.causes_svg import HEIGHT as BARS_HEIGHT
 from tileworkbench.viz.model.causes_svg import WIDTH as BARS_WIDTH
@@ -191,6 +191,79 @@ def roofline_static(view: KernelView, opened: bool = False) -> str:
     """The kernel's roofline as a section."""
     assert view.machine is not None  # see `roofline_missing`
     return html.details("Roofline", roofline_section(view.points, view.machine), opened=opened)
+
+
+def roofline_rows(view: KernelView, live: bool) -> dict[str, str]:
+    """What a comparison says of a kernel's place under the roofs. A measurement, and what is
+    predicted for this very machine, is told live alone.
+    """
+    place = _place(view, live)
+    if place is None:
+        return {}
+    machine, point = place
+    verdict = judge(point, machine)
+    found = {"machine": machine.name}
+    found["predicted time" if point.predicted else "measured time"] = format_time(point.time_us)
+    if point.flops:
+        found["rate"] = format_rate(point.gflops, PEAK)
+    if verdict.attainable:
+        found["of what the roofs allow"] = format_percent(verdict.fraction)
+    if point.predicted and point.causes is not None:
+        cause = next(iter(point.causes.by_cause()), "nothing")
+        found["bound by"] = f"{cause}, {format_time(point.time_us)} (predicted)"
+    for level, bytes_ in point.traffic:
+        found[f"bytes of {level}"] = format_bytes(bytes_)
+    return found
+
+
+def _place(view: KernelView, live: bool) -> tuple[Machine, Point] | None:
+    """The ceilings and the kernel's point. Without `live` only those that are the same on every
+    host and in every run.
+    """
+    machine, points = view.machine, view.points
+    if machine is None or not points:
+        return None
+    portable = view.target_kind == "gpu" and points[0].predicted
+    return (machine, points[0]) if live or portable else None
+
+
+def together(views: Sequence[KernelView], names: Sequence[str], live: bool) -> str:
+    """All points on one roofline of each machine, and in words how much faster one is."""
+    placed = [
+        (place[0], replace(place[1], name=name))
+        for view, name in zip(views, names, strict=True)
+        if (place := _place(view, live)) is not None
+    ]
+    parts = [html.tag("div", "", html.text(said)) for said in _ratios([p for _, p in placed])]
+    for machine in {machine.name: machine for machine, _ in placed}.values():
+        points = [point for of, point in placed if of.name == machine.name]
+        address = roofline_image(points, machine)
+        parts.append(html.tag("div", html.MONO, html.text(machine.name)))
+        alternative = f"roofline of {machine.name}: {', '.join(point.name for point in points)}"
+        parts.append(html.image(address, alternative, WIDTH, HEIGHT))
+    return "".join(parts)
+
+
+def _ratios(points: Sequence[Point]) -> list[str]:
+    """Each point's time against that of the first."""
+    if len(points) < 2:
+        return []
+    first = points[0]
+    found = []
+    for point in points[1:]:
+        ratio = first.time_us / point.time_us
+        times = f"{format_time(point.time_us)} instead of {format_time(first.time_us)}"
+        same = 0.995 < ratio < 1.005
+        fast = f"{max(ratio, 1 / ratio):.2f} times as {'fast' if ratio > 1 else 'slow'} as"
+        how = {
+            (True, True): "predicted",
+            (False, False): "measured",
+            (True, False): "predicted against measured",
+            (False, True): "measured against predicted",
+        }[point.predicted, first.predicted]
+        said = f"{point.name} is {'as fast as' if same else fast} {first.name}"
+        found.append(f"{said}: {times} ({how}).")
+    return found
 
 
 def roofline_html(points: Sequence[Point], machine: Machine) -> str:

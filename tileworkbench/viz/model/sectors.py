@@ -16,6 +16,7 @@ from tileworkbench.compiler.target import parse_target
 from tileworkbench.viz.model import cache_lines, html
 from tileworkbench.viz.model.banks import Patterns
 from tileworkbench.viz.model.palette import PALETTE
+from tileworkbench.viz.model.text import numbered
 from tileworkbench.viz.model.tiles import NOT_LOWERED, lowered_program, unlisted
 from tileworkbench.viz.model.view import KernelView
 
@@ -127,6 +128,27 @@ def about(found: list[WarpAccess]) -> str:
         f"{used} sectors where its bytes need {ideal}, counted for one iteration of each loop and "
         "without what caches save."
     )
+
+
+def rows(view: KernelView, live: bool) -> dict[str, str]:
+    """What a comparison says of each access: its instruction, sectors and those it needs."""
+    if view.target_kind == "cpu":
+        return cache_lines.rows(view, cache_lines.TENSORS, live)
+    found = [("all accesses", f"{count(view)} sectors")]
+    for access in global_accesses(view):
+        each = access.count
+        text = f"{each.kind} of {each.width} B: {each.sectors} sectors"
+        if each.sectors > each.ideal_sectors:
+            text += f" for {each.ideal_sectors}"
+        found.append((f"{each.buffer}: {side(each)}", text))
+    return numbered(found)
+
+
+def count(view: KernelView) -> str:
+    """``192 for 128``: sectors that a block moves, and how many its bytes need, if any."""
+    found = [access.count for access in global_accesses(view)]
+    used, ideal = sum(a.sectors for a in found), sum(a.ideal_sectors for a in found)
+    return f"{used} for {ideal}" if used else ""
 
 
 def section(view: KernelView, opened: bool = False) -> str:

@@ -11,6 +11,8 @@ from tileworkbench.viz.model.smem_svg import HEIGHT, WIDTH, smem_svg
 from tileworkbench.viz.model.svg import THEMED, as_image
 from tileworkbench.viz.model.view import KernelView
 
+_STAGES = 4  # numbers of stages that a comparison tells of
+
 
 def missing(view: KernelView) -> str:
     """Why there is nothing to show; empty where there is."""
@@ -79,6 +81,23 @@ def sentences(view: KernelView) -> list[str]:
         )
         if occupancy.advice:
             found.append(f"{occupancy.advice[0].upper()}{occupancy.advice[1:]}.")
+    return found
+
+
+def rows(view: KernelView, live: bool) -> dict[str, str]:
+    """What a comparison says of the buffers, of other numbers of stages, and of occupancy."""
+    shared, held = view.shared, view.occupancy
+    assert shared is not None
+    found = {"all buffers": format_bytes(shared.bytes_)}
+    for buffer in shared.buffers:
+        stages = f", {buffer.versions} stages" if buffer.versions > 1 else ""
+        place = f"{format_bytes(buffer.bytes_)} at byte {buffer.offset}{stages}"
+        also = f", bytes shared with {', '.join(buffer.shares)}" if buffer.shares else ""
+        found[buffer.name] = place + also
+    for number, bytes_ in shared.stages[:_STAGES]:
+        found[f"with num_stages = {number}"] = format_bytes(bytes_)
+    if held is not None:
+        found["blocks at once"] = f"{held.blocks}, limited by {held.limited_by}"
     return found
 
 

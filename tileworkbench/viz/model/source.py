@@ -11,7 +11,7 @@ from tileworkbench.compiler.record import CompileRecord
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.code import language
 from tileworkbench.viz.model.passes import PassBrowser
-from tileworkbench.viz.model.text import warnings_of
+from tileworkbench.viz.model.text import numbered, warnings_of
 from tileworkbench.viz.model.view import KernelView
 
 # What a multiprocessor or a core does in one cycle, for the colour of a line and nothing else: a
@@ -101,6 +101,19 @@ def code_of_line(code: str, number: int) -> list[str]:
     return found
 
 
+def rows(view: KernelView, live: bool) -> dict[str, str]:
+    """What a comparison says of the lines that cost something, by their text: a line that only
+    moved is the same one.
+    """
+    lines = view.record.source.splitlines()
+    found = []
+    for cost in weighted(view):
+        text = lines[cost["line"] - view.record.first_line].strip()
+        if words := cost_words(cost):
+            found.append((text, words))
+    return numbered(found)
+
+
 def section(view: KernelView, opened: bool = False) -> str:
     """The text with line numbers, shaded, with the numbers of each line beside it."""
     costs = {cost["line"]: cost for cost in weighted(view)}
@@ -121,11 +134,15 @@ def source_block(record: CompileRecord, costs: dict[int, dict[str, Any]] | None 
         shown = html.tag("span", colour, f"{number:3} ") + html.text(line)
         if width:
             weight = costs[number]["weight"] if number in costs else 0.0
-            tint = f"background-color:{_TINT.format(min(0.5, weight))}" if weight else ""
-            cost = html.tag("span", tint, f"{words.get(number, ''):>{width}}  ")
+            cost = html.tag("span", shade(weight), f"{words.get(number, ''):>{width}}  ")
             shown = cost + shown
         lines.append(shown)
     return html.code_block(lines)
+
+
+def shade(weight: float) -> str:
+    """The ground of a line that takes this share of the time."""
+    return f"background-color:{_TINT.format(min(0.5, weight))}" if weight else ""
 
 
 def cost_words(cost: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tileworkbench.bench.units import format_bytes, format_error, three_digits
@@ -24,6 +25,17 @@ def first_sentence(doc: str) -> str:
     text = " ".join(doc.split("\n\n")[0].split())
     match = re.match(r".*?[.!?](?=\s|$)", text)
     return match.group() if match else text
+
+
+def numbered(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Rows by label; a label that comes again has its number."""
+    found: dict[str, str] = {}
+    for label, value in rows:
+        number = 1
+        while (key := label if number == 1 else f"{label} #{number}") in found:
+            number += 1
+        found[key] = value
+    return found
 
 
 def title(record: CompileRecord) -> str:

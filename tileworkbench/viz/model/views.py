@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +12,15 @@ from tileworkbench.viz.model import (
     code,
     errors,
     html,
+    layout,
+    passes_static,
     pipeline,
+    roofline_view,
     sectors,
     smem,
     source,
+    source_lines,
 )
-from tileworkbench.viz.model.layout import layouts_missing, layouts_section
 from tileworkbench.viz.model.passes_static import passes_section
 from tileworkbench.viz.model.roofline_view import roofline_missing, roofline_static
 from tileworkbench.viz.model.text import title
@@ -40,16 +43,22 @@ class View:
         model: what the browser draws, as JSON; asked for when the view is first opened. None for
             a view whose state is in traits of its widget.
         answers: what else the browser may ask, by the type of its message.
+        rows: what a comparison says of a kernel: label to text. What depends on the host or was
+            measured is left out unless `live`. Asked only of a view that has something to show.
         about: what one is looking at, in a few sentences with the kernel's numbers; empty for a
             view that says so itself. Asked only of a view that has something to show.
+        together: several kernels, by name, in one picture for a comparison, as sanitiser-safe HTML;
+            empty where each has its own.
     """
 
     title: str
     missing: Callable[[KernelView], str]
     section: Callable[[KernelView, bool], str]
+    rows: Callable[[KernelView, bool], Mapping[str, str]]
     model: Callable[[KernelView], dict[str, Any]] | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
     about: Callable[[KernelView], str] = lambda view: ""
+    together: Callable[[Sequence[KernelView], Sequence[str], bool], str] = lambda *given: ""
 
 
 VIEWS: dict[str, View] = {
@@ -57,32 +66,62 @@ VIEWS: dict[str, View] = {
         "Source",
         source.missing,
         source.section,
+        source.rows,
         source.model,
         {"line": source.line_answer},
         about.source,
+        source_lines.together,
     ),
-    "passes": View("Passes", lambda view: "", passes_section, about=about.passes),
-    "layouts": View("Layouts", layouts_missing, layouts_section, about=about.layouts),
-    "banks": View("Banks", banks.missing, banks.section, banks.model, {"relower": banks.relower}),
-    "global": View("Global memory", sectors.missing, sectors.section, sectors.model),
-    "smem": View("Shared memory", smem.missing, smem.section, smem.model),
+    "passes": View(
+        "Passes", lambda view: "", passes_section, passes_static.rows, about=about.passes
+    ),
+    "layouts": View(
+        "Layouts",
+        layout.layouts_missing,
+        layout.layouts_section,
+        layout.rows,
+        about=about.layouts,
+        together=layout.together,
+    ),
+    "banks": View(
+        "Banks", banks.missing, banks.section, banks.rows, banks.model, {"relower": banks.relower}
+    ),
+    "global": View("Global memory", sectors.missing, sectors.section, sectors.rows, sectors.model),
+    "smem": View("Shared memory", smem.missing, smem.section, smem.rows, smem.model),
     "pipeline": View(
         "Pipeline",
         pipeline.missing,
         pipeline.section,
+        pipeline.rows,
         pipeline.model,
         {"pipeline": pipeline.chart_answer, "stages": pipeline.stages_answer},
     ),
-    "roofline": View("Roofline", roofline_missing, roofline_static, about=about.roofline),
+    "roofline": View(
+        "Roofline",
+        roofline_missing,
+        roofline_static,
+        roofline_view.roofline_rows,
+        about=about.roofline,
+        together=roofline_view.together,
+    ),
     "errors": View(
         "Errors",
         errors.missing,
         errors.section,
+        errors.rows,
         errors.model,
         {"errors-window": errors.window_answer, "errors-bisect": errors.bisect_answer},
         errors.about,
     ),
-    "code": View("Code", code.missing, code.section, code.model, about=about.code),
+    "code": View(
+        "Code",
+        code.missing,
+        code.section,
+        code.rows,
+        code.model,
+        about=about.code,
+        together=code.together,
+    ),
 }
 """Every view but the card, which has them as tabs in this order."""
 

@@ -1,22 +1,10 @@
 // The kernel card: the facts, and a tab for each further view.
 import * as tw from "./common.js";
-import * as banks from "./banks.js";
 import * as bench from "./bench.js";
-import * as code from "./code.js";
-import * as errors from "./errors.js";
-import * as global from "./global.js";
-import * as layouts from "./layouts.js";
-import * as passes from "./passes.js";
-import * as pipeline from "./pipeline.js";
-import * as roofline from "./roofline.js";
-import * as smem from "./smem.js";
-import * as source from "./source.js";
 import { sliders } from "./sliders.js";
+import { openTab, tabButton, tabList } from "./tabs.js";
 import { joinTrails } from "./trail.js";
-import { open as openView } from "./view.js";
-
-const OWN = { passes, layouts, roofline }; // these keep their state in traits of the model
-const ASKED = { source, banks, global, smem, pipeline, errors, code }; // the data of these is asked for when they are opened
+import { build } from "./views.js";
 
 /** @param {ViewArguments} given */
 export function render({ model, el }) {
@@ -25,7 +13,7 @@ export function render({ model, el }) {
   const views = tw.scope(model); // of the panes, which end when the card shows another kernel
   const panes = new Map();
   const title = tw.div("tw-head");
-  const tabs = tw.el("div", { class: "tw-tabs", role: "tablist", "aria-label": "Views" });
+  const tabs = tabList();
   const body = tw.div("tw-body");
   let card = model.get("card");
   root.append(...[title, sliders(model), tabs, body].filter(Boolean));
@@ -36,19 +24,10 @@ export function render({ model, el }) {
     panes.clear();
     card = model.get("card");
     title.replaceChildren(...head());
-    tabs.replaceChildren(...card.tabs.map(tabButton));
+    tabs.replaceChildren(...card.tabs.map(([tab, title]) => tabButton(model, tab, title, ...counts(tab))));
     body.replaceChildren();
     open();
     joinTrails(model, model.get("roofline"), root);
-  }
-
-  function build(tab, pane) {
-    if (tab === "card") cardPane(pane);
-    else if (OWN[tab]) {
-      if (card.about?.[tab]) pane.append(tw.about(card.about[tab]));
-      views.add(OWN[tab].render({ model, el: pane }));
-    }
-    else views.add(openView({ model, el: pane, name: tab, render: ASKED[tab].render }));
   }
 
   function head() {
@@ -65,38 +44,24 @@ export function render({ model, el }) {
     ].filter(Boolean);
   }
 
-  function tabButton([tab, title]) {
-    const onclick = () => tw.set(model, { tab });
-    const onkeydown = (event) => {
-      const step = { ArrowLeft: "previousElementSibling", ArrowRight: "nextElementSibling" }[event.key];
-      const next = step && button[step];
-      if (!next) return;
-      event.preventDefault();
-      event.stopPropagation();
-      next.focus();
-      next.click();
-    };
-    const button = tw.button(title, onclick, { class: "", role: "tab", "data-tab": tab, onkeydown });
-    if (tab === "passes") button.append(tw.span("tw-count", String(card.changed)));
+  /** What a tab has to say before it is opened. */
+  function counts(tab) {
     const [count, what] = card.alarms?.[tab] ?? [];
-    if (count) button.append(tw.el("span", { class: "tw-count tw-alarm", title: what }, String(count)));
-    return button;
+    return [
+      tab === "passes" ? tw.span("tw-count", String(card.changed)) : null,
+      count ? tw.el("span", { class: "tw-count tw-alarm", title: what }, String(count)) : null,
+    ];
   }
 
   const has = (tab) => card.tabs.some(([name]) => name === tab);
 
   function open() {
     const tab = has(model.get("tab")) ? model.get("tab") : "card";
-    for (const button of tabs.children)
-      button.setAttribute("aria-selected", String(button.dataset.tab === tab));
-    if (!panes.has(tab)) {
-      const label = card.tabs.find(([name]) => name === tab)[1];
-      const pane = tw.el("div", { class: `tw-pane-${tab}`, role: "tabpanel", "aria-label": label });
-      panes.set(tab, pane);
-      body.append(pane);
-      build(tab, pane);
-    }
-    for (const [key, pane] of panes) pane.hidden = key !== tab;
+    const label = card.tabs.find(([name]) => name === tab)[1];
+    openTab({ tabs, body, panes }, tab, label, (_, pane) => {
+      if (tab === "card") cardPane(pane);
+      else views.add(build(model, tab, pane));
+    });
   }
 
   function cardPane(pane) {

@@ -274,6 +274,26 @@ const harmless = (node) => {
   return node;
 };
 
+const TAGS = new Set([
+  "b", "br", "code", "details", "div", "img", "pre", "span", "summary", "table", "tbody", "td", "th",
+  "tr",
+]);
+
+/**
+ * The elements of the markup that Python writes for readers without a kernel; nothing else.
+ * @param {string} markup
+ */
+export const still = (markup) => {
+  const { body } = new DOMParser().parseFromString(markup, "text/html");
+  for (const node of body.querySelectorAll("*"))
+    if (!TAGS.has(node.localName)) node.remove();
+    else
+      for (const { name, value } of [...node.attributes])
+        if (/^on|href$/i.test(name) || /url\(/i.test(value) || (name === "src" && !/^data:image/.test(value)))
+          node.removeAttribute(name);
+  return div("tw-still", ...[...body.childNodes].map((node) => document.importNode(node, true)));
+};
+
 /**
  * What draws on a canvas.
  * @returns {CanvasRenderingContext2D}

@@ -1,0 +1,228 @@
+"""Kernels side by side: what each view says of each, aligned by label. What differs is loud."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tileworkbench.viz.model import card, html
+from tileworkbench.viz.model.text import clip, title
+from tileworkbench.viz.model.view import KernelView
+from tileworkbench.viz.model.views import VIEWS
+
+HTML_LIMIT = 60_000  # bytes of a comparison in an output
+_ROWS = (400, 40, 8)  # of a table, where there is room for so many
+_CHARACTERS = 160  # of a value
+_LEFT_OUT = "Not drawn here: run the cell to see it."
+_CELL = "padding:1px 14px 1px 6px;text-align:left;vertical-align:top;border:none"
+_LOUD = f"{_CELL};{html.tone(html.ACCENT)};font-weight:600"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One row of a view: its label, and what it says of each kernel: "" of one that lacks it, None
+    of one for a kind of target that has nothing of the sort, such as banks on a CPU.
+    """
+
+    view: str
+    label: str
+    values: tuple[str | None, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether kernels of which it can be said differ in it."""
+        return len({value for value in self.values if value is not None}) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One view of all kernels: its rows, and for each kernel why it has nothing to show ("")."""
+
+    name: str
+    title: str
+    facts: tuple[Fact, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def differences(self) -> tuple[Fact, ...]:
+        """The rows in which the kernels differ."""
+        return tuple(fact for fact in self.facts if fact.differs)
+
+    @property
+    def note(self) -> str:
+        """``3 of 12 rows differ``."""
+        count, total = len(self.differences), len(self.facts)
+        if not total:
+            return ""
+        verb = "differs" if count == 1 else "differ"
+        return f"{count} of {total} rows {verb}" if count else "no difference"
+
+
+def names_of(views: Sequence[KernelView], versions: Sequence[int]) -> tuple[str, ...]:
+    """A name for each kernel that no other has: constants, then target, version or number.
+
+    `versions` are those of the cell that made each, 0 where nobody counts them.
+    """
+    records = [view.record for view in views]
+    names = [title(record) for record in records]
+    if len({record.target for record in records}) > 1:
+        names = [f"{name} {record.target}" for name, record in zip(names, records, strict=True)]
+    for suffixes in (versions, range(1, len(names) + 1)):
+        if len(set(names)) < len(names) and len(set(suffixes)) > 1 and all(suffixes):
+            word = "version " if suffixes is versions else "#"
+            names = [f"{name} {word}{n}" for name, n in zip(names, suffixes, strict=True)]
+    return tuple(names)
+
+
+def compare_views(views: Sequence[KernelView], live: bool) -> tuple[Compared, ...]:
+    """The card and every view that some kernel has. What depends on the host or was measured is
+    left out unless `live`.
+    """
+    views = placed(views) if live else views
+    found = [Compared("card", "Card", _facts("card", views, live), ("",) * len(views))]
+    for name, each in VIEWS.items():
+        missing = tuple(each.missing(view) for view in views)
+        if not all(missing):
+            found.append(Compared(name, each.title, _facts(name, views, live), missing))
+    return tuple(found)
+
+
+def placed(views: Sequence[KernelView]) -> tuple[KernelView, ...]:
+    """The views with their places under the roofs, where these are known without measuring."""
+    found = []
+    for view in views:
+        machine, points = (view.machine, view.points) if view.points else view.place(False)
+        found.append(replace(view, machine=machine, points=points))
+    return tuple(found)
+
+
+def _facts(name: str, views: Sequence[KernelView], live: bool) -> tuple[Fact, ...]:
+    sides = [_rows(name, view, live) for view in views]
+    labels = dict.fromkeys(label for side in sides for label in side)
+    known = {(v.target_kind, label) for v, side in zip(views, sides, strict=True) for label in side}
+
+    def value(label: str, view: KernelView, side: Mapping[str, str]) -> str | None:
+        return side.get(label, "" if (view.target_kind, label) in known else None)
+
+    both = list(zip(views, sides, strict=True))
+    return tuple(Fact(name, label, tuple(value(label, *each) for each in both)) for label in labels)
+
+
+def _rows(name: str, view: KernelView, live: bool) -> Mapping[str, str]:
+    if name == "card":
+        return card.rows(view, live)
+    return {} if VIEWS[name].missing(view) else VIEWS[name].rows(view, live)
+
+
+def comparison_model(views: Sequence[KernelView], names: Sequence[str]) -> dict[str, Any]:
+    """What the browser shows: names, and each view with its rows and its joint picture."""
+    views = placed(views)
+    parts = compare_views(views, live=True)
+    return {
+        "names": list(names),
+        "sources": len({view.record.source for view in views}),
+        "views": [
+            {
+                "name": part.name,
+                "title": part.title,
+                "note": part.note,
+                "missing": list(part.missing),
+                "rows": [[fact.label, *fact.values] for fact in part.facts],
+                "together": _together(part, views, names, live=True),
+            }
+            for part in parts
+        ],
+    }
+
+
+def _together(part: Compared, views: Sequence[KernelView], names: Sequence[str], live: bool) -> str:
+    """The picture of those kernels that the view has something to show of."""
+    if part.name == "card":
+        return ""
+    shown = [at for at, why in enumerate(part.missing) if not why]
+    chosen = [views[at] for at in shown], [names[at] for at in shown]
+    return VIEWS[part.name].together(*chosen, live)
+
+
+def comparison_html(views: Sequence[KernelView], names: Sequence[str]) -> str:
+    """All views for readers without a kernel, in at most `HTML_LIMIT` bytes: the rows that differ,
+    those that do not folded, and pictures. Where there is too little room those of single kernels
+    are left out before those of all, the longest first, and then rows.
+    """
+    parts = compare_views(views, live=False)
+    joint = {part.name: _together(part, views, names, live=False) for part in parts}
+    alone = {
+        part.name: "".join(_each(part, views, names))
+        for part in parts
+        if part.name != "card" and part.differences and not joint[part.name]
+    }
+    page = _page(parts, names, joint | alone, _ROWS[0])
+    for pictures in (alone, joint):
+        for name in sorted(pictures, key=lambda name: -len(pictures[name])):
+            if len(page.encode()) <= HTML_LIMIT:
+                return page
+            pictures[name] = pictures[name] and html.tag("div", html.FAINT, _LEFT_OUT)
+            page = _page(parts, names, joint | alone, _ROWS[0])
+    for most in _ROWS[1:]:
+        if len(page.encode()) > HTML_LIMIT:
+            page = _page(parts, names, joint | alone, most)
+    return page
+
+
+def _page(
+    parts: Sequence[Compared], names: Sequence[str], pictures: Mapping[str, str], most: int
+) -> str:
+    first, *rest = parts
+    found = [_tables(first, names, most)]
+    for part in rest:
+        body = _tables(part, names, most) + pictures[part.name]
+        found.append(html.details(part.title, body, note=part.note))
+    return html.panel(*found)
+
+
+def _tables(part: Compared, names: Sequence[str], most: int) -> str:
+    found = [
+        html.tag("div", "", html.tag("b", html.MONO, html.text(name)), ": ", html.text(why))
+        for name, why in zip(names, part.missing, strict=True)
+        if why
+    ]
+    if part.name == "card":
+        return _table(part.facts, names, most)
+    same = [fact for fact in part.facts if not fact.differs]
+    if part.differences:
+        found.append(_table(part.differences, names, most))
+    if same:
+        once = [Fact(fact.view, fact.label, (_only(fact),)) for fact in same]
+        table = _table(once, [""], most)
+        found.append(html.details("No difference", table, note=f"{len(same)} rows"))
+    return "".join(found)
+
+
+def _only(fact: Fact) -> str:
+    """What a row says of all kernels of which it says anything."""
+    return next(value for value in fact.values if value is not None)
+
+
+def _table(facts: Sequence[Fact], names: Sequence[str], most: int) -> str:
+    heads = [html.tag("th", f"{_CELL};{html.FAINT}", html.text(name)) for name in ("", *names)]
+    rows = [heads]
+    for fact in facts[:most]:
+        style = _LOUD if fact.differs else _CELL
+        cells = [html.tag("td", _CELL if v is None else style, _value(v)) for v in fact.values]
+        rows.append([html.tag("td", _CELL, html.text(clip(fact.label, _CHARACTERS))), *cells])
+    if len(facts) > most:
+        rows.append([html.tag("td", f"{_CELL};{html.FAINT}", f"and {len(facts) - most} more rows")])
+    body = (html.tag("tr", "background:none", *cells) for cells in rows)
+    return html.tag("table", "border-collapse:collapse;margin:6px 0;font-size:13px", *body)
+
+
+def _value(value: str | None) -> str:
+    return "" if value is None else html.text(clip(value, _CHARACTERS) or "–")
+
+
+def _each(part: Compared, views: Sequence[KernelView], names: Sequence[str]) -> Iterator[str]:
+    for view, name, why in zip(views, names, part.missing, strict=True):
+        section = "" if why else VIEWS[part.name].section(view, False)
+        if section:
+            yield html.tag("div", f"{html.MONO};margin-top:8px", html.text(name)) + section
