@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.compilation import CompiledKernel, Options, Source
 from tileworkbench.compiler.diagnostics import ArgumentError, CompileError, TileError, TileTypeError
@@ -164,7 +164,8 @@ _PLAIN = Options()
 class Jit:
     """A kernel function compiled on demand; see `jit`.
 
-    `kernel` is the kernel of the last call or compilation, None before. `prepare` is given each
+    `kernel` is the kernel of the last call or compilation, None before; what a `Kernel` has and a
+    function has not, such as `show` and `expect`, is that kernel's. `prepare` is given each
     traced program and returns the one to compile, `make` turns each compiled kernel into the object
     that a caller gets.
     """
@@ -193,6 +194,24 @@ class Jit:
                 f"'{fn.__name__}': out_idx belongs to functions that return a T.prim_func",
                 hint="declare outputs with T.empty and return them",
             )
+
+    if not TYPE_CHECKING:  # a type checker shall still find names that nobody has
+
+        def __getattr__(self, name: str) -> Any:
+            """What a `Kernel` has, of that of the last call or compilation: `mm.show("banks")`."""
+            kernel = self.__dict__.get("kernel")
+            if not name.startswith("_") and hasattr(Kernel if kernel is None else kernel, name):
+                if kernel is not None:
+                    return getattr(kernel, name)
+                called = self.__dict__["__name__"]
+                raise AttributeError(
+                    f"'{name}' is of a compiled kernel, and '{called}' is not compiled yet: call "
+                    f"it, or {called}.compile(...)"
+                )
+            raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
+
+        def __dir__(self) -> list[str]:
+            return [*super().__dir__(), *(name for name in dir(self.kernel) if name[0] != "_")]
 
     @property
     def signature(self) -> inspect.Signature:

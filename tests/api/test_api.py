@@ -78,6 +78,24 @@ def test_an_eager_kernel_is_compiled_once_for_each_shape() -> None:
     assert fresh.kernel is not None and fresh.kernel.record.constants == (("M", "5"), ("N", "4"))
 
 
+def test_a_function_has_what_its_last_kernel_has() -> None:
+    fresh = double.with_target("sim:sm_80")
+    with pytest.raises(AttributeError) as caught:
+        _ = fresh.expect  # type: ignore[attr-defined]
+    assert str(caught.value) == (
+        "'expect' is of a compiled kernel, and 'double' is not compiled yet: call it, or "
+        "double.compile(...)"
+    )
+    kernel = fresh.compile(M=4, N=32)
+    assert fresh.expect("threads==32") == kernel.expect("threads==32")  # type: ignore[attr-defined]
+    assert fresh.record is kernel.record  # type: ignore[attr-defined]
+    assert "to_frame" in dir(fresh) and "to_frame" not in dir(double.with_target(None))
+    for name in ("shows", "_repr_html_"):
+        with pytest.raises(AttributeError) as caught:
+            getattr(fresh, name)
+        assert str(caught.value) == f"'Jit' has no attribute '{name}'"
+
+
 def test_outputs_come_in_the_kind_of_the_inputs() -> None:
     assert isinstance(double(np.ones((2, 3), np.float32)), np.ndarray)
     assert isinstance(double(torch.ones(2, 3)), torch.Tensor)
