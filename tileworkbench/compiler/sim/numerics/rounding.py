@@ -1,0 +1,74 @@
+"""How far values are from exact ones: absolute, relative, and in units in the last place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.sim.values import storage_dtype
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The finite numbers of a floating type: `digits` after the leading one, and the exponent of
+    the least normal number.
+    """
+
+    digits: int
+    least: int
+
+
+@cache
+def grid_of(dtype: DType) -> Grid:
+    """The numbers of `dtype`."""
+    if dtype.scalar == "tfloat32":
+        return Grid(10, -126)
+    storage = storage_dtype(dtype)
+    found: Any = np.finfo(storage) if storage.isbuiltin == 1 else ml_dtypes.finfo(storage)
+    return Grid(int(found.nmant), int(found.minexp))
+
+
+def unit(exact: Array, dtype: DType) -> Array:
+    """The distance between neighbouring numbers of `dtype` where `exact` (float64) lies: one unit
+    in the last place.
+    """
+    grid = grid_of(dtype)
+    _, exponent = np.frexp(exact)
+    normal = np.where(exact == 0, grid.least, np.maximum(exponent - 1, grid.least))
+    return np.asarray(np.ldexp(1.0, normal - grid.digits))
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """The largest errors of some elements, of which `worst` is the number of the element that is
+    the most units in the last place off.
+
+    Where a value is infinite or NaN and the exact one is another, its error is infinite.
+    """
+
+    absolute: float
+    relative: float
+    ulp: float
+    worst: int
+
+
+def errors_of(values: Array, exact: Array, dtype: DType) -> Errors:
+    """The errors of `values` (any floating type; at least one) against `exact` (float64)."""
+    wide = values.astype(np.float64).reshape(-1)
+    exact = np.broadcast_to(exact, values.shape).reshape(-1)
+    same = (wide == exact) | (np.isnan(wide) & np.isnan(exact))
+    finite = np.isfinite(wide) & np.isfinite(exact)
+    error = np.where(same, 0.0, np.where(finite, np.abs(wide - exact), np.inf))
+    size = np.abs(exact)
+    relative = np.where(same, 0.0, np.where(size > 0, error / size, np.inf))
+    ulp = np.where(finite & ~same, error / unit(np.where(finite, exact, 1.0), dtype), error)
+    return Errors(
+        float(error.max()), float(relative.max()), float(ulp.max()), int(ulp.argmax())
+    )
