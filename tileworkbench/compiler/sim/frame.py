@@ -91,7 +91,8 @@ class Frame:
     `mask` holds the active lanes of the grid `lanes` (`()` outside vectorised code), `broke` those
     that left the innermost loop. `threads` are those of a block of the current launch, `grid` its
     blocks along each axis (`()` where they are numbered). `edges` are the loops around the current
-    statement that have several iterations, each with whether this is the first or the last one;
+    statement that have several iterations, each with the value of its variable, and whether this is
+    the first or the last one;
     `from_data`: the index of the current access comes from data and is not guarded. `register`:
     which element of a thread's own buffer the current store takes, for those who watch.
     """
@@ -112,7 +113,7 @@ class Frame:
     block_number: int = 0
     launch_base: int = 0
     grid: tuple[int, ...] = ()
-    edges: tuple[tuple[str, bool, bool], ...] = ()
+    edges: tuple[tuple[str, int, bool, bool], ...] = ()
     from_data: bool = False
     threads: int = 1
     register: Value = -1

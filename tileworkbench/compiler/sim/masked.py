@@ -195,7 +195,7 @@ def _edges(frame: Frame, sides: tuple[bool, bool]) -> set[str] | None:
         named = "block" if len(axes) == 1 else f"blocks along {_AXES[d]}"
         at, last = frame.block[d], frame.grid[d] - 1
         places.append((named, at == 0, at == last))
-    places += [(f"iteration of '{name}'", first, last) for name, first, last in frame.edges]
+    places += [(f"iteration of '{name}'", first, last) for name, _, first, last in frame.edges]
     if not places:
         return None
     found = set()

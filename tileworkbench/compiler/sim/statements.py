@@ -467,7 +467,8 @@ def counted_loop(slot: int, bounds: tuple[Evaluate, ...], body: Execute, name: s
             for number in numbers:
                 frame.values[slot], frame.mask = number, active
                 if len(numbers) > 1:
-                    frame.edges = (*edges, (name, number == start, number == numbers[-1]))
+                    edge = (name, number, number == start, number == numbers[-1])
+                    frame.edges = (*edges, edge)
                 body(frame)
                 active = mask_without(active, frame.broke)
                 if active is False:

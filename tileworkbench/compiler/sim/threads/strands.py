@@ -252,7 +252,7 @@ class LoopState:
     active: Mask
     outer: Mask
     outer_broke: Mask
-    edges: tuple[tuple[str, bool, bool], ...]
+    edges: tuple[tuple[str, int, bool, bool], ...]
 
     def merged(self, other: LoopState) -> LoopState | None:
         """The state of both groups together, where they are in one iteration."""
@@ -322,7 +322,7 @@ class CountedLoop(_Loop):
         value = state.start + state.trip * state.step
         frame.values[self.slot] = value
         if isinstance(state.trips, int) and state.trips > 1:
-            edge = (self.name, state.trip == 0, state.trip == state.trips - 1)
+            edge = (self.name, value, state.trip == 0, state.trip == state.trips - 1)
             frame.edges = (*state.edges, edge)
         later = replace(state, trip=state.trip + 1, active=staying)
         strand.stack.append((self, later))

@@ -1,0 +1,242 @@
+"""Which statement makes the first infinity and the first NaN, and of what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tileworkbench.compiler.ir import tile
+from tileworkbench.compiler.ir.expr import Const
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.sim.numerics.result import Loops, Operand, Origin
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.ir.stmt import Stmt
+    from tileworkbench.compiler.sim.memory import Storage
+    from tileworkbench.compiler.sim.observers import Place
+
+Array = np.ndarray[Any, Any]
+_TESTS = {"infinity": np.isinf, "NaN": np.isnan}
+_MOST_OPERANDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Elements that a statement has read or written, with their values at that moment."""
+
+    storage: Storage
+    place: Place
+    values: Array
+
+    @property
+    def name(self) -> str:
+        """Of the buffer."""
+        return self.storage.name
+
+    @property
+    def wide(self) -> Array:
+        """The values as float64."""
+        return self.values.astype(np.float64)
+
+    def element(self, number: int) -> tuple[int, ...]:
+        """The indices of the element `number` of `values`, in the buffer's own shape where its
+        memory is one row of numbers.
+        """
+        at = np.unravel_index(number, self.values.shape) if self.values.ndim else ()
+        if any(isinstance(part, slice) for part in self.place):
+            steps = iter(at)
+            index = [
+                (part.start or 0) + int(next(steps)) if isinstance(part, slice) else int(part)
+                for part in self.place
+            ]
+        else:
+            index = [int(np.broadcast_to(part, self.values.shape)[at]) for part in self.place]
+        index = index[len(self.storage.prefix) :]
+        shape = self.storage.shape
+        if len(index) == 1 and len(shape) > 1 and index[0] < np.prod(shape):
+            return tuple(map(int, np.unravel_index(index[0], shape)))
+        return tuple(index)
+
+    def at(self, number: int) -> Operand:
+        """One of its elements as an operand."""
+        value = float(self.wide.reshape(-1)[number])
+        return Operand(_named(self.name, self.element(number)), value, value)
+
+    def range(self, values: Array, name: str) -> Operand:
+        """Some of its elements as an operand."""
+        wide = values.astype(np.float64)
+        return Operand(f"{self.name}[{name}]", float(wide.min()), float(wide.max()))
+
+
+def _named(name: str, element: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, element))}]" if element else name
+
+
+class Origins:
+    """Finds the first of each kind while a block runs."""
+
+    __slots__ = ("_program", "_tainted", "found")
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._tainted: dict[str, set[str]] = {kind: set() for kind in _TESTS}
+        self.found: list[Origin] = []
+
+    def look(
+        self,
+        stmt: Stmt,
+        loops: Loops,
+        step: int,
+        written: Access,
+        reads: list[Access],
+        exact: Array | None,
+    ) -> None:
+        """Look at what a statement wrote, of what it read."""
+        for kind, test in _TESTS.items():
+            if any(origin.kind == kind and origin.made for origin in self.found):
+                continue
+            self._look_at_reads(kind, stmt, loops, step, reads)
+            bad = test(written.wide)
+            if not bad.any():
+                continue
+            self._tainted[kind].add(written.name)
+            if kind == "infinity" and _sets_infinity(stmt):
+                continue
+            fresh = bad & ~_inherited(kind, stmt, written, reads)
+            if fresh.any():
+                number = int(fresh.reshape(-1).argmax())
+                span = self._program.span(stmt.site)
+                self.found.append(
+                    Origin(
+                        kind,
+                        True,
+                        step,
+                        0 if span is None else span.line,
+                        stmt.site,
+                        loops,
+                        written.name,
+                        written.element(number),
+                        float(written.wide.reshape(-1)[number]),
+                        None if exact is None else float(exact.reshape(-1)[number]),
+                        _operands(stmt, written, reads, number),
+                    )
+                )
+
+    def _look_at_reads(
+        self, kind: str, stmt: Stmt, loops: Loops, step: int, reads: list[Access]
+    ) -> None:
+        """Note the first of them that is read though the block has written none there."""
+        if any(origin.kind == kind for origin in self.found):
+            return
+        for access in reads:
+            bad = _TESTS[kind](access.wide)
+            if bad.any() and access.name not in self._tainted[kind]:
+                number = int(bad.reshape(-1).argmax())
+                value = float(access.wide.reshape(-1)[number])
+                span = self._program.span(stmt.site)
+                line = 0 if span is None else span.line
+                place = (access.name, access.element(number))
+                self.found.append(
+                    Origin(kind, False, step, line, stmt.site, loops, *place, value, None, ())
+                )
+                return
+
+
+def _sets_infinity(stmt: Stmt) -> bool:
+    """Whether an infinity stands in the statement itself."""
+    return any(
+        isinstance(node, Const) and node.dtype.is_float and np.isinf(float(node.value))
+        for node in walk(stmt)
+    )
+
+
+def _inherited(kind: str, stmt: Stmt, written: Access, reads: list[Access]) -> Array:
+    """The elements that have an operand which is NaN already; for an infinity, one not finite."""
+
+    def bad(access: Access) -> Array:
+        wide = access.wide
+        return np.asarray(np.isnan(wide) if kind == "NaN" else ~np.isfinite(wide))
+
+    shape = written.values.shape
+    found = np.zeros(shape, np.bool_)
+    for access in reads:
+        mask = bad(access)
+        if not mask.any():
+            continue
+        spread = _spread(stmt, access, mask, shape)
+        found |= True if spread is None else spread
+    return found
+
+
+def _spread(stmt: Stmt, access: Access, mask: Array, shape: tuple[int, ...]) -> Array | None:
+    """`mask`, of elements of an operand, over the elements of the result that are computed of
+    them; None where that is not known.
+    """
+    match stmt:
+        case tile.Gemm() if mask.ndim >= 2 and len(shape) >= 2:
+            flat = mask.reshape(mask.shape[-2:])
+            if access.name == stmt.a.buffer.name and access.name != stmt.c.buffer.name:
+                rows = flat.any(axis=0 if stmt.transpose_a else 1)
+                return _fitting(rows[:, None], shape)
+            if access.name == stmt.b.buffer.name and access.name != stmt.c.buffer.name:
+                columns = flat.any(axis=1 if stmt.transpose_b else 0)
+                return _fitting(columns[None, :], shape)
+        case tile.Reduce(dim=dim) if access.name == stmt.src.name and dim < mask.ndim:
+            along = mask.any(axis=dim)
+            return along.reshape(shape) if along.size == np.prod(shape) else None
+        case tile.Scan():
+            return None
+    if mask.size == np.prod(shape):
+        return mask.reshape(shape)
+    return _fitting(mask, shape)
+
+
+def _fitting(mask: Array, shape: tuple[int, ...]) -> Array | None:
+    try:
+        return np.broadcast_to(mask, shape)
+    except ValueError:
+        return None
+
+
+def _operands(
+    stmt: Stmt, written: Access, reads: list[Access], number: int
+) -> tuple[Operand, ...]:
+    """What the statement reads for the element `number` of what it wrote; where that is not known,
+    for all of them.
+    """
+    made: list[Operand] = []
+    shape = written.values.shape
+    at = np.unravel_index(number, shape) if shape else ()
+    for access in reads:
+        values = access.values
+        match stmt:
+            case tile.Gemm() if values.ndim >= 2 and len(shape) >= 2:
+                flat = values.reshape(values.shape[-2:])
+                row, column = int(at[-2]), int(at[-1])
+                if access.name == stmt.a.buffer.name:
+                    taken = flat[:, row] if stmt.transpose_a else flat[row]
+                    made.append(access.range(taken, f":, {row}" if stmt.transpose_a else f"{row}, :"))
+                    continue
+                if access.name == stmt.b.buffer.name:
+                    taken = flat[column] if stmt.transpose_b else flat[:, column]
+                    name = f"{column}, :" if stmt.transpose_b else f":, {column}"
+                    made.append(access.range(taken, name))
+                    continue
+            case tile.Reduce(dim=dim) if access.name == stmt.src.name and dim < values.ndim:
+                others = tuple(length for axis, length in enumerate(values.shape) if axis != dim)
+                if int(np.prod(others)) == int(np.prod(shape)):
+                    index = list(np.unravel_index(number, others)) if others else []
+                    index.insert(dim, slice(None))
+                    name = ", ".join(":" if isinstance(i, slice) else str(int(i)) for i in index)
+                    made.append(access.range(values[tuple(index)], name))
+                    continue
+        if values.size == written.values.size:
+            made.append(access.at(number))
+        elif values.size == 1:
+            made.append(access.at(0))
+        elif values.size:
+            made.append(access.range(values, ", ".join(":" * len(access.storage.shape))))
+    return tuple(dict.fromkeys(made))[:_MOST_OPERANDS]
