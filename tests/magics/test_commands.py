@@ -36,6 +36,16 @@ def test_show(notebook: Notebook) -> None:
     assert notebook.run("%tile show scale passes;").text == ""
 
 
+def test_views_take_inputs(notebook: Notebook) -> None:
+    notebook.run(f"%%tile -q{SCALE}")
+    notebook.run("import torch\ngiven = torch.ones(64, 32)")
+    assert notebook.run("%tile show scale card given").error is None
+    assert notebook.run("scale.kernel._inputs[0] is given").value is True
+    assert notebook.run("%tile show scale card absent").text.startswith("UsageError: 'absent': ")
+    notebook.run(f"%%tile -q -o other --args given*0{SCALE}")
+    assert notebook.run("float(other._inputs[0].sum())").value == 0.0
+
+
 def test_passes_and_what_one_did_are_printed(notebook: Notebook) -> None:
     notebook.run(f"%%tile -q{SCALE}")
     lines = notebook.run("%tile show scale passes").out.splitlines()

@@ -333,7 +333,6 @@ def test_an_error_leaves_the_namespace_as_it_was(notebook: Notebook) -> None:
         ("%tile zzz", f"'zzz' is not a %tile command; one of {', '.join(COMMANDS)}"),
         ("%tile show", "which kernel? (there is none yet: see '%tile examples')"),
         ("%tile show nope", "'nope' is not a kernel"),
-        ("%tile show a b c", "%tile show takes a kernel and a view; 'c' is too many"),
         ("%tile peaks now", "%tile peaks takes --measure or nothing, not 'now'"),
         ("%tile bench 'x", "the line ends before a closing '"),
     ],

@@ -11,6 +11,7 @@ from tileworkbench.bench.points import Trail
 from tileworkbench.compiler.compilation import CompiledKernel, Options, Source
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.workbench.debugging import Debugging
 from tileworkbench.workbench.kernel_facts import KernelFacts
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tileworkbench.workbench.validation import Validation
 
 
-class Kernel(KernelFacts):
+class Kernel(KernelFacts, Debugging):
     """A compiled kernel. Calling it checks the arguments, runs it and returns its outputs.
 
     `config` is the configuration that `tw.autotune` chose, `latency` its time and `ref_latency`

@@ -193,6 +193,8 @@ class _Cell:
                 self._check(kernel, options.check, inputs)
             if options.measures:
                 self._measure(kernel, inputs)
+        if self._arguments is not None:
+            kernel.with_inputs(*self._arguments)
         kernel.with_costs(options.annotate)
         if options.save:
             self._save(kernel, options.save)

@@ -93,9 +93,10 @@ class _Commands:
         print(_EXAMPLE, end="")
 
     def run_show(self, words: list[str]) -> Any:
+        kernel = self._kernel(words)
         if len(words) > 2:
-            raise UsageError(f"%tile show takes a kernel and a view; '{words[2]}' is too many")
-        return self._kernel(words).show(words[1] if len(words) > 1 else "card")
+            kernel.with_inputs(*self._arguments(kernel, words[1:]))
+        return kernel.show(words[1] if len(words) > 1 else "card")
 
     def run_bench(self, words: list[str]) -> Any:
         kernel = self._kernel(words)

@@ -26,7 +26,7 @@ LAYOUTS = ("none", "padding", "swizzle32", "swizzle64", "swizzle128")
 
 # What each command of %tile takes, and what it does.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "show": ("KERNEL [VIEW]", f"one view: {', '.join(VIEWS[:-1])}"),
+    "show": ("KERNEL [VIEW [ARGS...]]", f"one view: {', '.join(VIEWS[:-1])}"),
     "bench": ("KERNEL [ARGS...]", "measure it on these arguments (default: random ones)"),
     "bisect": ("KERNEL [ARGS...]", "name the first pass that changes a result"),
     "compare": ("KERNEL [KERNEL...]", "side by side; of one kernel, its cell's last two versions"),
@@ -128,7 +128,7 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--show", metavar="VIEWS", help=f"comma list of {', '.join(VIEWS)}; default card")
     add("--run", metavar="CODE", help="statement to run afterwards, in your namespace")
     add("--check", metavar="REF", help="compare with this callable on random inputs")
-    add("--args", metavar="A,B", help="your own inputs for --check and --bench")
+    add("--args", metavar="A,B", help="your own inputs for --check, --bench and views that run it")
     checked = "indices that come from data and are outside are errors; --check simulates all"
     add("--sanitize", action="store_true", help=checked)
     faster = "CUDA code takes faster, less exact float32 instructions"

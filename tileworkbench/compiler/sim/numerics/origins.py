@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class Access:
             index = [int(np.broadcast_to(part, self.values.shape)[at]) for part in self.place]
         index = index[len(self.storage.prefix) :]
         shape = self.storage.shape
-        if len(index) == 1 and len(shape) > 1 and index[0] < np.prod(shape):
+        if len(index) == 1 and len(shape) > 1 and index[0] < prod(shape):
             return tuple(map(int, np.unravel_index(index[0], shape)))
         return tuple(index)
 
@@ -179,17 +180,17 @@ def _spread(stmt: Stmt, access: Access, mask: Array, shape: tuple[int, ...]) -> 
         case tile.Gemm() if mask.ndim >= 2 and len(shape) >= 2:
             flat = mask.reshape(mask.shape[-2:])
             if access.name == stmt.a.buffer.name and access.name != stmt.c.buffer.name:
-                rows = flat.any(axis=0 if stmt.transpose_a else 1)
+                rows = np.asarray(flat.any(axis=0 if stmt.transpose_a else 1))
                 return _fitting(rows[:, None], shape)
             if access.name == stmt.b.buffer.name and access.name != stmt.c.buffer.name:
-                columns = flat.any(axis=1 if stmt.transpose_b else 0)
+                columns = np.asarray(flat.any(axis=1 if stmt.transpose_b else 0))
                 return _fitting(columns[None, :], shape)
         case tile.Reduce(dim=dim) if access.name == stmt.src.name and dim < mask.ndim:
-            along = mask.any(axis=dim)
-            return along.reshape(shape) if along.size == np.prod(shape) else None
+            along = np.asarray(mask.any(axis=dim))
+            return along.reshape(shape) if along.size == prod(shape) else None
         case tile.Scan():
             return None
-    if mask.size == np.prod(shape):
+    if mask.size == prod(shape):
         return mask.reshape(shape)
     return _fitting(mask, shape)
 
@@ -201,42 +202,52 @@ def _fitting(mask: Array, shape: tuple[int, ...]) -> Array | None:
         return None
 
 
-def _operands(
-    stmt: Stmt, written: Access, reads: list[Access], number: int
-) -> tuple[Operand, ...]:
+def _operands(stmt: Stmt, written: Access, reads: list[Access], number: int) -> tuple[Operand, ...]:
     """What the statement reads for the element `number` of what it wrote; where that is not known,
     for all of them.
     """
-    made: list[Operand] = []
     shape = written.values.shape
-    at = np.unravel_index(number, shape) if shape else ()
+    at = tuple(map(int, np.unravel_index(number, shape))) if shape else ()
+    made: dict[Operand, None] = {}
     for access in reads:
-        values = access.values
-        match stmt:
-            case tile.Gemm() if values.ndim >= 2 and len(shape) >= 2:
-                flat = values.reshape(values.shape[-2:])
-                row, column = int(at[-2]), int(at[-1])
-                if access.name == stmt.a.buffer.name:
-                    taken = flat[:, row] if stmt.transpose_a else flat[row]
-                    made.append(access.range(taken, f":, {row}" if stmt.transpose_a else f"{row}, :"))
-                    continue
-                if access.name == stmt.b.buffer.name:
-                    taken = flat[column] if stmt.transpose_b else flat[:, column]
-                    name = f"{column}, :" if stmt.transpose_b else f":, {column}"
-                    made.append(access.range(taken, name))
-                    continue
-            case tile.Reduce(dim=dim) if access.name == stmt.src.name and dim < values.ndim:
-                others = tuple(length for axis, length in enumerate(values.shape) if axis != dim)
-                if int(np.prod(others)) == int(np.prod(shape)):
-                    index = list(np.unravel_index(number, others)) if others else []
-                    index.insert(dim, slice(None))
-                    name = ", ".join(":" if isinstance(i, slice) else str(int(i)) for i in index)
-                    made.append(access.range(values[tuple(index)], name))
-                    continue
-        if values.size == written.values.size:
-            made.append(access.at(number))
-        elif values.size == 1:
-            made.append(access.at(0))
-        elif values.size:
-            made.append(access.range(values, ", ".join(":" * len(access.storage.shape))))
-    return tuple(dict.fromkeys(made))[:_MOST_OPERANDS]
+        size = access.values.size
+        summed = _summed(stmt, access, at, shape)
+        if summed is not None:
+            made[summed] = None
+        elif size == written.values.size:
+            made[access.at(number)] = None
+        elif size == 1:
+            made[access.at(0)] = None
+        elif size:
+            made[access.range(access.values, ", ".join(":" * len(access.storage.shape)))] = None
+    return tuple(made)[:_MOST_OPERANDS]
+
+
+def _summed(
+    stmt: Stmt, access: Access, at: tuple[int, ...], shape: tuple[int, ...]
+) -> Operand | None:
+    """The row or column that a product or a reduction takes for the element at `at`; None for
+    other statements and operands.
+    """
+    values = access.values
+    match stmt:
+        case tile.Gemm() if values.ndim >= 2 and len(at) >= 2:
+            matrix = values.reshape(values.shape[-2:])
+            if access.name == stmt.a.buffer.name:
+                by_row, number = not stmt.transpose_a, at[-2]
+            elif access.name == stmt.b.buffer.name:
+                by_row, number = stmt.transpose_b, at[-1]
+            else:
+                return None
+            if by_row:
+                return access.range(matrix[number], f"{number}, :")
+            return access.range(matrix[:, number], f":, {number}")
+        case tile.Reduce(dim=dim) if access.name == stmt.src.name and dim < values.ndim:
+            others = values.shape[:dim] + values.shape[dim + 1 :]
+            if prod(others) != prod(shape):
+                return None
+            index = np.unravel_index(int(np.ravel_multi_index(at, shape)) if at else 0, others)
+            names = [str(int(part)) for part in index]
+            names.insert(dim, ":")
+            return access.range(np.moveaxis(values, dim, -1)[index], ", ".join(names))
+    return None

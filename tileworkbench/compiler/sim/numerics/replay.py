@@ -51,12 +51,14 @@ def compare(
     block, numbers = _chosen(program, symbols, block)
     exact = Recording(block)
     made = Comparing(block, program, exact.steps)
-    stopped = _run(wide, wide_arguments(program, arguments, symbols), symbols, exact, numbers, seconds)
+    stopped = _run(
+        wide, wide_arguments(program, arguments, symbols), symbols, exact, numbers, seconds
+    )
     if stopped == _INTERRUPTED:
         exact.steps.clear()
     else:
         why = _run(program, arguments, symbols, made, numbers, seconds)
-        stopped = why or made.why or exact.full or stopped and f"in float64 {stopped}"
+        stopped = why or made.why or exact.full or (stopped and f"in float64 {stopped}")
     return Numerics(
         program.name, block, tuple(made.steps), tuple(made.origins.found), inputs, stopped
     )

@@ -31,7 +31,9 @@ def grid_of(dtype: DType) -> Grid:
     if dtype.scalar == "tfloat32":
         return Grid(10, -126)
     storage = storage_dtype(dtype)
-    found: Any = np.finfo(storage) if storage.isbuiltin == 1 else ml_dtypes.finfo(storage)
+    # numpy knows its own types only, and ml_dtypes has no annotations.
+    information: Any = np.finfo if storage.isbuiltin == 1 else ml_dtypes.finfo
+    found = information(storage)
     return Grid(int(found.nmant), int(found.minexp))
 
 
@@ -69,6 +71,4 @@ def errors_of(values: Array, exact: Array, dtype: DType) -> Errors:
     size = np.abs(exact)
     relative = np.where(same, 0.0, np.where(size > 0, error / size, np.inf))
     ulp = np.where(finite & ~same, error / unit(np.where(finite, exact, 1.0), dtype), error)
-    return Errors(
-        float(error.max()), float(relative.max()), float(ulp.max()), int(ulp.argmax())
-    )
+    return Errors(float(error.max()), float(relative.max()), float(ulp.max()), int(ulp.argmax()))
