@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.workbench.inputs import make_inputs
+from tileworkbench.workbench.simulation import named_arguments
 
 if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.numerics.result import Numerics
     from tileworkbench.workbench.kernel import Kernel
 
 
@@ -15,6 +19,7 @@ class Debugging:
     """The part of a `Kernel` that looks into runs of it."""
 
     _inputs: tuple[Any, ...] | None = None
+    _numerics: Numerics | None = None
 
     def with_inputs(self: Any, *args: Any) -> Any:
         """The inputs of views that run the kernel in the simulator, in place of made-up ones; calls
@@ -22,6 +27,49 @@ class Debugging:
         """
         self._inputs = args
         return self
+
+    def numerics(
+        self: Any,
+        *args: Any,
+        block: tuple[int, ...] | None = None,
+        seconds: float | None = None,
+    ) -> Numerics:
+        """The rounding errors of one block: after each statement what it wrote, beside the same
+        program in float64, and the statement that makes the first NaN or infinity.
+
+        The program as written runs twice in the simulator, on these arguments, or without any on
+        those of `with_inputs`, of the check that failed, or made-up ones. `block` are its indices,
+        x first (None: the first block). Each run ends after about so many `seconds` (None: no
+        limit); what was compared by then, or before an error or an interrupt, is kept, and
+        `.stopped` says so.
+
+        Raises `UnsupportedError` where nothing is rounded, or float64 would change what the program
+        means, and `ArgumentError` for arguments or a block that do not fit.
+        """
+        from tileworkbench.compiler.sim.numerics.replay import compare
+
+        given, said = (args, "the inputs that were given") if args else inputs_of(self)
+        program = self.program
+        given = [arg.cpu() if hasattr(arg, "cpu") else arg for arg in given]
+        made = compare(program, named_arguments(program, given), block, said, seconds)
+        self._numerics = made
+        return made
+
+    @property
+    def last_numerics(self) -> Numerics | None:
+        """The result of the last `numerics`; None where there was none."""
+        return self._numerics
+
+    @cached_property
+    def numerics_missing(self: Any) -> str:
+        """Why there is no replay in float64, in one sentence; empty where there is one."""
+        from tileworkbench.compiler.sim.numerics.widening import widened
+
+        try:
+            widened(self.program)
+        except UnsupportedError as error:
+            return error.message
+        return ""
 
 
 def inputs_of(kernel: Kernel) -> tuple[Sequence[Any], str]:

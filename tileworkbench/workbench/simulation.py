@@ -91,15 +91,24 @@ def run_program(
     """
     from tileworkbench.compiler.sim.simulate import simulate
 
-    passed = [param for param in origin.params if not param.output]
+    named = named_arguments(origin, args)
+    return simulate(program, named, options=options, signature=origin)
+
+
+def named_arguments(program: Program, args: Sequence[Any]) -> dict[str, Any]:
+    """The arguments of a call by parameter name.
+
+    Raises `ArgumentError` for too many or too few, and for tensors without readable elements.
+    """
+    passed = [param for param in program.params if not param.output]
     if len(args) != len(passed):
         arguments = "1 argument" if len(passed) == 1 else f"{len(passed)} arguments"
-        raise ArgumentError(f"'{origin.name}' takes {arguments}, got {len(args)}")
+        raise ArgumentError(f"'{program.name}' takes {arguments}, got {len(args)}")
     named = {param.name: value for param, value in zip(passed, args, strict=True)}
     for param in passed:
         if isinstance(param.value, Buffer):
-            _check_contents(origin.name, param.name, named[param.name])
-    return simulate(program, named, options=options, signature=origin)
+            _check_contents(program.name, param.name, named[param.name])
+    return named
 
 
 def _check_contents(kernel: str, name: str, value: Any) -> None:

@@ -206,7 +206,7 @@ class Numerics:
                 what += f", {number(worst.ulp)} ulp of {worst.dtype} apart"
             said.append(what)
         elif not said:
-            said.append("no statement wrote a floating-point number")
+            said.append("no statement wrote a floating-point number that float64 writes too")
         return "; ".join([*said, *([self.stopped] if self.stopped else [])])
 
 
