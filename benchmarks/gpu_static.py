@@ -1,0 +1,204 @@
+"""What GPU kernels cost by their cubins: registers, spills, and the instructions of the main loop
+by what executes them. No GPU is needed, and no time is measured.
+
+The same tiles and threads with TileLang and Triton, where an interpreter has them
+(``TILEWORKBENCH_TILELANG_PYTHON``, ``TILEWORKBENCH_TRITON_PYTHON``): their scripts write code,
+which is disassembled and counted here like ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common import FOLDER, environment, markdown_table, run_child, write_results
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tileworkbench.compiler.device.nvidia.nvdisasm import disassemble
+from tileworkbench.compiler.device.nvidia.nvrtc import compile_cuda
+from tileworkbench.compiler.device.nvidia.sass import Loop, main_loop
+from tileworkbench.kernels import (
+    chunk_scan,
+    dequant_matmul,
+    flash_attention,
+    matmul,
+    mla_decode,
+    rmsnorm,
+    softmax,
+)
+
+ARCHS = ("sm_80", "sm_90a")
+PEERS = {
+    "TileLang": ("TILEWORKBENCH_TILELANG_PYTHON", "tilelang_static.py"),
+    "Triton": ("TILEWORKBENCH_TRITON_PYTHON", "triton_static.py"),
+}
+KINDS = ("shared", "global", "barrier", "shuffle", "special", "float", "convert", "integer")
+SIZE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel: what makes it, and whether all of them are compiled with fast math."""
+
+    make: Callable[[], Any]
+    fast_math: bool = False
+
+
+def attention(dim: int, block: tuple[int, int], threads: int, causal: bool = False) -> Any:
+    return flash_attention(
+        *(1, 16, SIZE, SIZE, dim, T.float16),
+        causal=causal,
+        block_M=block[0],
+        block_N=block[1],
+        threads=threads,
+        num_stages=2,
+    )
+
+
+def product(dtype: str, tile: tuple[int, int, int], threads: int, **more: Any) -> Any:
+    m, n, k = tile
+    return matmul(
+        *(SIZE, SIZE, SIZE, dtype),
+        block_M=m,
+        block_N=n,
+        block_K=k,
+        num_stages=3,
+        threads=threads,
+        **more,
+    )
+
+
+# Names are those that the scripts of the peers know.
+ROWS = {
+    "matmul fp16 128x128x32, 128 threads": Row(lambda: product("float16", (128, 128, 32), 128)),
+    "matmul fp16 128x128x64, 128 threads": Row(lambda: product("float16", (128, 128, 64), 128)),
+    "matmul fp16 128x256x64, 256 threads": Row(lambda: product("float16", (128, 256, 64), 256)),
+    "matmul int8 128x128x64, 128 threads": Row(lambda: product("int8", (128, 128, 64), 128)),
+    "matmul int8, B transposed": Row(lambda: product("int8", (128, 128, 64), 128, trans_B=True)),
+    "attention D=64 128x128, 256 threads": Row(lambda: attention(64, (128, 128), 256), True),
+    "attention D=128 128x128, 256 threads": Row(lambda: attention(128, (128, 128), 256), True),
+    "the same, exact": Row(lambda: attention(128, (128, 128), 256)),
+    "the same, causal": Row(lambda: attention(128, (128, 128), 256, True), True),
+    "attention D=128 128x64, 128 threads": Row(lambda: attention(128, (128, 64), 128), True),
+    "dequant int4 128x128x64, 128 threads": Row(
+        lambda: dequant_matmul(SIZE, SIZE, SIZE, "int4", block_M=128)
+    ),
+    "MLA decode": Row(lambda: mla_decode(16, 128, SIZE, block_N=32), True),
+    "chunk scan": Row(lambda: chunk_scan(2, 16, 256, 64, 64, 128), True),
+    "rmsnorm, rows of 4096": Row(lambda: rmsnorm(SIZE, SIZE, T.float16)),
+    "softmax, rows of 4096": Row(lambda: softmax(SIZE, SIZE, T.float16), True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The main loop of one kernel, and what ptxas gave it."""
+
+    loop: Loop
+    registers: int
+    spilled: int
+
+    def cells(self) -> list[str]:
+        kinds = self.loop.kinds
+        tensor = kinds.get("tensor", 0)
+        rest = len(self.loop.instructions) - tensor
+        ratio = f"{rest / tensor:.2f}" if tensor else ""
+        parts = [str(kinds.get(kind, 0) or "") for kind in KINDS]
+        total = [str(len(self.loop.instructions)), str(tensor or ""), ratio]
+        return [*total, *parts, str(self.registers), str(self.spilled or "")]
+
+
+def count(sass: str, log: Any) -> Count:
+    """The main loop of a disassembly; of a kernel without one all of its instructions."""
+    loop = main_loop(sass) or Loop(0, tuple(_straight(sass)))
+    found = max(log, key=lambda kernel: kernel.registers)
+    return Count(loop, found.registers, found.spill_store_bytes + found.spill_load_bytes)
+
+
+def _straight(sass: str) -> list[str]:
+    lines = (line.partition("*/")[2].strip() for line in sass.splitlines() if "/*0" in line)
+    return [line.split()[0] for line in lines if line and not line.startswith("@")]
+
+
+def ours(row: Row, arch: str) -> Count:
+    kernel = tw.compile(row.make(), target=f"cuda:{arch}", fast_math=row.fast_math)
+    return count(kernel.sass, kernel.resources)
+
+
+def theirs(peer: str, folder: Path) -> tuple[dict[tuple[str, str], Count], str]:
+    """What the script of a peer compiled, by row and architecture, and the peer's version."""
+    variable, script = PEERS[peer]
+    interpreter = os.environ.get(variable)
+    if interpreter is None:
+        return {}, f"not installed ({variable} names no interpreter that has it)"
+    made = run_child(FOLDER / script, [str(folder), *ARCHS], interpreter=interpreter)
+    found = {}
+    for entry in made["kernels"]:
+        key, data = (entry["row"], entry["arch"]), (folder / entry["file"]).read_bytes()
+        if entry["file"].endswith(".cu"):
+            options = [*(f"-I{path}" for path in made["includes"]), *made["options"]]
+            options += ["--use_fast_math"] if ROWS[entry["row"]].fast_math else []
+            build = compile_cuda(data.decode(), entry["arch"], options=options)
+            found[key] = count(disassemble(build.cubin, data.decode()), build.kernels)
+        else:
+            sass = disassemble(data, "")
+            loop = main_loop(sass) or Loop(0, tuple(_straight(sass)))
+            found[key] = Count(loop, entry["registers"], entry["spilled"])
+    return found, made["version"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", default="", help="only rows whose name has this text")
+    parser.add_argument("--archs", default=",".join(ARCHS), help="architectures, by comma")
+    options = parser.parse_args()
+    rows = {name: row for name, row in ROWS.items() if options.rows in name}
+    archs = options.archs.split(",")
+    results: dict[tuple[str, str, str], Count] = {}
+    versions: dict[str, str] = {}
+    for name, row in rows.items():
+        for arch in archs:
+            results[name, arch, "ours"] = ours(row, arch)
+    with tempfile.TemporaryDirectory() as place:
+        for peer in PEERS:
+            folder = Path(place) / peer
+            folder.mkdir()
+            counted, versions[peer] = theirs(peer, folder)
+            for (name, arch), found in counted.items():
+                if name in rows and arch in archs:
+                    results[name, arch, peer] = found
+    tables = []
+    for arch in archs:
+        cells = [
+            [name, who, *results[name, arch, who].cells()]
+            for name in rows
+            for who in ("ours", *PEERS)
+            if (name, arch, who) in results
+        ]
+        columns = ["kernel", "who", "instructions", "tensor", "others per tensor", *KINDS]
+        table = markdown_table([*columns, "registers", "spilled bytes"], cells)
+        tables.append(f"## {arch}\n\n{table}")
+    text = "\n\n".join(tables)
+    print(text)
+    if not options.rows and archs == list(ARCHS):
+        data = {
+            " | ".join(key): {
+                "kinds": found.loop.kinds,
+                "registers": found.registers,
+                "spilled": found.spilled,
+            }
+            for key, found in results.items()
+        }
+        facts = environment(("tileworkbench", "nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm"))
+        facts["versions"] |= versions
+        print(f"\nwritten to {write_results('gpu_static', facts, data, text)}")
+
+
+if __name__ == "__main__":
+    main()

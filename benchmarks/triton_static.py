@@ -1,0 +1,247 @@
+"""Triton's cubins for rows of gpu_static.py, which runs this with the interpreter that has Triton:
+``triton_static.py FOLDER ARCH...``. No GPU is needed.
+"""
+
+import json
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+SIZE, HEADS = 4096, 16
+
+
+@triton.jit
+def matmul(
+    A,
+    B,
+    C,
+    SIZE: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    ROW_B: tl.constexpr,
+    STEP_B: tl.constexpr,
+    SUM: tl.constexpr,
+):
+    """C = A @ B of SIZE x SIZE, a tile of M x N for each program; B's strides are given."""
+    rows = tl.program_id(1) * M + tl.arange(0, M)
+    columns = tl.program_id(0) * N + tl.arange(0, N)
+    depth = tl.arange(0, K)
+    total = tl.zeros((M, N), SUM)
+    for k in range(0, SIZE, K):
+        a = tl.load(A + rows[:, None] * SIZE + (k + depth)[None, :])
+        b = tl.load(B + (k + depth)[:, None] * ROW_B + columns[None, :] * STEP_B)
+        total = tl.dot(a, b, total, out_dtype=SUM)
+    tl.store(C + rows[:, None] * SIZE + columns[None, :], total.to(C.dtype.element_ty))
+
+
+@triton.jit
+def attention(
+    Q,
+    K,
+    V,
+    O,  # noqa: E741
+    scale,
+    SIZE: tl.constexpr,
+    HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
+    """Attention of HEADS heads over SIZE keys, M queries for each program; tensors are
+    [SIZE, HEADS, DIM]. `scale` is that of the scores, times log2(e). With CAUSAL the keys that all
+    queries see come first, without a mask.
+    """
+    start = tl.program_id(0) * M
+    within = tl.program_id(1) * DIM + tl.arange(0, DIM)
+    ROW: tl.constexpr = HEADS * DIM
+    place = start + tl.arange(0, M)
+    q = tl.load(Q + place[:, None] * ROW + within[None, :])
+    top = tl.full((M,), -float("inf"), tl.float32)
+    weight = tl.zeros((M,), tl.float32)
+    total = tl.zeros((M, DIM), tl.float32)
+    end = start if CAUSAL else SIZE
+    for first in range(0, end, N):
+        keys = (first + tl.arange(0, N)) * ROW
+        k = tl.load(K + keys[None, :] + within[:, None])
+        scores = tl.dot(q, k)
+        after = tl.maximum(top, tl.max(scores, 1) * scale)
+        p = tl.exp2(scores * scale - after[:, None])
+        rescale = tl.exp2(top - after)
+        weight = weight * rescale + tl.sum(p, 1)
+        v = tl.load(V + keys[:, None] + within[None, :])
+        total = tl.dot(p.to(tl.float16), v, total * rescale[:, None])
+        top = after
+    if CAUSAL:
+        for first in range(start, start + M, N):
+            seen = first + tl.arange(0, N)
+            keys = seen * ROW
+            k = tl.load(K + keys[None, :] + within[:, None])
+            scores = tl.dot(q, k)
+            scores = tl.where(place[:, None] >= seen[None, :], scores, -float("inf"))
+            after = tl.maximum(top, tl.max(scores, 1) * scale)
+            p = tl.exp2(scores * scale - after[:, None])
+            rescale = tl.exp2(top - after)
+            weight = weight * rescale + tl.sum(p, 1)
+            v = tl.load(V + keys[:, None] + within[None, :])
+            total = tl.dot(p.to(tl.float16), v, total * rescale[:, None])
+            top = after
+    total = total / weight[:, None]
+    tl.store(O + place[:, None] * ROW + within[None, :], total.to(tl.float16))
+
+
+@triton.jit
+def dequantised(
+    A,
+    B,
+    S,
+    C,
+    SIZE: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    """C = A @ W.T, where W[n, k] is a signed code of four bits times S[n, k // GROUP]; a byte of B
+    has two of them, the lower one first."""
+    rows = tl.program_id(1) * M + tl.arange(0, M)
+    columns = tl.program_id(0) * N + tl.arange(0, N)
+    depth, packed = tl.arange(0, K), tl.arange(0, K // 2)
+    total = tl.zeros((M, N), tl.float32)
+    for k in range(0, SIZE, K):
+        a = tl.load(A + rows[:, None] * SIZE + (k + depth)[None, :])
+        codes = tl.load(B + columns[:, None] * (SIZE // 2) + (k // 2 + packed)[None, :])
+        scale = tl.load(S + columns * (SIZE // GROUP) + k // GROUP)
+        low = ((codes << 4).to(tl.int8, bitcast=True) >> 4).to(tl.float16)
+        high = (codes.to(tl.int8, bitcast=True) >> 4).to(tl.float16)
+        w = tl.interleave(low, high) * scale[:, None]
+        total = tl.dot(a, tl.trans(w), total)
+    tl.store(C + rows[:, None] * SIZE + columns[None, :], total.to(tl.float16))
+
+
+@triton.jit
+def rmsnorm(X, W, Y, SIZE: tl.constexpr):
+    """A row for each program."""
+    place = tl.arange(0, SIZE)
+    x = tl.load(X + tl.program_id(0) * SIZE + place).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(x * x) / SIZE + 1e-6)
+    y = x * scale * tl.load(W + place).to(tl.float32)
+    tl.store(Y + tl.program_id(0) * SIZE + place, y.to(tl.float16))
+
+
+@triton.jit
+def softmax(X, Y, SIZE: tl.constexpr):
+    """A row for each program."""
+    place = tl.arange(0, SIZE)
+    x = tl.load(X + tl.program_id(0) * SIZE + place).to(tl.float32)
+    p = tl.exp(x - tl.max(x))
+    tl.store(Y + tl.program_id(0) * SIZE + place, (p / tl.sum(p)).to(tl.float16))
+
+
+def product(tile, kind="fp16", step=1):
+    m, n, k = tile
+    integer = kind == "i8"
+    constants = {"SIZE": SIZE, "M": m, "N": n, "K": k}
+    constants |= {"ROW_B": SIZE if step == 1 else 1, "STEP_B": step}
+    constants["SUM"] = tl.int32 if integer else tl.float32
+    signature = {"A": f"*{kind}", "B": f"*{kind}", "C": "*i32" if integer else "*fp16"}
+    return matmul, signature, constants
+
+
+def attended(dim, m, n, causal=False):
+    signature = dict.fromkeys(("Q", "K", "V", "O"), "*fp16") | {"scale": "fp32"}
+    constants = {"SIZE": SIZE, "HEADS": HEADS, "DIM": dim, "M": m, "N": n, "CAUSAL": causal}
+    return attention, signature, constants
+
+
+def weighted():
+    signature = {"A": "*fp16", "B": "*u8", "S": "*fp16", "C": "*fp16"}
+    return dequantised, signature, {"SIZE": SIZE, "M": 128, "N": 128, "K": 64, "GROUP": 128}
+
+
+def rows(function, names):
+    return function, dict.fromkeys(names, "*fp16"), {"SIZE": SIZE}
+
+
+# Row -> function, types, constants; warps; stages.
+ROWS = {
+    "matmul fp16 128x128x32, 128 threads": (product((128, 128, 32)), 4, 3),
+    "matmul fp16 128x128x64, 128 threads": (product((128, 128, 64)), 4, 3),
+    "matmul fp16 128x256x64, 256 threads": (product((128, 256, 64)), 8, 3),
+    "matmul int8 128x128x64, 128 threads": (product((128, 128, 64), "i8"), 4, 3),
+    "matmul int8, B transposed": (product((128, 128, 64), "i8", SIZE), 4, 3),
+    "attention D=64 128x128, 256 threads": (attended(64, 128, 128), 8, 2),
+    "attention D=128 128x128, 256 threads": (attended(128, 128, 128), 8, 2),
+    "the same, causal": (attended(128, 128, 128, True), 8, 2),
+    "attention D=128 128x64, 128 threads": (attended(128, 128, 64), 4, 2),
+    "dequant int4 128x128x64, 128 threads": (weighted(), 4, 2),
+    "rmsnorm, rows of 4096": (rows(rmsnorm, "XWY"), 4, 1),
+    "softmax, rows of 4096": (rows(softmax, "XY"), 4, 1),
+}
+
+
+def compiled(arch, function, signature, constants, warps, stages):
+    """Triton's kernel for an architecture; pointers are aligned to 16 bytes."""
+    names = function.arg_names
+    aligned = {
+        (names.index(name),): [["tt.divisibility", 16]]
+        for name, kind in signature.items()
+        if kind.startswith("*")
+    }
+    kinds = signature | dict.fromkeys(constants, "constexpr")
+    capability = int(re.sub(r"\D", "", arch))
+    return triton.compile(
+        ASTSource(function, kinds, constants, aligned),
+        target=GPUTarget("cuda", capability, 32),
+        options={"num_warps": warps, "num_stages": stages},
+    )
+
+
+def resources(cubin, folder):
+    """Registers and bytes spilled, as the ELF's own tool of Triton's wheel reads them."""
+    import subprocess
+
+    path = Path(folder) / "read.cubin"
+    path.write_bytes(cubin)
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    text = subprocess.run(
+        [str(tool), "-res-usage", str(path)], capture_output=True, text=True, check=True
+    ).stdout
+    found = {name: int(value) for name, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", text)}
+    return found["REG"], found["STACK"] + found["LOCAL"]
+
+
+def main():
+    folder, archs = Path(sys.argv[1]), sys.argv[2:]
+    kernels = []
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TRITON_CACHE_DIR"] = cache
+        for row, (what, warps, stages) in ROWS.items():
+            for arch in archs:
+                try:
+                    kernel = compiled(arch, *what, warps, stages)
+                except Exception as error:  # a row less; the table shows that it is missing
+                    print(f"Triton, {row}, {arch}: {error!r}"[:300], file=sys.stderr)
+                    continue
+                name = f"{len(kernels)}.cubin"
+                (folder / name).write_bytes(kernel.asm["cubin"])
+                registers, spilled = resources(kernel.asm["cubin"], cache)
+                kernels.append(
+                    {
+                        **{"row": row, "arch": arch, "file": name},
+                        **{"registers": registers, "spilled": spilled},
+                    }
+                )
+    print(json.dumps({"kernels": kernels, "version": triton.__version__}))
+
+
+if __name__ == "__main__":
+    main()
