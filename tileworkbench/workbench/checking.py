@@ -25,6 +25,7 @@ from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.workbench.inputs import read_parameters, written_parameters
 from tileworkbench.workbench.locating import blank_map, explain, locate
 from tileworkbench.workbench.poisoning import compiled_with_poison
+from tileworkbench.workbench.replays import trouble_in, trouble_of
 from tileworkbench.workbench.results import CheckResult
 from tileworkbench.workbench.simulation import look
 
@@ -106,6 +107,8 @@ def check_kernel(
         simulated = _simulated(kernel, args, sanitize)
         worst, limit = _compared(kernel, reference, args, rtol, atol)
     except RunError as error:
+        if kernel._trouble is None:
+            trouble_in(kernel, args, ())
         looked = (Note(f"the simulator found nothing wrong: {simulated}"),) if simulated else ()
         error.notes = (*kernel.warnings, *error.notes, *looked)
         raise
@@ -121,6 +124,7 @@ def _simulated(kernel: Kernel, args: Sequence[Any], sanitize: bool) -> str:
         return f"not simulated: {error.message}"
     kernel.note_masked(report)
     found = report.error()
+    trouble_of(kernel, args, report)
     if found is not None and kernel.target.startswith("sim:"):
         return ""  # the call simulates the threads, and says which of them meet
     if found is not None:
@@ -165,7 +169,9 @@ def _compared(
             error, allowed = _compare(kernel, buffer.name, wide(got), wide(want), tolerance)
         except CheckError as failed:
             if failed.map is not None:
-                kernel._failed = (locate(kernel, before, failed.map), before)
+                located = locate(kernel, before, failed.map)
+                kernel._failed = (located, before)
+                trouble_in(kernel, before, [located.first_block])
                 explain(failed, kernel._failed[0], kernel)
             raise
         worst, limit = max(worst, error), max(limit, allowed)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from tileworkbench.bench.points import Trail
 from tileworkbench.compiler.compilation import CompiledKernel, Options, Source
-from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.diagnostics import ArgumentError, RunError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.workbench.debugging import Debugging
 from tileworkbench.workbench.kernel_facts import KernelFacts
+from tileworkbench.workbench.replays import trouble_in, trouble_of
 
 if TYPE_CHECKING:
     from tileworkbench.bench.parts import Causes
@@ -64,7 +65,11 @@ class Kernel(KernelFacts, Debugging):
     def __call__(self, *args: Any) -> Any:
         if self._watches_calls:
             self._watch(args)
-        return self._compiled(*args)
+        try:
+            return self._compiled(*args)
+        except RunError:
+            trouble_in(self, args, ())
+            raise
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What `pickle` and `copy` keep: the program and what was measured of it; a process that
@@ -78,7 +83,8 @@ class Kernel(KernelFacts, Debugging):
         kept = {
             name: value
             for name, value in vars(self).items()
-            if name != "_compiled" and not isinstance(getattr(type(self), name, 0), cached_property)
+            if name not in ("_compiled", "_replayed")
+            and not isinstance(getattr(type(self), name, 0), cached_property)
         }
         record, options = self._compiled.record, self._compiled.options
         source = Source(record.source, record.source_file, record.first_line)
@@ -218,7 +224,12 @@ class Kernel(KernelFacts, Debugging):
         """
         from tileworkbench.workbench.simulation import simulate_stage
 
-        result = simulate_stage(self, args, stage, blocks, sanitize)
+        try:
+            result = simulate_stage(self, args, stage, blocks, sanitize)
+        except RunError:
+            trouble_in(self, args, ())
+            raise
+        trouble_of(self, args, result.report)
         self._masked, self._masked_in_part = result.report.masked, False
         return result
 
@@ -240,7 +251,9 @@ class Kernel(KernelFacts, Debugging):
         """
         from tileworkbench.workbench.checking import check_kernel
 
-        self._check = self._failed = None  # a card shows no check that came before a failed one
+        self._check = self._failed = self._trouble = (
+            None  # a card shows no check that came before a failed one
+        )
         self._check = check_kernel(self, reference, args, rtol, atol, sanitize)
         return self._check
 

@@ -18,6 +18,7 @@ from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.ir.stmt import Kernel as Grid
 from tileworkbench.compiler.record import Count, Timing
 from tileworkbench.workbench.pipelining import PipelineFacts
+from tileworkbench.workbench.replays import ReplayFacts
 from tileworkbench.workbench.snapshots import Passes
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Stats:
         return self.flops.value / self.bytes_.value if self.bytes_.value else float("inf")
 
 
-class KernelFacts(PipelineFacts):
+class KernelFacts(PipelineFacts, ReplayFacts):
     """The part of a `Kernel` that tells what the compiler made of it."""
 
     _compiled: CompiledKernel

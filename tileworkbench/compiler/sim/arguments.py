@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.analysis.evaluate import WIDER, WrappedSizeError, exact_size
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir.build import const
@@ -136,7 +137,8 @@ def check_grids(program: Program, known: Mapping[str, int]) -> None:
     """Raise `ArgumentError` for a grid whose extents wrap around with these symbols and scalars."""
     for stmt in statements(program.body):
         for extent in stmt.grid if isinstance(stmt, Kernel) else ():
-            if all(var.name in known for var in variables(extent)):
+            from_data = has_loads(extent)
+            if not from_data and all(var.name in known for var in variables(extent)):
                 _size(f"an extent of the grid of '{program.name}'", extent, known)
 
 

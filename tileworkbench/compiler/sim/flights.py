@@ -17,6 +17,7 @@ from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.effects import declared
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Engine
+from tileworkbench.compiler.sim.observers import Observer, Operation
 from tileworkbench.compiler.sim.problems import (
     ENDED,
     NOT_FORMED,
@@ -98,6 +99,7 @@ class Flight:
     times: Array | None = None
     written: list[Written] = field(default_factory=list)
     touched: list[tuple[Storage, Place]] = field(default_factory=list)
+    operation: Operation | None = None  # what observers are told of it
 
     def show(self) -> None:
         """What it wrote is there; of places that it wrote twice, what came last was kept first."""
@@ -117,6 +119,7 @@ class Flights:
         self._committed = {engine: np.zeros(threads, np.int64) for engine in Engine}
         self._marks: dict[int, Array] = {}
         self._current: Flight | None = None
+        self._observers: tuple[Observer, ...] = ()
         self._last = 0
 
     # Starting and waiting
@@ -159,6 +162,13 @@ class Flights:
         if at_barrier and frame.partial:
             flight.times = frame.order.release(threads - frame.order.first)
         self._flights.append(flight)
+        if frame.observers:
+            self._observers = frame.observers
+            hidden = tuple((each.storage, each.place) for each in flight.written)
+            mine = threads - frame.order.first
+            flight.operation = Operation(frame.site, frame.block, engine.value, mine, hidden)
+            for observer in frame.observers:
+                observer.started(frame, flight.operation)
         return flight
 
     def commit(self, frame: ThreadFrame, engine: Engine) -> None:
@@ -186,6 +196,9 @@ class Flights:
             flight.show()
             self._unmark(flight, (flight.number, -flight.number))
             self._flights.remove(flight)
+            if flight.operation is not None:
+                for observer in self._observers:
+                    observer.landed(flight.operation, flight.operation.threads)
 
     def unwaited(self, frame: ThreadFrame, engine: Engine) -> list[Flight]:
         """What the active threads have started on `engine`, to be waited for at a barrier now."""
@@ -204,9 +217,7 @@ class Flights:
         for flight in [one for one in self._flights if one.block == frame.block]:
             if flight.engine is Engine.TMA_STORE and flight.reading.any():
                 name = flight.touched[0][0].name
-                frame.recorder.found(
-                    FindingKind.RACE, ENDED, name, (), frame.block, flight.site, 1
-                )
+                frame.recorder.found(FindingKind.RACE, ENDED, name, (), frame.block, flight.site, 1)
             self.land(flight)
 
     def _settle(self, frame: ThreadFrame, flight: Flight) -> None:

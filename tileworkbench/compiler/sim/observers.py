@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,12 +10,28 @@ import numpy as np
 from tileworkbench.compiler.sim.values import Mask, count_lanes
 
 if TYPE_CHECKING:
+    from tileworkbench.compiler.ir.program import Program
     from tileworkbench.compiler.ir.stmt import Stmt
+    from tileworkbench.compiler.sim.expressions import Slots
     from tileworkbench.compiler.sim.frame import Frame
     from tileworkbench.compiler.sim.memory import Storage
+    from tileworkbench.compiler.sim.report import Finding
 
 Array = np.ndarray[Any, Any]
 Place = tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Operation:
+    """An asynchronous operation under way: the statement `site` that started it, by `threads` of
+    the `block`, on which `engine`, and the `targets` that it writes, as storages with places.
+    """
+
+    site: int
+    block: tuple[int, ...]
+    engine: str
+    threads: Array
+    targets: tuple[tuple[Storage, Place], ...]
 
 
 class Observer:
@@ -29,6 +46,11 @@ class Observer:
     """
 
     __slots__ = ()
+
+    def prepared(self, program: Program, slots: Slots) -> None:
+        """`program` is about to run; `slots` are the places of its variables and buffers in the
+        lists of a frame.
+        """
 
     def bound(self, storage: Storage) -> None:
         """A tensor parameter of the program has its memory; the run has not begun."""
@@ -56,6 +78,21 @@ class Observer:
         the thread's own buffer a value stored to a global tensor comes from; -1 of other stores,
         and where the value was computed.
         """
+
+    def started(self, frame: Frame, operation: Operation) -> None:
+        """An asynchronous operation has begun: until it lands what it writes is hidden."""
+
+    def landed(self, operation: Operation, threads: Any) -> None:
+        """What it writes is there; of a copy by each thread, what these `threads` have started."""
+
+    def waits(self, frame: Frame, what: str) -> None:
+        """The threads of `frame` stop at the current statement; `what` completes `they wait ...`"""
+
+    def passed(self, frame: Frame) -> None:
+        """They go on."""
+
+    def failed(self, finding: Finding) -> None:
+        """The current statement does something wrong, for the first time."""
 
 
 def tell_asked(

@@ -10,6 +10,7 @@ from time import perf_counter
 from tileworkbench.compiler.diagnostics import Note, OutOfBoundsError, RaceError, RunError, Span
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.sim.masked import Masked, MaskLog
+from tileworkbench.compiler.sim.observers import Observer
 from tileworkbench.compiler.sim.problems import remedy
 
 _SHOWN = 4  # findings that an error names
@@ -183,13 +184,17 @@ class SimReport:
             self.out_of_bounds + self.uninitialised + self.races + self.misaligned + self.divergent
         )
 
-    def error(self) -> RunError | None:
-        """The first thing that is wrong as an error, which names the next few too; races first,
-        since they explain much else. None where nothing is wrong, or only several stores of one
-        value to an element.
+    @property
+    def worst(self) -> tuple[Finding, ...]:
+        """What is wrong but several stores of one value to an element; races first, since they
+        explain much else.
         """
         found = [*self.races, *(each for each in self.findings if each not in self.races)]
-        found = [each for each in found if each.differs]
+        return tuple(each for each in found if each.differs)
+
+    def error(self) -> RunError | None:
+        """The first of `worst` as an error, which names the next few too; None without any."""
+        found = self.worst
         if not found:
             return None
         error = found[0].error()
@@ -230,6 +235,9 @@ def located(
     return kind(message, hint, span)
 
 
+_Key = tuple[FindingKind, str, str, int, int]  # detail, buffer, site, the other site
+
+
 @dataclass(slots=True)
 class _Tally:
     index: tuple[int, ...]
@@ -257,7 +265,8 @@ class Recorder:
     accesses: tuple[AccessCount, ...] = ()
     instructions: tuple[tuple[str, int], ...] = ()
     barriers: int = 0
-    _found: dict[tuple[FindingKind, str, str, int, int], _Tally] = field(default_factory=dict)
+    observers: tuple[Observer, ...] = ()
+    _found: dict[_Key, _Tally] = field(default_factory=dict)
     masks: MaskLog = field(default_factory=MaskLog)
 
     def __post_init__(self) -> None:
@@ -307,6 +316,9 @@ class Recorder:
         tally = self._found.setdefault(key, first)
         tally.count += count
         tally.differs |= differs
+        if tally is first:
+            for observer in self.observers:
+                observer.failed(self._finding(key, tally))
 
     def out_of_bounds(
         self,
@@ -335,28 +347,30 @@ class Recorder:
             "only accesses of global tensors are masked; guard this one with an 'if'",
         )
 
+    def _finding(self, key: _Key, tally: _Tally) -> Finding:
+        kind, detail, buffer, site, other = key
+        return Finding(
+            kind,
+            detail,
+            buffer,
+            tally.index,
+            tally.block,
+            site,
+            self.program.span(site),
+            tally.count,
+            tally.thread,
+            self.program.span(other) if other else None,
+            tally.other_thread,
+            tally.other_block,
+            tally.iterations,
+            tally.differs,
+        )
+
     def report(self) -> SimReport:
         """Everything recorded so far."""
         by_kind: dict[FindingKind, list[Finding]] = {kind: [] for kind in FindingKind}
-        for (kind, detail, buffer, site, other), tally in self._found.items():
-            by_kind[kind].append(
-                Finding(
-                    kind,
-                    detail,
-                    buffer,
-                    tally.index,
-                    tally.block,
-                    site,
-                    self.program.span(site),
-                    tally.count,
-                    tally.thread,
-                    self.program.span(other) if other else None,
-                    tally.other_thread,
-                    tally.other_block,
-                    tally.iterations,
-                    tally.differs,
-                )
-            )
+        for key, tally in self._found.items():
+            by_kind[key[0]].append(self._finding(key, tally))
         return SimReport(
             tuple(by_kind[FindingKind.OUT_OF_BOUNDS]),
             tuple(by_kind[FindingKind.UNINITIALISED]),

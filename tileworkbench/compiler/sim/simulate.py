@@ -131,6 +131,8 @@ class _Run:
                 frame.values[self._translate.slots.variable(param.value)] = scalar_value(
                     param.value, arguments
                 )
+        for observer in self._options.observers:
+            observer.prepared(program, self._translate.slots)
         for param in program.params:
             if isinstance(param.value, Buffer):
                 extents = tuple(extent(frame) for extent in shapes[param.name])
@@ -179,7 +181,9 @@ class _Run:
         return kind(
             values=[None] * len(slots.variables),
             storages=unset,
-            recorder=Recorder(self._program, options.stop_at_out_of_bounds),
+            recorder=Recorder(
+                self._program, options.stop_at_out_of_bounds, observers=options.observers
+            ),
             options=options,
             observers=options.observers,
             strict=self._program.stage is Stage.CPU,

@@ -84,6 +84,14 @@ class ErrorMap:
         return dict(sorted((each for each in found if each[0] > 0), key=lambda each: -each[1]))
 
     @property
+    def first_block(self) -> int:
+        """The number of the block that wrote the first wrong element of which that is known; 0
+        where it is not known of any.
+        """
+        known = self.blocks[self.wrong & (self.blocks >= 0)]
+        return int(known[0]) if known.size else 0
+
+    @property
     def pattern(self) -> str:
         """All of it in a sentence."""
         parts = [self.places, self.values, self.writers]

@@ -10,7 +10,7 @@ from tileworkbench.compiler.diagnostics import DeadlockError, RunError
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import GridWait
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
-from tileworkbench.compiler.sim.threads.strands import Code, Strand, finish
+from tileworkbench.compiler.sim.threads.strands import Code, MeetWait, Strand, finish
 from tileworkbench.compiler.sim.values import mask_or
 
 Array = np.ndarray[Any, Any]
@@ -63,6 +63,9 @@ class BlockRun:
         for strand in free:
             if strand.waiting is not None:
                 finish(strand.waiting, strand.frame)
+                if not isinstance(strand.waiting, MeetWait):
+                    for observer in strand.frame.observers:
+                        observer.passed(strand.frame)
             strand.waiting = None
         self._merge(free)
         return bool(free)

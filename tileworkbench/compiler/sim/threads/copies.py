@@ -15,7 +15,7 @@ import numpy as np
 from tileworkbench.compiler.diagnostics import VerifyError
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
-from tileworkbench.compiler.sim.observers import tell_asked, tell_written
+from tileworkbench.compiler.sim.observers import Operation, tell_asked, tell_written
 from tileworkbench.compiler.sim.problems import NOT_CONTIGUOUS
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.threads.arena import WRITTEN, Arena, ArenaStorage, check_access
@@ -38,6 +38,7 @@ class _Flight:
     addresses: Array
     data: Array
     site: int
+    operation: Operation | None = None  # what observers are told of it
 
     def part(self, chosen: Array) -> _Flight:
         """Some of the copies."""
@@ -47,6 +48,7 @@ class _Flight:
             self.addresses[chosen],
             self.data[chosen],
             self.site,
+            self.operation,
         )
 
 
@@ -58,10 +60,17 @@ class CopyQueue:
         self._flights: list[_Flight] = []
         self._committed = np.zeros(threads, np.int64)
 
-    def issue(self, threads: Array, addresses: Array, data: Array, site: int) -> None:
+    def issue(
+        self,
+        threads: Array,
+        addresses: Array,
+        data: Array,
+        site: int,
+        operation: Operation | None = None,
+    ) -> None:
         """`threads` begin to copy a row of `data` (bytes) each to `addresses`."""
         groups = self._committed[threads]
-        self._flights.append(_Flight(threads, groups, addresses, data, site))
+        self._flights.append(_Flight(threads, groups, addresses, data, site, operation))
 
     def commit(self, threads: Array) -> None:
         """What `threads` have issued since the last commit is a group."""
@@ -88,6 +97,9 @@ class CopyQueue:
         self._arena.marks.landed(frame.order, threads, granules.reshape(-1), flight.site)
         if frame.options.trace is not None:
             frame.options.trace.landed(frame, flight.threads, flight.site)
+        if flight.operation is not None:
+            for observer in frame.observers:
+                observer.landed(flight.operation, flight.threads)
 
 
 def translate_copy(stmt: simt.AsyncCopy, expr: ExpressionTranslator) -> Any:
@@ -129,7 +141,16 @@ def translate_copy(stmt: simt.AsyncCopy, expr: ExpressionTranslator) -> Any:
             return
         check_access(frame, tile, "copy", addresses, active, width, index)
         tile.arena.memory[at[:, None] + np.arange(width)] = 0xFF
-        frame.copies.issue(threads, at, data, frame.site)
+        operation = None
+        if frame.observers:
+            row, _ = tile.row(at, width)
+            owners = np.broadcast_to(threads[:, None], row.shape)
+            targets = ((tile, (row.reshape(-1),)),)
+            engine = simt.Engine.CP_ASYNC.value
+            operation = Operation(frame.site, frame.block, engine, owners.reshape(-1), targets)
+            for observer in frame.observers:
+                observer.started(frame, operation)
+        frame.copies.issue(threads, at, data, frame.site, operation)
 
     return copy
 

@@ -191,6 +191,8 @@ class Blocking(Code):
             finish(wait, frame)
         else:
             strand.waiting = wait
+            for observer in frame.observers:
+                observer.waits(frame, wait.describe())
 
 
 @dataclass(frozen=True, slots=True)

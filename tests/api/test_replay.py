@@ -1,0 +1,253 @@
+"""`Kernel.replay`: which block, what is wrong at which step, what is too large or never ends."""
+# Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.api import wrong_kernels, wrong_synchronisation
+from tileworkbench.compiler.diagnostics import ArgumentError, RunError, SimulatorLimitError
+from tileworkbench.compiler.sim.replay import recorder as recorders
+from tileworkbench.workbench.kernel import Kernel
+
+CASES = wrong_kernels.cases() | wrong_synchronisation.cases()
+
+
+def checked(name: str, target: str = "cpu") -> Kernel:
+    """A kernel with a planted bug whose check has failed."""
+    kernel, reference, inputs = CASES[name]
+    compiled = kernel.with_target(target).compile()
+    with pytest.raises(RunError):
+        compiled.check(reference, *inputs)
+    return compiled
+
+
+def source_line(kernel: Any, line: int) -> str:
+    """A line of the kernel's file."""
+    with open(kernel.record.source_file) as file:
+        return file.read().splitlines()[line - 1].strip()
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])
+@pytest.mark.parametrize(
+    ("name", "kind", "line", "other", "hint"),
+    [
+        ("missing_barrier", "race", "T.copy(tile, B)  # BUG", "T.copy(A, tile)",
+         "put T.sync_threads() between the two accesses, or add to it with T.atomic_add"),
+        ("split_k_without_atomic", "race", "C[i, j] += tile[i, j]  # BUG",
+         "C[i, j] += tile[i, j]  # BUG",
+         "read it in a second T.Kernel, or behind T.sync_grid()"),
+        ("missing_clear", "uninitialised", "tile[i, j] += A[i, j]  # BUG", None,
+         "write it first, with T.clear, T.fill or T.copy"),
+        ("divergent_barrier", "deadlock", "T.sync_threads()  # BUG", None,
+         "let all threads that a barrier waits for reach it, whatever branch they take"),
+        ("use_before_wait", "uninitialised", "T.copy(tiles, B)  # BUG",
+         "T.async_copy(A[k, :], tiles[k, :])",
+         "wait for the copy first, with T.ptx_wait_group(0) or at its memory barrier"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_found_at_its_step(
+    name: str, kind: str, line: str, other: str | None, hint: str, target: str
+) -> None:
+    kernel = checked(name, target)
+    replay = kernel.replay()
+    found = replay.moments[0]
+    assert (found.kind, found.hint) == (kind, hint)
+    assert found.span is not None and f"\nhint: {hint}" in found.text and "^^^" in found.text
+    assert source_line(kernel, found.span.line) == line
+    assert replay.span(replay.step(found.step).site).line == found.span.line
+    if other is None:
+        assert found.other == -1
+    else:
+        assert 0 <= found.other < found.step
+        assert source_line(kernel, replay.line(replay.step(found.other).site)) == other
+
+
+def test_both_threads_of_a_race_are_named() -> None:
+    found = checked("missing_barrier", "sim:sm_80").replay().moments[0]
+    assert (found.thread, found.other_thread) == (128, 0)
+    assert (found.buffer, found.index) == ("tile", (0, 0))
+
+
+def test_two_blocks_that_write_one_element_are_both_recorded() -> None:
+    replay = checked("overlapping_blocks").replay()
+    (found,) = replay.moments
+    assert replay.blocks == ((0,), (1,))
+    assert replay.step(found.step).block == (1,) and replay.step(found.other).block == (0,)
+
+
+@tw.jit
+def outside(A: T.Tensor((64,), "float32"), N: T.int32):
+    B = T.empty((64,), "float32")
+    with T.Kernel(2, threads=32) as bx:
+        tile = T.alloc_shared((16,), "float32")
+        T.clear(tile)
+        tx = T.get_thread_binding()
+        tile[tx] = A[bx * 32 + tx]
+        B[bx * 32 + tx] = tile[tx]
+    return B
+
+
+def test_an_access_outside_is_found_at_its_step_and_the_block_goes_on() -> None:
+    replay = outside.with_target("sim:sm_80").compile().replay(np.ones(64, np.float32), 1, block=1)
+    first, second = replay.moments
+    assert (first.kind, first.thread, first.index) == ("out of bounds", 16, (16,))
+    assert first.message == (
+        "'tile[16]' in block (1), thread 16: this store is outside its shape (16)"
+    )
+    assert second.message == (
+        "'tile[16]' in block (1), thread 16: this load is outside its shape (16)"
+    )
+    assert second.step == replay.last > first.step
+
+
+def test_a_failed_check_opens_the_block_of_its_first_wrong_element() -> None:
+    assert checked("ragged_edge").replay().blocks == ((3,),)
+
+
+def test_a_call_that_raises_is_the_one_that_is_replayed() -> None:
+    kernel, _, inputs = CASES["divergent_barrier"]
+    simulated = kernel.with_target("sim:sm_80").compile()
+    with pytest.raises(RunError):
+        simulated(*inputs)
+    replay = simulated.replay()
+    (wait,) = replay.waits
+    assert replay.moments[0].kind == "deadlock"
+    assert (wait.threads, wait.ended) == ("threads 0-31", -1)
+    assert wait.what == "at barrier 0, where 32 of 64 threads have arrived"
+
+
+@tw.jit
+def double(A: T.Tensor((256,), "float32")):
+    B = T.empty((256,), "float32")
+    with T.Kernel(8, threads=32) as bx:
+        tile = T.alloc_fragment((32,), "float32")
+        T.copy(A[bx * 32], tile)
+        for i in T.Parallel(32):
+            tile[i] = tile[i] * 2.0
+        T.copy(tile, B[bx * 32])
+    return B
+
+
+def test_inputs_are_made_up_and_the_first_block_is_taken() -> None:
+    replay = double.compile().replay()
+    assert (replay.blocks, replay.grid, replay.stage) == (((0,),), (8,), "tile")
+    state = replay.at(replay.last).buffers
+    np.testing.assert_array_equal(state["B"], 2 * state["A"])
+    assert str(replay) == "double, block (0), stage 'tile': 4 steps"
+
+
+def test_nothing_is_recorded_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorders.StepRecorder, "began", None)
+    kernel = double.compile()
+    ones = np.ones(256, np.float32)
+    kernel.check(lambda a: 2 * a, ones)
+    kernel.simulate(ones)
+    with pytest.raises(TypeError, match="not callable"):
+        kernel.replay(ones)
+
+
+@pytest.mark.parametrize("block", [8, -1, (8,), (0, 0)])
+def test_a_block_that_is_not_there(block: Any) -> None:
+    with pytest.raises(ArgumentError) as error:
+        double.compile().replay(block=block)
+    assert str(error.value) == f"'double' has no block {block}: its grid is 8"
+
+
+def test_all_blocks_or_one_where_all_are_too_large() -> None:
+    kernel = double.compile()
+    replay = kernel.replay(block="all")
+    assert replay.blocks == tuple((x,) for x in range(8)) and not replay.notes
+    part = kernel.replay(block="all", memory_bytes=8000)
+    assert part.blocks == ((0,),)
+    (note,) = part.notes
+    assert note == (
+        "all 8 blocks would take about 20 KiB, of which 8 KiB are allowed: only block (0) was "
+        "recorded; 'block=' chooses another one, 'memory_bytes=' allows more"
+    )
+
+
+def test_tensors_that_are_too_large_to_copy() -> None:
+    with pytest.raises(SimulatorLimitError) as error:
+        double.compile().replay(memory_bytes=100)
+    assert str(error.value) == (
+        "a replay of 'double' keeps a copy of the tensors it writes, which takes 1 KiB: more than "
+        "1 KiB\nhint: pass smaller tensors, or allow more: memory_bytes=128"
+    )
+
+
+@tw.jit
+def endless(A: T.Tensor((32,), "int32")):
+    B = T.empty((32,), "int32")
+    with T.Kernel(1, threads=32):
+        count = T.alloc_local((1,), "int32")
+        count[0] = 1
+        while count[0] > 0:
+            count[0] = count[0] % 7 + 1
+        T.copy(A, B)
+    return B
+
+
+def test_of_a_kernel_that_never_ends_the_last_steps_are_kept() -> None:
+    replay = endless.compile().replay(np.zeros(32, np.int32), seconds=0.5, memory_bytes=20_000)
+    kept, ended = replay.notes
+    assert kept.startswith(f"the last {len(replay)} of {replay.total} steps are kept: all take")
+    assert ended == "the run was ended after 0.5 s; 'seconds=' allows more"
+    assert replay.first > 0 and replay.bytes_ <= 20_000
+    assert 1 <= replay.at(replay.last).buffers["count"][0] <= 7
+
+
+def test_an_interrupt_keeps_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = recorders.StepRecorder.ended
+
+    def interrupting(self: Any, frame: Any, stmt: Any) -> None:
+        ended(self, frame, stmt)
+        if self.total == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(recorders.StepRecorder, "ended", interrupting)
+    replay = double.compile().replay()
+    assert len(replay) == 3
+    assert replay.notes == ("the run was interrupted: the steps until then are kept",)
+
+
+@tw.jit
+def from_data(A: T.Tensor((64,), "float32"), N: T.Tensor((1,), "int32")):
+    B = T.empty((64,), "float32")
+    with T.Kernel(N[0], threads=32) as bx:
+        for i in T.Parallel(32):
+            B[bx * 32 + i] = A[bx * 32 + i]
+    return B
+
+
+def test_a_grid_that_comes_from_data() -> None:
+    kernel = from_data.compile()
+    args = np.ones(64, np.float32), np.array([2], np.int32)
+    assert kernel.replay(*args, block=1).blocks == ((1,),)
+    with pytest.raises(ArgumentError) as error:
+        kernel.replay(*args, block=(1,))
+    assert str(error.value) == (
+        "the grid of 'from_data' comes from data\n"
+        "hint: name the block by its number, x fastest: block=0"
+    )
+
+
+def test_the_rows_of_the_last_replay_are_plain_data() -> None:
+    kernel = double.compile()
+    replay = kernel.replay(block=(2,))
+    rows = replay.to_dict()
+    assert [row["kind"] for row in rows] == ["alloc", "copy", "store", "copy"]
+    assert rows[1] == {
+        "step": 1,
+        "block": [2],
+        "line": replay.line(replay.step(1).site),
+        "kind": "copy",
+        "text": "T.copy(A[bx * 32:bx * 32 + 32], tile)",
+        "threads": "",
+        "loops": {},
+        "reads": {"A": 32},
+        "writes": {"tile": 32},
+    }

@@ -1,0 +1,158 @@
+"""A recording as it is handed out: tensors cut to what was touched, moments with their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import RunError, Span
+from tileworkbench.compiler.ir.stmt import Stmt
+from tileworkbench.compiler.sim.replay.memory import Tracked
+from tileworkbench.compiler.sim.replay.model import Contents, Moment, Replay
+from tileworkbench.compiler.sim.report import Finding
+
+Array = np.ndarray[Any, Any]
+
+
+def finished(
+    made: Replay,
+    tracked: Sequence[Tracked],
+    moments: Sequence[tuple[int, Finding | RunError | Stmt]],
+    owners: Mapping[str, Array],
+) -> Replay:
+    """`made` with its buffers, final memory and moments; `owners` are the threads of fragments."""
+    cuts = [_Cut(each) for each in tracked]
+    kept = [number for number, cut in enumerate(cuts) if cut.touched]
+    numbers = {old: new for new, old in enumerate(kept)}
+    for step in made.steps:
+        step.changes[:] = [
+            replace(c, buffer=numbers[c.buffer], places=cuts[c.buffer].places(c.places))
+            for c in step.changes
+        ]
+        step.reads[:] = [(numbers[at], cuts[at].places(places)) for at, places in step.reads]
+    made.flights = tuple(
+        replace(f, buffer=numbers[f.buffer], places=cuts[f.buffer].places(f.places))
+        for f in made.flights
+        if f.buffer in numbers
+    )
+    made.final = tuple(cuts[at].values(tracked[at].shadow) for at in kept)
+    made.final_writers = tuple(cuts[at].writers(tracked[at].writers) for at in kept)
+    made.buffers = tuple(_contents(made.buffers[at], cuts[at], owners) for at in kept)
+    made.moments = tuple(_moment(made, step, what) for step, what in moments)
+    return made
+
+
+def _contents(buffer: Contents, cut: _Cut, owners: Mapping[str, Array]) -> Contents:
+    found = owners.get(buffer.name)
+    if found is not None and found.shape != cut.shape:
+        found = None
+    return replace(buffer, shape=cut.shape, origin=cut.origin, owners=found)
+
+
+class _Cut:
+    """What is kept of a buffer: all of it, or the box of a tensor that was touched."""
+
+    def __init__(self, tracked: Tracked) -> None:
+        self.touched = not tracked.is_tensor or tracked.lows is not None
+        self.whole = tracked.shape
+        self.origin, self.shape = tracked.cropped()
+        self._known: dict[int, tuple[Array, Array]] = {}
+
+    def places(self, places: Array) -> Array:
+        """Row-major positions in the whole buffer as those in what is kept."""
+        if self.shape == self.whole:
+            return places
+        known = self._known.get(id(places))
+        if known is None:
+            index = np.unravel_index(places, self.whole)
+            moved = tuple(at - first for at, first in zip(index, self.origin, strict=True))
+            found = np.ravel_multi_index(moved, self.shape).astype(places.dtype)
+            known = self._known[id(places)] = (places, found)
+        return known[1]
+
+    def values(self, values: Array) -> Array:
+        """What is kept of the buffer's elements."""
+        if self.shape == self.whole:
+            return values.copy()
+        box = tuple(
+            slice(low, low + extent) for low, extent in zip(self.origin, self.shape, strict=True)
+        )
+        return np.ascontiguousarray(values.reshape(self.whole)[box]).reshape(-1)
+
+    def writers(self, writers: Array) -> Array:
+        """The same of their writers; tensors that the program does not write come from outside."""
+        from tileworkbench.compiler.sim.replay.model import GIVEN
+
+        if not writers.size:
+            return np.full(int(np.prod(self.shape)), GIVEN, np.int32)
+        return self.values(writers)
+
+
+def _moment(made: Replay, step: int, what: Finding | RunError | Stmt) -> Moment:
+    if isinstance(what, Finding):
+        return _of_finding(made, step, what)
+    if isinstance(what, RunError):
+        others = [note.span for note in what.notes if note.span is not None]
+        return Moment(
+            _KINDS.get(type(what).__name__, "error"),
+            what.message,
+            what.hint or "",
+            what.render(),
+            step,
+            what.span,
+            other_span=others[0] if others else None,
+        )
+    span = made.span(what.site)
+    return Moment("breakpoint", "T.breakpoint()", "", "T.breakpoint()", step, span)
+
+
+_KINDS = {"DeadlockError": "deadlock", "OutOfBoundsError": "out of bounds", "RaceError": "race"}
+
+
+def _of_finding(made: Replay, step: int, found: Finding) -> Moment:
+    error = found.error()
+    return Moment(
+        str(found.kind),
+        found.what,
+        error.hint or "",
+        error.render(),
+        step,
+        found.span,
+        found.buffer,
+        found.index,
+        found.thread,
+        _other_step(made, step, found),
+        found.other,
+        found.other_thread,
+    )
+
+
+def _other_step(made: Replay, step: int, found: Finding) -> int:
+    """The step of the other access of a race, the latest before it; -1 where that is not known."""
+    if found.other is None and not found.other_block:
+        return -1
+    for at in range(min(step, made.last) - 1, made.first - 1, -1):
+        if _is_other(made, at, found, found.other or found.span):
+            return at
+    return -1
+
+
+def _is_other(made: Replay, at: int, found: Finding, span: Span | None) -> bool:
+    step = made.step(at)
+    if made.span(step.site) != span or (found.other_block and step.block != found.other_block):
+        return False
+    touched = [(change.buffer, change.places) for change in step.changes] + step.reads
+    for number, places in touched:
+        buffer = made.buffers[number]
+        if buffer.name != found.buffer:
+            continue
+        if len(found.index) != len(buffer.shape) or buffer.lanes:
+            return True
+        local = [i - first for i, first in zip(found.index, buffer.origin, strict=True)]
+        inside = all(0 <= i < extent for i, extent in zip(local, buffer.shape, strict=True))
+        if inside and (places == np.ravel_multi_index(local, buffer.shape)).any():
+            return True
+    return False

@@ -1,0 +1,165 @@
+"""The memory of a recorded run: a copy of each buffer as it was, to find what has changed."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.sim.memory import Storage, unsigned
+from tileworkbench.compiler.sim.observers import Place
+from tileworkbench.compiler.sim.regrouped import Regrouped
+from tileworkbench.compiler.sim.replay.model import GIVEN, UNDEFINED
+from tileworkbench.compiler.sim.threads.arena import NEVER, ArenaStorage
+
+Array = np.ndarray[Any, Any]
+
+
+class Tracked:
+    """One buffer: its `storage`, the last contents seen (`shadow`, row-major by index) and the
+    steps that wrote them (`writers`).
+
+    Of tensors only the elements that are touched are copied into the log, and `box` has the lowest
+    and highest index of those along each dimension; `changes` is whether the program writes it.
+    """
+
+    def __init__(
+        self, number: int, storage: Storage, shape: tuple[int, ...] = (), changes: bool = True
+    ) -> None:
+        self.number, self.is_tensor = number, storage.scope == "global"
+        self.shape: tuple[int, ...] = ()
+        self.size = 0
+        self.adopt(storage)
+        if shape and prod(shape) == self.size:
+            self.shape = shape
+        self.lows: Array | None = None
+        self.highs: Array | None = None
+        self.shadow = self.contents()
+        if changes:
+            self.shadow = self.shadow.copy()
+        self.writers = np.full(self.shadow.size if changes else 0, GIVEN, np.int32)
+        if changes:
+            undefined = self.undefined()
+            if undefined is not None:
+                self.writers[undefined] = UNDEFINED
+
+    def adopt(self, storage: Storage) -> None:
+        """The buffer has this memory from now on."""
+        self.storage, self.shape = storage, storage.data.shape
+        self.lanes = len(storage.data.shape) - len(storage.shape)
+        self.order: Array | None = None  # the place of each element
+        self.inverse: Array | None = None  # the element at each place
+        if isinstance(storage, ArenaStorage):
+            self.shape, self.lanes = storage.shape, 0
+            if storage.layout is not None:
+                grids = np.indices(storage.shape)
+                self.order = np.asarray(storage.locate(tuple(grids))).reshape(-1)
+                self.inverse = np.full(int(self.order.max(initial=-1)) + 1, -1)
+                self.inverse[self.order] = np.arange(self.order.size)
+        self.size = prod(self.shape)
+        data: Any = storage.data
+        data = data.cells if isinstance(data, Regrouped) else data
+        self.bounds = np.lib.array_utils.byte_bounds(data) if data.size else (0, 0)
+
+    def overlaps(self, other: Tracked) -> bool:
+        """Whether they may have memory in common."""
+        return self.bounds[0] < other.bounds[1] and other.bounds[0] < self.bounds[1]
+
+    def contents(self) -> Array:
+        """What it holds now, row-major by index; may be a view."""
+        storage = self.storage
+        if isinstance(storage, ArenaStorage):
+            if storage.bits == 4:
+                places = np.arange(self.size) if self.order is None else self.order
+                return np.asarray(storage._get(places))
+            flat = storage.data.reshape(-1)
+            return flat[: self.size] if self.order is None else flat[self.order]
+        return np.asarray(storage.data).reshape(-1)
+
+    def taken(self, places: Array) -> Array:
+        """What the elements at row-major positions hold now."""
+        data = self.storage.data
+        if isinstance(data, np.ndarray) and data.flags.c_contiguous:
+            return np.asarray(data.reshape(-1)[places])
+        if isinstance(self.storage, ArenaStorage):
+            return self.contents()[places]
+        return np.asarray(data[np.unravel_index(places, data.shape)])
+
+    def flat(self, place: Place) -> Array:
+        """The row-major positions of an index of the storage's data, one for each element."""
+        if isinstance(self.storage, ArenaStorage):
+            at = np.asarray(place[0]).reshape(-1)
+            if self.inverse is None:
+                return at
+            found = self.inverse[at]
+            return np.asarray(found[found >= 0])
+        data = self.storage.data.shape
+        if not data:
+            return np.zeros(1, np.int64)
+        if any(isinstance(at, slice) for at in place):
+            axes = [
+                np.arange(extent)[at] if isinstance(at, slice) else np.asarray(at)
+                for at, extent in zip(place, data, strict=True)
+            ]
+            if all(axis.ndim < 2 for axis in axes):
+                grids = np.meshgrid(*map(np.atleast_1d, axes), indexing="ij")
+                return np.ravel_multi_index(grids, data).reshape(-1)
+            return np.arange(self.size).reshape(data)[place].reshape(-1)
+        spread = np.broadcast_arrays(*(np.asarray(at, np.int64) for at in place))
+        return np.asarray(np.ravel_multi_index(spread, data)).reshape(-1)
+
+    def touch(self, places: Array) -> None:
+        """Elements of a tensor are read or written."""
+        if not places.size:
+            return
+        index = np.stack(np.unravel_index(places, self.shape)) if self.shape else np.zeros((0, 1))
+        lows, highs = index.min(axis=1), index.max(axis=1)
+        self.lows = lows if self.lows is None else np.minimum(self.lows, lows)
+        self.highs = highs if self.highs is None else np.maximum(self.highs, highs)
+
+    def changed(self, undefines: bool) -> Array:
+        """The positions whose contents differ from the last seen; with those that are undefined now
+        and were not, if that may be.
+        """
+        found = _bits(self.contents()) != _bits(self.shadow)
+        if undefines:
+            undefined = self.undefined()
+            if undefined is not None:
+                found |= undefined & (self.writers != UNDEFINED)
+        return np.flatnonzero(found)
+
+    def undefined(self) -> Array | None:
+        """Which elements were never written, None where that is not known."""
+        storage = self.storage
+        if isinstance(storage, ArenaStorage):
+            places = np.arange(self.size) if self.order is None else self.order
+            arena = storage.arena
+            granules = (storage.base + places * storage.bits // 8) // arena.granule
+            return np.asarray(arena.state[granules] == NEVER)
+        if storage.written is None:
+            return None
+        return np.asarray(~storage.written).reshape(-1)
+
+    def cropped(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Origin and shape of what is kept of it: all, or the box of a tensor that was touched."""
+        if not self.is_tensor or self.lows is None or self.highs is None:
+            return (0,) * len(self.shape), self.shape
+        origin = tuple(map(int, self.lows))
+        pairs = zip(origin, self.highs, strict=True)
+        return origin, tuple(int(high) - low + 1 for low, high in pairs)
+
+
+def _bits(values: Array) -> Array:
+    """The same as numbers that compare bit by bit."""
+    return unsigned(values) if values.itemsize in (1, 2, 4, 8) else values
+
+
+def spread_threads(threads: Any, count: int) -> Array:
+    """`threads` of an access as an entry for each of its `count` elements."""
+    found = np.asarray(threads).reshape(-1)
+    if found.size == count:
+        return found
+    if found.size and count % found.size == 0:
+        return np.repeat(found, count // found.size)
+    return np.full(count, -1)
