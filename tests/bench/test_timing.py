@@ -6,11 +6,14 @@ import gc
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+import tileworkbench as tw
+import tileworkbench.language as T
 from tileworkbench.bench.timing import BenchInterrupted, BenchResult, do_bench, measure
 from tileworkbench.compiler.device.host.threads import get_num_threads, set_num_threads
-from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted
+from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted, UnsupportedError
 
 MS = 1_000_000
 
@@ -200,6 +203,26 @@ def test_do_bench_return_modes(mode: str, expected: object) -> None:
     time = Time()
     fn = time.call("a", MS, MS, 7 * MS, 2 * MS, MS, 2 * MS)
     assert do_bench(fn, warmup=0, rep=4, return_mode=mode, timer=time) == expected
+
+
+def test_do_bench_refuses_what_is_simulated() -> None:
+    """However the kernel is called; what is around it in the same function does not matter."""
+
+    @T.prim_func
+    def double(A: T.Tensor((32,), "float32"), B: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                B[i] = A[i] * 2.0
+
+    kernel, on_cpu = tw.compile(double, target="sim:sm_80"), tw.compile(double, target="cpu")
+    a, b = np.ones(32, np.float32), np.zeros(32, np.float32)
+    with pytest.raises(UnsupportedError) as caught:
+        do_bench(lambda: kernel(a, b))
+    assert caught.value.message == (
+        "'double' is simulated on 'sim:sm_80': a time would be that of the simulator, not of a "
+        "device"
+    )
+    assert do_bench(lambda: on_cpu(a, b), warmup=0, rep=1) > 0
 
 
 def test_do_bench_quantiles() -> None:

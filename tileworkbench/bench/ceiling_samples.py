@@ -22,7 +22,7 @@ from tileworkbench.bench.streams import STREAMS, stream_probe
 from tileworkbench.compiler.device.host.processor import CacheSizes
 
 # A run is long enough to hide the launch.
-_RUN_NS = 4_000_000
+_RUN_NS = 2_000_000
 _RUNS, _AGAIN = 4, 3
 # Sweeps: at least so many, and on while one of the last `_WITHOUT_GAIN` found something better and
 # there is time.

@@ -8,17 +8,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from tileworkbench.bench.timing import BenchInterrupted, BenchResult, interrupted_after, measure
+from tileworkbench.bench.timing import (
+    BenchInterrupted,
+    BenchResult,
+    interrupted_after,
+    measure,
+    refuse_simulated,
+)
 from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.evaluate import evaluate
-from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
 from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.compiler.ir.types import DType
-from tileworkbench.compiler.target import parse_target
 
 _KERNEL, _OTHER = "kernel", "other"
 _LONG_MS = 250
@@ -69,18 +73,6 @@ def bench_kernel(
     named = str(getattr(against, "__name__", type(against).__name__))
     other = results.get(_OTHER)
     return replace(result, against=(named, once_ms if other is None else other.median))
-
-
-def refuse_simulated(name: str, target: str) -> None:
-    """Raise `UnsupportedError` where a simulator runs the kernel: its time is no measurement."""
-    found = parse_target(target)
-    if found.is_simulated:
-        raise UnsupportedError(
-            f"'{name}' is simulated on '{target}': a time would be that of the simulator, not of "
-            "a device",
-            hint=f"measure it with target '{replace(found, execution='native')}' or 'cpu'; "
-            "'k.accesses' and 'k.simulate(...).report' count what it does",
-        )
 
 
 def _with_counts(result: BenchResult, program: Program, args: Sequence[Any]) -> BenchResult:

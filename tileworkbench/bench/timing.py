@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from tileworkbench.compiler.device.gpu import SimulatedCall
 from tileworkbench.compiler.device.host.threads import get_num_threads
 from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted, UnsupportedError
 from tileworkbench.compiler.record import RunRecord
 from tileworkbench.compiler.runtime.collection import uncollected
+from tileworkbench.compiler.target import parse_target
 
 Timer = Callable[[], int]
 Statistic = Literal["median", "mean", "min", "max", "all"]
@@ -161,6 +163,18 @@ def _milliseconds(value: float) -> str:
     return f"{value:.4g} ms" if value >= 0.1 else f"{value * 1e3:.4g} µs"
 
 
+def refuse_simulated(name: str, target: str) -> None:
+    """Raise `UnsupportedError` where a simulator runs the kernel: its time is no measurement."""
+    found = parse_target(target)
+    if found.is_simulated:
+        raise UnsupportedError(
+            f"'{name}' is simulated on '{target}': a time would be that of the simulator, not of "
+            "a device",
+            hint=f"measure it with target '{replace(found, execution='native')}' or 'cpu'; "
+            "'k.accesses' and 'k.simulate(...).report' count what it does",
+        )
+
+
 def do_bench(
     fn: Callable[[], object],
     warmup: float = 25,
@@ -174,8 +188,38 @@ def do_bench(
 
     Returns one number chosen by `return_mode` (median, mean, min, max; all: the list of times), or
     a list with one number for each of `quantiles`. Raises `ArgumentError` for another mode or a
-    quantile outside 0 to 1. Ctrl-C ends it as usual.
+    quantile outside 0 to 1, `UnsupportedError` where `fn` calls a kernel that is simulated. Ctrl-C
+    ends it as usual.
     """
+
+    def first_call() -> None:
+        before = SimulatedCall.last
+        fn()
+        if (call := SimulatedCall.last) is not before and call is not None:
+            refuse_simulated(call.name, call.target)
+
+    return time_calls(
+        fn,
+        warmup,
+        rep,
+        quantiles=quantiles,
+        return_mode=return_mode,
+        timer=timer,
+        begin=first_call,
+    )
+
+
+def time_calls(
+    fn: Callable[[], object],
+    warmup: float,
+    rep: float,
+    *,
+    quantiles: Sequence[float] | None = None,
+    return_mode: Statistic = "median",
+    timer: Timer = time.perf_counter_ns,
+    begin: Callable[[], object] | None = None,
+) -> Any:
+    """`do_bench` of whatever `fn` calls; `begin` is called in place of its first call."""
     statistics: dict[str, Callable[[list[float]], Any]] = {
         **{"median": np.median, "mean": np.mean, "min": min, "max": max, "all": list}
     }
@@ -185,7 +229,7 @@ def do_bench(
         )
     if any(not 0 <= part <= 1 for part in quantiles or ()):
         raise ArgumentError(f"quantiles lie between 0 and 1, not {list(quantiles or ())}")
-    plan = _warm_up(fn, warmup, timer)
+    plan = _warm_up(fn, warmup, timer, begin)
     rounds = max(1, math.ceil(rep * 1e6 / plan.sample_ns))
     with uncollected():
         times = [plan.sample(timer) for _ in range(rounds)]
@@ -252,9 +296,14 @@ class _Plan:
         return (timer() - start) / self.calls / 1e6
 
 
-def _warm_up(fn: Callable[[], object], warmup: float, timer: Timer) -> _Plan:
+def _warm_up(
+    fn: Callable[[], object],
+    warmup: float,
+    timer: Timer,
+    begin: Callable[[], object] | None = None,
+) -> _Plan:
     """Call `fn` for `warmup` ms, twice at least: the first call may compile; the fastest counts."""
-    fn()
+    (begin or fn)()
     fastest = math.inf
     end = timer() + warmup * 1e6
     while True:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tileworkbench.bench import timing
-from tileworkbench.bench.kernel import refuse_simulated
+from tileworkbench.compiler.device.gpu import SimulatedCall
 from tileworkbench.compiler.diagnostics import CheckError, UnsupportedError
 from tileworkbench.compiler.ir.program import Param
 from tileworkbench.tuning.closeness import assert_close, result_pairs
@@ -28,8 +28,16 @@ def do_bench(
     """Milliseconds per call of `fn`; see `tileworkbench.do_bench`.
 
     Options that choose how a GPU is timed (`backend`, `fast_flush`, numbers of calls) are accepted.
+    Warns of a kernel that is simulated, whose time says nothing.
     """
-    return timing.do_bench(fn, warmup, rep, quantiles=quantiles, return_mode=return_mode)
+    before = SimulatedCall.last
+    found = timing.time_calls(fn, warmup, rep, quantiles=quantiles, return_mode=return_mode)
+    if (call := SimulatedCall.last) is not before and call is not None:
+        try:
+            timing.refuse_simulated(call.name, call.target)
+        except UnsupportedError as error:
+            warnings.warn(error.message, RuntimeWarning, stacklevel=2)
+    return found
 
 
 class Profiler:
@@ -119,10 +127,6 @@ class Profiler:
         The number of calls follows from `warmup` and `rep` milliseconds; what chooses it or a GPU's
         timer otherwise is accepted. Warns of a kernel that is simulated, whose time says nothing.
         """
-        try:
-            refuse_simulated(self.func.name, self.func.target)
-        except UnsupportedError as error:
-            warnings.warn(error.message, RuntimeWarning, stacklevel=2)
         inputs = self._inputs(input_tensors, dynamic_symbolic_constraints)
         called = func or self.func
         return do_bench(

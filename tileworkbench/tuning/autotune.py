@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tileworkbench.api import Jit
-from tileworkbench.bench.kernel import refuse_simulated
-from tileworkbench.bench.timing import do_bench
+from tileworkbench.bench.timing import do_bench, refuse_simulated
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     Interrupted,

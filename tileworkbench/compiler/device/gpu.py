@@ -142,6 +142,8 @@ class GpuKernel(CompiledKernel):
         return self.signature.results(bound)
 
     def _run(self, args: Sequence[Any], bound: BoundArguments, numbers: dict[str, int]) -> None:
+        if self.target.is_simulated:
+            SimulatedCall.last = SimulatedCall(self.record.name, str(self.target))
         grids = [self._grid(launch.grid, numbers) for launch in self.module.launches]
         if self._loaded is None:
             self._loaded = self.device.load(self)
@@ -177,6 +179,18 @@ class GpuKernel(CompiledKernel):
     def footprint(self) -> Footprint:
         shared = max((launch.shared_bytes for launch in self.module.launches), default=0)
         return Footprint(shared, functions=() if self.build is None else self.build.kernels)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulatedCall:
+    """A call that a simulator executed, by the kernel's name and target: its time is no kernel's.
+
+    `last` is the last one of this process, None before.
+    """
+
+    last: ClassVar[SimulatedCall | None] = None
+    name: str
+    target: str
 
 
 def buffer_bytes(buffer: Buffer, numbers: Mapping[str, int]) -> int:

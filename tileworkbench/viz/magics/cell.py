@@ -13,7 +13,7 @@ from IPython.display import display
 
 from tileworkbench.api import Jit, jit
 from tileworkbench.api import compile as compile_function
-from tileworkbench.bench.kernel import refuse_simulated
+from tileworkbench.bench.timing import refuse_simulated
 from tileworkbench.compiler.diagnostics import (
     CheckError,
     CompileError,
