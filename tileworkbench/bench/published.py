@@ -32,6 +32,7 @@ from tileworkbench.bench.points import BANDWIDTH, PEAK, Ceiling, Machine, Point
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.tile import Gemm
+from tileworkbench.compiler.machine.rates import Rates, listed, rates_of
 
 _NOTE = "published numbers, nothing was measured"
 FLOAT64_TENSOR = "float64 (tensor cores)"
@@ -41,17 +42,25 @@ _BANK_BYTES, _PORT_BYTES = 128, 64  # a clock, of shared memory and from L2, on 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One GPU: GB/s of its memory, TFLOP/s (int8: TOP/s) by what is multiplied, multiprocessors,
-    boost clock in GHz, MiB of L2 and bytes a clock from it (0: not published).
+    """One GPU beyond its `rates`: GB/s of its memory, TFLOP/s (int8: TOP/s) by what is multiplied,
+    MiB of L2 and bytes a clock from it (0: not published).
     """
 
-    name: str
+    rates: Rates
     memory: float
     peaks: Mapping[str, float]
-    multiprocessors: int
-    clock: float
     l2_mib: float
     l2_bytes: int = 0
+
+    @property
+    def multiprocessors(self) -> int:
+        """How many there are."""
+        return self.rates.multiprocessors
+
+    @property
+    def clock(self) -> float:
+        """The boost clock in GHz."""
+        return self.rates.clock_mhz / 1e3
 
     @property
     def shared_rate(self) -> float:
@@ -64,54 +73,46 @@ class Product:
         return (self.l2_bytes or self.multiprocessors * _PORT_BYTES) * self.clock
 
 
-_PRODUCTS: Mapping[str, Product] = {
-    "sm_75": Product(
-        *("Tesla T4", 320),
-        {"float16": 65, "float32": 8.1, "int8": 130, "int4": 260},
-        *(40, 1.59, 4),
-    ),
-    "sm_80": Product(
-        "A100 SXM 40 GB",
+# GB/s, peaks, L2
+_PRODUCTS: Mapping[str, tuple[float, Mapping[str, float], float, int]] = {
+    "sm_75": (320, {"float16": 65, "float32": 8.1, "int8": 130, "int4": 260}, 4, 0),
+    "sm_80": (
         1555,
         {"float16": 312, "bfloat16": 312, "tfloat32": 156, "float32": 19.5, "float64": 9.7}
         | {FLOAT64_TENSOR: 19.5, "int8": 624, "int4": 1248},
-        *(108, 1.41, 40, 5120),
+        *(40, 5120),
     ),
-    "sm_86": Product(
-        "A40",
+    "sm_86": (
         696,
         {"float16": 149.7, "bfloat16": 149.7, "tfloat32": 74.8, "float32": 37.4, "int8": 299.3}
         | {"int4": 598.7},
-        *(84, 1.74, 6),
+        *(6, 0),
     ),
-    "sm_89": Product(
-        "L40S",
+    "sm_89": (
         864,
         {"float16": 362, "bfloat16": 362, "tfloat32": 183, "float32": 91.6, "int8": 733}
         | {"float8": 733, "int4": 1466},
-        *(142, 2.52, 96),
+        *(96, 0),
     ),
-    "sm_90": Product(
-        "H100 SXM",
+    "sm_90": (
         3350,
         {"float16": 989, "bfloat16": 989, "tfloat32": 494, "float32": 67, "float64": 34}
         | {FLOAT64_TENSOR: 67, "int8": 1979, "float8": 1979},
-        *(132, 1.83, 50),
+        *(50, 0),
     ),
-    "sm_120": Product(
-        "GeForce RTX 5090",
+    "sm_120": (
         1792,
         {"float16": 209.5, "bfloat16": 209.5, "tfloat32": 104.8, "float32": 104.8, "int8": 838}
         | {"float8": 419},
-        *(170, 2.407, 96),
+        *(96, 0),
     ),
 }
-_SAME = {"sm_90a": "sm_90"}
 
 
 def product_of(arch: str) -> Product | None:
     """The product that stands for an architecture, None where none is listed here."""
-    return _PRODUCTS.get(_SAME.get(arch, arch))
+    rates, numbers = rates_of(arch), _PRODUCTS.get(listed(arch))
+    return None if rates is None or numbers is None else Product(rates, *numbers)
 
 
 def published(arch: str) -> Machine | None:
@@ -122,7 +123,7 @@ def published(arch: str) -> Machine | None:
     rates = {"shared": found.shared_rate, "L2": found.l2_rate, "DRAM": found.memory}
     ceilings = [Ceiling(name, rate, "GB/s", 0) for name, rate in rates.items()]
     ceilings += [Ceiling(name, 1e3 * rate, "GFLOP/s", 0) for name, rate in found.peaks.items()]
-    return Machine(f"{found.name} ({arch})", tuple(ceilings), _NOTE)
+    return Machine(f"{found.rates.product} ({arch})", tuple(ceilings), _NOTE)
 
 
 def predicted_point(

@@ -19,6 +19,7 @@ from tileworkbench.compiler.ir.stmt import Kernel as Grid
 from tileworkbench.compiler.record import Count, Timing
 from tileworkbench.workbench.pipelining import PipelineFacts
 from tileworkbench.workbench.replays import ReplayFacts
+from tileworkbench.workbench.results import BufferLayout
 from tileworkbench.workbench.snapshots import Passes
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
     from tileworkbench.workbench.accesses import GlobalAccess
-    from tileworkbench.workbench.results import BufferLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,6 @@ class KernelFacts(PipelineFacts, ReplayFacts):
     @cached_property
     def _buffer_layouts(self) -> tuple[BufferLayout, ...]:
         from tileworkbench.viz.model.atoms import find_atoms
-        from tileworkbench.workbench.results import BufferLayout
 
         planned = [s for s in self._compiled.record.snapshots if s.program.stage is Stage.PLANNED]
         if not planned:

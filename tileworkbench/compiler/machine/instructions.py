@@ -10,6 +10,21 @@ from enum import Enum
 
 from tileworkbench.compiler.layout.fragment import Fragment
 
+# The names that instruction sets have for dtypes of operands; mma reads float32 as tf32.
+OPERAND_DTYPES = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "tf32",
+    "tfloat32": "tf32",
+    "float64": "f64",
+    "int8": "s8",
+    "uint8": "u8",
+    "int4": "s4",
+    "uint4": "u4",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}
+
 
 class Scope(Enum):
     """Who executes an instruction together."""

@@ -10,23 +10,13 @@ from functools import cache
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.layout.atoms import transposed
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.machine.instructions import MatrixInstruction, MatrixMove
+from tileworkbench.compiler.machine.instructions import (
+    OPERAND_DTYPES,
+    MatrixInstruction,
+    MatrixMove,
+)
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 
-# The names that instruction sets have for dtypes; mma reads float32 operands as tf32.
-_DTYPES = {
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float32": "tf32",
-    "tfloat32": "tf32",
-    "float64": "f64",
-    "int8": "s8",
-    "uint8": "u8",
-    "int4": "s4",
-    "uint4": "u4",
-    "float8_e4m3fn": "e4m3",
-    "float8_e5m2": "e5m2",
-}
 _NAME = re.compile(
     r"\s*((?:wgmma|mma|v_mfma|mfma|ldmatrix|stmatrix)(?:[._][\w.]*)?)(?:\s+([ABCDabcd]))?\s*"
 )
@@ -85,8 +75,8 @@ def _canonical(words: list[str]) -> str:
     edges = [re.fullmatch(r"m(\d+)n(\d+)k(\d+)|(\d+)x(\d+)x(\d+)", word) for word in words]
     shape = next((m for m in edges if m), None)
     numbers = [number for number in (shape.groups() if shape else ()) if number]
-    kinds = [_DTYPES.get(word, word) for word in words[1:] if word not in _IDLE]
-    kinds = [kind for kind in kinds if kind in _DTYPES.values() or kind in ("f32", "s32")]
+    kinds = [OPERAND_DTYPES.get(word, word) for word in words[1:] if word not in _IDLE]
+    kinds = [kind for kind in kinds if kind in OPERAND_DTYPES.values() or kind in ("f32", "s32")]
     if family == "mfma":
         kinds = kinds[-1:]  # the result's comes first
     elif len(kinds) > 2:
@@ -102,7 +92,7 @@ def _products() -> dict[str, MatrixInstruction]:
     found: dict[str, MatrixInstruction] = {}
     for row in (row for arch in ARCHITECTURES for row in machine_of(arch).matrices):
         family = row.name.partition(".")[0]
-        kinds = dict.fromkeys(_DTYPES[dtype] for dtype in row.dtypes[:2])
+        kinds = dict.fromkeys(OPERAND_DTYPES[dtype] for dtype in row.dtypes[:2])
         found.setdefault(f"{family}.m{row.m}n{row.n}k{row.k}.{'.'.join(kinds)}", row)
     return found
 

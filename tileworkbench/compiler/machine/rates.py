@@ -70,6 +70,11 @@ _RATES = {
 _SAME = {"sm_90a": "sm_90"}
 
 
+def listed(arch: str) -> str:
+    """The architecture whose numbers `arch` has."""
+    return _SAME.get(arch, arch)
+
+
 def rates_of(arch: str) -> Rates | None:
     """The rates of an architecture's product, None where none are listed here."""
-    return _RATES.get(_SAME.get(arch, arch))
+    return _RATES.get(listed(arch))

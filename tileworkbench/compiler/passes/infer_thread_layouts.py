@@ -33,21 +33,23 @@ from tileworkbench.compiler.ir.decisions import LayoutDecision, Verdict
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import buffers_of, replace_buffers, statements, with_body
-from tileworkbench.compiler.ir.simt import Role
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Stmt
-from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan, WarpPolicy
+from tileworkbench.compiler.ir.tile import Gemm, Parallel, WarpPolicy
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.lower.shared.names import operator_name
 from tileworkbench.compiler.lower.threads.chains import chain_policies, chain_remedy
 from tileworkbench.compiler.lower.threads.conflicts import describe_failure
-from tileworkbench.compiler.lower.threads.context import ThreadContext
+from tileworkbench.compiler.lower.threads.context import (
+    OPERATORS,
+    ThreadContext,
+    with_contexts,
+)
 from tileworkbench.compiler.lower.threads.inference import Proposal
 from tileworkbench.compiler.lower.threads.solver import Failure, Operator, Solver
 from tileworkbench.compiler.lower.threads.table import infer_layout, traffic
 from tileworkbench.compiler.target import Target
 
-_OPERATORS = (Copy, Gemm, Fill, Reduce, Scan, Parallel)
 _TILES = ("shared", "local.fragment")
 
 
@@ -115,7 +117,10 @@ def solve(program: Program, kernel: Kernel, target: Target) -> Solver:
     Raises `LayoutError` where its operators do not agree.
     """
     context = ThreadContext.of(program, kernel, target)
-    operators = list(_operators(kernel.body, context))
+    operators = [
+        Operator(stmt, tuple(b for b in buffers_of(stmt) if b.scope in _TILES), threads)
+        for stmt, threads in with_contexts(kernel.body, context)
+    ]
     tiles = [
         stmt.buffer
         for stmt in statements(kernel.body)
@@ -127,19 +132,6 @@ def solve(program: Program, kernel: Kernel, target: Target) -> Solver:
     except Failure as failure:
         raise describe_failure(failure, solver) from failure
     return solver
-
-
-def _operators(stmt: Stmt, context: ThreadContext) -> Iterator[Operator]:
-    """The tile operators below `stmt` in program order, each with the threads that execute it."""
-    if isinstance(stmt, _OPERATORS):
-        used = tuple(b for b in buffers_of(stmt) if b.scope in _TILES)
-        yield Operator(stmt, used, context)
-        return
-    if isinstance(stmt, Role):
-        context = context.restricted(stmt.start, stmt.extent)
-    for child in stmt.children():
-        if isinstance(child, Stmt):
-            yield from _operators(child, context)
 
 
 def _given(
@@ -169,7 +161,7 @@ def _check_threads(buffer: Buffer, context: ThreadContext) -> None:
 
 
 def _read_outside(stmt: Stmt) -> Iterator[Buffer]:
-    if isinstance(stmt, (*_OPERATORS, Alloc, Alias)):
+    if isinstance(stmt, (*OPERATORS, Alloc, Alias)):
         return
     for child in stmt.children():
         if isinstance(child, Stmt):

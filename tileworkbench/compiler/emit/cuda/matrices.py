@@ -6,6 +6,7 @@ from tileworkbench.compiler.emit.c_like.helpers import Helper
 from tileworkbench.compiler.emit.cuda.features import LOAD, STORE
 from tileworkbench.compiler.emit.cuda.functions import asm, function
 from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.machine.instructions import OPERAND_DTYPES
 
 
 def _load_matrix(count: int, transpose: bool) -> str:
@@ -40,20 +41,7 @@ MATRICES: dict[str, Helper] = {
     for transpose in (False, True)
 }
 
-# PTX type names of mma operands and accumulators, and how a constraint and C++ spell the latter.
-_PTX = {
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float32": "tf32",
-    "tfloat32": "tf32",
-    "float64": "f64",
-    "int8": "s8",
-    "uint8": "u8",
-    "int4": "s4",
-    "uint4": "u4",
-    "float8_e4m3fn": "e4m3",
-    "float8_e5m2": "e5m2",
-}
+# How PTX, a constraint and C++ spell the dtypes of accumulators.
 _ACCUMULATORS = {
     "float16": ("f16", "r", "unsigned"),
     "float32": ("f32", "f", "float"),
@@ -64,7 +52,7 @@ _ACCUMULATORS = {
 
 def mma_helper(m: int, n: int, k: int, a: str, b: str, c: str) -> tuple[str, Helper]:
     """mma.sync: "Warp-level matrix multiply-and-accumulate". `c` is updated in place."""
-    ta, tb = _PTX[a], _PTX[b]
+    ta, tb = OPERAND_DTYPES[a], OPERAND_DTYPES[b]
     tc, constraint, c_type = _ACCUMULATORS[c]
     name = f"mma_m{m}n{n}k{k}_{ta}{'' if ta == tb else f'_{tb}'}{'_f16' if tc == 'f16' else ''}"
     letter, operand = ("d", "double") if ta == "f64" else ("r", "unsigned")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -13,13 +13,18 @@ from tileworkbench.compiler.diagnostics import Span
 from tileworkbench.compiler.ir.build import binary, int_const, sub
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.simt import Role
 from tileworkbench.compiler.ir.stmt import Alloc, Atomic, AtomicKind, Kernel, Let, Stmt
+from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan
 from tileworkbench.compiler.ir.types import INT32, DType
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.target import Target
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.lower.threads.nests import Nest
+
+OPERATORS = (Copy, Gemm, Fill, Reduce, Scan, Parallel)
+"""What all threads of a block, or of a role, execute together."""
 
 
 @dataclass(slots=True)
@@ -133,6 +138,18 @@ class ThreadContext:
     def span(self, site: int) -> Span | None:
         """Where operation `site` is in the user's source."""
         return self.sites[site] if 0 <= site < len(self.sites) else None
+
+
+def with_contexts(stmt: Stmt, context: ThreadContext) -> Iterator[tuple[Stmt, ThreadContext]]:
+    """The tile operators in `stmt` in program order, each with the threads that execute it."""
+    if isinstance(stmt, OPERATORS):
+        yield stmt, context
+        return
+    if isinstance(stmt, Role):
+        context = context.restricted(stmt.start, stmt.extent)
+    for child in stmt.children():
+        if isinstance(child, Stmt):
+            yield from with_contexts(child, context)
 
 
 def _reducers(body: Stmt) -> dict[Buffer, AtomicKind]:

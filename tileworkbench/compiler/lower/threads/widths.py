@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 
 from tileworkbench.compiler.ir.build import const_int
@@ -10,11 +9,10 @@ from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.simt import Role
 from tileworkbench.compiler.ir.sizes import strides_of
-from tileworkbench.compiler.ir.stmt import Kernel, Stmt
+from tileworkbench.compiler.ir.stmt import Kernel
 from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel
-from tileworkbench.compiler.lower.threads.context import ThreadContext
+from tileworkbench.compiler.lower.threads.context import ThreadContext, with_contexts
 from tileworkbench.compiler.lower.threads.inference import LayoutMap
 from tileworkbench.compiler.lower.threads.nests import MemoryAccess, Nest, nest_of
 from tileworkbench.compiler.lower.threads.plan import plan_vector
@@ -38,26 +36,15 @@ def why_not_wider(program: Program, site: int, name: str, width: int, target: Ta
     for kernel in statements(program.body):
         if isinstance(kernel, Kernel):
             whole = ThreadContext.of(program, kernel, target)
-            for op, context in _operators(kernel.body, whole):
-                if all(getattr(stmt, "site", 0) != site for stmt in statements(op)):
+            for op, context in with_contexts(kernel.body, whole):
+                if not isinstance(op, Parallel | Copy | Fill) or all(
+                    getattr(stmt, "site", 0) != site for stmt in statements(op)
+                ):
                     continue
                 nest = nest_of(op, context)
                 if any(access.buffer.name == name for access in nest.memory):
                     return _Limits(nest, name, width, context).first()
     return ""
-
-
-def _operators(
-    body: Stmt, context: ThreadContext
-) -> Iterator[tuple[Parallel | Copy | Fill, ThreadContext]]:
-    if isinstance(body, Parallel | Copy | Fill):
-        yield body, context
-        return
-    if isinstance(body, Role):
-        context = context.restricted(body.start, body.extent)
-    for child in body.children():
-        if isinstance(child, Stmt):
-            yield from _operators(child, context)
 
 
 class _Limits:

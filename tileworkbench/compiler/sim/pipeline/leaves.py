@@ -5,7 +5,7 @@ It follows from what a statement declares to read, write, start and order (`ir/e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
 from tileworkbench.compiler.ir import simt
@@ -54,25 +54,42 @@ class Tile:
     index: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One statement that does something.
+@dataclass(slots=True)
+class Work:
+    """What is done, and how much of it.
 
-    `bytes_` of global memory, `shared_bytes` and `issues` (instructions) are those of one thread,
-    `flops` those of a warp. `how` says how a copy travels and what a wait waits for; what is
-    `started` is done later, by another engine.
+    `bytes_` of global memory, `shared_bytes`, `flops` of matrix instructions whose operands are of
+    `dtype`, and `issues` (instructions). `how` says how a copy travels and what a wait waits for;
+    what is `started` is done later, by another engine.
     """
 
     kind: Kind
     how: str = ""
-    writes: tuple[Tile, ...] = ()
-    reads: tuple[Tile, ...] = ()
-    bytes_: int = 0
-    shared_bytes: int = 0
-    flops: int = 0
-    issues: int = 1
+    _: KW_ONLY
+    bytes_: float = 0
+    shared_bytes: float = 0
+    flops: float = 0
+    issues: float = 0
     dtype: str = ""
     started: bool = False
+
+    def add(self, work: Work, threads: float, warps: float) -> None:
+        """`work` is done too, by so many threads and warps."""
+        self.bytes_ += threads * work.bytes_
+        self.shared_bytes += threads * work.shared_bytes
+        self.flops += warps * work.flops
+        self.issues += warps * work.issues
+        self.dtype = self.dtype or work.dtype
+        self.started |= work.started
+
+
+@dataclass(slots=True, kw_only=True)
+class Leaf(Work):
+    """One statement that does something: bytes of one thread, operations of one warp."""
+
+    writes: tuple[Tile, ...] = ()
+    reads: tuple[Tile, ...] = ()
+    issues: float = 1
 
 
 def takes_turns(stmt: st.Stmt) -> bool:

@@ -28,6 +28,7 @@ from tileworkbench.compiler.sim.pipeline.leaves import (
     Kind,
     Leaf,
     Tile,
+    Work,
     joined,
     leaf_of,
 )
@@ -49,29 +50,20 @@ _MOST_STAGES = 16  # a first extent up to this may be one of stages
 Slot = tuple[str, int]
 
 
-@dataclass(slots=True)
-class Step:
-    """One operation of a group of threads, once.
+@dataclass(slots=True, kw_only=True)
+class Step(Work):
+    """One operation of a group of threads, once; its work is that of the whole group.
 
-    Amounts are those of the whole group: bytes of global and of shared memory, floating-point
-    operations of matrix instructions, instructions of warps. `threads` take part. `stmt` is a wait
-    or a signal, `place` the memory barrier that it names, `parity` the phase that it waits for.
+    `threads` take part. `stmt` is a wait or a signal, `place` the memory barrier that it names,
+    `amount` the parity that it waits for or how often it arrives.
     """
 
     site: int
-    kind: Kind
-    how: str
     loop: int
     iteration: int
-    threads: int
+    threads: int = 0
     writes: set[Slot] = field(default_factory=set)
     reads: set[Slot] = field(default_factory=set)
-    bytes_: float = 0
-    shared_bytes: float = 0
-    flops: float = 0
-    issues: float = 0
-    dtype: str = ""
-    started: bool = False
     stmt: st.Stmt | None = None
     place: Slot | None = None
     amount: int = 0
@@ -320,12 +312,7 @@ class _Walk(Evaluator[ThreadFrame]):
         active = self._active()
         warps = -(-active // simt.WARP)
         step.threads = max(step.threads, active)
-        step.bytes_ += weight * leaf.bytes_ * active
-        step.shared_bytes += weight * leaf.shared_bytes * active
-        step.flops += weight * leaf.flops * warps
-        step.issues += weight * leaf.issues * warps
-        step.dtype = step.dtype or leaf.dtype
-        step.started |= leaf.started
+        step.add(leaf, weight * active, weight * warps)
         step.writes.update(map(self._slot, leaf.writes))
         step.reads.update(map(self._slot, leaf.reads))
         self._meet(step, stmt)
@@ -344,7 +331,9 @@ class _Walk(Evaluator[ThreadFrame]):
             return last
         loop = self._members.get(stmt.site, -1)
         iteration = self._turn if kind not in JOINED else self._begun(stmt.site)
-        made = Step(stmt.site, kind, leaf.how, loop, iteration if loop >= 0 else 0, 0)
+        made = Step(
+            kind, leaf.how, site=stmt.site, loop=loop, iteration=iteration if loop >= 0 else 0
+        )
         self._steps.append(made)
         if self._part is not None:
             self._part[stmt.site] = made
