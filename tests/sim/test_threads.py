@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.sim.kernels import program
-from tests.sim.threads import report, run
+from tests.sim.threads import report, run, threads
 from tileworkbench.compiler.diagnostics import DeadlockError, OutOfBoundsError, RunError
 from tileworkbench.compiler.sim import SimOptions, simulate
 from tileworkbench.compiler.sim.threads import marks
@@ -121,6 +121,18 @@ def test_exchanges_of_values(call: str, expected: Any) -> None:
     found = run("A: (64,) int32; B: (64,) int32", body, 64, A=V, B=zeros())
     assert found.arrays["B"].tolist() == expected(V).tolist()
     assert found.report.ok
+
+
+@pytest.mark.parametrize(("target", "lanes"), [("", 32), ("sim:sm_80", 32), ("hip:gfx90a", 64)])
+def test_a_warp_is_that_of_the_target(target: str, lanes: int) -> None:
+    text = "A: (128,) int32; B: (128,) int32; C: (128,) uint64"
+    body = "x = A[tx]\ny = T.warp_sum(x)\nz = T.ballot(x > 0)\nB[tx] = y\nC[tx] = z"
+    arrays = {"A": np.resize(V, 128), "B": zeros(128), "C": np.zeros(128, np.uint64)}
+    found = simulate(threads(text, body, 128, target=target), arrays)
+    warps = arrays["A"].reshape(-1, lanes)
+    assert found.arrays["B"].tolist() == warps.sum(1).repeat(lanes).tolist()
+    assert found.arrays["C"].tolist() == [_bits(warp > 0) for warp in warps for _ in range(lanes)]
+    assert [a.count for a in found.report.accesses if a.buffer == "A"] == [128 // lanes]
 
 
 def _bits(chosen: Any) -> int:

@@ -27,6 +27,7 @@ from tileworkbench.compiler.frontend.values import describe, to_value
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr
 from tileworkbench.compiler.ir.simt import (
+    LANGUAGE_WARP,
     Barrier,
     BarrierArrive,
     BarrierExpect,
@@ -72,9 +73,10 @@ def _block_barrier(construct: str, number: Any, count: Any, wait: bool) -> None:
             f"{construct} has the barriers 0 to {_NAMED_BARRIERS - 1}, and {chosen} is none of them"
         )
     threads = _constant(construct, "number of threads", count, 0)
-    if threads < 0 or threads % 32 or (threads == 0 and count is not None):
+    if threads < 0 or threads % LANGUAGE_WARP or (threads == 0 and count is not None):
         raise TileValueError(
-            f"the number of threads of {construct} must be a positive multiple of 32, not {threads}"
+            f"the number of threads of {construct} must be a positive multiple of "
+            f"{LANGUAGE_WARP}, not {threads}"
         )
     builder.emit(Barrier(chosen, threads, wait))
 

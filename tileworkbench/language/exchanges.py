@@ -13,26 +13,26 @@ from tileworkbench.compiler.frontend.threads import emit_exchange, to_predicate
 from tileworkbench.compiler.frontend.values import Value, to_value
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Expr
-from tileworkbench.compiler.ir.simt import WARP
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP
 from tileworkbench.compiler.ir.types import INT32
 
 
-def shfl_sync(value: Any, lane: Any, width: int = WARP, mask: Any = None) -> Value:
+def shfl_sync(value: Any, lane: Any, width: int = LANGUAGE_WARP, mask: Any = None) -> Value:
     """The value that lane `lane` of the segment has."""
     return _shuffle("T.shfl_sync", "shfl", value, lane, width, mask)
 
 
-def shfl_xor(value: Any, delta: Any, width: int = WARP, mask: Any = None) -> Value:
+def shfl_xor(value: Any, delta: Any, width: int = LANGUAGE_WARP, mask: Any = None) -> Value:
     """The value of the lane whose index differs in the bits of `delta`."""
     return _shuffle("T.shfl_xor", "shfl_xor", value, delta, width, mask)
 
 
-def shfl_up(value: Any, delta: Any, width: int = WARP, mask: Any = None) -> Value:
+def shfl_up(value: Any, delta: Any, width: int = LANGUAGE_WARP, mask: Any = None) -> Value:
     """The value of the lane `delta` below; the thread's own where the segment has none."""
     return _shuffle("T.shfl_up", "shfl_up", value, delta, width, mask)
 
 
-def shfl_down(value: Any, delta: Any, width: int = WARP, mask: Any = None) -> Value:
+def shfl_down(value: Any, delta: Any, width: int = LANGUAGE_WARP, mask: Any = None) -> Value:
     """The value of the lane `delta` above; the thread's own where the segment has none."""
     return _shuffle("T.shfl_down", "shfl_down", value, delta, width, mask)
 

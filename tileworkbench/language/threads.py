@@ -22,7 +22,7 @@ from tileworkbench.compiler.frontend.threads import (
 from tileworkbench.compiler.frontend.values import Value, describe, from_expr
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Expr
-from tileworkbench.compiler.ir.simt import WARP
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP
 
 _THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 _BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
@@ -108,26 +108,30 @@ def thread_binding(
 
 def get_lane_idx(warp_size: int | None = None) -> Value:
     """The thread's index in its warp of 32 (or `warp_size`) threads."""
-    return _of_linear("T.get_lane_idx", "floormod", _size("T.get_lane_idx", warp_size, WARP))
+    return _of_linear(
+        "T.get_lane_idx", "floormod", _size("T.get_lane_idx", warp_size, LANGUAGE_WARP)
+    )
 
 
 def get_warp_idx(warp_size: int | None = None) -> Value:
     """The number of the thread's warp in the block."""
-    return _of_linear("T.get_warp_idx", "floordiv", _size("T.get_warp_idx", warp_size, WARP))
+    return _of_linear(
+        "T.get_warp_idx", "floordiv", _size("T.get_warp_idx", warp_size, LANGUAGE_WARP)
+    )
 
 
 def get_warp_idx_sync(warp_size: int | None = None) -> Value:
     """The same as `get_warp_idx`, for code that whole warps execute."""
     construct = "T.get_warp_idx_sync"
-    return _of_linear(construct, "floordiv", _size(construct, warp_size, WARP))
+    return _of_linear(construct, "floordiv", _size(construct, warp_size, LANGUAGE_WARP))
 
 
 def get_warp_group_idx(warp_size: int | None = None, warps_per_group: int | None = None) -> Value:
     """The number of the thread's warp group, of 4 warps unless `warps_per_group` says otherwise."""
     construct = "T.get_warp_group_idx"
-    warp = _size(construct, warp_size, WARP)
+    warp = _size(construct, warp_size, LANGUAGE_WARP)
     return _of_linear(
-        construct, "floordiv", warp * _size(construct, warps_per_group, WARP_GROUP // WARP)
+        construct, "floordiv", warp * _size(construct, warps_per_group, WARP_GROUP // LANGUAGE_WARP)
     )
 
 
@@ -139,9 +143,10 @@ def shuffle_elect(thread_extent: int) -> Value:
         raise TileTypeError(
             f"the extent of {construct} must be an integer, not {describe(thread_extent)}"
         )
-    if thread_extent < 0 or thread_extent % WARP:
+    if thread_extent < 0 or thread_extent % LANGUAGE_WARP:
         raise TileValueError(
-            f"the extent of {construct} must be 0 or a multiple of {WARP}, not {thread_extent}"
+            f"the extent of {construct} must be 0 or a multiple of {LANGUAGE_WARP}, "
+            f"not {thread_extent}"
         )
     index = linear_index(builder)
     if thread_extent:

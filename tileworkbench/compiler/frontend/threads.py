@@ -24,7 +24,7 @@ from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Address, Const, Expr, Load, Var, is_bool
 from tileworkbench.compiler.ir.rewrite import statements, walk
 from tileworkbench.compiler.ir.simt import (
-    WARP,
+    LANGUAGE_WARP,
     Barrier,
     BarrierArrive,
     Engine,
@@ -147,14 +147,15 @@ def launch_index(start: int, stop: int, index: str) -> LaunchIndex:
 
 
 def emit_exchange(
-    construct: str, kind: str, args: tuple[Expr, ...], width: Any = WARP, mask: Any = None
+    construct: str, kind: str, args: tuple[Expr, ...], width: Any = LANGUAGE_WARP, mask: Any = None
 ) -> Value:
     """Emit `kind(args)` here and return its result, which each thread has for itself."""
     builder = at_thread_level(construct)
-    if isinstance(width, bool) or not isinstance(width, int) or width not in (1, 2, 4, 8, 16, 32):
+    widths = [2**i for i in range(LANGUAGE_WARP.bit_length())]
+    if isinstance(width, bool) or not isinstance(width, int) or width not in widths:
         shown = describe(width) if not isinstance(width, int) else str(width)
         raise TileValueError(
-            f"'width' of {construct} must be a power of two from 1 to {WARP}, not {shown}"
+            f"'width' of {construct} must be a power of two from 1 to {LANGUAGE_WARP}, not {shown}"
         )
     var = builder.fresh_var(builder.hint(0, kind.removesuffix("_sync")), exchange_dtype(kind, args))
     builder.emit(Exchange(var, kind, args, width, to_mask(construct, mask)))

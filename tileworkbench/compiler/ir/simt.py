@@ -20,9 +20,9 @@ from tileworkbench.compiler.ir.node import node
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.types import INT32, UINT64, DType
 
-WARP = 32
-"""The threads of a warp as kernels mean it, and as a CPU and the simulator execute it. Lowering for
-a GPU asks its `Machine`.
+LANGUAGE_WARP = 32
+"""The threads of a warp in the T language: its exchanges and named barriers are over 32 lanes. The
+warp of a GPU is that of its `Machine`.
 """
 
 # What `Exchange` can do, with the number of operands. Threads of a warp whose number differs in

@@ -27,7 +27,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import binary, int_const
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
-from tileworkbench.compiler.ir.simt import WARP, Barrier, BarrierInit, Role, WarpBarrier
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP, Barrier, BarrierInit, Role, WarpBarrier
 from tileworkbench.compiler.ir.stmt import Alloc, If, Kernel, Seq, Stmt, seq
 from tileworkbench.compiler.lower.thread_loops.decisions import with_decisions_apart
 from tileworkbench.compiler.target import Target
@@ -59,7 +59,7 @@ def with_barriers(kernel: Kernel, program: Program, names: Names) -> Kernel:
     of their warps, which says all that loops over threads need to know.
     """
     ranges = Ranges(replace(program, body=kernel))
-    return _placed(kernel, program, ranges, names, WARP, strict=False)
+    return _placed(kernel, program, ranges, names, LANGUAGE_WARP, strict=False)
 
 
 def _placed(

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP
 from tileworkbench.viz.model.error_patterns import describe_places, describe_values
 
 Array = np.ndarray[Any, Any]
-
-WARP = 32
 
 
 @dataclass(frozen=True)
@@ -130,8 +129,8 @@ class ErrorMap:
                     "error": float(self.error[index]),
                     "line": _known(self.lines[index]),
                     "block": self.block_at(index),
-                    "warp": _known(thread // WARP),
-                    "lane": None if thread < 0 else thread % WARP,
+                    "warp": _known(thread // LANGUAGE_WARP),
+                    "lane": None if thread < 0 else thread % LANGUAGE_WARP,
                     "register": _known(self.registers[index]),
                 }
             )

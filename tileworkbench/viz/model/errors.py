@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP
 from tileworkbench.viz.model import html
-from tileworkbench.viz.model.error_map import WARP, ErrorMap
+from tileworkbench.viz.model.error_map import ErrorMap
 from tileworkbench.viz.model.packing import packed_text
 from tileworkbench.viz.model.palette import EMPTY, PALETTE
 from tileworkbench.viz.model.png import png_address
@@ -146,8 +147,8 @@ def _owners(found: ErrorMap) -> dict[str, np.ndarray[Any, Any]]:
     return {
         "line": found.lines,
         "block": found.blocks,
-        "warp": np.where(threads < 0, -1, threads // WARP),
-        "lane": np.where(threads < 0, -1, threads % WARP),
+        "warp": np.where(threads < 0, -1, threads // LANGUAGE_WARP),
+        "lane": np.where(threads < 0, -1, threads % LANGUAGE_WARP),
         "register": found.registers,
     }
 

@@ -60,10 +60,10 @@ def united(
 
 
 def _check(kernel: Kernel, program: Program) -> None:
-    if kernel.threads[0] % simt.WARP:
+    if kernel.threads[0] % simt.LANGUAGE_WARP:
         raise UnsupportedError(
             f"target 'cpu' executes clusters of blocks of whole warps, and {kernel.threads[0]} is "
-            f"not a multiple of {simt.WARP}",
+            f"not a multiple of {simt.LANGUAGE_WARP}",
             program.span(kernel.site),
             hint="give the blocks more threads, in T.ClusterKernel(threads=...)",
         )

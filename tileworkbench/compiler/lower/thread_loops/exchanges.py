@@ -23,7 +23,7 @@ from tileworkbench.compiler.ir.build import (
     sub,
 )
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
-from tileworkbench.compiler.ir.simt import WARP, Exchange
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP, Exchange
 from tileworkbench.compiler.ir.stmt import Alloc, For, Let, LoopKind, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Parallel, ReduceKind
 from tileworkbench.compiler.ir.types import INT32, UINT64, DType
@@ -115,8 +115,10 @@ class _Exchange:
                 source = add(lane, other)
             case _:  # also reads earlier segments of the warp
                 before: Expr = _ZERO
-                if self.op.width < WARP:
-                    before = sub(binary("floormod", self.block.thread, int_const(WARP)), lane)
+                if self.op.width < LANGUAGE_WARP:
+                    before = sub(
+                        binary("floormod", self.block.thread, int_const(LANGUAGE_WARP)), lane
+                    )
                 source = sub(binary("xor", add(before, lane), other), before)
                 inside = binary("ge", add(before, source), _ZERO)
                 return source, logical("logical_and", inside, binary("lt", source, width))
@@ -128,22 +130,23 @@ class _Exchange:
     def per_warp(self) -> Split:
         scope, site = self.scope, self.op.site
         stop = scope.start + scope.extent
-        first, count = scope.start // WARP, -(-stop // WARP) - scope.start // WARP
-        warps = -(-self.block.count // WARP)
+        first = scope.start // LANGUAGE_WARP
+        count = -(-stop // LANGUAGE_WARP) - first
+        warps = -(-self.block.count // LANGUAGE_WARP)
         results = self.block.memory(
             f"{self.op.var.name}_warps", self.op.var.dtype, (int_const(warps),)
         )
         var = self.block.names.var("warp")
         warp = add(var, int_const(first))
-        stmts, result = self.folded(mul(warp, int_const(WARP)))
+        stmts, result = self.folded(mul(warp, int_const(LANGUAGE_WARP)))
         body = seq([*stmts, Store(results, (warp,), result, site=site)])
         loop = Parallel((var,), (int_const(count),), body, site=site)
-        warp_of_thread = binary("floordiv", self.block.thread, int_const(WARP))
+        warp_of_thread = binary("floordiv", self.block.thread, int_const(LANGUAGE_WARP))
         return Split(self.before, [loop], [self.let(Load(results, (warp_of_thread,)))])
 
     def per_thread(self) -> Split:
         thread = self.block.thread
-        lane = binary("floormod", thread, int_const(WARP))
+        lane = binary("floormod", thread, int_const(LANGUAGE_WARP))
         stmts, result = self.folded(sub(thread, lane))
         return Split(self.before, [], [*stmts, self.let(result)])
 
@@ -151,7 +154,7 @@ class _Exchange:
         """The combination over the warp that starts at thread `first`."""
         op, site, block = self.op, self.op.site, self.block
         stop = self.scope.start + self.scope.extent
-        aligned = self.scope.start % WARP == 0 and stop % WARP == 0
+        aligned = self.scope.start % LANGUAGE_WARP == 0 and stop % LANGUAGE_WARP == 0
         lane = block.names.var("lane")
         thread = add(first, lane)
         active = lane_is_active(block, self.scope, thread, aligned)
@@ -165,7 +168,7 @@ class _Exchange:
             step = select(active, step, Load(total, ()))
         stmts: list[Stmt] = [
             Alloc(total, start, site=site),
-            _loop(lane, WARP, Store(total, (), step, site=site)),
+            _loop(lane, LANGUAGE_WARP, Store(total, (), step, site=site)),
         ]
         if op.kind != "match_all":
             return stmts, self.finished(Load(total, ()))
@@ -175,7 +178,7 @@ class _Exchange:
         seen = more if active is None else select(active, more, Load(everyone, ()))
         stmts += [
             Alloc(everyone, const(0, UINT64), site=site),
-            _loop(lane, WARP, Store(everyone, (), seen, site=site)),
+            _loop(lane, LANGUAGE_WARP, Store(everyone, (), seen, site=site)),
         ]
         same = binary("eq", Load(total, ()), Load(everyone, ()))
         return stmts, select(same, Load(everyone, ()), const(0, UINT64))

@@ -310,7 +310,7 @@ class _Walk(Evaluator[ThreadFrame]):
                 return
         step = self._step(stmt, leaf)
         active = self._active()
-        warps = -(-active // simt.WARP)
+        warps = -(-active // self.frame.warp)
         step.threads = max(step.threads, active)
         step.add(leaf, weight * active, weight * warps)
         step.writes.update(map(self._slot, leaf.writes))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tileworkbench.compiler.ir import simt
-from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.problems import DIVERGENT, PART_OF_A_WARP
 from tileworkbench.compiler.sim.report import FindingKind
@@ -91,8 +90,8 @@ class BlockBarriers:
 
 def _check_warps(frame: ThreadFrame, name: str) -> None:
     active = frame.active()
-    for start in range(0, len(active), WARP):
-        warp = active[start : start + WARP]
+    for start in range(0, len(active), frame.warp):
+        warp = active[start : start + frame.warp]
         if warp.any() and not warp.all():
             _found(frame, PART_OF_A_WARP, name)
             return
@@ -224,15 +223,15 @@ def translate_warp_barrier(stmt: simt.WarpBarrier, expr: ExpressionTranslator) -
         threads = frame.active_threads()
         found: dict[int, _WarpMeeting] = {}
         for thread in map(int, threads):
-            warp = thread // WARP
+            warp = thread // frame.warp
             if warp not in found:
-                first = warp * WARP
-                lanes = range(first, min(first + WARP, frame.threads))
+                first = warp * frame.warp
+                lanes = range(first, min(first + frame.warp, frame.threads))
                 needed = frozenset(t for t in lanes if int(bits[thread]) >> (t - first) & 1)
                 found[warp] = frame.warp_meetings.setdefault((warp, needed), _WarpMeeting(needed))
             found[warp].arrived.add(thread)
         for warp, meeting in found.items():
-            times, old = frame.order.release(threads[threads // WARP == warp]), meeting.times
+            times, old = frame.order.release(threads[threads // frame.warp == warp]), meeting.times
             meeting.times = times if old is None else np.maximum(old, times)
             if meeting.complete:
                 del frame.warp_meetings[warp, meeting.needed]

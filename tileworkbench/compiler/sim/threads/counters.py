@@ -32,9 +32,7 @@ def wavefronts(addresses: Array, active: Array, width: int, group: int) -> tuple
     return int(used.sum()), int(ideal.sum())
 
 
-def phase_costs(
-    addresses: Array, active: Array, width: int, group: int
-) -> tuple[Array, Array]:
+def phase_costs(addresses: Array, active: Array, width: int, group: int) -> tuple[Array, Array]:
     """(wavefronts, ideal) of each phase of accesses of `width` bytes at byte `addresses`, `group`
     of them in a phase.
 
@@ -65,15 +63,15 @@ def phase_costs(
     return load.reshape(-1, BANKS).max(axis=1), -(-counts // LINE)
 
 
-def sectors(addresses: Array, active: Array, width: int) -> tuple[int, int]:
+def sectors(addresses: Array, active: Array, width: int, warp: int) -> tuple[int, int]:
     """(sectors, ideal) of the requests of warps: accesses of `width` bytes at byte `addresses`."""
-    missing = -len(addresses) % 32
+    missing = -len(addresses) % warp
     if missing:
         addresses = np.concatenate([addresses, np.zeros(missing, np.int64)])
         active = np.concatenate([active, np.zeros(missing, np.bool_)])
-    touched = _units(addresses, active, width, SECTOR).reshape(len(addresses) // 32, -1)
+    touched = _units(addresses, active, width, SECTOR).reshape(len(addresses) // warp, -1)
     found = _distinct(touched)
-    starts = np.where(active, addresses, _NOBODY).reshape(-1, 32)
+    starts = np.where(active, addresses, _NOBODY).reshape(-1, warp)
     return int(found.sum()), int((-(-_distinct(starts) * width // SECTOR)).sum())
 
 
@@ -103,9 +101,10 @@ class _Total:
 
 
 class Counters:
-    """The sums of a run."""
+    """The sums of a run on a machine whose warps have `warp` threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, warp: int) -> None:
+        self.warp = warp
         self._totals: dict[tuple[int, str, str, str, int], _Total] = {}
         self._instructions: dict[str, int] = {}
         self._known: dict[tuple[Any, ...], tuple[int, int]] = {}
@@ -113,7 +112,7 @@ class Counters:
 
     def instruction(self, name: str, active: Array) -> None:
         """The warps of the active threads execute an instruction of the class `name`."""
-        self._instructions[name] = self._instructions.get(name, 0) + _warps(active)
+        self._instructions[name] = self._instructions.get(name, 0) + _warps(active, self.warp)
 
     def shared(
         self,
@@ -129,12 +128,12 @@ class Counters:
         """The threads of a block access shared memory, `addresses[t]` for thread t.
 
         `group` accesses form a phase, by default as many as their width allows; `requests` is how
-        many instructions of a warp that is, by default one for each 32 threads.
+        many instructions of a warp that is, by default one for each warp.
         """
         group = phases_of(width) if group is None else group
         used, ideal = self._memo(wavefronts, LINE, addresses, active, width, group)
         total = self._total(site, buffer, "shared", kind, width)
-        total.count += _warps(active) if requests is None else requests
+        total.count += _warps(active, self.warp) if requests is None else requests
         total.wavefronts += used
         total.ideal += ideal
 
@@ -142,9 +141,9 @@ class Counters:
         self, site: int, buffer: str, kind: str, addresses: Array, active: Array, width: int
     ) -> None:
         """The threads of a block access global memory."""
-        used, ideal = self._memo(sectors, SECTOR, addresses, active, width)
+        used, ideal = self._memo(sectors, SECTOR, addresses, active, width, self.warp)
         total = self._total(site, buffer, "global", kind, width)
-        total.count += _warps(active)
+        total.count += _warps(active, self.warp)
         total.sectors += used
         total.ideal_sectors += ideal
 
@@ -191,9 +190,9 @@ class Counters:
         return tuple(self._instructions.items())
 
 
-def _warps(active: Array) -> int:
+def _warps(active: Array, warp: int) -> int:
     """In how many warps some thread is active."""
-    missing = -len(active) % 32
+    missing = -len(active) % warp
     if missing:
         active = np.concatenate([active, np.zeros(missing, np.bool_)])
-    return int(active.reshape(-1, 32).any(axis=1).sum())
+    return int(active.reshape(-1, warp).any(axis=1).sum())

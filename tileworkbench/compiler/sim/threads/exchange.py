@@ -14,7 +14,6 @@ import numpy as np
 
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.ir import simt
-from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.arithmetic import binary_function
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
@@ -44,7 +43,7 @@ def translate_exchange(stmt: simt.Exchange, expr: ExpressionTranslator) -> Execu
 
     def exchange(frame: ThreadFrame) -> None:
         frame.counters.instruction("exchange", frame.active())
-        active = _by_warp(frame.active())
+        active = _by_warp(frame, frame.active())
         taking = active
         if stmt.kind != "activemask":
             named = _named_lanes(frame, None if mask is None else mask(frame), active)
@@ -59,28 +58,28 @@ def translate_exchange(stmt: simt.Exchange, expr: ExpressionTranslator) -> Execu
     return exchange
 
 
-def _by_warp(values: Array) -> Array:
+def _by_warp(frame: ThreadFrame, values: Array) -> Array:
     """Values by thread as [warp, lane], filled up with zeros."""
-    missing = -len(values) % WARP
+    missing = -len(values) % frame.warp
     if missing:
         values = np.concatenate([values, np.zeros(missing, values.dtype)])
-    return values.reshape(-1, WARP)
+    return values.reshape(-1, frame.warp)
 
 
 def _lanes_of(frame: ThreadFrame, value: Any, dtype: DType | None) -> Array:
     made = np.asarray(value) if dtype is None else np.asarray(value, storage_dtype(dtype))
-    return _by_warp(np.broadcast_to(made, frame.lanes))
+    return _by_warp(frame, np.broadcast_to(made, frame.lanes))
 
 
 def _named_lanes(frame: ThreadFrame, mask: Any, active: Array) -> Array:
     """The lanes that must take part: of each warp that has an active thread, or of the mask."""
-    exist = _by_warp(np.ones(frame.threads, np.bool_))
+    exist = _by_warp(frame, np.ones(frame.threads, np.bool_))
     running = active.any(axis=1, keepdims=True)
     if mask is None:
         return exist & running
-    bits = _by_warp(np.broadcast_to(np.asarray(mask, np.uint64), frame.lanes))
+    bits = _by_warp(frame, np.broadcast_to(np.asarray(mask, np.uint64), frame.lanes))
     first = np.take_along_axis(bits, np.argmax(active, axis=1)[:, None], axis=1)
-    lanes = np.arange(WARP, dtype=np.uint64)
+    lanes = np.arange(frame.warp, dtype=np.uint64)
     return np.asarray(exist & running & ((first >> lanes & np.uint64(1)) != 0))
 
 
@@ -107,34 +106,35 @@ def _function(stmt: simt.Exchange) -> Any:
     if kind in _COMBINE:
         return _combination(binary_function(_COMBINE[kind], stmt.args[0].dtype))
     return {
-        "any_sync": lambda frame, taking, on: _spread((on & taking).any(axis=1), np.int32),
-        "all_sync": lambda frame, taking, on: _spread((on | ~taking).all(axis=1), np.int32),
-        "ballot": lambda frame, taking, on: _spread(_bits(on.astype(np.bool_) & taking), np.uint64),
-        "activemask": lambda frame, taking: _spread(_bits(taking), np.uint64),
+        "any_sync": lambda frame, taking, on: _spread((on & taking).any(axis=1), on, np.int32),
+        "all_sync": lambda frame, taking, on: _spread((on | ~taking).all(axis=1), on, np.int32),
+        "ballot": lambda frame, taking, on: _spread(
+            _bits(on.astype(np.bool_) & taking), on, np.uint64
+        ),
+        "activemask": lambda frame, taking: _spread(_bits(taking), taking, np.uint64),
         "match_any": _match_any,
         "match_all": _match_all,
     }[kind]
 
 
-def _spread(by_warp: Array, dtype: Any) -> Array:
-    """One value for each warp as one for each lane."""
-    return np.repeat(by_warp.astype(dtype)[:, None], WARP, axis=1)
+def _spread(by_warp: Array, lanes: Array, dtype: Any) -> Array:
+    """One value for each warp as one for each of its `lanes`."""
+    return np.repeat(by_warp.astype(dtype)[:, None], lanes.shape[1], axis=1)
 
 
 def _bits(chosen: Array) -> Array:
     """Lane i as bit i, along the last axis."""
-    return np.asarray(
-        (chosen.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(axis=-1, dtype=np.uint64)
-    )
+    places = np.arange(chosen.shape[-1], dtype=np.uint64)
+    return np.asarray((chosen.astype(np.uint64) << places).sum(axis=-1, dtype=np.uint64))
 
 
 def _shuffle(stmt: simt.Exchange) -> Callable[..., Array]:
     """shfl.sync with the segments of `width` lanes: `low` and `high` are a segment's ends."""
     width, kind = stmt.width, stmt.kind
-    lanes = np.arange(WARP)
-    low, high = lanes // width * width, lanes // width * width + width - 1
 
     def shuffle(frame: ThreadFrame, taking: Array, values: Array, operand: Array) -> Array:
+        lanes = np.arange(frame.warp)
+        low, high = lanes // width * width, lanes // width * width + width - 1
         amount = operand.astype(np.int64)
         if kind == "shfl":
             source = low + amount % width
@@ -169,8 +169,8 @@ def _combination(combine: Callable[[Any, Any], Any]) -> Callable[..., Array]:
 
     def reduce(frame: ThreadFrame, taking: Array, values: Array) -> Array:
         made, has = values.copy(), taking.copy()
-        lanes = np.arange(WARP)
-        for distance in (16, 8, 4, 2, 1):
+        lanes, distance = np.arange(frame.warp), frame.warp
+        while distance := distance // 2:
             other, others = made[:, lanes ^ distance], has[:, lanes ^ distance]
             both = np.asarray(combine(made, other), made.dtype)
             made = np.where(has & others, both, np.where(others, other, made))
@@ -188,4 +188,4 @@ def _match_any(frame: ThreadFrame, taking: Array, values: Array) -> Array:
 def _match_all(frame: ThreadFrame, taking: Array, values: Array) -> Array:
     first = np.take_along_axis(values, np.argmax(taking, axis=1)[:, None], axis=1)
     equal = ((values == first) | ~taking).all(axis=1)
-    return _spread(np.where(equal, _bits(taking), np.uint64(0)), np.uint64)
+    return _spread(np.where(equal, _bits(taking), np.uint64(0)), values, np.uint64)

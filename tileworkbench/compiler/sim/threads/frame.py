@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import BlockBarriers
 from tileworkbench.compiler.sim.threads.counters import Counters
 from tileworkbench.compiler.sim.threads.order import Clock, Order
 from tileworkbench.compiler.sim.values import Mask, Value
+from tileworkbench.compiler.target import parse_target
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.threads.arena import Arena
@@ -34,6 +37,12 @@ class Visit:
     visitor: int
 
 
+def warp_size(program: Program) -> int:
+    """The threads of a warp: those of the GPU that a program is for, else of the T language."""
+    target = parse_target(program.target) if program.target else None
+    return LANGUAGE_WARP if target is None or target.kind == "cpu" else target.machine.lanes
+
+
 @dataclass(slots=True)
 class ThreadFrame(Frame):
     """A frame whose lanes are the threads of a block: `lanes` is `(threads,)` in their code.
@@ -43,10 +52,11 @@ class ThreadFrame(Frame):
     `apart`: threads of the group have had different roles since, in which they did not. `cluster`
     are the frames of the blocks that share memory with this one, itself at `rank`, in the state in
     which they began; `made` says when, and by which thread of the clock, the memory of each slot
-    was made, `visits` what the others did with it until the block `ended`.
+    was made, `visits` what the others did with it until the block `ended`. `warp`: the threads
+    of a warp.
     """
 
-    counters: Counters = field(default_factory=Counters)
+    counters: Counters = field(default_factory=lambda: Counters(LANGUAGE_WARP))
     order: Order = field(default_factory=lambda: Order(1, Clock(1, 0, 1)))
     owned: Mask = True
     lock_step: bool = True
@@ -62,6 +72,10 @@ class ThreadFrame(Frame):
     made: dict[int, tuple[int, int]] = field(default_factory=dict)
     visits: list[Visit] = field(default_factory=list)
     ended: bool = False
+    warp: int = LANGUAGE_WARP
+
+    def __post_init__(self) -> None:
+        self.warp = self.counters.warp = warp_size(self.recorder.program)
 
     def active(self) -> Array:
         """The active threads as an array of conditions."""

@@ -19,7 +19,6 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.expr import Address, Buffer, Cast, Expr, Load, Ramp, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
-from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.ir.stmt import LoopKind
 from tileworkbench.compiler.sim.abstract import Evaluator, own_loads
 from tileworkbench.compiler.sim.expressions import vector_indices
@@ -87,7 +86,7 @@ class _Lister(Evaluator[ThreadFrame]):
         frame = ThreadFrame([], [], recorder, SimOptions(), False, np.zeros(0, np.uint8))
         super().__init__(frame)
         self._program = program
-        self._requests = RequestRecorder()
+        self._requests = RequestRecorder(frame.warp)
         self._shared: dict[Buffer, ArenaStorage] = {}
         self.unlisted: dict[tuple[int, Buffer, str], str] = {}
 
@@ -216,7 +215,9 @@ class _Lister(Evaluator[ThreadFrame]):
         if found is None:
             self._leave_out(address.buffer, address.indices, kind)
         else:
-            giving = self.frame.active() & (np.arange(self.frame.threads) % WARP < 8 * count)
+            giving = self.frame.active() & (
+                np.arange(self.frame.threads) % self.frame.warp < 8 * count
+            )
             held = 32 * count // _bits(registers.buffer)
             register = self._register(registers.buffer, registers.indices, held)
             self._record(address.buffer, kind, 16, Request(found[0], giving, register))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ import numpy as np
 from tileworkbench.compiler.diagnostics import RunError, VerifyError
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
-from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.atoms import mma_c, mma_operand
 from tileworkbench.compiler.layout.fragment import Fragment
@@ -40,13 +38,13 @@ Execute = Callable[[ThreadFrame], None]
 def require_warps(frame: ThreadFrame, what: str) -> None:
     """Raise unless every warp takes part as a whole or not at all."""
     active = frame.active()
-    if len(active) % WARP == 0:
-        warps = active.reshape(-1, WARP)
+    if len(active) % frame.warp == 0:
+        warps = active.reshape(-1, frame.warp)
         counts = warps.sum(axis=1)
-        if not ((counts != 0) & (counts != WARP)).any():
+        if not ((counts != 0) & (counts != frame.warp)).any():
             return
-        warp = int(np.argmax((counts != 0) & (counts != WARP)))
-        detail = f"by {counts[warp]} of the {WARP} threads of warp {warp}"
+        warp = int(np.argmax((counts != 0) & (counts != frame.warp)))
+        detail = f"by {counts[warp]} of the {frame.warp} threads of warp {warp}"
     else:
         detail = f"in a block of {len(active)} threads, whose last warp is not whole"
     where = f" in block ({', '.join(map(str, frame.block))})"
@@ -126,7 +124,7 @@ class _Rows:
         if not isinstance(storage, ArenaStorage):
             raise VerifyError(f"'{storage.name}' is not in shared memory")
         index = tuple([at(frame) for at in self._indices])
-        lanes = np.arange(frame.threads) % WARP < 8 * self._count
+        lanes = np.arange(frame.threads) % frame.warp < 8 * self._count
         giving = frame.active() & lanes
         addresses = storage.addresses(frame, index, giving)
         elements = 128 // storage.bits
@@ -175,7 +173,9 @@ def translate_store(stmt: simt.StoreMatrix, expr: ExpressionTranslator) -> Execu
 
     def store(frame: ThreadFrame) -> None:
         require_warps(frame, "stmatrix")
-        matrices = _from_lanes(registers.read_bytes(frame, 4 * stmt.count), stmt.transpose)
+        matrices = _from_lanes(
+            registers.read_bytes(frame, 4 * stmt.count), frame.warp, stmt.transpose
+        )
         storage, addresses, giving, index = rows.find(frame, kind)
         check_access(frame, storage, "store", addresses, giving, 16, index)
         chosen = rows.by_matrix(giving)
@@ -195,14 +195,14 @@ def _to_lanes(matrices: Array, transpose: bool) -> Array:
     if transpose:
         halves = np.ascontiguousarray(matrices).view(np.uint16)
         matrices = np.ascontiguousarray(halves.swapaxes(2, 3)).view(np.uint8)
-    lanes = matrices.reshape(warps, count, WARP, 4).swapaxes(1, 2)
-    return np.ascontiguousarray(lanes).reshape(warps * WARP, 4 * count)
+    lanes = matrices.reshape(warps, count, -1, 4).swapaxes(1, 2)
+    return np.ascontiguousarray(lanes).reshape(-1, 4 * count)
 
 
-def _from_lanes(registers: Array, transpose: bool) -> Array:
-    """The inverse of `_to_lanes`."""
+def _from_lanes(registers: Array, warp: int, transpose: bool) -> Array:
+    """The inverse of `_to_lanes`, for warps of `warp` threads."""
     count = registers.shape[1] // 4
-    lanes = registers.reshape(-1, WARP, count, 4).swapaxes(1, 2)
+    lanes = registers.reshape(-1, warp, count, 4).swapaxes(1, 2)
     matrices = np.ascontiguousarray(lanes).reshape(-1, count, 8, 16)
     if transpose:
         halves = matrices.view(np.uint16).swapaxes(2, 3)
@@ -215,18 +215,17 @@ def _places(fragment_rows: int, depth: int, bits: int) -> tuple[Array, int]:
     """For each element of an operand its place among the registers of a warp, lane by lane, and
     how many a lane has.
     """
-    fragment = mma_operand(fragment_rows, depth, bits)
-    return _by_lane(fragment, prod(fragment.shape) // WARP)
+    return _by_lane(mma_operand(fragment_rows, depth, bits))
 
 
 @cache
 def _accumulator_places(rows: int) -> tuple[Array, int]:
-    return _by_lane(mma_c(rows), rows * 8 // WARP)
+    return _by_lane(mma_c(rows))
 
 
-def _by_lane(fragment: Fragment, slots: int) -> tuple[Array, int]:
+def _by_lane(fragment: Fragment) -> tuple[Array, int]:
     lane, slot = (np.asarray(table).reshape(fragment.shape) for table in fragment.table())
-    return lane * slots + slot, slots
+    return lane * fragment.slots + slot, fragment.slots
 
 
 def translate_mma(stmt: simt.Mma, expr: ExpressionTranslator) -> Execute:
@@ -242,9 +241,9 @@ def translate_mma(stmt: simt.Mma, expr: ExpressionTranslator) -> Execute:
     def mma(frame: ThreadFrame) -> None:
         require_warps(frame, "mma")
         frame.counters.instruction("mma", frame.active())
-        left = _operand(a.read(frame, slots_a).reshape(-1, WARP * slots_a)[:, at_a], a.dtype)
-        right = _operand(b.read(frame, slots_b).reshape(-1, WARP * slots_b)[:, at_b], b.dtype)
-        old = c.read(frame, slots_c).reshape(-1, WARP * slots_c)[:, at_c]
+        left = _operand(a.read(frame, slots_a).reshape(-1, frame.warp * slots_a)[:, at_a], a.dtype)
+        right = _operand(b.read(frame, slots_b).reshape(-1, frame.warp * slots_b)[:, at_b], b.dtype)
+        old = c.read(frame, slots_c).reshape(-1, frame.warp * slots_c)[:, at_c]
         total = _accumulate(left, right.swapaxes(1, 2), old, c.dtype)
         c.write(frame, total.reshape(len(total), -1)[:, inverse].reshape(-1, slots_c))
 

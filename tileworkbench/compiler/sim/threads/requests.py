@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tileworkbench.compiler.ir.simt import WARP
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.compiler.sim.threads.counters import (
     BANKS,
@@ -106,12 +105,14 @@ class WarpAccess:
         requests: what the threads of a block do, in program order.
         bits: of an element of the buffer.
         base: the first byte of the buffer in shared memory; 0 for tensors.
+        warp: the threads of a warp.
         places: elements that the buffer has room for, over all its versions; 0 where unknown.
     """
 
     count: AccessCount
     requests: tuple[Request, ...]
     bits: int
+    warp: int
     base: int = 0
     places: int = 0
 
@@ -132,9 +133,9 @@ class WarpAccess:
             if threads:
                 yield Phase(
                     request,
-                    start // WARP,
-                    start % WARP // self.group,
-                    tuple(thread % WARP for thread in threads),
+                    start // self.warp,
+                    start % self.warp // self.group,
+                    tuple(thread % self.warp for thread in threads),
                     tuple(int(found.addresses[thread]) for thread in threads),
                     self.count.width,
                 )
@@ -156,7 +157,7 @@ class WarpAccess:
         touched: dict[int, set[int]] = {}
         for thread in np.flatnonzero(found.active).tolist():
             sectors = range(found.addresses[thread] // SECTOR, last[thread] // SECTOR + 1)
-            touched.setdefault(thread // WARP, set()).update(sectors)
+            touched.setdefault(thread // self.warp, set()).update(sectors)
         return {warp: tuple(sorted(sectors)) for warp, sectors in touched.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -173,7 +174,7 @@ class WarpAccess:
             "ideal": count.ideal,
             "sectors": count.sectors,
             "ideal_sectors": count.ideal_sectors,
-            "lanes_per_phase": self.group if count.scope == "shared" else WARP,
+            "lanes_per_phase": self.group if count.scope == "shared" else self.warp,
             "requests": [
                 {
                     "times": request.times,
@@ -207,8 +208,8 @@ class _Found:
 class RequestRecorder:
     """Counts requests, and keeps them."""
 
-    def __init__(self) -> None:
-        self._counters = Counters()
+    def __init__(self, warp: int) -> None:
+        self._warp, self._counters = warp, Counters(warp)
         self._found: dict[Key, _Found] = {}
 
     def add(
@@ -241,6 +242,13 @@ class RequestRecorder:
         """All accesses with their counts, in the order first met."""
         counts: Sequence[AccessCount] = self._counters.accesses(program)
         return tuple(
-            WarpAccess(count, tuple(found.requests.values()), found.bits, found.base, found.places)
+            WarpAccess(
+                count,
+                tuple(found.requests.values()),
+                found.bits,
+                self._warp,
+                found.base,
+                found.places,
+            )
             for count, found in zip(counts, self._found.values(), strict=True)
         )
