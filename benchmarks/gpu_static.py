@@ -74,6 +74,32 @@ def product(dtype: str, tile: tuple[int, int, int], threads: int, **more: Any) -
     )
 
 
+def dequantised() -> Any:
+    """A @ W.T with weights of four bits that are decoded into shared memory first."""
+    m, n, k = 128, 128, 64
+
+    @T.prim_func
+    def dequantised(A: T.Tensor((SIZE, SIZE), T.float16), B: T.Tensor((SIZE, SIZE // 2), T.uint8)):
+        C = T.empty((SIZE, SIZE), T.float16)
+        with T.Kernel(SIZE // n, SIZE // m, threads=128) as (bx, by):
+            A_shared = T.alloc_shared((m, k), T.float16)
+            B_shared = T.alloc_shared((n, k // 2), T.uint8)
+            W_shared = T.alloc_shared((n, k), T.float16)
+            C_local = T.alloc_fragment((m, n), T.float32)
+            T.clear(C_local)
+            for ko in T.Pipelined(SIZE // k, num_stages=2):
+                T.copy(A[by * m, ko * k], A_shared)
+                T.copy(B[bx * n, ko * k // 2], B_shared)
+                for i, j in T.Parallel(n, k):
+                    code = T.cast(B_shared[i, j // 2], T.int32) >> j % 2 * 4 & 15
+                    W_shared[i, j] = T.cast(code - 8, T.float16)
+                T.gemm(A_shared, W_shared, C_local, transpose_B=True)
+            T.copy(C_local, C[by * m, bx * n])
+        return C
+
+    return dequantised
+
+
 # Names are those that the scripts of the peers know.
 ROWS = {
     "matmul fp16 128x128x32, 128 threads": Row(lambda: product("float16", (128, 128, 32), 128)),
@@ -89,6 +115,7 @@ ROWS = {
     "dequant int4 128x128x64, 128 threads": Row(
         lambda: dequant_matmul(SIZE, SIZE, SIZE, "int4", block_M=128)
     ),
+    "the same, through shared memory, no scales": Row(dequantised),
     "MLA decode": Row(lambda: mla_decode(16, 128, SIZE, block_N=32), True),
     "chunk scan": Row(lambda: chunk_scan(2, 16, 256, 64, 64, 128), True),
     "rmsnorm, rows of 4096": Row(lambda: rmsnorm(SIZE, SIZE, T.float16)),

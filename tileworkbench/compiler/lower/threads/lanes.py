@@ -24,6 +24,7 @@ from tileworkbench.compiler.lower.threads.nests import (
 )
 from tileworkbench.compiler.lower.threads.partition import Partition
 from tileworkbench.compiler.lower.threads.vectors import (
+    SHARED,
     VECTOR_BITS,
     motions,
     step_box,
@@ -45,7 +46,6 @@ class LanePlan:
     shared: dict[Load, int] = field(default_factory=dict)
 
 
-_SHARED = (2, 4, 8)  # sub-byte codes in bytes and words
 SCALAR = LanePlan(None, 1, {}, {})
 
 
@@ -94,7 +94,7 @@ def plan_along(
             stores[stmt] = width(stmt.buffer, stmt.indices, most=most)
     shared: dict[Load, int] = {}
     for load, found in loads.items():
-        for count in _SHARED if found == 1 and load.buffer.dtype.bits <= 32 else ():
+        for count in SHARED if found == 1 and load.buffer.dtype.bits <= 32 else ():
             loads[load] = width(load.buffer, load.indices, count)
             if loads[load] > 1:
                 shared[load] = count

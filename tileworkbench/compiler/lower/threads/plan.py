@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -15,7 +16,9 @@ from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.inference import LayoutMap
 from tileworkbench.compiler.lower.threads.nests import AccessKind, Nest, update_lanes
 from tileworkbench.compiler.lower.threads.vectors import (
+    SHARED,
     VECTOR_BITS,
+    Motion,
     motions,
     step_box,
     vector_width,
@@ -123,8 +126,19 @@ def plan_vector(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> tuple
             continue
         if access.kind is AccessKind.UPDATE:  # one by one, neighbours are for neighbouring threads
             width = min(width, update_lanes(nest.op.body, access.buffer, context.target))
-        width = vector_width(access.buffer, place, access.indices, motion, best, width, ranges)
+        given = (access.buffer, place, access.indices, motion, best, width, ranges)
+        wide = vector_width(*given)
+        if wide == 1 and access.kind is AccessKind.LOAD:
+            wide = max(vector_width(*given, count) * count for count in (1, *fitting(motion, best)))
+        width = min(width, wide)
     return best, width
+
+
+def fitting(motion: Sequence[Motion], dim: int) -> list[int]:
+    """How many neighbouring iterations along `dim` may share an element: codes of a few bits in
+    bytes and words.
+    """
+    return [count for count in SHARED if not any(part.moves(dim, count) for part in motion)]
 
 
 def _lane_limit(nest: Nest, extent: int) -> int:

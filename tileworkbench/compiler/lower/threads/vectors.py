@@ -21,6 +21,8 @@ from tileworkbench.compiler.lower.threads.inference import Place
 
 VECTOR_BITS = 128
 """What one instruction loads or stores at most."""
+SHARED = (2, 4, 8)
+"""Neighbouring iterations that may read one element: codes of a few bits in bytes and words."""
 SYMBOLIC = 1 << 30
 """Stands for the extent of a loop that is not known."""
 
