@@ -7,8 +7,8 @@ run-time files of its own, so that a developer's configuration neither helps nor
 from __future__ import annotations
 
 import json
-import re
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -213,8 +213,8 @@ class NotebookPage:
         self.outside.clear()
 
     def _note(self, error: str) -> None:
-        # JupyterLab rejects its own requests to a kernel that is restarted before it has answered.
-        if not re.match(r"(Error: )?Canceled future for \w+ message before replies were done", error):
+        # JupyterLab drops its own requests to a kernel that restarts before it has answered.
+        if not re.search(r"Canceled future for \w+ message before replies were done", error):
             self.errors.append(error)
 
     def _guard(self, route: Route) -> None:
