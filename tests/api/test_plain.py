@@ -29,6 +29,7 @@ FACTS = {
     "pipeline": {},
     "roofline": {"name": "mm", "predicted": True},
     "errors": {"element": [0, 0], "block": [0, 0], "warp": 0, "lane": 0},
+    "footprint": {"tensor": "A", "untouched": 0, "stored": 0},
     "code": {"number": 1},
 }
 

@@ -63,7 +63,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
+class Needs:
     """What a kernel needs of its device: shared memory of a block in bytes (what a GPU launches it
     with, what a CPU's source allocates), bytes of a CPU worker's arena, and registers and spills of
     each GPU function, as far as they are known.
@@ -122,7 +122,7 @@ class CompiledKernel(ABC):
 
     @property
     @abstractmethod
-    def footprint(self) -> Footprint:
+    def needs(self) -> Needs:
         """What it needs of its device."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from tileworkbench.workbench.simulation import named_arguments
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.numerics.result import Numerics
+    from tileworkbench.workbench.footprints import Footprint
     from tileworkbench.workbench.kernel import Kernel
 
 
@@ -20,13 +21,38 @@ class Debugging:
 
     _inputs: tuple[Any, ...] | None = None
     _numerics: Numerics | None = None
+    _footprint: tuple[Footprint, Sequence[Any], dict[int, Footprint]] | None = None
 
     def with_inputs(self: Any, *args: Any) -> Any:
         """The inputs of views that run the kernel in the simulator, in place of made-up ones; calls
         and checks have their own. They are looked at when a view runs. Returns the kernel.
         """
-        self._inputs = args
+        self._inputs, self._footprint = args, None
         return self
+
+    def footprint(
+        self: Any,
+        *args: Any,
+        blocks: Iterable[int] | None = None,
+        seconds: float | None = 5.0,
+    ) -> Footprint:
+        """Which elements of each tensor a call loads and stores, which blocks do, how often, and
+        which share of lanes is masked in which line, counted in a simulated run.
+
+        It is on these arguments, or without any on those of `with_inputs`, of the check that
+        failed, or made-up ones. `blocks` are the numbers (x fastest) of the blocks to simulate,
+        None for all; of a single one it is recorded which threads do what. `seconds` is about how
+        long it may take, None for no limit; `.recorded` says how far it came.
+
+        Raises `ArgumentError` for arguments that do not fit, or a block that does not exist.
+        """
+        from tileworkbench.workbench.footprints import record_footprint
+
+        given, said = (args, "the inputs that were given") if args else inputs_of(self)
+        found = record_footprint(self, given, said, blocks, seconds)
+        if blocks is None:
+            self._footprint = found, given, {}
+        return found
 
     def numerics(
         self: Any,

@@ -354,6 +354,8 @@ class Kernel(KernelFacts, Debugging):
         """The widget of one view, a name of `viz.display.NAMES`: card, source, passes, ..."""
         from tileworkbench.viz.display import show
 
+        if view == "footprint" and self._footprint is None:
+            self.footprint()
         return show(self.view(roofline=self._roofline or view == "roofline"), view or "card")
 
     def to_dict(self, view: str = "card") -> list[dict[str, Any]]:

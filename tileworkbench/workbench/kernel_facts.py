@@ -228,8 +228,8 @@ class KernelFacts(PipelineFacts, ReplayFacts):
         """
         from tileworkbench.compiler.analysis.occupancy import occupancy
 
-        registers = [found.registers for found in self._compiled.footprint.functions]
-        target, shared = self._compiled.target, self._compiled.footprint.shared_bytes
+        registers = [found.registers for found in self._compiled.needs.functions]
+        target, shared = self._compiled.target, self._compiled.needs.shared_bytes
         return occupancy(target.arch, self.threads, shared, max(registers, default=None))
 
     @property
@@ -263,7 +263,7 @@ class KernelFacts(PipelineFacts, ReplayFacts):
     @property
     def stats(self) -> Stats:
         """Operations, traffic, memory and compile times."""
-        work, compiled, needs = self._work, self._compiled, self._compiled.footprint
+        work, compiled, needs = self._work, self._compiled, self._compiled.needs
         snapshots = compiled.record.snapshots
         lowered = snapshots[-1].program if snapshots and compiled.target.kind == "cpu" else None
         return Stats(
@@ -290,9 +290,9 @@ class KernelFacts(PipelineFacts, ReplayFacts):
 
         Raises `UnsupportedError` without NVRTC (the extra `cuda`), or for a CPU.
         """
-        if not self._compiled.footprint.functions:
+        if not self._compiled.needs.functions:
             self._compiled.text("asm")  # what NVRTC has compiled is known
-        found = self._compiled.footprint.functions
+        found = self._compiled.needs.functions
         if not found:
             raise UnsupportedError(f"'{self.name}' is compiled for a CPU: registers are a GPU's")
         return found

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tileworkbench.bench.points import Machine, Point
     from tileworkbench.compiler.analysis.shared_memory import SharedMemory
     from tileworkbench.compiler.device.nvidia.nvrtc import KernelResources
+    from tileworkbench.workbench.footprints import Footprint
     from tileworkbench.workbench.kernel import Kernel
     from tileworkbench.workbench.validation import Validation
 
@@ -47,6 +48,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         check=kernel._check,
         errors=kernel.error_map,
         bisect=None if kernel._failed is None else _bisector(kernel, kernel._failed[1]),
+        footprint=lambda block, records: footprint_of(kernel, block, records),
         masked=tuple((found.text, found.away or found.from_data) for found in kernel._masked),
         portable_masked=not kernel._masked_in_part,
         bench=None if kernel._bench is None else kernel._bench.record,
@@ -57,6 +59,22 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         return made
     trailed = tuple(replace(point, trail=kernel.trail) for point in points)
     return replace(made, machine=machine, points=trailed)
+
+
+def footprint_of(kernel: Kernel, block: int | None, records: bool) -> Footprint | None:
+    """What was recorded of a call, or is now: of all blocks, or of one, on the same arguments."""
+    if kernel._footprint is None or (block is None and records):
+        if not records:
+            return None
+        kernel.footprint()
+    assert kernel._footprint is not None
+    found, args, alone = kernel._footprint
+    if block is None:
+        return found
+    if block not in alone:
+        alone.clear()  # one at a time: they are as large as the whole
+        alone[block] = kernel.footprint(*args, blocks=(block,))
+    return alone[block]
 
 
 def _bisector(kernel: Kernel, args: Sequence[Any]) -> Callable[[bool], dict[str, Any]]:

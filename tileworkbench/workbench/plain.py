@@ -114,6 +114,14 @@ def errors(kernel: Kernel) -> list[Row]:
     return [] if found is None else [_plain(row) for row in found.rows()]
 
 
+def footprint(kernel: Kernel) -> list[Row]:
+    """A row per tensor (`kernel.footprint`); a call is simulated where none was recorded."""
+    from tileworkbench.workbench.kernel_view import footprint_of
+
+    found = footprint_of(kernel, None, kernel._footprint is None)
+    return [] if found is None else found.rows()
+
+
 def code(kernel: Kernel) -> list[Row]:
     """A row per line of the generated text (`kernel.source`)."""
     return [
@@ -133,6 +141,7 @@ ROWS: Mapping[str, Callable[[Kernel], list[Row]]] = {
     "pipeline": pipeline,
     "roofline": roofline,
     "errors": errors,
+    "footprint": footprint,
     "code": code,
 }
 """By the name of the view; `tests/api/test_plain.py` holds it against `viz.model.views.VIEWS`."""

@@ -18,7 +18,7 @@ from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.compilation import (
     Compilation,
     CompiledKernel,
-    Footprint,
+    Needs,
     grid_extents,
 )
 from tileworkbench.compiler.diagnostics import CompileError, Note, ResourceError
@@ -176,9 +176,9 @@ class GpuKernel(CompiledKernel):
         return self.build
 
     @property
-    def footprint(self) -> Footprint:
+    def needs(self) -> Needs:
         shared = max((launch.shared_bytes for launch in self.module.launches), default=0)
-        return Footprint(shared, functions=() if self.build is None else self.build.kernels)
+        return Needs(shared, functions=() if self.build is None else self.build.kernels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

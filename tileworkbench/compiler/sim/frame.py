@@ -89,12 +89,12 @@ class Frame:
 
     `values` and `storages` are indexed by the slots the translator gave variables and buffers.
     `mask` holds the active lanes of the grid `lanes` (`()` outside vectorised code), `broke` those
-    that left the innermost loop. `threads` are those of a block of the current launch, `grid` its
-    blocks along each axis (`()` where they are numbered). `edges` are the loops around the current
-    statement that have several iterations, each with the value of its variable, and whether this is
-    the first or the last one;
-    `from_data`: the index of the current access comes from data and is not guarded. `register`:
-    which element of a thread's own buffer the current store takes, for those who watch.
+    that left the innermost loop. `launch` counts the launches so far; `threads` are those of a
+    block of the current one, `grid` its blocks along each axis (`()` where they are numbered).
+    `edges` are the loops around the current statement that have several iterations, each with the
+    value of its variable, and whether this is the first or the last one; `from_data`: the index of
+    the current access comes from data and is not guarded. `register`: which element of a thread's
+    own buffer the current store takes, for those who watch.
     """
 
     values: list[Value]
@@ -112,6 +112,7 @@ class Frame:
     block: tuple[int, ...] = ()
     block_number: int = 0
     launch_base: int = 0
+    launch: int = 0
     grid: tuple[int, ...] = ()
     edges: tuple[tuple[str, int, bool, bool], ...] = ()
     from_data: bool = False
@@ -131,16 +132,25 @@ class Frame:
         ids = np.arange(first, first + total, dtype=np.int64).reshape(extents)
         return ParallelRun(first, ids, stored, layout)
 
-    def chosen(self, groups: int, size: int = 1) -> list[int]:
+    def chosen(self, groups: int, size: int = 1) -> Sequence[int]:
         """Which of the `groups` of `size` blocks of a launch, which run together, are to run."""
         if self.options.most_blocks is None:
-            return list(range(groups))
+            return range(groups)
         count = self.options.most_blocks // size
         if groups <= count:
-            return list(range(groups))
+            return range(groups)
         # The borders, two neighbours, and one far from all of them.
         wanted = dict.fromkeys((0, groups - 1, 1, groups // 2, *range(2, count)))
         return sorted(list(wanted)[:count])
+
+    def number_in_launch(self) -> int:
+        """The number of the current block in its launch (x fastest), -1 outside of one."""
+        if not self.block:
+            return -1
+        number = 0
+        for position, extent in zip(reversed(self.block), reversed(self.grid or (1,)), strict=True):
+            number = number * extent + position
+        return number
 
     def block_of(self, number: int) -> tuple[int, ...]:
         """The indices of a block of the current launch."""

@@ -387,6 +387,7 @@ class StatementTranslator:
 
 def _launch(frame: Frame, blocks: int) -> Iterator[int]:
     """The numbers of a launch's blocks in the order they run."""
+    frame.launch += 1
     frame.launch_base = frame.recorder.blocks  # so that block numbers go up over launches
     numbers: Sequence[int] = frame.options.chosen(blocks)
     if frame.options.blocks is None:

@@ -65,7 +65,7 @@ class WriteLog(Observer):
         self.grid = frame.grid
         for kept, value in (
             (writers.sites, frame.site),
-            (writers.blocks, frame.block_number - frame.launch_base - 1),
+            (writers.blocks, frame.number_in_launch()),
             (writers.threads, threads),
             (writers.registers, registers),
         ):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
     from tileworkbench.viz.model.error_map import ErrorMap
+    from tileworkbench.workbench.footprints import Footprint
 
 
 Place = tuple[Machine | None, tuple[Point, ...]]
@@ -68,6 +69,9 @@ class KernelView:
         check: the last comparison with a reference, if there was one.
         errors: where the last check failed, if it did.
         bisect: searches one stage further for the pass that broke the result, anew where asked to.
+        footprint: what a call touches (`Kernel.footprint`): of the block of that number with its
+            threads, or with None of all; gives None where it was not
+            recorded and is not to be now. None where there is no kernel to record.
         bench: the last measurement, if there was one.
         line_costs: gives the costs of each line as plain data, counted when they are looked at.
         annotated: whether the card opens at the costs of its lines.
@@ -103,6 +107,7 @@ class KernelView:
     check: CheckResult | None = None
     errors: ErrorMap | None = None
     bisect: Callable[[bool], dict[str, Any]] | None = None
+    footprint: Callable[[int | None, bool], Footprint | None] | None = None
     bench: RunRecord | None = None
     machine: Machine | None = None
     points: tuple[Point, ...] = ()

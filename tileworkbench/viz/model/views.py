@@ -11,6 +11,7 @@ from tileworkbench.viz.model import (
     banks,
     code,
     errors,
+    footprint,
     html,
     layout,
     passes_static,
@@ -112,6 +113,18 @@ VIEWS: dict[str, View] = {
         errors.model,
         {"errors-window": errors.window_answer, "errors-bisect": errors.bisect_answer},
         errors.about,
+    ),
+    "footprint": View(
+        "Footprint",
+        footprint.missing,
+        footprint.section,
+        footprint.rows,
+        footprint.model,
+        {
+            "footprint-record": footprint.record_answer,
+            "footprint-windows": footprint.windows_answer,
+        },
+        footprint.about,
     ),
     "code": View(
         "Code",

@@ -9,6 +9,7 @@ from uuid import uuid4
 import anywidget
 import traitlets
 
+from tileworkbench.compiler.diagnostics import TileError
 from tileworkbench.viz.model.bundle import OUTPUT_BYTES, Bundle, Live, live_form, make_bundle
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
@@ -57,7 +58,7 @@ class ViewWidget(anywidget.AnyWidget):
         reply: dict[str, Any] = {"type": "answer", "request": content.get("request")}
         try:
             reply["value"] = self.answers()[content["type"]](content)
-        except (IndexError, KeyError, TypeError, ValueError) as error:
+        except (TileError, IndexError, KeyError, TypeError, ValueError) as error:
             reply["error"] = str(error)
         self.send(reply)
 

@@ -14,7 +14,7 @@ from tileworkbench.compiler.analysis.steps import steps
 from tileworkbench.compiler.compilation import (
     Compilation,
     CompiledKernel,
-    Footprint,
+    Needs,
     grid_extents,
 )
 from tileworkbench.compiler.device.host.launch import Launcher
@@ -79,10 +79,10 @@ class CpuKernel(CompiledKernel):
         return {"asm": lambda: compile_assembly(self.module.text, self.native)}
 
     @property
-    def footprint(self) -> Footprint:
+    def needs(self) -> Needs:
         allocs = (s for s in statements(self.record.program.body) if isinstance(s, Alloc))
         shared = sum(_bytes(s.buffer) for s in allocs if s.buffer.scope == "shared")
-        return Footprint(shared, self.module.scratch_bytes)
+        return Needs(shared, self.module.scratch_bytes)
 
 
 def compile_for_cpu(compilation: Compilation) -> CpuKernel:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from operator import mul
@@ -46,12 +46,13 @@ class Launch:
     def run(self, code: Code, grid: tuple[int, ...], cluster: tuple[int, ...] = ()) -> None:
         """Execute all blocks."""
         host, total = self._host, prod(grid)
+        host.launch += 1
         for storage in host.storages:
             if isinstance(storage, ThreadTensor):
                 storage.marks = None  # kernels come one after another
         waiting: list[ClusterRun] = []
         clusters = self._clusters(grid, cluster if self._plan.cluster_wide else ())
-        chosen = sum(map(len, clusters))
+        chosen = len(clusters.picked) * len(clusters.offsets)
         if host.options.blocks is None:
             host.recorder.launch(total, chosen)
         for blocks in clusters:
@@ -75,16 +76,19 @@ class Launch:
         host.launch_base = self._base + total
         host.order.clock.now = self._now
 
-    def _clusters(
-        self, grid: tuple[int, ...], cluster: tuple[int, ...]
-    ) -> list[tuple[int, ...]]:
-        """The numbers of the blocks to run that know each other, by rank, cluster after cluster."""
-        host, shape = self._host, cluster or (1,) * len(grid)
-        offsets = _numbers([range(count) for count in shape], grid)
-        firsts = _numbers(
-            [range(0, extent, count) for extent, count in zip(grid, shape, strict=True)], grid
-        )
-        if host.options.blocks is not None and not self._plan.grid_wide:
+    def _clusters(self, grid: tuple[int, ...], cluster: tuple[int, ...]) -> _Clusters:
+        """The blocks to run that know each other, cluster after cluster."""
+        host, offsets = self._host, [0]
+        firsts: Sequence[int] = range(prod(grid))
+        picked: Sequence[int]
+        if cluster:
+            offsets = _numbers([range(count) for count in cluster], grid)
+            firsts = _numbers(
+                [range(0, extent, count) for extent, count in zip(grid, cluster, strict=True)], grid
+            )
+        if host.options.blocks is not None and not self._plan.grid_wide and not cluster:
+            picked = host.options.chosen(prod(grid))
+        elif host.options.blocks is not None and not self._plan.grid_wide:
             named = set(host.options.chosen(prod(grid)))
             picked = [
                 at
@@ -92,12 +96,12 @@ class Launch:
                 if any(first + offset in named for offset in offsets)
             ]
         elif self._plan.grid_wide:  # all of them or none
-            picked = list(range(len(firsts))) if host.chosen(1, prod(grid)) else []
+            picked = range(len(firsts)) if host.chosen(1, prod(grid)) else ()
         else:
             picked = host.chosen(len(firsts), len(offsets))
         if host.random is not None:
             picked = [picked[at] for at in host.random.permutation(len(picked))]
-        return [tuple(firsts[at] + offset for offset in offsets) for at in picked]
+        return _Clusters(firsts, offsets, picked)
 
     def _advance(self, run: ClusterRun) -> bool:
         """Run blocks whose threads are all ordered behind what happened before."""
@@ -154,6 +158,23 @@ class Launch:
         else:
             self._arena.forget()
         return self._arena
+
+
+@dataclass(frozen=True, slots=True)
+class _Clusters:
+    """The numbers of the blocks of some clusters, by rank: a grid may have too many for a list.
+
+    `firsts` are the first blocks of all clusters, `offsets` leads from them to the others, `picked`
+    are the positions in `firsts` of those that run, in order.
+    """
+
+    firsts: Sequence[int]
+    offsets: Sequence[int]
+    picked: Sequence[int]
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        for at in self.picked:
+            yield tuple(self.firsts[at] + offset for offset in self.offsets)
 
 
 def _numbers(places: list[range], grid: tuple[int, ...]) -> list[int]:

@@ -1,0 +1,257 @@
+"""Which elements of each tensor the blocks of a run touch, how often, and how much is masked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import SimulatorLimitError
+from tileworkbench.compiler.ir.simt import Engine
+from tileworkbench.compiler.sim.observers import Observer, Operation
+from tileworkbench.compiler.sim.threads.arena import ArenaStorage
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.frame import Frame
+    from tileworkbench.compiler.sim.memory import Storage
+
+Array = np.ndarray[Any, Any]
+
+MOST_CELLS = 1 << 22
+"""Of one tensor that are counted, 48 bytes each. The elements of a larger tensor are counted in
+runs of 2, 4, ... neighbours.
+"""
+MOST_KEPT = 1 << 24
+"""Elements that are remembered until the blocks that touch them end, 8 bytes each."""
+_BATCH = 1 << 18  # accesses that are gathered before they are counted
+_THREADS = 1024  # of a block at most
+
+
+@dataclass(slots=True)
+class Side:
+    """The loads or the stores of one tensor, cell by cell.
+
+    `times`: how many elements are loaded or stored; `blocks`: by how many blocks; `block`: the
+    number of the one that came first; `threads`: by how many threads, and `thread` the lowest of
+    them, where a run records threads. `block` and `thread` are -1 where nobody is known.
+    """
+
+    times: Array
+    blocks: Array
+    block: Array
+    threads: Array
+    thread: Array
+
+    @classmethod
+    def of(cls, cells: int) -> Side:
+        """Nobody touches any cell."""
+        times, blocks, threads = (np.zeros(cells, kind) for kind in (np.int64, np.int32, np.int32))
+        block, thread = (np.full(cells, -1, np.int32) for _ in range(2))
+        return cls(times, blocks, block, threads, thread)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What is counted of a tensor of `elements`, in cells of `cell` neighbouring elements of `item`
+    bytes each, of which the first is at `address`.
+    """
+
+    name: str
+    elements: int
+    cell: int
+    item: int
+    address: int
+    loads: Side
+    stores: Side
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What one block did to one side of a tensor: cells that are not counted yet, and the sets of
+    those that are.
+    """
+
+    side: Side
+    cells: list[Array] = field(default_factory=list)
+    threads: list[Array] = field(default_factory=list)
+    size: int = 0
+    touched: list[Array] = field(default_factory=list)
+    owned: list[Array] = field(default_factory=list)
+
+    def count(self) -> int:
+        """Count what was gathered; returns how many cells are remembered for it."""
+        if not self.size:
+            return 0
+        cells, times = np.concatenate(self.cells), self.side.times
+        before = sum(map(len, (*self.touched, *self.owned)))
+        if len(times) <= 4 * len(cells):
+            found = np.bincount(cells, minlength=len(times))
+            times += found
+            unique = np.flatnonzero(found)
+        else:
+            unique, found = np.unique(cells, return_counts=True)
+            times[unique] += found
+        self.touched = [np.unique(np.concatenate([*self.touched, unique]))]
+        if self.threads:
+            threads = np.concatenate(self.threads)
+            keys = (cells * _THREADS + threads)[threads >= 0]
+            self.owned = [np.unique(np.concatenate([*self.owned, keys]))]
+        self.cells, self.threads, self.size = [], [], 0
+        return sum(map(len, (*self.touched, *self.owned))) - before
+
+    def end(self, block: int) -> None:
+        """The block has ended."""
+        self.count()
+        for cells in self.touched:
+            self.side.blocks[cells] += 1
+            fresh = cells[self.side.block[cells] < 0]
+            self.side.block[fresh] = block
+        for keys in self.owned:
+            cells, first, many = np.unique(
+                keys // _THREADS, return_index=True, return_counts=True
+            )
+            self.side.threads[cells] += many.astype(np.int32)
+            self.side.thread[cells] = keys[first] % _THREADS
+
+
+class FootprintRecorder(Observer):
+    """Counts the accesses of a run; `finish` when it has ended, in whatever way.
+
+    `tensors` by name; `lanes` by site, tensor and kind of access: how many took part, and how many
+    could; `tiles` by name: elements of shared memory that were read, and written; `launches` are
+    the grids of those that touched a tensor, `seen` their blocks that did, numbered over all of
+    them (x fastest). With `only`, nothing is recorded but the block of that number in each launch,
+    and with it which of its threads did what. `side_by_side`: all blocks run at the same time.
+    """
+
+    def __init__(self, only: int | None = None, side_by_side: bool = False) -> None:
+        self.tensors: dict[str, Counts] = {}
+        self.lanes: dict[tuple[int, str, str], list[int]] = {}
+        self.tiles: dict[str, list[int]] = {}
+        self.launches: list[tuple[int, ...]] = []
+        self.seen: set[int] = set()
+        self._only, self._side_by_side = only, side_by_side
+        self._named: dict[str, Counts | None] = {}  # by the names of views too
+        self._launch, self._first = 0, 0  # the current launch, and the number of its first block
+        self._together = -1  # the cluster that runs now
+        self._open: dict[tuple[int, str, bool], _Batch] = {}
+        self._kept = 0
+
+    def bound(self, storage: Storage) -> None:
+        size, cell = int(storage.data.size), 1
+        while size > MOST_CELLS * cell:
+            cell *= 2
+        cells = -(-size // cell)
+        item, address = storage.data.itemsize, _address(storage)
+        sides = Side.of(cells), Side.of(cells)
+        made = Counts(storage.name, size, cell, item, address, *sides)
+        self.tensors[storage.name] = self._named[storage.name] = made
+
+    def asked(self, frame: Frame, storage: Storage, access: str, active: int, lanes: int) -> None:
+        counts = self._tensor(storage)
+        if counts is not None and self._is_recorded(frame):
+            found = self.lanes.setdefault((frame.site, counts.name, access), [0, 0])
+            found[0] += active
+            found[1] += lanes
+
+    def read(self, frame: Frame, storage: Storage, place: Any, threads: Any) -> None:
+        self._note(frame, storage, place, threads, False)
+
+    def wrote(
+        self, frame: Frame, storage: Storage, place: Any, threads: Any, registers: Any
+    ) -> None:
+        self._note(frame, storage, place, threads, True)
+
+    def started(self, frame: Frame, operation: Operation) -> None:
+        for storage, place in operation.targets:  # others are told of when they are executed
+            if operation.engine == Engine.CP_ASYNC.value and isinstance(storage, ArenaStorage):
+                self._note(frame, storage, place, operation.threads, True)
+
+    def finish(self) -> None:
+        """Count the rest."""
+        for (block, _, _), batch in self._open.items():
+            batch.end(block)
+        self._open, self._kept = {}, 0
+
+    def _note(
+        self, frame: Frame, storage: Storage, place: Any, threads: Any, written: bool
+    ) -> None:
+        if not self._is_recorded(frame):
+            return
+        if storage.scope == "shared":
+            self.tiles.setdefault(storage.name, [0, 0])[written] += _count(place)
+            return
+        counts = self._tensor(storage) if storage.scope == "global" else None
+        if counts is None:
+            return
+        cells = _flat(place, storage.data.shape).reshape(-1)
+        if storage.data.itemsize != counts.item:
+            cells = cells * storage.data.itemsize // counts.item
+        if counts.cell > 1:
+            cells = cells // counts.cell
+        key = (self._block(frame), counts.name, written)
+        batch = self._open.get(key)
+        if batch is None:
+            batch = self._open[key] = _Batch(counts.stores if written else counts.loads)
+        batch.cells.append(cells)
+        batch.size += len(cells)
+        if self._only is not None:
+            batch.threads.append(np.broadcast_to(np.asarray(threads).reshape(-1), cells.shape))
+        if batch.size > _BATCH:
+            self._kept += batch.count()
+            if self._kept > MOST_KEPT:
+                raise SimulatorLimitError(
+                    f"blocks that run side by side touch more than {MOST_KEPT} elements"
+                )
+
+    def _is_recorded(self, frame: Frame) -> bool:
+        return self._only is None or frame.number_in_launch() == self._only
+
+    def _tensor(self, storage: Storage) -> Counts | None:
+        """The parameter that `storage` is, or is a view of."""
+        if storage.name not in self._named:
+            address = _address(storage)
+            same = (each for each in self.tensors.values() if each.address == address)
+            self._named[storage.name] = next(same, None)
+        return self._named[storage.name]
+
+    def _block(self, frame: Frame) -> int:
+        """The number of the current block, -1 outside a launch; when a block of another cluster
+        begins, those before it have ended.
+        """
+        if not frame.block:
+            return -1
+        if frame.launch != self._launch:
+            self.finish()
+            self._first += prod(self.launches[-1]) if self.launches else 0
+            self._launch = frame.launch
+            self.launches.append(frame.grid)
+        if frame.block_number != self._together and not self._side_by_side:
+            self.finish()
+            self._together = frame.block_number
+        number = self._first + frame.number_in_launch()
+        self.seen.add(number)
+        return number
+
+
+def _address(storage: Storage) -> int:
+    data = storage.data
+    return int(data.ctypes.data) if isinstance(data, np.ndarray) else id(data)
+
+
+def _count(place: Any) -> int:
+    if place and isinstance(place[0], slice):
+        return prod(at.stop - at.start for at in place)
+    return max((np.size(at) for at in place), default=1)
+
+
+def _flat(place: Any, shape: tuple[int, ...]) -> Array:
+    """The row-major positions of a place."""
+    flat = np.zeros((), np.int64)
+    for axis, (at, extent) in enumerate(zip(place, shape, strict=True)):
+        if isinstance(at, slice):
+            at = np.arange(at.start, at.stop).reshape(-1, *(1,) * (len(shape) - axis - 1))
+        flat = np.asarray(flat * extent + np.asarray(at, np.int64))
+    return flat

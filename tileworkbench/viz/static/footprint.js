@@ -1,0 +1,284 @@
+// Which elements of each tensor the blocks of a call touch; what one block and its threads do.
+import * as tw from "./common.js";
+import * as list from "./accesses.js";
+import { CellGrid, category, onTheme, ramp } from "./cells.js";
+
+const WARP = 32;
+const MOST = 64; // blocks along each side of the picture of the launch
+const WAYS = {
+  block: "by the first block",
+  blocks: "by the number of blocks",
+  times: "by how often",
+};
+const OF_ONE = { mine: "by how often", warp: "by warp", thread: "by thread" };
+
+/** @param {ViewArguments} given */
+export function render({ model, el, data }) {
+  const root = tw.root(el, "footprint");
+  const scope = tw.scope(model);
+  if (data.recorded) show(root, scope, model, data);
+  else root.append(record());
+  return scope.dispose;
+
+  function record() {
+    const said = tw.span("tw-sentence");
+    const button = tw.button("Record", async () => {
+      button.disabled = true;
+      said.textContent = "Simulating a call …";
+      try {
+        const made = await tw.ask(model, { type: "footprint-record" });
+        root.replaceChildren();
+        show(root, scope, model, made);
+      } catch (error) {
+        said.textContent = error.message;
+        button.disabled = false;
+      }
+    });
+    return tw.div("tw-bar", button, tw.span("", "Run a call in the simulator, and count which " +
+      "elements of each tensor its blocks and threads touch."), said);
+  }
+}
+
+function show(root, scope, model, data) {
+  const message = tw.div("tw-sentence");
+  let way = "block";
+  let chosen = -1; // the block whose elements are shown alone
+  /** @type {{ at: number[], threads: boolean } | null} */
+  let alone = null;
+  const figures = data.figures.map(figureOf);
+  const launch = launchPicture();
+  const ways = tw.el("select", { class: "tw-select", "aria-label": "Colour",
+    onchange: () => { way = ways.value; draw(); } });
+  const everyone = tw.button("All blocks", () => choose(-1));
+  const fit = tw.button("Zoom to the block", () => ask(true));
+  const whole = tw.button("Whole tensors", () => {
+    for (const each of figures) each.part = { ...each.part, ...wholeOf(each) };
+    ask(false);
+  });
+  const info = tw.div("tw-info");
+  root.append(
+    tw.div(data.recorded.includes("because") ? "tw-finding tw-is-bad" : "tw-finding tw-is-good",
+      `Recorded ${data.recorded}`),
+    tw.div("tw-sentence", `Counted on ${data.inputs}.`),
+    tw.div("tw-bar", ways, everyone, fit, whole, launch.stepper ?? ""), message,
+    tw.div("tw-figures", launch.node ?? "", ...figures.map(({ figure }) => figure.node), info),
+    tw.div("tw-heading", "Loads of each element"), reuseTable(),
+    tw.div("tw-heading", "Masked lanes by line"), lineTable());
+  offer();
+  if (!data.figures.length) message.textContent = "No element of a tensor was touched.";
+
+  function figureOf(given) {
+    const canvas = list.canvas();
+    const made = { ...given, figure: list.figure("", canvas, ""), part: decode(given.window),
+      /** @type {number | null} */ at: null,
+      grid: /** @type {any} */ (null) };
+    made.grid = new CellGrid(canvas, {
+      hover: (row, column = 0) => {
+        made.at = row === null ? null : row * made.part.cells[1] + column;
+        describe(made);
+      },
+      choose: (row, column) => {
+        const cell = row * made.part.cells[1] + column;
+        if (made.part.block[cell] >= 0) choose(made.part.block[cell]);
+      },
+    });
+    return made;
+  }
+
+  function decode(part) {
+    const made = { ...part };
+    for (const name of ["block", "blocks", "times", "touched", "mine", "thread", "threads"])
+      if (part[name]) made[name] = Array.from(tw.table(part[name]),
+        (value) => (value === part[name].empty ? -1 : value));
+    return made;
+  }
+
+  const wholeOf = ({ rows, columns }) => ({ top: 0, left: 0, rows, columns });
+
+  /** The blocks of the launch as cells, or numbers where these are too many. */
+  function launchPicture() {
+    const [columns = 1, ...more] = data.grids[0] ?? [];
+    const rows = more.reduce((a, b) => a * b, 1);
+    if (data.grids.length !== 1 || rows > MOST || columns > MOST) {
+      const stepper = list.stepper("block", choose);
+      stepper.limit(data.blocks);
+      return { stepper: stepper.node, draw: () => stepper.set(Math.max(chosen, 0)) };
+    }
+    const canvas = list.canvas();
+    const figure = list.figure(`blocks ${data.grids[0].join("×")}`, canvas,
+      "Choose one to see its elements alone.");
+    const grid = new CellGrid(canvas, { hover: () => {},
+      choose: (row, column = 0) => choose(row * columns + column) });
+    return { node: figure.node, draw: () => grid.show({
+      rows, columns, letters: String(data.blocks - 1).length, most: [34, 22],
+      rowName: String, columnName: String,
+      cell: (row, column) => {
+        const number = row * columns + column;
+        return { fill: category(data.palette, number), text: String(number),
+          mark: number === chosen ? "pin" : undefined };
+      },
+      label: `the blocks of the launch, ${data.grids[0].join(" by ")}` +
+        (chosen >= 0 ? `; block ${chosen} is chosen` : ""),
+    }, list.roomOf(root)) };
+  }
+
+  function choose(number) {
+    chosen = number;
+    alone = null;
+    ask(false);
+  }
+
+  /** New windows of all pictures. */
+  async function ask(fitted) {
+    const wanted = chosen;
+    message.textContent = "";
+    try {
+      const windows = figures.map(({ part: { top, left, rows, columns } }) => [top, left, rows, columns]);
+      const answer = await tw.ask(model,
+        { type: "footprint-windows", windows, block: wanted, fit: fitted });
+      if (wanted !== chosen) return; // another block was chosen since
+      answer.windows.forEach((part, i) => { figures[i].part = decode(part); figures[i].at = null; });
+      alone = wanted < 0 ? null : { at: answer.at, threads: answer.threads };
+    } catch (error) {
+      message.textContent = error.message;
+      chosen = alone ? wanted : -1;
+    }
+    offer();
+    draw();
+  }
+
+  /** What the pictures can be coloured by. */
+  function offer() {
+    const all = !alone ? WAYS : alone.threads ? OF_ONE : { mine: OF_ONE.mine };
+    if (!(way in all)) way = Object.keys(all)[0];
+    ways.replaceChildren(...Object.entries(all).map(([value, text]) =>
+      tw.el("option", { value, selected: value === way }, `colour ${text}`)));
+    everyone.disabled = fit.disabled = !alone;
+  }
+
+  /** @returns {[number[], string] | null} colour and text */
+  function fill(part, cell, top) {
+    if (alone) {
+      if (!(part.mine?.[cell] > 0)) return null;
+      if (way === "mine") return [ramp(data.palette, part.mine[cell], top), String(part.mine[cell])];
+      const thread = part.thread[cell];
+      if (thread < 0) return [ramp(data.palette, 0, 1), ""];
+      const value = way === "warp" ? Math.floor(thread / WARP) : thread;
+      return [category(data.palette, value), `${value}${part.threads[cell] > 1 ? "+" : ""}`];
+    }
+    if (!(part.times[cell] > 0)) return null;
+    if (way === "block") {
+      const several = part.blocks[cell] > 1 ? `×${part.blocks[cell]}` : "";
+      const block = part.block[cell];
+      return [block < 0 ? ramp(data.palette, 0, 1) : category(data.palette, block), several];
+    }
+    return [ramp(data.palette, part[way][cell], top), String(part[way][cell])];
+  }
+
+  function draw() {
+    if (!root.clientWidth) return;
+    launch.draw();
+    const { line } = model.get("selection");
+    for (const each of figures) {
+      const { part, figure, tensor, side, shape, run } = each;
+      const [rows, columns] = part.cells;
+      const counted = part[alone ? "mine" : way === "blocks" ? "blocks" : "times"];
+      const top = Math.max(1, ...counted);
+      const cells = [run > 1 ? `elements are counted in runs of ${run}` : "",
+        part.step > 1 ? `a cell is ${part.step}×${part.step} ${run > 1 ? "runs" : "elements"}` : ""];
+      figure.caption.textContent = [`${tensor} ${shape.join("×")}: ${side}`, ...cells]
+        .filter(Boolean).join(", ");
+      figure.below.textContent = note(side);
+      const named = data.lines.some((row) => row.line === line && row.tensor === tensor);
+      figure.node.classList.toggle("tw-linked", line > 0 && named);
+      each.grid.show({
+        rows, columns, letters: 3, most: [18, 18],
+        rowName: (row) => String(part.top + row * part.step),
+        columnName: (column) => String((part.left + column * part.step) * run),
+        cell: (row, column) => {
+          const cell = row * columns + column;
+          const found = fill(part, cell, top);
+          return found && { fill: found[0], text: found[1] };
+        },
+        label: `${side} of ${tensor}, recorded ${data.recorded}` +
+          (alone ? `, of block ${chosen} alone: ${count(part.mine)} cells` : ""),
+      }, list.roomOf(root));
+      describe(each);
+    }
+  }
+
+  const count = (values) => values.filter((value) => value > 0).length;
+  const verb = (side) => (side === "loads" ? "loads" : "stores");
+
+  function note(side) {
+    const grey = alone ? `Grey: block ${name()} does not touch it.` : "Grey: never touched.";
+    return {
+      block: `Colour: the first block that ${verb(side)} it; ×2: so many blocks do. ${grey}`,
+      blocks: `Number: how many blocks ${side === "loads" ? "load" : "store"} it. ${grey}`,
+      times: `Number: how often an element is ${side === "loads" ? "loaded" : "stored"}, by all blocks. ${grey}`,
+      mine: `Number: how often block ${name()} ${verb(side)} an element. ${grey}`,
+      warp: `Number: the warp of block ${name()} that ${verb(side)} it; +: several threads do. ${grey}`,
+      thread: `Number: the thread of block ${name()} that ${verb(side)} it; +: several do. ${grey}`,
+    }[way];
+  }
+
+  const name = () => (alone ? `(${alone.at.join(", ")})` : "");
+
+  function describe({ tensor, side, part, at, columns, run, shape }) {
+    info.replaceChildren();
+    if (at === null || at === undefined) {
+      info.append(tw.faint("Point at a cell to see who touches it; click it to choose its block."));
+      return;
+    }
+    const [row, column] = [Math.floor(at / part.cells[1]), at % part.cells[1]];
+    const place = (part.top + row * part.step) * columns + part.left + column * part.step;
+    const rows = [["elements touched", part.touched[at]]];
+    if (part.times[at] > 0) rows.push(
+      [side === "loads" ? "most loads of one" : "most stores of one", part.times[at]],
+      ["blocks", part.blocks[at]], ["first block", part.block[at]]);
+    if (alone && part.mine[at] > 0) {
+      rows.push([`by block ${name()}`, part.mine[at]]);
+      if (part.thread[at] >= 0)
+        rows.push(["thread", part.thread[at]], ["threads", part.threads[at]]);
+    }
+    info.append(tw.el("b", {}, `${tensor}[${element(shape, place * run).join(", ")}]`,
+      part.step > 1 || run > 1 ? " and its neighbours" : ""), table(["", ""], rows));
+  }
+
+  function element(shape, place) {
+    return shape.map((extent, d) => {
+      const below = shape.slice(d + 1).reduce((a, b) => a * b, 1);
+      return Math.floor(place / below) % extent;
+    });
+  }
+
+  function table(heads, rows) {
+    const head = heads.some(Boolean) ? tw.el("thead", {}, tw.el("tr", {},
+      ...heads.map((text) => tw.el("th", { scope: "col" }, text)))) : "";
+    return tw.el("table", { class: "tw-data" }, head, tw.el("tbody", {}, ...rows.map((cells) =>
+      tw.el("tr", {}, ...cells.map((cell) => tw.el("td", {}, typeof cell === "number" ? String(cell) : cell))))));
+  }
+
+  function reuseTable() {
+    const times = (value) => (value ? `${Number(value.toPrecision(3))}×` : "–");
+    return table(["", "elements loaded", "stored", "never touched", "loads", "loads of each", "most"], [
+      ...data.tensors.map((row) => [row.tensor, row.loaded, row.stored, row.untouched, row.loads,
+        times(row.reuse), times(row.most_loads)]),
+      ...data.tiles.map((row) => [`${row.tile} (shared)`, "–", row.stores || "–", "–", row.loads,
+        times(row.reuse), "–"])]);
+  }
+
+  function lineTable() {
+    const go = (line) => () => tw.set(model, { selection: { line } });
+    return table(["line", "access", "lanes", "take part", "masked"], data.lines.map((row) => [
+      row.line ? tw.link(`line ${row.line}`, go(row.line)) : "–", `${row.access} ${row.tensor}`,
+      row.lanes, row.active, `${(100 * row.masked).toFixed(1)} %`]));
+  }
+
+  scope.on("change:selection", draw);
+  scope.add(onTheme(draw));
+  const sized = new ResizeObserver(draw);
+  sized.observe(root);
+  scope.add(() => sized.disconnect());
+  draw();
+}
