@@ -132,3 +132,15 @@ def test_a_kernel_that_touches_nothing_has_no_pictures(view: KernelView) -> None
     empty = replace(found, tensors=(), lines=(), launches=(), blocks=0, total=0)
     shown = view_model(replace(view, footprint=lambda block, records: empty), "footprint")
     assert (shown["figures"], shown["recorded"], shown["blocks"]) == ([], "all 0 blocks", 0)
+
+
+def test_a_comparison_says_what_differs(view: KernelView) -> None:
+    rows = footprint.rows(view, live=False)
+    assert rows["recorded"] == "all 16 blocks"
+    assert rows["elements of A"] == "65536 loaded 4 times each, 0 stored, 0 never touched"
+    (line,) = (name for name in rows if "store C" in name)
+    assert line.startswith("lanes of 'store C' that are masked, line") and rows[line] == "0.0 %"
+    fresh = tw.Kernel(compiled("mm").compiled).view()
+    assert footprint.rows(fresh, live=False) == {
+        "recorded": "not yet: kernel.footprint() simulates a call"
+    }
