@@ -11,7 +11,8 @@ import tileworkbench.language as T
 from tests.capability import require
 from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import ArgumentError, interrupted
-from tileworkbench.compiler.sim import footprint as recording
+from tileworkbench.compiler.sim.footprint import recorder as recording
+from tileworkbench.compiler.sim.footprint.result import Footprint
 from tileworkbench.workbench import footprints
 
 M, N, K, BLOCK, STEP = 100, 72, 40, 64, 32
@@ -35,7 +36,7 @@ def product(A: T.Tensor((M, K), "float16"), B: T.Tensor((K, N), "float16")):
 
 
 @pytest.fixture(scope="module", params=["cpu", "sim:sm_80", "cuda:sm_80"])
-def found(request: pytest.FixtureRequest) -> footprints.Footprint:
+def found(request: pytest.FixtureRequest) -> Footprint:
     return product.with_target(request.param).compile().footprint()
 
 

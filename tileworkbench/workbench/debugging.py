@@ -11,8 +11,8 @@ from tileworkbench.workbench.inputs import make_inputs
 from tileworkbench.workbench.simulation import named_arguments
 
 if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.footprint.result import Footprint
     from tileworkbench.compiler.sim.numerics.result import Numerics
-    from tileworkbench.workbench.footprints import Footprint
     from tileworkbench.workbench.kernel import Kernel
 
 

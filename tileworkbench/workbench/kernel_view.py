@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tileworkbench.bench.points import Machine, Point
     from tileworkbench.compiler.analysis.shared_memory import SharedMemory
     from tileworkbench.compiler.device.nvidia.nvrtc import KernelResources
-    from tileworkbench.workbench.footprints import Footprint
+    from tileworkbench.compiler.sim.footprint.result import Footprint
     from tileworkbench.workbench.kernel import Kernel
     from tileworkbench.workbench.validation import Validation
 

@@ -19,8 +19,8 @@ from tileworkbench.viz.model.png import png_address
 from tileworkbench.viz.model.view import KernelView
 
 if TYPE_CHECKING:
-    from tileworkbench.compiler.sim.footprint import Side
-    from tileworkbench.workbench.footprints import Footprint, TensorFootprint
+    from tileworkbench.compiler.sim.footprint.recorder import Side
+    from tileworkbench.compiler.sim.footprint.result import Footprint, TensorFootprint
 
 Array = np.ndarray[Any, Any]
 Window = tuple[int, int, int, int]  # top, left, rows, columns

@@ -13,12 +13,12 @@ from tileworkbench.compiler.record import CompileRecord, Count, RunRecord
 from tileworkbench.workbench.results import BufferLayout, CheckResult
 
 if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.footprint.result import Footprint
     from tileworkbench.compiler.sim.pipeline.model import Pipeline
     from tileworkbench.compiler.sim.pipeline.trace import Trace
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
     from tileworkbench.viz.model.error_map import ErrorMap
-    from tileworkbench.workbench.footprints import Footprint
 
 
 Place = tuple[Machine | None, tuple[Point, ...]]

@@ -1,0 +1,1 @@
+"""Which elements of each tensor the blocks and threads of a run touch: counted, and as data."""
