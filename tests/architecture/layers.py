@@ -29,7 +29,7 @@ _FOUNDATION = (
     *("compiler.diagnostics", "compiler.target"),
 )
 _MIDDLE = (
-    *("compiler.analysis", "compiler.lower", "compiler.passes"),
+    *("compiler.analysis", "compiler.schedule", "compiler.lower", "compiler.passes"),
     *("compiler.frontend", "compiler.emit"),
 )
 _EMITTING = (*_FOUNDATION, "compiler.analysis", "compiler.emit.float_formats")
@@ -57,6 +57,7 @@ RULES: Mapping[str, Rule] = {
     "compiler.ir": Rule(_FOUNDATION, lazy=("numpy", "ml_dtypes")),
     # 1: the compiler proper; frontend, passes and emit never see each other
     "compiler.analysis": Rule(_FOUNDATION, eager=("numpy",)),
+    "compiler.schedule": Rule((*_FOUNDATION, "compiler.analysis"), eager=("numpy",)),
     "compiler.lower": Rule((*_FOUNDATION, "compiler.analysis"), eager=("numpy",)),
     # CPU vectors and GPU threads lower for themselves.
     "compiler.lower.vectors": Rule((*_FOUNDATION, "compiler.analysis", "compiler.lower.shared")),
@@ -67,7 +68,8 @@ RULES: Mapping[str, Rule] = {
         (*_FOUNDATION, "compiler.analysis", "compiler.lower.shared", "compiler.lower.vectors")
     ),
     "compiler.passes": Rule(
-        (*_FOUNDATION, "compiler.analysis", "compiler.lower"), eager=("numpy",)
+        (*_FOUNDATION, "compiler.analysis", "compiler.schedule", "compiler.lower"),
+        eager=("numpy",),
     ),
     "compiler.frontend": Rule(_FOUNDATION, lazy=("numpy", "ml_dtypes")),
     "compiler.emit": Rule(_FOUNDATION),
@@ -131,9 +133,7 @@ RULES: Mapping[str, Rule] = {
     ),
     # 6: the public face
     "api": Rule(("",), eager=("numpy",), lazy=("torch",)),
-    "workbench": Rule(
-        ("",), eager=("numpy",), lazy=("matplotlib", "pandas", "torch", *_JUPYTER)
-    ),
+    "workbench": Rule(("",), eager=("numpy",), lazy=("matplotlib", "pandas", "torch", *_JUPYTER)),
     "workbench.results": Rule((*_FOUNDATION, "viz.model.atoms")),
     "tuning": Rule(("",), eager=("numpy",), lazy=("pandas", "torch")),
     "editing": Rule(("",), eager=("numpy",)),

@@ -12,12 +12,12 @@ from math import nan
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.analysis.cost import count_sites
-from tileworkbench.compiler.analysis.lifetimes import shared_bytes, timeline
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Barrier
 from tileworkbench.compiler.ir.stmt import Kernel as Launch
+from tileworkbench.compiler.schedule.lifetimes import shared_bytes, timeline
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.workbench.accesses import GlobalAccess
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tileworkbench.bench.time_model import Prediction
     from tileworkbench.compiler.analysis.cost import Work
     from tileworkbench.compiler.analysis.occupancy import Occupancy
-    from tileworkbench.compiler.analysis.shared_memory import SharedMemory
     from tileworkbench.compiler.device.nvidia.nvrtc import KernelResources
     from tileworkbench.compiler.layout import Fragment, Layout
+    from tileworkbench.compiler.schedule.shared_memory import SharedMemory
     from tileworkbench.compiler.sim.report import AccessCount
     from tileworkbench.compiler.sim.threads.listing import Unlisted
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
@@ -213,7 +213,7 @@ class KernelFacts(PipelineFacts, ReplayFacts):
         other numbers of pipeline stages would need. None for a kernel without any. On the CPU it is
         that of the kernel as written.
         """
-        from tileworkbench.compiler.analysis.shared_memory import shared_memory
+        from tileworkbench.compiler.schedule.shared_memory import shared_memory
 
         by_name = {each.name: each.program for each in self._compiled.record.snapshots}
         placed = by_name.get("plan_shared_memory")

@@ -14,8 +14,8 @@ from tileworkbench.viz.model.view import KernelView
 
 if TYPE_CHECKING:
     from tileworkbench.bench.points import Machine, Point
-    from tileworkbench.compiler.analysis.shared_memory import SharedMemory
     from tileworkbench.compiler.device.nvidia.nvrtc import KernelResources
+    from tileworkbench.compiler.schedule.shared_memory import SharedMemory
     from tileworkbench.compiler.sim.footprint.result import Footprint
     from tileworkbench.workbench.kernel import Kernel
     from tileworkbench.workbench.validation import Validation

@@ -28,9 +28,8 @@ After::
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tileworkbench.compiler.analysis.dataflow import Effects, effects_of
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import ResourceError, TileValueError
@@ -46,7 +45,7 @@ from tileworkbench.compiler.ir.rewrite import (
     variables,
     with_body,
 )
-from tileworkbench.compiler.ir.simt import AsyncCopy, CommitGroup, WaitGroup
+from tileworkbench.compiler.ir.simt import CommitGroup, WaitGroup
 from tileworkbench.compiler.ir.stmt import (
     Alias,
     Alloc,
@@ -63,7 +62,7 @@ from tileworkbench.compiler.ir.stmt import (
 )
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.layout.layout import Layout
-from tileworkbench.compiler.passes.plan_pipelines import scheduled
+from tileworkbench.compiler.schedule.pipelines import Item, Schedule
 
 Index = Callable[[Buffer], Expr]
 _MOST_STAGES = 128
@@ -133,59 +132,25 @@ def _versioned(buffer: Buffer, number: int) -> Buffer:
     return replace(buffer, shape=(int_const(number), *buffer.shape), layout=layout)
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """One scheduled statement."""
-
-    stmt: Stmt
-    order: int
-    stage: int
-    effects: Effects
-    asynchronous: bool
-
-
-def _schedule(loop: Pipelined) -> list[_Item]:
-    """The scheduled statements in the order of execution."""
-    found = scheduled(loop.body)
-    made = [
-        _Item(stmt, order, stage, effects_of(stmt), _is_asynchronous(stmt))
-        for stmt, order, stage in zip(found, loop.order, loop.stage, strict=True)
-    ]
-    return sorted(made, key=lambda item: item.order)
-
-
-def _is_asynchronous(stmt: Stmt) -> bool:
-    return any(isinstance(found, AsyncCopy) for found in statements(stmt))
-
-
 def _versions(loop: Pipelined, program: Program) -> dict[Buffer, int]:
     """How many iterations' worth of each shared buffer is alive at once, where it is more than one.
 
     Raises `TileValueError` when a register would have to be kept for several iterations.
     """
-    schedule = _schedule(loop)
     found: dict[Buffer, int] = {}
-    for buffer in {buffer for item in schedule for buffer in item.effects.writes}:
-        writers = [item for item in schedule if buffer in item.effects.writes]
-        users = [item for item in schedule if buffer in item.effects.reads | item.effects.writes]
-        first, last = min(item.stage for item in writers), max(item.stage for item in users)
-        if last == first or buffer.scope == "global":
+    for buffer, (stages, number) in Schedule(loop).lives().items():
+        if not stages or buffer.scope == "global":
             continue
         if buffer.scope != "shared":
             raise TileValueError(
-                f"the schedule keeps '{buffer.name}' for {last - first + 1} iterations, which only "
+                f"the schedule keeps '{buffer.name}' for {stages + 1} iterations, which only "
                 "a shared buffer can be",
                 program.span(loop.site),
                 hint="give the statements that write and read it the same stage",
             )
-        early = all(
-            reader.order < writer.order
-            for writer in writers
-            for reader in users
-            if writer.stage == first and reader.stage == last
-        )
-        found[buffer] = last - first + (0 if early else 1)
-    return {buffer: number for buffer, number in found.items() if number > 1}
+        if number > 1:
+            found[buffer] = number
+    return found
 
 
 class _Expansion:
@@ -196,29 +161,11 @@ class _Expansion:
         self.versioned = versioned
         self.names = names
         self.ranges = ranges
-        self.schedule = _schedule(loop)
-        self.depth = max(item.stage for item in self.schedule)
-        self.groups = self.group_items()
+        self.schedule = Schedule(loop)
+        self.depth = self.schedule.depth
         self.lets = [stmt for stmt in items(loop.body) if isinstance(stmt, Let)]
         self.bound: set[Var] = set()  # scalars of the loop's own iteration that are there already
         self.allocs = [stmt for stmt in items(loop.body) if isinstance(stmt, Alloc | Alias)]
-
-    def group_items(self) -> dict[int, int]:
-        """The number of the commit group of each asynchronous item, by position in the schedule."""
-        found: dict[int, int] = {}
-        number = -1
-        before: _Item | None = None
-        for at, item in enumerate(self.schedule):
-            if item.asynchronous:
-                if before is None or not before.asynchronous or before.stage != item.stage:
-                    number += 1
-                found[at] = number
-            before = item
-        return found
-
-    @property
-    def group_count(self) -> int:
-        return max(self.groups.values(), default=-1) + 1
 
     def run(self) -> Stmt:
         loop, var = self.loop, self.loop.var
@@ -231,13 +178,13 @@ class _Expansion:
         for step in range(self.depth):
             prologue += self.step(step, {})
         serial = For(var, loop.start, loop.stop, one, LoopKind.SERIAL, seq(body), site=site)
-        tail: list[Stmt] = [] if self.all_consumed() else [WaitGroup(0, site=site)]
+        tail: list[Stmt] = [] if self.schedule.all_consumed() else [WaitGroup(0, site=site)]
         return seq([*self.allocs, *prologue, serial, *tail])
 
     def version_lets(self, var: Var, body: list[Stmt]) -> dict[tuple[int, int], Expr]:
         """Names for the version index of each (distance ahead, number of versions) in the loop."""
         found: dict[tuple[int, int], Expr] = {}
-        for item in self.schedule:
+        for item in self.schedule.items:
             ahead = self.depth - item.stage
             for buffer in item.effects.reads | item.effects.writes:
                 if buffer in self.versioned:
@@ -262,44 +209,33 @@ class _Expansion:
     def step(self, number: int | None, versions: dict[tuple[int, int], Expr]) -> list[Stmt]:
         """The statements of step `number` of the prologue, or of the loop for None."""
         found: list[Stmt] = []
+        groups = self.schedule.groups
         self.bound = set()
-        guaranteed = -self.group_count * (self.depth + 1)  # groups of this step count from 0
-        pending = self.waits()
+        guaranteed = -self.schedule.group_count * (
+            self.depth + 1
+        )  # groups of this step count from 0
+        pending = self.schedule.waits()
         top = self.top_wait(pending)
         if top is not None and number is None:
             found.append(WaitGroup(top, site=self.loop.site))
             guaranteed = -1 - top
-        for at, item in enumerate(self.schedule):
+        for at, item in enumerate(self.schedule.items):
             needed = pending.get(at)
-            committed = self.committed_before(at)
+            committed = self.schedule.committed_before(at)
             if needed is not None and needed > guaranteed and self.runs(item, number):
                 found.append(WaitGroup(committed - 1 - needed, site=item.stmt.site))
                 guaranteed = needed
             if self.runs(item, number):
                 self.append(found, self.instance(item, number, versions))
-            group = self.groups.get(at)
-            if group is not None and self.groups.get(at + 1) != group:
+            group = groups.get(at)
+            if group is not None and groups.get(at + 1) != group:
                 found.append(CommitGroup(site=item.stmt.site))
         return found
 
     @staticmethod
-    def runs(item: _Item, number: int | None) -> bool:
+    def runs(item: Item, number: int | None) -> bool:
         """Whether the statement has an iteration to work on in that step of the prologue."""
         return number is None or item.stage <= number
-
-    def waits(self) -> dict[int, int]:
-        """The latest group each statement needs, counted from the first group of its own step."""
-        needed: dict[int, int] = {}
-        for at, item in enumerate(self.schedule):
-            for position, group in self.groups.items():
-                writer = self.schedule[position]
-                distance = item.stage - writer.stage
-                if writer.effects.writes & item.effects.reads and (
-                    distance > 0 or (distance == 0 and position < at)
-                ):
-                    wanted = group - distance * self.group_count
-                    needed[at] = max(needed.get(at, wanted), wanted)
-        return needed
 
     def top_wait(self, needed: dict[int, int]) -> int | None:
         """How many groups may be pending at the start of a step, for its first statement that
@@ -307,18 +243,6 @@ class _Expansion:
         """
         first = next((needed[at] for at in sorted(needed) if needed[at] < 0), None)
         return None if first is None else -1 - first
-
-    def committed_before(self, at: int) -> int:
-        """The groups of a step that are committed when its statement `at` runs."""
-        return len({group for position, group in self.groups.items() if position < at})
-
-    def all_consumed(self) -> bool:
-        """Whether some statement waits for every group."""
-        for position in self.groups:
-            writes = self.schedule[position].effects.writes
-            if not any(writes & item.effects.reads for item in self.schedule):
-                return False
-        return True
 
     @staticmethod
     def append(found: list[Stmt], made: list[Stmt]) -> None:
@@ -332,7 +256,7 @@ class _Expansion:
                 last = stmt
 
     def instance(
-        self, item: _Item, number: int | None, versions: dict[tuple[int, int], Expr]
+        self, item: Item, number: int | None, versions: dict[tuple[int, int], Expr]
     ) -> list[Stmt]:
         """The statement on its iteration, under the condition that there is one."""
         loop = self.loop

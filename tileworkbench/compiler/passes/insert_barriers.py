@@ -1,6 +1,6 @@
 """Put a barrier wherever one thread must not go on before others have written or read.
 
-Where that is, `analysis/barrier_needs.py` finds. A condition that reads what its branches write is
+Where that is, `schedule/barriers.py` finds. A condition that reads what its branches write is
 evaluated into a scalar first. From here on threads run on their own: the program enters the SIMT
 stage.
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tileworkbench.compiler.analysis.barrier_needs import BarrierNeeds, all_lanes
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import UnsupportedError
@@ -30,6 +29,8 @@ from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.simt import LANGUAGE_WARP, Barrier, BarrierInit, Role, WarpBarrier
 from tileworkbench.compiler.ir.stmt import Alloc, If, Kernel, Seq, Stmt, seq
 from tileworkbench.compiler.lower.thread_loops.decisions import with_decisions_apart
+from tileworkbench.compiler.schedule.barriers import BarrierPlaces
+from tileworkbench.compiler.schedule.order import all_lanes
 from tileworkbench.compiler.target import Target
 
 
@@ -65,24 +66,24 @@ def with_barriers(kernel: Kernel, program: Program, names: Names) -> Kernel:
 def _placed(
     kernel: Kernel, program: Program, ranges: Ranges, names: Names, lanes: int, strict: bool
 ) -> Kernel:
-    needs = BarrierNeeds(kernel, program, ranges, lanes, strict)
-    body = with_decisions_apart(kernel.body, needs.decides_late, names)
+    places = BarrierPlaces(kernel, program, ranges, lanes, strict)
+    body = with_decisions_apart(kernel.body, places.decides_late, names)
     if body is not kernel.body:
         kernel = replace(kernel, body=body)
         ranges = Ranges(replace(program, body=kernel))
-        needs = BarrierNeeds(kernel, program, ranges, lanes, strict)
-    needs.find()
-    return replace(kernel, body=_Placement(kernel, program, needs, lanes, strict).run())
+        places = BarrierPlaces(kernel, program, ranges, lanes, strict)
+    places.find()
+    return replace(kernel, body=_Placement(kernel, program, places, lanes, strict).run())
 
 
 class _Placement:
     """Writes the barriers down."""
 
     def __init__(
-        self, kernel: Kernel, program: Program, needs: BarrierNeeds, lanes: int, strict: bool
+        self, kernel: Kernel, program: Program, places: BarrierPlaces, lanes: int, strict: bool
     ) -> None:
         self.kernel, self.program, self.lanes, self.strict = kernel, program, lanes, strict
-        self.needed, self.divergent = needs.needed, needs.divergent
+        self.needed, self.divergent = places.needed, places.divergent
         self.numbers: dict[tuple[int, int], int] = {}  # barriers of roles, by start and extent
 
     def run(self) -> Stmt:

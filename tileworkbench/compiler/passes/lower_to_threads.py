@@ -45,7 +45,7 @@ from tileworkbench.compiler.lower.threads import scalars
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.groups import vectorize
 from tileworkbench.compiler.lower.threads.table import lower
-from tileworkbench.compiler.passes.plan_pipelines import declares
+from tileworkbench.compiler.schedule.pipelines import declares
 from tileworkbench.compiler.target import MOST_LOCAL_BYTES, Target
 
 

@@ -21,16 +21,11 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 from tileworkbench.compiler.analysis.access import loads
-from tileworkbench.compiler.analysis.dataflow import (
-    Effects,
-    effects_of,
-    leaves_early,
-    regions_overlap,
-)
+from tileworkbench.compiler.analysis.dataflow import leaves_early, regions_overlap
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.diagnostics import TileValueError
 from tileworkbench.compiler.ir.build import const_int
@@ -38,10 +33,11 @@ from tileworkbench.compiler.ir.expr import Buffer, Region
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import buffers_of
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, Let, Seq, Stmt, items
+from tileworkbench.compiler.ir.stmt import Alloc, Let, Seq, Stmt, items
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
 from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.passes.serialize_pipelines import serial, serialize_pipelines
+from tileworkbench.compiler.schedule.pipelines import Item, schedule_of, scheduled
 
 
 @optional("overlap: copies wait until they are needed", lambda _: serialize_pipelines)
@@ -90,7 +86,7 @@ def _used(stmt: Stmt) -> set[Buffer]:
 
 def _filled_in(loop: Pipelined) -> set[Buffer]:
     """The shared tiles that copies fill in each iteration before it reads them."""
-    found = [_Item(stmt, effects_of(stmt)) for stmt in scheduled(loop.body)]
+    found = schedule_of(replace(loop, order=(), stage=()), {})
     copies = [item.stmt for item in found if isinstance(item.stmt, Copy)]
     apart = not any(regions_overlap(a.dst, b.dst) for a, b in combinations(copies, 2))
     return {b for b in buffers_of(loop.body) if apart and _is_filled_first(b, found)}
@@ -98,22 +94,6 @@ def _filled_in(loop: Pipelined) -> set[Buffer]:
 
 def _used_by(child: Node) -> set[Buffer]:
     return _used(child) if isinstance(child, Stmt) else set(buffers_of(child))
-
-
-def declares(stmt: Stmt) -> bool:
-    """Whether `stmt` only makes a name: it has no place in a schedule."""
-    return isinstance(stmt, Let | Alloc | Alias)
-
-
-def scheduled(body: Stmt) -> list[Stmt]:
-    """The statements of a pipelined body that have a place in the schedule."""
-    return [stmt for stmt in items(body) if not declares(stmt)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    stmt: Stmt
-    effects: Effects
 
 
 def _plan(
@@ -128,9 +108,9 @@ def _plan(
     Buffers of `outside` are used outside the loop too, so they have only one version. `views` maps
     each view to the buffer whose memory it is.
     """
-    found = [_Item(stmt, effects_of(stmt).through(views)) for stmt in scheduled(loop.body)]
     if loop.order or loop.stage:
-        return _checked(loop, found, outside, program)
+        return _checked(loop, views, outside, program)
+    found = schedule_of(loop, views)
     reason = _obstacle(loop, found, views)
     ahead = [reason is None and _is_ahead(item, found, loop, outside) for item in found]
     if reason is None and not any(ahead):
@@ -148,7 +128,7 @@ def _plan(
     return replace(loop, order=tuple(order), stage=stage)
 
 
-def _obstacle(loop: Pipelined, found: list[_Item], views: dict[Buffer, Buffer]) -> str | None:
+def _obstacle(loop: Pipelined, found: list[Item], views: dict[Buffer, Buffer]) -> str | None:
     if loop.num_stages < 2:
         return "it has fewer than two stages"
     written = {buffer for item in found for buffer in item.effects.writes}
@@ -163,7 +143,7 @@ def _obstacle(loop: Pipelined, found: list[_Item], views: dict[Buffer, Buffer]) 
     return None
 
 
-def _is_ahead(item: _Item, found: list[_Item], loop: Pipelined, outside: set[Buffer]) -> bool:
+def _is_ahead(item: Item, found: list[Item], loop: Pipelined, outside: set[Buffer]) -> bool:
     """Whether the copy may run iterations ahead of the rest of the loop."""
     stmt = item.stmt
     if not isinstance(stmt, Copy):
@@ -179,11 +159,11 @@ def _is_ahead(item: _Item, found: list[_Item], loop: Pipelined, outside: set[Buf
     return found.index(item) < first_use < len(found) and _is_filled_first(dst, found)
 
 
-def _first_use(tile: Buffer, found: list[_Item]) -> int:
+def _first_use(tile: Buffer, found: list[Item]) -> int:
     return next((at for at, item in enumerate(found) if tile in item.effects.reads), len(found))
 
 
-def _is_filled_first(tile: Buffer, found: list[_Item]) -> bool:
+def _is_filled_first(tile: Buffer, found: list[Item]) -> bool:
     """Whether copies fill a shared tile before the iteration reads it."""
     before = [item.stmt for item in found[: _first_use(tile, found)]]
     return tile.scope == "shared" and _covered(tile, before)
@@ -212,7 +192,7 @@ def _volume(region: Region) -> int | None:
     return volume
 
 
-def _check_overlap(copies: list[_Item], program: Program) -> None:
+def _check_overlap(copies: list[Item], program: Program) -> None:
     """Asynchronous copies land in no order: two of one iteration must not write one element."""
     for first, second in combinations(copies, 2):
         a, b = first.stmt, second.stmt
@@ -225,16 +205,17 @@ def _check_overlap(copies: list[_Item], program: Program) -> None:
 
 
 def _checked(
-    loop: Pipelined, found: list[_Item], outside: set[Buffer], program: Program
+    loop: Pipelined, views: dict[Buffer, Buffer], outside: set[Buffer], program: Program
 ) -> Pipelined:
     """The user's schedule, when it has one entry per statement and keeps every dependence."""
     span = program.span(loop.site)
-    order = loop.order or tuple(range(len(found)))
-    stage = loop.stage or (0,) * len(found)
+    count = len(scheduled(loop.body))
+    order = loop.order or tuple(range(count))
+    stage = loop.stage or (0,) * count
     for name, values in (("order", order), ("stage", stage)):
-        if len(values) != len(found):
+        if len(values) != count:
             raise TileValueError(
-                f"'{name}' has {len(values)} entries for {len(found)} statements of the loop",
+                f"'{name}' has {len(values)} entries for {count} statements of the loop",
                 span,
                 hint="assignments of scalars and allocations take no entry",
             )
@@ -242,13 +223,11 @@ def _checked(
         raise TileValueError(f"'order' has an entry twice: {order}", span)
     if min(stage) < 0:
         raise TileValueError(f"'stage' has a negative entry: {stage}", span)
+    found = schedule_of(loop, views)
     for at, first in enumerate(found):
         for later, second in enumerate(found[at + 1 :], at + 1):
             shared = first.effects.conflicts(second.effects)
-            kept = stage[at] < stage[later] or (
-                stage[at] == stage[later] and order[at] < order[later]
-            )
-            if shared is not None and not kept:
+            if shared is not None and not first.comes_before(second):
                 lines = _lines(program, first.stmt, second.stmt)
                 raise TileValueError(
                     f"the schedule runs statement {later} before statement {at}, which it depends "
@@ -257,7 +236,7 @@ def _checked(
                     hint="a statement needs a later stage than what it reads, or the same stage "
                     "and a later order",
                 )
-            kept_longer = shared in outside and stage[at] < stage[later]
+            kept_longer = shared in outside and first.stage < second.stage
             if shared is not None and shared.scope == "shared" and kept_longer:
                 raise TileValueError(
                     f"the schedule keeps '{shared.name}' for several iterations, and it is used "

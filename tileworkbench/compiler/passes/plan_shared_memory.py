@@ -1,7 +1,7 @@
 """Shared buffers get their place in the block's shared memory; those that are never alive together
 share it.
 
-Lifetimes come from `analysis/lifetimes.py`. Offsets are multiples of 128 bytes, one row of all
+Lifetimes come from `schedule/lifetimes.py`. Offsets are multiples of 128 bytes, one row of all
 banks, so that a swizzle meets the banks it was made for. This comes before barriers: two buffers in
 one place are one hazard.
 
@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tileworkbench.compiler.analysis.lifetimes import place, shared_bytes, timeline
 from tileworkbench.compiler.diagnostics import ResourceError
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Stmt
+from tileworkbench.compiler.schedule.lifetimes import place, shared_bytes, timeline
 from tileworkbench.compiler.target import Target
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from tileworkbench.bench.units import format_bytes
-from tileworkbench.compiler.analysis.shared_memory import SharedBuffer, SharedMemory
+from tileworkbench.compiler.schedule.shared_memory import SharedBuffer, SharedMemory
 from tileworkbench.viz.model.palette import CATEGORIES
 from tileworkbench.viz.model.svg import FONT, PAPER, Colours, draw_line, draw_text
 from tileworkbench.viz.model.text import clip

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tileworkbench.bench.points import Machine, Point
 from tileworkbench.compiler.analysis.occupancy import Occupancy
-from tileworkbench.compiler.analysis.shared_memory import SharedMemory
 from tileworkbench.compiler.record import CompileRecord, Count, RunRecord
+from tileworkbench.compiler.schedule.shared_memory import SharedMemory
 from tileworkbench.workbench.results import BufferLayout, CheckResult
 
 if TYPE_CHECKING:

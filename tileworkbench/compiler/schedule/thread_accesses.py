@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from tileworkbench.compiler.analysis.arrivals import same_everywhere
 from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
@@ -29,6 +28,7 @@ from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Ramp, Var
 from tileworkbench.compiler.ir.rewrite import substitute, walk
 from tileworkbench.compiler.ir.types import BOOL, INT32, INT64
 from tileworkbench.compiler.layout.digits import NotDigitsError
+from tileworkbench.compiler.schedule.arrivals import same_everywhere
 
 Array = np.ndarray[Any, Any]
 _POINTS = 1 << 20  # most points that are enumerated

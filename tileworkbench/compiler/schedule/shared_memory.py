@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tileworkbench.compiler.analysis.lifetimes import ALIGNMENT, Lifetime, place, timeline
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc, Kernel
+from tileworkbench.compiler.schedule.lifetimes import ALIGNMENT, Lifetime, place, timeline
 
 MOST_STAGES = 8  # of the pipelines that `SharedMemory.stages` tells of
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
 from math import prod
 
 from tileworkbench.compiler.analysis.uniformity import Uniformity
@@ -18,9 +17,9 @@ from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import buffers_of
-from tileworkbench.compiler.ir.simt import Role
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Stmt, While
 from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.schedule.order import rows
 
 ALIGNMENT = 128  # bytes: one row of all banks, so that a swizzle meets the banks it was made for
 SHARED_SCOPES = ("shared", "shared.barrier")
@@ -62,9 +61,7 @@ def shared_bytes(buffer: Buffer) -> int:
     return -(-elements * bits * buffer.dtype.lanes // 8)
 
 
-def timeline(
-    kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_SCOPES
-) -> Timeline:
+def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_SCOPES) -> Timeline:
     """When the shared buffers of a kernel are in use, or those of other scopes.
 
     Raises `UnsupportedError` for a buffer whose extent is only known at run time.
@@ -74,7 +71,7 @@ def timeline(
     owner: dict[Buffer, Buffer] = {}
     depth_of: dict[Buffer, int] = {}
     loops: list[tuple[int, set[Buffer]]] = []  # start of each open loop, buffers used in it
-    at_once: list[set[Buffer]] = []  # buffers used in each open row of roles or varying branch
+    side_by_side: list[set[Buffer]] = []  # buffers used in each open row of roles or varying branch
     uniformity = Uniformity(kernel)
     clock = 0
 
@@ -87,7 +84,7 @@ def timeline(
             for depth, (_, used) in enumerate(loops):
                 if depth >= depth_of[buffer]:
                     used.add(buffer)
-            for used in at_once:
+            for used in side_by_side:
                 used.add(buffer)
 
     def visit(stmt: Stmt) -> None:
@@ -114,8 +111,8 @@ def timeline(
         if isinstance(stmt, If) and uniformity.varies(stmt.cond):
             visit_row(below, True)
         else:
-            for are_roles, row in groupby(below, lambda child: isinstance(child, Role)):
-                visit_row(list(row), are_roles)
+            for at_once, row in rows(below):
+                visit_row(row, at_once)
         if isinstance(stmt, For | While):
             start, used = loops.pop()
             clock += 1
@@ -123,17 +120,17 @@ def timeline(
             spans.append((start, clock))
             extend(used, start)
 
-    def visit_row(row: list[Stmt], together: bool) -> None:
-        """Statements one after another, or together: roles side by side, and what a branch does
+    def visit_row(row: list[Stmt], at_once: bool) -> None:
+        """Statements one after another, or at once: roles side by side, and what a branch does
         that some threads take.
         """
         start = clock
-        if together:
-            at_once.append(set())
+        if at_once:
+            side_by_side.append(set())
         for stmt in row:
             visit(stmt)
-        if together:
-            extend(at_once.pop(), start)
+        if at_once:
+            extend(side_by_side.pop(), start)
 
     def extend(used: set[Buffer], start: int) -> None:
         for buffer in used:

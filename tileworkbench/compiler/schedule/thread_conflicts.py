@@ -10,17 +10,17 @@ from collections import Counter
 
 from tileworkbench.compiler.analysis.dataflow import effects_of
 from tileworkbench.compiler.analysis.effects import owners, written
-from tileworkbench.compiler.analysis.lifetimes import shared_bytes
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.analysis.thread_accesses import (
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Kernel, Stmt, While
+from tileworkbench.compiler.schedule.lifetimes import shared_bytes
+from tileworkbench.compiler.schedule.thread_accesses import (
     ThreadAccess,
     ThreadAccesses,
     iterations_apart,
     same_version,
 )
-from tileworkbench.compiler.ir.expr import Buffer
-from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Kernel, Stmt, While
 
 
 class ThreadConflicts:
@@ -65,9 +65,12 @@ class ThreadConflicts:
             found = self.found[id(stmt)] = self.accesses.of(stmt)
         return found
 
-    def conflict(self, pending: list[ThreadAccess], accesses: tuple[ThreadAccess, ...]) -> bool:
-        """Whether one of `accesses` conflicts with one of `pending`."""
-        return any(self.conflicts(before, access) for access in accesses for before in pending)
+    def conflict(
+        self, before: list[ThreadAccess], accesses: tuple[ThreadAccess, ...]
+    ) -> tuple[ThreadAccess, ThreadAccess] | None:
+        """The first of `before` and of `accesses` that conflict, None where none do."""
+        pairs = ((one, access) for access in accesses for one in before)
+        return next((pair for pair in pairs if self.conflicts(*pair)), None)
 
     def conflicts(self, a: ThreadAccess, b: ThreadAccess) -> bool:
         """Whether different threads may touch one byte, one of them writing."""

@@ -1,0 +1,232 @@
+"""Hazards: accesses of different threads to one element, one of them writing, that nothing orders.
+
+A walk in program order keeps the accesses that are open (`schedule/order.py`). One of a later
+statement that conflicts with them is a hazard. Loops are walked again with the accesses of the
+iterations before. Whoever asks may put a barrier in front of the statement; the walk goes on behind
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+
+from tileworkbench.compiler.analysis.dataflow import leaves_early
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.ir.build import const_int, unary
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.simt import Barrier, Role, WaitGroup, WarpBarrier
+from tileworkbench.compiler.ir.stmt import Continue, For, If, Kernel, Seq, Stmt, While
+from tileworkbench.compiler.schedule.order import Open, ThreadOrder, rows
+from tileworkbench.compiler.schedule.thread_accesses import ThreadAccess
+from tileworkbench.compiler.schedule.thread_conflicts import ThreadConflicts
+
+Accesses = tuple[ThreadAccess, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """`access`, in or below `stmt`, may come before `before`, of another thread. `branch` is the
+    innermost branch or loop around that threads do not take together: no barrier of all threads can
+    be in it.
+    """
+
+    stmt: Stmt
+    before: ThreadAccess
+    access: ThreadAccess
+    branch: Stmt | None
+
+
+class Hazards:
+    """Those of one kernel. `place` decides for each whether a barrier stands in front of its
+    statement from now on; `barriers` are the statements, by `id`, that have one.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        ranges: Ranges,
+        lanes: int,
+        strict: bool,
+        place: Callable[[Hazard], bool],
+    ) -> None:
+        self.kernel, self.strict, self.place = kernel, strict, place
+        self.between = ThreadConflicts(kernel, ranges, lanes)
+        self.accesses = self.between.accesses
+        self.order = ThreadOrder(kernel, self.accesses.uniformity, lanes, strict)
+        self.barriers: set[int] = set()
+        self.exchanging: dict[int, bool] = {}
+        # Of each loop around: what is open where iterations end early, and whether others follow.
+        self.exits: list[list[tuple[Open, bool]]] = []
+        self.branch: Stmt | None = None
+
+    def find(self) -> None:
+        """Walk the kernel once."""
+        if self.between.places:
+            self.walk(self.kernel.body, Open())
+
+    def walk(self, stmt: Stmt, before: Open) -> Open:
+        """Find the hazards below `stmt`; what is open behind it."""
+        behind = self.walk_one(stmt, before)
+        if isinstance(stmt, If) and self.exits and leaves_early(stmt):
+            self.exits[-1].append((behind, leaves_early(stmt, Continue)))
+        return behind
+
+    def walk_one(self, stmt: Stmt, before: Open) -> Open:
+        match stmt:
+            case Seq(stmts):
+                for at_once, row in rows(stmts):
+                    if at_once:
+                        before = self.enter_roles(row, before)
+                    before = reduce(lambda state, child: self.walk(child, state), row, before)
+                return before
+            case Role():
+                return self.walk_role(stmt, before)
+        threads = self.accesses.threads[1] if self.branch is None else None
+        behind = self.order.behind(stmt, before, threads)
+        if behind is not None:
+            return behind
+        accesses = self.between.of(stmt)
+        if not accesses:
+            return self.walk_below(stmt, before)
+        before = self.enter(stmt, accesses, before)
+        match stmt:
+            case If(cond) if self.exchanges(stmt, accesses):
+                if self.order.uniformity.varies(cond):
+                    return self.walk_arms_apart(stmt, accesses, before)
+                return self.walk_below(stmt, self.decided(stmt, before))
+            case For() | While() if self.exchanges(stmt, accesses):
+                if self.strict and self.order.left_apart(stmt):
+                    return self.walk_loop_apart(stmt, accesses, before)
+                return self.walk_loop(stmt, self.decided(stmt, before))
+        if self.order.takes_turns(stmt):
+            return before.join(Open(list(accesses)).apart())
+        return before.add(accesses)
+
+    def enter(self, stmt: Stmt, accesses: Accesses, before: Open) -> Open:
+        """What is open in front of `stmt`, behind its barrier where it has one."""
+        if id(stmt) not in self.barriers:
+            hazard = self.hazard(stmt, accesses, before)
+            if hazard is None or not self.place(hazard):
+                return before
+            self.barriers.add(id(stmt))
+        return before.ordered()
+
+    def hazard(self, stmt: Stmt, accesses: Accesses, before: Open) -> Hazard | None:
+        """The first conflict of `stmt`. Threads that take turns with others do not wait for these
+        to finish; where no barrier can be, only elements that are known count.
+        """
+        done = before.done
+        if self.order.takes_turns(stmt):
+            done = [access for access in done if not access.apart]
+        if self.branch is not None:
+            done = [access for access in done if access.owners is not None]
+            accesses = tuple(access for access in accesses if access.owners is not None)
+        found = self.between.conflict(done, accesses)
+        return None if found is None else Hazard(stmt, *found, self.branch)
+
+    def enter_roles(self, row: list[Stmt], before: Open) -> Open:
+        """What is open in front of roles that run at once: one barrier serves all."""
+        accesses = tuple(access for role in row for access in self.between.of(role))
+        return self.enter(row[0], accesses, before) if self.order.roles_at_once else before
+
+    def decided(self, stmt: Stmt, before: Open) -> Open:
+        """What is open once the condition or the bounds of `stmt` were read."""
+        return before.add(self.between.own(stmt))
+
+    def walk_below(self, stmt: Stmt, before: Open) -> Open:
+        """One of the statements in `stmt` is executed, or none; waits and barriers count where they
+        are surely reached.
+        """
+        below = [child for child in stmt.children() if isinstance(child, Stmt)]
+        ways = [self.walk(child, before) for child in below]
+        if not (isinstance(stmt, If) and len(below) == 2):
+            ways.append(before)
+        return reduce(Open.join, ways)
+
+    def walk_arms_apart(self, stmt: If, accesses: Accesses, before: Open) -> Open:
+        """A branch that some threads take, in which data are exchanged: its own barriers must do,
+        as far as is known which elements are touched.
+        """
+        outer, self.branch = self.branch, stmt
+        for cond, body in ((stmt.cond, stmt.then), (unary("not", stmt.cond), stmt.orelse)):
+            if body is not None:
+                self.accesses.conditions.append(cond)
+                self.walk(body, before.ordered())
+                self.accesses.conditions.pop()
+        self.branch = outer
+        inside = Open(list(accesses))
+        return before.join(inside.apart() if self.order.takes_turns(stmt) else inside)
+
+    def walk_loop_apart(self, loop: For | While, accesses: Accesses, before: Open) -> Open:
+        """A loop that threads leave at different times, in which data are exchanged: likewise."""
+        outer, self.branch = self.branch, loop
+        meets = any(isinstance(found, Barrier | WarpBarrier) for found in statements(loop))
+        found = None if meets else self.between.conflict(list(accesses), accesses)
+        if found is not None:
+            self.place(Hazard(loop, *found, loop))
+        inside = self.walk(loop.body, before.ordered())
+        for _ in range(self.between.reach(loop)):
+            inside = self.walk(loop.body, inside.carried(loop))
+        self.branch = outer
+        return before.join(Open(list(accesses)))
+
+    def walk_loop(self, loop: For | While, before: Open) -> Open:
+        """Until nothing is added, with what the iteration before leaves; the first walk only finds
+        that out, so that one barrier can serve both the data that came and the room that is free.
+        """
+        barriers = set(self.barriers)
+        again, _ = self.walk_iteration(loop, before)
+        self.barriers = barriers
+        reach, walks = self.between.reach(loop), 0
+        while True:
+            known = len(self.barriers)
+            again, behind = self.walk_iteration(loop, again.carried(loop).join(before))
+            walks = walks + 1 if len(self.barriers) == known else 0
+            lasting = [*again.done, *again.started] if 0 < walks < reach else []
+            if walks and not any(access.age >= walks for access in lasting):
+                return behind.join(before)
+
+    def walk_iteration(self, loop: For | While, before: Open) -> tuple[Open, Open]:
+        """What is open in front of the next iteration, and behind the loop."""
+        self.exits.append([])
+        again = behind = self.walk(loop.body, before)
+        for left, continues in self.exits.pop():
+            behind = behind.join(left)
+            again = again.join(left) if continues else again
+        if isinstance(loop, While):  # which asks again in between
+            return self.decided(loop, again), self.decided(loop, behind)
+        return again, behind
+
+    def walk_role(self, role: Role, before: Open) -> Open:
+        """Roles run at once: what orders them are the kernel's own memory barriers."""
+        threads, self.accesses.threads = self.accesses.threads, (role.start, role.extent)
+        inside = self.walk(role.body, before.ordered())
+        self.accesses.threads = threads
+        return before.join(inside.apart() if self.order.takes_turns(role) else inside)
+
+    def exchanges(self, stmt: Stmt, accesses: Accesses) -> bool:
+        """Whether threads may pass data on to one another within `stmt`."""
+        if id(stmt) not in self.exchanging:
+            below = list(statements(stmt))
+            self.exchanging[id(stmt)] = (
+                any(isinstance(found, WaitGroup | Barrier) for found in below)
+                or self.between.conflict(list(accesses), accesses) is not None
+                or any(isinstance(found, For) and self.exchanges_later(found) for found in below)
+            )
+        return self.exchanging[id(stmt)]
+
+    def exchanges_later(self, loop: For) -> bool:
+        """Whether an iteration of the loop may meet the accesses of one before it; with constant
+        bounds its accesses are those of all iterations anyway.
+        """
+        if None not in map(const_int, (loop.start, loop.stop, loop.step)):
+            return False
+        accesses = self.between.of(loop.body)
+        state = Open(list(accesses))
+        for _ in range(self.between.reach(loop)):
+            state = state.carried(loop)
+            if self.between.conflict(state.done, accesses) is not None:
+                return True
+        return False

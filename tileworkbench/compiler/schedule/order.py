@@ -1,0 +1,157 @@
+"""What orders the accesses of a block's threads, and for whom.
+
+Each thread keeps its own program order. An access is *open* for the others until something orders
+them behind it:
+
+| statement | orders | for whom |
+|---|---|---|
+| barrier of the block, the cluster, the grid | what all threads did before it | all threads |
+| barrier of a warp | what its lanes did before it | the lanes of that warp |
+| arrival at a memory barrier | nothing yet | |
+| wait for a phase | what was done before each arrival, if the phase needs all | who waits |
+| wait for groups | what this thread has started: a copy counts as done here | this thread |
+| commit, fence | nothing between threads | |
+
+Roles side by side, and the arms of a branch that some threads take, run at once: no barrier of all
+threads is between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from tileworkbench.compiler.analysis.uniformity import Uniformity
+from tileworkbench.compiler.ir.build import const, sub
+from tileworkbench.compiler.ir.effects import Order, order_of
+from tileworkbench.compiler.ir.expr import Address, Expr
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.simt import BarrierArrive, BarrierWait, Role, WarpBarrier
+from tileworkbench.compiler.ir.stmt import For, If, Kernel, Stmt, While
+from tileworkbench.compiler.ir.types import UINT32, UINT64
+from tileworkbench.compiler.schedule.arrivals import Arrivals
+from tileworkbench.compiler.schedule.thread_accesses import ThreadAccess
+
+
+def all_lanes(lanes: int) -> Expr:
+    """The mask of a warp's threads."""
+    return const((1 << lanes) - 1, UINT32 if lanes <= 32 else UINT64)
+
+
+def rows(stmts: Iterable[Stmt]) -> Iterator[tuple[bool, list[Stmt]]]:
+    """`stmts` in program order, with roles side by side, which run at once, as one row (True)."""
+    for at_once, row in groupby(stmts, lambda stmt: isinstance(stmt, Role)):
+        yield at_once, list(row)
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """The accesses that are open: `done` by their threads, and `started`, which are done at a wait
+    for their group.
+    """
+
+    done: list[ThreadAccess] = field(default_factory=list)
+    started: list[ThreadAccess] = field(default_factory=list)
+
+    def add(self, accesses: Iterable[ThreadAccess]) -> Open:
+        """With more of them."""
+        found = list(accesses)
+        done = [access for access in found if not access.asynchronous]
+        started = [access for access in found if access.asynchronous]
+        return self.join(Open(done, started))
+
+    def join(self, other: Open) -> Open:
+        """Those of either way to a place."""
+        return Open(_union(self.done, other.done), _union(self.started, other.started))
+
+    def ordered(self) -> Open:
+        """Behind a barrier of all threads."""
+        return Open([], self.started)
+
+    def apart(self) -> Open:
+        """Behind code of threads that take turns with others, by memory barriers."""
+        return Open([replace(access, apart=True) for access in self.done], self.started)
+
+    def waited(self) -> Open:
+        """Behind a wait for groups."""
+        return Open(_union(self.done, self.started), self.started)
+
+    def warps_met(self) -> Open:
+        """Behind a barrier of each warp."""
+        return Open([replace(access, warps_met=True) for access in self.done], self.started)
+
+    def arrived(self, barrier: Address) -> Open:
+        """Behind the arrival of all threads whose accesses these are."""
+        known = [replace(one, arrived=one.arrived | {barrier}) for one in self.done]
+        return Open(known, self.started)
+
+    def awaited(self, barrier: Address) -> Open:
+        """Behind a wait for the phase of the latest arrival. Parities are not looked at: to wait
+        for another phase is a mistake of the kernel that no barrier mends.
+        """
+        return Open([one for one in self.done if barrier not in one.arrived], self.started)
+
+    def carried(self, loop: For | While) -> Open:
+        """At the end of an iteration, as the next one sees it."""
+        back = {loop.var: sub(loop.var, loop.step)} if isinstance(loop, For) else {}
+        return Open(
+            [access.carried(back) for access in self.done],
+            [access.carried(back) for access in self.started],
+        )
+
+
+class ThreadOrder:
+    """What the statements of one kernel order; `lanes` are the threads of a warp.
+
+    With `strict` barriers are a GPU's. Else threads are loops: tile operators are places where all
+    of them meet, and lanes do not run side by side.
+    """
+
+    def __init__(self, kernel: Kernel, uniformity: Uniformity, lanes: int, strict: bool) -> None:
+        self.uniformity, self.strict, self._lanes = uniformity, strict, all_lanes(lanes)
+        self._arrivals = Arrivals(kernel, uniformity)
+        # On a CPU the threads of a block take turns only where some wait for others.
+        waits = any(isinstance(stmt, BarrierWait) for stmt in statements(kernel.body))
+        self.roles_at_once = strict or waits
+
+    def behind(self, stmt: Stmt, before: Open, threads: int | None) -> Open | None:
+        """What is open behind `stmt`, None where it orders nothing, as a barrier at which not all
+        `threads` meet (None: all that are here).
+        """
+        match order_of(stmt):
+            case Order.BLOCK | Order.CLUSTER | Order.GRID:
+                common = threads is None or getattr(stmt, "count", 0) in (0, threads)
+                return before.ordered() if common else None
+            case Order.WARP if self.strict and isinstance(stmt, WarpBarrier):
+                return before.warps_met() if stmt.mask is self._lanes else None
+            case Order.ARRIVE if isinstance(stmt, BarrierArrive):
+                orders = self._arrivals.order(stmt.barrier)
+                return before.arrived(stmt.barrier) if orders else None
+            case Order.PHASE if isinstance(stmt, BarrierWait):
+                return before.awaited(stmt.barrier)
+            case Order.GROUP:
+                return before.waited()
+        return None
+
+    def takes_turns(self, stmt: Stmt) -> bool:
+        """Whether some threads execute `stmt` and order it themselves, by memory barriers. On a GPU
+        that is a role.
+        """
+        some = isinstance(stmt, Role) or (
+            isinstance(stmt, If) and not self.strict and self.uniformity.varies(stmt.cond)
+        )
+        return some and any(
+            isinstance(found, BarrierWait | BarrierArrive) for found in statements(stmt)
+        )
+
+    def left_apart(self, loop: For | While) -> bool:
+        """Whether threads may leave the loop at different times."""
+        decided = (loop.cond,) if isinstance(loop, While) else (loop.start, loop.stop, loop.step)
+        varies = any(map(self.uniformity.varies, decided))
+        return varies or self.uniformity.leaves_divergently(loop.body)
+
+
+def _union(a: list[ThreadAccess], b: list[ThreadAccess]) -> list[ThreadAccess]:
+    known = set(map(id, a))
+    return [*a, *(access for access in b if id(access) not in known)]
