@@ -108,6 +108,7 @@ def flash_attention(
             T.fill(row_max, LOWEST)
             ahead = seq_kv - seq_q  # query i sees the keys up to i + ahead
             visible = T.min(seq_kv, (bx + 1) * block_M + ahead) if causal else seq_kv
+            common = T.min(seq_kv, bx * block_M + ahead + 1) if causal else seq_kv
             for k in T.Pipelined(T.ceildiv(T.max(visible, 0), block_N), num_stages=num_stages):
                 T.copy(K[b, k * block_N : (k + 1) * block_N, h // group, :], K_shared)
                 T.gemm(
@@ -118,11 +119,12 @@ def flash_attention(
                     policy=T.GemmWarpPolicy.FullRow,
                     clear_accum=True,
                 )
-                for i, j in T.Parallel(block_M, block_N):
-                    last = T.min(seq_kv - 1, bx * block_M + i + ahead) if causal else seq_kv - 1
-                    S_local[i, j] = T.if_then_else(
-                        k * block_N + j <= last, S_local[i, j], -T.infinity(T.float32)
-                    )
+                if (k + 1) * block_N > common:  # not every query sees all these keys
+                    for i, j in T.Parallel(block_M, block_N):
+                        last = T.min(seq_kv - 1, bx * block_M + i + ahead) if causal else seq_kv - 1
+                        S_local[i, j] = T.if_then_else(
+                            k * block_N + j <= last, S_local[i, j], -T.infinity(T.float32)
+                        )
                 update_softmax(
                     S_local, O_local, row_max, row_sum, rescale, piece_sum,
                     factor, block_M, block_N, dim,
