@@ -14,6 +14,7 @@ from tests.api import wrong_kernels, wrong_synchronisation
 from tests.capability import require
 from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import (
+    ArgumentError,
     CheckError,
     DeadlockError,
     Interrupted,
@@ -164,12 +165,70 @@ def test_a_reference_with_nan_is_said() -> None:
 
 def test_another_shape_or_a_reference_that_raises_has_no_map() -> None:
     kernel = CASES["wrong_scale"][0].with_target("cpu").compile()
+    given = CASES["wrong_scale"][2][0]
     with pytest.raises(CheckError) as found:
-        kernel.check(lambda a: a[:3], CASES["wrong_scale"][2][0])
+        kernel.check(lambda a: a[:3], given)
     assert found.value.map is None
-    with pytest.raises(ZeroDivisionError):
-        kernel.check(lambda a: 1 / 0, CASES["wrong_scale"][2][0])
+    assert f"{found.value.message}\nhint: {found.value.hint}" == (
+        "output 'B' of 'wrong_scale' has shape (64, 64), the reference (3, 64)\n"
+        "hint: no element was compared: let the reference return an array of the same shape"
+    )
+
+    def halved(a: Any) -> Any:
+        return a / 0 if isinstance(a, int) else 1 // 0
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        kernel.check(halved, given)
+    assert raised.value.__notes__ == [
+        "'halved' raised this, the reference of a check of 'wrong_scale', on the kernel's 1 input: "
+        "nothing was compared"
+    ]
     assert kernel.error_map is None
+    with pytest.raises(ArgumentError) as caught:
+        kernel.check(lambda a: {"B": a}, given)
+    assert str(caught.value) == (
+        "the reference returns dict for the output 'B' of 'wrong_scale', which is no array of "
+        "numbers\n"
+        "hint: return an array or a tensor for each output, in order"
+    )
+
+
+def test_the_pass_that_broke_it_joins_the_map() -> None:
+    kernel, error = failed("wrong_warp", "sim:sm_80")
+    args = kernel._failed[1]
+    assert kernel.error_map.bisected == ""
+    kernel.validate(np.zeros_like(args[0]))  # another call says nothing about these elements
+    assert kernel.error_map.bisected == ""
+    found = kernel.validate(*args)
+    said = f"wrong as written: all {len(found.stages)} stages agree"
+    assert kernel.error_map.pattern == f"{error.map.pattern}; {said}"
+    assert kernel.locate().pattern.endswith(said)
+
+
+def test_a_pass_that_breaks_a_result_is_named_in_the_map() -> None:
+    from dataclasses import replace
+
+    from tileworkbench.compiler.ir.build import binary
+    from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
+    from tileworkbench.compiler.ir.stmt import Store
+    from tileworkbench.editing.ir import edit_ir
+
+    right = CASES["wrong_warp"][0].with_target("sim:sm_80").compile()
+    name = next(each.name for each in right.passes if each.name == "expand_pipelines")
+    program = right.passes[name].program
+
+    def doubled(stmt: Any) -> Any:
+        into_b = isinstance(stmt, Store) and stmt.buffer.name == "B"
+        return replace(stmt, value=binary("add", stmt.value, stmt.value)) if into_b else stmt
+
+    changed = with_body(program, Rewriter(rewrite_stmt=doubled)(program.body))
+    wrong = edit_ir(right, str(changed), name)
+    args = CASES["wrong_warp"][2]
+    with pytest.raises(CheckError):
+        wrong.check(lambda *given: right(*given), *args)
+    found = wrong.validate(*wrong._failed[1])
+    assert found.first_wrong == "edited"
+    assert wrong.error_map.pattern.endswith("; first wrong after pass edited")
 
 
 @tw.jit

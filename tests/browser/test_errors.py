@@ -62,7 +62,8 @@ def test_two_wrong_kernels_show_where(
     assert "masked" not in cell.locator(".tw-info").inner_text()
     assert "B[0, 0]" in cell.locator(".tw-info").inner_text()
     cell.get_by_role("button", name="Find the first wrong pass").click()
-    cell.get_by_text("stages agree").wait_for()
+    cell.get_by_text("stages agree").first.wait_for()
+    assert "; wrong as written: all " in said.inner_text()
 
     view = notebook.output(2)
     assert "all in rows 32-63" in view.locator(".tw-finding").inner_text()
@@ -75,4 +76,17 @@ def test_two_wrong_kernels_show_where(
     grid.hover(position={"x": box["width"] / 2, "y": box["height"] - 6})
     info = view.locator(".tw-info").inner_text()
     assert "expected" in info and "block" in info
+
+    # Opened again without its kernel: the still map, its pattern and the first wrong elements.
+    notebook.execute("docmanager:save")
+    lab.stop_kernels()
+    notebook.close()
+    notebook.load("e.ipynb")
+    for index, pattern in ((1, "all in columns 60-63"), (2, "all in rows 32-63")):
+        still = notebook.cell(index)
+        picture = still.get_by_role("img", name="where the wrong elements are; right ones are grey")
+        picture.wait_for()
+        assert picture.evaluate("image => image.naturalWidth") >= 64
+        assert pattern in still.inner_text() and "expected" in still.inner_text()
+        assert still.locator(".tw-view").count() == 0
     assert (notebook.errors, notebook.outside) == ([], [])

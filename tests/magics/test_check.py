@@ -92,7 +92,10 @@ def test_what_to_do_next_uses_names_that_there_are(notebook: Notebook) -> None:
     cell = f"%%tile --check 'lambda A: A + 1'{SCALE}"
     hint = "hint: '%tile bisect scale' names the pass that broke it, if one did"
     assert notebook.run(cell).text.splitlines()[-1] == hint
-    assert notebook.run("%tile bisect scale").text.endswith("stages agree")
+    said, joined = notebook.run("%tile bisect scale").text.splitlines()
+    assert said.endswith("stages agree")
+    assert joined.startswith("2047 of 2048 elements of 'B' are wrong: nearly everywhere; ")
+    assert joined.endswith(f"; wrong as written: {said}")
     cell = f"%%tile --check 'lambda A: A + 1'\n@T.prim_func{SCALE.replace('return B', '')}"
     cell = cell.replace('B = T.empty((64, 32), "float32")\n', "\n").replace(
         '"float32")):', '"float32"), B: T.Tensor((64, 32), "float32")):'

@@ -166,7 +166,8 @@ def _compared(
             relative = tolerance.relative if rtol is None else rtol
             tolerance = Tolerance(relative, "what was asked for", atol)
         try:
-            error, allowed = _compare(kernel, buffer.name, wide(got), wide(want), tolerance)
+            wanted = _expected(kernel, buffer.name, want)
+            error, allowed = _compare(kernel, buffer.name, wide(got), wanted, tolerance)
         except CheckError as failed:
             if failed.map is not None:
                 located = locate(kernel, before, failed.map)
@@ -197,7 +198,27 @@ def _call_reference(kernel: Kernel, reference: Callable[..., Any], inputs: Seque
             f"the reference is called with the {_inputs(len(inputs))} of '{kernel.name}': {error}",
             hint="let it take these arguments, and return what the kernel computes",
         ) from None
-    return reference(*inputs)
+    try:
+        return reference(*inputs)
+    except Exception as error:
+        name = _name_of(reference)
+        error.add_note(
+            f"'{name}' raised this, the reference of a check of '{kernel.name}', on the kernel's "
+            f"{_inputs(len(inputs))}: nothing was compared"
+        )
+        raise
+
+
+def _expected(kernel: Kernel, name: str, value: Any) -> Array:
+    """What a reference returned for one output. Raises `ArgumentError` for what is no array."""
+    try:
+        return wide(value)
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"the reference returns {type(value).__name__} for the output '{name}' of "
+            f"'{kernel.name}', which is no array of numbers",
+            hint="return an array or a tensor for each output, in order",
+        ) from None
 
 
 def _inputs(count: int) -> str:
@@ -270,7 +291,8 @@ def _compare(
     """(largest error, largest tolerance) of one output. Raises `CheckError`."""
     if got.shape != want.shape:
         raise CheckError(
-            f"output '{name}' of '{kernel.name}' has shape {got.shape}, the reference {want.shape}"
+            f"output '{name}' of '{kernel.name}' has shape {got.shape}, the reference {want.shape}",
+            hint="no element was compared: let the reference return an array of the same shape",
         )
     allowed = allowed_error(want, tolerance.relative, tolerance.absolute)
     error = absolute_error(got, want)

@@ -84,7 +84,7 @@ def _bisector(kernel: Kernel, args: Sequence[Any]) -> Callable[[bool], dict[str,
 
     def step(start: bool) -> dict[str, Any]:
         nonlocal steps
-        from tileworkbench.workbench.validation import validation_steps
+        from tileworkbench.workbench.validation import join_errors, validation_steps
 
         if start:
             steps = validation_steps(kernel, args)
@@ -92,8 +92,10 @@ def _bisector(kernel: Kernel, args: Sequence[Any]) -> Callable[[bool], dict[str,
         if found is None:
             return {"done": 0, "total": total, "said": "the search was not started"}
         done = len(found.stages)
-        said = str(found) if done == total or not found.ok else ""
-        return {"done": done, "total": total, "said": said}
+        if done < total and found.ok:
+            return {"done": done, "total": total, "said": ""}
+        join_errors(kernel, args, found)
+        return {"done": done, "total": total, "said": str(found), "sentence": str(kernel.error_map)}
 
     return step
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,13 @@ class Validation:
         """Whether all stages agree."""
         return self.first_wrong is None
 
+    @property
+    def joined(self) -> str:
+        """The same about wrong elements that are known: ``first wrong after pass widen_blocks``."""
+        if self.first_wrong is None:
+            return f"wrong as written: all {len(self.stages)} stages agree"
+        return f"first wrong after pass {self.first_wrong}"
+
     def __str__(self) -> str:
         if self.first_wrong is None:
             return f"all {len(self.stages)} stages agree"
@@ -62,7 +70,19 @@ def validate_passes(
     for found in validation_steps(kernel, args):
         if progress is not None:
             progress(len(found.stages), total)
+    join_errors(kernel, args, found)
     return found
+
+
+def join_errors(kernel: Kernel, args: Sequence[Any], found: Validation) -> None:
+    """Say in the kernel's error map which pass made its elements wrong, where `args` are those of
+    the check that failed.
+    """
+    if kernel._failed is None:
+        return
+    errors, failed = kernel._failed
+    if len(args) == len(failed) and all(map(operator.is_, args, failed)):
+        kernel._failed = replace(errors, bisected=found.joined), failed
 
 
 def validation_steps(kernel: Kernel, args: Sequence[Any]) -> Iterator[Validation]:

@@ -148,11 +148,15 @@ class _Commands:
 
     def run_bisect(self, words: list[str]) -> None:
         kernel, bar = self._kernel(words), Bar()
+        failed = kernel._failed is not None and len(words) == 1
+        args = kernel._failed[1] if failed and kernel._failed else self._arguments(kernel, words)
         try:
-            found = validate_passes(kernel, self._arguments(kernel, words), bar.show)
+            found = validate_passes(kernel, args, bar.show)
         finally:
             bar.end()
         print(found)
+        if failed:
+            print(kernel.error_map)
 
     def run_list(self, words: list[str]) -> None:
         names = kernel_names(self._namespace)

@@ -30,6 +30,7 @@ class ErrorMap:
         grid: blocks of the launch along each axis.
         sources: for a line that stores what stands in tiles: each tile, and the lines that write
             it.
+        bisected: which pass made them wrong, where that was looked for (`%tile bisect`).
         recorded: how much of the call was simulated to find the writers.
         why_not: why writers are not known, or not of all elements; else empty.
     """
@@ -45,6 +46,7 @@ class ErrorMap:
     registers: Array
     grid: tuple[int, ...] = ()
     sources: tuple[tuple[int, tuple[tuple[str, tuple[int, ...]], ...]], ...] = ()
+    bisected: str = ""
     recorded: str = ""
     why_not: str = ""
 
@@ -93,7 +95,7 @@ class ErrorMap:
     @property
     def pattern(self) -> str:
         """All of it in a sentence."""
-        parts = [self.places, self.values, self.writers]
+        parts = [self.places, self.values, self.writers, self.bisected]
         return "; ".join(part for part in parts if part)
 
     @property

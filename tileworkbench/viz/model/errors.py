@@ -89,7 +89,8 @@ def window_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
 def bisect_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
     """One more stage of the search for the pass that broke the result, the first with ``start``.
 
-    ``{"done": stages, "total": stages, "said": result}``, which is empty until it is known.
+    ``{"done": stages, "total": stages, "said": result}``, which is empty until it is known; then
+    ``sentence`` has it among what is known of the wrong elements.
     """
     if view.bisect is None:
         return {"done": 0, "total": 0, "said": "there is nothing to search with"}

@@ -27,7 +27,8 @@ export function render({ model, el, data }) {
   }, choose });
   const bisect = tw.button("Find the first wrong pass", search);
   const found = tw.span("tw-sentence tw-bisected");
-  root.append(tw.div("tw-finding tw-is-bad", `⚠ ${data.sentence}`),
+  const sentence = tw.div("tw-finding tw-is-bad", `⚠ ${data.sentence}`);
+  root.append(sentence,
     ...data.lines.map(lineRow),
     data.whyNot ? tw.div("tw-sentence", `Who wrote them last is not known of all: ${data.whyNot}.`) : "",
     tw.div("tw-bar", colours, whole, data.bisects ? bisect : "", found), message,
@@ -151,6 +152,7 @@ export function render({ model, el, data }) {
         state = await tw.ask(model, { type: "errors-bisect" });
       }
       found.textContent = state.said;
+      if (state.sentence) sentence.textContent = `⚠ ${state.sentence}`;
     } catch (error) {
       found.textContent = error.message;
     }
