@@ -16,6 +16,7 @@ from tileworkbench.api import Jit
 from tileworkbench.bench import ceilings
 from tileworkbench.bench import roofline as bench_roofline
 from tileworkbench.bench.points import Ceiling, Machine
+from tileworkbench.compiler.device.host.processor import machine_name
 from tileworkbench.workbench.kernel import Kernel
 
 # The cell and its value
@@ -326,6 +327,26 @@ def test_roofline(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
         points = notebook.value("k.view(roofline=True).points")
         assert [point.name for point in points] == ["scale"]
     assert "<Roofline scale>" in done.text
+
+
+def test_a_trail_has_what_ran_before_the_ceilings_were_known(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing of other machines, whose times are no trail of this one's."""
+    peaks = [Ceiling("L1", 100.0, "GB/s", 1), Ceiling("float32", 1e6, "GFLOP/s", 1)]
+    known = Machine(machine_name(), tuple(peaks))
+    monkeypatch.setattr(ceilings, "known_machine", lambda: None)
+    for factor in (2.0, 3.0):
+        notebook.run(f"%%tile -q --bench 2{SCALE.replace('2.0', str(factor))}")
+    notebook.run(f"%%tile -q -t sim:sm_80{SCALE}")
+    for module in (ceilings, bench_roofline):
+        monkeypatch.setattr(module, "machine", lambda measure=False: known)
+    monkeypatch.setattr(ceilings, "known_machine", lambda: known)
+    notebook.run(f"%%tile -q --bench 2 -o k{SCALE.replace('2.0', '4.0')}")
+    [point] = notebook.value("k.view(roofline=True).points")
+    assert point.trail.number == 4
+    assert [step.number for step in point.trail.before] == [1, 2]
+    assert all(step.time_us > 0 and not step.predicted for step in point.trail.before)
 
 
 def test_show_several_views_and_none(notebook: Notebook) -> None:

@@ -107,6 +107,10 @@ class Trail:
     change: tuple[str, ...] = ()
     before: tuple[Step, ...] = ()
 
+    def on(self, machine: str) -> Trail:
+        """Without the versions that ran, or are predicted, elsewhere."""
+        return replace(self, before=tuple(s for s in self.before if s.machine == machine))
+
 
 NO_TRAIL = Trail()
 

@@ -57,7 +57,8 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
     machine, points = roofline_of(kernel, roofline)
     if machine is None or not points:
         return made
-    trailed = tuple(replace(point, trail=kernel.trail) for point in points)
+    trail = kernel.trail.on(machine.name)
+    trailed = tuple(replace(point, trail=trail) for point in points)
     return replace(made, machine=machine, points=trailed)
 
 
@@ -132,12 +133,20 @@ def follow(kernel: Kernel, previous: Kernel | None, change: tuple[str, ...]) -> 
     The place of `previous` is kept where it is known without measuring the machine.
     """
     from tileworkbench.bench.ceilings import known_machine
+    from tileworkbench.bench.points import Machine, Point
+    from tileworkbench.compiler.device.host.processor import machine_name
     from tileworkbench.viz.model.trail import next_trail
 
     if previous is None:
         kernel.trail = Trail(1)
         return
     machine, points = roofline_of(previous, known_machine() is not None)
+    result = previous._bench
+    if not points and result is not None and not math.isnan(result.flops + result.bytes_):
+        # A measured time has a place under roofs that may be known later.
+        time_us = 1e3 * result.median
+        points = (Point(result.name, result.flops, result.bytes_, time_us, result.dtype, "DRAM"),)
+        machine = Machine(machine_name(), ())
     point = points[0] if points else None
     kernel.trail = next_trail(previous.trail, point, machine, change)
 
