@@ -66,7 +66,8 @@ def test_saved_cards_work_without_a_kernel(
     lab: LabServer, open_notebook: Callable[..., NotebookPage]
 ) -> None:
     without_trees = len(card()["packed"]) - 1
-    without_code = len(card(without_trees)["packed"]) - 1
+    without_lines = len(card(without_trees)["packed"]) - 1
+    without_code = len(card(without_lines)["packed"]) - 1
     write(
         lab.root / "cards.ipynb",
         card(),
@@ -99,6 +100,9 @@ def check_card(shown: Locator) -> None:
     shown.locator(".tw-owner").last.fill("5")
     shown.locator(".tw-owner").last.press("Enter")
     expect(shown.locator(".tw-elements")).to_contain_text("(1, 2) (1, 3) (9, 2) (9, 3)")
+    shown.locator("[data-tab=source]").click()
+    shown.locator(".tw-pane-source .tw-line", has_text="T.gemm").click()
+    expect(shown.locator(".tw-line-detail").get_by_label("What became of the line")).to_be_visible()
     shown.locator("[data-tab=code]").click()
     expect(shown.locator(".tw-pane-code")).to_contain_text("define void @mm")
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.viz.sample import full_view
+from tests.viz.tiled import compiled
 from tileworkbench.viz.model.assets import read_static
 from tileworkbench.viz.model.saved import STRIDE, pack, saved_card, saved_parts
 
@@ -74,12 +75,29 @@ def test_a_card_is_kept_whole_where_there_is_room() -> None:
     assert answers["views"].keys() == wanted["views"].keys()
 
 
+def test_what_became_of_each_line_is_kept() -> None:
+    """With its IR after each pass that changed something, and the costs that are shaded."""
+    kernel = compiled("conflicting").with_costs()
+    state, answers = unpack(saved_card(kernel.view(), 100_000)["packed"])  # type: ignore[index]
+    assert state["tab"] == "source" and saved_parts(full_view())[0]["tab"] == "card"
+    lines = kernel.record.source.splitlines()
+    number = kernel.record.first_line + next(at for at, x in enumerate(lines) if "T.gemm" in x)
+    gemm = answers["lines"][str(number)]
+    assert gemm["passes"][0]["name"] == "front end"
+    assert any("ldmatrix" in text for text in gemm["code"])
+    assert "lines" not in unpack(saved_card(kernel.view(), 30_000)["packed"])[1]  # type: ignore[index]
+
+
 def test_the_largest_views_give_way_to_the_limit() -> None:
     whole = saved_card(full_view(), 60_000)
     assert whole is not None
     _, without_trees = saved_parts(full_view())
     del without_trees["trees"]
     less = saved_card(full_view(), len(whole["packed"]) - 1)
+    assert less is not None
+    assert unpack(less["packed"])[1].keys() == without_trees.keys()
+    del without_trees["lines"]
+    less = saved_card(full_view(), len(less["packed"]) - 1)
     assert less is not None
     assert unpack(less["packed"])[1].keys() == without_trees.keys()
     whole, views = less, without_trees["views"]

@@ -22,6 +22,7 @@ from tileworkbench.viz.model.layout import layout_model
 from tileworkbench.viz.model.layout_steps import layout_steps
 from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.roofline_view import roofline_model
+from tileworkbench.viz.model.source import line_answer
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import VIEWS, available, view_model
 from tileworkbench.workbench.results import BufferLayout
@@ -40,7 +41,7 @@ def saved_parts(view: KernelView) -> Parts:
     record = view.record
     state = {
         "card": card_model(view),
-        "tab": "card",
+        "tab": "source" if view.annotated else "card",
         "selection": {},
         "passes": browser.overview(live=True) | {"diff": browser.diff(selected)},
         "selected_pass": selected,
@@ -66,6 +67,10 @@ def saved_parts(view: KernelView) -> Parts:
         "trees": [browser.tree(index) for index in range(len(browser))],
         "views": {name: view_model(view, name) for name in available(view) if VIEWS[name].model},
         "layouts": {buffer.name: _slices(buffer) for buffer in view.layouts},
+        "lines": {
+            line: line_answer(view, {"line": line})
+            for line in range(record.first_line, record.first_line + record.source.count("\n") + 1)
+        },
     }
     return state, answers
 
@@ -81,14 +86,16 @@ def _slices(buffer: BufferLayout) -> dict[str, Any]:
 def saved_card(view: KernelView, room: int) -> dict[str, Any] | None:
     """What the extension draws a card from, in `room` bytes; None where that is too few for any.
 
-    Trees of passes are left out first, then the largest views; they say so.
+    Trees of passes are left out first, then what became of each line, then the largest views; they
+    say so.
     """
     state, answers = saved_parts(view)
     views = answers["views"]
     packed = pack((state, answers))
-    if len(packed) > room:
-        del answers["trees"]
-        packed = pack((state, answers))
+    for part in ("trees", "lines"):
+        if len(packed) > room:
+            del answers[part]
+            packed = pack((state, answers))
     while len(packed) > room and views:
         del views[max(views, key=lambda name: len(pack(views[name])))]
         packed = pack((state, answers))

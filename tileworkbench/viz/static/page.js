@@ -41,6 +41,7 @@ export class SavedModel {
     if (message.type === "diff") reply.value = this.answers.diffs[message.index];
     else if (message.type === "tree") reply.value = this.answers.trees?.[message.index];
     else if (message.type === "view") reply.value = this.answers.views[message.name];
+    else if (message.type === "line") reply.value = this.answers.lines?.[message.line];
     else if (message.type === "search") reply.value = this.search(message.query);
     if (!reply.value) reply.error = MISSING;
     queueMicrotask(() => this.fire("msg:custom", reply));
