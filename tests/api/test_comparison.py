@@ -145,6 +145,7 @@ def test_every_view_is_aligned() -> None:
         "passes",
         "layouts",
         "footprint",
+        "numerics",
     }
     assert differing(found, "smem")["A_shared"] == (
         "16.0 KiB at byte 0, 2 stages",

@@ -30,6 +30,7 @@ FACTS = {
     "roofline": {"name": "mm", "predicted": True},
     "errors": {"element": [0, 0], "block": [0, 0], "warp": 0, "lane": 0},
     "footprint": {"tensor": "A", "untouched": 0, "stored": 0},
+    "numerics": {"buffer": "A_shared", "loops": {"k": 0}, "ulp": 0.0},
     "code": {"number": 1},
 }
 

@@ -52,8 +52,8 @@ def test_a_sum_in_float16_stops_growing_where_its_digits_end() -> None:
     assert (last.line, last.value, last.exact) == (line_of(kernel, "+="), 2048.0, float(LOOP))
     assert last.ulp == (LOOP - 2048) / 2 and last.relative == (LOOP - 2048) / LOOP
     assert str(found) == (
-        f"line {last.line} has the largest error at k=2199: total[0] is 2048, float64 has 2200, "
-        "76 ulp of float16 apart"
+        f"line {last.line} has the largest error at k=2199: total[0] is 2048, float64 has 2200; "
+        "apart by 76 ulp (float16) of the largest element"
     )
 
 
@@ -222,8 +222,8 @@ def test_lines_have_their_first_and_worst_error() -> None:
     rows = {(row["line"], row["buffer"]): row for row in found.to_dict()["lines"]}
     row = rows[line_of(kernel, "T.gemm"), "total"]
     assert (row["executions"], row["dtype"]) == (4, "float16")
-    assert row["ulp"] == max(step.ulp for step in found.steps if step.buffer == "total")
-    assert 0 < row["first_ulp"] <= 0.5 < row["ulp"] < 4  # one rounding, then four
+    assert row["scaled"] == max(step.scaled for step in found.steps if step.buffer == "total")
+    assert 0 < row["first_scaled"] <= 0.5 < row["scaled"] < 4  # one rounding, then four
     assert rows[line_of(kernel, "T.copy(A"), "left"]["ulp"] == 0
     assert kernel.last_numerics is found and len(found.rows()) == len(found.steps) == 4 * 3 + 2
 

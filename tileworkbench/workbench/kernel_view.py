@@ -42,6 +42,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         variants=_variant_lines(kernel),
         shared=_shared_memory(kernel),
         pipelining=kernel,
+        debugging=kernel,
         annotated=kernel._annotated,
         line_costs=lambda: [cost.to_dict() for cost in kernel.line_costs],
         occupancy=kernel.occupancy,

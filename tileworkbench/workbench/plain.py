@@ -122,6 +122,15 @@ def footprint(kernel: Kernel) -> list[Row]:
     return [] if found is None else found.rows()
 
 
+def numerics(kernel: Kernel) -> list[Row]:
+    """A row per executed statement and floating-point buffer that it wrote (`kernel.numerics`): of
+    the last run, else of one on the kernel's inputs. None where there is no replay in float64.
+    """
+    if kernel.numerics_missing:
+        return []
+    return [_plain(row) for row in (kernel.last_numerics or kernel.numerics()).rows()]
+
+
 def code(kernel: Kernel) -> list[Row]:
     """A row per line of the generated text (`kernel.source`)."""
     return [
@@ -142,6 +151,7 @@ ROWS: Mapping[str, Callable[[Kernel], list[Row]]] = {
     "roofline": roofline,
     "errors": errors,
     "footprint": footprint,
+    "numerics": numerics,
     "code": code,
 }
 """By the name of the view; `tests/api/test_plain.py` holds it against `viz.model.views.VIEWS`."""

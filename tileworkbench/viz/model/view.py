@@ -14,6 +14,7 @@ from tileworkbench.workbench.results import BufferLayout, CheckResult
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.footprint.result import Footprint
+    from tileworkbench.compiler.sim.numerics.result import Numerics
     from tileworkbench.compiler.sim.pipeline.model import Pipeline
     from tileworkbench.compiler.sim.pipeline.trace import Trace
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
@@ -37,6 +38,18 @@ class Pipelining(Protocol):
     def pipeline(self) -> Pipeline: ...
     def trace(self) -> Trace: ...
     def what_if_stages(self) -> Sequence[Choice]: ...
+
+
+class Debugging(Protocol):
+    """Who can look into runs of a kernel; runs it when asked to."""
+
+    @property
+    def numerics_missing(self) -> str: ...
+    @property
+    def last_numerics(self) -> Numerics | None: ...
+    def numerics(
+        self, *args: Any, block: tuple[int, ...] | None = None, seconds: float | None = None
+    ) -> Numerics: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,7 @@ class KernelView:
         annotated: whether the card opens at the costs of its lines.
         shared: the shared buffers of a block over address and time, None without any.
         pipelining: tells of the software pipelines, predicted and simulated.
+        debugging: looks into runs in the simulator.
         occupancy: of blocks on one multiprocessor, None for a CPU.
         machine, points: the roofline's ceilings and this kernel's measured points.
         place: finds the same where they are not known yet; True lets it measure this machine.
@@ -101,6 +115,7 @@ class KernelView:
     annotated: bool = False
     shared: SharedMemory | None = None
     pipelining: Pipelining | None = None
+    debugging: Debugging | None = None
     occupancy: Occupancy | None = None
     masked: tuple[tuple[str, bool], ...] = ()
     portable_masked: bool = True

@@ -14,6 +14,7 @@ from tileworkbench.viz.model import (
     footprint,
     html,
     layout,
+    numerics,
     passes_static,
     pipeline,
     roofline_view,
@@ -126,6 +127,15 @@ VIEWS: dict[str, View] = {
         },
         footprint.about,
     ),
+    "numerics": View(
+        "Numerics",
+        numerics.missing,
+        numerics.section,
+        numerics.rows,
+        numerics.model,
+        {"numerics-run": numerics.run_answer},
+        numerics.about,
+    ),
     "code": View(
         "Code",
         code.missing,
@@ -166,9 +176,9 @@ def view_html(view: KernelView, name: str) -> str:
     each = VIEWS[name]
     if why := each.missing(view):
         return titled(view, html.line(each.title, why))
+    body = each.section(view, True)  # first: it may run what is told of
     said = each.about(view)
     explained = html.tag("div", f"{html.FAINT};font-size:12px", html.text(said)) if said else ""
-    body = each.section(view, True)
     return titled(view, body + explained if body else html.line(each.title, _LIVE))
 
 

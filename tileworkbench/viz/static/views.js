@@ -4,6 +4,7 @@ import * as banks from "./banks.js";
 import * as code from "./code.js";
 import * as errors from "./errors.js";
 import * as footprint from "./footprint.js";
+import * as numerics from "./numerics.js";
 import * as global from "./global.js";
 import * as layouts from "./layouts.js";
 import * as passes from "./passes.js";
@@ -14,7 +15,7 @@ import * as source from "./source.js";
 import { open } from "./view.js";
 
 const OWN = { passes, layouts, roofline }; // these keep their state in traits of the model
-const ASKED = { source, banks, global, smem, pipeline, errors, footprint, code }; // the data of these is asked for when they are opened
+const ASKED = { source, banks, global, smem, pipeline, errors, footprint, numerics, code }; // the data of these is asked for when they are opened
 
 /**
  * Draw the view `name` of the kernel of `model`, which has the traits of a card.

@@ -10,9 +10,10 @@ import numpy as np
 
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.expr import Const
+from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
-from tileworkbench.compiler.sim.numerics.result import Loops, Operand, Origin
+from tileworkbench.compiler.sim.numerics.result import Loops, Operand, Origin, named
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.ir.stmt import Stmt
@@ -64,16 +65,12 @@ class Access:
     def at(self, number: int) -> Operand:
         """One of its elements as an operand."""
         value = float(self.wide.reshape(-1)[number])
-        return Operand(_named(self.name, self.element(number)), value, value)
+        return Operand(named(self.name, self.element(number)), value, value)
 
     def range(self, values: Array, name: str) -> Operand:
         """Some of its elements as an operand."""
         wide = values.astype(np.float64)
         return Operand(f"{self.name}[{name}]", float(wide.min()), float(wide.max()))
-
-
-def _named(name: str, element: tuple[int, ...]) -> str:
-    return f"{name}[{', '.join(map(str, element))}]" if element else name
 
 
 class Origins:
@@ -104,7 +101,7 @@ class Origins:
             if not bad.any():
                 continue
             self._tainted[kind].add(written.name)
-            if kind == "infinity" and _sets_infinity(stmt):
+            if kind == "infinity" and (_sets_infinity(stmt) or self._pads(reads)):
                 continue
             fresh = bad & ~_inherited(kind, stmt, written, reads)
             if fresh.any():
@@ -125,6 +122,11 @@ class Origins:
                         _operands(stmt, written, reads, number),
                     )
                 )
+
+    def _pads(self, reads: list[Access]) -> bool:
+        """Whether one of them is a tensor outside of which an infinity is read."""
+        safe = dict(self._program.safe_values)
+        return any(access.name in safe and _is_infinite(safe[access.name]) for access in reads)
 
     def _look_at_reads(
         self, kind: str, stmt: Stmt, loops: Loops, step: int, reads: list[Access]
@@ -148,10 +150,11 @@ class Origins:
 
 def _sets_infinity(stmt: Stmt) -> bool:
     """Whether an infinity stands in the statement itself."""
-    return any(
-        isinstance(node, Const) and node.dtype.is_float and np.isinf(float(node.value))
-        for node in walk(stmt)
-    )
+    return any(_is_infinite(node) for node in walk(stmt))
+
+
+def _is_infinite(node: Node) -> bool:
+    return isinstance(node, Const) and node.dtype.is_float and bool(np.isinf(float(node.value)))
 
 
 def _inherited(kind: str, stmt: Stmt, written: Access, reads: list[Access]) -> Array:

@@ -21,9 +21,11 @@ class Step:
         site: of the statement in the program.
         loops: the loops around it that have several iterations, each with its variable's value.
         buffer, dtype, elements: what was written, and how many elements of it.
-        absolute, relative, ulp: the largest errors; ulp is in units in the last place of `dtype`.
-            Infinite where a value is infinite or NaN and the exact one is not.
-        element: the one with the largest error in ulp; `value` is what it holds, `exact` what
+        absolute, relative, ulp, scaled: the largest errors of all its elements; ulp is in units in
+            the last place of `dtype`, scaled in those of the largest element: one near zero that is
+            the difference of large ones is many of its own units off. Infinite where a value is
+            infinite or NaN and the exact one is not.
+        element: the one with the largest absolute error; `value` is what it holds, `exact` what
             float64 has there.
         comparable: False where the replay wrote other elements; there are no errors then.
     """
@@ -38,6 +40,7 @@ class Step:
     absolute: float = 0.0
     relative: float = 0.0
     ulp: float = 0.0
+    scaled: float = 0.0
     element: tuple[int, ...] = ()
     value: float = 0.0
     exact: float = 0.0
@@ -92,7 +95,7 @@ class Origin:
     operands: tuple[Operand, ...]
 
     def __str__(self) -> str:
-        at = f"{self.buffer}[{', '.join(map(str, self.element))}]"
+        at = named(self.buffer, self.element)
         if not self.made:
             return (
                 f"line {self.line} reads {at} = {number(self.value)}{when(self.loops)}, "
@@ -100,8 +103,9 @@ class Origin:
             )
         text = f"line {self.line} makes the first {self.kind}: {at} = {number(self.value)}"
         text += when(self.loops)
-        if self.exact is not None and isfinite(self.exact):
-            text += f", where float64 has {number(self.exact)}"
+        if self.exact is not None:
+            known = isfinite(self.exact)
+            text += f", where float64 has {number(self.exact)}" if known else ", in float64 too"
         read = " and ".join(map(str, self.operands[:3]))
         return f"{text}; it reads {read}" if read else text
 
@@ -120,7 +124,7 @@ class Origin:
 @dataclass(frozen=True, slots=True)
 class LineErrors:
     """What a line wrote to one buffer in all its executions: how often, the first and the worst
-    error in ulp, and the step with the worst one.
+    error (scaled, as in `Step`), and the step with the worst one.
     """
 
     line: int
@@ -133,14 +137,15 @@ class LineErrors:
     @property
     def row(self) -> dict[str, Any]:
         """As plain data, with what the worst step has."""
-        kept = ("number", "loops", "absolute", "relative", "ulp", "element", "value", "exact")
+        kept = ("number", "loops", "absolute", "relative", "ulp", "scaled")
+        kept += ("element", "value", "exact")
         worst = self.worst.to_dict()
         return {
             "line": self.line,
             "buffer": self.buffer,
             "dtype": self.dtype,
             "executions": self.executions,
-            "first_ulp": plain(self.first),
+            "first_scaled": plain(self.first),
             **{key: worst[key] for key in kept},
         }
 
@@ -167,9 +172,9 @@ class Numerics:
 
     @property
     def worst(self) -> Step | None:
-        """The step with the largest error in ulp; None without steps."""
+        """The step with the largest error (scaled); None without steps."""
         comparable = [step for step in self.steps if step.comparable]
-        return max(comparable, key=lambda step: step.ulp, default=None)
+        return max(comparable, key=lambda step: step.scaled, default=None)
 
     @property
     def lines(self) -> tuple[LineErrors, ...]:
@@ -195,31 +200,40 @@ class Numerics:
             "steps": self.rows(),
         }
 
-    def __str__(self) -> str:
-        said = [str(origin) for origin in self.origins]
+    @property
+    def worst_text(self) -> str:
+        """The step with the largest error in words; empty without steps."""
         worst = self.worst
-        if worst is not None:
-            at = f"{worst.buffer}[{', '.join(map(str, worst.element))}]"
-            what = f"line {worst.line} has the largest error{when(worst.loops)}: {at} is "
-            what += f"{number(worst.value)}, float64 has {number(worst.exact)}"
-            if isfinite(worst.ulp):
-                what += f", {number(worst.ulp)} ulp of {worst.dtype} apart"
-            said.append(what)
-        elif not said:
-            said.append("no statement wrote a floating-point number that float64 writes too")
-        return "; ".join([*said, *([self.stopped] if self.stopped else [])])
+        if worst is None:
+            return ""
+        at = named(worst.buffer, worst.element)
+        text = f"line {worst.line} has the largest error{when(worst.loops)}: {at} is "
+        text += f"{number(worst.value)}, float64 has {number(worst.exact)}"
+        if isfinite(worst.scaled):
+            text += f"; apart by {number(worst.scaled)} ulp ({worst.dtype}) of the largest element"
+        return text
+
+    def __str__(self) -> str:
+        nothing = "no statement wrote a floating-point number that float64 writes too"
+        said = [*map(str, self.origins), self.worst_text or nothing, self.stopped]
+        return "; ".join(filter(None, said))
 
 
 def _line_errors(steps: list[Step]) -> LineErrors:
     first = steps[0]
-    worst = max(steps, key=lambda step: (step.comparable, step.ulp))
-    return LineErrors(first.line, first.buffer, first.dtype, len(steps), first.ulp, worst)
+    worst = max(steps, key=lambda step: (step.comparable, step.scaled))
+    return LineErrors(first.line, first.buffer, first.dtype, len(steps), first.scaled, worst)
 
 
 def when(loops: Iterable[tuple[str, int]]) -> str:
     """The iteration in words, with a space in front; empty outside loops."""
     named = ", ".join(f"{name}={value}" for name, value in loops)
     return f" at {named}" if named else ""
+
+
+def named(buffer: str, element: tuple[int, ...]) -> str:
+    """An element as the kernel writes it; a scalar has no indices."""
+    return f"{buffer}[{', '.join(map(str, element))}]" if element else buffer
 
 
 def number(value: float) -> str:

@@ -49,8 +49,9 @@ def unit(exact: Array, dtype: DType) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """The largest errors of some elements, of which `worst` is the number of the element that is
-    the most units in the last place off.
+    """The largest errors of some elements: absolute, relative, in units in the last place of the
+    element itself (`ulp`) and of the largest element (`scaled`). `worst` is the number of the
+    element with the largest absolute error.
 
     Where a value is infinite or NaN and the exact one is another, its error is infinite.
     """
@@ -58,6 +59,7 @@ class Errors:
     absolute: float
     relative: float
     ulp: float
+    scaled: float
     worst: int
 
 
@@ -68,7 +70,9 @@ def errors_of(values: Array, exact: Array, dtype: DType) -> Errors:
     same = (wide == exact) | (np.isnan(wide) & np.isnan(exact))
     finite = np.isfinite(wide) & np.isfinite(exact)
     error = np.where(same, 0.0, np.where(finite, np.abs(wide - exact), np.inf))
-    size = np.abs(exact)
+    size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
     relative = np.where(same, 0.0, np.where(size > 0, error / size, np.inf))
-    ulp = np.where(finite & ~same, error / unit(np.where(finite, exact, 1.0), dtype), error)
-    return Errors(float(error.max()), float(relative.max()), float(ulp.max()), int(ulp.argmax()))
+    ulp = np.where(same, 0.0, error / unit(size, dtype))
+    absolute, worst = float(error.max()), int(error.argmax())
+    scaled = absolute / float(unit(size.max(), dtype))
+    return Errors(absolute, float(relative.max()), float(ulp.max()), scaled, worst)

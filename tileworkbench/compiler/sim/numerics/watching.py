@@ -148,6 +148,7 @@ class Comparing(BlockWatcher):
             errors.absolute,
             errors.relative,
             errors.ulp,
+            errors.scaled,
             written.element(errors.worst),
             float(values.reshape(-1)[errors.worst]),
             float(exact.reshape(-1)[errors.worst]),

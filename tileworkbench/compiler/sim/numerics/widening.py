@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import cast
 from tileworkbench.compiler.ir.expr import (
@@ -49,7 +50,7 @@ def widened(program: Program) -> Program:
         raise UnsupportedError(
             f"'{program.name}' cannot be replayed in float64: {why}", program.span(stmt.site)
         )
-    rewrite = Rewriter(_wide)
+    rewrite = Rewriter(_wide, _binding)
     return replace(
         program,
         params=tuple(Param(rewrite(param.value), param.output) for param in program.params),
@@ -65,12 +66,22 @@ def _wide(node: Any) -> Any:
     dtype = FLOAT64.with_lanes(node.dtype.lanes)
     match node:
         case Cast(value):
-            return cast(value, dtype)
+            return cast(value, dtype)  # none at all between floating types
         case Buffer(scope="global"):  # the arguments are copied, without the holes of strides
             return replace(node, dtype=dtype, strides=())
         case Buffer() | Const() | Var() | Binary() | Unary() | Select() | Call():
             return replace(node, dtype=dtype)
     return node  # a load, a ramp: of the dtype of what it holds
+
+
+def _binding(stmt: st.Stmt) -> st.Stmt:
+    """The statement with the names that it binds, which are no children of it, wide too."""
+    match stmt:
+        case st.Let(var=var) | simt.Exchange(var=var):
+            return replace(stmt, var=_wide(var))
+        case st.Atomic(previous=Var() as previous):
+            return replace(stmt, previous=_wide(previous))
+    return stmt
 
 
 def _obstacles(program: Program) -> Iterator[tuple[st.Stmt, str]]:
