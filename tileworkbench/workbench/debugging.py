@@ -27,7 +27,7 @@ class Debugging:
         """The inputs of views that run the kernel in the simulator, in place of made-up ones; calls
         and checks have their own. They are looked at when a view runs. Returns the kernel.
         """
-        self._inputs, self._footprint = args, None
+        self._inputs, self._footprint, self._numerics = args, None, None
         return self
 
     def footprint(
