@@ -88,10 +88,10 @@ def compile_program(
     check_uses(program, resolved)  # equal programs may differ in them
     key = (program, resolved, source.text, source.first_line, source.file, options)
     with _memory_lock:
-        found = _memory.get(key)
-        if found is not None:
+        known = _memory.get(key)
+        if known is not None:
             _memory.move_to_end(key)
-            return replace(found, record=replace(found.record, cached="memory"))
+            return replace(known, record=replace(known.record, cached="memory"))
     timings = [Timing("trace", trace_us)] if trace_us else []
     compilation = Compilation(program, resolved, source, options, timings=timings)
     try:
@@ -115,17 +115,17 @@ def _recorded(compilation: Compilation) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = stopped_lowering(error)
-        if found is not None:
-            record = compilation.record(found.snapshots, "", "", (), stop=found.stop)
+        stopped = stopped_lowering(error)
+        if stopped is not None:
+            record = compilation.record(stopped.snapshots, "", "", (), stop=stopped.stop)
             setattr(error, _RECORD, record)
         raise
 
 
 def record_of(error: BaseException) -> CompileRecord | None:
     """The record of the compilation that a pass ended with `error`; None for other errors."""
-    found = getattr(error, _RECORD, None)
-    return found if isinstance(found, CompileRecord) else None
+    record = getattr(error, _RECORD, None)
+    return record if isinstance(record, CompileRecord) else None
 
 
 @contextmanager

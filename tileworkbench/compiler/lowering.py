@@ -85,14 +85,14 @@ def _linked(snapshots: list[Snapshot], known: int) -> Iterator[Snapshot]:
     of passes need the places in the edited text; code and views link to the user's kernel.
     """
     edited = False
-    for found in snapshots:
-        edited = edited or found.name == EDITED
-        sites = found.program.sites
+    for snapshot in snapshots:
+        edited = edited or snapshot.name == EDITED
+        sites = snapshot.program.sites
         if not edited or len(sites) <= known:
-            yield found
+            yield snapshot
             continue
         kept = (*sites[:known], *(None for _ in sites[known:]))
-        yield replace(found, program=replace(found.program, sites=kept))
+        yield replace(snapshot, program=replace(snapshot.program, sites=kept))
 
 
 def _put(edit: Edit, before: Program, snapshots: list[Snapshot]) -> Program:
@@ -125,8 +125,8 @@ def _run(
 
 def stopped_lowering(error: BaseException) -> StoppedLowering | None:
     """What passes have left, where `error` was raised by one of them."""
-    found = getattr(error, _STOPPED, None)
-    return found if isinstance(found, StoppedLowering) else None
+    stopped = getattr(error, _STOPPED, None)
+    return stopped if isinstance(stopped, StoppedLowering) else None
 
 
 def check_uses(program: Program, target: Target) -> None:

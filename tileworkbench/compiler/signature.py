@@ -73,13 +73,13 @@ class Signature:
 
     def numbers(self, bound: BoundArguments) -> dict[str, int]:
         """Scalar arguments (their bits) and symbols by name."""
-        found = dict(zip(self.binder.symbols, bound.symbols, strict=True))
-        return {**found, **{name: bound.slots[slot] for name, slot in self.scalars}}
+        numbers = dict(zip(self.binder.symbols, bound.symbols, strict=True))
+        return {**numbers, **{name: bound.slots[slot] for name, slot in self.scalars}}
 
     def results(self, bound: BoundArguments) -> Any:
         """What the call returns: None, one array, or a list."""
-        found = [bound.outputs[place] for place in self.returns]
-        return found if len(found) > 1 else found[0] if found else None
+        results = [bound.outputs[place] for place in self.returns]
+        return results if len(results) > 1 else results[0] if results else None
 
 
 class _Poisoned(Signature):
@@ -148,8 +148,8 @@ def _computed_dim(extent: Expr) -> DimSpec:
 
 def _dim(extent: Expr) -> DimSpec:
     """An extent or stride, from which a symbol follows where it is linear in one."""
-    found = _linear_dim(extent)
-    return _computed_dim(extent) if found is None else replace(found, dtype=extent.dtype)
+    linear = _linear_dim(extent)
+    return _computed_dim(extent) if linear is None else replace(linear, dtype=extent.dtype)
 
 
 def _linear_dim(extent: Expr) -> DimSpec | None:
@@ -168,7 +168,7 @@ def _linear_dim(extent: Expr) -> DimSpec | None:
             scale, offset = 1, -int(number)
         case _:
             return None
-    found = _linear_dim(inner)
-    if found is None:
+    linear = _linear_dim(inner)
+    if linear is None:
         return None
-    return DimSpec(found.constant * scale + offset, found.symbol, found.coefficient * scale)
+    return DimSpec(linear.constant * scale + offset, linear.symbol, linear.coefficient * scale)

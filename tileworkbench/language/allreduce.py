@@ -108,15 +108,15 @@ def tvm_thread_allreduce(
 def _dimensions(builder: Builder, indices: tuple[Any, ...]) -> list[int]:
     """The dimensions of the block that are reduced over."""
     variables = list(thread_variables(builder))
-    found = []
+    dims = []
     for index in indices:
         expr = to_value(index).expr
         if build.const_int(expr) == 0:
             continue  # a dimension that the block does not have
         if expr not in variables:
             raise TileValueError("the indices of T.tvm_thread_allreduce must be thread indices")
-        found.append(variables.index(expr))
-    return found
+        dims.append(variables.index(expr))
+    return dims
 
 
 def _emit(

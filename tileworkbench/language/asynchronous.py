@@ -83,13 +83,13 @@ def ptx_cp_async(
 
 def _addressed(construct: str, role: str, value: Any) -> AddressOf:
     """The element whose address `value` is."""
-    found = to_value(value).expr if isinstance(value, Value) else None
-    if not isinstance(found, AddressOf):
+    address = to_value(value).expr if isinstance(value, Value) else None
+    if not isinstance(address, AddressOf):
         raise TileTypeError(
             f"the {role} of {construct} must be the address of an element",
             hint="write T.access_ptr(A[i, j], 'r')",
         )
-    return found
+    return address
 
 
 def cp_async_barrier_noinc(barrier: Any) -> None:

@@ -63,8 +63,8 @@ def fns(mask: Any, base: Any, offset: Any) -> Any:
         beyond = left > below
         place = _named("place", math.Select(beyond, place + uint32(width), place))
         left = _named("left", math.Select(beyond, left - below, left))
-    found = math.And(wanted >= 1, wanted <= count)
-    return math.Select(found, place, ones)
+    exists = math.And(wanted >= 1, wanted <= count)
+    return math.Select(exists, place, ones)
 
 
 def _named(name: str, value: Value) -> Value:

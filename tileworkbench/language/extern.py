@@ -58,8 +58,8 @@ def call_extern(dtype: Any, name: str, *operands: Any) -> Any:
     _check(name, result)
     var = builder.fresh_var(builder.hint(0, "result"), result)
     builder.emit(ExternCall(name, tuple(args), var))
-    found = [parallel_variables(builder, arg) for arg in args]
-    builder.parallel[var] = frozenset().union(*found)
+    varying = [parallel_variables(builder, arg) for arg in args]
+    builder.parallel[var] = frozenset().union(*varying)
     return Value(var, builder.bind(var.name))
 
 

@@ -184,8 +184,8 @@ def _scaled(
         scale: Expr = Load(factors.buffer, places)
         if packed:
             scale = _byte_scale(scale, _rest(number, 4))
-        found = _element(region, row, column, transposed)
-        return build.mul(build.cast(found, "float32"), build.cast(scale, "float32"))
+        element = _element(region, row, column, transposed)
+        return build.mul(build.cast(element, "float32"), build.cast(scale, "float32"))
 
     single = DType("float32")
     return _written(builder, f"{region.buffer.name}_scaled", single, (rows, columns), value)
@@ -221,9 +221,9 @@ def _chosen(
     region: Region, row: Expr, stored: Expr, position: Expr, place: Expr, transposed: bool
 ) -> Expr:
     """The stored element where its position is `place`, else zero."""
-    found = _element(region, row, stored, transposed)
+    element = _element(region, row, stored, transposed)
     here = build.binary("eq", position, place)
-    return build.select(here, found, build.const(0, found.dtype))
+    return build.select(here, element, build.const(0, element.dtype))
 
 
 def _position(code: Expr, start: int, bits: int) -> Expr:

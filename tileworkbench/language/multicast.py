@@ -169,12 +169,12 @@ class _Cluster:
 
 def _lets(builder: Builder) -> dict[Var, Expr]:
     """What the variables in scope stand for that are computed without memory."""
-    found: dict[Var, Expr] = {}
+    values: dict[Var, Expr] = {}
     for frame in builder.frames:
         for stmt in frame.stmts:
             if isinstance(stmt, Let) and not has_loads(stmt.value):
-                found[stmt.var] = substitute(stmt.value, found)
-    return found
+                values[stmt.var] = substitute(stmt.value, values)
+    return values
 
 
 def _bytes(construct: str, source: Operand, target: Operand) -> int:

@@ -45,10 +45,10 @@ def _fold(construct: str, value: Any, op: str, start: bool) -> Value:
     names = {d: builder.fresh_var("k", region.extents[d].dtype) for d in wide}
     for d, var in names.items():
         places[d] = build.add(region.mins[d], var)
-    found = Load(region.buffer, tuple(places))
-    element: Expr = found
-    if not found.dtype.is_bool:
-        element = build.binary("ne", found, build.const(0, found.dtype))
+    load = Load(region.buffer, tuple(places))
+    element: Expr = load
+    if not load.dtype.is_bool:
+        element = build.binary("ne", load, build.const(0, load.dtype))
     name = builder.fresh(builder.hint(0, construct.removeprefix("T.")))
     flag = Buffer(name, BOOL, (), "local.var")
     builder.emit(Alloc(flag, build.const(start, BOOL)))

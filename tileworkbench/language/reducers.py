@@ -147,8 +147,8 @@ class Reducer(TensorValue):
         for stmt in statements(body):
             for child in stmt.children():
                 if isinstance(child, Expr) and any(
-                    isinstance(found, Load) and found.buffer is self.partial
-                    for found in walk(child)
+                    isinstance(node, Load) and node.buffer is self.partial
+                    for node in walk(child)
                 ):
                     raise self._too_early(builder.sites[stmt.site])
 
@@ -274,9 +274,9 @@ def _contribution(op: str, element: Load, value: Expr) -> Expr | None:
     for side, other in ((a, b), (b, a)):
         if _is(side, element):
             return other
-        found = _contribution(op, element, side)
-        if found is not None:
-            return build.binary(value.op, found, other)
+        inner = _contribution(op, element, side)
+        if inner is not None:
+            return build.binary(value.op, inner, other)
     return None
 
 
@@ -320,17 +320,17 @@ def reducer_init(reducer: Any, init: Any = None) -> None:
     construct = "T.reducer_init"
     builder = in_kernel(construct)
     refuse_in_parallel(builder, construct)
-    found = _reducer(construct, reducer)
-    dtype = found.partial.dtype
+    state = _reducer(construct, reducer)
+    dtype = state.partial.dtype
     if isinstance(init, Operators) and to_value(init).expr.dtype != dtype:
         raise TileTypeError(
-            f"{construct} takes a '{dtype}' for '{found.name}', not a "
+            f"{construct} takes a '{dtype}' for '{state.name}', not a "
             f"'{to_value(init).expr.dtype}'",
             hint=f"convert it with T.cast(value, '{dtype}')",
         )
-    found.start(construct, written=False)
-    value = _neutral(found.op, dtype) if init is None else fitting(init, dtype)[0]
-    builder.emit(tile.Fill(whole(found.partial), value))
+    state.start(construct, written=False)
+    value = _neutral(state.op, dtype) if init is None else fitting(init, dtype)[0]
+    builder.emit(tile.Fill(whole(state.partial), value))
 
 
 def reducer_update(element: Any, value: Any) -> None:
@@ -373,19 +373,19 @@ def finalize_reducer(reducer: Any, dst: Any = None, batch: int = 1) -> None:
     refuse_in_parallel(builder, construct)
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise TileValueError(f"'batch' of {construct} must be a positive integer, not {batch!r}")
-    found = _reducer(construct, reducer)
-    in_place = found.written and found.results is not None
-    if found.active and in_place != (dst is None):
+    state = _reducer(construct, reducer)
+    in_place = state.written and state.results is not None
+    if state.active and in_place != (dst is None):
         raise TileTypeError(
-            f"{construct} of '{found.name}' takes no destination after T.fill: it ends in place"
+            f"{construct} of '{state.name}' takes no destination after T.fill: it ends in place"
             if in_place
-            else f"{construct} needs a destination for '{found.name}'"
+            else f"{construct} needs a destination for '{state.name}'"
         )
-    found.end(builder)
-    partial = TensorValue(found.partial, found.binding)
-    if found.results is not None and in_place:
-        builder.emit(tile.Copy(whole(found.partial), whole(found.results)))
-        found.buffer = found.results
+    state.end(builder)
+    partial = TensorValue(state.partial, state.binding)
+    if state.results is not None and in_place:
+        builder.emit(tile.Copy(whole(state.partial), whole(state.results)))
+        state.buffer = state.results
         return
     source = to_operand(partial, construct, "source")
     regions = copy_regions(source, to_operand(dst, construct, "destination"), construct)

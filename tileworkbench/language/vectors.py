@@ -131,10 +131,10 @@ def _load(construct: str, scope: str, bits: int) -> Callable[..., Any]:
         def at(lane: Expr) -> Expr:
             indices = (*place.mins[:-1], build.add(place.mins[-1], lane))
             check_access(place.buffer, indices)
-            found = Load(place.buffer, indices)
+            loaded = Load(place.buffer, indices)
             if holds is None:
-                return found
-            return build.select(holds.expr, found, build.const(0, found.dtype))
+                return loaded
+            return build.select(holds.expr, loaded, build.const(0, loaded.dtype))
 
         binding = element.binding if isinstance(element, Value) else None
         read: VectorValue | Value = VectorValue(count, at, binding)

@@ -89,31 +89,31 @@ def _repetitions(atom: Expr, var: Var, ranges: Ranges, varying: frozenset[Var], 
 
 def depends_on(root: Node, variables: frozenset[Var]) -> bool:
     """Whether an expression or statement reads one of `variables`."""
-    return any(found in variables for found in walk(root) if isinstance(found, Var))
+    return any(node in variables for node in walk(root) if isinstance(node, Var))
 
 
 def varying_lets(root: Stmt, var: Var) -> frozenset[Var]:
     """The variables bound by `Let` below `root` whose value depends on `var`."""
-    found: set[Var] = {var}
+    varying: set[Var] = {var}
     for current in walk(root):
-        if isinstance(current, Let) and depends_on(current.value, frozenset(found)):
-            found.add(current.var)
-    return frozenset(found - {var})
+        if isinstance(current, Let) and depends_on(current.value, frozenset(varying)):
+            varying.add(current.var)
+    return frozenset(varying - {var})
 
 
 def conjuncts(cond: Expr | None) -> list[Expr]:
     """The conditions that `cond` joins with `logical_and`, in order, each once."""
     if cond is None:
         return []
-    found: dict[Expr, None] = {}
+    conditions: dict[Expr, None] = {}
     stack = [cond]
     while stack:
         current = stack.pop()
         if getattr(current, "op", None) == "logical_and":
             stack += [current.b, current.a]  # type: ignore[attr-defined]
         else:
-            found[current] = None
-    return list(found)
+            conditions[current] = None
+    return list(conditions)
 
 
 def both(a: Expr | None, b: Expr | None) -> Expr | None:
@@ -123,7 +123,7 @@ def both(a: Expr | None, b: Expr | None) -> Expr | None:
 
 def loads(root: Node) -> Iterator[Load]:
     """The reads of memory in `root`."""
-    return (found for found in walk(root) if isinstance(found, Load))
+    return (node for node in walk(root) if isinstance(node, Load))
 
 
 def has_loads(root: Node) -> bool:

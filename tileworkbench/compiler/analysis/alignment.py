@@ -17,13 +17,13 @@ def needed_alignment(program: Program) -> dict[str, int]:
     address is given to other code.
     """
     views = owners(program.body)
-    found: dict[str, int] = {}
+    alignments: dict[str, int] = {}
 
     def need(buffer: Buffer, elements: int) -> None:
         bits = elements * buffer.dtype.bits * buffer.dtype.lanes
         bytes_ = min(1 << max(-(-bits // 8) - 1, 0).bit_length(), _MOST_BYTES)
         name = views.get(buffer, buffer).name
-        found[name] = max(found.get(name, 1), bytes_)
+        alignments[name] = max(alignments.get(name, 1), bytes_)
 
     seen: set[Node] = set()
     pending: list[Node] = [program.body]
@@ -47,7 +47,7 @@ def needed_alignment(program: Program) -> dict[str, int]:
             elif child not in seen:
                 seen.add(child)
                 pending.append(child)
-    return found
+    return alignments
 
 
 def _lanes(indices: tuple[Expr, ...]) -> int:

@@ -17,8 +17,8 @@ from tileworkbench.compiler.ir.stmt import Assume
 
 def host_assumptions(program: Program) -> tuple[Expr, ...]:
     """The assumptions about nothing but scalar arguments and symbols, in order."""
-    found = (stmt.cond for stmt in statements(program.body) if isinstance(stmt, Assume))
-    return tuple(dict.fromkeys(cond for cond in found if is_on_host(cond, program)))
+    conditions = (stmt.cond for stmt in statements(program.body) if isinstance(stmt, Assume))
+    return tuple(dict.fromkeys(cond for cond in conditions if is_on_host(cond, program)))
 
 
 def check_assumptions(name: str, conditions: Sequence[Expr], values: Mapping[str, int]) -> None:

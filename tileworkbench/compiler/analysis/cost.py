@@ -128,11 +128,11 @@ def count_sites(program: Program) -> dict[int, SiteWork]:
     """The same by the site of each statement; of a branch both sides count."""
     counter = _Counter(_folded(program))
     counter.visit(counter.program.body, [])
-    found = {}
+    sites = {}
     for site, tally in counter.sites.items():
         moved = sum(total.value for total in tally.moved.values())
-        found[site] = SiteWork(tally.flops.value, moved, tally.shared.value)
-    return found
+        sites[site] = SiteWork(tally.flops.value, moved, tally.shared.value)
+    return sites
 
 
 class _Tally:
@@ -294,18 +294,18 @@ class _Counter:
     def expression(self, value: Expr, loops: list[Factor], operations: bool = True) -> None:
         """Count the operations and the loads of an expression, each distinct one once."""
         indices: set[Expr] = set()
-        for found in _distinct(value):
-            if isinstance(found, Load):
-                self.element(found.buffer, found.indices, loops, False)
-                indices.update(part for index in found.indices for part in _distinct(index))
-        for found in _distinct(value) if operations else ():
-            if found in indices or not (found.dtype.is_float or _reads(found)):
+        for node in _distinct(value):
+            if isinstance(node, Load):
+                self.element(node.buffer, node.indices, loops, False)
+                indices.update(part for index in node.indices for part in _distinct(index))
+        for node in _distinct(value) if operations else ():
+            if node in indices or not (node.dtype.is_float or _reads(node)):
                 continue  # arithmetic on indices is no work
-            if isinstance(found, Binary | Unary) and found.op in _COUNTED:
+            if isinstance(node, Binary | Unary) and node.op in _COUNTED:
                 self.tally.flops.add(1, loops)
-            elif isinstance(found, Call) and found.name not in _FREE_CALLS:
-                self.tally.flops.add(2 if found.name == "fma" else 1, loops)
-                if found.name not in _CHEAP_CALLS:
+            elif isinstance(node, Call) and node.name not in _FREE_CALLS:
+                self.tally.flops.add(2 if node.name == "fma" else 1, loops)
+                if node.name not in _CHEAP_CALLS:
                     self.tally.transcendentals.add(1, loops)
 
     # Memory -------------------------------------------------------------------------------------
@@ -366,11 +366,11 @@ class _Counter:
 
     def footprint(self, buffer: Buffer, write: bool) -> _Sum:
         total = _Sum()
-        found = self.touched.get((buffer, write), [])
-        if found:
-            whole = [extents for extents in found if extents == buffer.shape]
+        shapes = self.touched.get((buffer, write), [])
+        if shapes:
+            whole = [extents for extents in shapes if extents == buffer.shape]
             largest = max(
-                found, key=lambda parts: math.prod(self.factor(part)[0] for part in parts)
+                shapes, key=lambda parts: math.prod(self.factor(part)[0] for part in parts)
             )
             extents = whole[0] if whole else largest
             total.add(buffer.dtype.bits / 8, [self.factor(extent) for extent in extents])
@@ -412,26 +412,26 @@ def formula(value: Expr) -> str:
 
 def _distinct(value: Expr) -> Iterator[Expr]:
     seen: set[object] = set()
-    for found in walk(value):
-        if isinstance(found, Expr) and found not in seen:
-            seen.add(found)
-            yield found
+    for node in walk(value):
+        if isinstance(node, Expr) and node not in seen:
+            seen.add(node)
+            yield node
 
 
 def _reads(value: Expr) -> bool:
-    return any(isinstance(found, Load) for found in walk(value))
+    return any(isinstance(node, Load) for node in walk(value))
 
 
 def _folded(program: Program) -> Program:
     """`program` with operations on literals computed, as after the substitution of a symbol."""
 
-    def fold(found: object) -> object:
-        if isinstance(found, Binary) and isinstance(found.a, Const) and isinstance(found.b, Const):
+    def fold(node: object) -> object:
+        if isinstance(node, Binary) and isinstance(node.a, Const) and isinstance(node.b, Const):
             try:
-                return binary(found.op, found.a, found.b)
+                return binary(node.op, node.a, node.b)
             except (TypeError, ValueError, ZeroDivisionError):
-                return found
-        return found
+                return node
+        return node
 
     folding = Rewriter(fold)
     params = tuple(replace(param, value=folding(param.value)) for param in program.params)

@@ -35,9 +35,9 @@ def unguarded_accesses(program: Program) -> frozenset[DataAccess]:
     """The accesses of `program`, as the front end made it, whose index comes from data and which
     nothing in the kernel guards.
     """
-    found = _Accesses(DataFlow(program), {name for name, _ in program.safe_values})
-    found.visit(program.body, ())
-    return frozenset(found.unguarded)
+    accesses = _Accesses(DataFlow(program), {name for name, _ in program.safe_values})
+    accesses.visit(program.body, ())
+    return frozenset(accesses.unguarded)
 
 
 class DataFlow:
@@ -67,16 +67,16 @@ class DataFlow:
     def is_data(self, value: Expr) -> bool:
         """Whether `value` depends on what a tensor holds."""
         return any(
-            found in self._data or (isinstance(found, Load) and self._holds_data(found.buffer))
-            for found in _nodes(value)
+            node in self._data or (isinstance(node, Load) and self._holds_data(node.buffer))
+            for node in _nodes(value)
         )
 
     def atoms(self, value: Expr, bounds: bool = True) -> Atoms:
         """The variables and loads that `value` is made of, through the names of expressions and,
         where `bounds`, the bounds of loops.
         """
-        found = self._atoms.get((value, bounds))
-        if found is None:
+        known = self._atoms.get((value, bounds))
+        if known is None:
             parts: set[Node] = set()
             for part in _nodes(value):
                 if isinstance(part, Var | Load):
@@ -84,8 +84,8 @@ class DataFlow:
                 if isinstance(part, Var):
                     inner = self._named.get(part) or (self._bounds.get(part) if bounds else None)
                     parts = parts.union(*(self.atoms(each, bounds) for each in inner or ()))
-            found = self._atoms[value, bounds] = frozenset(parts)
-        return found
+            known = self._atoms[value, bounds] = frozenset(parts)
+        return known
 
     def _holds_data(self, buffer: Buffer) -> bool:
         return buffer.scope == "global" or self._owners.get(buffer, buffer) in self._data

@@ -78,4 +78,4 @@ def leaves_early(
 
 def may_leave(body: st.Stmt) -> bool:
     """Whether some statement below `body` ends an iteration early."""
-    return any(isinstance(found, st.Break | st.Continue) for found in statements(body))
+    return any(isinstance(inner, st.Break | st.Continue) for inner in statements(body))

@@ -40,25 +40,25 @@ class Dependence:
 
     def differs(self, value: Node) -> bool:
         """Whether `value` is known to depend on the variable."""
-        return any(found in self.different for found in self._sources(value))
+        return any(source in self.different for source in self._sources(value))
 
     def is_fixed(self, value: Node) -> bool:
         """Whether `value` is known not to depend on it."""
         return not any(
-            found in self.different or found in self.unknown for found in self._sources(value)
+            source in self.different or source in self.unknown for source in self._sources(value)
         )
 
     def _sources(self, value: Node) -> list[Var | Buffer]:
         """The names that `value` is computed from."""
-        found: list[Var | Buffer] = []
+        sources: list[Var | Buffer] = []
         for node in walk(value):
             if isinstance(node, Var):
-                found.append(node)
+                sources.append(node)
             elif isinstance(node, Load) and (
                 node.buffer.scope in self.private or node.buffer in self.unknown
             ):
-                found.append(node.buffer)
-        return found
+                sources.append(node.buffer)
+        return sources
 
     def _flows(self, stmt: st.Stmt) -> list[tuple[Var | Buffer, list[Var | Buffer]]]:
         """What `stmt` sets, and from what."""
@@ -89,13 +89,13 @@ class Dependence:
                 return []
         if stmt.effects.exposes:
             self.unknown.update(exposed(stmt))
-        found = list(accesses(stmt))
+        uses = list(accesses(stmt))
         read: list[Var | Buffer] = []
-        for use in found:
+        for use in uses:
             if use.reads and use.buffer.scope in self.private:
                 read.append(use.buffer)
             read += [name for index in use.indices for name in self._sources(index)]
         for child in stmt.children():
             if not isinstance(child, st.Stmt):
                 read += self._sources(child)
-        return [(use.buffer, read) for use in found if use.writes]
+        return [(use.buffer, read) for use in uses if use.writes]

@@ -12,7 +12,7 @@ from tileworkbench.compiler.ir.expr import Binary, Expr
 from tileworkbench.compiler.ir.types import DType
 
 
-def divide(found: Binary, ranges: Ranges) -> Expr | None:
+def divide(division: Binary, ranges: Ranges) -> Expr | None:
     """A simpler form of `x // c` or `x % c` (Python's, with a constant c > 0), or None.
 
     - `(a * c + b) // c` is `a + b // c`, and `% c` is `b % c`;
@@ -20,23 +20,23 @@ def divide(found: Binary, ranges: Ranges) -> Expr | None:
     - `(a * g + b) // c` is `a // (c / g)`, and `% c` is `a * g % c + b`, where g divides c and
       0 <= b < g: b is a digit below all that the rest counts in.
     """
-    divisor = const_int(found.b) or 0
-    if divisor <= 0 or not found.dtype.is_int:
+    divisor = const_int(division.b) or 0
+    if divisor <= 0 or not division.dtype.is_int:
         return None
-    linear = ranges.linear(found.a)
+    linear = ranges.linear(division.a)
     whole, rest = _parts(linear, divisor)
-    inside = _below(rest, divisor, ranges, found.dtype)
-    digits = None if inside else _split_digit(rest, divisor, ranges, found.dtype)
+    inside = _below(rest, divisor, ranges, division.dtype)
+    digits = None if inside else _split_digit(rest, divisor, ranges, division.dtype)
     if not inside and not whole.terms and not whole.constant and digits is None:
         return None
-    if found.op == "floormod":
+    if division.op == "floormod":
         if inside:
-            return to_expr(rest, found.dtype)
-        return _remainder(rest, digits, divisor, found.dtype)
-    quotient = to_expr(_scaled(whole, divisor), found.dtype)
+            return to_expr(rest, division.dtype)
+        return _remainder(rest, digits, divisor, division.dtype)
+    quotient = to_expr(_scaled(whole, divisor), division.dtype)
     if inside:
         return quotient
-    return add(quotient, _quotient(rest, digits, divisor, found.dtype))
+    return add(quotient, _quotient(rest, digits, divisor, division.dtype))
 
 
 def _parts(linear: Linear, unit: int) -> tuple[Linear, Linear]:

@@ -28,11 +28,11 @@ def exposes(call: st.ExternCall) -> bool:
 
 def owners(root: st.Stmt) -> dict[Buffer, Buffer]:
     """The buffer whose memory each alias below `root` is a view of."""
-    found: dict[Buffer, Buffer] = {}
+    owner: dict[Buffer, Buffer] = {}
     for stmt in statements(root):
         if isinstance(stmt, st.Alias):
-            found[stmt.buffer] = found.get(stmt.source, stmt.source)
-    return found
+            owner[stmt.buffer] = owner.get(stmt.source, stmt.source)
+    return owner
 
 
 def packed_tiles(root: st.Stmt) -> frozenset[Buffer]:
@@ -62,6 +62,6 @@ def constant_buffers(body: st.Stmt) -> frozenset[Buffer]:
 
 def written_below(root: st.Stmt) -> set[Buffer]:
     """The buffers whose memory some statement below `root` stores to, also through an alias."""
-    found = {buffer for stmt in statements(root) for buffer in written(stmt)}
+    buffers = {buffer for stmt in statements(root) for buffer in written(stmt)}
     aliases = owners(root)
-    return found | {aliases[buffer] for buffer in found if buffer in aliases}
+    return buffers | {aliases[buffer] for buffer in buffers if buffer in aliases}

@@ -28,12 +28,11 @@ def is_elementwise(program: Program) -> bool:
     if len(stores) != 1 or any(not isinstance(s, Let | Store) for s in items(nest.body)):
         return False
     store = stores[0]
-    loads = [found for found in walk(nest.body) if isinstance(found, Load)]
+    loads = [node for node in walk(nest.body) if isinstance(node, Load)]
     if any(load.indices != store.indices for load in loads if load.buffer.shape):
         return False
     loops = dict(zip((*kernel.vars, *nest.vars), (*kernel.grid, *nest.extents), strict=True))
     return _is_injective(store.indices, loops, Ranges(program))
-
 
 
 def _is_injective(indices: tuple[Expr, ...], loops: dict[Var, Expr], ranges: Ranges) -> bool:

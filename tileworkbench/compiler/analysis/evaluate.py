@@ -70,8 +70,8 @@ def is_on_host(value: Expr, program: Program) -> bool:
     scalars = {param.value for param in program.params if isinstance(param.value, Var)}
     known = {*program.symbols, *(var for var in scalars if not var.dtype.is_float)}
     return all(
-        found in known if isinstance(found, Var) else not isinstance(found, Load | AddressOf)
-        for found in walk(value)
+        node in known if isinstance(node, Var) else not isinstance(node, Load | AddressOf)
+        for node in walk(value)
     )
 
 
@@ -125,8 +125,8 @@ class _Evaluation:
             case Select(cond, then, other):
                 return self(then if self(cond) else other)
             case Cast(inner, dtype):
-                found = self(inner)
-                return const(int(found) if dtype.is_int else found, dtype).value
+                number = self(inner)
+                return const(int(number) if dtype.is_int else number, dtype).value
             case Reinterpret(inner, dtype) if {inner.dtype, dtype} <= _FORMATS.keys():
                 bits = struct.pack(_FORMATS[inner.dtype], self(inner))
                 return const(struct.unpack(_FORMATS[dtype], bits)[0], dtype).value
@@ -134,8 +134,8 @@ class _Evaluation:
                 return const(_CALLS[name](*map(self, args)), dtype).value
         raise ValueError(f"a '{type(value).__name__}' has no value on the host")
 
-    def rounded(self, found: Number, dtype: DType) -> Number:
-        made = const(found, dtype).value
-        if self.exact and dtype.is_int and made != found:
-            raise WrappedSizeError(found, dtype)
+    def rounded(self, number: Number, dtype: DType) -> Number:
+        made = const(number, dtype).value
+        if self.exact and dtype.is_int and made != number:
+            raise WrappedSizeError(number, dtype)
         return made

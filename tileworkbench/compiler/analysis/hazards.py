@@ -28,40 +28,40 @@ def find_hazards(program: Program) -> tuple[Note, ...]:
     at stage TILE, in program order, each sentence once.
     """
     ranges = Ranges(program)
-    found: dict[tuple[int, str], None] = {}
+    hazards: dict[tuple[int, str], None] = {}
     for kernel in statements(program.body):
         if isinstance(kernel, Kernel):
-            found |= _fresh_reads(kernel)
-            found |= dict.fromkeys(overruns(kernel, ranges))
-            found |= dict.fromkeys(conflicts(kernel, ranges))
-            found |= dict.fromkeys(unfinished(kernel))
-    return _notes(program, found)
+            hazards |= _fresh_reads(kernel)
+            hazards |= dict.fromkeys(overruns(kernel, ranges))
+            hazards |= dict.fromkeys(conflicts(kernel, ranges))
+            hazards |= dict.fromkeys(unfinished(kernel))
+    return _notes(program, hazards)
 
 
 def find_fresh_reads(program: Program) -> tuple[Note, ...]:
     """The uninitialised reads alone: what they give is different in every process."""
-    found: dict[tuple[int, str], None] = {}
+    hazards: dict[tuple[int, str], None] = {}
     for kernel in statements(program.body):
         if isinstance(kernel, Kernel):
-            found |= _fresh_reads(kernel)
-    return _notes(program, found)
+            hazards |= _fresh_reads(kernel)
+    return _notes(program, hazards)
 
 
 def _fresh_reads(kernel: Kernel) -> dict[tuple[int, str], None]:
     return dict.fromkeys((read.site, read.sentence) for read in uninitialised_reads(kernel))
 
 
-def _notes(program: Program, found: dict[tuple[int, str], None]) -> tuple[Note, ...]:
-    plain = _plain_names(program) if found else {}
+def _notes(program: Program, hazards: dict[tuple[int, str], None]) -> tuple[Note, ...]:
+    plain = _plain_names(program) if hazards else {}
     return tuple(
         Note(_NAME.sub(lambda name: plain.get(name[0], name[0]), sentence), program.span(site))
-        for site, sentence in sorted(found)
+        for site, sentence in sorted(hazards)
     )
 
 
 def _plain_names(program: Program) -> dict[str, str]:
     """What the user calls a name that was numbered because another one has it too."""
-    names = {found.name for found in walk(program.body) if isinstance(found, Var | Buffer)}
+    names = {node.name for node in walk(program.body) if isinstance(node, Var | Buffer)}
     names |= {var.name for stmt in statements(program.body) for var in bound_by(stmt)}
     numbered = {name: _NUMBER.sub("", name) for name in names}
     return {name: plain for name, plain in numbered.items() if plain != name and plain in names}

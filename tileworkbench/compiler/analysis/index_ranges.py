@@ -41,7 +41,7 @@ def index_ranges(program: Program) -> dict[str, IndexRange]:
     variables = {param: names.var(f"{param.name}_value", param.dtype) for param in sources}
     replaced = {buffer: variables[param] for param in sources for buffer in sources[param]}
     made = with_body(program, _with_variables(program.body, replaced))
-    return {param.name: found for param, found in _Search(made, variables).run().items()}
+    return {param.name: interval for param, interval in _Search(made, variables).run().items()}
 
 
 def _sources(program: Program) -> dict[Buffer, list[Buffer]]:
@@ -51,18 +51,18 @@ def _sources(program: Program) -> dict[Buffer, list[Buffer]]:
     written = written_below(program.body)
     params = [param.value for param in program.params if not param.output]
     tensors = [value for value in params if isinstance(value, Buffer) and value.dtype.is_int]
-    found = {tensor: [tensor] for tensor in tensors if tensor not in written}
+    sources = {tensor: [tensor] for tensor in tensors if tensor not in written}
     aliased = set(owners(program.body)) | set(owners(program.body).values())
     origins: dict[Buffer, set[Buffer | None]] = {}
     for stmt in statements(program.body):
         for use in accesses(stmt):
             if use.writes:
                 origins.setdefault(use.buffer, set()).add(_copied(stmt))
-    for copies in found.values():
+    for copies in sources.values():
         for buffer, origin in origins.items():
             if len(origin) == 1 and buffer not in aliased and next(iter(origin)) in copies:
                 copies.append(buffer)
-    return found
+    return sources
 
 
 def _copied(stmt: st.Stmt) -> Buffer | None:
@@ -121,11 +121,11 @@ class _Search:
 
     def run(self) -> dict[Buffer, IndexRange]:
         """The range of each tensor that an index can be made of."""
-        found = list(_indices(self._program, frozenset(self._variables.values())))
+        indices = list(_indices(self._program, frozenset(self._variables.values())))
         for base in (0, 1):
             self._bounds = dict.fromkeys(self._variables.values(), (base, base))
             ranges = self._ranges(self._bounds)
-            self.indices = [each for each in found if not ranges.guards(each.value, each.extent)]
+            self.indices = [each for each in indices if not ranges.guards(each.value, each.extent)]
             if self.indices:
                 break
         used = {var for each in self.indices for var in each.variables}

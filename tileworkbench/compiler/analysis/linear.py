@@ -46,7 +46,7 @@ class Linear:
 
     def coefficient(self, atom: Expr) -> int:
         """How often `atom` is in the sum."""
-        return next((factor for found, factor in self.terms if found is atom), 0)
+        return next((factor for node, factor in self.terms if node is atom), 0)
 
 
 def combine(parts: list[tuple[Linear, int]], constant: int = 0) -> Linear:

@@ -28,10 +28,10 @@ class Names:
     def __init__(self, program: Program) -> None:
         self._used: set[str] = {program.name, *(param.name for param in program.params)}
         self._next: dict[str, int] = {}
-        for found in walk(program.body):
-            if isinstance(found, Var | Buffer):
-                self._used.add(found.name)
-            self._used.update(var.name for var in bound_by(found))
+        for node in walk(program.body):
+            if isinstance(node, Var | Buffer):
+                self._used.add(node.name)
+            self._used.update(var.name for var in bound_by(node))
 
     def fresh(self, base: str) -> str:
         """An unused name that starts with `base`."""

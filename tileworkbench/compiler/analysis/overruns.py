@@ -104,9 +104,9 @@ class _Walk:
         return None
 
     def never_inside(self, index: Expr, size: int | None) -> bool:
-        found = self.ranges.bounds(index)
-        return (found.high is not None and found.high < 0) or (
-            size is not None and found.low is not None and found.low >= size
+        bounds = self.ranges.bounds(index)
+        return (bounds.high is not None and bounds.high < 0) or (
+            size is not None and bounds.low is not None and bounds.low >= size
         )
 
     def ends(self, index: Expr) -> Ends | None:

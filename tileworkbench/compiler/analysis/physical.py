@@ -34,8 +34,8 @@ def physical_index(
         for term in output.terms:
             value: Expr | None = None
             for part in term.digits:
-                found = _digit(linears[part.dim], part, layout.shape[part.dim], ranges, dtype)
-                value = found if value is None else binary("xor", value, found)
+                digit = _digit(linears[part.dim], part, layout.shape[part.dim], ranges, dtype)
+                value = digit if value is None else binary("xor", value, digit)
             if value is not None:
                 total = add(total, mul(value, const(term.stride, dtype)))
         total = add(total, const(output.constant, dtype))
@@ -80,17 +80,17 @@ def _grouped(layout: Layout) -> tuple[DigitSum, ...]:
 
 def _merge(terms: tuple[Term, ...]) -> tuple[Term, ...]:
     """Terms whose digits continue one another in every dimension, joined."""
-    found: list[Term] = []
+    merged: list[Term] = []
     for term in sorted(terms, key=lambda term: (len(term.digits), term.stride, term.digits)):
-        at = next((at for at, other in enumerate(found) if _continues(other, term)), None)
+        at = next((at for at, other in enumerate(merged) if _continues(other, term)), None)
         if at is None:
-            found.append(term)
+            merged.append(term)
             continue
-        base = found[at]
+        base = merged[at]
         extent = base.extent * term.extent
         digits = tuple(Digit(d.dim, d.divisor, extent) for d in base.digits)
-        found[at] = Term(digits, base.stride)
-    return tuple(found)
+        merged[at] = Term(digits, base.stride)
+    return tuple(merged)
 
 
 def _continues(base: Term, term: Term) -> bool:

@@ -49,10 +49,10 @@ class QuietFloats:
 
     def holds(self, value: Expr) -> bool:
         """Whether no element of `value` is a signalling NaN."""
-        found = self._known.get(value)
-        if found is None:
-            found = self._known[value] = self._find(value)
-        return found
+        known = self._known.get(value)
+        if known is None:
+            known = self._known[value] = self._find(value)
+        return known
 
     def _find(self, value: Expr) -> bool:
         match value:

@@ -71,7 +71,7 @@ class Ranges:
                 self._collect(child, always and isinstance(stmt, st.Kernel))
 
     def _define(self, var: Var, value: Expr) -> None:
-        pure = not any(isinstance(found, ir.Load) for found in walk(value))
+        pure = not any(isinstance(node, ir.Load) for node in walk(value))
         if pure and self._definitions.setdefault(var, value) is value:
             return
         self._definitions.pop(var, None)
@@ -83,16 +83,16 @@ class Ranges:
         """Declare a loop variable; one that is declared twice has the union of both ranges."""
         low, high = self.bounds(start), self.bounds(stop)
         if step is None:
-            found, last = ANY, None
+            bounds, last = ANY, None
         elif step > 0:
-            found, last = Interval(low.low, sum_bounds(high.high, -1)), sub(stop, int_const(1))
+            bounds, last = Interval(low.low, sum_bounds(high.high, -1)), sub(stop, int_const(1))
         else:
-            found, last = Interval(sum_bounds(high.low, 1), low.high), None
+            bounds, last = Interval(sum_bounds(high.low, 1), low.high), None
         if var in self._variables:
-            found = found.union(self._variables[var])
+            bounds = bounds.union(self._variables[var])
             last = last if self._maxima.get(var) is last else None
             self._bounds.clear()
-        self._variables[var] = found
+        self._variables[var] = bounds
         self._maxima.pop(var, None)
         if last is not None and self.fits(stop):
             self._maxima[var] = last
@@ -124,7 +124,7 @@ class Ranges:
             self._assume_bound(cond.a, cond.op, int(cond.b.value))
 
     def _assume_bound(self, var: Var, op: str, value: int) -> None:
-        low, high = (found := self.bounds(var)).low, found.high
+        low, high = (bounds := self.bounds(var)).low, bounds.high
         if op in ("lt", "le", "eq"):
             limit = value - (op == "lt")
             high = limit if high is None else min(high, limit)
@@ -138,11 +138,11 @@ class Ranges:
 
     def bounds(self, value: Expr) -> Interval:
         """The least and the largest value that `value` can have."""
-        found = self._bounds.get(value)
-        if found is None:
-            found = self._find_bounds(value)
-            self._bounds[value] = found
-        return found
+        known = self._bounds.get(value)
+        if known is None:
+            known = self._find_bounds(value)
+            self._bounds[value] = known
+        return known
 
     def _find_bounds(self, value: Expr) -> Interval:
         if isinstance(value, Const):
@@ -156,12 +156,12 @@ class Ranges:
         ):
             linear = self.linear(value)
             if linear.terms != ((value, 1),):
-                found = self.linear_bounds(linear)
+                bounds = self.linear_bounds(linear)
             elif isinstance(value, Binary) and value.op == "mul":
-                found = _product(self.bounds(value.a), self.bounds(value.b))
+                bounds = _product(self.bounds(value.a), self.bounds(value.b))
             else:
                 return _dtype_interval(value.dtype)
-            return found if _fits(found, value.dtype) else _dtype_interval(value.dtype)
+            return bounds if _fits(bounds, value.dtype) else _dtype_interval(value.dtype)
         if isinstance(value, Binary):
             return self._binary_bounds(value)
         if isinstance(value, ir.Select):
@@ -220,9 +220,9 @@ class Ranges:
         for: nothing wraps around.
         """
         return all(
-            _fits(self._exact_bounds(found), found.dtype)
-            for found in walk(value)
-            if isinstance(found, Binary | ir.Unary | ir.Cast) and found.dtype.is_int
+            _fits(self._exact_bounds(node), node.dtype)
+            for node in walk(value)
+            if isinstance(node, Binary | ir.Unary | ir.Cast) and node.dtype.is_int
         )
 
     def _exact_bounds(self, value: Binary | ir.Unary | ir.Cast) -> Interval:
@@ -248,19 +248,19 @@ class Ranges:
 
     def linear(self, value: Expr) -> Linear:
         """`value` as a sum of atoms, up to wrapping around; lets without loads are seen through."""
-        found = self._linear.get(value)
-        if found is None:
-            found = self._find_linear(value)
-            self._linear[value] = found
-        return found
+        known = self._linear.get(value)
+        if known is None:
+            known = self._find_linear(value)
+            self._linear[value] = known
+        return known
 
     def _find_linear(self, value: Expr) -> Linear:
-        found = self._sum(value)
-        if found is None or not (
-            _is_index(value.dtype) or _fits(self.linear_bounds(found), value.dtype)
+        linear = self._sum(value)
+        if linear is None or not (
+            _is_index(value.dtype) or _fits(self.linear_bounds(linear), value.dtype)
         ):
             return Linear(((value, 1),), 0)
-        return found
+        return linear
 
     def _sum(self, value: Expr) -> Linear | None:
         """`value` as a sum that is equal as long as nothing wraps."""
@@ -298,11 +298,13 @@ class Ranges:
             case Binary("ge", a, b) if a.dtype.is_int:
                 return self._below_zero(combine([(self._number(b), 1), (self._number(a), -1)], -1))
             case Binary("eq" | "ne" as op, a, b) if a.dtype.is_int:
-                found = self.linear_bounds(combine([(self._number(a), 1), (self._number(b), -1)]))
-                if found.low == 0 == found.high:
+                difference = self.linear_bounds(
+                    combine([(self._number(a), 1), (self._number(b), -1)])
+                )
+                if difference.low == 0 == difference.high:
                     return op == "eq"
-                if (found.low is not None and found.low > 0) or (
-                    found.high is not None and found.high < 0
+                if (difference.low is not None and difference.low > 0) or (
+                    difference.high is not None and difference.high < 0
                 ):
                     return op == "ne"
             case Binary("logical_and", a, b):
@@ -313,10 +315,10 @@ class Ranges:
         return None
 
     def _below_zero(self, linear: Linear) -> bool | None:
-        found = self.linear_bounds(linear)
-        if found.high is not None and found.high < 0:
+        bounds = self.linear_bounds(linear)
+        if bounds.high is not None and bounds.high < 0:
             return True
-        if found.low is not None and found.low >= 0:
+        if bounds.low is not None and bounds.low >= 0:
             return False
         raised = self._raise_to_maxima(linear)
         high = self.linear_bounds(raised).high
@@ -328,8 +330,8 @@ class Ranges:
         What the bound of another atom depends on waits for it: the two may cancel.
         """
         for _ in range(4):
-            found = [(atom, self._raise_term(atom, factor)) for atom, factor in linear.terms]
-            bounds = {atom: bound for atom, bound in found if bound is not None}
+            known = [(atom, self._raise_term(atom, factor)) for atom, factor in linear.terms]
+            bounds = {atom: bound for atom, bound in known if bound is not None}
             below = [atom for bound, _ in bounds.values() for atom, _ in bound.terms]
             waiting = {var for atom in below for var in variables(atom)}
             raised = {atom: bounds[atom] for atom in bounds if atom not in waiting} or bounds
@@ -405,23 +407,23 @@ class Ranges:
             return at_least, below
         return False, False
 
-
     def guards(self, index: Expr, extent: Expr) -> list[Expr]:
         """The conditions under which `0 <= index < extent`, without those known to hold."""
         at_least, below = self.in_range(index, extent)
-        found = [] if at_least else [binary("ge", index, const(0, index.dtype.scalar))]
-        return found if below else [*found, binary("lt", index, extent)]
+        conditions = [] if at_least else [binary("ge", index, const(0, index.dtype.scalar))]
+        return conditions if below else [*conditions, binary("lt", index, extent)]
+
 
 def _dtype_interval(dtype: DType) -> Interval:
     return Interval(int(dtype.min_value), int(dtype.max_value)) if dtype.is_int else ANY
 
 
-def _fits(found: Interval, dtype: DType) -> bool:
+def _fits(interval: Interval, dtype: DType) -> bool:
     return (
-        found.low is not None
-        and found.high is not None
-        and dtype.min_value <= found.low
-        and found.high <= dtype.max_value
+        interval.low is not None
+        and interval.high is not None
+        and dtype.min_value <= interval.low
+        and interval.high <= dtype.max_value
     )
 
 
@@ -435,8 +437,8 @@ def _contains(dtype: DType, other: DType) -> bool:
     return bool(dtype.min_value <= other.min_value and other.max_value <= dtype.max_value)
 
 
-def _natural(found: Interval) -> bool:
-    return found.low is not None and found.low >= 0 and found.high is not None
+def _natural(interval: Interval) -> bool:
+    return interval.low is not None and interval.low >= 0 and interval.high is not None
 
 
 def _product(a: Interval, b: Interval) -> Interval:
@@ -446,8 +448,8 @@ def _product(a: Interval, b: Interval) -> Interval:
     return Interval(min(ends), max(ends))
 
 
-def _at_least_zero(found: Interval) -> bool:
-    return found.low is not None and found.low >= 0
+def _at_least_zero(interval: Interval) -> bool:
+    return interval.low is not None and interval.low >= 0
 
 
 def _all(a: bool | None, b: bool | None) -> bool | None:

@@ -49,10 +49,10 @@ class Iterations:
         """Whether all of `conditions` hold in some iteration. False also where that is not known:
         they depend on something else, or there are too many iterations to try.
         """
-        found = [substitute(condition, self._lets) for condition in conditions]
-        if any(isinstance(node, Load | AddressOf) for cond in found for node in walk(cond)):
+        inlined = [substitute(condition, self._lets) for condition in conditions]
+        if any(isinstance(node, Load | AddressOf) for cond in inlined for node in walk(cond)):
             return False
-        names = list(dict.fromkeys(var for cond in found for var in variables(cond)))
+        names = list(dict.fromkeys(var for cond in inlined for var in variables(cond)))
         if any(var not in self._values for var in names):
             return False
         points = product(*(self._values[var] for var in names))
@@ -62,7 +62,7 @@ class Iterations:
         try:
             return any(
                 all(evaluate(cond, dict(zip((v.name for v in names), point, strict=True)))
-                    for cond in found)
+                    for cond in inlined)
                 for point in tried
             )  # fmt: skip
         except (ValueError, ZeroDivisionError):

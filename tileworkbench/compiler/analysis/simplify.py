@@ -31,51 +31,51 @@ class Simplifier:
     def __init__(self, ranges: Ranges) -> None:
         self.ranges = ranges
 
-    def expr(self, found: object) -> object:
+    def expr(self, node: object) -> object:
         """A node whose operands are simplified already, simplified."""
-        match found:
+        match node:
             case Binary(op, a, b) if op in COMPARISONS:
-                known = self.ranges.proves(found)
-                return const(known, BOOL) if known is not None else self.rebuild(found)
+                known = self.ranges.proves(node)
+                return const(known, BOOL) if known is not None else self.rebuild(node)
             case Binary("floordiv" | "floormod", a, b) if (
                 a.dtype.is_int and (const_int(b) or 0) > 0
             ):
-                return divide(found, self.ranges) or self.rebuild(found)
+                return divide(node, self.ranges) or self.rebuild(node)
             case Binary("min" | "max" as op, a, b) if a.dtype.is_int:
                 order = self.ranges.proves(Binary("le", a, b, BOOL))
                 if order is None:
                     order = _inverted(self.ranges.proves(Binary("le", b, a, BOOL)))
                 if order is not None:
                     return a if order == (op == "min") else b
-                return found
+                return node
             case Binary():
-                return self.rebuild(found)
+                return self.rebuild(node)
             case Select(cond, then, other, lazy):
-                return build.select(cond, then, other, lazy) if isinstance(cond, Const) else found
+                return build.select(cond, then, other, lazy) if isinstance(cond, Const) else node
             case Unary("not", a):
                 return build.unary("not", a)
             case Cast(value, dtype):
-                return build.cast(value, dtype) if isinstance(value, Const) else found
+                return build.cast(value, dtype) if isinstance(value, Const) else node
             case Call():
-                return found
-        return found
+                return node
+        return node
 
     @staticmethod
-    def rebuild(found: Binary) -> Expr:
+    def rebuild(node: Binary) -> Expr:
         """The operation through its constructor, which folds constants that appeared below; itself
         when nothing folds.
         """
-        if not (isinstance(found.a, Const) or isinstance(found.b, Const) or found.a is found.b):
-            return found
+        if not (isinstance(node.a, Const) or isinstance(node.b, Const) or node.a is node.b):
+            return node
         try:
             made = (
-                build.add(found.a, found.b)
-                if found.op == "add"
-                else build.binary(found.op, found.a, found.b)
+                build.add(node.a, node.b)
+                if node.op == "add"
+                else build.binary(node.op, node.a, node.b)
             )
         except (TypeError, ValueError, ZeroDivisionError):
-            return found  # an error of the user's that happens only if this is executed
-        return made if made.dtype == found.dtype else found
+            return node  # an error of the user's that happens only if this is executed
+        return made if made.dtype == node.dtype else node
 
 
 def _inverted(value: bool | None) -> bool | None:

@@ -27,9 +27,7 @@ _LONG_RUN = 2 * AHEAD_BYTES
 _DENSE_STEP = 256  # bytes between the vectors of a run
 
 
-def fetched_loads(
-    program: Program, constant: frozenset[Buffer], ranges: Ranges
-) -> frozenset[Load]:
+def fetched_loads(program: Program, constant: frozenset[Buffer], ranges: Ranges) -> frozenset[Load]:
     """The vector loads that run through one of the `constant` tensors in long runs of addresses,
     where it is too large to cache."""
     large = {buffer for buffer in constant if _bytes(buffer) >= FETCHED_BYTES}
@@ -76,13 +74,13 @@ def streamed_buffers(program: Program) -> frozenset[Buffer]:
     """
     stored: set[Buffer] = set()
     others = {param.value for param in program.params if param.output}
-    for found in walk(program.body):
-        if isinstance(found, st.Store):
-            stored.add(found.buffer)
-        elif isinstance(found, Load | Address | AddressOf | st.Atomic):
-            others.add(found.buffer)
-        elif isinstance(found, st.Alias):
-            others |= {found.buffer, found.source}
+    for node in walk(program.body):
+        if isinstance(node, st.Store):
+            stored.add(node.buffer)
+        elif isinstance(node, Load | Address | AddressOf | st.Atomic):
+            others.add(node.buffer)
+        elif isinstance(node, st.Alias):
+            others |= {node.buffer, node.source}
     return frozenset(
         buffer
         for buffer in stored - others

@@ -181,8 +181,8 @@ def _is_whole(access: Access) -> bool:
 
 def _is_asynchronous(stmt: st.Stmt) -> bool:
     return any(
-        isinstance(found, simt.Start | simt.Role) or order_of(found) in _WAITS
-        for found in statements(stmt)
+        isinstance(inner, simt.Start | simt.Role) or order_of(inner) in _WAITS
+        for inner in statements(stmt)
     )
 
 

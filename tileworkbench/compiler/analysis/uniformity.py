@@ -35,10 +35,10 @@ class Uniformity:
 
     def varies(self, value: Node) -> bool:
         """Whether threads of a block may disagree on `value`."""
-        for found in walk(value):
-            if isinstance(found, Var) and found in self._varying:
+        for node in walk(value):
+            if isinstance(node, Var) and node in self._varying:
                 return True
-            if isinstance(found, Load) and found.buffer in self._varying:
+            if isinstance(node, Load) and node.buffer in self._varying:
                 return True
         return False
 
@@ -98,7 +98,7 @@ class Uniformity:
     def _may_change(self, value: Expr) -> bool:
         """Whether `value` is of memory that the kernel writes."""
         return any(
-            isinstance(found, Load) and found.buffer not in self._constant for found in walk(value)
+            isinstance(node, Load) and node.buffer not in self._constant for node in walk(value)
         )
 
     def _mark(self, name: Var, varies: bool) -> None:

@@ -35,9 +35,9 @@ def uninitialised_reads(kernel: st.Kernel) -> Iterator[FreshRead]:
     """The reads of tiles and private arrays that hold nothing yet, one for each buffer."""
     flow = _Flow(owners(kernel.body))
     before: set[Buffer] = set()
-    if any(isinstance(found, simt.THREAD_LEVEL) for found in statements(kernel.body)):
+    if any(isinstance(node, simt.THREAD_LEVEL) for node in statements(kernel.body)):
         # Threads in different roles are not in program order.
-        before = {found for found in written_below(kernel.body) if found.scope == "shared"}
+        before = {buffer for buffer in written_below(kernel.body) if buffer.scope == "shared"}
     flow.visit(kernel.body, before, set())
     yield from flow.found
 
@@ -99,9 +99,9 @@ class _Flow:
 def _own_elements(loop: tile.Parallel) -> set[Buffer]:
     """The buffers of which each iteration of `loop` uses one element, which no other uses."""
     places: dict[Buffer, set[tuple[Expr, ...]]] = {}
-    for found in walk(loop.body):
-        if isinstance(found, Load | st.Store | st.Atomic):
-            places.setdefault(found.buffer, set()).add(found.indices)
+    for node in walk(loop.body):
+        if isinstance(node, Load | st.Store | st.Atomic):
+            places.setdefault(node.buffer, set()).add(node.indices)
     shared = {buffer for pair in owners(loop.body).items() for buffer in pair}
     return {
         buffer

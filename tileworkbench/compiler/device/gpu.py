@@ -233,9 +233,9 @@ def compile_for_gpu(
     if facts and not compilation.options.is_edited:  # what is edited is the code for every size
         with compilation.step("variant"):
             under = compilation.assuming(facts)
-            found = _lower(under)
-            if is_changed_by(lowered[-1].program, facts, found[-1].program):
-                variants.append(generate(under, found))
+            specialised = _lower(under)
+            if is_changed_by(lowered[-1].program, facts, specialised[-1].program):
+                variants.append(generate(under, specialised))
     kernel = generate(compilation, lowered, tuple(variants))
     if device.build_first:
         toolchain.require()  # it is needed sooner or later

@@ -75,9 +75,9 @@ class _Interpretation:
         from tileworkbench.compiler.sim.problems import PTX_PROBLEMS, remedy
 
         comments = comments_above(self.kernel.module.text)
-        lines = [int(found) for found in re.findall(r"\(source line (\d+)\)", error.message)]
+        lines = [int(match) for match in re.findall(r"\(source line (\d+)\)", error.message)]
         above = [comments[line - 1] for line in lines if line <= len(comments)]
-        numbers = [int(found[1]) for text in above if (found := re.match(r"// line (\d+)", text))]
+        numbers = [int(match[1]) for text in above if (match := re.match(r"// line (\d+)", text))]
         file = self.kernel.record.source_file
         places = [Span(file, number) for number in dict.fromkeys(numbers)]
         if places:

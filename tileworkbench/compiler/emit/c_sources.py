@@ -50,9 +50,9 @@ def find_function(name: str, sources: tuple[str, ...]) -> int:
     """
     libraries = [*([_compiled(sources)] if sources else []), ctypes.CDLL(None)]
     for library in libraries:
-        found = getattr(library, name, None)
-        if found is not None:
-            return ctypes.cast(found, ctypes.c_void_p).value or 0
+        function = getattr(library, name, None)
+        if function is not None:
+            return ctypes.cast(function, ctypes.c_void_p).value or 0
     raise UnsupportedError(
         f"there is no function '{name}' to call",
         hint="define it with T.import_source, or call a function of the C library",

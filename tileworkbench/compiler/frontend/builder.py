@@ -270,9 +270,9 @@ class Builder:
         """Raise the error of a doubtful load that `stmt` is sure to execute."""
         for child in stmt.children():
             if not isinstance(child, Stmt):
-                for found in evaluated(child):
-                    if isinstance(found, Expr) and found in self.doubts:
-                        raise self.doubts[found]
+                for node in evaluated(child):
+                    if isinstance(node, Expr) and node in self.doubts:
+                        raise self.doubts[node]
 
     @property
     def is_conditional(self) -> bool:
@@ -321,24 +321,24 @@ def _quoted(construct: str) -> str:
 
 def current(construct: str) -> Builder:
     """The running trace's builder. Raises `JITNoBuilderError` when no kernel is being traced."""
-    found = active_builder()
-    if found is None:
+    builder = active_builder()
+    if builder is None:
         raise JITNoBuilderError(
             f"{_quoted(construct)} has a meaning inside a kernel only",
             hint="call it from a function decorated with @tw.jit, @T.prim_func or @T.macro",
         )
-    return found
+    return builder
 
 
 def in_kernel(construct: str) -> Builder:
     """Like `current`, and inside `with T.Kernel(...)`. Raises `TileRuntimeError` elsewhere."""
-    found = current(construct)
-    if found.enclosing("kernel") is None:
+    builder = current(construct)
+    if builder.enclosing("kernel") is None:
         raise TileRuntimeError(
             f"{_quoted(construct)} stands outside 'with T.Kernel(...)'",
             hint="move it into the kernel's block",
         )
-    return found
+    return builder
 
 
 @contextmanager

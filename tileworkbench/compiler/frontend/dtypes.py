@@ -74,10 +74,10 @@ class TileDType(DType):
     def as_torch(self) -> Any:
         """The torch dtype that stores this type. Raises `TypeError` when torch has none."""
         torch = import_module("torch")
-        found = getattr(torch, _TORCH_NAMES.get(str(self), str(self)), None)
-        if found is None:
+        dtype = getattr(torch, _TORCH_NAMES.get(str(self), str(self)), None)
+        if dtype is None:
             raise TypeError(f"torch has no dtype for '{self}'")
-        return found
+        return dtype
 
     def as_numpy(self) -> Any:
         """The numpy dtype that stores this type (from ml_dtypes where numpy has none).
@@ -88,12 +88,12 @@ class TileDType(DType):
         import numpy as np
 
         name = _NUMPY_NAMES.get(str(self), str(self))
-        found = getattr(np, "bool_" if name == "bool" else name, None) or getattr(
+        dtype = getattr(np, "bool_" if name == "bool" else name, None) or getattr(
             ml_dtypes, name, None
         )
-        if found is None:
+        if dtype is None:
             raise TypeError(f"numpy has no dtype for '{self}'")
-        return np.dtype(found)
+        return np.dtype(dtype)
 
 
 def dtype_name(value: Any) -> str:

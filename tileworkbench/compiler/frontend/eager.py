@@ -217,11 +217,11 @@ class EagerFunction:
             )
         places = tuple(given.get(name) for name in self._names)
         rest = (r for r in readers if r.name not in named and given.get(r.parameter) is not None)
-        found = named | dict(self._read_constants(tuple(rest), places))
-        missing = [name for name in names if name not in found]
+        bound = named | dict(self._read_constants(tuple(rest), places))
+        missing = [name for name in names if name not in bound]
         if missing:
             raise ArgumentError(f"'{self.name}' needs a value for its constant '{missing[0]}'")
-        constants = tuple((name, found[name]) for name in names)
+        constants = tuple((name, bound[name]) for name in names)
         return Specialisation(base.arguments, constants, base.types)
 
     def is_call(self, args: tuple[Any, ...], values: Mapping[str, Any]) -> bool:
@@ -253,15 +253,15 @@ class EagerFunction:
     def _readers_of(self, base: Specialisation) -> tuple[_Reader, ...]:
         """Where each T.const is read, for these compile-time arguments."""
         try:
-            found = self._readers.get(base)
+            known = self._readers.get(base)
         except TypeError as error:
             raise TypeError(
                 f"a compile-time argument of '{self.name}' cannot be part of a key: {error}"
             ) from None
-        if found is None:
-            found = self._collect(base.arguments) if self._in_body else ()
-            self._readers[base] = found
-        return found
+        if known is None:
+            known = self._collect(base.arguments) if self._in_body else ()
+            self._readers[base] = known
+        return known
 
     def _read_constants(
         self, readers: tuple[_Reader, ...], arguments: tuple[Any, ...]

@@ -59,11 +59,11 @@ def register(code: CodeType) -> None:
 
 
 def _entries(traceback: TracebackType | None) -> list[TracebackType]:
-    found = []
+    entries = []
     while traceback is not None:
-        found.append(traceback)
+        entries.append(traceback)
         traceback = traceback.tb_next
-    return found
+    return entries
 
 
 def is_ours(code: CodeType) -> bool:

@@ -67,8 +67,8 @@ class Placement:
         chosen = dict(zip(self.variables, indices, strict=True))
         total: Expr = build.const(0, dtype)
         for place, extent in zip(self.places, self.extents, strict=True):
-            found = build.cast(substitute(place, chosen), dtype)
-            total = build.add(build.mul(total, build.cast(extent, dtype)), found)
+            digit = build.cast(substitute(place, chosen), dtype)
+            total = build.add(build.mul(total, build.cast(extent, dtype)), digit)
         return total
 
 
@@ -186,10 +186,10 @@ def write_out(builder: Builder, body: st.Stmt) -> st.Stmt:
 
 
 def _refuse_whole(builder: Builder, stmt: st.Stmt, part: Node, views: _Views) -> None:
-    for found in walk(part):
-        if isinstance(found, Buffer) and found in views:
+    for node in walk(part):
+        if isinstance(node, Buffer) and node in views:
             raise UnsupportedError(
-                f"'{found.name}' has a layout, and is used here as a whole or by its address",
+                f"'{node.name}' has a layout, and is used here as a whole or by its address",
                 builder.sites[stmt.site],
                 hint="copy it, or access its elements",
             )
@@ -275,12 +275,12 @@ class _Loops:
 
 
 def _loads(views: _Views) -> Callable[[Any], Any]:
-    def rewrite(found: Any) -> Any:
-        if not isinstance(found, Load) or found.buffer not in views:
-            return found
-        view = views[found.buffer]
-        made: Expr = Load(view.flat, view.at(found.indices))
-        inside = view.inside(found.indices)
+    def rewrite(node: Any) -> Any:
+        if not isinstance(node, Load) or node.buffer not in views:
+            return node
+        view = views[node.buffer]
+        made: Expr = Load(view.flat, view.at(node.indices))
+        inside = view.inside(node.indices)
         return made if inside is None else build.select(inside, made, view.safe)
 
     return rewrite

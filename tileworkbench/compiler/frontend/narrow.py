@@ -92,15 +92,15 @@ class _Widener:
         if value not in self._exact:
             match value:
                 case Binary(op, a, b):
-                    found: Expr = Binary(op, self.wide(a), self.wide(b), INT32)
+                    wide: Expr = Binary(op, self.wide(a), self.wide(b), INT32)
                 case Unary(op, a):
-                    found = Unary(op, self.wide(a), INT32)
+                    wide = Unary(op, self.wide(a), INT32)
                 case Select(cond, then, other, lazy):
                     then, other = self.wide(then), self.wide(other)
-                    found = Select(self.visit(cond), then, other, lazy, INT32)
+                    wide = Select(self.visit(cond), then, other, lazy, INT32)
                 case _:
-                    found = value
-            self._exact[value] = found
+                    wide = value
+            self._exact[value] = wide
         return self._exact[value]
 
     def wide(self, value: Expr) -> Expr:

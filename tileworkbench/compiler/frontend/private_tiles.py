@@ -96,15 +96,15 @@ def emit_reduce(
     def reduce(place: tuple[Var, ...]) -> Stmt:
         at = builder.fresh_var("k", src.shape[dim].dtype)
         target = place if len(dst.shape) == len(kept) else (*place[:dim], _ZERO, *place[dim:])
-        found: Expr = Load(total, ())
+        result: Expr = Load(total, ())
         if not clear:
             old = build.cast(Load(dst, target), dtype)
-            found = _combine(kind, old, found, nan_propagate)
+            result = _combine(kind, old, result, nan_propagate)
         return seq(
             [
                 Alloc(total, _identity(kind, dtype), site=builder.site),
                 _loop(at, src.shape[dim], step(place, at)),
-                Store(dst, target, build.cast(found, dst.dtype), site=builder.site),
+                Store(dst, target, build.cast(result, dst.dtype), site=builder.site),
             ]
         )
 

@@ -52,22 +52,22 @@ def rewritten(fn: Callable[..., Any], namespace: Mapping[str, Any]) -> Callable[
 @lru_cache(maxsize=256)
 def _annotation_names(node: ast.FunctionDef) -> tuple[str, ...]:
     """Names read by annotations, which a function that postpones them does not close over."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for child in ast.walk(node):
         if isinstance(child, ast.AnnAssign | ast.arg) and child.annotation is not None:
             for name in ast.walk(_parsed(child.annotation)):
                 if isinstance(name, ast.Name):
-                    found[name.id] = None
-    return tuple(found)
+                    names[name.id] = None
+    return tuple(names)
 
 
 def names_in_annotations(node: ast.FunctionDef) -> set[str]:
     """The names and attributes in the annotations of the parameters."""
     arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
     parsed = [_parsed(arg.annotation) for arg in arguments if arg.annotation is not None]
-    found = [child for annotation in parsed for child in ast.walk(annotation)]
-    names = {child.id for child in found if isinstance(child, ast.Name)}
-    return names | {child.attr for child in found if isinstance(child, ast.Attribute)}
+    nodes = [child for annotation in parsed for child in ast.walk(annotation)]
+    names = {child.id for child in nodes if isinstance(child, ast.Name)}
+    return names | {child.attr for child in nodes if isinstance(child, ast.Attribute)}
 
 
 def _parsed(annotation: ast.expr) -> ast.expr:
@@ -174,7 +174,7 @@ def resolve_annotation(
 
 def _annotation(node: ast.FunctionDef, name: str) -> ast.expr | ast.FunctionDef:
     """What is written behind a parameter's colon; the function for an annotation set later."""
-    every = (found for found in ast.walk(node.args) if isinstance(found, ast.arg))
+    every = (each for each in ast.walk(node.args) if isinstance(each, ast.arg))
     return next((arg.annotation for arg in every if arg.arg == name and arg.annotation), node)
 
 

@@ -75,11 +75,11 @@ class PersistentLoop(LoopSpec):
     @staticmethod
     def _digits(number: Expr, radices: list[Expr]) -> list[Expr]:
         """`number` in the mixed radix system `radices`, the last digit running fastest."""
-        found: list[Expr] = []
+        digits: list[Expr] = []
         for radix in reversed(radices[1:]):
-            found.append(build.binary("floormod", number, radix))
+            digits.append(build.binary("floormod", number, radix))
             number = build.binary("floordiv", number, radix)
-        return [number, *reversed(found)]
+        return [number, *reversed(digits)]
 
 
 class TileScheduler:

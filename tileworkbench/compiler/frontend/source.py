@@ -74,8 +74,8 @@ def locate(fn: Callable[..., Any]) -> Located:
             hint="define the kernel in a file or a notebook cell; text run by exec() has no "
             "source to read",
         )
-    found = _functions(file, lines).get((code.co_firstlineno, code.co_name))
-    if found is None:
+    function = _functions(file, lines).get((code.co_firstlineno, code.co_name))
+    if function is None:
         what = (
             "a lambda"
             if code.co_name == "<lambda>"
@@ -85,7 +85,7 @@ def locate(fn: Callable[..., Any]) -> Located:
             f"the source of '{fn.__name__}' is not available: it is {what}",
             hint="define the kernel with 'def'; reload the module if its file has changed",
         )
-    return Located(found, file, lines)
+    return Located(function, file, lines)
 
 
 @lru_cache(maxsize=32)
@@ -95,13 +95,13 @@ def _functions(file: str, lines: tuple[str, ...]) -> dict[tuple[int, str], ast.F
         tree = ast.parse("".join(lines), file)
     except SyntaxError:
         return {}
-    found: dict[tuple[int, str], ast.FunctionDef] = {}
+    functions: dict[tuple[int, str], ast.FunctionDef] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
-            found[first, node.name] = node
-            found.setdefault((node.lineno, node.name), node)
-    return found
+            functions[first, node.name] = node
+            functions.setdefault((node.lineno, node.name), node)
+    return functions
 
 
 def source_of(fn: Callable[..., Any]) -> FunctionSource:

@@ -93,12 +93,12 @@ def bound_names(target: ast.AST) -> tuple[str, ...]:
 
 def assigned(statements: list[ast.stmt]) -> tuple[str, ...]:
     """Every name that `statements` may bind, each once, not looking into nested functions."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     stack: list[ast.AST] = list(reversed(statements))
     while stack:
         node = stack.pop()
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found[node.id] = None
+            names[node.id] = None
         if not isinstance(
             node,
             ast.FunctionDef
@@ -109,7 +109,7 @@ def assigned(statements: list[ast.stmt]) -> tuple[str, ...]:
             | ast.GeneratorExp,
         ):
             stack.extend(reversed(list(ast.iter_child_nodes(node))))
-    return tuple(found)
+    return tuple(names)
 
 
 def reads(value: ast.expr) -> frozenset[str]:

@@ -229,12 +229,12 @@ def element_or_region(tensor: TensorValue, index: Any) -> Any:
         return _region(tensor, items)
     indices, binding, wrong = _indices(tensor, items)
     check_access(buffer, indices)
-    found = ir.Load(buffer, indices)
+    load = ir.Load(buffer, indices)
     builder = active_builder()
     if wrong is not None and builder is not None:
         wrong.span = caller_span()  # where it is written, not where it turns out to be executed
-        builder.doubts[found] = wrong
-    return Value(found, binding)
+        builder.doubts[load] = wrong
+    return Value(load, binding)
 
 
 def elements(value: RegionValue) -> VectorValue:
@@ -443,10 +443,10 @@ def _wrapped(tensor: TensorValue, dim: int, index: Expr) -> tuple[Expr, TileInde
 
 def _inside(tensor: TensorValue, dim: int, index: Expr) -> Expr:
     """`_wrapped` of an index that is used where it stands."""
-    found, wrong = _wrapped(tensor, dim, index)
+    inside, wrong = _wrapped(tensor, dim, index)
     if wrong is not None:
         raise wrong
-    return found
+    return inside
 
 
 def _region(tensor: TensorValue, items: tuple[Any, ...]) -> RegionValue:
@@ -561,11 +561,11 @@ def _first(names: set[Var]) -> str:
 
 def parallel_variables(builder: Builder, value: Expr) -> set[Var]:
     """The T.Parallel variables that `value` depends on, through lets too."""
-    found: set[Var] = set()
+    loops: set[Var] = set()
     for node in walk(value):
         if isinstance(node, Var):
-            found |= builder.parallel.get(node, frozenset())
-    return found
+            loops |= builder.parallel.get(node, frozenset())
+    return loops
 
 
 # Stores
@@ -621,6 +621,6 @@ def _fragment_accesses(stmt: Store) -> list[tuple[Buffer, tuple[Expr, ...]]]:
     touched = [(stmt.buffer, stmt.indices)]
     for root in (stmt.value, *stmt.indices):
         touched += [
-            (found.buffer, found.indices) for found in walk(root) if isinstance(found, ir.Load)
+            (node.buffer, node.indices) for node in walk(root) if isinstance(node, ir.Load)
         ]
     return [access for access in touched if access[0].scope == "local.fragment"]

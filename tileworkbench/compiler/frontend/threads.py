@@ -139,8 +139,8 @@ def launch_index(start: int, stop: int, index: str) -> LaunchIndex:
     if dim >= len(extents):
         return LaunchIndex(build.int_const(0))
     variables = thread_variables(builder) if threads else builder.blocks
-    found = kernel_value(builder, variables[dim])
-    return LaunchIndex(found.expr, found.binding)
+    value = kernel_value(builder, variables[dim])
+    return LaunchIndex(value.expr, value.binding)
 
 
 # Exchanges and barriers
@@ -264,10 +264,10 @@ def check_barrier_uses(body: Stmt, spans: list[Span | None]) -> None:
     """Raise `TileTypeError` where a memory barrier is used as a number."""
     for stmt in statements(body):
         values = [child for child in stmt.children() if not isinstance(child, Stmt)]
-        for found in (node for value in values for node in walk(value)):
-            if isinstance(found, Load) and is_barrier(found):
+        for part in (node for value in values for node in walk(value)):
+            if isinstance(part, Load) and is_barrier(part):
                 raise TileTypeError(
-                    f"'{found.buffer.name}' holds memory barriers, which have no value",
+                    f"'{part.buffer.name}' holds memory barriers, which have no value",
                     spans[stmt.site],
                     hint="pass one to T.mbarrier_arrive or T.mbarrier_wait_parity",
                 )

@@ -205,12 +205,12 @@ def _check_returned(builder: Builder, result: Any, where: Span) -> None:
 
 
 def _symbols(params: Sequence[Param]) -> list[Var]:
-    found: dict[Var, None] = {}
+    symbols: dict[Var, None] = {}
     for param in params:
         if isinstance(param.value, Buffer) and not param.output:
             for expr in (*param.value.shape, *param.value.strides):
-                found |= dict.fromkeys(variables(expr))
-    return list(found)
+                symbols |= dict.fromkeys(variables(expr))
+    return list(symbols)
 
 
 def _check_bound(body: Stmt, known: set[Var], where: Span) -> None:

@@ -210,8 +210,8 @@ def _bits(at: Lane, source: DType, lane: Expr, target: DType) -> Expr:
     have, want = DType(f"uint{source.bits}"), DType(f"uint{target.bits}")
 
     def word(place: Expr) -> Expr:
-        found = at(place)
-        return found if source == have else ir.Reinterpret(found, have)
+        element = at(place)
+        return element if source == have else ir.Reinterpret(element, have)
 
     if source.bits >= target.bits:
         ratio = build.int_const(source.bits // target.bits)
@@ -240,8 +240,8 @@ def ramp(base: Any, stride: Any, lanes: Any) -> VectorValue:
 def broadcast(value: Any, lanes: Any) -> VectorValue:
     """`value` in every lane. See `T.Broadcast`."""
     count = _lanes("T.Broadcast", lanes)
-    found = to_value(value)
-    return VectorValue(count, lambda lane: found.expr, found.binding)
+    scalar = to_value(value)
+    return VectorValue(count, lambda lane: scalar.expr, scalar.binding)
 
 
 def _lanes(construct: str, lanes: Any) -> int:

@@ -84,9 +84,9 @@ class _Widener:
             case tile.Pipelined(var, start, stop) if var.dtype == INT32:
                 self.loops[var] = stmt
                 self.ranges[var] = self.between(start, stop, True)
-            case tile.Parallel(found, extents) | Kernel(found, extents):
+            case tile.Parallel(names, extents) | Kernel(names, extents):
                 most = MOST_BLOCKS if isinstance(stmt, Kernel) else int(INT64.max_value)
-                for var, extent in zip(found, extents, strict=True):
+                for var, extent in zip(names, extents, strict=True):
                     high = self.interval(extent)[1]
                     self.ranges[var] = 0, (most if high is None else min(high, most)) - 1
                 if isinstance(stmt, Kernel):
@@ -105,10 +105,10 @@ class _Widener:
 
     def fits(self, value: Expr) -> bool:
         """Whether `value` is surely that number."""
-        found = self._fits.get(value)
-        if found is None:
-            found = self._fits[value] = self._find_fit(value)
-        return found
+        known = self._fits.get(value)
+        if known is None:
+            known = self._fits[value] = self._find_fit(value)
+        return known
 
     def _find_fit(self, value: Expr) -> bool:
         low, high = self.interval(value)
@@ -136,10 +136,10 @@ class _Widener:
 
     def exact(self, value: Expr) -> Expr:
         """That number, in its own dtype where it fits, else in 64 bits."""
-        found = self._exact.get(value)
-        if found is None:
-            found = self._exact[value] = value if self.fits(value) else self._write_out(value)
-        return found
+        known = self._exact.get(value)
+        if known is None:
+            known = self._exact[value] = value if self.fits(value) else self._write_out(value)
+        return known
 
     def in_64_bits(self, value: Expr) -> Expr:
         """That number as an int64."""
@@ -184,14 +184,14 @@ class _Widener:
     def indices(self, buffer: ir.Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(map(self.index, indices, buffer.shape))
 
-    def access(self, found: Any) -> Any:
-        if isinstance(found, ir.Load | ir.AddressOf):
-            return replace(found, indices=self.indices(found.buffer, found.indices))
-        if isinstance(found, Region):
-            beyond = [self.interval(extent)[1] or int(INT32.max_value) for extent in found.extents]
-            mins = tuple(map(self.index, found.mins, found.buffer.shape, beyond))
-            return replace(found, mins=mins)
-        return found
+    def access(self, node: Any) -> Any:
+        if isinstance(node, ir.Load | ir.AddressOf):
+            return replace(node, indices=self.indices(node.buffer, node.indices))
+        if isinstance(node, Region):
+            beyond = [self.interval(extent)[1] or int(INT32.max_value) for extent in node.extents]
+            mins = tuple(map(self.index, node.mins, node.buffer.shape, beyond))
+            return replace(node, mins=mins)
+        return node
 
     def statement(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, Store | Atomic):

@@ -134,9 +134,9 @@ def declared(stmt: Node) -> Iterator[Access]:
         (effects.updates, True, True),
     ):
         for place in places:
-            found = _access(stmt, place, reads, writes, started)
-            if found is not None:
-                yield found
+            access = _access(stmt, place, reads, writes, started)
+            if access is not None:
+                yield access
     if effects.exposes:
         for buffer in exposed(stmt):
             yield Access(buffer, (), False, True, certain=False)
@@ -207,13 +207,13 @@ def _loads(root: Node) -> Iterator[Access]:
 
 def _nodes(root: Node) -> dict[Node, bool]:
     """The nodes of an expression, parents first, each with whether it is evaluated in any case."""
-    found: dict[Node, bool] = {}
+    nodes: dict[Node, bool] = {}
     stack: list[tuple[Node, bool]] = [(root, True)]
     while stack:
         node, certain = stack.pop()
-        if node in found and (found[node] or not certain):
+        if node in nodes and (nodes[node] or not certain):
             continue
-        found[node] = certain
+        nodes[node] = certain
         match node:
             case Select(cond, then, other):
                 stack += [(other, False), (then, False), (cond, certain)]
@@ -223,4 +223,4 @@ def _nodes(root: Node) -> dict[Node, bool]:
                 pass
             case _:
                 stack.extend([(child, certain) for child in reversed(node.children())])
-    return found
+    return nodes

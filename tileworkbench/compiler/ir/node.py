@@ -122,9 +122,9 @@ class _InternMeta(type):
         made = super().__call__(*args, **kwargs)
         key = (cls, *made.intern_key())
         table = _InternMeta._table
-        found = table.get(key)
-        if found is not None:
-            return found
+        known = table.get(key)
+        if known is not None:
+            return known
         return table.setdefault(key, made)
 
 

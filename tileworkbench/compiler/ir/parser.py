@@ -229,10 +229,10 @@ class _Parser:
         return tuple(self.expr(element) for element in elements)
 
     def name(self, node: ast.AST, kind: type[Any]) -> Any:
-        found = self.names.get(node.id) if isinstance(node, ast.Name) else None
-        if not isinstance(found, kind):
+        value = self.names.get(node.id) if isinstance(node, ast.Name) else None
+        if not isinstance(value, kind):
             self.fail(node, "a known buffer" if kind is Buffer else "a known variable")
-        return found
+        return value
 
     def expr(self, node: ast.expr) -> Expr:
         match node:
@@ -372,8 +372,8 @@ class _Parser:
     # Statements
 
     def body(self, nodes: list[ast.stmt]) -> st.Stmt:
-        found = [self.placed_stmt(node) for node in nodes if not isinstance(node, ast.Pass)]
-        return st.seq(found)
+        stmts = [self.placed_stmt(node) for node in nodes if not isinstance(node, ast.Pass)]
+        return st.seq(stmts)
 
     def placed_stmt(self, node: ast.stmt) -> st.Stmt:
         with self.placed(node):

@@ -29,10 +29,10 @@ def renamed(root: S, fresh: Callable[[str], str]) -> tuple[S, dict[Buffer, Buffe
         if isinstance(stmt, st.Alloc | st.Alias | simt.Peer):
             buffers[stmt.buffer] = replace(stmt.buffer, name=fresh(stmt.buffer.name))
 
-    def change(found: object) -> object:
-        if isinstance(found, Var):
-            return variables.get(found, found)
-        return buffers.get(found, found) if isinstance(found, Buffer) else found
+    def change(node: object) -> object:
+        if isinstance(node, Var):
+            return variables.get(node, node)
+        return buffers.get(node, node) if isinstance(node, Buffer) else node
 
     return Rewriter(change, _binder(variables))(root), buffers
 

@@ -89,13 +89,13 @@ class Rewriter:
         return self._stmt(made) if self._stmt is not None and isinstance(made, Stmt) else made
 
     def _visit_interned(self, root: InternedNode) -> InternedNode:
-        found = self._memo.get(root)
-        if found is None:
-            found = root.map_children(self._visit_interned)
+        known = self._memo.get(root)
+        if known is None:
+            known = root.map_children(self._visit_interned)
             if self._expr is not None:
-                found = self._expr(found)
-            self._memo[root] = found
-        return found
+                known = self._expr(known)
+            self._memo[root] = known
+        return known
 
 
 def _flattened(body: Seq) -> Stmt:
@@ -108,7 +108,7 @@ def substitute(root: Any, values: Mapping[Var, Expr]) -> Any:
     """`root` with each variable of `values` replaced, in expressions only (not in binders)."""
     if not values:
         return root
-    return Rewriter(lambda found: values.get(found, found) if isinstance(found, Var) else found)(
+    return Rewriter(lambda node: values.get(node, node) if isinstance(node, Var) else node)(
         root
     )
 
@@ -118,7 +118,7 @@ def replace_buffers(program: Program, buffers: Mapping[Buffer, Buffer]) -> Progr
     if not buffers:
         return program
     body = Rewriter(
-        lambda found: buffers.get(found, found) if isinstance(found, Buffer) else found
+        lambda node: buffers.get(node, node) if isinstance(node, Buffer) else node
     )(program.body)
     params = tuple(
         replace(param, value=buffers[param.value])
@@ -138,11 +138,11 @@ def with_body(program: Program, body: Stmt) -> Program:
 
 def variables(root: Node) -> list[Var]:
     """The variables read below `root`, each once, in the order met."""
-    found: dict[Var, None] = {}
+    names: dict[Var, None] = {}
     for current in walk(root):
         if isinstance(current, Var):
-            found[current] = None
-    return list(found)
+            names[current] = None
+    return list(names)
 
 
 def bound_by(node: Node) -> tuple[Var, ...]:
@@ -154,11 +154,11 @@ def bound_by(node: Node) -> tuple[Var, ...]:
 
 def buffers_of(root: Node) -> list[Buffer]:
     """The buffers below `root`, each once, in the order met."""
-    found: dict[Buffer, None] = {}
+    buffers: dict[Buffer, None] = {}
     for current in walk(root):
         if isinstance(current, Buffer):
-            found[current] = None
-    return list(found)
+            buffers[current] = None
+    return list(buffers)
 
 
 def parameters(program: Program) -> list[Buffer]:

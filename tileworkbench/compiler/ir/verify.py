@@ -182,9 +182,9 @@ class _Verifier:
                         f"not {len(indices)}",
                         stmt,
                     )
-                for found in child.children():
-                    if isinstance(found, Expr):
-                        self.value(found, stmt)
+                for operand in child.children():
+                    if isinstance(operand, Expr):
+                        self.value(operand, stmt)
             elif isinstance(child, Buffer):
                 self.buffer(child, stmt)
 
@@ -263,10 +263,10 @@ class _Verifier:
     def parallel(self, stmt: tile.Parallel) -> None:
         stack: list[st.Stmt] = [stmt.body]
         while stack:
-            found = stack.pop()
-            if isinstance(found, _COLLECTIVE):
-                self.fail(f"'{type(found).__name__}' inside a Parallel loop", stmt)
-            stack.extend(child for child in found.children() if isinstance(child, st.Stmt))
+            inner = stack.pop()
+            if isinstance(inner, _COLLECTIVE):
+                self.fail(f"'{type(inner).__name__}' inside a Parallel loop", stmt)
+            stack.extend(child for child in inner.children() if isinstance(child, st.Stmt))
 
     # Expressions
 
@@ -297,20 +297,20 @@ class _Verifier:
         """`root` and all below it: names in scope, operand dtypes that agree."""
         stack: list[Node] = [root]
         while stack:
-            found = stack.pop()
-            if isinstance(found, Var):
-                if found not in self.scope:
-                    self.fail(f"variable '{found.name}' is not in scope", stmt)
+            node = stack.pop()
+            if isinstance(node, Var):
+                if node not in self.scope:
+                    self.fail(f"variable '{node.name}' is not in scope", stmt)
                 continue
-            if isinstance(found, ir.Load | ir.AddressOf):
-                self.element(found.buffer, found.indices, stmt)
-                self.condition(getattr(found, "predicate", None), stmt)
-                stack.extend(child for child in found.children() if isinstance(child, Expr))
+            if isinstance(node, ir.Load | ir.AddressOf):
+                self.element(node.buffer, node.indices, stmt)
+                self.condition(getattr(node, "predicate", None), stmt)
+                stack.extend(child for child in node.children() if isinstance(child, Expr))
                 continue
-            if found not in self.checked:
-                self.types(found, stmt)
-                self.checked.add(found)
-            stack.extend(found.children())
+            if node not in self.checked:
+                self.types(node, stmt)
+                self.checked.add(node)
+            stack.extend(node.children())
 
     def types(self, value: Node, stmt: st.Stmt) -> None:
         match value:

@@ -48,16 +48,16 @@ def parse_swizzle(text: str, start: int = 0) -> tuple[Swizzle, int] | None:
     Raises:
         LayoutError: the numbers, or what follows, are not of that form.
     """
-    found = _SWIZZLE.match(text, start)
-    if not found:
+    match = _SWIZZLE.match(text, start)
+    if not match:
         return None
-    numbers = _NUMBERS.fullmatch(found.group(1))
+    numbers = _NUMBERS.fullmatch(match.group(1))
     if not numbers:
-        span = Span(FILE, 1, found.start(1), 1, found.end(1))
+        span = Span(FILE, 1, match.start(1), 1, match.end(1))
         raise LayoutError("A swizzle has three numbers: <bits, base, shift>.", span=span)
     bits, base, shift = map(int, numbers.groups())
-    then = _THEN.match(text, found.end())
-    end = then.end() if then else found.end()
+    then = _THEN.match(text, match.end())
+    end = then.end() if then else match.end()
     if not then and text[end:].strip():
         span = Span(FILE, 1, end, 1, len(text))
         raise LayoutError("Between a swizzle and its layout stands 'o'.", span=span)
@@ -123,13 +123,13 @@ class _Parser:
         return tuple(parts)
 
     def number(self) -> int:
-        found = _TOKEN.match(self.text, self.at)
-        if not found or found.group(1) is None:
+        match = _TOKEN.match(self.text, self.at)
+        if not match or match.group(1) is None:
             self.fail("Here a number or '(' should stand.", self.at)
-        self.at = found.end()
-        if len(found.group(1)) > 10 or int(found.group(1)) > LARGEST:
-            self.fail(f"Numbers go up to {LARGEST}.", found.start(1), found.end(1))
-        return int(found.group(1))
+        self.at = match.end()
+        if len(match.group(1)) > 10 or int(match.group(1)) > LARGEST:
+            self.fail(f"Numbers go up to {LARGEST}.", match.start(1), match.end(1))
+        return int(match.group(1))
 
     def peek(self) -> str:
         """The next character that is not space; empty at the end."""
@@ -200,8 +200,8 @@ def cute_text(layout: Layout) -> str:
     bits = sum(term.extent.bit_length() - 1 for term in crossed)
     for shift in range(bits, 31 - base - bits):
         # A swizzle undoes itself.
-        found = swizzle(flat, bits, base, shift).mapping
-        text = _plain_text(flat.shape, found.sums[0].terms) if isinstance(found, DigitMap) else ""
+        mapping = swizzle(flat, bits, base, shift).mapping
+        text = _plain_text(flat.shape, mapping.sums[0].terms) if isinstance(mapping, DigitMap) else ""
         if text:
             return f"Sw<{bits},{base},{shift}> o {text}"
     return ""

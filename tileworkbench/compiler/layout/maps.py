@@ -69,10 +69,10 @@ class TableMap:
             raise NotDigitsError
         if not all(isinstance(value, int) or hasattr(value, "dtype") for value in values):
             raise LayoutError("A tabulated layout has no formula to evaluate on expressions.")
-        found = self.values[tuple(values)]
-        if found.ndim == 1:
-            return tuple(int(value) for value in found)
-        return tuple(found[..., output] for output in range(found.shape[-1]))
+        entries = self.values[tuple(values)]
+        if entries.ndim == 1:
+            return tuple(int(value) for value in entries)
+        return tuple(entries[..., output] for output in range(entries.shape[-1]))
 
     def tabulate(self) -> Table:
         """The table itself."""

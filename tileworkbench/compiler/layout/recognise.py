@@ -105,10 +105,10 @@ def _expand_parities(lower: Table) -> list[Term]:
         zero, one = np.take(spectrum, 0, position), np.take(spectrum, 1, position)
         spectrum = np.stack((zero + one, zero - one), position)
     terms: list[Term] = []
-    found = np.argwhere(spectrum)
-    if len(found) > 2 * len(bits) + 1:  # more parities than bits cannot be independent
+    parities = np.argwhere(spectrum)
+    if len(parities) > 2 * len(bits) + 1:  # more parities than bits cannot be independent
         raise NotDigitsError
-    for chosen in found:
+    for chosen in parities:
         members = [bits[position] for position in np.flatnonzero(chosen)]
         if members:
             weight, rest = divmod(-2 * int(spectrum[tuple(chosen)]), lower.size)

@@ -81,11 +81,11 @@ class Machine:
 
     def move(self, loads: bool) -> MatrixMove | None:
         """The instruction that moves matrices to registers, or from them."""
-        return next((found for found in self.moves if found.loads is loads), None)
+        return next((each for each in self.moves if each.loads is loads), None)
 
     def engine(self, name: str) -> CopyEngine | None:
         """The copy engine of that name."""
-        return next((found for found in self.copies if found.name == name), None)
+        return next((each for each in self.copies if each.name == name), None)
 
     def atomic_lanes(self, dtype: str, scope: str) -> int:
         """How many neighbouring elements one instruction adds to memory, each atomically."""

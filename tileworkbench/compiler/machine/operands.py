@@ -47,10 +47,10 @@ def operand_fragment(text: str) -> Fragment:
     Raises:
         LayoutError: no such instruction or operand, or one that is not in registers.
     """
-    found = _NAME.fullmatch(text)
-    if not found:
+    match = _NAME.fullmatch(text)
+    if not match:
         raise LayoutError(f"'{text.strip()}' is not the name of an instruction.")
-    name, operand = found.group(1).lower(), (found.group(2) or "").upper()
+    name, operand = match.group(1).lower(), (match.group(2) or "").upper()
     words = re.split(r"[._]", name)
     for move in _moves():
         if words[0] == move.name:
@@ -89,12 +89,12 @@ def _canonical(words: list[str]) -> str:
 
 @cache
 def _products() -> dict[str, MatrixInstruction]:
-    found: dict[str, MatrixInstruction] = {}
+    products: dict[str, MatrixInstruction] = {}
     for row in (row for arch in ARCHITECTURES for row in machine_of(arch).matrices):
         family = row.name.partition(".")[0]
         kinds = dict.fromkeys(OPERAND_DTYPES[dtype] for dtype in row.dtypes[:2])
-        found.setdefault(f"{family}.m{row.m}n{row.n}k{row.k}.{'.'.join(kinds)}", row)
-    return found
+        products.setdefault(f"{family}.m{row.m}n{row.n}k{row.k}.{'.'.join(kinds)}", row)
+    return products
 
 
 def _moves() -> Iterator[MatrixMove]:

@@ -47,8 +47,8 @@ def _floats(rate: int, **others: int) -> dict[str, int]:
 
 def _integers(rate: int, of_4_bits: bool = False) -> dict[str, int]:
     """Of 8-bit integers, and twice as much of 4-bit ones where tensor cores have them."""
-    found = {"int8": rate, "uint8": rate}
-    return found | ({"int4": 2 * rate, "uint4": 2 * rate} if of_4_bits else {})
+    rates = {"int8": rate, "uint8": rate}
+    return rates | ({"int4": 2 * rate, "uint4": 2 * rate} if of_4_bits else {})
 
 
 _RATES = {

@@ -59,12 +59,12 @@ class Checks:
     def visit(self, stmt: Stmt, known: tuple[Expr, ...]) -> Stmt:
         """`stmt` with checks, where the conditions `known` hold."""
         made = self.below(stmt, known)
-        found = list(dict.fromkeys(self.of_statement(stmt, known)))
-        if not found:
+        checks = list(dict.fromkeys(self.of_statement(stmt, known)))
+        if not checks:
             return made
         if isinstance(made, While):
-            made = replace(made, body=seq([made.body, *found]))
-        return seq([*found, made])
+            made = replace(made, body=seq([made.body, *checks]))
+        return seq([*checks, made])
 
     def below(self, stmt: Stmt, known: tuple[Expr, ...]) -> Stmt:
         if isinstance(stmt, If):
@@ -145,10 +145,10 @@ class Checks:
 
 def _facts(cond: Expr | None) -> list[Expr]:
     """What holds where `cond` does; `a & b` of conditions is as good as `a and b`."""
-    found: list[Expr] = []
+    facts: list[Expr] = []
     for part in conjuncts(cond):
         if isinstance(part, Binary) and part.op == "and" and part.dtype.is_bool:
-            found += [*_facts(part.a), *_facts(part.b)]
+            facts += [*_facts(part.a), *_facts(part.b)]
         else:
-            found.append(part)
-    return found
+            facts.append(part)
+    return facts

@@ -111,7 +111,7 @@ def with_roles(kernel: Kernel, program: Program, lanes: int) -> Kernel:
     def change(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, If) or not uniformity.varies(stmt.cond):
             return stmt
-        operators = any(isinstance(found, COLLECTIVE) for found in statements(stmt))
+        operators = any(isinstance(inner, COLLECTIVE) for inner in statements(stmt))
         if not operators and not _exchanges(stmt):
             return stmt
         try:
@@ -149,7 +149,7 @@ def with_counted_barriers(kernel: Kernel, program: Program, lanes: int) -> Kerne
     lets = {stmt.var: stmt.value for stmt in statements(kernel.body) if isinstance(stmt, Let)}
 
     def check(stmt: If) -> None:
-        waits = [found for found in statements(stmt) if _waits_for_all(found)]
+        waits = [inner for inner in statements(stmt) if _waits_for_all(inner)]
         try:
             inside = set(_threads_where([stmt.cond], kernel, lets, program, stmt))
         except UnsupportedError:
@@ -225,15 +225,15 @@ def _role(threads: list[int], body: Stmt, program: Program, stmt: If, lanes: int
 
 def _is_elementwise(body: Stmt) -> bool:
     """Whether no thread needs another one's registers."""
-    operators = [found for found in statements(body) if isinstance(found, COLLECTIVE)]
-    return bool(operators) and all(isinstance(found, _ELEMENTWISE) for found in operators)
+    operators = [inner for inner in statements(body) if isinstance(inner, COLLECTIVE)]
+    return bool(operators) and all(isinstance(inner, _ELEMENTWISE) for inner in operators)
 
 
 def _exchanges(stmt: If) -> bool:
     """Whether threads might pass data on through shared memory within the branch, or to others by
     way of memory barriers, where no barrier of the block may stand.
     """
-    if any(isinstance(found, BarrierWait | BarrierArrive) for found in statements(stmt)):
+    if any(isinstance(inner, BarrierWait | BarrierArrive) for inner in statements(stmt)):
         return True
     effects = effects_of(stmt)
     return any(buffer.scope == "shared" for buffer in effects.writes & effects.reads)

@@ -93,9 +93,9 @@ class _Check:
         for d, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
             if isinstance(index, Ramp):
                 continue
-            found, size = self.ranges.bounds(index), const_int(extent)
-            never = (found.high is not None and found.high < 0) or (
-                size is not None and found.low is not None and found.low >= size
+            bounds, size = self.ranges.bounds(index), const_int(extent)
+            never = (bounds.high is not None and bounds.high < 0) or (
+                size is not None and bounds.low is not None and bounds.low >= size
             )
             if never and self.happens(path):
                 raise TileIndexError(

@@ -106,15 +106,15 @@ class _Check:
 
     def keep(self) -> None:
         """From here on variables may hold values that an earlier iteration read."""
-        for name, found in self.sources.items():
+        for name, sources in self.sources.items():
             if isinstance(name, Buffer):
-                self.sources[name] = {replace(source, kept=True) for source in found}
+                self.sources[name] = {replace(source, kept=True) for source in sources}
 
     def check(self, stmt: Store, divergent: bool) -> None:
-        found, buffer = _sources(stmt.value, self.sources), stmt.buffer
+        sources, buffer = _sources(stmt.value, self.sources), stmt.buffer
         if buffer.scope in _SHARED_SCOPES:
             owner = self.aliases.get(buffer, buffer)
-            same = [s for s in found if self.aliases.get(s.buffer, s.buffer) is owner]
+            same = [s for s in sources if self.aliases.get(s.buffer, s.buffer) is owner]
             if not same or divergent or any(map(self.uniformity.varies, stmt.indices)):
                 return
             if self.uniformity.varies(stmt.value) or not all(
@@ -127,9 +127,9 @@ class _Check:
                     hint="put it in T.Parallel to execute it once per element",
                 )
         elif not buffer.shape and not self.optional:
-            self.sources[buffer] = found
+            self.sources[buffer] = sources
         elif not buffer.shape or buffer.scope == "local":
-            self.sources.setdefault(buffer, set()).update(found)
+            self.sources.setdefault(buffer, set()).update(sources)
 
     def are_apart(self, stmt: Store, source: _Source) -> bool:
         """Whether what `stmt` writes is certainly not the element of `source`."""
@@ -150,15 +150,15 @@ def _sources(value: Node, sources: dict[Var | Buffer, set[_Source]]) -> set[_Sou
     """The elements of shared and global memory that `value` depends on, also through lets and
     locals.
     """
-    found: set[_Source] = set()
+    direct: set[_Source] = set()
     for current in walk(value):
         if isinstance(current, Load):
             if current.buffer.scope in _SHARED_SCOPES:
-                found.add(_Source(current.buffer, current.indices, False))
+                direct.add(_Source(current.buffer, current.indices, False))
             else:
-                found |= sources.get(current.buffer, set())
+                direct |= sources.get(current.buffer, set())
         elif isinstance(current, Var):
             through = sources.get(current, set())
             # An index that was read from memory may have changed since.
-            found |= {replace(s, kept=s.kept or any(map(has_loads, s.indices))) for s in through}
-    return found
+            direct |= {replace(s, kept=s.kept or any(map(has_loads, s.indices))) for s in through}
+    return direct

@@ -34,7 +34,7 @@ def drop_unused_lets(program: Program) -> Program:
             kept = [s for s in stmt.stmts if s != Seq(())]
             return stmt if len(kept) == len(stmt.stmts) else seq(kept)
 
-        found = Rewriter(rewrite_stmt=drop)(body)
-        if found is body:
+        shorter = Rewriter(rewrite_stmt=drop)(body)
+        if shorter is body:
             return with_body(program, body)
-        body = found
+        body = shorter

@@ -137,7 +137,7 @@ def _versions(loop: Pipelined, program: Program) -> dict[Buffer, int]:
 
     Raises `TileValueError` when a register would have to be kept for several iterations.
     """
-    found: dict[Buffer, int] = {}
+    versions: dict[Buffer, int] = {}
     for buffer, (stages, number) in Schedule(loop).lives().items():
         if not stages or buffer.scope == "global":
             continue
@@ -149,8 +149,8 @@ def _versions(loop: Pipelined, program: Program) -> dict[Buffer, int]:
                 hint="give the statements that write and read it the same stage",
             )
         if number > 1:
-            found[buffer] = number
-    return found
+            versions[buffer] = number
+    return versions
 
 
 class _Expansion:
@@ -183,18 +183,18 @@ class _Expansion:
 
     def version_lets(self, var: Var, body: list[Stmt]) -> dict[tuple[int, int], Expr]:
         """Names for the version index of each (distance ahead, number of versions) in the loop."""
-        found: dict[tuple[int, int], Expr] = {}
+        lets: dict[tuple[int, int], Expr] = {}
         for item in self.schedule.items:
             ahead = self.depth - item.stage
             for buffer in item.effects.reads | item.effects.writes:
                 if buffer in self.versioned:
                     number = self.number(buffer)
-                    if (ahead, number) not in found:
+                    if (ahead, number) not in lets:
                         value = self.version(add(var, const(ahead, var.dtype)), number)
                         name = self.names.var("version", value.dtype)
                         body.append(Let(name, value, site=self.loop.site))
-                        found[ahead, number] = name
-        return dict(sorted(found.items(), key=lambda entry: entry[0]))
+                        lets[ahead, number] = name
+        return dict(sorted(lets.items(), key=lambda entry: entry[0]))
 
     def number(self, buffer: Buffer) -> int:
         extent = self.versioned[buffer].shape[0]
@@ -208,7 +208,7 @@ class _Expansion:
 
     def step(self, number: int | None, versions: dict[tuple[int, int], Expr]) -> list[Stmt]:
         """The statements of step `number` of the prologue, or of the loop for None."""
-        found: list[Stmt] = []
+        stmts: list[Stmt] = []
         groups = self.schedule.groups
         self.bound = set()
         guaranteed = -self.schedule.group_count * (
@@ -217,20 +217,20 @@ class _Expansion:
         pending = self.schedule.waits()
         top = self.top_wait(pending)
         if top is not None and number is None:
-            found.append(WaitGroup(top, site=self.loop.site))
+            stmts.append(WaitGroup(top, site=self.loop.site))
             guaranteed = -1 - top
         for at, item in enumerate(self.schedule.items):
             needed = pending.get(at)
             committed = self.schedule.committed_before(at)
             if needed is not None and needed > guaranteed and self.runs(item, number):
-                found.append(WaitGroup(committed - 1 - needed, site=item.stmt.site))
+                stmts.append(WaitGroup(committed - 1 - needed, site=item.stmt.site))
                 guaranteed = needed
             if self.runs(item, number):
-                self.append(found, self.instance(item, number, versions))
+                self.append(stmts, self.instance(item, number, versions))
             group = groups.get(at)
             if group is not None and groups.get(at + 1) != group:
-                found.append(CommitGroup(site=item.stmt.site))
-        return found
+                stmts.append(CommitGroup(site=item.stmt.site))
+        return stmts
 
     @staticmethod
     def runs(item: Item, number: int | None) -> bool:
@@ -245,14 +245,14 @@ class _Expansion:
         return None if first is None else -1 - first
 
     @staticmethod
-    def append(found: list[Stmt], made: list[Stmt]) -> None:
+    def append(stmts: list[Stmt], made: list[Stmt]) -> None:
         """Add statements; one under the same condition as the last joins it."""
-        last = found[-1] if found else None
+        last = stmts[-1] if stmts else None
         for stmt in made:
             if isinstance(stmt, If) and isinstance(last, If) and stmt.cond is last.cond:
-                last = found[-1] = replace(last, then=seq([last.then, stmt.then]))
+                last = stmts[-1] = replace(last, then=seq([last.then, stmt.then]))
             else:
-                found.append(stmt)
+                stmts.append(stmt)
                 last = stmt
 
     def instance(
@@ -281,12 +281,12 @@ class _Expansion:
     def replayed(self, stmt: Stmt) -> list[Let]:
         """The scalars of the body that the statement needs, in order."""
         wanted = set(variables(stmt))
-        found: list[Let] = []
+        lets: list[Let] = []
         for let in reversed(self.lets):
             if let.var in wanted:
                 wanted.update(variables(let.value))
-                found.append(let)
-        return found[::-1]
+                lets.append(let)
+        return lets[::-1]
 
     def in_version(
         self, body: Stmt, iteration: Expr, ahead: int, versions: dict[tuple[int, int], Expr]
@@ -295,8 +295,8 @@ class _Expansion:
 
         def index(buffer: Buffer) -> Expr:
             number = self.number(buffer)
-            found = versions.get((ahead, number))
-            return self.version(iteration, number) if found is None else found
+            known = versions.get((ahead, number))
+            return self.version(iteration, number) if known is None else known
 
         return _with_versions(body, self.versioned, index)
 
@@ -304,14 +304,14 @@ class _Expansion:
 def _with_versions(body: Stmt, versioned: Mapping[Buffer, Buffer], index: Index) -> Stmt:
     """`body` with versioned buffers, accessed at the version `index` of each."""
 
-    def change(found: object) -> object:
-        if isinstance(found, Load | Address) and found.buffer in versioned:
-            indices = (index(found.buffer), *found.indices)
-            buffer = versioned[found.buffer]
-            if isinstance(found, Address):
+    def change(node: object) -> object:
+        if isinstance(node, Load | Address) and node.buffer in versioned:
+            indices = (index(node.buffer), *node.indices)
+            buffer = versioned[node.buffer]
+            if isinstance(node, Address):
                 return Address(buffer, indices)
-            return Load(buffer, indices, found.predicate, found.safe)
-        return found
+            return Load(buffer, indices, node.predicate, node.safe)
+        return node
 
     def change_stmt(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Store | Atomic) and stmt.buffer in versioned:

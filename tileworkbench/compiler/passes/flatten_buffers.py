@@ -54,14 +54,12 @@ class _Flattening:
         self.ranges = Ranges(program)
         self.buffers: dict[Buffer, Buffer] = {}
         self.sites = {
-            found.buffer: found.site
-            for found in statements(program.body)
-            if isinstance(found, Alloc)
+            stmt.buffer: stmt.site for stmt in statements(program.body) if isinstance(stmt, Alloc)
         }
         self.lanes = {
-            found.var
-            for found in statements(program.body)
-            if isinstance(found, For) and found.kind is LoopKind.VECTORIZED
+            stmt.var
+            for stmt in statements(program.body)
+            if isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED
         }
 
     def run(self) -> Program:
@@ -78,13 +76,13 @@ class _Flattening:
 
     # Rewriting is bottom-up, and an access needs the buffer as it was: buffers are replaced by
     # their accesses.
-    def change(self, found: object) -> object:
-        if isinstance(found, Load) and found.buffer.scope != "local.var":
-            index = self.offset(found.buffer, found.indices)
-            return Load(self.flat(found.buffer), (index,), found.predicate, found.safe)
-        if isinstance(found, Address | AddressOf) and found.buffer.scope != "local.var":
-            return type(found)(self.flat(found.buffer), (self.offset(found.buffer, found.indices),))
-        return found
+    def change(self, node: object) -> object:
+        if isinstance(node, Load) and node.buffer.scope != "local.var":
+            index = self.offset(node.buffer, node.indices)
+            return Load(self.flat(node.buffer), (index,), node.predicate, node.safe)
+        if isinstance(node, Address | AddressOf) and node.buffer.scope != "local.var":
+            return type(node)(self.flat(node.buffer), (self.offset(node.buffer, node.indices),))
+        return node
 
     def change_stmt(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, Store | Atomic) and stmt.buffer.scope != "local.var":
@@ -101,13 +99,13 @@ class _Flattening:
 
     def flat(self, buffer: Buffer) -> Buffer:
         """`buffer` with one dimension; fragments have become memory of the worker."""
-        found = self.buffers.get(buffer)
-        if found is None:
+        made = self.buffers.get(buffer)
+        if made is None:
             scope = "local" if buffer.scope == "local.fragment" else buffer.scope
             shape = buffer.shape if scope == "local.var" else (_elements(buffer),)
-            found = Buffer(buffer.name, buffer.dtype, shape, scope)
-            self.buffers[buffer] = found
-        return found
+            made = Buffer(buffer.name, buffer.dtype, shape, scope)
+            self.buffers[buffer] = made
+        return made
 
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         """The position of an element in the flat buffer."""
@@ -140,9 +138,9 @@ class _Flattening:
             return linear
         steps, rest, reach = [], [], 0
         for atom, factor in linear.terms:
-            found = ranges.bounds(atom).scale(factor)
-            if found.low is not None and found.high is not None and found.low >= 0:
-                reach += found.high
+            bounds = ranges.bounds(atom).scale(factor)
+            if bounds.low is not None and bounds.high is not None and bounds.low >= 0:
+                reach += bounds.high
                 steps.append((atom, factor))
             else:
                 rest.append((atom, factor))

@@ -48,10 +48,10 @@ _IN_STEP = (Motion.CONTIGUOUS, Motion.UNIFORM, Motion.REPEATED)
 @optional("values at hand: each nest writes its tile and the next one reads it again")
 def fuse_loops(program: Program) -> Program:
     """Fuse neighbouring `T.Parallel` nests of lets and stores; tiles that nothing reads go away."""
-    found = list(statements(program.body))
-    if any(isinstance(stmt, Alias | Pointer) for stmt in found):
+    stmts = list(statements(program.body))
+    if any(isinstance(stmt, Alias | Pointer) for stmt in stmts):
         return program  # two names for one memory
-    if sum(isinstance(stmt, Parallel) for stmt in found) < 2:
+    if sum(isinstance(stmt, Parallel) for stmt in stmts) < 2:
         return program
     fuser = _Fuser(program)
     return with_body(program, Rewriter(rewrite_stmt=fuser.visit)(program.body))
@@ -98,8 +98,8 @@ class _Fuser:
         body = self.forward(seq([first.body, moved]))
         return replace(first, body=body)
 
-    def moves_in_step(self, found: list[Access], var: Var) -> bool:
-        return all(motion(access, var, self.ranges) in _IN_STEP for access in found)
+    def moves_in_step(self, uses: list[Access], var: Var) -> bool:
+        return all(motion(access, var, self.ranges) in _IN_STEP for access in uses)
 
     def touches_alike(self, first: list[Access], second: list[Access], nest: Parallel) -> bool:
         """Whether iterations of the two nests share no element but with themselves."""
@@ -175,8 +175,8 @@ class _Fuser:
 
 
 def _with_values(stmt: Stmt, known: dict[Load, Expr]) -> Stmt:
-    def change(found: object) -> object:
-        return known.get(found, found) if isinstance(found, Load) else found
+    def change(node: object) -> object:
+        return known.get(node, node) if isinstance(node, Load) else node
 
     return Rewriter(change)(stmt)  # type: ignore[no-any-return]
 

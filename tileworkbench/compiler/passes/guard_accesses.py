@@ -86,12 +86,14 @@ class _Guard:
 
     def added_conditions(self, body: Stmt) -> list[Expr]:
         """The guards that the accesses in `body` lack, each once."""
-        found: dict[Expr, None] = {}
+        conditions: dict[Expr, None] = {}
         for current in walk(body):
             if isinstance(current, Load | Store | Atomic) and current.indices:
                 indices = tuple(self.rewriter(index) for index in current.indices)
-                found |= dict.fromkeys(self.missing(current.buffer, indices, current.predicate))
-        return list(found)
+                conditions |= dict.fromkeys(
+                    self.missing(current.buffer, indices, current.predicate)
+                )
+        return list(conditions)
 
     def lift(self, cond: Expr, stmt: Parallel) -> Expr | None:
         """A condition outside the nest that implies `cond` in all its iterations; None where there
@@ -109,7 +111,7 @@ class _Guard:
                 boxes[inner.var] = inner.stop
         highest, linear = cond.op == "lt", self.ranges.linear(cond.a)
         moved = at_extreme(linear, boxes, highest, cond.a.dtype)
-        bound = {var for found in statements(stmt.body) for var in bound_by(found)} - set(boxes)
+        bound = {var for below in statements(stmt.body) for var in bound_by(below)} - set(boxes)
         if moved is None or any(var in bound or var in boxes for var in variables(moved)):
             return None
         made = binary(cond.op, moved, cond.b)
@@ -124,15 +126,15 @@ class _Guard:
             return None
         return conjunction([binary("ge", moved, const(0, moved.dtype)), made]) if highest else made
 
-    def guard_load(self, found: object) -> object:
-        if not isinstance(found, Load) or not found.indices:
-            return found
-        missing = self.missing(found.buffer, found.indices, found.predicate)
+    def guard_load(self, node: object) -> object:
+        if not isinstance(node, Load) or not node.indices:
+            return node
+        missing = self.missing(node.buffer, node.indices, node.predicate)
         if not missing:
-            return found
-        predicate = conjunction([*conjuncts(found.predicate), *missing])
-        safe = found.safe if found.safe is not None else self.safe.get(found.buffer.name)
-        return Load(found.buffer, found.indices, predicate, safe)
+            return node
+        predicate = conjunction([*conjuncts(node.predicate), *missing])
+        safe = node.safe if node.safe is not None else self.safe.get(node.buffer.name)
+        return Load(node.buffer, node.indices, predicate, safe)
 
     def guard_store(self, stmt: Stmt) -> Stmt:
         if not isinstance(stmt, Store | Atomic) or not stmt.indices:
@@ -154,13 +156,13 @@ class _Guard:
 
     def guards(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[Expr]:
         """The conditions under which an element is in range, without those known to hold."""
-        found: list[Expr] = []
+        conditions: list[Expr] = []
         for index, extent in zip(indices, buffer.shape, strict=True):
             key = (index, extent)
             if key not in self.conditions:
                 self.conditions[key] = self.ranges.guards(index, extent)
-            found += self.conditions[key]
-        return list(dict.fromkeys(found))
+            conditions += self.conditions[key]
+        return list(dict.fromkeys(conditions))
 
 
 def _is_worth_splitting(stmt: Parallel) -> bool:
@@ -179,15 +181,15 @@ def _without(stmt: Stmt, known: set[Expr]) -> Stmt:
     def strip(predicate: Expr | None) -> Expr | None:
         return conjunction([cond for cond in conjuncts(predicate) if cond not in known])
 
-    def change(found: object) -> object:
-        if isinstance(found, Load) and found.predicate is not None:
-            left = strip(found.predicate)
-            return replace(found, predicate=left, safe=found.safe if left is not None else None)
-        return found
+    def change(node: object) -> object:
+        if isinstance(node, Load) and node.predicate is not None:
+            left = strip(node.predicate)
+            return replace(node, predicate=left, safe=node.safe if left is not None else None)
+        return node
 
-    def change_store(found: Stmt) -> Stmt:
-        if isinstance(found, Store | Atomic) and found.predicate is not None:
-            return replace(found, predicate=strip(found.predicate))
-        return found
+    def change_store(node: Stmt) -> Stmt:
+        if isinstance(node, Store | Atomic) and node.predicate is not None:
+            return replace(node, predicate=strip(node.predicate))
+        return node
 
     return Rewriter(change, change_store)(stmt)  # type: ignore[no-any-return]

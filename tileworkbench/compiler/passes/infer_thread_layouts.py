@@ -72,7 +72,7 @@ class InferThreadLayouts:
             program = with_body(program, _with_products(program.body, products))
             notes += _notes(solver, program)
             decisions += [*retried, *_decisions(solver)]
-            layouts |= {b: replace(b, layout=found) for b, found in solver.known.items()}
+            layouts |= {b: replace(b, layout=layout) for b, layout in solver.known.items()}
             loops |= {id(solver.operators[at].stmt): f for at, f in solver.loops.items()}
         planned = replace_buffers(with_body(program, _with_loops(program.body, loops)), layouts)
         return replace(
@@ -197,8 +197,8 @@ def _with_products(stmt: Stmt, products: dict[int, Gemm]) -> Stmt:
 
 def _with_loops(stmt: Stmt, loops: dict[int, Fragment]) -> Stmt:
     if isinstance(stmt, Parallel):
-        found = loops.get(id(stmt))
-        return stmt if found is None else replace(stmt, loop_layout=found)
+        layout = loops.get(id(stmt))
+        return stmt if layout is None else replace(stmt, loop_layout=layout)
     return stmt.map_children(
         lambda child: _with_loops(child, loops) if isinstance(child, Stmt) else child
     )

@@ -129,12 +129,12 @@ def _lower_operator(stmt: Stmt, context: ThreadContext) -> Stmt:
 
 def _lower_pipeline(loop: Pipelined, context: ThreadContext) -> Stmt:
     """The loop with the statements of each operator at the operator's place in the schedule."""
-    found: list[Stmt] = []
+    stmts: list[Stmt] = []
     places: list[tuple[int, int]] = []  # order and stage of each scheduled statement
     schedule = iter(zip(loop.order, loop.stage, strict=True))
     for item in items(loop.body):
         lowered = items(_lower(item, context))
-        found += lowered
+        stmts += lowered
         if not declares(item):
             place = next(schedule)
             places += [place for stmt in lowered if not declares(stmt)]
@@ -143,4 +143,4 @@ def _lower_pipeline(loop: Pipelined, context: ThreadContext) -> Stmt:
     for position, at in enumerate(ranked):
         order[at] = position
     stage = tuple(stage for _, stage in places)
-    return replace(loop, body=seq(found), order=tuple(order), stage=stage)
+    return replace(loop, body=seq(stmts), order=tuple(order), stage=stage)

@@ -30,20 +30,20 @@ def optional(lost: str, instead: Callable[[Any], Pass] | None = None) -> Callabl
     It stands above the pass itself, so that the fact has one place.
     """
 
-    def declare(found: Found) -> Found:
-        setattr(found, _OPTIONAL, Optional(lost, instead))
-        return found
+    def declare(pass_: Found) -> Found:
+        setattr(pass_, _OPTIONAL, Optional(lost, instead))
+        return pass_
 
     return declare
 
 
-def lost_without(found: Pass) -> str:
+def lost_without(pass_: Pass) -> str:
     """What programs lack without this pass; empty for one that no program can do without."""
-    declared: Optional | None = getattr(found, _OPTIONAL, None)
+    declared: Optional | None = getattr(pass_, _OPTIONAL, None)
     return "" if declared is None else declared.lost
 
 
-def in_place_of(found: Pass) -> Pass | None:
+def in_place_of(pass_: Pass) -> Pass | None:
     """What runs where this optional pass is switched off; None: nothing."""
-    declared: Optional = getattr(found, _OPTIONAL)
-    return None if declared.instead is None else declared.instead(found)
+    declared: Optional = getattr(pass_, _OPTIONAL)
+    return None if declared.instead is None else declared.instead(pass_)

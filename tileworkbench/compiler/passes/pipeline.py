@@ -124,6 +124,6 @@ def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
     )
 
 
-def pass_name(found: Pass) -> str:
+def pass_name(pass_: Pass) -> str:
     """The name of a pass as it is shown: that of its module."""
-    return getattr(found, "__module__", "").rsplit(".", 1)[-1]
+    return getattr(pass_, "__module__", "").rsplit(".", 1)[-1]

@@ -62,7 +62,7 @@ def plan_pipelines(program: Program) -> Program:
         used = [_used(child) for child in stmt.stmts]
         children = []
         for at, child in enumerate(stmt.stmts):
-            others = {b for i, found in enumerate(used) if i != at for b in found}
+            others = {b for i, buffers in enumerate(used) if i != at for b in buffers}
             children.append(change(child, outside | others))
         if all(new is old for new, old in zip(children, stmt.stmts, strict=True)):
             return stmt
@@ -80,16 +80,16 @@ def _used(stmt: Stmt) -> set[Buffer]:
     """
     if isinstance(stmt, Alloc):
         return set()
-    found = {b for child in stmt.children() for b in _used_by(child)}
-    return found - _filled_in(stmt) if isinstance(stmt, Pipelined) else found
+    buffers = {b for child in stmt.children() for b in _used_by(child)}
+    return buffers - _filled_in(stmt) if isinstance(stmt, Pipelined) else buffers
 
 
 def _filled_in(loop: Pipelined) -> set[Buffer]:
     """The shared tiles that copies fill in each iteration before it reads them."""
-    found = schedule_of(replace(loop, order=(), stage=()), {})
-    copies = [item.stmt for item in found if isinstance(item.stmt, Copy)]
+    schedule = schedule_of(replace(loop, order=(), stage=()), {})
+    copies = [item.stmt for item in schedule if isinstance(item.stmt, Copy)]
     apart = not any(regions_overlap(a.dst, b.dst) for a, b in combinations(copies, 2))
-    return {b for b in buffers_of(loop.body) if apart and _is_filled_first(b, found)}
+    return {b for b in buffers_of(loop.body) if apart and _is_filled_first(b, schedule)}
 
 
 def _used_by(child: Node) -> set[Buffer]:
@@ -110,28 +110,28 @@ def _plan(
     """
     if loop.order or loop.stage:
         return _checked(loop, views, outside, program)
-    found = schedule_of(loop, views)
-    reason = _obstacle(loop, found, views)
-    ahead = [reason is None and _is_ahead(item, found, loop, outside) for item in found]
+    schedule = schedule_of(loop, views)
+    reason = _obstacle(loop, schedule, views)
+    ahead = [reason is None and _is_ahead(item, schedule, loop, outside) for item in schedule]
     if reason is None and not any(ahead):
         reason = "no copy from global to shared memory can run ahead"
     if reason is not None:
         notes.append(f"loop '{loop.var.name}' is not pipelined: {reason}")
         return serial(loop)
-    _check_overlap([item for item, first in zip(found, ahead, strict=True) if first], program)
+    _check_overlap([item for item, first in zip(schedule, ahead, strict=True) if first], program)
     last = loop.num_stages - 1
-    order = [0] * len(found)
-    ranked = sorted(range(len(found)), key=lambda at: (not ahead[at], at))
+    order = [0] * len(schedule)
+    ranked = sorted(range(len(schedule)), key=lambda at: (not ahead[at], at))
     for place, at in enumerate(ranked):
         order[at] = place
     stage = tuple(0 if first else last for first in ahead)
     return replace(loop, order=tuple(order), stage=stage)
 
 
-def _obstacle(loop: Pipelined, found: list[Item], views: dict[Buffer, Buffer]) -> str | None:
+def _obstacle(loop: Pipelined, schedule: list[Item], views: dict[Buffer, Buffer]) -> str | None:
     if loop.num_stages < 2:
         return "it has fewer than two stages"
-    written = {buffer for item in found for buffer in item.effects.writes}
+    written = {buffer for item in schedule for buffer in item.effects.writes}
     for stmt in items(loop.body):
         if isinstance(stmt, Let):
             read_from = (load.buffer for load in loads(stmt))
@@ -143,7 +143,7 @@ def _obstacle(loop: Pipelined, found: list[Item], views: dict[Buffer, Buffer]) -
     return None
 
 
-def _is_ahead(item: Item, found: list[Item], loop: Pipelined, outside: set[Buffer]) -> bool:
+def _is_ahead(item: Item, schedule: list[Item], loop: Pipelined, outside: set[Buffer]) -> bool:
     """Whether the copy may run iterations ahead of the rest of the loop."""
     stmt = item.stmt
     if not isinstance(stmt, Copy):
@@ -151,21 +151,21 @@ def _is_ahead(item: Item, found: list[Item], loop: Pipelined, outside: set[Buffe
     src, dst = stmt.src.buffer, stmt.dst.buffer  # `dst` is no view: that would be outside
     if src.scope != "global" or dst in outside:
         return False
-    written = {buffer for other in found if other is not item for buffer in other.effects.writes}
+    written = {buffer for other in schedule if other is not item for buffer in other.effects.writes}
     read = set(item.effects.reads) - {dst}
     if read & (written - {dst}) or dst in item.effects.reads:
         return False
-    first_use = _first_use(dst, found)
-    return found.index(item) < first_use < len(found) and _is_filled_first(dst, found)
+    first_use = _first_use(dst, schedule)
+    return schedule.index(item) < first_use < len(schedule) and _is_filled_first(dst, schedule)
 
 
-def _first_use(tile: Buffer, found: list[Item]) -> int:
-    return next((at for at, item in enumerate(found) if tile in item.effects.reads), len(found))
+def _first_use(tile: Buffer, schedule: list[Item]) -> int:
+    return next((at for at, item in enumerate(schedule) if tile in item.effects.reads), len(schedule))
 
 
-def _is_filled_first(tile: Buffer, found: list[Item]) -> bool:
+def _is_filled_first(tile: Buffer, schedule: list[Item]) -> bool:
     """Whether copies fill a shared tile before the iteration reads it."""
-    before = [item.stmt for item in found[: _first_use(tile, found)]]
+    before = [item.stmt for item in schedule[: _first_use(tile, schedule)]]
     return tile.scope == "shared" and _covered(tile, before)
 
 
@@ -223,9 +223,9 @@ def _checked(
         raise TileValueError(f"'order' has an entry twice: {order}", span)
     if min(stage) < 0:
         raise TileValueError(f"'stage' has a negative entry: {stage}", span)
-    found = schedule_of(loop, views)
-    for at, first in enumerate(found):
-        for later, second in enumerate(found[at + 1 :], at + 1):
+    schedule = schedule_of(loop, views)
+    for at, first in enumerate(schedule):
+        for later, second in enumerate(schedule[at + 1 :], at + 1):
             shared = first.effects.conflicts(second.effects)
             if shared is not None and not first.comes_before(second):
                 lines = _lines(program, first.stmt, second.stmt)

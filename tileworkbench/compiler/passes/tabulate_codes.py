@@ -76,7 +76,7 @@ class TabulateCodes:
 
 
 def _mentions_code(program: Program) -> bool:
-    return any(isinstance(found, Expr) and _is_code(found) for found in walk(program.body))
+    return any(isinstance(node, Expr) and _is_code(node) for node in walk(program.body))
 
 
 def _is_code(value: Expr) -> bool:
@@ -97,10 +97,10 @@ def _tabulate(loop: For, worth: int, in_vectors: bool) -> Stmt:
 
     def visit(node: object) -> object:
         if isinstance(node, Expr):
-            found = finder.vector(node) if in_vectors else None
-            found = finder.table(node) if found is None else found
-            if found is not None:
-                return found
+            made = finder.vector(node) if in_vectors else None
+            made = finder.table(node) if made is None else made
+            if made is not None:
+                return made
         return node.map_children(visit)  # type: ignore[attr-defined]
 
     return visit(loop)  # type: ignore[return-value]
@@ -148,12 +148,12 @@ class _Finder:
         codes = ir.Ramp(const(0, INT32), const(1, INT32), _ENTRIES)
         if value is code:
             return codes
-        found = self.table(value)
-        if isinstance(found, ir.Call):
-            found = replace(found, args=(codes, *found.args[1:]))
+        made = self.table(value)
+        if isinstance(made, ir.Call):
+            made = replace(made, args=(codes, *made.args[1:]))
         else:
-            found = value.map_children(lambda child: self.for_every_code(child, code))
-        return replace(found, dtype=value.dtype.with_lanes(_ENTRIES))  # type: ignore
+            made = value.map_children(lambda child: self.for_every_code(child, code))
+        return replace(made, dtype=value.dtype.with_lanes(_ENTRIES))  # type: ignore
 
     def code_below(
         self, value: Expr, dtypes: tuple[str, ...], worth: int, uniform: bool
@@ -161,23 +161,23 @@ class _Finder:
         """The only code below `value`, if its operations are pure and as many as `worth`."""
         if str(value.dtype) not in dtypes or not isinstance(value, _PURE) or self.is_code(value):
             return None
-        found: set[Expr] = set()
-        operations = self.collect(value, found, set(), uniform)
-        if operations is None or operations < worth or len(found) != 1:
+        codes: set[Expr] = set()
+        operations = self.collect(value, codes, set(), uniform)
+        if operations is None or operations < worth or len(codes) != 1:
             return None
-        return found.pop()
+        return codes.pop()
 
     def collect(
-        self, value: Expr, found: set[Expr], seen: set[Expr], uniform: bool = False
+        self, value: Expr, codes: set[Expr], seen: set[Expr], uniform: bool = False
     ) -> int | None:
-        """The number of operations between `value` and the codes below it, which go to `found`;
+        """The number of operations between `value` and the codes below it, which go to `codes`;
         None where there is anything else, save constants or, with `uniform`, what does not vary.
         """
         if value in seen or isinstance(value, ir.Const):
             return 0
         seen.add(value)
         if self.is_code(value):
-            found.add(value)
+            codes.add(value)
             return 0
         if uniform and not depends_on(value, self.varying):
             return 0
@@ -187,8 +187,8 @@ class _Finder:
             return None  # a load that only one of the branches makes
         total = 1
         for child in value.children():
-            count = self.collect(child, found, seen, uniform) if isinstance(child, Expr) else 0
-            if count is None or len(found) > 1:
+            count = self.collect(child, codes, seen, uniform) if isinstance(child, Expr) else 0
+            if count is None or len(codes) > 1:
                 return None
             total += count
         return total

@@ -70,16 +70,16 @@ class _Unrolling:
         self.ranges = Ranges(program)
         self.lets: dict[Var, Expr] = {}
         self.constant: set[Var] = set()  # variables that unrolling makes constant
-        for found in statements(program.body):
-            if isinstance(found, st.Let):
-                self.lets[found.var] = substitute(found.value, self.lets)
-            elif isinstance(found, st.For) and self.is_constant(found.start, found.stop):
-                self.constant.add(found.var)
-        for found in statements(program.body):
-            if isinstance(found, st.For) and found.var not in self.constant:
-                self.constant.add(found.var)
-                if not self.ring(found):
-                    self.constant.remove(found.var)
+        for stmt in statements(program.body):
+            if isinstance(stmt, st.Let):
+                self.lets[stmt.var] = substitute(stmt.value, self.lets)
+            elif isinstance(stmt, st.For) and self.is_constant(stmt.start, stmt.stop):
+                self.constant.add(stmt.var)
+        for stmt in statements(program.body):
+            if isinstance(stmt, st.For) and stmt.var not in self.constant:
+                self.constant.add(stmt.var)
+                if not self.ring(stmt):
+                    self.constant.remove(stmt.var)
 
     def is_constant(self, *values: Expr) -> bool:
         """Whether nothing but variables of such loops decides what they are."""
@@ -110,12 +110,12 @@ class _Unrolling:
     def indices(self, body: st.Stmt) -> Iterator[Expr]:
         """What must be constant in `body`: indices of registers, bounds of unrolled loops."""
         for node in walk(body):
-            found: tuple[Expr, ...] = ()
+            indices: tuple[Expr, ...] = ()
             if isinstance(node, Load | Address | st.Store) and _is_register(node.buffer):
-                found = node.indices
+                indices = node.indices
             elif isinstance(node, st.For) and node.kind is st.LoopKind.UNROLLED:
-                found = (node.start, node.stop)
-            for index in found:
+                indices = (node.start, node.stop)
+            for index in indices:
                 if const_int(index) is None and self.is_constant(index):
                     yield substitute(index, self.lets)
 
@@ -183,7 +183,7 @@ class _Unrolling:
 
 
 def _leaves(loop: st.For) -> bool:
-    return any(isinstance(found, st.Break) for found in statements(loop.body))
+    return any(isinstance(inner, st.Break) for inner in statements(loop.body))
 
 
 def _size(body: st.Stmt, unrolling: _Unrolling) -> int:

@@ -162,17 +162,17 @@ class _Rows:
         new_block = Var(f"{block.name}'", block.dtype)
         new_column = Var(f"{column.name}'", column.dtype)
 
-        def change(found: object) -> object:
-            if not isinstance(found, Binary) or found.op not in ("add", "sub"):
-                return found
-            linear = self.ranges.linear(found)
+        def change(node: object) -> object:
+            if not isinstance(node, Binary) or node.op not in ("add", "sub"):
+                return node
+            linear = self.ranges.linear(node)
             factor = linear.coefficient(column)
             if not factor or linear.coefficient(block) != factor * self.width:
-                return found
+                return node
             others = tuple(term for term in linear.terms if term[0] not in (block, column))
             start = () if whole else ((new_block, factor * self.width * joined),)
             return to_expr(
-                Linear((*others, *start, (new_column, factor)), linear.constant), found.dtype
+                Linear((*others, *start, (new_column, factor)), linear.constant), node.dtype
             )
 
         made: Stmt = Rewriter(change)(self.nest.body)

@@ -189,9 +189,9 @@ class ArgumentBinder:
                 key.append((*form, view.device, getattr(value, "requires_grad", False)))
                 if view.is_fake:
                     fake = value
-        plan = self._plans.get(found := tuple(key))
+        plan = self._plans.get(signature := tuple(key))
         if plan is None:
-            plan = self._check(args, slots, found)
+            plan = self._check(args, slots, signature)
         if torch is not None and (plan.written or plan.gradients or self._pointers):
             self._tell_autograd(plan, args, torch)
         if fake is not None:
@@ -443,7 +443,7 @@ class ArgumentBinder:
         self, symbols: dict[str, int], views: dict[int, ArrayView], device: str
     ) -> tuple[tuple[int, Callable[[], Any], int], ...]:
         kind, place = _output_place(views, device)
-        found = []
+        makers = []
         for slot, spec in enumerate(self.parameters):
             if not spec.is_output:
                 continue
@@ -459,8 +459,8 @@ class ArgumentBinder:
             bytes_ = -(-prod(shape) * DType(spec.dtype).bits // 8)
             if bytes_ > MOST_BYTES:
                 raise self._no_memory(slot, bytes_)
-            found.append((slot, array_maker(kind, shape, spec.dtype, place), bytes_))
-        return tuple(found)
+            makers.append((slot, array_maker(kind, shape, spec.dtype, place), bytes_))
+        return tuple(makers)
 
     def _size(
         self, spec: ParameterSpec, what: str, dim: DimSpec, symbols: Mapping[str, int]

@@ -182,15 +182,15 @@ def _view_cuda(value: Any) -> ArrayView:
 
     from tileworkbench.compiler.device.nvidia.driver import pointer_ordinal, wait_for_stream
 
-    found = value.__cuda_array_interface__
-    pointer, readonly = found["data"]
-    shape, dtype = tuple(found["shape"]), numpy.dtype(found["typestr"])
-    if found.get("mask") is not None:
+    interface = value.__cuda_array_interface__
+    pointer, readonly = interface["data"]
+    shape, dtype = tuple(interface["shape"]), numpy.dtype(interface["typestr"])
+    if interface.get("mask") is not None:
         raise ArgumentError(_MASKED)
     ordinal = pointer_ordinal(pointer) if pointer else 0
-    if found.get("stream"):
-        wait_for_stream(found["stream"], ordinal)
-    strides = found.get("strides")
+    if interface.get("stream"):
+        wait_for_stream(interface["stream"], ordinal)
+    strides = interface.get("strides")
     return ArrayView(
         pointer=pointer or 0,
         shape=shape,

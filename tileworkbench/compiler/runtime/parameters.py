@@ -39,10 +39,10 @@ class DimSpec:
         """
         if self.symbol is None:
             return self.constant
-        found = self.coefficient * symbols[self.symbol] + self.constant
-        if self.dtype is not None and found > self.dtype.max_value:
-            raise WrappedSizeError(found, self.dtype)
-        return found
+        size = self.coefficient * symbols[self.symbol] + self.constant
+        if self.dtype is not None and size > self.dtype.max_value:
+            raise WrappedSizeError(size, self.dtype)
+        return size
 
     def names(self) -> set[str]:
         """The symbols and scalars that the value follows from."""
@@ -151,29 +151,29 @@ def find_sources(
     `UnsupportedError` for a symbol that none of the arguments determines, and `ArgumentError` for
     one that only an absent one does.
     """
-    found: dict[str, tuple[tuple[int, ...], Source]] = {}
+    sources: dict[str, tuple[tuple[int, ...], Source]] = {}
     for source in _occurrences(parameters):
         if source.position in absent:
             continue
         dim = source.dim
         rank = (source.axis >= 0, source.is_stride, dim.coefficient != 1, dim.constant != 0)
         cost = (*map(int, rank), source.position, source.axis)
-        if source.symbol not in found or cost < found[source.symbol][0]:
-            found[source.symbol] = (cost, source)
+        if source.symbol not in sources or cost < sources[source.symbol][0]:
+            sources[source.symbol] = (cost, source)
     for symbol in symbols:
-        if symbol not in found and absent:
+        if symbol not in sources and absent:
             (source,) = find_sources(kernel_name, parameters, (symbol,))
             missing = parameters[source.position].name
             raise ArgumentError(
                 f"'{kernel_name}': '{missing}' is None, and the kernel reads '{symbol}' from its "
                 "shape"
             )
-        if symbol not in found:
+        if symbol not in sources:
             raise UnsupportedError(
                 f"'{kernel_name}': no argument determines '{symbol}'",
                 hint=f"an extent or a stride of an input must be linear in '{symbol}' alone",
             )
-    return tuple(found[symbol][1] for symbol in symbols)
+    return tuple(sources[symbol][1] for symbol in symbols)
 
 
 def _occurrences(parameters: Sequence[ParameterSpec]) -> list[Source]:

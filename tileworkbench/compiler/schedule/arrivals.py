@@ -36,16 +36,16 @@ class Arrivals:
         """
         buffer, at = barrier.buffer, _element(barrier)
         counts = self._counts.get(buffer)
-        steady = not any(isinstance(found, Load) for found in walk(barrier))
+        steady = not any(isinstance(node, Load) for node in walk(barrier))
         if buffer in self._open or not counts or None in counts or not steady:
             return False
         if self._uniformity.varies(barrier):
             return False
         count = min(counts.values()) if at is None else counts.get(at, 0)
         threads: set[int] = set()
-        for (other, element), found in self._threads.items():
+        for (other, element), arrived in self._threads.items():
             if other is buffer and (at is None or element is None or element == at):
-                threads |= found
+                threads |= arrived
         return len(threads) <= count
 
     def _visit(self, stmt: st.Stmt, threads: range) -> None:

@@ -66,7 +66,7 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
 
     Raises `UnsupportedError` for a buffer whose extent is only known at run time.
     """
-    found: dict[Buffer, Lifetime] = {}
+    lifetimes: dict[Buffer, Lifetime] = {}
     sites, spans = [0], []
     owner: dict[Buffer, Buffer] = {}
     depth_of: dict[Buffer, int] = {}
@@ -77,7 +77,7 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
 
     def use(buffer: Buffer) -> None:
         buffer = owner.get(buffer, buffer)
-        life = found.get(buffer)
+        life = lifetimes.get(buffer)
         if life is not None:
             life.first = min(life.first, clock)
             life.last = max(life.last, clock)
@@ -95,7 +95,7 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
             case Alloc(buffer) if buffer.scope in scopes:
                 size = _static_size(buffer, program, stmt)
                 fixed = buffer.scope == "shared.barrier"
-                found[buffer] = Lifetime(buffer, size, 1 << 30, -1, fixed)
+                lifetimes[buffer] = Lifetime(buffer, size, 1 << 30, -1, fixed)
                 depth_of[buffer] = len(loops)
                 return
             case Alias(buffer, source):
@@ -134,14 +134,14 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
 
     def extend(used: set[Buffer], start: int) -> None:
         for buffer in used:
-            found[buffer].first = min(found[buffer].first, start)
-            found[buffer].last = max(found[buffer].last, clock)
+            lifetimes[buffer].first = min(lifetimes[buffer].first, start)
+            lifetimes[buffer].last = max(lifetimes[buffer].last, clock)
 
     visit(kernel.body)
-    for life in found.values():
+    for life in lifetimes.values():
         if life.fixed:
             life.first, life.last = 0, clock
-    lives = tuple(life for life in found.values() if life.last >= 0)
+    lives = tuple(life for life in lifetimes.values() if life.last >= 0)
     return Timeline(lives, tuple(sites), tuple(spans))
 
 

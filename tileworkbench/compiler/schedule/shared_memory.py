@@ -73,10 +73,10 @@ def shared_memory(program: Program, single: Program | None = None) -> SharedMemo
     kernel = next((s for s in statements(program.body) if isinstance(s, Kernel)), None)
     if kernel is None:
         return None
-    found = timeline(kernel, program)
-    if not found.lives:
+    timed = timeline(kernel, program)
+    if not timed.lives:
         return None
-    offsets, size = place(found.lives)
+    offsets, size = place(timed.lives)
     sites: dict[Buffer, int] = {}
     for stmt in statements(kernel.body):
         if isinstance(stmt, Alloc):
@@ -84,7 +84,7 @@ def shared_memory(program: Program, single: Program | None = None) -> SharedMemo
             if stmt.offset is not None and stmt.buffer in offsets:
                 offsets[stmt.buffer] = stmt.offset
     before = {} if single is None else _ranks(single)
-    versions = {life.buffer: _versions(life.buffer, before) for life in found.lives}
+    versions = {life.buffer: _versions(life.buffer, before) for life in timed.lives}
 
     def line(site: int) -> int:
         span = program.span(site)
@@ -102,14 +102,14 @@ def shared_memory(program: Program, single: Program | None = None) -> SharedMemo
             first=life.first,
             last=life.last,
         )
-        for life in found.lives
+        for life in timed.lives
     ]
     return SharedMemory(
         bytes_=size,
         buffers=tuple(sorted(_with_sharers(buffers), key=lambda each: (each.offset, each.first))),
-        lines=tuple(line(site) for site in found.sites),
-        loops=found.loops,
-        stages=_stages(found.lives, versions),
+        lines=tuple(line(site) for site in timed.sites),
+        loops=timed.loops,
+        stages=_stages(timed.lives, versions),
     )
 
 
@@ -142,12 +142,12 @@ def _stages(
     """The bytes that the same buffers take with other numbers of versions."""
     if all(count == 1 for count in versions.values()):
         return ()
-    found = []
+    sizes = []
     for number in range(1, MOST_STAGES + 1):
         scaled = []
         for life in lives:
             count = versions[life.buffer]
             size = life.size if count == 1 else -(-life.size // count) * number
             scaled.append(replace(life, size=-(-size // ALIGNMENT) * ALIGNMENT))
-        found.append((number, place(scaled)[1]))
-    return tuple(found)
+        sizes.append((number, place(scaled)[1]))
+    return tuple(sizes)

@@ -104,7 +104,7 @@ class ThreadAccesses:
         self.threads = (0, prod(kernel.threads))
         self.conditions: list[Expr] = []  # those around the statement at hand
         self.definitions = {
-            found.var: found.value for found in walk(kernel) if isinstance(found, st.Let)
+            stmt.var: stmt.value for stmt in walk(kernel) if isinstance(stmt, st.Let)
         }
 
     def of(self, stmt: st.Stmt) -> tuple[ThreadAccess, ...]:
@@ -152,9 +152,9 @@ class ThreadAccesses:
         if access.count != 1:
             last = indices[-1]
             indices = (*indices[:-1], Ramp(last, ir.Const(1, last.dtype), access.count))
-        found = self._placed(access, indices, site, loops)
+        placed = self._placed(access, indices, site, loops)
         del self.conditions[before:]
-        return replace(found, owners=_by_warps(found.owners)) if access.rows else found
+        return replace(placed, owners=_by_warps(placed.owners)) if access.rows else placed
 
     def _placed(
         self, access: Access, indices: tuple[Expr, ...], site: int, loops: dict[Var, range]
@@ -191,7 +191,7 @@ class ThreadAccesses:
         uniform: list[tuple[Expr, int]] = []
         rest: list[tuple[Expr, int]] = []
         for atom, factor in linear.terms:
-            own = any(found in loops for found in walk(atom) if isinstance(found, Var))
+            own = any(node in loops for node in walk(atom) if isinstance(node, Var))
             target = rest if own or self.uniformity.varies(atom) else uniform
             target.append((atom, factor))
         wide = any(atom.dtype.bits > 32 for atom, _ in uniform)
@@ -210,7 +210,7 @@ class ThreadAccesses:
         used = [
             var
             for var in loops
-            if any(var in set(walk(found)) for found in (*atoms, *self.conditions))
+            if any(var in set(walk(part)) for part in (*atoms, *self.conditions))
         ]
         lanes = 1 if ramp is None else ramp.lanes
         start, count = self.threads
@@ -316,9 +316,9 @@ def iterations_apart(accesses: Iterable[ThreadAccess], var: Var, ranges: Ranges)
         if modular is not None:
             most = max(most, modular[1])
         else:
-            found = constants.setdefault(access.buffer, [])
-            found.append(ranges.linear(access.version).constant)
-    return max([most, *(max(found) - min(found) for found in constants.values())])
+            offsets = constants.setdefault(access.buffer, [])
+            offsets.append(ranges.linear(access.version).constant)
+    return max([most, *(max(offsets) - min(offsets) for offsets in constants.values())])
 
 
 def _modular(value: Expr) -> tuple[Expr, int] | None:

@@ -34,25 +34,25 @@ class ThreadConflicts:
 
     def arena(self) -> dict[Buffer, tuple[str, int, int]]:
         """Where each buffer is that threads exchange data through: memory, first byte and end."""
-        found: dict[Buffer, tuple[str, int, int]] = {}
+        places: dict[Buffer, tuple[str, int, int]] = {}
         body = self.kernel.body
         for stmt in statements(body):
             if isinstance(stmt, Alloc) and stmt.buffer.scope == "shared":
                 start, memory = stmt.offset or 0, "shared"
                 if stmt.offset is None:  # without a place yet: apart from all others
                     memory = stmt.buffer.name
-                found[stmt.buffer] = (memory, start, start + shared_bytes(stmt.buffer))
+                places[stmt.buffer] = (memory, start, start + shared_bytes(stmt.buffer))
         sources = owners(body)
         effects = effects_of(body)
         times = Counter(buffer for stmt in statements(body) for buffer in written(stmt))
         again = {buffer for buffer, count in times.items() if count > 1}
         for buffer in sorted(effects.writes & (effects.reads | again), key=lambda b: b.name):
             if buffer.scope == "global":
-                found[buffer] = (buffer.name, 0, 1)
+                places[buffer] = (buffer.name, 0, 1)
         for stmt in statements(body):
-            if isinstance(stmt, Alias) and sources[stmt.buffer] in found:
-                found[stmt.buffer] = found[sources[stmt.buffer]]
-        return found
+            if isinstance(stmt, Alias) and sources[stmt.buffer] in places:
+                places[stmt.buffer] = places[sources[stmt.buffer]]
+        return places
 
     def own(self, stmt: Stmt) -> tuple[ThreadAccess, ...]:
         """The accesses of the expressions of `stmt` itself, which `of` lists first."""
@@ -60,10 +60,10 @@ class ThreadConflicts:
 
     def of(self, stmt: Stmt) -> tuple[ThreadAccess, ...]:
         """The accesses of `stmt` and everything below it."""
-        found = self.found.get(id(stmt))
-        if found is None:
-            found = self.found[id(stmt)] = self.accesses.of(stmt)
-        return found
+        known = self.found.get(id(stmt))
+        if known is None:
+            known = self.found[id(stmt)] = self.accesses.of(stmt)
+        return known
 
     def conflict(
         self, before: list[ThreadAccess], accesses: tuple[ThreadAccess, ...]

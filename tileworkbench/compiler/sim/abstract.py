@@ -64,17 +64,17 @@ class Evaluator(Generic[AnyFrame]):
 
     def value(self, value: Expr) -> Any:
         """What `value` is for each lane, None where it is not known."""
-        found = self.all_values([self.expressions(value)])
-        return None if found is None else found[0]
+        values = self.all_values([self.expressions(value)])
+        return None if values is None else values[0]
 
     def all_values(self, evaluate: Sequence[Evaluate]) -> tuple[Any, ...] | None:
         """The values of translated expressions, None where one is not known."""
         self._grow()
         try:
-            found = tuple([one(self.frame) for one in evaluate])
+            values = tuple([one(self.frame) for one in evaluate])
         except _FAILURES:
             return None
-        return None if any(value is _UnknownError for value in found) else found
+        return None if any(value is _UnknownError for value in values) else values
 
     def _grow(self) -> None:
         frame, slots = self.frame, self._slots

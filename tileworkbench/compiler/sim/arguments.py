@@ -117,12 +117,12 @@ def _equations(
 def _solve(where: str, extent: Expr, symbol: Var, actual: int, known: Mapping[str, int]) -> int:
     at = [exact_size(extent, {**known, symbol.name: value}) for value in (0, 1, 2)]
     slope = at[1] - at[0]
-    found = None if slope == 0 or (actual - at[0]) % slope else (actual - at[0]) // slope
-    if found is None or found < 0 or at[2] - at[1] != slope:
+    size = None if slope == 0 or (actual - at[0]) % slope else (actual - at[0]) // slope
+    if size is None or size < 0 or at[2] - at[1] != slope:
         raise ArgumentError(
             f"{where} is {actual}, for which the symbol '{symbol.name}' has no solution"
         )
-    return found
+    return size
 
 
 def known_shape(buffer: Buffer, symbols: Mapping[str, int]) -> tuple[int, ...]:

@@ -123,8 +123,8 @@ def _comparison(
     compare: Callable[[Any, Any], Any], dtype: DType
 ) -> Callable[[Value, Value], Value]:
     def run(a: Value, b: Value) -> Value:
-        found = compare(a, b)
-        return found if type(found) is np.ndarray else bool(found)
+        holds = compare(a, b)
+        return holds if type(holds) is np.ndarray else bool(holds)
 
     return run
 

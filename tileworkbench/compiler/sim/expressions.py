@@ -171,9 +171,9 @@ class ExpressionTranslator:
             def load(frame: Frame) -> Value:
                 place = tuple([index(frame) for index in indices])
                 frame.from_data = frame.site in sites
-                found = frame.storages[slot].load(frame, place, frame.mask, frame.lanes)
+                loaded = frame.storages[slot].load(frame, place, frame.mask, frame.lanes)
                 frame.from_data = False
-                return found
+                return loaded
 
             return load
         if width == 1:
@@ -265,8 +265,8 @@ def vector_indices(
 
 def _widened(evaluate: Evaluate) -> Evaluate:
     def widened(frame: Frame) -> Value:
-        found = evaluate(frame)
-        return found[..., None] if type(found) is np.ndarray else found
+        value = evaluate(frame)
+        return value[..., None] if type(value) is np.ndarray else value
 
     return widened
 
@@ -365,9 +365,9 @@ def _lookup(code: Evaluate, table: list[Any], dtype: DType) -> Evaluate:
 def _lane_at(vector: Evaluate, index: Evaluate, lanes: int) -> Evaluate:
     def lane_at(frame: Frame) -> Value:
         number = np.asarray(index(frame))[..., None] % lanes
-        found = vector(frame)
-        found = np.broadcast_to(found, (*number.shape[:-1], lanes))
-        return np.take_along_axis(found, number, -1)[..., 0]
+        values = vector(frame)
+        values = np.broadcast_to(values, (*number.shape[:-1], lanes))
+        return np.take_along_axis(values, number, -1)[..., 0]
 
     return lane_at
 
@@ -384,7 +384,7 @@ def _ramp(base: Evaluate, stride: Evaluate, dtype: DType, lanes: int) -> Evaluat
 
 def _broadcast(operand: Evaluate, dtype: DType, lanes: int) -> Evaluate:
     def broadcast(frame: Frame) -> Value:
-        found = to_array(operand(frame), dtype)
-        return np.broadcast_to(found[..., None], (*found.shape, lanes))
+        value = to_array(operand(frame), dtype)
+        return np.broadcast_to(value[..., None], (*value.shape, lanes))
 
     return broadcast

@@ -32,14 +32,14 @@ def translate(
     def call(frame: Frame) -> None:
         values = [np.broadcast_to(np.asarray(arg(frame)), frame.lanes) for arg in args]
         active = np.broadcast_to(np.asarray(frame.mask), frame.lanes)
-        found = None if result is None else np.zeros(frame.lanes, storage_dtype(result))
+        results = None if result is None else np.zeros(frame.lanes, storage_dtype(result))
         times = frame.threads if repeats and not frame.lanes else 1
         for lane in np.ndindex(*frame.lanes):
             for _ in range(times if active[lane] else 0):
                 made = function(*[value[lane].item() for value in values])
-                if found is not None:
-                    found[lane] = made
-        if slot is not None and found is not None and result is not None:
-            frame.values[slot] = from_storage(found if frame.lanes else found[()], result)
+                if results is not None:
+                    results[lane] = made
+        if slot is not None and results is not None and result is not None:
+            frame.values[slot] = from_storage(results if frame.lanes else results[()], result)
 
     return call

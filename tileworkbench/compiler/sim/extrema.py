@@ -42,18 +42,18 @@ class Extremum:
         """That of all elements along `axis`, and of `initial` if there is one."""
         if not _has_signs(values):
             return self.choose.reduce(values, axis=axis, dtype=dtype, **options)
-        found = np.asarray(self.choose.reduce(_quiet(values), axis=axis, dtype=dtype, **options))
+        extreme = np.asarray(self.choose.reduce(_quiet(values), axis=axis, dtype=dtype, **options))
         wins = np.asarray(self._winning(values).any(axis=axis))
         for start in options.values():
-            wins = wins | self._winning(np.asarray(start, found.dtype))
-        return self._signed(found, wins)[()]
+            wins = wins | self._winning(np.asarray(start, extreme.dtype))
+        return self._signed(extreme, wins)[()]
 
     def accumulate(self, values: Array, axis: int, dtype: Any = None) -> Array:
         """Those of each element and all before it."""
         if not _has_signs(values):
             return np.asarray(self.choose.accumulate(values, axis=axis, dtype=dtype))
-        found = self.choose.accumulate(_quiet(values), axis=axis, dtype=dtype)
-        return self._signed(found, np.logical_or.accumulate(self._winning(values), axis=axis))
+        extremes = self.choose.accumulate(_quiet(values), axis=axis, dtype=dtype)
+        return self._signed(extremes, np.logical_or.accumulate(self._winning(values), axis=axis))
 
     def at(self, data: Array, place: tuple[Array, ...], values: Array) -> None:
         """`data[place] = self(data[place], values)`, one after the other."""
@@ -69,10 +69,10 @@ class Extremum:
     def _winning(self, values: Array) -> Array:
         return np.asarray((values == 0) & (np.signbit(values) == self.prefers))
 
-    def _signed(self, found: Array, wins: Array) -> Array:
-        """`found` with the sign of its zeros: that which wins where `wins`."""
-        zero = found.dtype.type(0)
-        return np.where(found == 0, np.where(wins == self.prefers, -zero, zero), found)
+    def _signed(self, extremes: Array, wins: Array) -> Array:
+        """`extremes` with the sign of its zeros: that which wins where `wins`."""
+        zero = extremes.dtype.type(0)
+        return np.where(extremes == 0, np.where(wins == self.prefers, -zero, zero), extremes)
 
 
 def _quiet(values: Array) -> Array:

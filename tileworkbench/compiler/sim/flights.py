@@ -203,14 +203,14 @@ class Flights:
     def unwaited(self, frame: ThreadFrame, engine: Engine) -> list[Flight]:
         """What the active threads have started on `engine`, to be waited for at a barrier now."""
         mine = set(map(int, frame.order.ids(_threads(frame))))
-        found = [
+        left = [
             flight
             for flight in self._flights
             if flight.engine is engine and mine.intersection(map(int, flight.threads))
         ]
-        for flight in found:
+        for flight in left:
             flight.at_barrier = True
-        return found
+        return left
 
     def end(self, frame: ThreadFrame) -> None:
         """The block ends: what still reads its shared memory comes too late."""
@@ -251,14 +251,14 @@ class Flights:
         if lanes:
             chosen = np.broadcast_to(np.asarray(active), lanes)
             place = tuple(np.broadcast_to(np.asarray(at), lanes)[chosen] for at in place)
-        seen = found = marks[place]
+        seen = others = marks[place]
         if current is not None:  # what it touches twice is its own affair
-            found = np.where(np.abs(seen) == current.number, 0, seen)
-        wrong = (found != 0 if write else found > 0).any(axis=-1)
+            others = np.where(np.abs(seen) == current.number, 0, seen)
+        wrong = (others != 0 if write else others > 0).any(axis=-1)
         if current is not None and current.engine in _PRODUCTS and storage.name in current.targets:
-            wrong = wrong & ~self._chained(current, found)
+            wrong = wrong & ~self._chained(current, others)
         if np.any(wrong):
-            self._report(frame, storage, place, write, found, np.asarray(wrong))
+            self._report(frame, storage, place, write, others, np.asarray(wrong))
         if current is None:
             return
         marks[place] = current.number if write else np.where(seen > 0, seen, -current.number)
@@ -266,14 +266,14 @@ class Flights:
         if write:
             current.written.append(Written(storage, place))
 
-    def _chained(self, current: Flight, found: Array) -> Array:
+    def _chained(self, current: Flight, marked: Array) -> Array:
         """Where the marks are those of products of the same engine into this accumulator."""
         numbers = [
             one.number
             for one in self._flights
             if one.engine is current.engine and one.targets & current.targets
         ]
-        return np.asarray(np.isin(np.abs(found), [0, *numbers]).all(axis=-1))
+        return np.asarray(np.isin(np.abs(marked), [0, *numbers]).all(axis=-1))
 
     def _marks_of(self, storage: Storage) -> Array | None:
         """The marks of a storage's data, with one more dimension: the bytes of an element. None
@@ -300,8 +300,8 @@ class Flights:
         for storage, place in flight.touched:
             marks = self._marks_of(storage)
             if marks is not None:
-                found = marks[place]
-                marks[place] = np.where(np.isin(found, numbers), 0, found)
+                old = marks[place]
+                marks[place] = np.where(np.isin(old, numbers), 0, old)
 
     def _report(
         self,
@@ -309,11 +309,11 @@ class Flights:
         storage: Storage,
         place: tuple[Any, ...],
         write: bool,
-        found: Array,
+        marked: Array,
         wrong: Array,
     ) -> None:
         first = tuple(map(int, np.argwhere(wrong)[0])) if wrong.ndim else ()
-        marks = np.asarray(found[first])
+        marks = np.asarray(marked[first])
         number = int(marks[np.argmax(np.abs(marks) if write else marks)])
         flight = next(one for one in self._flights if one.number == abs(number))
         kind, sentences = FindingKind.RACE, _WRITTEN_EARLY if number > 0 else _STILL_READ
@@ -338,8 +338,8 @@ def _coordinate(at: Any, first: tuple[int, ...], axis: int) -> int:
     """The index along `axis` of the element `first` of what is touched."""
     if isinstance(at, slice):
         return int((at.start or 0) + first[axis])
-    found = np.asarray(at)
-    return int(found[first[: found.ndim]] if found.ndim else found)
+    values = np.asarray(at)
+    return int(values[first[: values.ndim]] if values.ndim else values)
 
 
 def _threads(frame: ThreadFrame) -> Array:

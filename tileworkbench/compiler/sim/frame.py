@@ -154,11 +154,11 @@ class Frame:
 
     def block_of(self, number: int) -> tuple[int, ...]:
         """The indices of a block of the current launch."""
-        found = []
+        indices = []
         for extent in self.grid:
-            found.append(number % extent)
+            indices.append(number % extent)
             number //= extent
-        return tuple(found) if self.grid else (number,)
+        return tuple(indices) if self.grid else (number,)
 
     def threads_of(self, lanes: tuple[int, ...]) -> Value:
         """The threads of the block that the `lanes` of an access are, -1 where they are none."""

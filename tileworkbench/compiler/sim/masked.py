@@ -138,10 +138,10 @@ class MaskLog:
             tally = self._tallies[key] = _Tally(index, shape, frame.block, thread, iteration)
         tally.count += count
         tally.blocks.add(frame.block_number)
-        found = _edges(frame, sides)
-        tally.away |= found is not None and not found
-        if found is not None:
-            tally.edges = found if tally.edges is None else tally.edges & found
+        edges = _edges(frame, sides)
+        tally.away |= edges is not None and not edges
+        if edges is not None:
+            tally.edges = edges if tally.edges is None else tally.edges & edges
         if frame.options.sanitize and frame.from_data:
             raise self._finished(key, tally, frame.recorder.program, 0).error()
 
@@ -198,13 +198,13 @@ def _edges(frame: Frame, sides: tuple[bool, bool]) -> set[str] | None:
     places += [(f"iteration of '{name}'", first, last) for name, _, first, last in frame.edges]
     if not places:
         return None
-    found = set()
+    edges = set()
     for named, first, last in places:
         if first and sides[0]:
-            found.add(f"in the first {named}")
+            edges.add(f"in the first {named}")
         if last and sides[1]:
-            found.add(f"in the last {named}")
-    return found
+            edges.add(f"in the last {named}")
+    return edges
 
 
 def sides_of(index: tuple[Any, ...], shape: tuple[int, ...], bad: Mask) -> tuple[bool, bool]:

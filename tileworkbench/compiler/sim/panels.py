@@ -84,10 +84,10 @@ def translate_pack(stmt: tile.Pack, expr: ExpressionTranslator) -> Callable[[Fra
         limits = [limit(frame) for limit in valid]
         rows, cols = min(max(limits[0], 0), stmt.rows), min(max(limits[1], 0), stmt.cols)
         row, col = np.ogrid[:rows, :cols]
-        found = src.load(frame, np.asarray(row * row_stride + col * col_stride))
-        found = convert_array(found, src.dtype, dst.dtype)
-        matrix = np.zeros(padded, found.dtype)
-        matrix[:rows, :cols] = found
+        values = src.load(frame, np.asarray(row * row_stride + col * col_stride))
+        values = convert_array(values, src.dtype, dst.dtype)
+        matrix = np.zeros(padded, values.dtype)
+        matrix[:rows, :cols] = values
         dst.store(frame, target, matrix)
 
     return pack

@@ -12,9 +12,9 @@ from tileworkbench.compiler.ir.tile import Parallel
 
 def stores_of(body: Stmt) -> Iterator[Store]:
     """The stores below `body`."""
-    for found in walk(body):
-        if isinstance(found, Store):
-            yield found
+    for node in walk(body):
+        if isinstance(node, Store):
+            yield node
 
 
 def private_buffers(loop: Parallel) -> list[Buffer]:
@@ -23,8 +23,8 @@ def private_buffers(loop: Parallel) -> list[Buffer]:
     One that is indexed by the loop's own variables is no thread's scratch but a tile that a pass
     made thread-private as a whole: its iterations share it.
     """
-    inner = {found.buffer for found in walk(loop.body) if isinstance(found, Alloc)}
-    written = dict.fromkeys(found.buffer for found in stores_of(loop.body))
+    inner = {node.buffer for node in walk(loop.body) if isinstance(node, Alloc)}
+    written = dict.fromkeys(node.buffer for node in stores_of(loop.body))
     varying = _varying(loop)
     tiles = {
         access.buffer
@@ -41,11 +41,11 @@ def private_buffers(loop: Parallel) -> list[Buffer]:
 
 def _varying(loop: Parallel) -> set[Var]:
     """The loop's variables and the names computed from them."""
-    found = set(loop.vars)
+    varying = set(loop.vars)
     for stmt in walk(loop.body):
-        if isinstance(stmt, Let) and _reads(stmt.value, found):
-            found.add(stmt.var)
-    return found
+        if isinstance(stmt, Let) and _reads(stmt.value, varying):
+            varying.add(stmt.var)
+    return varying
 
 
 def _reads(value: Expr, names: set[Var]) -> bool:

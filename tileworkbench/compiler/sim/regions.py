@@ -23,7 +23,7 @@ def read_box(frame: Frame, storage: Storage, corner: Box, shape: Box) -> Array:
     one it is an error.
     """
     inside, target, complete = _clip(frame, "load", storage, corner, shape)
-    found = storage.data[inside]
+    inner = storage.data[inside]
     if storage.written is not None and frame.options.uninitialised:
         missing = ~storage.written[inside]
         if missing.any():
@@ -41,11 +41,11 @@ def read_box(frame: Frame, storage: Storage, corner: Box, shape: Box) -> Array:
     if frame.observers:
         tell_read(frame, storage, inside, True, ())
     if complete:
-        return found
+        return inner
     padded = np.full(
         shape, storage.safe if storage.guarded else poison(storage.dtype), storage.data.dtype
     )
-    padded[target] = found
+    padded[target] = inner
     return padded
 
 

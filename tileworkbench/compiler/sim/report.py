@@ -189,32 +189,32 @@ class SimReport:
         """What is wrong but several stores of one value to an element; races first, since they
         explain much else.
         """
-        found = [*self.races, *(each for each in self.findings if each not in self.races)]
-        return tuple(each for each in found if each.differs)
+        findings = [*self.races, *(each for each in self.findings if each not in self.races)]
+        return tuple(each for each in findings if each.differs)
 
     def error(self) -> RunError | None:
         """The first of `worst` as an error, which names the next few too; None without any."""
-        found = self.worst
-        if not found:
+        worst = self.worst
+        if not worst:
             return None
-        error = found[0].error()
-        error.notes += tuple(Note(str(each)) for each in found[1:_SHOWN])
-        if len(found) > _SHOWN:
-            error.notes += (Note(f"{len(found) - _SHOWN} more: see the report of .simulate(...)"),)
+        error = worst[0].error()
+        error.notes += tuple(Note(str(each)) for each in worst[1:_SHOWN])
+        if len(worst) > _SHOWN:
+            error.notes += (Note(f"{len(worst) - _SHOWN} more: see the report of .simulate(...)"),)
         return error
 
     def __str__(self) -> str:
         lines = [f"{'ok' if self.ok else 'not ok'}: {self.extent} simulated"]
-        for title, found in (
+        for title, group in (
             ("out of bounds", self.out_of_bounds),
             ("uninitialised reads", self.uninitialised),
             ("races", self.races),
             ("misaligned", self.misaligned),
             ("in divergent code", self.divergent),
         ):
-            if found:
+            if group:
                 lines.append(f"{title}:")
-                lines += [f"  {finding}" for finding in found]
+                lines += [f"  {finding}" for finding in group]
         lines += map(str, self.masked)
         return "\n".join(lines)
 

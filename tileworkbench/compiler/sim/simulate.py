@@ -151,9 +151,9 @@ class _Run:
         except LimitReached:
             pass
         except RunError as error:
-            found = frame.recorder.report()
-            if not found.ok:
-                error.add_note(f"found before this: {found}")
+            report = frame.recorder.report()
+            if not report.ok:
+                error.add_note(f"found before this: {report}")
             raise
         except KeyboardInterrupt:
             raise interrupted(program.name) from None

@@ -141,8 +141,8 @@ class StatementTranslator:
             case st.DeviceAssert(message=message) if message.startswith(OUT_OF_RANGE):
                 return lambda frame: None  # the access itself is found
             case st.DeviceAssert(cond, message):
-                found = failed_assertion(message, "device assert failed")
-                return _check(self.expr(cond), type(found), found.message)
+                failure = failed_assertion(message, "device assert failed")
+                return _check(self.expr(cond), type(failure), failure.message)
             case st.Print():
                 return self._print(stmt)
             case st.Kernel():
@@ -271,7 +271,7 @@ class StatementTranslator:
         slots = [self.slots.variable(var) for var in stmt.vars]
         dtypes = [storage_dtype(var.dtype) for var in stmt.vars]
         extents, body = self.expr.all(stmt.extents), self(stmt.body)
-        names = frozenset(found.buffer.name for found in stores_of(stmt.body))
+        names = frozenset(store.buffer.name for store in stores_of(stmt.body))
         private, shared = self._private(stmt)
 
         def parallel(frame: Frame) -> None:
@@ -309,9 +309,9 @@ class StatementTranslator:
         written = private_buffers(stmt)
         roots = {self.owners.get(buffer, buffer) for buffer in written}
         views = [
-            found
-            for found in buffers_of(stmt.body)
-            if self.owners.get(found, found) in roots and found not in written
+            each
+            for each in buffers_of(stmt.body)
+            if self.owners.get(each, each) in roots and each not in written
         ]
         groups: dict[Buffer, list[Buffer]] = {}
         for buffer in (*written, *views):
@@ -539,11 +539,11 @@ def _skip(frame: Frame) -> None:
 
 def print_lines(stmt: st.Print, values: list[Any], mask: Mask, lanes: tuple[int, ...]) -> None:
     """Write a line for every lane in which `mask` holds."""
-    found = [np.broadcast_to(np.asarray(value), lanes) for value in values]
+    arrays = [np.broadcast_to(np.asarray(value), lanes) for value in values]
     chosen = np.broadcast_to(np.asarray(mask), lanes)
     for lane in np.ndindex(*lanes):
         if chosen[lane]:
-            texts = [_number_text(array[lane]) for array in found]
+            texts = [_number_text(array[lane]) for array in arrays]
             print(stmt.parts[0] + "".join(map(operator.add, texts, stmt.parts[1:])))
 
 

@@ -95,8 +95,8 @@ class VectorAccess:
         """The numbers of the cache lines that a vector touches."""
         ends = (address + self.width - 1 for address in vector)
         pairs = zip(vector, ends, strict=True)
-        found = {line // CACHE_LINE for pair in pairs for line in pair}
-        return tuple(sorted(found))
+        lines = {line // CACHE_LINE for pair in pairs for line in pair}
+        return tuple(sorted(lines))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -141,19 +141,19 @@ class _Lister(Evaluator[Frame]):
         self._program = program
         self._owners = owners(program.body)
         self._bases = {
-            found.buffer: found.offset or 0
-            for found in statements(program.body)
-            if isinstance(found, st.Alloc)
+            stmt.buffer: stmt.offset or 0
+            for stmt in statements(program.body)
+            if isinstance(stmt, st.Alloc)
         }
         self._found: dict[tuple[int, str, str], _Found] = {}
 
     def run(self) -> tuple[VectorAccess, ...]:
         self.assign_parameters(self._program)
         self._visit(self._program.body, MOST_VECTORS)
-        return tuple(self._access_of(*key, found) for key, found in self._found.items())
+        return tuple(self._access_of(*key, access) for key, access in self._found.items())
 
-    def _access_of(self, site: int, name: str, kind: str, found: _Found) -> VectorAccess:
-        buffer = found.buffer
+    def _access_of(self, site: int, name: str, kind: str, access: _Found) -> VectorAccess:
+        buffer = access.buffer
         size = const_int(buffer.shape[0]) if buffer.scope != "global" else 0
         return VectorAccess(
             site,
@@ -162,7 +162,7 @@ class _Lister(Evaluator[Frame]):
             buffer.scope,
             kind,
             _bits(buffer),
-            tuple(found.vectors),
+            tuple(access.vectors),
             self._base(buffer),
             size or 0,
         )
@@ -212,10 +212,10 @@ class _Lister(Evaluator[Frame]):
     ) -> None:
         if buffer.scope == "local.var" or len(indices) != 1:
             return
-        found = self.all_values(vector_indices(self.expressions, indices))
-        if found is None:
+        values = self.all_values(vector_indices(self.expressions, indices))
+        if values is None:
             return
-        places = np.asarray(found[0], np.int64)
+        places = np.asarray(values[0], np.int64)
         lanes = places.shape or self.frame.lanes
         addresses = self._base(buffer) + np.broadcast_to(places, lanes) * _bits(buffer) // 8
         active = self._active(predicate, addresses.shape)

@@ -148,13 +148,13 @@ def isa_of(native: NativeTarget) -> Isa:
 
 def _imports(program: Program) -> dict[str, int]:
     """The addresses of the external functions that the program calls, by their names in code."""
-    found: dict[str, int] = {}
+    addresses: dict[str, int] = {}
     for stmt in statements(program.body):
         if isinstance(stmt, ExternCall):
             with placed_at(program.span(stmt.site)):
                 address = find_function(stmt.name, program.sources)
-            found[symbol_of(stmt.name, program.sources)] = address
-    return found
+            addresses[symbol_of(stmt.name, program.sources)] = address
+    return addresses
 
 
 @contextmanager
@@ -169,8 +169,8 @@ def placed_at(span: Span | None) -> Iterator[None]:
 
 def _with_thread_loops(program: Program, snapshots: tuple[Snapshot, ...]) -> Program:
     """`program` with what its threads do written out, so that it can be counted."""
-    found = (step.program for step in snapshots if step.name == "split_threads" and step.changed)
-    return next(found, program)
+    programs = (step.program for step in snapshots if step.name == "split_threads" and step.changed)
+    return next(programs, program)
 
 
 def _estimate_ns(program: Program) -> float | None:

@@ -114,11 +114,11 @@ def core_count() -> int:
 @functools.cache
 def cache_sizes() -> CacheSizes:
     """Data cache sizes from sysfs; typical sizes for a level that the system does not describe."""
-    found = _read_sysfs_caches(_SYSFS_CACHES)
-    if not found:
+    sizes = _read_sysfs_caches(_SYSFS_CACHES)
+    if not sizes:
         return _TYPICAL
     return CacheSizes(
-        l1=found.get(1, _TYPICAL.l1), l2=found.get(2, _TYPICAL.l2), l3=found.get(3, 0)
+        l1=sizes.get(1, _TYPICAL.l1), l2=sizes.get(2, _TYPICAL.l2), l3=sizes.get(3, 0)
     )
 
 

@@ -134,8 +134,8 @@ class CudaDevice:
         count = ctypes.c_int()
         driver.call("cuDeviceGetCount", ctypes.byref(count))
         if ordinal >= count.value:
-            found = "no CUDA device" if not count.value else f"no CUDA device {ordinal}"
-            raise DeviceUnavailableError(f"this machine has {found}", _HINT)
+            absent = "no CUDA device" if not count.value else f"no CUDA device {ordinal}"
+            raise DeviceUnavailableError(f"this machine has {absent}", _HINT)
         device = ctypes.c_int()
         driver.call("cuDeviceGet", ctypes.byref(device), ordinal)
         name = ctypes.create_string_buffer(256)
@@ -272,12 +272,12 @@ def wait_for_stream(stream: int, ordinal: int) -> None:
 
 def pointer_ordinal(pointer: int) -> int:
     """The device whose memory is there. Raises `ArgumentError` for memory of none."""
-    found = ctypes.c_int()
+    ordinal = ctypes.c_int()
     driver = open_device().driver
     where = ctypes.c_uint64(pointer)
-    if driver.library.cuPointerGetAttribute(ctypes.byref(found), _POINTER_DEVICE_ORDINAL, where):
+    if driver.library.cuPointerGetAttribute(ctypes.byref(ordinal), _POINTER_DEVICE_ORDINAL, where):
         raise ArgumentError("points to no memory of a CUDA device")
-    return found.value
+    return ordinal.value
 
 
 def current_ordinal() -> int:

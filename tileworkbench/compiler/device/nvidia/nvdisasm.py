@@ -61,12 +61,12 @@ def comments_above(source: str) -> list[str]:
     """For each line of the text the comment that it stands under; empty above the first one of its
     function.
     """
-    found, current = [], ""
+    comments, current = [], ""
     for line in source.splitlines():
         match = _COMMENT.match(line)
         current = match[1] if match else "" if line.startswith("}") else current
-        found.append(current)
-    return found
+        comments.append(current)
+    return comments
 
 
 def _with_comments(text: str, comments: list[str]) -> Iterator[str]:

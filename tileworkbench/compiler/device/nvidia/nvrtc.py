@@ -80,9 +80,9 @@ class CudaBuild:
 
     def resources(self, kernel: str) -> KernelResources:
         """The resources of the kernel of this (mangled) name. Raises `KeyError`."""
-        for found in self.kernels:
-            if found.name == kernel:
-                return found
+        for each in self.kernels:
+            if each.name == kernel:
+                return each
         raise KeyError(kernel)
 
 
@@ -164,12 +164,12 @@ def _compile_error(
     if "invalid value for --gpu-architecture" in log:
         major, minor = nvrtc_version()
         return UnsupportedError(f"NVRTC {major}.{minor} does not know the architecture '{arch}'")
-    found = re.search(rf"^{re.escape(name)}\((\d+)\): (?:catastrophic )?error: (.*)$", log, re.M)
-    if found is None:
+    match = re.search(rf"^{re.escape(name)}\((\d+)\): (?:catastrophic )?error: (.*)$", log, re.M)
+    if match is None:
         lines = [line for line in log.splitlines() if "error" in line.lower()]
         said = lines[0] if lines else library.nvrtcGetErrorString(status).decode()
         return CudaCompileError(f"NVRTC cannot compile '{name}': {said}", log)
-    number, said = int(found[1]), found[2]
+    number, said = int(match[1]), match[2]
     lines = source.splitlines()
     quoted = lines[number - 1].strip() if 0 < number <= len(lines) else ""
     return CudaCompileError(f"'{name}', line {number}: {said} in '{quoted}'", log)
@@ -182,7 +182,7 @@ _USED = re.compile(r"Used (\d+) registers(.*)")
 
 def _read_resources(log: str) -> tuple[KernelResources, ...]:
     """The report of ``ptxas -v`` in a log, one record a kernel."""
-    found: list[KernelResources] = []
+    resources: list[KernelResources] = []
     kernel, frame = "", (0, 0, 0)
     for line in log.splitlines():
         if match := _ENTRY.search(line):
@@ -193,16 +193,16 @@ def _read_resources(log: str) -> tuple[KernelResources, ...]:
             shared = re.search(r"(\d+) bytes smem", match[2])
             barriers = re.search(r"used (\d+) barriers", match[2])
             sizes = (int(size[1]) if size else 0 for size in (shared, barriers))
-            found.append(KernelResources(kernel, int(match[1]), *frame, *sizes))
+            resources.append(KernelResources(kernel, int(match[1]), *frame, *sizes))
             kernel = ""
-    return tuple(found)
+    return tuple(resources)
 
 
 def _read_warnings(log: str) -> tuple[str, ...]:
     """The lines of a log that warn, e.g. ``C7510`` of a serialised wgmma, each once."""
     lines = (line.strip() for line in log.splitlines())
-    found = (line for line in lines if re.search(r"\bwarning\b|\bC75\d\d\b", line))
-    return tuple(dict.fromkeys(found))
+    warnings = (line for line in lines if re.search(r"\bwarning\b|\bC75\d\d\b", line))
+    return tuple(dict.fromkeys(warnings))
 
 
 def _fetch(library: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:

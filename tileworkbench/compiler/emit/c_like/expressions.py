@@ -55,11 +55,11 @@ class Expressions:
 
     def use(self, name: str, helper: Helper | None = None) -> str:
         """The name of a helper, which is emitted from now on."""
-        found = helper or self.dialect.helpers[name]
-        self.dialect.check(found)
-        for needed in found.needs:
+        used = helper or self.dialect.helpers[name]
+        self.dialect.check(used)
+        for needed in used.needs:
             self.use(needed)
-        self.helpers[name] = found
+        self.helpers[name] = used
         return name
 
     def named(self, value: ir.Var | Buffer) -> str:
@@ -68,10 +68,10 @@ class Expressions:
 
     def c_type(self, dtype: DType) -> str:
         """The C++ type of a scalar."""
-        found = C_TYPES[str(dtype.scalar)]
-        if found in CODES.values():
-            self.use(found)
-        return found
+        spelled = C_TYPES[str(dtype.scalar)]
+        if spelled in CODES.values():
+            self.use(spelled)
+        return spelled
 
     def __call__(self, value: Expr) -> str:
         """A scalar expression."""
@@ -243,8 +243,8 @@ class Expressions:
             raise UnsupportedError(
                 f"{self.dialect.language} emission cannot reinterpret '{source}' as '{target}' yet"
             )
-        if found := self.dialect.bit_casts.get((str(source), str(target))):
-            return f"{found}({text})"
+        if function := self.dialect.bit_casts.get((str(source), str(target))):
+            return f"{function}({text})"
         return Text(f"({self.c_type(target)}){wrapped(text)}", 14)
 
     def word(self, vector: Load, dtype: DType) -> str:
@@ -300,8 +300,8 @@ class Expressions:
         c_type = self.c_type(dtype)
         entries = ", ".join(args[1:])
         name = f"table_{len(self.tables)}"
-        found = self.tables.setdefault((c_type, entries), name)
-        return f"{found}[{args[0]} & 15]"
+        table = self.tables.setdefault((c_type, entries), name)
+        return f"{table}[{args[0]} & 15]"
 
     # Memory
 
@@ -339,8 +339,8 @@ class Expressions:
         if buffer in self.packed:
             return self.element(buffer, index)
         if buffer.dtype.bits == 4:
-            found = f"{self.use('get4')}({self.named(buffer)}, {bare(index)})"
-            return self.four_bits(found, buffer.dtype)
+            code = f"{self.use('get4')}({self.named(buffer)}, {bare(index)})"
+            return self.four_bits(code, buffer.dtype)
         return f"{self.named(buffer)}[{bare(index)}]"
 
     def four_bits(self, text: str, dtype: DType) -> str:
@@ -364,6 +364,6 @@ class Expressions:
         if dtype.bits == 4:
             bytes_ = f"(const unsigned char*){self.named(buffer)}"
             return self.four_bits(f"{self.use('get4')}({bytes_}, {bare(index)})", dtype)
-        found = f"{self.use(f'get{bits_of(dtype)}')}({self.named(buffer)}, {bare(index)})"
+        code = f"{self.use(f'get{bits_of(dtype)}')}({self.named(buffer)}, {bare(index)})"
         c_type = self.c_type(dtype)
-        return found if c_type in CODES.values() else Text(f"({c_type}){found}", 14)
+        return code if c_type in CODES.values() else Text(f"({c_type}){code}", 14)

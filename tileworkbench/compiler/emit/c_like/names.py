@@ -35,10 +35,10 @@ def renamed(program: Program, dialect: Dialect) -> dict[str, str]:
     """
     used = {program.name, *(param.name for param in program.params)}
     used.update(symbol.name for symbol in program.symbols)
-    for found in walk(program.body):
-        if isinstance(found, Var | Buffer):
-            used.add(found.name)
-        used.update(var.name for var in bound_by(found))
+    for node in walk(program.body):
+        if isinstance(node, Var | Buffer):
+            used.add(node.name)
+        used.update(var.name for var in bound_by(node))
     declared = {*_DECLARED.split(), *dialect.math.values(), *dialect.words}
     taken = {*_KEYWORDS.split(), *dialect.helpers, *declared, *(f"{each}f" for each in declared)}
     matches = re.compile(f"{_PATTERN}|{dialect.pattern}").fullmatch

@@ -101,14 +101,14 @@ def _kernels(body: Stmt, lets: dict[Var, Expr]) -> list[Kernel | SourceKernel]:
     if isinstance(body, Kernel | SourceKernel):
         return [substitute(body, lets) if lets else body]
     if isinstance(body, Seq):
-        found: list[Kernel | SourceKernel] = []
+        kernels: list[Kernel | SourceKernel] = []
         known = dict(lets)
         for stmt in body.stmts:
             if isinstance(stmt, Let):
                 known[stmt.var] = substitute(stmt.value, known)
             elif not isinstance(stmt, Alloc | Assume):  # the host has checked what it assumes
-                found += _kernels(stmt, known)
-        return found
+                kernels += _kernels(stmt, known)
+        return kernels
     raise UnsupportedError(
         f"'{type(body).__name__}' around a launch is not possible on a GPU",
         hint="launch the kernel from Python for each case",

@@ -70,7 +70,7 @@ class VectorWriter:
     def write(self, stmt: st.Store | st.Atomic, lines: Callable[[], list[str]], depth: int) -> None:
         """`lines` where the predicate holds, once the vectors of the value are read."""
         guard = self.guard(stmt)
-        loads = [found for found in walk(stmt.value) if self.is_memory(found)]
+        loads = [node for node in walk(stmt.value) if self.is_memory(node)]
         if guard or loads:
             self.line(depth, f"{guard}{{")
             depth += 1
@@ -83,9 +83,9 @@ class VectorWriter:
         self.expressions.vectors.clear()
 
     @staticmethod
-    def is_memory(found: object) -> bool:
+    def is_memory(node: object) -> bool:
         """Whether it is a vector that is read from shared or global memory."""
-        return isinstance(found, Load) and found.dtype.lanes > 1 and found.buffer.scope != "local"
+        return isinstance(node, Load) and node.dtype.lanes > 1 and node.buffer.scope != "local"
 
     # Moving as it is
 
@@ -159,7 +159,7 @@ class VectorWriter:
         c_type, per = kind = _kind_of(dtype, min(bits, _PIECE))
         spelled = self.spelled(kind)
         place = self.place(buffer, base)
-        found = []
+        lines = []
         for piece in range(-(-bits // _PIECE)):
             parts = words[piece * per : piece * per + per]
             text = self.dialect.vector(c_type, parts) if per > 1 else parts[0]
@@ -167,8 +167,8 @@ class VectorWriter:
                 text = f"({spelled})({text})"
             pointer = f"({spelled}*)({place})"
             into = f"*{pointer}" if bits <= _PIECE else f"({pointer})[{piece}]"
-            found.append(f"{into} = {bare(text)};")
-        return found
+            lines.append(f"{into} = {bare(text)};")
+        return lines
 
     def is_whole_words(self, buffer: Buffer, base: Expr, lanes: int) -> bool:
         """Whether so many elements of a packed array from `base` on are 32-bit words of it."""
@@ -180,15 +180,15 @@ class VectorWriter:
         bits, divides = bits_of(buffer.dtype), self.expressions.ranges.divides
         step = 2 if bits == 8 and lanes % 2 == 0 and divides(2, base) else 1
         put = self.expressions.use(f"set{bits * step}")
-        found = []
+        lines = []
         for first in range(0, lanes, step):
             index = bare(self.expressions(add(base, int_const(first))))
             index = f"({index}) / {step}" if step > 1 else index
             parts = [str(first + at) for at in range(step)]
             whole = self.word(value, buffer.dtype, parts) if step > 1 else ""
             text = bare(whole or self.expressions.text(value, parts[0]))
-            found.append(f"{put}({self.named(buffer)}, {index}, {text});")
-        return found
+            lines.append(f"{put}({self.named(buffer)}, {index}, {text});")
+        return lines
 
     def registers(self, buffer: Buffer, base: Expr, count: int) -> list[str]:
         """So many words of a packed array, or elements of another, from element `base` on."""

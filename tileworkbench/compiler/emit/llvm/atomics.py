@@ -72,8 +72,8 @@ class AtomicWriter:
         entry, loop, done = out.block, out.fresh_label("exchange"), out.fresh_label("exchanged")
         out.jump(loop)
         out.place(loop)
-        held, found = out.let_later(), out.let_later()
-        out.do(f"{held} = phi {kind} [ {first}, %{entry} ], [ {found}, %{loop} ]")
+        held, current = out.let_later(), out.let_later()
+        out.do(f"{held} = phi {kind} [ {first}, %{entry} ], [ {current}, %{loop} ]")
         before = self.exprs.from_memory(self._cast(held, kind, memory_type(dtype)), dtype, 1)
         made = self.exprs.to_memory(self._combined(before, value))
         stored = self._cast(made, memory_type(dtype), kind)
@@ -81,7 +81,7 @@ class AtomicWriter:
             f"cmpxchg ptr {address}, {kind} {held}, {kind} {stored} {_ORDER} {_ORDER}, "
             f"align {dtype.bytes}"
         )
-        out.do(f"{found} = extractvalue {{ {kind}, i1 }} {pair}, 0")
+        out.do(f"{current} = extractvalue {{ {kind}, i1 }} {pair}, 0")
         out.branch(out.let(f"extractvalue {{ {kind}, i1 }} {pair}, 1"), done, loop)
         out.place(done)
         return before

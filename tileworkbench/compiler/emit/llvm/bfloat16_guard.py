@@ -67,7 +67,7 @@ def _least_exponent(writer: FunctionWriter, isa: Isa, lines: Lines) -> str:
         smaller = partial(writer.call, kind, f"llvm.umin.{kind.mangled}")
         return smaller((kind, least), (kind, below))
 
-    found = writer.counted_loop(lines.count, 1, line, [(kind, kind.constant(-1))])
-    least = writer.call("i16", f"llvm.vector.reduce.umin.{kind.mangled}", (kind, found[0]))
+    exponents = writer.counted_loop(lines.count, 1, line, [(kind, kind.constant(-1))])
+    least = writer.call("i16", f"llvm.vector.reduce.umin.{kind.mangled}", (kind, exponents[0]))
     wide = writer.let(f"zext i16 {least} to i32")
     return writer.let(f"lshr i32 {writer.let(f'add i32 {wide}, 1')}, 8")

@@ -48,7 +48,7 @@ class ControlFlow(Stores, ABC):
             return None
         values = range(*bounds)  # type: ignore[arg-type]
         size = len(values) * sum(1 for _ in statements(loop.body))
-        exits = any(isinstance(found, st.Break | st.Continue) for found in statements(loop.body))
+        exits = any(isinstance(inner, st.Break | st.Continue) for inner in statements(loop.body))
         return values if size <= _UNROLL_LIMIT and not exits else None
 
     def unrolled(self, loop: st.For) -> None:
@@ -111,7 +111,7 @@ class ControlFlow(Stores, ABC):
     def is_certain(self, loop: st.For) -> bool:
         """Whether every statement of the body is executed once the loop is reached."""
         exits = (st.Break, st.Continue, st.DeviceAssert)
-        left = any(isinstance(found, exits) for found in statements(loop.body))
+        left = any(isinstance(inner, exits) for inner in statements(loop.body))
         return runs_at_least_once(loop) and not left
 
     def begins(self, start: Value, stop: Value, step: Value, number: int | None) -> str:
@@ -143,8 +143,8 @@ class ControlFlow(Stores, ABC):
 
     def has_streams(self, loop: st.For) -> bool:
         return any(
-            isinstance(found, st.Store) and found.buffer in self.module.streamed
-            for found in statements(loop.body)
+            isinstance(inner, st.Store) and inner.buffer in self.module.streamed
+            for inner in statements(loop.body)
         )
 
     def streaming_loop(self, loop: st.For) -> None:
@@ -153,7 +153,7 @@ class ControlFlow(Stores, ABC):
         """
         out, stored = (
             self.out,
-            {found.buffer for found in statements(loop.body) if isinstance(found, st.Store)},
+            {inner.buffer for inner in statements(loop.body) if isinstance(inner, st.Store)},
         )
         pointers = [out.pointers[buffer] for buffer in stored & self.module.streamed]
         low = [out.let(f"ptrtoint ptr {pointer} to i64") for pointer in sorted(pointers)]
@@ -245,12 +245,12 @@ class ControlFlow(Stores, ABC):
         test = self.exprs.evaluate(cond)
         shown = None if value is None else self.exprs.cast(self.exprs.evaluate(value), INT64)
         if test.lanes == 1:
-            failed = found = self.out.let(f"xor i1 {test.text}, true")
+            failed = lanes = self.out.let(f"xor i1 {test.text}, true")
         else:
             held, bits = VectorType("i1", test.lanes), f"i{test.lanes}"
-            found = self.out.let(f"bitcast {held} {test.text} to {bits}")
-            found = self.out.let(f"xor {bits} {found}, -1")
-            failed = self.out.let(f"icmp ne {bits} {found}, 0")
+            lanes = self.out.let(f"bitcast {held} {test.text} to {bits}")
+            lanes = self.out.let(f"xor {bits} {lanes}, -1")
+            failed = self.out.let(f"icmp ne {bits} {lanes}, 0")
 
         def note() -> None:
             if shown is None:
@@ -258,7 +258,7 @@ class ControlFlow(Stores, ABC):
             number = shown.text
             if shown.lanes > 1:
                 bits = f"i{test.lanes}"
-                first = self.out.call(bits, f"llvm.cttz.{bits}", (bits, found), ("i1", "true"))
+                first = self.out.call(bits, f"llvm.cttz.{bits}", (bits, lanes), ("i1", "true"))
                 number = self.out.let(f"extractelement {shown.type} {number}, {bits} {first}")
             self.out.do(f"store i64 {number}, ptr {SHOWN}")
 

@@ -173,21 +173,21 @@ class Emitter(FunctionWriter):
 
     def level(self, expr: Expr) -> int:
         """The outermost scope in which `expr` can be computed; -1 means only right here."""
-        found = self._levels.get(expr)
-        if found is None:
+        level = self._levels.get(expr)
+        if level is None:
             if isinstance(expr, Var):
-                found = self._var_levels[expr]
+                level = self._var_levels[expr]
             elif isinstance(expr, AddressOf) or (
                 isinstance(expr, Load) and not self._is_constant(expr)
             ):
-                found = -1
+                level = -1
             else:
                 levels = [self.level(child) for child in expr.children() if isinstance(child, Expr)]
                 if isinstance(expr, Load):
                     levels.append(self._certain_level())
-                found = -1 if -1 in levels else max(levels, default=0)
-            self._levels[expr] = found
-        return found
+                level = -1 if -1 in levels else max(levels, default=0)
+            self._levels[expr] = level
+        return level
 
     def _is_constant(self, load: Load) -> bool:
         """Whether a load has the same value whenever and wherever it is made."""
@@ -207,9 +207,9 @@ class Emitter(FunctionWriter):
             return self._momentary(expr, form, compute)
         key = (expr, form)
         for scope in self.scopes:
-            found = scope.memo.get(key)
-            if found is not None:
-                return found
+            known = scope.memo.get(key)
+            if known is not None:
+                return known
         for depth in range(level + 1, len(self.scopes)):
             preheader = self.scopes[depth].preheader
             if preheader is not None:
@@ -228,10 +228,10 @@ class Emitter(FunctionWriter):
     def _momentary(self, expr: Expr, form: str, compute: Callable[[], Value]) -> Value:
         """A value that depends on memory: good until the next statement."""
         key = (expr, form, self.guard)
-        found = self.moment.get(key)
-        if found is None:
-            found = self.moment[key] = compute()
-        return found
+        known = self.moment.get(key)
+        if known is None:
+            known = self.moment[key] = compute()
+        return known
 
     def finish(self, result: str = "0") -> EmittedFunction:
         self.do(f"ret i32 {result}")
@@ -242,8 +242,8 @@ class Emitter(FunctionWriter):
 def _commented(lines: Iterable[Any]) -> Iterator[str]:
     """Instructions, with a comment where the user's line that they belong to changes."""
     last = 0
-    for found in lines:
-        text, line = found if isinstance(found, tuple) else (found, last)
+    for item in lines:
+        text, line = item if isinstance(item, tuple) else (item, last)
         if line != last:
             yield f"  {LINE_COMMENT}{line}"
             last = line

@@ -84,10 +84,10 @@ class Expressions(Arithmetic):
             case ir.Call("lane_at", (table, code), dtype):
                 return self._lane_at(table, code, dtype.scalar)
             case ir.Call("lanes_max" | "lanes_min" as name, (vector,)) if self.quiet.holds(vector):
-                found = self.evaluate(vector)
-                if found.dtype.is_float:
-                    return self._halve("", name.removeprefix("lanes_"), found)
-                return self._call(name, [found])
+                operand = self.evaluate(vector)
+                if operand.dtype.is_float:
+                    return self._halve("", name.removeprefix("lanes_"), operand)
+                return self._call(name, [operand])
             case ir.Call(name, args):
                 return self._call(name, [self.evaluate(arg) for arg in args])
             case ir.AddressOf(buffer, indices):
@@ -157,9 +157,9 @@ class Expressions(Arithmetic):
         def store() -> Value:
             return Value(self.to_memory(self.evaluate(table)), dtype, table.dtype.lanes)
 
-        stored, found = self.out.placed(table, "stored", store), self.evaluate(self._all_bits(code))
-        text = lane_at(self.out, stored.text, found.text, found.lanes)
-        return self.from_memory(text, dtype, found.lanes)
+        stored, place = self.out.placed(table, "stored", store), self.evaluate(self._all_bits(code))
+        text = lane_at(self.out, stored.text, place.text, place.lanes)
+        return self.from_memory(text, dtype, place.lanes)
 
     def _all_bits(self, code: Expr) -> Expr:
         """`code` before its low four bits were taken, which the instruction does itself."""
@@ -169,9 +169,9 @@ class Expressions(Arithmetic):
         return code
 
     def _lookup(self, code: Expr, table: list[float], dtype: DType) -> Value:
-        found = self.evaluate(self._all_bits(code))
-        text = lookup(self.out, self.out.isa, found.text, found.lanes, table, dtype)
-        return Value(text, dtype, found.lanes)
+        codes = self.evaluate(self._all_bits(code))
+        text = lookup(self.out, self.out.isa, codes.text, codes.lanes, table, dtype)
+        return Value(text, dtype, codes.lanes)
 
     # Memory
 
@@ -247,9 +247,9 @@ class Expressions(Arithmetic):
         """(first index, lanes) when the lanes of `index` are consecutive elements."""
         if isinstance(index, ir.Ramp):
             return (index.base, index.lanes) if const_int(index.stride) == 1 else None
-        found = self.pattern(index)
-        alone = found is not None and found.repeat == found.stride == 1
-        return (found.base, self.out.lanes) if found is not None and alone else None
+        pattern = self.pattern(index)
+        alone = pattern is not None and pattern.repeat == pattern.stride == 1
+        return (pattern.base, self.out.lanes) if pattern is not None and alone else None
 
     def pattern(self, index: Expr) -> LanePattern | None:
         """How an index moves with the lane of the current vector loop."""
@@ -267,15 +267,15 @@ class Expressions(Arithmetic):
             guard = self.out.guard
             predicate = guard if predicate is None else self.both(guard, predicate)
         index = load.indices[0]
-        found = self.contiguous(index)
-        lanes = self.evaluate(index).lanes if found is None else found[1]
+        run = self.contiguous(index)
+        lanes = self.evaluate(index).lanes if run is None else run[1]
         safe = self._safe(load, lanes)
         if self.out.is_packed(buffer):
-            return self._load_packed(load, found, max(lanes, _lanes(predicate)), predicate)
+            return self._load_packed(load, run, max(lanes, _lanes(predicate)), predicate)
         if predicate is not None and predicate.lanes > lanes:
             lanes, safe = predicate.lanes, self._safe(load, predicate.lanes)
-        elif found is not None or lanes == 1:
-            address = self.pointer(buffer, index if found is None else found[0])
+        elif run is not None or lanes == 1:
+            address = self.pointer(buffer, index if run is None else run[0])
             self._fetch_ahead(load, address)
             return self._load_at(address, dtype, lanes, predicate, safe)
         elif lanes == self.out.lanes and _lanes(predicate) == 1:
@@ -284,7 +284,7 @@ class Expressions(Arithmetic):
                 return self._load_repeated(load, moves, lanes, predicate)
             if moves is not None:
                 return self._load_strided(load, moves, lanes, predicate)
-        return self._load_masked(load, found, lanes, predicate, safe)
+        return self._load_masked(load, run, lanes, predicate, safe)
 
     def _load_repeated(
         self, load: ir.Load, moves: LanePattern, lanes: int, predicate: Value | None
@@ -320,15 +320,15 @@ class Expressions(Arithmetic):
         return Value(gather_strided(self.out, texts, kind, moves.stride), buffer.dtype, lanes)
 
     def _load_packed(
-        self, load: ir.Load, found: tuple[Expr, int] | None, lanes: int, predicate: Value | None
+        self, load: ir.Load, run: tuple[Expr, int] | None, lanes: int, predicate: Value | None
     ) -> Value:
         """Elements of which two share a byte: whole bytes where the first element is an even one,
         else each element's own byte.
         """
         index, safe = load.indices[0], self._safe(load, lanes)
         base, byte = self.out.pointers[load.buffer], DType("uint8")
-        if found is not None and _lanes(predicate) == 1 and self.has_whole_bytes(found):
-            address = self.packed_bytes(load.buffer, found[0])
+        if run is not None and _lanes(predicate) == 1 and self.has_whole_bytes(run):
+            address = self.packed_bytes(load.buffer, run[0])
             zero = Value(VectorType("i8", lanes // 2).constant(0), byte, lanes // 2)
             stored = self._load_at(address, byte, lanes // 2, predicate, zero)
             half = packed.interleave(self.out, stored.text, lanes)
@@ -356,9 +356,9 @@ class Expressions(Arithmetic):
         number = self.out.let(f"ashr {index.type} {index.text}, 1")
         return self.out.let(f"getelementptr i8, ptr {base}, {index.type} {number}")
 
-    def has_whole_bytes(self, found: tuple[Expr, int]) -> bool:
+    def has_whole_bytes(self, run: tuple[Expr, int]) -> bool:
         """Whether consecutive 4-bit elements (first index, lanes) fill bytes."""
-        first, lanes = found
+        first, lanes = run
         return lanes % 2 == 0 and self.ranges.divides(2, first)
 
     def _safe(self, load: ir.Load, lanes: int) -> Value:
@@ -401,15 +401,15 @@ class Expressions(Arithmetic):
     def _load_masked(
         self,
         load: ir.Load,
-        found: tuple[Expr, int] | None,
+        run: tuple[Expr, int] | None,
         lanes: int,
         predicate: Value | None,
         safe: Value,
     ) -> Value:
         """Lanes at unrelated addresses, or one address under a mask."""
         index, dtype = load.indices[0], load.buffer.dtype
-        if found is not None and found[1] == lanes:
-            return self._load_at(self.pointer(load.buffer, found[0]), dtype, lanes, predicate, safe)
+        if run is not None and run[1] == lanes:
+            return self._load_at(self.pointer(load.buffer, run[0]), dtype, lanes, predicate, safe)
         addresses = self.pointers(load.buffer, index)
         if self.evaluate(index).lanes == 1 and predicate is not None:
             return self._load_shared(addresses, dtype, predicate, safe)

@@ -53,11 +53,11 @@ def _by_register(
     register = VectorType(kind.element, size)
     if kind.lanes == 1:
         insert = f"insertelement {register} poison, {kind.element}"
-        found = apply(register, *(writer.let(f"{insert} {value}, i64 0") for value in values))
-        return writer.let(f"extractelement {register} {found}, i64 0")
+        result = apply(register, *(writer.let(f"{insert} {value}, i64 0") for value in values))
+        return writer.let(f"extractelement {register} {result}, i64 0")
     if kind.lanes < size:
-        found = apply(register, *(writer.resize(value, kind, size) for value in values))
-        return writer.resize(found, register, kind.lanes)
+        result = apply(register, *(writer.resize(value, kind, size) for value in values))
+        return writer.resize(result, register, kind.lanes)
     parts = [
         apply(register, *(writer.slice(value, kind, start, size) for value in values))
         for start in range(0, kind.lanes, size)

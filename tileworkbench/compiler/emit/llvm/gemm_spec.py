@@ -57,8 +57,8 @@ class MicroGemmSpec:
     @property
     def compute_dtype(self) -> str:
         """The dtype of the accumulators in registers."""
-        found = compute_dtype(DType(self.in_dtype), DType(self.acc_dtype))
-        return self.acc_dtype if found is None else str(found)
+        wider = compute_dtype(DType(self.in_dtype), DType(self.acc_dtype))
+        return self.acc_dtype if wider is None else str(wider)
 
     @property
     def lanes(self) -> int:

@@ -253,9 +253,9 @@ class _KernelWriter(ControlFlow):
         """Call printf, and flush: Python's own output and this one go to the same place."""
         pieces, arguments = [_printf_text(stmt.parts[0])], []
         for value, part in zip(stmt.values, stmt.parts[1:], strict=True):
-            found = self.exprs.evaluate(value)
-            is_float, unsigned = found.dtype.is_float, found.dtype.kind == "uint"
-            wide = self.exprs.cast(found, DType("float64") if is_float else _INT64)
+            printed = self.exprs.evaluate(value)
+            is_float, unsigned = printed.dtype.is_float, printed.dtype.kind == "uint"
+            wide = self.exprs.cast(printed, DType("float64") if is_float else _INT64)
             arguments.append(f"{wide.type} {wide.text}")
             pieces.append(
                 ("%g" if is_float else "%llu" if unsigned else "%lld") + _printf_text(part)

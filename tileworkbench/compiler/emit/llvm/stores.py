@@ -59,8 +59,8 @@ class Stores:
                 predicate, lambda: self.write(self.exprs.pointer(buffer, None), value, buffer.dtype)
             )
             return
-        found = self.exprs.contiguous(index)
-        lanes = self.exprs.evaluate(index).lanes if found is None else found[1]
+        run = self.exprs.contiguous(index)
+        lanes = self.exprs.evaluate(index).lanes if run is None else run[1]
         if self.out.lane_var is not None and lanes == 1:
             self.last_lane(stmt, value, predicate)
             return
@@ -69,8 +69,8 @@ class Stores:
         if self.out.is_packed(buffer):
             self.store_packed(buffer, index, value, predicate)
             return
-        if found is not None or lanes == 1:
-            first = index if found is None else found[0]
+        if run is not None or lanes == 1:
+            first = index if run is None else run[0]
 
             def write() -> None:
                 address = self.exprs.pointer(buffer, first)
@@ -95,11 +95,11 @@ class Stores:
         each element apart.
         """
         lanes, base = value.lanes, self.out.pointers[buffer]
-        found = self.exprs.contiguous(index) if lanes > 1 else None
+        run = self.exprs.contiguous(index) if lanes > 1 else None
         halves = packed.low_bits(self.out, self.exprs.to_memory(value), lanes)
         masked = predicate is not None and predicate.lanes > 1
-        if found is not None and not masked and self.exprs.has_whole_bytes(found):
-            first, kind = found[0], VectorType("i8", lanes // 2)
+        if run is not None and not masked and self.exprs.has_whole_bytes(run):
+            first, kind = run[0], VectorType("i8", lanes // 2)
 
             def write() -> None:
                 address = self.exprs.packed_bytes(buffer, first)
@@ -174,19 +174,19 @@ class Stores:
         predicate = None if stmt.predicate is None else self.exprs.evaluate(stmt.predicate)
         safe = None if stmt.safe is None else self.exprs.evaluate(stmt.safe)
         writer = AtomicWriter(self.exprs, stmt.kind, shared=stmt.buffer.scope == "global")
-        before, found = self.out.block, ["", ""]
+        before, written = self.out.block, ["", ""]
 
         def access() -> None:
-            found[0] = writer.write(self.exprs.pointer(stmt.buffer, index), value).text
-            found[1] = self.out.block
+            written[0] = writer.write(self.exprs.pointer(stmt.buffer, index), value).text
+            written[1] = self.out.block
 
         self.guarded(predicate, access)
         if stmt.previous is None:
             return
-        text = found[0]
+        text = written[0]
         if predicate is not None:
             other = value.type.constant(0) if safe is None else safe.text
-            chosen = f"[ {text}, %{found[1]} ], [ {other}, %{before} ]"
+            chosen = f"[ {text}, %{written[1]} ], [ {other}, %{before} ]"
             text = self.out.let(f"phi {value.type} {chosen}")
         self.out.bind(stmt.previous, Value(text, value.dtype))
 

@@ -405,8 +405,8 @@ class _MathWriter:
         if has_segments(self.isa, self.kind):
             magnitude = self.clamp(self.intrinsic("fabs", x), None, LIMIT)
             within = self.clamp(magnitude, None, LAST)
-            found = erf_of_magnitude(self.writer, self.isa, self.kind, magnitude, within)
-            return self.intrinsic("copysign", found, x)
+            positive = erf_of_magnitude(self.writer, self.isa, self.kind, magnitude, within)
+            return self.intrinsic("copysign", positive, x)
         magnitude = self.clamp(self.intrinsic("fabs", x), None, _ERF_LIMIT)
         y = self.binary("fmul", magnitude, self.polynomial(magnitude, _ERF))
         shift = self.constant(1.5 * 2**23)

@@ -141,8 +141,8 @@ class Block:
         if not scope.masks:
             return [], int_const(scope.extent)
         total = self.cell("active", INT32)
-        found = add(Load(total, ()), _ONE)
-        loop = self.each([Store(total, (), found, site=site)], scope, serial=True)
+        more = add(Load(total, ()), _ONE)
+        loop = self.each([Store(total, (), more, site=site)], scope, serial=True)
         return [Store(total, (), _ZERO, site=site), loop], Load(total, ())
 
     def any_active(self, scope: Scope, site: int) -> tuple[list[Stmt], Expr]:

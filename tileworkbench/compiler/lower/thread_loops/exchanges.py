@@ -215,11 +215,11 @@ class _Exchange:
         op, site = self.op, self.op.site
         total = self.block.cell(op.var.name, INT32)
         thread = self.block.names.var("t")
-        found = cast(self.shown(add(thread, int_const(self.scope.start))), INT32)
+        operand = cast(self.shown(add(thread, int_const(self.scope.start))), INT32)
         start, step = {
-            "block_count": (0, add(Load(total, ()), found)),
-            "block_all": (1, binary("and", Load(total, ()), found)),
-            "block_any": (0, binary("or", Load(total, ()), found)),
+            "block_count": (0, add(Load(total, ()), operand)),
+            "block_all": (1, binary("and", Load(total, ()), operand)),
+            "block_any": (0, binary("or", Load(total, ()), operand)),
         }[op.kind]
         between = [
             Store(total, (), int_const(start), site=site),

@@ -81,22 +81,22 @@ class _Keeper:
         """What `part` needs of what stands before it, in order."""
         body = st.seq(part)
         needed: set[Var | Buffer] = {*variables(body), *buffers_of(body)}
-        found: list[st.Stmt] = []
+        made: list[st.Stmt] = []
         for stmt in reversed(before):
             match stmt:
                 case st.Let(var, value) if var in needed and not has_loads(value):
                     needed |= set(variables(value))
-                    found.append(stmt)
+                    made.append(stmt)
                 case st.Alias(buffer, source) if buffer in needed:
                     needed.add(source)
-                    found.append(stmt)
+                    made.append(stmt)
                 case st.Alloc(buffer) if buffer in needed and _overwrites(part, buffer):
-                    found.append(stmt)
+                    made.append(stmt)
                 case _:
                     for name in _names(stmt):
                         if name in needed:
-                            found += reversed(self.restored(name, stmt, number))
-        return found[::-1]
+                            made += reversed(self.restored(name, stmt, number))
+        return made[::-1]
 
     def restored(self, name: Var | Buffer, stmt: st.Stmt, number: int) -> list[st.Stmt]:
         """Part `number` begins with what an earlier one has stored."""
@@ -147,8 +147,8 @@ class _Keeper:
     # Places
 
     def place_of(self, name: Var | Buffer, stmt: st.Stmt) -> Buffer:
-        found = self.places.get(name)
-        if found is None:
+        place = self.places.get(name)
+        if place is None:
             if name.dtype.kind == "handle" or name.dtype.is_packed or _is_barrier(name):
                 raise UnsupportedError(
                     f"target 'cpu' cannot keep '{name.name}' over a barrier of several blocks",
@@ -161,9 +161,9 @@ class _Keeper:
                 shape = (*shape, *(int_const(count) for count in self.kernel.threads))
             if isinstance(name, Buffer):
                 shape = (*shape, *name.shape)
-            found = Buffer(self.names.fresh(f"{name.name}_kept"), name.dtype, shape, "global")
-            self.places[name] = found
-        return found
+            place = Buffer(self.names.fresh(f"{name.name}_kept"), name.dtype, shape, "global")
+            self.places[name] = place
+        return place
 
     def index(self, name: Var | Buffer) -> tuple[Expr, ...]:
         """Where this block, or this thread, has its place."""
@@ -198,11 +198,11 @@ def _overwrites(part: list[st.Stmt], buffer: Buffer) -> bool:
         if buffer not in buffers_of(stmt):
             continue
         match stmt:
-            case st.Store(found, indices, value):
+            case st.Store(target, indices, value):
                 reads = any(
                     isinstance(node, Load) and node.buffer is buffer for node in walk(value)
                 )
-                return found is buffer and not indices and not reads
+                return target is buffer and not indices and not reads
             case tile.Fill(dst) | tile.Copy(dst=dst):
                 return dst.buffer is buffer and _is_whole(dst)
         return False

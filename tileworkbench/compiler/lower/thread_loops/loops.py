@@ -50,10 +50,10 @@ def _in_loops(kernel: Kernel, block: Block, program: Program) -> Stmt:
     groups = groups_of(kernel, ranges)
     if len(groups) == 1:
         return Splitter(kernel, block, program, counters).block(kernel.body, groups[0])
-    found = specialise(kernel, groups, ranges, block)
-    common = Splitter(kernel, block, program, counters).block(seq(found.common), groups[0])
+    parts = specialise(kernel, groups, ranges, block)
+    common = Splitter(kernel, block, program, counters).block(seq(parts.common), groups[0])
     meetings, machines = Meetings(block), []
-    for scope, body in zip(groups, found.bodies, strict=True):
+    for scope, body in zip(groups, parts.bodies, strict=True):
         splitter = Splitter(replace(kernel, body=body), block, program, counters)
         machines.append(Machine(body, scope, splitter, meetings, program))
     return seq([common, *take_turns(machines, block)])

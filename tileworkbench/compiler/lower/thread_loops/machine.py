@@ -263,10 +263,10 @@ class Machine:
         self.jump(head)
         after = self.begin()
         ask.other = after
-        for found in made.breaks:
-            found.then = after
-        for found in made.continues:
-            found.then = again
+        for left in made.breaks:
+            left.then = after
+        for left in made.continues:
+            left.then = again
 
     def leave(self, stmt: st.Stmt) -> None:
         loop = self.loops[-1]
@@ -342,7 +342,7 @@ def _deadlocks(machines: list[Machine]) -> Iterator[tuple[Expr, str, int]]:
     stops = [[(machine, *stop) for stop in machine.stops()] for machine in machines]
     every = list(islice(product(*stops), _MOST_TEXTS + 1))
     if len(every) > _MOST_TEXTS:
-        every = [(stop,) for found in stops for stop in found]
+        every = [(stop,) for of_group in stops for stop in of_group]
     for chosen in every:
         cond = conjunction([machine.is_at(number) for machine, number, _, _ in chosen])
         site = next((site for *_, site in chosen if site), 0)

@@ -59,17 +59,17 @@ class PeerResolver:
     def operand(self, child: Any) -> Any:
         """An operand with the buffers that are known; loads of others select one."""
 
-        def change(found: object) -> object:
-            if isinstance(found, Buffer):
-                return self.known.get(found, found)
-            if isinstance(found, Load) and found.buffer in self.chosen:
-                rank, buffers = self.chosen[found.buffer]
-                value: Expr = replace(found, buffer=buffers[-1])
+        def change(node: object) -> object:
+            if isinstance(node, Buffer):
+                return self.known.get(node, node)
+            if isinstance(node, Load) and node.buffer in self.chosen:
+                rank, buffers = self.chosen[node.buffer]
+                value: Expr = replace(node, buffer=buffers[-1])
                 for number, buffer in reversed(list(enumerate(buffers[:-1]))):
                     is_it = binary("eq", rank, const(number, rank.dtype))
-                    value = select(is_it, replace(found, buffer=buffer), value)
+                    value = select(is_it, replace(node, buffer=buffer), value)
                 return value
-            return found
+            return node
 
         return Rewriter(change)(child)
 
@@ -79,8 +79,8 @@ class PeerResolver:
         made: Stmt | None = None
         for number, own in reversed(list(enumerate(buffers))):
 
-            def change(found: object, own: Buffer = own) -> object:
-                return own if found is buffer else found
+            def change(node: object, own: Buffer = own) -> object:
+                return own if node is buffer else node
 
             one = self.visit(Rewriter(change)(stmt))
             is_it = binary("eq", rank, const(number, rank.dtype))

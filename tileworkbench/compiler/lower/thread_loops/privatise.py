@@ -42,20 +42,20 @@ def privatise(body: Stmt, block: Block, program: Program) -> Stmt:
     """`body` with all thread loops of `block` finished."""
     formulas = _formulas(body, block)
     arrays: dict[Var | Buffer, Buffer] = {
-        found: block.array(found.name, found.dtype, _shape(found))
-        for found in _kept(body, block)
-        if found not in formulas
+        name: block.array(name.name, name.dtype, _shape(name))
+        for name in _kept(body, block)
+        if name not in formulas
     }
     return _Privatiser(block, arrays, formulas, program).visit(body, None)
 
 
-def _shape(found: Var | Buffer) -> tuple[Expr, ...]:
-    return found.shape if isinstance(found, Buffer) else ()
+def _shape(name: Var | Buffer) -> tuple[Expr, ...]:
+    return name.shape if isinstance(name, Buffer) else ()
 
 
 def _formulas(body: Stmt, block: Block) -> dict[Var | Buffer, Expr]:
     """What lets of thread loops stand for that need no memory."""
-    found: dict[Var | Buffer, Expr] = {}
+    formulas: dict[Var | Buffer, Expr] = {}
     in_loops = {
         stmt.var
         for loop in statements(body)
@@ -67,11 +67,11 @@ def _formulas(body: Stmt, block: Block) -> dict[Var | Buffer, Expr]:
         if not isinstance(stmt, Let) or stmt.var not in in_loops:
             continue
         names = set(variables(stmt.value)) & in_loops
-        if not has_loads(stmt.value) and names <= found.keys():
-            value = substitute(stmt.value, {var: found[var] for var in names})
+        if not has_loads(stmt.value) and names <= formulas.keys():
+            value = substitute(stmt.value, {var: formulas[var] for var in names})
             if sum(1 for _ in zip(walk(value), range(_LARGEST), strict=False)) < _LARGEST:
-                found[stmt.var] = value
-    return found
+                formulas[stmt.var] = value
+    return formulas
 
 
 def _loop_of(stmt: Stmt, block: Block) -> Var | None:
@@ -98,16 +98,16 @@ def _kept(body: Stmt, block: Block) -> list[Var | Buffer]:
             if isinstance(child, Stmt):
                 visit(child, loop)
             elif not (isinstance(stmt, Alloc) and child is stmt.buffer):
-                for found in walk(child):
-                    if isinstance(found, Var | Buffer):
-                        used.setdefault(found, set()).add(loop)
+                for name in walk(child):
+                    if isinstance(name, Var | Buffer):
+                        used.setdefault(name, set()).add(loop)
 
     visit(body, None)
     vectors = _vector_loops(body, block)
     return [
-        found  # type: ignore[misc]
-        for found, loop in home.items()
-        if used.get(found, {loop}) - {loop} or (isinstance(found, Buffer) and loop in vectors)
+        name  # type: ignore[misc]
+        for name, loop in home.items()
+        if used.get(name, {loop}) - {loop} or (isinstance(name, Buffer) and loop in vectors)
     ]
 
 
@@ -115,12 +115,12 @@ def _vector_loops(body: Stmt, block: Block) -> set[Var]:
     """The thread loops that can be executed in lock step: there, a thread's own memory is a lane of
     an array.
     """
-    found: set[Var] = set()
+    loops: set[Var] = set()
     for stmt in statements(body):
         loop = _loop_of(stmt, block)
         if loop is not None and isinstance(stmt, Parallel) and _in_lock_step(stmt.body, block):
-            found.add(loop)
-    return found
+            loops.add(loop)
+    return loops
 
 
 def _in_lock_step(body: Stmt, block: Block) -> bool:
@@ -147,9 +147,9 @@ class _Privatiser:
         self.program = program
 
     def visit(self, stmt: Stmt, loop: Var | None) -> Stmt:
-        found = _loop_of(stmt, self.block)
-        if found is not None:
-            return self.finish(stmt, found)
+        over_threads = _loop_of(stmt, self.block)
+        if over_threads is not None:
+            return self.finish(stmt, over_threads)
         made = stmt.map_children(
             lambda child: self.visit(child, loop) if isinstance(child, Stmt) else child
         )
@@ -161,10 +161,10 @@ class _Privatiser:
         for child in stmt.children():
             if isinstance(child, Stmt):
                 continue
-            for found in walk(child):
-                if found is self.block.thread or found in self.arrays or found in self.formulas:
+            for node in walk(child):
+                if node is self.block.thread or node in self.arrays or node in self.formulas:
                     raise UnsupportedError(
-                        f"the threads of the block may disagree on '{found.name}', "
+                        f"the threads of the block may disagree on '{node.name}', "
                         "which is used where they act together",
                         self.program.span(stmt.site),
                         hint="use what all threads have alike, or write this for single threads",
@@ -183,28 +183,28 @@ class _Privatiser:
             },
         )
 
-        def change(found: object) -> object:
-            if isinstance(found, Load) and found.buffer in self.arrays:
-                array = self.arrays[found.buffer]
-                return Load(array, (*found.indices, thread), found.predicate, found.safe)
-            if isinstance(found, Var):
-                if found is self.block.thread:
+        def change(node: object) -> object:
+            if isinstance(node, Load) and node.buffer in self.arrays:
+                array = self.arrays[node.buffer]
+                return Load(array, (*node.indices, thread), node.predicate, node.safe)
+            if isinstance(node, Var):
+                if node is self.block.thread:
                     return thread
-                if found in self.arrays and found not in made_here:
-                    return Load(self.arrays[found], (thread,))
-            return found
+                if node in self.arrays and node not in made_here:
+                    return Load(self.arrays[node], (thread,))
+            return node
 
-        def change_stmt(found: Stmt) -> Stmt:
-            return self.keep(found, thread)
+        def change_stmt(node: Stmt) -> Stmt:
+            return self.keep(node, thread)
 
         return Rewriter(change, change_stmt)(stmt)  # type: ignore[no-any-return]
 
     def made_in(self, stmt: Stmt) -> set[Var]:
         return {
             var
-            for found in walk(stmt)
-            if isinstance(found, Let | Atomic | ExternCall)
-            for var in bound_by(found)
+            for node in walk(stmt)
+            if isinstance(node, Let | Atomic | ExternCall)
+            for var in bound_by(node)
         }
 
     def keep(self, stmt: Stmt, thread: Expr) -> Stmt:

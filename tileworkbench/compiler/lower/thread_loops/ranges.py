@@ -24,13 +24,13 @@ class ThreadRanges:
         """The ranges `(start, extent, holds)` that the threads `start .. start + extent - 1` fall
         into; None where more than the thread's index decides.
         """
-        found = self._expanded(cond)
-        if found is None:
+        expanded = self._expanded(cond)
+        if expanded is None:
             return None
         ranges: list[tuple[int, int, bool]] = []
         for thread in range(start, start + extent):
             try:
-                holds = bool(evaluate(found, {self._thread.name: thread}))
+                holds = bool(evaluate(expanded, {self._thread.name: thread}))
             except (ValueError, KeyError, ZeroDivisionError):
                 return None
             if ranges and ranges[-1][2] == holds:

@@ -101,7 +101,7 @@ class Splitter:
             out.cut()
             out.done.append(stmt)
         elif self.is_private(stmt):
-            self.in_loops |= {found.var for found in statements(stmt) if isinstance(found, st.Let)}
+            self.in_loops |= {inner.var for inner in statements(stmt) if isinstance(inner, st.Let)}
             out.run.append(stmt)
         else:
             self.control(stmt, out)
@@ -117,25 +117,25 @@ class Splitter:
         """Whether it does not matter when, nor how often, `stmt` is executed."""
         match stmt:
             case st.Let(_, value) | st.Assume(value):
-                found = list(walk(value))
+                nodes = list(walk(value))
             case _:
                 return False
         return not (
             self.uniformity.varies(value)
-            or any(isinstance(node, Load) or _may_trap(node) for node in found)
-            or any(node in self.in_loops for node in found)
+            or any(isinstance(node, Load) or _may_trap(node) for node in nodes)
+            or any(node in self.in_loops for node in nodes)
         )
 
     def is_uniform(self, stmt: st.Stmt) -> bool:
         """Whether all threads would do the same, and doing it once is enough."""
-        for found in statements(stmt):
-            if isinstance(found, st.Atomic):
+        for inner in statements(stmt):
+            if isinstance(inner, st.Atomic):
                 return False
-            if isinstance(found, st.ExternCall) and exposes(found):
+            if isinstance(inner, st.ExternCall) and exposes(inner):
                 return False
-            if isinstance(found, st.Let | st.For) and self.uniformity.varies(found.var):
+            if isinstance(inner, st.Let | st.For) and self.uniformity.varies(inner.var):
                 return False
-            for child in found.children():
+            for child in inner.children():
                 if isinstance(child, st.Stmt):
                     continue
                 if isinstance(child, Buffer):
@@ -151,13 +151,13 @@ class Splitter:
         """
         if leaves_early(stmt):
             return False
-        own = {found.buffer for found in statements(stmt) if isinstance(found, st.Alloc)}
+        own = {inner.buffer for inner in statements(stmt) if isinstance(inner, st.Alloc)}
         return not any(
-            isinstance(found, st.Store)
-            and found.buffer.scope in ("local", "local.var")
-            and found.buffer not in self.uniformity.varying
-            and found.buffer not in own
-            for found in statements(stmt)
+            isinstance(inner, st.Store)
+            and inner.buffer.scope in ("local", "local.var")
+            and inner.buffer not in self.uniformity.varying
+            and inner.buffer not in own
+            for inner in statements(stmt)
         )
 
     # What threads do together
@@ -287,9 +287,9 @@ class Splitter:
         others = [(start, extent) for start, extent, holds in ranges or () if not holds]
         if ranges is not None and len(taken) <= 1 and (stmt.orelse is None or len(others) <= 1):
             out.cut()
-            for body, found in ((stmt.then, taken), (stmt.orelse, others)):
-                if body is not None and found:
-                    self.role(body, out.scope.narrowed(*found[0]), out)
+            for body, threads in ((stmt.then, taken), (stmt.orelse, others)):
+                if body is not None and threads:
+                    self.role(body, out.scope.narrowed(*threads[0]), out)
             return
         thread, site = (self.threads.thread,), stmt.site
         mask = self.threads.array("taken", BOOL)
@@ -402,10 +402,10 @@ class Splitter:
         )
 
 
-def _may_trap(found: Node) -> bool:
-    """Whether `found` is a division by what may be zero."""
-    return isinstance(found, Binary) and found.op in _DIVISIONS and not const_int(found.b)
+def _may_trap(node: Node) -> bool:
+    """Whether `node` is a division by what may be zero."""
+    return isinstance(node, Binary) and node.op in _DIVISIONS and not const_int(node.b)
 
 
 def _is_collective(stmt: st.Stmt) -> bool:
-    return any(isinstance(found, _COLLECTIVE) for found in statements(stmt))
+    return any(isinstance(inner, _COLLECTIVE) for inner in statements(stmt))

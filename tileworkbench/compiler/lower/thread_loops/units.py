@@ -44,9 +44,9 @@ def groups_of(kernel: st.Kernel, ranges: ThreadRanges) -> list[Scope]:
                 cuts |= {stmt.start, stmt.start + stmt.extent}
     for stmt in statements(kernel.body):
         if isinstance(stmt, st.If) and waits(stmt):
-            found = ranges.split(stmt.cond, 0, count)
-            if found is not None and len(found) > 1:
-                cuts |= {start for start, _, _ in found}
+            pieces = ranges.split(stmt.cond, 0, count)
+            if pieces is not None and len(pieces) > 1:
+                cuts |= {start for start, _, _ in pieces}
     places = sorted(cuts)
     return [Scope(start, stop - start) for start, stop in pairwise(places)]
 
@@ -104,10 +104,10 @@ class _Specialiser:
             case simt.Role(start, extent, body):
                 return self.role(body, scope.narrowed(start, extent))
             case st.If(cond, then, orelse):
-                found = self.ranges.split(cond, self.group.start, self.group.extent)
+                pieces = self.ranges.split(cond, self.group.start, self.group.extent)
                 whole = self.ranges.split(cond, scope.start, scope.extent)
-                if found is not None and len(found) == 1 and whole is not None:
-                    side = then if found[0][2] else orelse
+                if pieces is not None and len(pieces) == 1 and whole is not None:
+                    side = then if pieces[0][2] else orelse
                     inner = _part(whole, self.group, scope)
                     return st.Seq(()) if side is None else self.visit(side, inner)
             case simt.Barrier():

@@ -62,11 +62,11 @@ def infer_nest(
     conflict: LayoutConflict | None = None
     for access in _sources(nest, layouts, level):
         try:
-            found = _complete(nest, _loop_of(access, layouts), layouts, context)
+            update = _complete(nest, _loop_of(access, layouts), layouts, context)
         except LayoutConflict as error:
             conflict = conflict or error
             continue
-        return found if level is Level.COMMON else _better(nest, found, layouts, context)
+        return update if level is Level.COMMON else _better(nest, update, layouts, context)
     if level is Level.FREE:
         try:
             return _complete(nest, plan_nest(nest, layouts, context), layouts, context)
@@ -80,9 +80,9 @@ def infer_nest(
 def _strict(nest: Nest, context: ThreadContext) -> Iterator[Proposal]:
     """Single elements that are read or written as scalars belong to every thread."""
     for buffer in dict.fromkeys(access.buffer for access in nest.fragments):
-        found = [access for access in nest.fragments if access.buffer is buffer]
+        uses = [access for access in nest.fragments if access.buffer is buffer]
         shape = const_shape(buffer)
-        if shape is not None and all(access.is_constant for access in found):
+        if shape is not None and all(access.is_constant for access in uses):
             layout = Fragment.fully_replicated(shape, context.threads)
             yield Proposal(buffer, layout, "is used as a scalar, which every thread holds")
 
@@ -91,11 +91,11 @@ def _demanded(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> tuple[P
     """What the user's choice of threads says of the fragments that the nest writes."""
     if nest.op.loop_layout is None:
         return ()
-    found = _complete(nest, _given_loop(nest.op.loop_layout, context), layouts, context)
+    update = _complete(nest, _given_loop(nest.op.loop_layout, context), layouts, context)
     written = {a.buffer for a in nest.fragments if a.kind is AccessKind.STORE}
     return tuple(
         replace(proposal, reason="is written as 'loop_layout' says")
-        for proposal in found.proposals
+        for proposal in update.proposals
         if proposal.buffer in written
     )
 
@@ -132,8 +132,8 @@ def _sources(nest: Nest, layouts: LayoutMap, level: Level) -> Iterator[FragmentA
 
 
 def _copies(access: FragmentAccess, layouts: LayoutMap) -> int:
-    found = layouts.fragment(access.buffer)
-    return found.replicate if found is not None else 1
+    fragment = layouts.fragment(access.buffer)
+    return fragment.replicate if fragment is not None else 1
 
 
 def _uses_whole_loop(access: FragmentAccess, nest: Nest) -> bool:
@@ -313,9 +313,9 @@ def _needed(access: FragmentAccess, loop: Fragment, context: ThreadContext) -> F
         return None
     if access.map is not None:
         try:
-            found = _project(loop, access.map, access.rank, shape)
-            if isinstance(found.mapping, DigitMap):
-                return found
+            fragment = _project(loop, access.map, access.rank, shape)
+            if isinstance(fragment.mapping, DigitMap):
+                return fragment
         except LayoutError:
             pass
     if access.kind is AccessKind.STORE and not _runs_everywhere(loop, context):
@@ -354,10 +354,12 @@ def _project(loop: Fragment, access: Layout, rank: int, shape: tuple[int, ...]) 
                 value - low for value, low in zip(access.evaluate(*x), lows, strict=True)
             ),
         )
-    found = inner.project(moved)
+    fragment = inner.project(moved)
     if sizes != shape:
-        found = found.repeat([extent // size for extent, size in zip(shape, sizes, strict=True)])
-    return found
+        fragment = fragment.repeat(
+            [extent // size for extent, size in zip(shape, sizes, strict=True)]
+        )
+    return fragment
 
 
 def _reach(access: Layout) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -390,17 +392,17 @@ def _disagreement(
 
 
 def _better(
-    nest: Nest, found: LayoutUpdate, layouts: LayoutMap, context: ThreadContext
+    nest: Nest, update: LayoutUpdate, layouts: LayoutMap, context: ThreadContext
 ) -> LayoutUpdate:
-    """`found`, which follows a fragment, or a plan of the nest's own where that serves memory
+    """`update`, which follows a fragment, or a plan of the nest's own where that serves memory
     better: the loop repeats iterations, or spreads them over few threads.
     """
-    loop = found.loop
+    loop = update.loop
     assert loop is not None  # a completed nest has one
     if nest.writes_fragment or not nest.stores_memory or loop.replicate == 1:
-        return found
+        return update
     try:
         planned = _complete(nest, plan_nest(nest, layouts, context), layouts, context)
     except LayoutConflict:
-        return found
-    return found if planned.proposals else planned
+        return update
+    return update if planned.proposals else planned

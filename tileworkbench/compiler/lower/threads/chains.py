@@ -22,13 +22,13 @@ def chain_policies(body: Stmt) -> dict[int, WarpPolicy]:
     what it makes, but whole columns where it reads operand B (transposed) from registers, whose
     rows are columns of the result.
     """
-    found: dict[int, WarpPolicy] = {}
+    policies: dict[int, WarpPolicy] = {}
     for chain in _chains(body):
         if any(_in_registers(gemm.a) or _in_registers(gemm.b) for gemm in chain):
             for gemm in chain:
                 by_columns = _in_registers(gemm.b) and not _in_registers(gemm.a)
-                found[id(gemm)] = WarpPolicy.FULL_COL if by_columns else WarpPolicy.FULL_ROW
-    return found
+                policies[id(gemm)] = WarpPolicy.FULL_COL if by_columns else WarpPolicy.FULL_ROW
+    return policies
 
 
 def _in_registers(operand: Region) -> bool:

@@ -43,7 +43,7 @@ def thread_places(fragment: Fragment, dim: int, threads: int) -> tuple[Place, ..
     outer.sort(key=lambda e: abs(e.place.divisor))
     if mapping.sums[0].constant or any(e.place.divisor < 0 for e in outer):
         return None
-    found = []
+    places = []
     for number, equation in enumerate(outer):
         atoms = [n for n in range(len(system.atoms)) if equation.atoms >> n & 1]
         if all(system.atoms[n].dim != dim for n in atoms):
@@ -53,8 +53,8 @@ def thread_places(fragment: Fragment, dim: int, threads: int) -> tuple[Place, ..
         top = -(-threads // stride) * stride if last else outer[number + 1].place.divisor
         if len(atoms) > 1 or top % stride or top // stride < equation.place.extent:
             return None
-        found.append(Place(stride, equation.place.extent, top // stride))
-    return tuple(found)
+        places.append(Place(stride, equation.place.extent, top // stride))
+    return tuple(places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +99,17 @@ class Combining:
 
 
 def combine_across(
-    values: Buffer, count: int, found: Route, how: Combining, context: ThreadContext, site: int
+    values: Buffer, count: int, route: Route, how: Combining, context: ThreadContext, site: int
 ) -> list[Stmt]:
     """Statements after which each thread has in ``values[0 .. count - 1]`` the results over all
     threads that differ from it in the digits of the route. Threads without a part hold neutral
     values.
     """
     stmts: list[Stmt] = []
-    if found.offsets:
-        stmts.append(_shuffle(values, count, found.offsets, how, context, site))
-    if found.places:
-        stmts += _combine_in_memory(values, count, found, how, context, site)
+    if route.offsets:
+        stmts.append(_shuffle(values, count, route.offsets, how, context, site))
+    if route.places:
+        stmts += _combine_in_memory(values, count, route, how, context, site)
     return stmts
 
 
@@ -134,14 +134,14 @@ def _shuffle(
 
 
 def _combine_in_memory(
-    values: Buffer, count: int, found: Route, how: Combining, context: ThreadContext, site: int
+    values: Buffer, count: int, route: Route, how: Combining, context: ThreadContext, site: int
 ) -> list[Stmt]:
     """Every thread writes its partial results to shared memory and reads those of its partners.
 
     Lanes that a butterfly has made equal write one copy, where they are neighbours.
     """
-    copies = 1 << len(found.offsets)
-    if sum(found.offsets) != copies - 1 or any(p.stride % copies for p in found.places):
+    copies = 1 << len(route.offsets)
+    if sum(route.offsets) != copies - 1 or any(p.stride % copies for p in route.places):
         copies = 1
     slots = -(-context.threads // copies)
     name = f"{values.name}_workspace"
@@ -150,7 +150,7 @@ def _combine_in_memory(
     if copies > 1:
         own = context.named("group", binary("floordiv", own, int_const(copies)))
     first = own
-    for place in found.places:
+    for place in route.places:
         digit = binary("floordiv", context.thread, int_const(place.stride))
         digit = binary("floormod", digit, int_const(place.capacity))
         first = sub(first, scale(digit, place.stride // copies))
@@ -162,7 +162,7 @@ def _combine_in_memory(
         index = add(scale(s, slots), own)
         return Store(workspace, (index,), Load(values, (s,)), predicate, site=site)
 
-    beyond = any(context.threads % (place.stride * place.capacity) for place in found.places)
+    beyond = any(context.threads % (place.stride * place.capacity) for place in route.places)
 
     def read(s: Expr) -> Stmt:
         def read_partner(index: Expr) -> Expr:
@@ -189,7 +189,7 @@ def _combine_in_memory(
             loop = _each_partner(context, len(begin), place.extent, body, site)
             return seq([*begin, loop])
 
-        return partner(add(scale(s, slots), first), found.places, True)
+        return partner(add(scale(s, slots), first), route.places, True)
 
     return [
         unrolled(context, "s", count, write, site),

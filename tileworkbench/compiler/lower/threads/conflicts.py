@@ -61,12 +61,12 @@ def describe_failure(failure: Failure, solver: Solver) -> LayoutError:
         demands.append(demand)
         notes.append(note)
     rejected = []
-    for found in failure.rejected:
-        tried = solver.operators[found.operator]
-        rejected.append((operator_name(tried.stmt), found.conflict.message))
+    for attempt in failure.rejected:
+        tried = solver.operators[attempt.operator]
+        rejected.append((operator_name(tried.stmt), attempt.conflict.message))
         notes.append(
             Note(
-                f"starting from '{operator_name(tried.stmt)}' fails: {found.conflict.message}",
+                f"starting from '{operator_name(tried.stmt)}' fails: {attempt.conflict.message}",
                 tried.context.span(tried.stmt.site),
             )
         )
@@ -103,14 +103,14 @@ def _shown(layout: Place) -> str:
 
 def sample(layout: Place) -> tuple[str, ...]:
     """Where the first elements are, as text: `(0, 1) in thread 0, slot 1`."""
-    found = []
+    texts = []
     for index in islice(product(*map(range, layout.shape)), _SAMPLE):
         at = f"({', '.join(map(str, index))})"
         if isinstance(layout, Fragment):
             threads = sorted({layout.thread_of(*index, rep=r) for r in range(layout.replicate)})
             more = ["..."] if len(threads) > _SAMPLE else []
             held = ", ".join([*map(str, threads[:_SAMPLE]), *more])
-            found.append(f"{at} in thread {held}, slot {layout.slot_of(*index)}")
+            texts.append(f"{at} in thread {held}, slot {layout.slot_of(*index)}")
         else:
-            found.append(f"{at} at {layout.offset(*index)}")
-    return tuple(found)
+            texts.append(f"{at} at {layout.offset(*index)}")
+    return tuple(texts)

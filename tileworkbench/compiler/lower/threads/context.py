@@ -107,23 +107,23 @@ class ThreadContext:
 
     def named(self, name: str, value: Expr) -> Expr:
         """`value`, a function of the thread alone, computed once at the start of the kernel."""
-        found = self.prologue.lets.get(value)
-        if found is None:
+        known = self.prologue.lets.get(value)
+        if known is None:
             var: Var = self.names.var(name, value.dtype)
-            found = self.prologue.lets[value] = Let(var, value)
-        return found.var
+            known = self.prologue.lets[value] = Let(var, value)
+        return known.var
 
     def registers(self, fragment: Buffer) -> Buffer:
         """The register array of a fragment: one element per slot of its layout."""
-        found = self.prologue.registers.get(fragment)
-        if found is None:
+        array = self.prologue.registers.get(fragment)
+        if array is None:
             layout = fragment.layout
             if not isinstance(layout, Fragment):
                 raise TypeError(f"'{fragment.name}' has no fragment layout")
             shape = (int_const(layout.slots),)
-            found = Buffer(fragment.name, fragment.dtype, shape, "local")
-            self.prologue.registers[fragment] = found
-        return found
+            array = Buffer(fragment.name, fragment.dtype, shape, "local")
+            self.prologue.registers[fragment] = array
+        return array
 
     def temporary(self, name: str, dtype: DType, elements: int, scope: str = "local") -> Buffer:
         """A fresh register array (or, for scope "shared", workspace) of this kernel."""
@@ -154,11 +154,11 @@ def with_contexts(stmt: Stmt, context: ThreadContext) -> Iterator[tuple[Stmt, Th
 
 def _reducers(body: Stmt) -> dict[Buffer, AtomicKind]:
     """The fragments that `body` contributes to, and how."""
-    found: dict[Buffer, AtomicKind] = {}
+    kinds: dict[Buffer, AtomicKind] = {}
     stack = [body]
     while stack:
         stmt = stack.pop()
         if isinstance(stmt, Atomic) and stmt.buffer.scope == "local.fragment":
-            found[stmt.buffer] = stmt.kind
+            kinds[stmt.buffer] = stmt.kind
         stack.extend(child for child in stmt.children() if isinstance(child, Stmt))
-    return found
+    return kinds

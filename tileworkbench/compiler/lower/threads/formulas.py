@@ -81,4 +81,4 @@ def map_exprs(mapping: IndexMap, values: Sequence[Expr]) -> tuple[Expr, ...]:
 
     Raises `LayoutError` for a map without a formula.
     """
-    return tuple(as_expr(found) for found in mapping.evaluate([Formula(v) for v in values]))
+    return tuple(as_expr(formula) for formula in mapping.evaluate([Formula(v) for v in values]))

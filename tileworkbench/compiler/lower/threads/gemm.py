@@ -106,13 +106,13 @@ def infer_layout(
     wanted = _fragments(op, plan, context)
     if level is Level.STRICT:
         proposals = [
-            Proposal(found.buffer, found.fragment, found.reason) for found in wanted if found.strict
+            Proposal(each.buffer, each.fragment, each.reason) for each in wanted if each.strict
         ]
         return LayoutUpdate((*proposals, *_shared(op, plan, context)))
     missing = [
-        Proposal(found.buffer, found.fragment, found.reason)
-        for found in wanted
-        if layouts.fragment(found.buffer) is None
+        Proposal(each.buffer, each.fragment, each.reason)
+        for each in wanted
+        if layouts.fragment(each.buffer) is None
     ]
     return LayoutUpdate(tuple(missing))
 
@@ -149,21 +149,21 @@ def _fragments(op: Gemm, plan: MatrixPlan | None, context: ThreadContext) -> lis
     """What is wanted for the operands in registers. Threads that multiply themselves read A and B
     from shared memory, whatever their fragments are.
     """
-    found: list[_Wanted] = []
+    fragments: list[_Wanted] = []
 
     def add_one(buffer: Buffer, fragment: Fragment, name: str, strict: bool) -> None:
         if buffer.scope == "local.fragment":
             placed = _for_buffer(fragment, buffer, context)
-            found.append(_Wanted(buffer, placed, _REASONS[name], strict))
+            fragments.append(_Wanted(buffer, placed, _REASONS[name], strict))
 
     if plan is None:
         add_one(op.c.buffer, fragment_c(product_of(op), context.threads), "c", True)
-        return found
+        return fragments
     add_one(op.c.buffer, plan.fragment_c(), "c", True)
     short = DType(plan.instruction.a.dtype).bits == 16
     add_one(op.a.buffer, plan.fragment_a(op.transpose_a), "a", short)
     add_one(op.b.buffer, plan.fragment_b(op.transpose_b), "b", short)
-    return found
+    return fragments
 
 
 def _for_buffer(fragment: Fragment, buffer: Buffer, context: ThreadContext) -> Fragment:
@@ -178,12 +178,12 @@ def _for_buffer(fragment: Fragment, buffer: Buffer, context: ThreadContext) -> F
 
 def _shared(op: Gemm, plan: MatrixPlan | None, context: ThreadContext) -> list[Proposal]:
     """Swizzles for the operands in shared memory; any layout that is known is as good."""
-    found = []
+    proposals = []
     for name, region, k_last in (("a", op.a, not op.transpose_a), ("b", op.b, op.transpose_b)):
         layout = _shared_layout(region.buffer, k_last, plan, context)
         if region.buffer.scope == "shared" and layout is not None:
-            found.append(Proposal(region.buffer, layout, _REASONS[name], soft=True))
-    return found
+            proposals.append(Proposal(region.buffer, layout, _REASONS[name], soft=True))
+    return proposals
 
 
 def _shared_layout(
@@ -240,7 +240,7 @@ def _with_readable_operands(
     op: Gemm, plan: MatrixPlan | None, context: ThreadContext, stmts: list[Stmt]
 ) -> Gemm:
     """`op` with operands the plan can read: fragments of another layout move to shared memory."""
-    wanted = {found.buffer: found.fragment for found in _fragments(op, plan, context)}
+    wanted = {each.buffer: each.fragment for each in _fragments(op, plan, context)}
     a, b = op.a, op.b
     for region, k_last in ((op.a, not op.transpose_a), (op.b, op.transpose_b)):
         buffer = region.buffer
@@ -248,7 +248,7 @@ def _with_readable_operands(
             continue
         layout = _shared_layout(buffer, k_last, plan, context)
         moved = _spill(region, layout, context, op.site, stmts)
-        a, b = (moved if found is region else found for found in (a, b))
+        a, b = (moved if each is region else each for each in (a, b))
     return replace(op, a=a, b=b)
 
 

@@ -119,10 +119,10 @@ class Group:
         shared = self.plan.shared.get(load, 1)
         elements = self.plan.lanes // shared
         name = f"{load.buffer.name}_lanes"
-        found = self.loaded[load] = self.context.temporary(name, load.buffer.dtype, elements)
+        vector = self.loaded[load] = self.context.temporary(name, load.buffer.dtype, elements)
         return [
             st.Store(
-                found,
+                vector,
                 (Ramp(int_const(start), int_const(1), width),),
                 self.vector(load, start * shared, width),
                 site=self.reader(load),
@@ -199,8 +199,8 @@ class Group:
         """The lanes when a group is neighbouring registers of a fragment, else 0."""
         if buffer.scope != "local.fragment":
             return 0
-        found = self.iterations.are_neighbours(buffer, self.inline(indices))
-        return self.plan.lanes if found else 0
+        neighbours = self.iterations.are_neighbours(buffer, self.inline(indices))
+        return self.plan.lanes if neighbours else 0
 
     def move(self, stmt: st.Store | st.Atomic, load: Load, start: int, width: int) -> st.Stmt:
         """One vector from its source to its destination."""
@@ -278,19 +278,19 @@ class Group:
             vectors = vectorize(self.iterations.substitute(stmt, lane), self.context)
             if vectors is not None:
                 return vectors
-        found: st.Stmt = self.scalar(self.with_vectors(self.with_targets(stmt, lane), lane), lane)
-        return found
+        made: st.Stmt = self.scalar(self.with_vectors(self.with_targets(stmt, lane), lane), lane)
+        return made
 
     def scalar(self, root: Any, lane: Expr) -> Any:
         """A statement or expression of the body without vectors, for one lane."""
 
-        def change(found: object) -> object:
-            if not isinstance(found, Load):
-                return found
-            if found.buffer.scope == "local.fragment":
-                slot = self.slot(found.buffer, found.indices, lane)
-                return Load(self.context.registers(found.buffer), (slot,))
-            return guarded(found, self.context)
+        def change(node: object) -> object:
+            if not isinstance(node, Load):
+                return node
+            if node.buffer.scope == "local.fragment":
+                slot = self.slot(node.buffer, node.indices, lane)
+                return Load(self.context.registers(node.buffer), (slot,))
+            return guarded(node, self.context)
 
         def change_stmt(stmt: st.Stmt) -> st.Stmt:
             match stmt:
@@ -310,13 +310,13 @@ class Group:
         """Stores that are vectors go to the register array of their group."""
         if not self.written:
             return root
-        found = [
+        stmts = [
             st.Store(self.written[id(stmt)], (lane,), stmt.value, site=stmt.site)
             if isinstance(stmt, st.Store | st.Atomic) and id(stmt) in self.written
             else stmt
             for stmt in st.items(root)
         ]
-        return st.seq(found)
+        return st.seq(stmts)
 
     def with_vectors(self, root: Any, lane: Expr) -> Any:
         """Loads that are vectors come from the register array of their group."""
@@ -334,8 +334,8 @@ class Group:
         if stmt.buffer.scope.startswith("local"):
             return stmt
         missing = missing_guards(stmt.buffer, stmt.indices, stmt.predicate, self.context)
-        found = [*conjuncts(stmt.predicate), *missing, *self.once()]
-        return replace(stmt, predicate=conjunction(found))
+        conditions = [*conjuncts(stmt.predicate), *missing, *self.once()]
+        return replace(stmt, predicate=conjunction(conditions))
 
     def atomic(self, stmt: st.Atomic, lane: Expr) -> st.Stmt:
         if stmt.buffer.scope == "local.fragment":
@@ -345,11 +345,11 @@ class Group:
             replica = self.iterations.replica()
             return st.Store(registers, (slot,), value, replica, site=stmt.site)
         missing = missing_guards(stmt.buffer, stmt.indices, stmt.predicate, self.context)
-        found = [*conjuncts(stmt.predicate), *missing, *self.once()]
+        conditions = [*conjuncts(stmt.predicate), *missing, *self.once()]
         safe = stmt.safe
         if missing and safe is None and stmt.previous is not None:
             safe = self.context.safe_values.get(stmt.buffer.name)
-        return replace(stmt, predicate=conjunction(found), safe=safe)
+        return replace(stmt, predicate=conjunction(conditions), safe=safe)
 
 
 def _is_vector_loop(stmt: st.Stmt) -> bool:

@@ -31,8 +31,8 @@ class Holding:
     @property
     def is_partial(self) -> bool:
         """Whether some slots of some threads are empty."""
-        found = self.partition
-        return bool(found.base or found.guards or found.bounded)
+        partition = self.partition
+        return bool(partition.base or partition.guards or partition.bounded)
 
     def slot(self, steps: Sequence[Expr]) -> Expr:
         """The slot at the given values of the steps."""
@@ -43,9 +43,11 @@ class Holding:
 
     def indices(self, steps: Sequence[Expr], context: ThreadContext) -> tuple[Expr, ...]:
         """The index of the element at the given values of the steps, and the replica."""
-        found = self.partition
-        thread = sub(context.thread, int_const(found.base)) if found.base else context.thread
-        return tuple(sum_expr(found.box, total, (*steps, thread)) for total in found.sums)
+        partition = self.partition
+        thread = (
+            sub(context.thread, int_const(partition.base)) if partition.base else context.thread
+        )
+        return tuple(sum_expr(partition.box, total, (*steps, thread)) for total in partition.sums)
 
     def point(self, steps: Sequence[int]) -> tuple[int, ...]:
         """The same in numbers, for the first thread."""
@@ -80,22 +82,22 @@ def hold(fragment: Fragment, threads: int) -> Holding:
 
     Raises `LayoutError` for a fragment without a formula.
     """
-    found = partition(fragment, threads)
+    partitioned = partition(fragment, threads)
     mapping = fragment.mapping
     assert isinstance(mapping, DigitMap)  # `partition` refuses tables
-    zero = [0] * (len(found.steps) + 1)
+    zero = [0] * (len(partitioned.steps) + 1)
 
     def slot(point: list[int]) -> int:
-        index = [evaluate_sum(found.box, total, point) for total in found.sums]
+        index = [evaluate_sum(partitioned.box, total, point) for total in partitioned.sums]
         return int(evaluate_sum(mapping.shape, mapping.sums[1], index))
 
     first = slot(zero)
     strides = []
-    for number in range(len(found.steps)):
+    for number in range(len(partitioned.steps)):
         point = list(zero)
         point[number] = 1
         strides.append(slot(point) - first)
-    return Holding(fragment, found, first, tuple(strides))
+    return Holding(fragment, partitioned, first, tuple(strides))
 
 
 Body = Callable[[Expr, tuple[Expr, ...], Expr | None], Stmt]
@@ -117,12 +119,12 @@ def each_element(
         if len(steps) < len(held.strides):
             extent = held.partition.steps[len(steps)].extent
             return unrolled(context, "s", extent, lambda s: inner((*steps, s)), site)
-        found = held.indices(steps, context)
-        conditions = [*guards, *held.bounds(found)]
+        indices = held.indices(steps, context)
+        conditions = [*guards, *held.bounds(indices)]
         if once and fragment.replicate > 1:
-            conditions.append(binary("eq", found[-1], int_const(0)))
+            conditions.append(binary("eq", indices[-1], int_const(0)))
         needed = [cond for cond in conditions if not context.ranges.proves(cond)]
-        return body(held.slot(steps), found[:-1], conjunction(needed))
+        return body(held.slot(steps), indices[:-1], conjunction(needed))
 
     return inner(())
 

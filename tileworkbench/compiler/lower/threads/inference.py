@@ -91,5 +91,5 @@ class LayoutMap:
 
     def fragment(self, buffer: Buffer) -> Fragment | None:
         """The fragment of `buffer`, None while it has none or where it is not in registers."""
-        found = self.known.get(buffer)
-        return found if isinstance(found, Fragment) else None
+        layout = self.known.get(buffer)
+        return layout if isinstance(layout, Fragment) else None

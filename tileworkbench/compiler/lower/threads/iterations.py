@@ -74,8 +74,8 @@ class Iterations:
                 extents.append(lanes)
         box = (*extents, shared.box[-1])
         accesses = {(access.buffer, access.indices): access for access in nest.fragments}
-        found = (nest, shared, box, _split(shared, box, lane_dim), tuple(values), lane_dim, lanes)
-        return cls(*found, tuple(loops), context, accesses).merged()
+        parts = (nest, shared, box, _split(shared, box, lane_dim), tuple(values), lane_dim, lanes)
+        return cls(*parts, tuple(loops), context, accesses).merged()
 
     def merged(self) -> Iterations:
         """One loop over all registers, where the body asks for nothing else of the iteration."""
@@ -92,13 +92,13 @@ class Iterations:
             sums = as_sums(box, DigitMap(self.box, self.sums).evaluate(steps))
         except NotDigitsError:
             return self
-        found = replace(self, box=box, sums=sums, values=(value,), loops=tuple(loops), _slots={})
-        return found if found._terms() <= self._terms() else self
+        made = replace(self, box=box, sums=sums, values=(value,), loops=tuple(loops), _slots={})
+        return made if made._terms() <= self._terms() else self
 
     def _terms(self) -> int:
         """How much arithmetic the registers of all accesses take."""
-        found = [self.slot_digits(access) for access in self.accesses.values()]
-        return sum(len(digits[1].terms) if digits else 100 for digits in found)
+        places = [self.slot_digits(access) for access in self.accesses.values()]
+        return sum(len(digits[1].terms) if digits else 100 for digits in places)
 
     @property
     def thread(self) -> Expr:
@@ -108,8 +108,8 @@ class Iterations:
 
     def point(self, lane: Expr) -> list[Expr]:
         """The values of the steps and the thread, for one lane of the group."""
-        found = [lane if at == self.lane_dim else value for at, value in enumerate(self.values)]
-        return [*found, self.thread]
+        values = [lane if at == self.lane_dim else value for at, value in enumerate(self.values)]
+        return [*values, self.thread]
 
     def index(self, lane: Expr) -> dict[Var, Expr]:
         """The loop variables, for one lane of the group."""
@@ -143,9 +143,9 @@ class Iterations:
                 return index.get(node, node)
             if isinstance(node, Binary) and node.op in _DIGITS and node.dtype == INT32:
                 try:
-                    found = trace(node)
-                    if isinstance(found, Index):
-                        return sum_expr(self.box, found.sum, point)
+                    traced = trace(node)
+                    if isinstance(traced, Index):
+                        return sum_expr(self.box, traced.sum, point)
                 except (UntraceableError, NotDigitsError, TypeError):
                     pass
             return node.map_children(visit)
@@ -164,18 +164,18 @@ class Iterations:
 
     def thread_guard(self) -> Expr | None:
         """The condition that the thread has iterations at all."""
-        found: list[Expr] = []
+        conditions: list[Expr] = []
         if self.shared.base:
-            found.append(binary("ge", self.context.thread, int_const(self.shared.base)))
+            conditions.append(binary("ge", self.context.thread, int_const(self.shared.base)))
         for guard in self.shared.guards:
             digit = binary("floordiv", self.thread, int_const(guard.divisor))
             if guard.capacity:
                 digit = binary("floormod", digit, int_const(guard.capacity))
             if guard.extent == 1:
-                found.append(binary("eq", digit, int_const(0)))
+                conditions.append(binary("eq", digit, int_const(0)))
             else:
-                found.append(binary("lt", digit, int_const(guard.extent)))
-        return conjunction([cond for cond in found if not self.context.ranges.proves(cond)])
+                conditions.append(binary("lt", digit, int_const(guard.extent)))
+        return conjunction([cond for cond in conditions if not self.context.ranges.proves(cond)])
 
     def bound_guard(self) -> Expr | None:
         """The condition that the iteration is inside the nest."""
@@ -215,11 +215,11 @@ class Iterations:
     def slot(self, buffer: Buffer, indices: tuple[Expr, ...], lane: Expr) -> Expr:
         """The register of a fragment's element; `indices` are in terms of the loop variables."""
         access = self.accesses.get((buffer, indices))
-        found = None if access is None else self.slot_digits(access)
-        if access is None or found is None:
+        place = None if access is None else self.slot_digits(access)
+        if access is None or place is None:
             moved = tuple(self.substitute(index, lane) for index in indices)
             return register_of(buffer, moved)
-        box, total = found
+        box, total = place
         point = self.point(lane)
         for other in access.others:
             low = self.context.ranges.bounds(other).low or 0
@@ -231,14 +231,14 @@ class Iterations:
         on.
         """
         access = self.accesses.get((buffer, indices))
-        found = None if access is None else self.slot_digits(access)
-        if found is None or self.lane_dim is None:
+        place = None if access is None else self.slot_digits(access)
+        if place is None or self.lane_dim is None:
             return False
         unit = Term((Digit(self.lane_dim, 1, self.lanes),), 1)
-        rest = [term for term in found[1].terms if term != unit]
+        rest = [term for term in place[1].terms if term != unit]
         return (
-            len(rest) < len(found[1].terms)
-            and found[1].constant % self.lanes == 0
+            len(rest) < len(place[1].terms)
+            and place[1].constant % self.lanes == 0
             and not any(digit.dim == self.lane_dim for term in rest for digit in term.digits)
             and all(term.stride % self.lanes == 0 for term in rest)
         )
@@ -255,9 +255,9 @@ class SymbolicIterations:
 
     def substitute(self, root: Any, lane: Expr) -> Any:
         """`root` with the loop variables replaced."""
-        found = dict(zip(self.nest.op.vars, self.values, strict=True))
+        values = dict(zip(self.nest.op.vars, self.values, strict=True))
         last = self.nest.op.vars[-1]
-        return substitute(root, {**found, last: add(found[last], lane)})
+        return substitute(root, {**values, last: add(values[last], lane)})
 
     def replica(self) -> Expr | None:
         """Every iteration is executed once."""
@@ -297,14 +297,14 @@ def _is_used_outside_fragments(nest: Nest) -> bool:
     variables = set(nest.op.vars)
     stack: list[Node] = [nest.op.body]
     while stack:
-        found = stack.pop()
-        if found in variables:
+        node = stack.pop()
+        if node in variables:
             return True
-        if isinstance(found, Load | Store | Atomic) and found.buffer.scope == "local.fragment":
-            indices = set(found.indices)
-            stack.extend(child for child in found.children() if child not in indices)
+        if isinstance(node, Load | Store | Atomic) and node.buffer.scope == "local.fragment":
+            indices = set(node.indices)
+            stack.extend(child for child in node.children() if child not in indices)
         else:
-            stack.extend(found.children())
+            stack.extend(node.children())
     return False
 
 
@@ -338,7 +338,7 @@ def missing_guards(
     if buffer.scope != "global":
         return []
     present = conjuncts(predicate)
-    found: dict[Expr, None] = {}
+    guards: dict[Expr, None] = {}
     for index, extent in zip(indices, buffer.shape, strict=True):
-        found |= dict.fromkeys(context.ranges.guards(index, extent))
-    return [cond for cond in found if cond not in present]
+        guards |= dict.fromkeys(context.ranges.guards(index, extent))
+    return [cond for cond in guards if cond not in present]

@@ -58,9 +58,9 @@ def plan_lanes(nest: Nest, shared: Partition, context: ThreadContext) -> LanePla
             if step.dim in shared.bounded:
                 extent = nest.shape[step.dim] if nest.shape else 1
                 lanes = min(lanes, extent & -extent)
-            found = plan_along(nest, step.dim, number, min(lanes, VECTOR_BITS // 4), context)
-            if found.lanes > best.lanes:
-                best = found
+            plan = plan_along(nest, step.dim, number, min(lanes, VECTOR_BITS // 4), context)
+            if plan.lanes > best.lanes:
+                best = plan
     return best
 
 
@@ -93,21 +93,21 @@ def plan_along(
             most = min(limit, update_lanes(nest.op.body, stmt.buffer, context.target))
             stores[stmt] = width(stmt.buffer, stmt.indices, most=most)
     shared: dict[Load, int] = {}
-    for load, found in loads.items():
-        for count in SHARED if found == 1 and load.buffer.dtype.bits <= 32 else ():
+    for load, widest in loads.items():
+        for count in SHARED if widest == 1 and load.buffer.dtype.bits <= 32 else ():
             loads[load] = width(load.buffer, load.indices, count)
             if loads[load] > 1:
                 shared[load] = count
                 break
-    spans = [found * shared.get(load, 1) for load, found in loads.items() if found > 1]
+    spans = [widest * shared.get(load, 1) for load, widest in loads.items() if widest > 1]
     lanes = max((*spans, *stores.values()), default=1)
     if lanes == 1:
         return SCALAR
     return LanePlan(
         step,
         lanes,
-        {load: found for load, found in loads.items() if found > 1},
-        {stmt: found for stmt, found in stores.items() if found > 1},
+        {load: widest for load, widest in loads.items() if widest > 1},
+        {stmt: widest for stmt, widest in stores.items() if widest > 1},
         shared,
     )
 
@@ -116,12 +116,12 @@ def _independent(body: st.Stmt) -> set[Buffer]:
     """The buffers in memory whose loads may all go first and whose stores may all go last."""
     stored: dict[Buffer, set[tuple[Expr, ...]]] = {}
     spoiled: set[Buffer] = set()
-    found: set[Buffer] = set()
+    buffers: set[Buffer] = set()
     for stmt in st.items(body):
         is_plain = isinstance(stmt, st.Store)
         here = [a for a in accesses(stmt) if a[0].scope in MEMORY]
         for buffer, indices, kind in here:
-            found.add(buffer)
+            buffers.add(buffer)
             if kind != "load":
                 continue
             if buffer in stored:  # it would read what was there before
@@ -134,7 +134,7 @@ def _independent(body: st.Stmt) -> set[Buffer]:
                 stored.setdefault(buffer, set()).add(indices)
                 if not is_plain or kind != "store":
                     spoiled.add(buffer)
-    return found - spoiled
+    return buffers - spoiled
 
 
 def _loads(body: st.Stmt) -> Iterator[Load]:

@@ -61,15 +61,15 @@ def lower(op: Copy, nest: Nest, shared: Partition, context: ThreadContext) -> St
         return None
     if not _rows_are_whole(memory, matrix.shape[1], context):
         return None
-    found = _pattern(shared, matrix)
+    pattern = _pattern(shared, matrix)
     partial = shared.guards or shared.bounded or shared.base
-    if found is None or partial or context.threads % matrix.threads:
+    if pattern is None or partial or context.threads % matrix.threads:
         return None
     if context.start % matrix.threads:
         return None
     if stores and shared.sums[-1].terms:
         return None  # copies of the elements would be stored by several warps
-    return _emit(op, nest, shared, found, registers, context)
+    return _emit(op, nest, shared, pattern, registers, context)
 
 
 def _rows_are_whole(memory: Region, count: int, context: ThreadContext) -> bool:
@@ -102,29 +102,29 @@ def _pattern(shared: Partition, matrix: Fragment) -> _Pattern | None:
         ]
         if not pair:
             continue
-        found = _Pattern(row, column, pair[0], matrix.shape[0], lanes)
+        pattern = _Pattern(row, column, pair[0], matrix.shape[0], lanes)
         across, along = (_terms(shared.sums[d], thread, lanes) for d in (row, column))
         if rows not in across or pairs not in along:
             continue
         unit = Term((Digit(pair[0], 1, registers.run),), 1)
         rest = [t for t in across if t != rows] + [t for t in along if t not in (pairs, unit)]
-        if all(_is_outer(term, thread, found) for term in rest):
-            return found
+        if all(_is_outer(term, thread, pattern) for term in rest):
+            return pattern
     return None
 
 
 def _terms(total: DigitSum, thread: int, lanes: int) -> list[Term]:
     """The terms of a sum, those of the thread cut where a warp of `lanes` threads begins."""
-    found: list[Term] = []
+    terms: list[Term] = []
     for term in total.terms:
         digit = term.digits[0]
         cut = lanes // digit.divisor if digit.divisor < lanes else 0
         if len(term.digits) > 1 or digit.dim != thread or not cut or digit.extent <= cut:
-            found.append(term)
+            terms.append(term)
             continue
-        found.append(Term((Digit(thread, digit.divisor, cut),), term.stride))
-        found.append(Term((Digit(thread, lanes, digit.extent // cut),), term.stride * cut))
-    return found
+        terms.append(Term((Digit(thread, digit.divisor, cut),), term.stride))
+        terms.append(Term((Digit(thread, lanes, digit.extent // cut),), term.stride * cut))
+    return terms
 
 
 def _is_outer(term: Term, thread: int, pattern: _Pattern) -> bool:
@@ -211,17 +211,17 @@ def _joined_steps(slot: DigitSum, pattern: _Pattern, shared: Partition) -> list[
         strides[digit.dim] = term.stride
     if strides.pop(pattern.pair, 0) != 1:
         return None
-    found: list[int] = []
+    steps: list[int] = []
     for stride in (2, 4):
-        found += [s for s, at in strides.items() if at == stride and shared.steps[s].extent == 2]
+        steps += [s for s, at in strides.items() if at == stride and shared.steps[s].extent == 2]
     while True:  # registers of one instruction start at a multiple of their number
-        size = 2 << len(found)
-        others = [at for step, at in strides.items() if step not in found]
+        size = 2 << len(steps)
+        others = [at for step, at in strides.items() if step not in steps]
         if all(at % size == 0 for at in (*others, slot.constant)):
-            return found if len(found) < 2 or strides[found[0]] == 2 else None
-        if not found:
+            return steps if len(steps) < 2 or strides[steps[0]] == 2 else None
+        if not steps:
             return None
-        found.pop()
+        steps.pop()
 
 
 def _matrix_start(total: DigitSum, thread: int, variables: Sequence[Any], pattern: _Pattern) -> Any:

@@ -77,13 +77,13 @@ class MatrixPlan:
 
     def fragment_a(self, transpose: bool) -> Fragment:
         """A in registers, M x K, or K x M when `transpose`."""
-        found = block_a(self.grid, self.depth, self.instruction.a.fragment)
-        return transposed(found) if transpose else found
+        block = block_a(self.grid, self.depth, self.instruction.a.fragment)
+        return transposed(block) if transpose else block
 
     def fragment_b(self, transpose: bool) -> Fragment:
         """B in registers, K x N, or N x K when `transpose`."""
-        found = block_b(self.grid, self.depth, self.instruction.b.fragment)
-        return found if transpose else transposed(found)
+        block = block_b(self.grid, self.depth, self.instruction.b.fragment)
+        return block if transpose else transposed(block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +111,14 @@ def select_instruction(target: Target, product: Product) -> MatrixInstruction | 
         (_WIDER.get(product.a, product.a), _WIDER.get(product.b, product.b)),
     ):
         for c in results:
-            for found in target.machine.matrices:
-                fits = not (product.m % found.m or product.n % found.n or product.k % found.k)
-                if fits and found.name == LOWERED and found.dtypes == (a, b, c):
-                    return found
+            for instruction in target.machine.matrices:
+                fits = not (
+                    product.m % instruction.m
+                    or product.n % instruction.n
+                    or product.k % instruction.k
+                )
+                if fits and instruction.name == LOWERED and instruction.dtypes == (a, b, c):
+                    return instruction
     return None
 
 

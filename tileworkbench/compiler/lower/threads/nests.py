@@ -94,8 +94,8 @@ class Nest:
 
 def nest_of(op: Parallel | Copy | Fill, context: ThreadContext) -> Nest:
     """An operator as an element-wise nest, the same one each time."""
-    found = context.nests.get(id(op))
-    if found is None:
+    known = context.nests.get(id(op))
+    if known is None:
         match op:
             case Copy():
                 nest = copy.as_nest(op, context)
@@ -103,8 +103,8 @@ def nest_of(op: Parallel | Copy | Fill, context: ThreadContext) -> Nest:
                 nest = fill.as_nest(op, context)
             case _:
                 nest = op
-        found = context.nests[id(op)] = (op, analyse(nest, context.ranges))
-    return found[1]
+        known = context.nests[id(op)] = (op, analyse(nest, context.ranges))
+    return known[1]
 
 
 def analyse(op: Parallel, ranges: Ranges) -> Nest:
@@ -138,21 +138,21 @@ def update_lanes(body: st.Stmt, buffer: Buffer, target: Target) -> int:
     """How many neighbouring elements of `buffer` the nest may add to at once: all that it does with
     the buffer must be additions whose results nobody asks for.
     """
-    found = [node for node in walk(body) if getattr(node, "buffer", None) is buffer]
+    nodes = [node for node in walk(body) if getattr(node, "buffer", None) is buffer]
     alike = all(
         isinstance(node, st.Atomic) and node.kind is st.AtomicKind.ADD and node.previous is None
-        for node in found
+        for node in nodes
     )
     return target.machine.atomic_lanes(str(buffer.dtype), buffer.scope) if alike else 1
 
 
 def pure_lets(body: st.Stmt) -> dict[Var, Expr]:
     """The values of lets in `body` that read no memory, in terms of other variables."""
-    found: dict[Var, Expr] = {}
+    values: dict[Var, Expr] = {}
     for stmt in walk(body):
         if isinstance(stmt, st.Let) and stmt.var.dtype.is_int and not has_loads(stmt.value):
-            found[stmt.var] = substitute(stmt.value, found)
-    return found
+            values[stmt.var] = substitute(stmt.value, values)
+    return values
 
 
 def _fragment_access(
@@ -183,12 +183,12 @@ def trace_access(
     others: dict[Expr, Var] = {}
 
     def cut(node: Any) -> Any:
-        found = variables(node)
-        if not found or node in loop:
+        used = variables(node)
+        if not used or node in loop:
             return node
-        if any(var in loop for var in found):
+        if any(var in loop for var in used):
             return node.map_children(cut)
-        whole = isinstance(node, Var) or not all(_is_small(var, ranges) for var in found)
+        whole = isinstance(node, Var) or not all(_is_small(var, ranges) for var in used)
         if whole and _is_small(node, ranges) and not has_loads(node):
             return others.setdefault(node, Var(f"other {len(others)}", node.dtype))
         if isinstance(node, Var):
@@ -197,14 +197,14 @@ def trace_access(
 
     traced = tuple(cut(index) for index in indices)
     bounds = [ranges.bounds(other) for other in others]
-    lows = [0] * len(loop) + [found.low or 0 for found in bounds]
+    lows = [0] * len(loop) + [each.low or 0 for each in bounds]
     extents = list(shape) + [(f.high or 0) - (f.low or 0) + 1 for f in bounds]
     return index_map(traced, (*loop, *others.values()), extents, lows), tuple(others)
 
 
 def _is_small(value: Expr, ranges: Ranges) -> bool:
     """Whether a value is known to be one of a few."""
-    found = ranges.bounds(value)
-    if found.low is None or found.high is None:
+    bounds = ranges.bounds(value)
+    if bounds.low is None or bounds.high is None:
         return False
-    return found.high - found.low < _OTHERS_LIMIT
+    return bounds.high - bounds.low < _OTHERS_LIMIT

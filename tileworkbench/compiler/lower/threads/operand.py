@@ -145,8 +145,12 @@ class Loader:
             return []
         if operand.buffer.scope == "local.fragment":
             return [self._convert(step)]
-        found = self._matrices()
-        return [self._load_elements(step)] if found is None else self._load_matrices(step, *found)
+        matrices = self._matrices()
+        return (
+            [self._load_elements(step)]
+            if matrices is None
+            else self._load_matrices(step, *matrices)
+        )
 
     def _version(self, step: Expr) -> Expr:
         """Which of the versions a step is in."""

@@ -59,9 +59,9 @@ def lower(op: Parallel | Copy | Fill, context: ThreadContext) -> Stmt:
     nest, loop = _with_vector_loop(nest, loop, context)
     shared = partition(loop, context.threads)
     if isinstance(op, Copy):
-        found = matrices.lower(op, nest, shared, context)
-        if found is not None:
-            return found
+        made = matrices.lower(op, nest, shared, context)
+        if made is not None:
+            return made
     plan = plan_lanes(nest, shared, context)
     iterations = Iterations.of(nest, shared, plan.step, plan.lanes, context)
     body = Group(nest, iterations, plan, context, pure_lets(nest.op.body)).lower()
@@ -128,7 +128,7 @@ def _is_private(nest: Nest) -> bool:
 
 
 def _everything(nest: Nest, context: ThreadContext) -> Stmt:
-    rewriter = Rewriter(lambda found: guarded(found, context) if isinstance(found, Load) else found)
+    rewriter = Rewriter(lambda load: guarded(load, context) if isinstance(load, Load) else load)
     body: Stmt = rewriter(nest.op.body)
     for var, extent in reversed(list(zip(nest.op.vars, nest.op.extents, strict=True))):
         small = (const_int(extent) or _UNROLL + 1) <= _UNROLL

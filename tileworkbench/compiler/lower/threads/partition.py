@@ -107,7 +107,7 @@ def _partition(mapping: DigitMap, threads: int) -> Partition:
             terms[atom.dim].append(Term((read[0][0],), -atom.divisor))
         else:
             terms[atom.dim].append(Term(tuple(digit for digit, _ in read), atom.divisor))
-    sums = tuple(make_sum(box, constants[d], found) for d, found in enumerate(terms))
+    sums = tuple(make_sum(box, constants[d], parts) for d, parts in enumerate(terms))
     steps = tuple(_step(equation, system) for equation in inner)
     return Partition(box, sums, steps, base, guards, _bounded(mapping, system, live))
 
@@ -161,7 +161,7 @@ def _step(equation: Equation, system: System) -> Step:
 
 def _bounded(mapping: DigitMap, system: System, live: list[int]) -> tuple[int, ...]:
     """The dimensions whose digits reach beyond the extent."""
-    found = []
+    dims = []
     for dim, extent in enumerate(mapping.shape):
         reach = 1
         for number in live:
@@ -169,8 +169,8 @@ def _bounded(mapping: DigitMap, system: System, live: list[int]) -> tuple[int, .
             if atom.dim == dim:
                 reach *= atom.extent
         if reach > extent:
-            found.append(dim)
-    return tuple(found)
+            dims.append(dim)
+    return tuple(dims)
 
 
 def halved(shared: Partition, number: int) -> Partition:
@@ -186,10 +186,10 @@ def halved(shared: Partition, number: int) -> Partition:
     return replace(shared, box=box, sums=sums, steps=steps)
 
 
-def as_sums(box: tuple[int, ...], found: Iterable[Any]) -> tuple[DigitSum, ...]:
+def as_sums(box: tuple[int, ...], totals: Iterable[Any]) -> tuple[DigitSum, ...]:
     """What a map gave for symbolic indices, as sums of digits over `box`."""
     return tuple(
-        total.sum if isinstance(total, Index) else make_sum(box, total, ()) for total in found
+        total.sum if isinstance(total, Index) else make_sum(box, total, ()) for total in totals
     )
 
 

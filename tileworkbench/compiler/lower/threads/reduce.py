@@ -86,8 +86,8 @@ def infer_layout(
         source = plan_source(_shape(op.src), op.dim, context.threads)
     if source is None:
         return NOTHING
-    found = reduced_fragment(source, op.dim, len(op.dst.shape) == len(op.src.shape))
-    return LayoutUpdate((Proposal(op.dst, found, _REASON),))
+    fragment = reduced_fragment(source, op.dim, len(op.dst.shape) == len(op.src.shape))
+    return LayoutUpdate((Proposal(op.dst, fragment, _REASON),))
 
 
 def _shape(buffer: Buffer) -> tuple[int, ...]:
@@ -255,17 +255,17 @@ class _Reduction:
         steps = held.partition.steps
         order = [*kept, *(n for n in range(len(steps)) if n not in kept)]
 
-        def inner(found: dict[int, Expr]) -> Stmt:
-            if len(found) < len(order):
-                number = order[len(found)]
+        def inner(numbers: dict[int, Expr]) -> Stmt:
+            if len(numbers) < len(order):
+                number = order[len(numbers)]
                 extent = steps[number].extent
                 in_memory = self.op.src.layout is None or self.op.src.scope == "shared"
                 if number not in kept and extent > _UNROLLED and in_memory:
-                    return self._serial(extent, lambda s: inner({**found, number: s}))
-                return unrolled(context, "s", extent, lambda s: inner({**found, number: s}), site)
-            values = [found[n] for n in range(len(order))]
+                    return self._serial(extent, lambda s: inner({**numbers, number: s}))
+                return unrolled(context, "s", extent, lambda s: inner({**numbers, number: s}), site)
+            values = [numbers[n] for n in range(len(order))]
             index = held.indices(values, context)
-            total = _sum_of([scale(found[n], s) for n, s in zip(kept, strides, strict=True)])
+            total = _sum_of([scale(numbers[n], s) for n, s in zip(kept, strides, strict=True)])
             value = self.values.prepare(read(held.slot(values), index[:-1]))
             update = Store(
                 totals, (total,), self.values.combine(Load(totals, (total,)), value), site=site

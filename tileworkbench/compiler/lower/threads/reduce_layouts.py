@@ -28,8 +28,8 @@ def reduced_fragment(source: Fragment, dim: int, keep: bool) -> Fragment:
 
     replicate = extent * copies
     function = threads if replicate > 1 else lambda *x: threads(*x, 0)
-    found = Fragment.from_function(kept, function, replicate=replicate).condense()
-    return Fragment.from_map(found.mapping, source.thread_range)
+    fragment = Fragment.from_function(kept, function, replicate=replicate).condense()
+    return Fragment.from_map(fragment.mapping, source.thread_range)
 
 
 @lru_cache(maxsize=1024)
@@ -65,8 +65,8 @@ def plan_source(shape: tuple[int, ...], dim: int, threads: int) -> Fragment:
         return Fragment(shape, place)
 
     try:
-        found = spread(groups)
-        partition(found, threads)
+        fragment = spread(groups)
+        partition(fragment, threads)
     except LayoutError:
-        found = spread(rows.threads if rows is not None else 1)
-    return found
+        fragment = spread(rows.threads if rows is not None else 1)
+    return fragment

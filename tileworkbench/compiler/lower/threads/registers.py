@@ -81,15 +81,15 @@ def register_map(fragment: Fragment) -> RegisterMap:
     """
     inverse = fragment.inverse()
     lanes = Layout((fragment.threads,), lambda lane: inverse.evaluate(0, lane)[:2])
-    found = []
+    digits = []
     for dim, terms in enumerate((inverse.digits or ())[:2]):
         for term in terms:
             (digit,) = term.digits  # operands of instructions are not swizzled
             if digit.dim == 0:
-                found.append(_Digit(digit.divisor, digit.extent, dim, term.stride))
-    found.sort(key=lambda digit: -digit.slots)
-    run = found.pop().extent if found and found[-1] == _Digit(1, found[-1].extent, 1, 1) else 1
-    return RegisterMap(lanes, run, tuple(found))
+                digits.append(_Digit(digit.divisor, digit.extent, dim, term.stride))
+    digits.sort(key=lambda digit: -digit.slots)
+    run = digits.pop().extent if digits and digits[-1] == _Digit(1, digits[-1].extent, 1, 1) else 1
+    return RegisterMap(lanes, run, tuple(digits))
 
 
 @lru_cache(maxsize=256)

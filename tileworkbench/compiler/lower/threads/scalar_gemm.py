@@ -86,7 +86,7 @@ def choose_grid(m: int, n: int, threads: int) -> ThreadGrid:
     with the widest vectors.
     """
     usual = max(rows for rows in range(1, isqrt(threads) + 1) if m % rows == 0)
-    found = [
+    grids = [
         ThreadGrid(m, n, rows, columns, vector, threads // rows)
         for rows in range(1, threads + 1)
         if m % rows == 0
@@ -101,7 +101,7 @@ def choose_grid(m: int, n: int, threads: int) -> ThreadGrid:
         size = grid.own_rows + grid.own_columns
         return (2 * used < threads, grid.rows != usual, -used, -grid.vector, size)
 
-    return min(found, key=score)
+    return min(grids, key=score)
 
 
 def fragment_c(product: Product, threads: int) -> Fragment:
@@ -143,13 +143,13 @@ class _Lowering:
 
     def _takes_part(self) -> list[Expr]:
         """The conditions for a thread to have a part of the result."""
-        grid, found = self.grid, []
+        grid, conditions = self.grid, []
         if grid.rows * grid.pitch < self.context.threads:
-            found.append(binary("lt", self.first_row, int_const(grid.rows)))
+            conditions.append(binary("lt", self.first_row, int_const(grid.rows)))
         if grid.columns < grid.pitch:
             stop = int_const(grid.columns * grid.vector)
-            found.append(binary("lt", self.first_column, stop))
-        return found
+            conditions.append(binary("lt", self.first_column, stop))
+        return conditions
 
     def _takes_dot_products(self) -> bool:
         """Whether dp4a multiplies these operands: bytes along K in one piece of shared memory."""
@@ -293,8 +293,8 @@ class _Lowering:
         mins = region.mins
         pair = (outer, k) if k_last else (k, outer)
         index = (*mins[:-2], shift(mins[-2], pair[0]), shift(mins[-1], pair[1]))
-        found = Load(region.buffer, index)
-        return Reinterpret(found, INT32) if self.packed == 4 else cast(found, self.dtype)
+        element = Load(region.buffer, index)
+        return Reinterpret(element, INT32) if self.packed == 4 else cast(element, self.dtype)
 
 
 def _sum_dtype(c: DType) -> DType:

@@ -19,13 +19,13 @@ from tileworkbench.compiler.lower.threads.iterations import guarded, missing_gua
 def read(node: Any, context: ThreadContext) -> Any:
     """An expression: fragments that it reads are held by every thread, and loads are guarded."""
 
-    def change(found: object) -> object:
-        if not isinstance(found, Load):
-            return found
-        if found.buffer.scope == "local.fragment":
-            slot = register_of(found.buffer, found.indices)
-            return Load(context.registers(found.buffer), (slot,))
-        return guarded(found, context)
+    def change(value: object) -> object:
+        if not isinstance(value, Load):
+            return value
+        if value.buffer.scope == "local.fragment":
+            slot = register_of(value.buffer, value.indices)
+            return Load(context.registers(value.buffer), (slot,))
+        return guarded(value, context)
 
     return Rewriter(change)(node)
 

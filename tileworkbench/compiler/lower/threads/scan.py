@@ -57,7 +57,7 @@ def infer_layout(
     if level is Level.STRICT:
         return NOTHING
     sides = [r.buffer for r in (op.src, op.dst) if r.buffer.scope == "local.fragment"]
-    known = [found for found in map(layouts.fragment, sides) if found is not None]
+    known = [fragment for fragment in map(layouts.fragment, sides) if fragment is not None]
     wanted = []
     for buffer in dict.fromkeys(sides):
         if layouts.fragment(buffer) is None:
@@ -172,8 +172,8 @@ class _Lowering:
         return index
 
     def _read(self, place: SharedTile, index: Sequence[Expr], predicate: Expr | None) -> Expr:
-        found = Load(place.buffer, place.at(index), predicate)
-        return cast(cast(found, self.op.dst.buffer.dtype), self.dtype)
+        element = Load(place.buffer, place.at(index), predicate)
+        return cast(cast(element, self.op.dst.buffer.dtype), self.dtype)
 
     def _write(
         self, place: SharedTile, index: Sequence[Expr], value: Expr, predicate: Expr | None
@@ -241,9 +241,9 @@ class _Lowering:
                 conditions.append(binary("lt", position, int_const(self.extent)))
             predicate = conjunction(conditions)
             index = self._index(line, position)
-            found = self._read(source, index, predicate)
+            element = self._read(source, index, predicate)
             stmts: list[Stmt] = [
-                Store(value, zero, found, site=self.op.site),
+                Store(value, zero, element, site=self.op.site),
                 *self._within_warp(value, size),
             ]
             if segments > 1:

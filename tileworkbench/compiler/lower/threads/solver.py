@@ -120,7 +120,7 @@ class Solver:
         for number, operator in enumerate(self.operators):
             for buffer in operator.buffers:
                 users.setdefault(buffer, []).append(number)
-        self._users = {buffer: tuple(found) for buffer, found in users.items()}
+        self._users = {buffer: tuple(operators) for buffer, operators in users.items()}
 
     def solve(self, given: Iterable[tuple[Proposal, bool]], tiles: Sequence[Buffer]) -> None:
         """Find the layouts of `tiles`; `given` are fixed before, each with whether it is strict.
@@ -198,7 +198,7 @@ class Solver:
         members: dict[int, list[int]] = {}
         for number in sorted(touched):
             members.setdefault(root(number), []).append(number)
-        return [tuple(found) for found in members.values()]
+        return [tuple(numbers) for numbers in members.values()]
 
     def _choose(self, component: tuple[int, ...]) -> None:
         """Let each operator choose first, and keep the cheapest outcome."""
@@ -234,10 +234,14 @@ class Solver:
         self, best: int, scores: Mapping[int, tuple[int, int]], rejected: Sequence[Rejected]
     ) -> None:
         """The choices that were tried, the best one last."""
-        for found in rejected:
-            conflict = found.conflict
+        for attempt in rejected:
+            conflict = attempt.conflict
             step = Step(
-                Verdict.REJECTED, found.operator, conflict.message, conflict.buffer, conflict.wanted
+                Verdict.REJECTED,
+                attempt.operator,
+                conflict.message,
+                conflict.buffer,
+                conflict.wanted,
             )
             self.steps.append(step)
         bytes_, slots = scores[best]
@@ -376,7 +380,7 @@ class Solver:
 
     def _finer(self, buffer: Buffer, known: Layout, layout: Layout) -> Layout | None:
         """The narrower of two swizzles of one tile, None unless both are swizzles."""
-        first, second = (swizzle_width(found, buffer.dtype.bits) for found in (known, layout))
+        first, second = (swizzle_width(each, buffer.dtype.bits) for each in (known, layout))
         if first is None or second is None:
             return None
         return known if first <= second else layout

@@ -38,15 +38,15 @@ def global_traffic(nest: Nest, loop: Fragment, threads: int, lanes: int) -> int:
     """Bytes that the accesses of `nest` to global memory cost with the `threads` of `loop`, in
     warps of `lanes`.
     """
-    found = [access for access in nest.memory if access.buffer.scope == "global"]
-    if not found or nest.shape is None:
+    accesses = [access for access in nest.memory if access.buffer.scope == "global"]
+    if not accesses or nest.shape is None:
         return 0
     try:
         index = _positions(loop, threads, lanes)
     except LayoutError:
-        return sum(_worst(access, nest) for access in found)
+        return sum(_worst(access, nest) for access in accesses)
     warps = max(1, threads // lanes)
-    return sum(_cost(access, nest, index, warps) for access in found)
+    return sum(_cost(access, nest, index, warps) for access in accesses)
 
 
 def register_traffic(nest: Nest, loop: Fragment, layouts: LayoutMap, threads: int) -> int:
@@ -90,23 +90,23 @@ def _positions(loop: Fragment, threads: int, lanes: int) -> list[Table]:
     values: list[Any] = [s[:, None] for s in np.unravel_index(slots, steps)] if steps else []
     values.append(np.arange(min(threads, lanes))[None, :])
     shape = (slots.size, values[-1].size)
-    found = (evaluate_sum(shared.box, total, values) for total in shared.sums[:-1])
-    return [np.broadcast_to(position, shape) for position in found]
+    positions = (evaluate_sum(shared.box, total, values) for total in shared.sums[:-1])
+    return [np.broadcast_to(position, shape) for position in positions]
 
 
 def _cost(access: MemoryAccess, nest: Nest, index: list[Table], warps: int) -> int:
     import numpy as np
 
     values: dict[Var, Any] = dict(zip(nest.op.vars, index, strict=True))
-    for found in access.indices:
-        for var in variables(found):
+    for position in access.indices:
+        for var in variables(position):
             values.setdefault(var, 0)
     address: Any = 0
     try:
         trace = Trace(values)
-        for found, stride in zip(access.indices, strides_of(access.buffer), strict=True):
+        for position, stride in zip(access.indices, strides_of(access.buffer), strict=True):
             factor = const_int(stride)
-            address = address + trace(found) * (factor or _SYMBOLIC_STRIDE)
+            address = address + trace(position) * (factor or _SYMBOLIC_STRIDE)
     except (UntraceableError, NotDigitsError, ArithmeticError):
         return _worst(access, nest)
     size = max(access.buffer.dtype.bits // 8, 1)

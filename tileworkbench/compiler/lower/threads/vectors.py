@@ -52,7 +52,7 @@ def motions(
     """How the indices move with the loop."""
     values = dict(zip(loop, Index.variables(tuple(shape)), strict=True))
     trace = Trace(values)
-    found = []
+    made = []
     for index in indices:
         outer: list[tuple[Linear, int]] = []
         moving: Any = values[loop[0]] * 0
@@ -68,8 +68,8 @@ def motions(
             except (UntraceableError, NotDigitsError, TypeError):
                 outer.append((Linear(((atom, 1),), 0), factor))
                 opaque.update(dim for dim, var in enumerate(loop) if var in used)
-        found.append(Motion(combine(outer, linear.constant), moving.sum, frozenset(opaque)))
-    return tuple(found)
+        made.append(Motion(combine(outer, linear.constant), moving.sum, frozenset(opaque)))
+    return tuple(made)
 
 
 def is_contiguous(

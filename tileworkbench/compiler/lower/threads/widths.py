@@ -79,13 +79,13 @@ class _Limits:
         moved = motions(access.indices, self.nest.op.vars, self.box, self.ranges)
         if access not in self.mine and not self.moves(moved):
             return ""
-        found = obstacle(
+        hindrance = obstacle(
             access.buffer, access.buffer.layout, access.indices, moved, self.dim, self.wanted,
             self.ranges,
         )  # fmt: skip
-        if found is Obstacle.APART:
+        if hindrance is Obstacle.APART:
             return self.apart(access, moved)
-        return "" if found is None else self.text(found, access)
+        return "" if hindrance is None else self.text(hindrance, access)
 
     def moves(self, moved: tuple[Motion, ...]) -> bool:
         return any(motion.moves(self.dim, self.box[self.dim] + 1) for motion in moved)
@@ -98,9 +98,9 @@ class _Limits:
             return f"neighbouring iterations take the same element of '{name}'"
         return f"no {wanted} neighbours of '{name}' are taken from a multiple of {wanted} on"
 
-    def text(self, found: Obstacle, access: MemoryAccess) -> str:
+    def text(self, hindrance: Obstacle, access: MemoryAccess) -> str:
         name, wanted = access.buffer.name, self.wanted
-        match found:
+        match hindrance:
             case Obstacle.LAYOUT:
                 return f"the layout of '{name}' keeps no {wanted} neighbours together"
             case Obstacle.STRIDED:

@@ -93,9 +93,9 @@ class _Writer:
                     self.varying.add(var)
             case Store(_, indices, value, predicate):
                 joined = conjunction(
-                    [*conditions, *(self.eager(found, guard) for found in conjuncts(predicate))]
+                    [*conditions, *(self.eager(operand, guard) for operand in conjuncts(predicate))]
                 )
-                index = tuple(self.eager(found, guard) for found in indices)
+                index = tuple(self.eager(operand, guard) for operand in indices)
                 run.append(
                     replace(stmt, indices=index, value=self.eager(value, guard), predicate=joined)
                 )
@@ -177,9 +177,9 @@ class _Writer:
         uniform: list[Expr] = []
         if len(body) == 1 and isinstance(body[0], Store):
             store = body[0]
-            found = conjuncts(store.predicate)
-            uniform = [cond for cond in found if self.is_uniform(cond) and not has_loads(cond)]
-            kept = conjunction([cond for cond in found if cond not in uniform])
+            conditions = conjuncts(store.predicate)
+            uniform = [cond for cond in conditions if self.is_uniform(cond) and not has_loads(cond)]
+            kept = conjunction([cond for cond in conditions if cond not in uniform])
             facts = {cond: const(True, BOOL) for cond in uniform}
             body = [_drop_facts(replace(store, predicate=kept), facts)]
         zero, one = int_const(0), int_const(1)
@@ -201,10 +201,10 @@ class _Writer:
         """
         from tileworkbench.compiler.ir.rewrite import Rewriter
 
-        def change(found: object) -> object:
-            if isinstance(found, Binary) and found.op in ("lt", "ge") and found.a.dtype.is_int:
-                return self.without_lane(found)
-            return found
+        def change(node: object) -> object:
+            if isinstance(node, Binary) and node.op in ("lt", "ge") and node.a.dtype.is_int:
+                return self.without_lane(node)
+            return node
 
         return Rewriter(change)(stmt)  # type: ignore[no-any-return]
 
@@ -233,12 +233,12 @@ class _Writer:
 def _has_hazards(value: Expr, guarded: bool) -> bool:
     """Whether evaluating `value` in all lanes could read or divide where the program would not."""
     lazy = guarded or any(
-        (isinstance(found, Select) and found.lazy)
-        or (isinstance(found, Binary) and found.op in ("logical_and", "logical_or"))
-        for found in walk(value)
+        (isinstance(node, Select) and node.lazy)
+        or (isinstance(node, Binary) and node.op in ("logical_and", "logical_or"))
+        for node in walk(value)
     )
     return lazy and any(
-        isinstance(found, Load) or getattr(found, "op", None) in _DIVISIONS for found in walk(value)
+        isinstance(node, Load) or getattr(node, "op", None) in _DIVISIONS for node in walk(value)
     )
 
 
@@ -274,11 +274,11 @@ def _drop_facts(store: Store, facts: dict[Expr, Const]) -> Store:
         return store
     from tileworkbench.compiler.ir.rewrite import Rewriter
 
-    def change(found: object) -> object:
-        if isinstance(found, Load) and found.predicate is not None:
-            left = [cond for cond in conjuncts(found.predicate) if cond not in facts]
-            return replace(found, predicate=conjunction(left))
-        return found
+    def change(node: object) -> object:
+        if isinstance(node, Load) and node.predicate is not None:
+            left = [cond for cond in conjuncts(node.predicate) if cond not in facts]
+            return replace(node, predicate=conjunction(left))
+        return node
 
     return Rewriter(change)(store)  # type: ignore[no-any-return]
 

@@ -88,9 +88,9 @@ def _choose(op: Parallel, context: Context) -> _Plan | None:
     """The loop variable along which most accesses are contiguous, the innermost of equals; None
     where no vector pays.
     """
-    found = list(element_accesses(op.body))
-    widest = max((max(access.buffer.dtype.bits, 8) for access in found), default=0)
-    if not widest or not any(access.writes for access in found):
+    accesses = list(element_accesses(op.body))
+    widest = max((max(access.buffer.dtype.bits, 8) for access in accesses), default=0)
+    if not widest or not any(access.writes for access in accesses):
         return None
     best, best_score = None, 0
     # Two registers at once hide part of the latency of functions that are one long chain.
@@ -105,7 +105,7 @@ def _choose(op: Parallel, context: Context) -> _Plan | None:
         varying = varying_lets(op.body, op.vars[at])
         moves = [
             (motion(access, op.vars[at], context.ranges, varying, lanes), access.writes)
-            for access in found
+            for access in accesses
         ]
         score = sum(_SCORES.get(move, -1000) for move in moves)
         if score > best_score:
@@ -173,13 +173,13 @@ def _with_digits(body: Stmt, var: Var, context: Context) -> Stmt:
     step: a vector then knows which lanes share an element.
     """
 
-    def change(found: object) -> object:
-        if isinstance(found, Binary) and found.op in ("floordiv", "floormod"):
-            made = divide(found, context.ranges)
+    def change(node: object) -> object:
+        if isinstance(node, Binary) and node.op in ("floordiv", "floormod"):
+            made = divide(node, context.ranges)
             # What is known of lets still mentions the variable that the lane stands for.
             if made is not None and not depends_on(made, frozenset({var})):
                 return made
-        return found
+        return node
 
     return Rewriter(change)(body)  # type: ignore[no-any-return]
 
@@ -189,7 +189,7 @@ def serial_inside(body: Stmt) -> Stmt:
     one.
     """
     if not any(
-        isinstance(found, For) and found.kind is LoopKind.VECTORIZED for found in statements(body)
+        isinstance(inner, For) and inner.kind is LoopKind.VECTORIZED for inner in statements(body)
     ):
         return body
 

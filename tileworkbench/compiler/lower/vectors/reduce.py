@@ -128,14 +128,14 @@ class _Lowering:
         ]
         if chunks > 1:
             step = self.context.names.var("k")
-            found = self.source(kept, self.lanes(mul(step, int_const(lanes)), lanes))
-            update = self.combine(Load(partial, whole), found)
+            element = self.source(kept, self.lanes(mul(step, int_const(lanes)), lanes))
+            update = self.combine(Load(partial, whole), element)
             body = Store(partial, whole, update, site=self.op.site)
             stmts.append(self.serial(step, int_const(chunks), body, start=1))
         if rest:
             step = self.context.names.var("k")
-            found = self.source(kept, add(step, int_const(extent - rest)))
-            update = self.combine(Load(partial, zero), found)
+            element = self.source(kept, add(step, int_const(extent - rest)))
+            update = self.combine(Load(partial, zero), element)
             body = Store(partial, zero, update, site=self.op.site)
             stmts.append(self.serial(step, int_const(rest), body))
         stmts.append(self.finish(kept, self.across(Load(partial, whole))))

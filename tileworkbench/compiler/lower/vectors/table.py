@@ -34,12 +34,12 @@ def infer_layout(stmt: st.Stmt, context: Context) -> tuple[Vote, ...]:
             )
         case st.Seq() | st.Kernel():
             return ()
-    found = {}
+    votes = {}
     for access in accesses(stmt):
-        found[access.buffer] = Vote(access.buffer, "is used element by element")
+        votes[access.buffer] = Vote(access.buffer, "is used element by element")
     for buffer in exposed(stmt):
-        found[buffer] = Vote(buffer, "is given to an external function")
-    return tuple(found.values())
+        votes[buffer] = Vote(buffer, "is given to an external function")
+    return tuple(votes.values())
 
 
 def lower(stmt: st.Stmt, context: Context) -> st.Stmt:

@@ -51,12 +51,12 @@ def find_pipeline(record: CompileRecord, rates: Rates | None, fresh: float) -> P
 
 def _walked(lowered: Program, launch: Launch, products: frozenset[int]) -> Walked:
     """The block in the middle; where its loops do not repeat, the one with the most iterations."""
-    found: list[Walked] = []
+    walks: list[Walked] = []
     for block in blocks_to_look_at(launch.kernel):
-        found.append(walk_block(lowered, launch, products, block))
-        if min(found[0].turns.values(), default=0) >= _REPEATS:
-            return found[0]
-    return max(found, key=lambda each: sum(each.turns.values()))
+        walks.append(walk_block(lowered, launch, products, block))
+        if min(walks[0].turns.values(), default=0) >= _REPEATS:
+            return walks[0]
+    return max(walks, key=lambda each: sum(each.turns.values()))
 
 
 def threads_program(record: CompileRecord) -> Program | None:
@@ -71,8 +71,8 @@ def _planned(record: CompileRecord) -> dict[int, Pipelined]:
     """The loops that have a schedule, by site."""
     for snapshot in record.snapshots:
         if snapshot.name == "plan_pipelines":
-            found = statements(snapshot.program.body)
-            return {stmt.site: stmt for stmt in found if isinstance(stmt, Pipelined) and stmt.stage}
+            below = statements(snapshot.program.body)
+            return {stmt.site: stmt for stmt in below if isinstance(stmt, Pipelined) and stmt.stage}
     return {}
 
 
@@ -158,10 +158,10 @@ class _Builder:
 
     def _heads(self) -> list[tuple[int, int]]:
         """A site per number: loops of roles that work together have one."""
-        found: dict[int, int] = {}
+        heads: dict[int, int] = {}
         for site, number in self._launch.loops.items():
-            found.setdefault(number, site)
-        return [(site, number) for number, site in sorted(found.items())]
+            heads.setdefault(number, site)
+        return [(site, number) for number, site in sorted(heads.items())]
 
     # Operations
 
@@ -198,10 +198,10 @@ class _Builder:
 
     def _ahead(self, site: int) -> int | None:
         for loop in self._planned.values():
-            found = [
+            copies = [
                 s for s in st.items(loop.body) if not isinstance(s, st.Let | st.Alloc | st.Alias)
             ]
-            for stmt, stage in zip(found, loop.stage, strict=True):
+            for stmt, stage in zip(copies, loop.stage, strict=True):
                 if site in {below.site for below in statements(stmt) if below.site}:
                     return max(loop.stage) - stage
         return None
@@ -210,7 +210,7 @@ class _Builder:
 
     def _released(self) -> dict[int, float]:
         """When the last operation that reads what a copy brought has ended, by event."""
-        found: dict[int, float] = {}
+        ends: dict[int, float] = {}
         filled: dict[tuple[str, int], list[int]] = {}
         for at, timed in enumerate(self._timed):
             if timed.step.kind is Kind.COPY:
@@ -220,8 +220,8 @@ class _Builder:
             for slot in timed.step.reads:
                 landed = [at for at in filled.get(slot, ()) if self._timed[at].landed <= timed.end]
                 for at in landed[-1:]:
-                    found[at] = max(found.get(at, 0.0), timed.end)
-        return found
+                    ends[at] = max(ends.get(at, 0.0), timed.end)
+        return ends
 
     def _loop(self, site: int, number: int) -> Loop:
         mine = [timed for timed in self._timed if timed.step.loop == number]
@@ -278,16 +278,16 @@ class _Builder:
 
     def _assumptions(self) -> list[str]:
         walked, rates = self._walked, self._rates
-        found = [f"One block, {walked.block}, alone on its multiprocessor."]
+        texts = [f"One block, {walked.block}, alone on its multiprocessor."]
         if self._launch.count > 1:
-            found.insert(0, f"Launch {self._launch.number + 1} of {self._launch.count}.")
+            texts.insert(0, f"Launch {self._launch.number + 1} of {self._launch.count}.")
         if rates is None:
-            found.append(
+            texts.append(
                 f"The rates of '{self._record.target}' are not known here: every operation takes "
                 "one step, and a copy lands one step later."
             )
         else:
-            found += [
+            texts += [
                 f"{rates.product}: {rates.multiprocessors} multiprocessors at {rates.clock_mhz} "
                 "MHz, tensor cores at their published peak.",
                 f"Of what is copied {self._fresh:.0%} comes from memory, at this multiprocessor's "
@@ -297,10 +297,10 @@ class _Builder:
                 f"memory serves {rates.shared_bytes} bytes per cycle.",
             ]
         if walked.guessed:
-            found.append("Sizes and conditions that only a call knows were guessed.")
+            texts.append("Sizes and conditions that only a call knows were guessed.")
         if self._schedule.stuck:
-            found.append("It ends where threads wait for what could not be foreseen.")
-        return found
+            texts.append("It ends where threads wait for what could not be foreseen.")
+        return texts
 
 
 def _period(work: list[Timed]) -> float:
@@ -363,18 +363,18 @@ def read_trace(record: CompileRecord, recorder: TraceRecorder) -> Trace:
     lowered, launch = _looked_at(record)
     roles = role_starts(launch.kernel)
     events = []
-    for found in recorder.events_by_start():
-        span = lowered.span(found.site)
+    for each in recorder.events_by_start():
+        span = lowered.span(each.site)
         events.append(
             TraceEvent(
-                kind="compute" if found.kind is Kind.MOVE else str(found.kind),
-                how=found.how,
+                kind="compute" if each.kind is Kind.MOVE else str(each.kind),
+                how=each.how,
                 line=span.line if span is not None else 0,
-                role=group_label(*recorder.groups[found.group], roles),
-                iteration=found.iteration,
-                start=found.start,
-                end=found.end,
-                landed=max(found.landed, found.end),
+                role=group_label(*recorder.groups[each.group], roles),
+                iteration=each.iteration,
+                start=each.start,
+                end=each.end,
+                landed=max(each.landed, each.end),
             )
         )
     return Trace(

@@ -47,16 +47,16 @@ def trace_events(pipeline: Pipeline, trace: Trace | None = None) -> list[dict[st
     for at, event in enumerate(pipeline.events):
         for other in event.waits_for:
             flows.append((len(flows) + 1, made[other], made[at]))
-    found = [*_rows(rows, _PREDICTED, f"predicted ({pipeline.unit})")]
+    drawn = [*_rows(rows, _PREDICTED, f"predicted ({pipeline.unit})")]
     for number, source, target in flows:
         common = {"cat": "copy", "name": "waits for", "id": number, "pid": _PREDICTED}
         # A flow binds to the event that holds its time: the copy's last moment, and the wait's.
         began = {"ph": "s", "ts": source["ts"] + source["dur"], "tid": source["tid"]}
         ended = {"ph": "f", "bp": "e", "ts": target["ts"] + target["dur"], "tid": target["tid"]}
-        found += [{**common, **began}, {**common, **ended}]
+        drawn += [{**common, **began}, {**common, **ended}]
     if trace is not None:
-        found += _simulated(trace)
-    return sorted(found, key=lambda event: (event["ph"] != "M", event.get("ts", 0)))
+        drawn += _simulated(trace)
+    return sorted(drawn, key=lambda event: (event["ph"] != "M", event.get("ts", 0)))
 
 
 def _predicted(

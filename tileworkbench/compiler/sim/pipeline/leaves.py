@@ -96,7 +96,7 @@ def takes_turns(stmt: st.Stmt) -> bool:
     """Whether each iteration of a loop around `stmt` counts by itself: it waits, or starts
     something.
     """
-    return order_of(stmt) in _ORDERS or any(found.started for found in declared(stmt))
+    return order_of(stmt) in _ORDERS or any(access.started for access in declared(stmt))
 
 
 def waits_for_others(stmt: st.Stmt) -> bool:
@@ -131,18 +131,18 @@ def joined(first: Kind, second: Kind) -> Kind:
 
 def _by_accesses(stmt: st.Stmt) -> Leaf | None:
     """A statement that writes, by where it reads and writes; None for one that does not."""
-    if not any(found.writes for found in declared(stmt)):
+    if not any(uses.writes for uses in declared(stmt)):
         return None
-    found = list(accesses(stmt))
-    if any(access.buffer.scope == "shared.barrier" for access in found):
+    uses = list(accesses(stmt))
+    if any(access.buffer.scope == "shared.barrier" for access in uses):
         return Leaf(Kind.SIGNAL)
-    started = any(access.started for access in found)
-    writes = {access.buffer.scope for access in found if access.writes}
-    fetched = [access for access in found if access.reads and access.buffer.scope == "global"]
-    far = [access for access in found if access.buffer.scope == "global"]
-    near = [access for access in found if _tile(access.buffer, access.indices)]
+    started = any(access.started for access in uses)
+    writes = {access.buffer.scope for access in uses if access.writes}
+    fetched = [access for access in uses if access.reads and access.buffer.scope == "global"]
+    far = [access for access in uses if access.buffer.scope == "global"]
+    near = [access for access in uses if _tile(access.buffer, access.indices)]
     values = [child for child in stmt.children() if isinstance(child, Expr)]
-    issues = 1 + max(map(_operations, values), default=0) * max(map(_count, found))
+    issues = 1 + max(map(_operations, values), default=0) * max(map(_count, uses))
     kind, how = Kind.COMPUTE, ""
     if "global" in writes:
         kind = Kind.STORE

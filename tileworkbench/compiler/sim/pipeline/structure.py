@@ -41,15 +41,15 @@ def find_launch(program: Program, planned: Container[int]) -> Launch | None:
 
 def _loops(kernel: st.Kernel, planned: Container[int]) -> dict[int, int]:
     loops = [stmt for stmt in statements(kernel.body) if isinstance(stmt, st.For)]
-    found = [loop.site for loop in loops if loop.site in planned]
-    if not found:
+    sites = [loop.site for loop in loops if loop.site in planned]
+    if not sites:
         around = [loop for loop in loops if any(map(waits_for_others, statements(loop)))]
         # The innermost of them; those of roles work together, as one.
         outer = {id(s) for s in around for t in statements(s.body) if any(t is a for a in around)}
-        found = [loop.site for loop in around if id(loop) not in outer]
+        sites = [loop.site for loop in around if id(loop) not in outer]
         if _roles(kernel):
-            return dict.fromkeys(found, 0)
-    return {site: number for number, site in enumerate(dict.fromkeys(found))}
+            return dict.fromkeys(sites, 0)
+    return {site: number for number, site in enumerate(dict.fromkeys(sites))}
 
 
 def _roles(kernel: st.Kernel) -> list[simt.Role]:
@@ -78,8 +78,8 @@ def group_label(first: int, count: int, starts: frozenset[int]) -> str:
 
 def product_sites(program: Program) -> frozenset[int]:
     """The sites of the matrix products of a program with tile operators."""
-    found = (s.site for s in statements(program.body) if isinstance(s, tile.Gemm))
-    return frozenset(found)
+    sites = (s.site for s in statements(program.body) if isinstance(s, tile.Gemm))
+    return frozenset(sites)
 
 
 def is_counted(stmt: st.Stmt, loops: Container[int]) -> bool:
@@ -92,19 +92,19 @@ def counted_parts(launch: Launch) -> dict[int, int]:
     """The statements of a launch by their id: the number of the outermost counted loop that each is
     in, 0 for none.
     """
-    found: dict[int, int] = {}
+    parts: dict[int, int] = {}
 
     def visit(stmt: st.Stmt) -> None:
         if is_counted(stmt, launch.loops):
-            found.update(dict.fromkeys(map(id, statements(stmt)), id(stmt)))
+            parts.update(dict.fromkeys(map(id, statements(stmt)), id(stmt)))
             return
-        found[id(stmt)] = 0
+        parts[id(stmt)] = 0
         for child in stmt.children():
             if isinstance(child, st.Stmt):
                 visit(child)
 
     visit(launch.kernel.body)
-    return found
+    return parts
 
 
 def grid_of(kernel: st.Kernel) -> tuple[int, ...]:

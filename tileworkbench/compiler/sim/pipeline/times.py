@@ -188,11 +188,11 @@ class Schedule:
 
     def _wait_for_copies(self, thread: _Thread, step: Step) -> None:
         until = len(thread.committed) - step.amount
-        found = [at for group in thread.committed[thread.waited : max(until, 0)] for at in group]
+        copies = [at for group in thread.committed[thread.waited : max(until, 0)] for at in group]
         thread.waited = max(thread.waited, until)
-        landed = max([thread.now, *(self.timed[at].landed for at in found)])
+        landed = max([thread.now, *(self.timed[at].landed for at in copies)])
         made = self._note(thread, step, thread.now, landed)
-        made.waits_for = tuple(found)
+        made.waits_for = tuple(copies)
         made.reason = f"copies, all but the latest {step.amount} groups"
         thread.at += 1
 
@@ -209,8 +209,8 @@ class Schedule:
         del self._meetings[stmt.id]
         latest = max(self.timed[at].end for _, at in here)
         for other, at in here:
-            found = self.timed[at].step.stmt
-            if isinstance(found, simt.Barrier) and found.wait:
+            waited_at = self.timed[at].step.stmt
+            if isinstance(waited_at, simt.Barrier) and waited_at.wait:
                 other.now = self.timed[at].end = self.timed[at].landed = latest
                 other.at += 1
             self.timed[at].reason = f"{expected} threads at barrier {stmt.id}"

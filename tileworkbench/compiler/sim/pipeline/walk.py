@@ -125,14 +125,14 @@ class _Walk(Evaluator[ThreadFrame]):
 
     def _sites(self) -> dict[int, int]:
         """The loop that each site belongs to."""
-        found: dict[int, int] = {}
+        sites: dict[int, int] = {}
         for stmt in statements(self._kernel.body):
             if isinstance(stmt, st.For) and stmt.site in self._loops:
                 number = self._loops[stmt.site]
                 for below in statements(stmt):
-                    found.setdefault(getattr(below, "site", 0), number)
-        found.pop(0, None)
-        return found
+                    sites.setdefault(getattr(below, "site", 0), number)
+        sites.pop(0, None)
+        return sites
 
     def run(self, block: tuple[int, ...]) -> Walked:
         self.assign_parameters(self._program)
@@ -175,19 +175,19 @@ class _Walk(Evaluator[ThreadFrame]):
         evaluate = self._translated.get(value)
         if evaluate is None:
             evaluate = self._translated[value] = self.expressions(value)
-        found = self.all_values([evaluate])
-        return None if found is None else found[0]
+        values = self.all_values([evaluate])
+        return None if values is None else values[0]
 
     def _number(self, value: Expr, unknown: int) -> int:
         """An integer that the active threads agree about, that of the first where they do not."""
-        found = self._value(value)
-        if found is None:
+        number = self._value(value)
+        if number is None:
             self._guessed = True
             return unknown
-        if isinstance(found, np.ndarray) and found.ndim:
+        if isinstance(number, np.ndarray) and number.ndim:
             active = np.flatnonzero(np.broadcast_to(self.frame.mask, self.frame.lanes))
-            found = np.broadcast_to(found, self.frame.lanes)[active[0] if len(active) else 0]
-        return int(found)
+            number = np.broadcast_to(number, self.frame.lanes)[active[0] if len(active) else 0]
+        return int(number)
 
     def _active(self) -> int:
         return int(np.count_nonzero(np.broadcast_to(self.frame.mask, self.frame.lanes)))
@@ -283,10 +283,10 @@ class _Walk(Evaluator[ThreadFrame]):
         return 2 * lcm(*counts)
 
     def _is_counted(self, stmt: st.Stmt) -> bool:
-        found = self._counted.get(id(stmt))
-        if found is None:
-            found = self._counted[id(stmt)] = is_counted(stmt, self._loops)
-        return found
+        known = self._counted.get(id(stmt))
+        if known is None:
+            known = self._counted[id(stmt)] = is_counted(stmt, self._loops)
+        return known
 
     def _count(self, body: st.Stmt, weight: int) -> None:
         """The body of a counted loop: statements of one site are one operation in all of it."""
@@ -349,10 +349,10 @@ class _Walk(Evaluator[ThreadFrame]):
         self._counts[site] = count + 1
         return count
 
-    def _slot(self, found: Tile) -> Slot:
-        extents = found.buffer.shape
+    def _slot(self, tile: Tile) -> Slot:
+        extents = tile.buffer.shape
         staged = len(extents) > 2 and self._number(extents[0], 0) <= _MOST_STAGES
-        return found.buffer.name, self._number(found.index, 0) if staged else 0
+        return tile.buffer.name, self._number(tile.index, 0) if staged else 0
 
     def _place(self, address: Address) -> Slot:
         return address.buffer.name, self._number(address.indices[0], 0) if address.indices else 0

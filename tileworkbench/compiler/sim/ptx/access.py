@@ -37,10 +37,10 @@ def locate_bytes(
         )
     memory = state.memory
     if space == "global":
-        found = memory.global_memory.find(addresses, size)
-        if (found < 0).any():
-            _refuse(state, space, lanes, addresses, found < 0, size, verb)
-        return memory.global_memory.places_of(addresses, found)
+        tensors = memory.global_memory.find(addresses, size)
+        if (tensors < 0).any():
+            _refuse(state, space, lanes, addresses, tensors < 0, size, verb)
+        return memory.global_memory.places_of(addresses, tensors)
     limit = {
         "shared": memory.shared_bytes,
         "local": memory.local_bytes,

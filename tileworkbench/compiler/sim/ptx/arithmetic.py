@@ -76,8 +76,8 @@ def _carry(i: Instruction, d: Decoder) -> Step:
     multiply = multiply_high if i.has("hi") else np.multiply
 
     def step(state: State) -> None:
-        found = [factor(state) for factor in factors]
-        a = (multiply(*found) if len(found) == 2 else found[0]).astype(dtype)
+        numbers = [factor(state) for factor in factors]
+        a = (multiply(*numbers) if len(numbers) == 2 else numbers[0]).astype(dtype)
         b = last(state).astype(dtype)
         carry = state.carry.astype(dtype) if takes else np.zeros(state.lanes, dtype=dtype)
         if subtracts:

@@ -104,8 +104,8 @@ class Asynchronous:
             if count:
                 # The source must be aligned as if it were copied whole.
                 from_, bytes_ = sources[mine], int(count)
-                found = locate_bytes(state, "global", lanes[mine], from_, bytes_, "copies", size)
-                places[mine] = found
+                located = locate_bytes(state, "global", lanes[mine], from_, bytes_, "copies", size)
+                places[mine] = located
         real = present > 0
         note_access(state, "global", lanes[real], sources[real], size)
         copy = Copy(state.pc, lanes, targets, places, present, self.committed[lanes], size)
@@ -246,13 +246,13 @@ class Asynchronous:
         state.memory.shared[start : start + 8] = 0
 
     def barrier(self, block: int, address: int) -> MemoryBarrier:
-        found = self.barriers.get((block, address))
-        if found is None:
+        known = self.barriers.get((block, address))
+        if known is None:
             raise RunError(
                 f"there is no initialised barrier at byte {address} of shared memory: "
                 f"{locate(self.state.instruction)}"
             )
-        return found
+        return known
 
     def describe(self, block: int, address: int) -> str:
         """What a barrier's phase still lacks, in words."""

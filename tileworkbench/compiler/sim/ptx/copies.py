@@ -195,15 +195,15 @@ def _wait(i: Instruction, d: Decoder) -> Callable[[State], Array]:
 
     def done(state: State) -> Array:
         named = over_lanes(state, operand(state)).astype(np.int64)
-        found = np.zeros(state.lanes, dtype=bool)
+        complete = np.zeros(state.lanes, dtype=bool)
         for block, place, lanes in state.asynchronous.each(address(state), "waits at"):
             for value in np.unique(named[lanes]):
                 mine = lanes[named[lanes] == value]
                 parity = int(value) & 1 if by_parity else None
-                found[mine] = state.asynchronous.is_complete(
+                complete[mine] = state.asynchronous.is_complete(
                     block, place, mine, parity=parity, token=int(value)
                 )
-        return found
+        return complete
 
     return done
 

@@ -95,9 +95,9 @@ def decode(i: Instruction, d: Decoder, calls: dict[int, control.Call], place: in
     if opcode in ("bar", "barrier") and not i.has("warp", "cluster"):
         barrier, release = control.decode_barrier(i, d)
         return None, barrier, release
-    found = _decode_control(i, d, calls, place)
-    if found is not None:
-        return None, found, None
+    flow = _decode_control(i, d, calls, place)
+    if flow is not None:
+        return None, flow, None
     if opcode in _TYPED:
         as_float, as_integer = _TYPED[opcode]
         step = (as_float if i.modifiers[-1] in FLOATS else as_integer)(i, d)

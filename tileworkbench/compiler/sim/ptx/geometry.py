@@ -45,7 +45,7 @@ class Geometry:
     @cached_property
     def special(self) -> dict[str, Array]:
         """The special registers that never change, one vector each."""
-        found: dict[str, Array] = {}
+        registers: dict[str, Array] = {}
         block_number = np.array(self.blocks)[self.block_index]
         for name, number, shape in (
             ("tid", self.thread, self.block),
@@ -54,26 +54,26 @@ class Geometry:
             x, y, _ = shape
             parts = (number % x, number // x % y, number // (x * y))
             for axis, part, size in zip("xyz", parts, shape, strict=True):
-                found[f"%{name}.{axis}"] = part.astype(np.uint32)
-                found[f"%n{name}.{axis}"] = self._full(size)
+                registers[f"%{name}.{axis}"] = part.astype(np.uint32)
+                registers[f"%n{name}.{axis}"] = self._full(size)
         lane = self.lane_in_warp.astype(np.uint32)
         bit = np.uint32(1) << lane
         below = bit - np.uint32(1)
-        found["%laneid"], found["%warpid"] = lane, self.warp.astype(np.uint32)
-        found["%nwarpid"] = self._full(self.warps)
-        found["%lanemask_eq"], found["%lanemask_lt"] = bit, below
-        found["%lanemask_le"], found["%lanemask_gt"] = below | bit, ~(below | bit)
-        found["%lanemask_ge"] = ~below
+        registers["%laneid"], registers["%warpid"] = lane, self.warp.astype(np.uint32)
+        registers["%nwarpid"] = self._full(self.warps)
+        registers["%lanemask_eq"], registers["%lanemask_lt"] = bit, below
+        registers["%lanemask_le"], registers["%lanemask_gt"] = below | bit, ~(below | bit)
+        registers["%lanemask_ge"] = ~below
         for axis in "xyz":
-            found[f"%cluster_ctaid.{axis}"] = self._full(0)
-            found[f"%cluster_nctaid.{axis}"] = self._full(1)
-            found[f"%clusterid.{axis}"] = found[f"%ctaid.{axis}"]
-            found[f"%nclusterid.{axis}"] = found[f"%nctaid.{axis}"]
+            registers[f"%cluster_ctaid.{axis}"] = self._full(0)
+            registers[f"%cluster_nctaid.{axis}"] = self._full(1)
+            registers[f"%clusterid.{axis}"] = registers[f"%ctaid.{axis}"]
+            registers[f"%nclusterid.{axis}"] = registers[f"%nctaid.{axis}"]
         for name in ("%cluster_ctarank", "%smid", "%gridid"):
-            found[name] = self._full(0)
-        found["%cluster_nctarank"] = found["%nsmid"] = self._full(1)
-        found["%is_explicit_cluster"] = np.zeros(self.lanes, dtype=bool)
-        return found
+            registers[name] = self._full(0)
+        registers["%cluster_nctarank"] = registers["%nsmid"] = self._full(1)
+        registers["%is_explicit_cluster"] = np.zeros(self.lanes, dtype=bool)
+        return registers
 
     def _full(self, value: int) -> Array:
         return np.full(self.lanes, value, dtype=np.uint32)

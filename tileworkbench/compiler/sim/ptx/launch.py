@@ -166,9 +166,9 @@ class PtxProgram:
 
     def _prepare(self, name: str) -> _Entry:
         """Decode a kernel and the functions it may call, once."""
-        found = self._entries.get(name)
-        if found is not None:
-            return found
+        known = self._entries.get(name)
+        if known is not None:
+            return known
         function = self.module.functions.get(name)
         if function is None or not function.is_entry:
             raise TileValueError(

@@ -217,15 +217,15 @@ def _update_memory(
         shadow.read(lanes, addresses, size, atomic=True)
     index = (places // (bits // 8))[:, None] + np.arange(count)
     view = state.memory.view(space, bits)
-    found = np.empty_like(first)
+    before = np.empty_like(first)
     for now in _rounds(places):
         old = view[index[now]]
-        found[now] = old
+        before[now] = old
         new = np.asarray(update(old.ravel(), first[now].ravel(), second[now].ravel()))
         view[index[now]] = new.reshape(old.shape)
     if shadow is not None:
         shadow.write(lanes, addresses, size, atomic=True)
-    return found
+    return before
 
 
 def _rounds(places: Array) -> list[Array]:

@@ -134,9 +134,9 @@ class GlobalMemory:
 
     def find(self, addresses: Array, size: int) -> Array:
         """For each access the index of its allocation, -1 for one that is in none."""
-        found = np.searchsorted(self._starts, addresses, side="right") - 1
-        inside = (found >= 0) & (addresses + size <= self._ends[found])
-        return np.where(inside, found, -1)
+        numbers = np.searchsorted(self._starts, addresses, side="right") - 1
+        inside = (numbers >= 0) & (addresses + size <= self._ends[numbers])
+        return np.where(inside, numbers, -1)
 
     def describe(self, address: int) -> str:
         """Where an access lies that is in no allocation, or out of it."""
@@ -206,10 +206,10 @@ class Memory:
 
     def view(self, space: str, bits: int) -> Array:
         """The bytes of a space as unsigned numbers of this many bits."""
-        found = self._views.get((space, bits))
-        if found is None:
-            found = self._views[space, bits] = self._bytes(space).view(UNSIGNED[bits])
-        return found
+        known = self._views.get((space, bits))
+        if known is None:
+            known = self._views[space, bits] = self._bytes(space).view(UNSIGNED[bits])
+        return known
 
     def _bytes(self, space: str) -> Array:
         if space == "global":

@@ -143,23 +143,23 @@ class _Parser:
         function.end = len(self.code)
 
     def numbers(self) -> tuple[int, ...]:
-        found = [self.integer()]
+        numbers = [self.integer()]
         while self.accept(","):
-            found.append(self.integer())
-        return tuple(found)
+            numbers.append(self.integer())
+        return tuple(numbers)
 
     def parameters(self) -> tuple[Variable, ...]:
-        found: list[Variable] = []
+        variables: list[Variable] = []
         if self.accept("("):
             while not self.accept(")"):
-                found.append(self.declaration(False)[0])
+                variables.append(self.declaration(False)[0])
                 self.accept(",")
-        return tuple(found)
+        return tuple(variables)
 
     def variable(self, is_external: bool) -> list[Variable]:
-        found = self.declaration(is_external)
+        variables = self.declaration(is_external)
         self.take(";")
-        return found
+        return variables
 
     def declaration(self, is_external: bool) -> list[Variable]:
         """``.space [.align n] .type name[size] [= value]``, names separated by commas."""
@@ -175,7 +175,7 @@ class _Parser:
                 bits = max(TYPE_BITS[word], 8)
             elif word == "ptr":
                 self.accept(".global")
-        found = []
+        variables = []
         while True:
             name = self.take()
             count = 1
@@ -185,9 +185,9 @@ class _Parser:
             size = bits // 8 * lanes * count
             initial = self.initial(bits // 8) if self.accept("=") else b""
             alignment = align or bits // 8 * lanes
-            found.append(Variable(name, space, alignment, size, initial, is_external))
+            variables.append(Variable(name, space, alignment, size, initial, is_external))
             if space == "param" or not self.accept(","):
-                return found
+                return variables
 
     def initial(self, width: int) -> bytes:
         data = b""
@@ -299,12 +299,12 @@ class _Parser:
 
     def local_variables(self, function: Function) -> None:
         scope = self.scopes[-1]
-        for found in self.variable(False):
-            unique = f"{scope.function}/{scope.number}/{found.name}"
+        for declared in self.variable(False):
+            unique = f"{scope.function}/{scope.number}/{declared.name}"
             variable = Variable(
-                unique, found.space, found.align, found.size, found.initial, found.is_external
+                unique, declared.space, declared.align, declared.size, declared.initial, declared.is_external
             )
-            scope.variables[found.name] = variable
+            scope.variables[declared.name] = variable
             function.variables.append(variable)
             self.variables[unique] = variable
 
@@ -317,10 +317,10 @@ class _Parser:
         if self.accept("@"):
             negated = self.accept("!")
             name = self.take()
-            found = self.name(name)
-            if not isinstance(found, Register):
+            register = self.name(name)
+            if not isinstance(register, Register):
                 raise self.error(f"'{name}' guards an instruction and is no register")
-            guard = found
+            guard = register
         opcode, *modifiers = self.take().split(".")
         operands = self.call_operands() if opcode == "call" else self.operands(";")
         words = [token.text for token in self.tokens[start : self.at - 1]]
@@ -330,15 +330,15 @@ class _Parser:
         )
 
     def operands(self, end: str) -> tuple[Operand, ...]:
-        found: list[Operand] = []
+        operands: list[Operand] = []
         while not self.accept(end):
             operand = self.operand()
             if self.accept("|"):
                 operand = Pair(operand, self.operand())
-            found.append(operand)
+            operands.append(operand)
             if self.peek() != end:
                 self.take(",")
-        return tuple(found)
+        return tuple(operands)
 
     def call_operands(self) -> tuple[Operand, ...]:
         """``(results), function, (parameters)`` as vector, symbol, vector."""
@@ -367,10 +367,10 @@ class _Parser:
         name = self.take()
         if name == "_":
             return Sink()
-        found = self.name(name)
-        if isinstance(found, Symbol) and self.peek() in ("+", "-"):
-            return Address(found, self.offset())  # the address of a variable, displaced
-        return found
+        symbol = self.name(name)
+        if isinstance(symbol, Symbol) and self.peek() in ("+", "-"):
+            return Address(symbol, self.offset())  # the address of a variable, displaced
+        return symbol
 
     def name(self, name: str) -> Register | Special | Symbol | Immediate:
         for scope in reversed(self.scopes):

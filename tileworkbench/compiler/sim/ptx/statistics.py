@@ -69,17 +69,17 @@ class Statistics:
         banks = np.bincount((distinct >> 32) * BANKS + (distinct & (BANKS - 1)))
         padded = np.pad(banks, (0, -len(banks) % BANKS)).reshape(-1, BANKS)
         counts = np.bincount(warps)
-        found = self.traffic.setdefault((pc, "shared"), Traffic("shared"))
-        found.requests += int(np.count_nonzero(counts))
-        found.units += int(padded.max(axis=1).sum())
-        found.ideal += int((-(-counts * size // (4 * BANKS))).sum())
+        traffic = self.traffic.setdefault((pc, "shared"), Traffic("shared"))
+        traffic.requests += int(np.count_nonzero(counts))
+        traffic.units += int(padded.max(axis=1).sum())
+        traffic.ideal += int((-(-counts * size // (4 * BANKS))).sum())
 
     def record_global(self, pc: int, addresses: Array, warps: Array, size: int) -> None:
         """Count an access of `size` bytes per lane at these addresses."""
         sectors = addresses.astype(np.int64) // SECTOR_BYTES
         keys = warps.astype(np.int64) << 48
-        found = self.traffic.setdefault((pc, "global"), Traffic("global"))
+        traffic = self.traffic.setdefault((pc, "global"), Traffic("global"))
         counts = np.bincount(warps)
-        found.requests += int(np.count_nonzero(counts))
-        found.units += len(np.unique(keys | (sectors & ((1 << 48) - 1))))
-        found.ideal += int((-(-counts * size // SECTOR_BYTES)).sum())
+        traffic.requests += int(np.count_nonzero(counts))
+        traffic.units += len(np.unique(keys | (sectors & ((1 << 48) - 1))))
+        traffic.ideal += int((-(-counts * size // SECTOR_BYTES)).sum())

@@ -177,8 +177,8 @@ class ArenaStorage(Storage):
         if self.bits != 4:
             return self.data[place]
         place = np.asarray(place)
-        found = self.data[place // 2] >> (4 * (place % 2)).astype(np.uint8)
-        return four_bits(found, self.dtype)
+        nibbles = self.data[place // 2] >> (4 * (place % 2)).astype(np.uint8)
+        return four_bits(nibbles, self.dtype)
 
     def _put(self, place: Array, values: Array) -> None:
         if self.bits != 4:
@@ -247,8 +247,8 @@ def check_access(
     repeated = np.repeat(threads, granules.shape[1])
     flat = granules.reshape(-1)
     if access == "load":
-        found = arena.marks.read(frame.order, repeated, flat, frame.site)
-        clashes = [] if found is None else [found]
+        unordered = arena.marks.read(frame.order, repeated, flat, frame.site)
+        clashes = [] if unordered is None else [unordered]
     elif access in ("store", "copy"):
         clashes = arena.marks.write(frame.order, repeated, flat, frame.site)
     else:

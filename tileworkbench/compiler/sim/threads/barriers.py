@@ -206,7 +206,7 @@ class WarpWait:
                 frame.order.acquire(mine[owned[mine]], meeting.times)
 
     def describe(self) -> str:
-        meeting = next(found for found in self.meetings if not found.complete)
+        meeting = next(each for each in self.meetings if not each.complete)
         return (
             f"at a barrier of a warp, where {len(meeting.arrived)} of {len(meeting.needed)} "
             "threads have arrived"
@@ -221,21 +221,21 @@ def translate_warp_barrier(stmt: simt.WarpBarrier, expr: ExpressionTranslator) -
         frame.counters.instruction("warp barrier", frame.active())
         bits = np.broadcast_to(np.asarray(mask(frame)).astype(np.uint64), frame.lanes)
         threads = frame.active_threads()
-        found: dict[int, _WarpMeeting] = {}
+        met: dict[int, _WarpMeeting] = {}
         for thread in map(int, threads):
             warp = thread // frame.warp
-            if warp not in found:
+            if warp not in met:
                 first = warp * frame.warp
                 lanes = range(first, min(first + frame.warp, frame.threads))
                 needed = frozenset(t for t in lanes if int(bits[thread]) >> (t - first) & 1)
-                found[warp] = frame.warp_meetings.setdefault((warp, needed), _WarpMeeting(needed))
-            found[warp].arrived.add(thread)
-        for warp, meeting in found.items():
+                met[warp] = frame.warp_meetings.setdefault((warp, needed), _WarpMeeting(needed))
+            met[warp].arrived.add(thread)
+        for warp, meeting in met.items():
             times, old = frame.order.release(threads[threads // frame.warp == warp]), meeting.times
             meeting.times = times if old is None else np.maximum(old, times)
             if meeting.complete:
                 del frame.warp_meetings[warp, meeting.needed]
-        return WarpWait(list(found.values()))
+        return WarpWait(list(met.values()))
 
     return arrive
 

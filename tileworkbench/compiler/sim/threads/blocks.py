@@ -47,9 +47,9 @@ class BlockRun:
         """The barriers of several blocks at which the threads wait; None when some wait at
         another place.
         """
-        found = [strand.waiting for strand in self.strands]
-        waits = [wait for wait in found if isinstance(wait, GridWait)]
-        return waits if len(waits) == len(found) else None
+        waiting = [strand.waiting for strand in self.strands]
+        waits = [wait for wait in waiting if isinstance(wait, GridWait)]
+        return waits if len(waits) == len(waiting) else None
 
     def _order(self) -> list[Strand]:
         """The strands in the order they run next."""

@@ -88,8 +88,8 @@ def left_waiting(blocks: list[BlockRun]) -> Exception:
 
 
 def _waits_at(block: BlockRun, of_cluster: bool) -> bool:
-    found = block.meetings()
-    return found is not None and all(wait.of_cluster is of_cluster for wait in found)
+    waits = block.meetings()
+    return waits is not None and all(wait.of_cluster is of_cluster for wait in waits)
 
 
 def _is_whole(block: BlockRun) -> bool:

@@ -32,9 +32,9 @@ def translate_collective(stmt: Stmt, translate: StatementTranslator) -> Execute:
     places = [(translate.slots.buffer(buffer), buffer) for buffer in buffers]
     inner = [
         translate.slots.variable(var)
-        for found in walk(stmt)
-        if isinstance(found, Stmt)
-        for var in bound_by(found)
+        for node in walk(stmt)
+        if isinstance(node, Stmt)
+        for var in bound_by(node)
     ]
     run = translate(stmt)
 
@@ -77,15 +77,15 @@ def _free_names(stmt: Stmt) -> tuple[list[Var], list[Buffer]]:
     """The variables and the thread-private buffers from outside that `stmt` uses."""
     used: dict[Node, None] = {}
     made: set[Any] = set()
-    for found in walk(stmt):
-        if isinstance(found, Var | Buffer):
-            used[found] = None
-        if isinstance(found, Let):
-            made.add(found.var)
-        elif isinstance(found, Alloc | Alias):
-            made.add(found.buffer)
-        elif isinstance(found, Stmt):
-            made.update(bound_by(found))
+    for node in walk(stmt):
+        if isinstance(node, Var | Buffer):
+            used[node] = None
+        if isinstance(node, Let):
+            made.add(node.var)
+        elif isinstance(node, Alloc | Alias):
+            made.add(node.buffer)
+        elif isinstance(node, Stmt):
+            made.update(bound_by(node))
     free = [name for name in used if name not in made]
     return (
         [name for name in free if isinstance(name, Var)],

@@ -70,9 +70,9 @@ def sectors(addresses: Array, active: Array, width: int, warp: int) -> tuple[int
         addresses = np.concatenate([addresses, np.zeros(missing, np.int64)])
         active = np.concatenate([active, np.zeros(missing, np.bool_)])
     touched = _units(addresses, active, width, SECTOR).reshape(len(addresses) // warp, -1)
-    found = _distinct(touched)
+    counts = _distinct(touched)
     starts = np.where(active, addresses, _NOBODY).reshape(-1, warp)
-    return int(found.sum()), int((-(-_distinct(starts) * width // SECTOR)).sum())
+    return int(counts.sum()), int((-(-_distinct(starts) * width // SECTOR)).sum())
 
 
 def _units(addresses: Array, active: Array, width: int, unit: int) -> Array:
@@ -159,12 +159,12 @@ class Counters:
         base = int(addresses[0]) // period * period
         relative = addresses - base if base else addresses
         key = (function, relative.tobytes(), active.tobytes(), *options)
-        found = self._known.get(key)
-        if found is None:
+        known = self._known.get(key)
+        if known is None:
             if len(self._known) >= _MOST_PATTERNS:
                 self._known.clear()
-            found = self._known[key] = function(relative, active, *options)
-        return found
+            known = self._known[key] = function(relative, active, *options)
+        return known
 
     def accesses(self, program: Program) -> tuple[AccessCount, ...]:
         """All accesses, in the order first met."""

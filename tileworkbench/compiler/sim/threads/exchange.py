@@ -52,8 +52,8 @@ def translate_exchange(stmt: simt.Exchange, expr: ExpressionTranslator) -> Execu
         given = [
             _lanes_of(frame, arg(frame), dtype if at == 0 else None) for at, arg in enumerate(args)
         ]
-        found = compute(frame, taking, *given)
-        frame.values[slot] = found.reshape(-1)[: frame.threads]
+        result = compute(frame, taking, *given)
+        frame.values[slot] = result.reshape(-1)[: frame.threads]
 
     return exchange
 

@@ -96,10 +96,10 @@ def report_clash(frame: ThreadFrame, name: str, index: Index, threads: Array, cl
 
 def _index_of(index: Index, thread: int) -> tuple[int, ...]:
     """The (first) element that a thread's access is to."""
-    found = []
+    places = []
     for position in index:
         array = np.asarray(position)
         if array.ndim:
             array = array[thread if len(array) > 1 else 0]
-        found.append(int(array.reshape(-1)[0]))
-    return tuple(found)
+        places.append(int(array.reshape(-1)[0]))
+    return tuple(places)

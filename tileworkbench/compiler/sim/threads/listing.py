@@ -71,9 +71,9 @@ def list_all(program: Program) -> tuple[tuple[WarpAccess, ...], tuple[Unlisted, 
     """What `list_requests` finds, and the accesses that it leaves out, in program order."""
     with np.errstate(all="ignore"):
         lister = _Lister(program)
-        found = lister.run()
-    listed = {(a.count.site, a.count.buffer, a.count.kind) for a in found}
-    return found, tuple(
+        accesses = lister.run()
+    listed = {(a.count.site, a.count.buffer, a.count.kind) for a in accesses}
+    return accesses, tuple(
         Unlisted(program.sites[site] if site else None, buffer.name, buffer.scope, kind, reason)
         for (site, buffer, kind), reason in lister.unlisted.items()
         if (site, buffer.name, kind) not in listed
@@ -197,11 +197,11 @@ class _Lister(Evaluator[ThreadFrame]):
         """One access by each active thread of `elements` elements, or as many as an index has."""
         if buffer.scope not in ("global", "shared"):
             return
-        found = self._first_addresses(buffer, indices)
-        if found is None:
+        located = self._first_addresses(buffer, indices)
+        if located is None:
             self._leave_out(buffer, indices, kind)
             return
-        addresses, lanes = found
+        addresses, lanes = located
         active = self.frame.active()
         if predicate is not None:
             holds = self.value(predicate)
@@ -211,8 +211,8 @@ class _Lister(Evaluator[ThreadFrame]):
         self._record(buffer, kind, width, Request(addresses, active, register))
 
     def _matrix(self, address: Address, registers: Address, count: int, kind: str) -> None:
-        found = self._first_addresses(address.buffer, address.indices)
-        if found is None:
+        located = self._first_addresses(address.buffer, address.indices)
+        if located is None:
             self._leave_out(address.buffer, address.indices, kind)
         else:
             giving = self.frame.active() & (
@@ -220,7 +220,7 @@ class _Lister(Evaluator[ThreadFrame]):
             )
             held = 32 * count // _bits(registers.buffer)
             register = self._register(registers.buffer, registers.indices, held)
-            self._record(address.buffer, kind, 16, Request(found[0], giving, register))
+            self._record(address.buffer, kind, 16, Request(located[0], giving, register))
 
     def _leave_out(self, buffer: Buffer, indices: tuple[Expr, ...], kind: str) -> None:
         """An access without a known address: what it depends on is read from memory."""
@@ -264,11 +264,11 @@ class _Lister(Evaluator[ThreadFrame]):
         if buffer.scope != "local":
             return ""
         first = indices[-1].base if isinstance(indices[-1], Ramp) else indices[-1]
-        found = [self.value(index) for index in (*indices[:-1], first)]
-        if not all(isinstance(index, int) for index in found):
+        values = [self.value(index) for index in (*indices[:-1], first)]
+        if not all(isinstance(index, int) for index in values):
             return ""
-        last = f"{found[-1]}:{found[-1] + count}" if count > 1 else str(found[-1])
-        return f"{buffer.name}[{', '.join([*map(str, found[:-1]), last])}]"
+        last = f"{values[-1]}:{values[-1] + count}" if count > 1 else str(values[-1])
+        return f"{buffer.name}[{', '.join([*map(str, values[:-1]), last])}]"
 
     def _first_addresses(
         self, buffer: Buffer, indices: tuple[Expr, ...]

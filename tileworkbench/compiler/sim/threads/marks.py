@@ -182,8 +182,8 @@ class Marks:
 def _any_unordered(order: Order, times: Array, threads: Array, at: Array) -> Array:
     """For each access, whether some other thread's at that granule did not happen before it."""
     latest = times[:, at].T  # [access, thread]
-    found = np.greater(latest, order.since)
+    unordered = np.greater(latest, order.since)
     if order.known is not None:
-        found &= np.greater(latest, order.known[threads])
-    found[np.arange(len(threads)), threads] = False
-    return np.asarray(found.any(axis=1))
+        unordered &= np.greater(latest, order.known[threads])
+    unordered[np.arange(len(threads)), threads] = False
+    return np.asarray(unordered.any(axis=1))

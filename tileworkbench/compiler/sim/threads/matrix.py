@@ -107,8 +107,8 @@ class _Registers:
         if self.dtype.bits == 4:
             nibbles = np.ascontiguousarray(self.read(frame, 2 * count)).view(np.uint8) & 15
             return np.asarray(nibbles[:, ::2] | nibbles[:, 1::2] << 4)
-        found = np.ascontiguousarray(self.read(frame, count // storage_dtype(self.dtype).itemsize))
-        return found.view(np.uint8).reshape(len(found), -1)
+        whole = np.ascontiguousarray(self.read(frame, count // storage_dtype(self.dtype).itemsize))
+        return whole.view(np.uint8).reshape(len(whole), -1)
 
 
 class _Rows:
@@ -160,8 +160,8 @@ def translate_load(stmt: simt.LoadMatrix, expr: ExpressionTranslator) -> Execute
             row, lanes = storage.row(addresses, 16)
             tell_read(frame, storage, (row,), giving[:, None], lanes)
         places = np.where(giving, addresses, 0)
-        found = storage.arena.memory[rows.by_matrix(places)[..., None] + np.arange(16)]
-        registers.write_bytes(frame, _to_lanes(found, stmt.transpose))
+        matrices = storage.arena.memory[rows.by_matrix(places)[..., None] + np.arange(16)]
+        registers.write_bytes(frame, _to_lanes(matrices, stmt.transpose))
 
     return load
 

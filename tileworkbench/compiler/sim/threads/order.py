@@ -106,8 +106,8 @@ class Order:
         """Where accesses of `others` at `times` did not happen before what `ids` do now, both
         numbers on the clock; others below zero stand for several threads.
         """
-        found = (times > self.clock.since) & (others != ids)
+        late = (times > self.clock.since) & (others != ids)
         known = self.clock.known
-        if known is not None and found.any():
-            found &= (others < 0) | (times > known[ids, others])
-        return np.asarray(found)
+        if known is not None and late.any():
+            late &= (others < 0) | (times > known[ids, others])
+        return np.asarray(late)

@@ -23,10 +23,10 @@ def translate_peer(stmt: Peer, expr: ExpressionTranslator) -> Execute:
     rank, name = expr(stmt.rank), stmt.source.name
 
     def peer(frame: Any) -> None:
-        found = agreed(rank(frame), frame)
-        if type(found) is np.ndarray:
+        number = agreed(rank(frame), frame)
+        if type(number) is np.ndarray:
             raise different_values(frame, stmt.buffer.name)
-        frame.storages[slot] = _owner(frame, int(found), source, name).storages[source]
+        frame.storages[slot] = _owner(frame, int(number), source, name).storages[source]
 
     return peer
 

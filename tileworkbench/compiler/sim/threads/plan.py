@@ -41,40 +41,40 @@ class KernelPlan:
 
 def plan_kernel(program: Program, kernel: st.Kernel) -> KernelPlan:
     """The plan of one launch of `program`."""
-    found = list(statements(kernel.body))
-    cluster_wide = any(isinstance(stmt, simt.ClusterBarrier | simt.Peer) for stmt in found)
+    stmts = list(statements(kernel.body))
+    cluster_wide = any(isinstance(stmt, simt.ClusterBarrier | simt.Peer) for stmt in stmts)
     partial = cluster_wide or any(
         isinstance(stmt, (simt.WarpBarrier, simt.Role, simt.BarrierArrive, simt.BarrierWait))
         or (isinstance(stmt, simt.Barrier) and stmt.count not in (0, prod(kernel.threads)))
-        for stmt in found
+        for stmt in stmts
     )
     bases: dict[Buffer, int] = {}
     size = program.scratch_bytes
-    if not any(isinstance(stmt, tile.OPERATORS) for stmt in found):
-        bases, size = _places(found, size)
+    if not any(isinstance(stmt, tile.OPERATORS) for stmt in stmts):
+        bases, size = _places(stmts, size)
     return KernelPlan(
         bases,
         size,
         _granule(kernel, bases),
         partial,
         program.stage is not Stage.SIMT,
-        any(isinstance(stmt, simt.GridBarrier) for stmt in found),
+        any(isinstance(stmt, simt.GridBarrier) for stmt in stmts),
         cluster_wide,
         kernel.blocks,
-        any(isinstance(stmt, simt.Start) for stmt in found),
+        any(isinstance(stmt, simt.Start) for stmt in stmts),
     )
 
 
-def _places(found: list[st.Stmt], size: int) -> tuple[dict[Buffer, int], int]:
+def _places(stmts: list[st.Stmt], size: int) -> tuple[dict[Buffer, int], int]:
     """(the offset of each shared buffer, the bytes of all): those without one come last."""
     bases: dict[Buffer, int] = {}
-    for stmt in found:
+    for stmt in stmts:
         if isinstance(stmt, st.Alloc) and stmt.buffer.scope == "shared" and stmt.offset is not None:
             bases[stmt.buffer] = stmt.offset
             size = max(size, stmt.offset + physical_bytes(stmt.buffer))
             if stmt.offset % max(stmt.buffer.dtype.bytes, 1):
                 raise VerifyError(f"'{stmt.buffer.name}' is at the odd offset {stmt.offset}")
-    for stmt in found:
+    for stmt in stmts:
         if isinstance(stmt, st.Alloc) and stmt.buffer.scope == "shared" and stmt.offset is None:
             base = -(-size // _ALIGNMENT) * _ALIGNMENT
             bases[stmt.buffer], size = base, base + physical_bytes(stmt.buffer)

@@ -66,8 +66,8 @@ class LaneStorage(Storage):
                 self.check_written(frame, index, mask_and(reading, ~known), lanes)
         if frame.observers:
             tell_read(frame, self, (thread_column(lanes), *inside), mask_and(active, valid), lanes)
-        found = self.data[place]
-        return found if found.base is None else found.copy()
+        value = self.data[place]
+        return value if value.base is None else value.copy()
 
     def store(
         self, frame: Frame, index: Index, value: Value, active: Mask, lanes: tuple[int, ...]
@@ -111,7 +111,7 @@ class LaneStorage(Storage):
 
     def read_registers(self, frame: ThreadFrame, first: int, count: int) -> Array:
         """The same, recording elements that active threads never wrote."""
-        found = self.registers(frame, first, count)
+        values = self.registers(frame, first, count)
         if frame.observers:
             place, lanes = self._row(first, count)
             tell_read(frame, self, place, frame.active()[:, None], lanes)
@@ -121,7 +121,7 @@ class LaneStorage(Storage):
                 missing = mask_and(frame.active()[:, None], ~known)
                 index = (np.arange(first, first + count),)
                 self.check_written(frame, index, missing, known.shape)
-        return found
+        return values
 
     def write_registers(self, frame: ThreadFrame, first: int, values: Array) -> None:
         """Replace elements of the active threads from the flat index `first` on."""

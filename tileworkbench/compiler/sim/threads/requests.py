@@ -58,13 +58,13 @@ class Phase:
     @cached_property
     def banks(self) -> dict[int, dict[int, tuple[int, ...]]]:
         """For each bank the 4-byte words that are wanted from it, and the lanes that want them."""
-        found: dict[int, dict[int, list[int]]] = {}
+        banks: dict[int, dict[int, list[int]]] = {}
         for lane, address in zip(self.lanes, self.addresses, strict=True):
             for word in self.words(address):
-                found.setdefault(word % BANKS, {}).setdefault(word, []).append(lane)
+                banks.setdefault(word % BANKS, {}).setdefault(word, []).append(lane)
         return {
             bank: {word: tuple(lanes) for word, lanes in sorted(words.items())}
-            for bank, words in sorted(found.items())
+            for bank, words in sorted(banks.items())
         }
 
     def words(self, address: int) -> range:
@@ -87,13 +87,13 @@ class Phase:
 
     def collides(self, lane: int) -> tuple[int, ...]:
         """The lanes that want another word of a bank that `lane` uses."""
-        found: set[int] = set()
+        rivals: set[int] = set()
         for words in self.banks.values():
             mine = {word for word, lanes in words.items() if lane in lanes}
             if mine:
                 others = (lanes for word, lanes in words.items() if word not in mine)
-                found.update(*others)
-        return tuple(sorted(found - {lane}))
+                rivals.update(*others)
+        return tuple(sorted(rivals - {lane}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,12 +123,12 @@ class WarpAccess:
 
     def phases(self, request: int = 0) -> Iterator[Phase]:
         """The phases of a request in which some lane takes part, warp by warp."""
-        found = self.requests[request]
-        for start in range(0, len(found.active), self.group):
+        asked = self.requests[request]
+        for start in range(0, len(asked.active), self.group):
             threads = [
                 thread
-                for thread in range(start, min(start + self.group, len(found.active)))
-                if found.active[thread]
+                for thread in range(start, min(start + self.group, len(asked.active)))
+                if asked.active[thread]
             ]
             if threads:
                 yield Phase(
@@ -136,7 +136,7 @@ class WarpAccess:
                     start // self.warp,
                     start % self.warp // self.group,
                     tuple(thread % self.warp for thread in threads),
-                    tuple(int(found.addresses[thread]) for thread in threads),
+                    tuple(int(asked.addresses[thread]) for thread in threads),
                     self.count.width,
                 )
 
@@ -147,16 +147,16 @@ class WarpAccess:
 
     def costs(self, request: int = 0) -> Array:
         """The wavefronts of all phases of a request, those without lanes too: ``(phases,)``."""
-        found = self.requests[request]
-        return phase_costs(found.addresses, found.active, self.count.width, self.group)[0]
+        asked = self.requests[request]
+        return phase_costs(asked.addresses, asked.active, self.count.width, self.group)[0]
 
     def sectors(self, request: int = 0) -> dict[int, tuple[int, ...]]:
         """Global memory: for each warp of a request, the 32-byte sectors that it touches."""
-        found = self.requests[request]
-        last = found.addresses + self.count.width - 1
+        asked = self.requests[request]
+        last = asked.addresses + self.count.width - 1
         touched: dict[int, set[int]] = {}
-        for thread in np.flatnonzero(found.active).tolist():
-            sectors = range(found.addresses[thread] // SECTOR, last[thread] // SECTOR + 1)
+        for thread in np.flatnonzero(asked.active).tolist():
+            sectors = range(asked.addresses[thread] // SECTOR, last[thread] // SECTOR + 1)
             touched.setdefault(thread // self.warp, set()).update(sectors)
         return {warp: tuple(sorted(sectors)) for warp, sectors in touched.items()}
 
@@ -231,12 +231,12 @@ class RequestRecorder:
         else:
             self._counters.global_(site, buffer, kind, addresses, active, width)
         key = (site, buffer, scope, kind, width)
-        found = self._found.setdefault(key, _Found(bits, base, places))
+        kept = self._found.setdefault(key, _Found(bits, base, places))
         same = (np.where(active, addresses, 0).tobytes(), active.tobytes())
-        first = found.requests.get(same)
+        first = kept.requests.get(same)
         times = request.times + (first.times if first is not None else 0)
         register = first.register if first is not None else request.register
-        found.requests[same] = Request(addresses, active, register, times)
+        kept.requests[same] = Request(addresses, active, register, times)
 
     def accesses(self, program: Any) -> tuple[WarpAccess, ...]:
         """All accesses with their counts, in the order first met."""
@@ -244,11 +244,11 @@ class RequestRecorder:
         return tuple(
             WarpAccess(
                 count,
-                tuple(found.requests.values()),
-                found.bits,
+                tuple(kept.requests.values()),
+                kept.bits,
                 self._warp,
-                found.base,
-                found.places,
+                kept.base,
+                kept.places,
             )
-            for count, found in zip(counts, self._found.values(), strict=True)
+            for count, kept in zip(counts, self._found.values(), strict=True)
         )

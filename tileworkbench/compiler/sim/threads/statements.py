@@ -179,9 +179,9 @@ class ThreadTranslator(StatementTranslator):
         def decide(frame: Any) -> Any:
             if frame.apart:
                 frame.synchronise()
-            found = evaluate(frame)
+            value = evaluate(frame)
             frame.synchronise()
-            return found
+            return value
 
         return decide
 
@@ -240,9 +240,9 @@ class ThreadTranslator(StatementTranslator):
         return barriers.translate_grid_barrier(isinstance(stmt, simt.ClusterBarrier))
 
     def _blocks_in(self, stmt: st.Stmt) -> bool:
-        found = self._blocking.get(id(stmt))
-        if found is None:
-            found = self._blocking[id(stmt)] = (
+        known = self._blocking.get(id(stmt))
+        if known is None:
+            known = self._blocking[id(stmt)] = (
                 isinstance(stmt, BLOCKING)
                 or (isinstance(stmt, simt.Exchange) and stmt.is_barrier)
                 or any(
@@ -251,7 +251,7 @@ class ThreadTranslator(StatementTranslator):
                     if isinstance(child, st.Stmt)
                 )
             )
-        return found
+        return known
 
     # Memory
 
@@ -302,11 +302,11 @@ class ThreadTranslator(StatementTranslator):
         def print_(frame: Any) -> None:
             if not frame.options.prints:
                 return
-            found = [value(frame) for value in values]
-            if any(type(value) is np.ndarray for value in found):
-                print_lines(stmt, found, frame.mask, frame.lanes)
+            printed = [value(frame) for value in values]
+            if any(type(value) is np.ndarray for value in printed):
+                print_lines(stmt, printed, frame.mask, frame.lanes)
             elif frame.active().any():  # all threads would write the same
-                print_lines(stmt, found, True, ())
+                print_lines(stmt, printed, True, ())
 
         return print_
 

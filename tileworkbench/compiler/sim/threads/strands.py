@@ -78,8 +78,8 @@ class Strand:
 
 
 def _without(owned: Mask, threads: Mask, count: int) -> Mask:
-    found = np.broadcast_to(np.asarray(owned), (count,)) & ~np.asarray(threads)
-    return found if found.any() else False
+    others = np.broadcast_to(np.asarray(owned), (count,)) & ~np.asarray(threads)
+    return others if others.any() else False
 
 
 @dataclass(frozen=True, slots=True)

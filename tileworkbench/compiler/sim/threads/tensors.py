@@ -165,8 +165,8 @@ class ThreadTensor(Storage):
         if len(threads) != len(at):
             threads = np.broadcast_to(threads, at.shape)
         if access == "load":
-            found = self.marks.read(frame.order, threads, at, frame.site)
-            clashes = [] if found is None else [found]
+            unordered = self.marks.read(frame.order, threads, at, frame.site)
+            clashes = [] if unordered is None else [unordered]
         else:
             clashes = self.marks.write(frame.order, threads, at, frame.site)
         for clash in clashes:
@@ -210,8 +210,8 @@ class ThreadTensor(Storage):
         self._touch(frame, "load", inside, reading, lanes, kind)
         if frame.observers:
             tell_read(frame, self, inside, reading, lanes)
-        found = np.broadcast_to(self.data[inside], lanes)
-        made: Array = np.where(np.broadcast_to(reading, lanes), found, np.zeros((), found.dtype))
+        values = np.broadcast_to(self.data[inside], lanes)
+        made: Array = np.where(np.broadcast_to(reading, lanes), values, np.zeros((), values.dtype))
         return made
 
     def _count(
