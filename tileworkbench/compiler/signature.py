@@ -124,9 +124,7 @@ def _binder(
     )
 
 
-def _parameter(
-    value: Buffer | Var, output: bool, written: set[Buffer | Var]
-) -> ParameterSpec:
+def _parameter(value: Buffer | Var, output: bool, written: set[Buffer | Var]) -> ParameterSpec:
     if isinstance(value, Var):
         return ParameterSpec(value.name, "scalar", str(value.dtype), is_written=value in written)
     return ParameterSpec(

@@ -147,8 +147,7 @@ class Reducer(TensorValue):
         for stmt in statements(body):
             for child in stmt.children():
                 if isinstance(child, Expr) and any(
-                    isinstance(node, Load) and node.buffer is self.partial
-                    for node in walk(child)
+                    isinstance(node, Load) and node.buffer is self.partial for node in walk(child)
                 ):
                     raise self._too_early(builder.sites[stmt.site])
 

@@ -65,7 +65,6 @@ class TensorType:
             strides = tuple(step // size for step in tensor.strides)
         return cls(shape, dtype_name(tensor.dtype), strides)
 
-
     @classmethod
     def _declared(cls, spec: TensorSpec) -> TensorType:
         shape = [int(extent) for extent in spec.shape]
@@ -299,8 +298,7 @@ class EagerFunction:
                 hint="pass the parts of a nested tensor one by one",
             )
         return ArgumentError(
-            f"{parameter} has shape {shape}, and {reader.place} it is the constant "
-            f"'{reader.name}'"
+            f"{parameter} has shape {shape}, and {reader.place} it is the constant '{reader.name}'"
         )
 
     def _conflict(

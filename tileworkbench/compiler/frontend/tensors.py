@@ -620,7 +620,5 @@ def emit_store(stmt: Store) -> None:
 def _fragment_accesses(stmt: Store) -> list[tuple[Buffer, tuple[Expr, ...]]]:
     touched = [(stmt.buffer, stmt.indices)]
     for root in (stmt.value, *stmt.indices):
-        touched += [
-            (node.buffer, node.indices) for node in walk(root) if isinstance(node, ir.Load)
-        ]
+        touched += [(node.buffer, node.indices) for node in walk(root) if isinstance(node, ir.Load)]
     return [access for access in touched if access[0].scope == "local.fragment"]

@@ -169,9 +169,7 @@ def shuffle(vectors: Any, lanes: Any) -> VectorValue:
     every = [source[index] for source in sources for index in range(source.lanes)]
     for number in lanes:
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(every):
-            raise TileValueError(
-                f"T.Shuffle has no lane {number!r}: its vectors have {len(every)}"
-            )
+            raise TileValueError(f"T.Shuffle has no lane {number!r}: its vectors have {len(every)}")
     chosen = [every[number] for number in lanes]
     return gather(chosen[0].expr.dtype.with_lanes(len(chosen)), tuple(chosen))
 

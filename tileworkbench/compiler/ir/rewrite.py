@@ -108,18 +108,16 @@ def substitute(root: Any, values: Mapping[Var, Expr]) -> Any:
     """`root` with each variable of `values` replaced, in expressions only (not in binders)."""
     if not values:
         return root
-    return Rewriter(lambda node: values.get(node, node) if isinstance(node, Var) else node)(
-        root
-    )
+    return Rewriter(lambda node: values.get(node, node) if isinstance(node, Var) else node)(root)
 
 
 def replace_buffers(program: Program, buffers: Mapping[Buffer, Buffer]) -> Program:
     """`program` with each buffer of `buffers` replaced everywhere, parameters included."""
     if not buffers:
         return program
-    body = Rewriter(
-        lambda node: buffers.get(node, node) if isinstance(node, Buffer) else node
-    )(program.body)
+    body = Rewriter(lambda node: buffers.get(node, node) if isinstance(node, Buffer) else node)(
+        program.body
+    )
     params = tuple(
         replace(param, value=buffers[param.value])
         if isinstance(param.value, Buffer) and param.value in buffers

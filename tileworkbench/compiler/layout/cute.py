@@ -201,7 +201,9 @@ def cute_text(layout: Layout) -> str:
     for shift in range(bits, 31 - base - bits):
         # A swizzle undoes itself.
         mapping = swizzle(flat, bits, base, shift).mapping
-        text = _plain_text(flat.shape, mapping.sums[0].terms) if isinstance(mapping, DigitMap) else ""
+        text = (
+            _plain_text(flat.shape, mapping.sums[0].terms) if isinstance(mapping, DigitMap) else ""
+        )
         if text:
             return f"Sw<{bits},{base},{shift}> o {text}"
     return ""

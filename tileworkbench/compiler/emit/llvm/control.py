@@ -191,9 +191,7 @@ class ControlFlow(Stores, ABC):
         stop = self.out.let("load atomic i32, ptr %flag monotonic, align 4")
         self.exit_if(self.out.let(f"icmp ne i32 {stop}, 0"), 1)
 
-    def exit_if(
-        self, condition: str, code: int, before: Callable[[], None] | None = None
-    ) -> None:
+    def exit_if(self, condition: str, code: int, before: Callable[[], None] | None = None) -> None:
         leave, stay = self.out.fresh_label("leave"), self.out.fresh_label("stay")
         self.out.branch(condition, leave, stay)
         self.out.place(leave)
@@ -236,9 +234,7 @@ class ControlFlow(Stores, ABC):
         self.out.jump(label)
         self.out.place(self.out.fresh_label("unreachable"))
 
-    def device_assert(
-        self, cond: Expr, message: str, site: int, value: Expr | None = None
-    ) -> None:
+    def device_assert(self, cond: Expr, message: str, site: int, value: Expr | None = None) -> None:
         """Leave the block with the assertion's number where `cond` does not hold, in a vector loop
         of any lane, having noted `value`.
         """
