@@ -160,7 +160,9 @@ def _is_ahead(item: Item, schedule: list[Item], loop: Pipelined, outside: set[Bu
 
 
 def _first_use(tile: Buffer, schedule: list[Item]) -> int:
-    return next((at for at, item in enumerate(schedule) if tile in item.effects.reads), len(schedule))
+    return next(
+        (at for at, item in enumerate(schedule) if tile in item.effects.reads), len(schedule)
+    )
 
 
 def _is_filled_first(tile: Buffer, schedule: list[Item]) -> bool:

@@ -131,7 +131,7 @@ def joined(first: Kind, second: Kind) -> Kind:
 
 def _by_accesses(stmt: st.Stmt) -> Leaf | None:
     """A statement that writes, by where it reads and writes; None for one that does not."""
-    if not any(uses.writes for uses in declared(stmt)):
+    if not any(access.writes for access in declared(stmt)):
         return None
     uses = list(accesses(stmt))
     if any(access.buffer.scope == "shared.barrier" for access in uses):

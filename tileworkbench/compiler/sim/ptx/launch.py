@@ -205,9 +205,7 @@ def _lanes(block: Triple) -> int:
     return -(-block[0] * block[1] * block[2] // WARP) * WARP
 
 
-def _batches(
-    blocks: Sequence[int], block: Triple, shared_bytes: int
-) -> Iterator[Sequence[int]]:
+def _batches(blocks: Sequence[int], block: Triple, shared_bytes: int) -> Iterator[Sequence[int]]:
     """The blocks of a launch in the groups that run side by side."""
     lanes = _lanes(block)
     together = max(1, min(_BATCH_LANES // lanes, _BATCH_SHARED_BYTES // max(shared_bytes, 1)))

@@ -302,7 +302,12 @@ class _Parser:
         for declared in self.variable(False):
             unique = f"{scope.function}/{scope.number}/{declared.name}"
             variable = Variable(
-                unique, declared.space, declared.align, declared.size, declared.initial, declared.is_external
+                unique,
+                declared.space,
+                declared.align,
+                declared.size,
+                declared.initial,
+                declared.is_external,
             )
             scope.variables[declared.name] = variable
             function.variables.append(variable)

@@ -56,9 +56,7 @@ class ThreadTensor(Storage):
     def flat(self) -> Storage:
         return ThreadTensor(super().flat(), self.stored)
 
-    def note_box(
-        self, frame: Any, box: tuple[slice, ...], values: Array | None = None
-    ) -> None:
+    def note_box(self, frame: Any, box: tuple[slice, ...], values: Array | None = None) -> None:
         super().note_box(frame, box, values)
         if self.stored and frame.partial and frame.options.races:
             flat = np.arange(self.data.size).reshape(self.data.shape)[box].reshape(-1)
