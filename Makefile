@@ -5,6 +5,7 @@
 #   make test       every test but the slow ones, and the notebooks
 #   make test-all   the slow ones too
 #   make check      ruff, mypy and the fast tests: what to run before a commit
+#   make gpu-report on a machine with a CUDA device: tests and benchmarks into one file; needs no .venv
 #   make check-js   the types of the JavaScript, by TypeScript; the one target that needs Node.js
 #   make clean      remove the environment and the caches
 #
@@ -31,7 +32,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 # Tests start many processes, and each would compile the package's sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lab demo test test-all check check-js clean
+.PHONY: help setup lab demo test test-all check check-js gpu-report clean
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -57,6 +58,10 @@ check: $(VENV)/.test
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	$(PY) -m pytest -q -m "not slow and not browser" $(PARALLEL) $(PYTEST_FLAGS) tests
+
+# With the Python it is given, whose torch has CUDA: nothing is installed and no network is needed.
+gpu-report:
+	PYTHONPATH=. $(PYTHON) benchmarks/gpu_report.py
 
 # For developers of views. Nothing is built: the checked files are the ones that browsers load.
 check-js: $(VENV)/node/node_modules/.bin/tsc

@@ -5,6 +5,7 @@ of a kernel against torch.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -46,7 +47,8 @@ def run(
     measure: Callable[[Any, int], dict[str, Any]],
     label: tuple[Sequence[str], Callable[[Any], Sequence[str]]],
 ) -> None:
-    """The program of a benchmark: a row per shape, printed and written.
+    """The program of a benchmark: a row per shape, printed and written. A row that fails holds what
+    it failed with, and the others go on.
 
     `label` are the names and the cells of the columns that say what a row is. Without a device the
     result file holds the reason and no time.
@@ -56,7 +58,7 @@ def run(
     rounds = parser.parse_args().rounds
     reason, rows = missing(), []
     if reason is None:
-        rows = [measure(shape, rounds) for shape in shapes]
+        rows = [_row(measure, shape, rounds) for shape in shapes]
         text = f"{about}, {device_target()}.\n\n{table(rows, *label)}"
     else:
         text = f"Nothing was measured: {reason}."
@@ -65,40 +67,107 @@ def run(
     print(f"written to {write_results(name, facts(), data, text)}")
 
 
+def _row(measure: Callable[[Any, int], dict[str, Any]], shape: Any, rounds: int) -> dict[str, Any]:
+    try:
+        return measure(shape, rounds)
+    except Exception as error:  # out of memory, a kernel that does not compile here
+        return {"shape": shape, "failed": f"{type(error).__name__}: {error}"}
+
+
 def table(
     rows: Iterable[dict[str, Any]], names: Sequence[str], label: Callable[[Any], Sequence[str]]
 ) -> str:
-    """One line per row of `measured`."""
-    columns = [*names, "ours/torch", "ours, ms", "torch, ms", "ours", "torch", "error"]
-    cells = (
+    """One line per row of `measured`; below it what rows failed with."""
+    rows = list(rows)
+    others = list(dict.fromkeys(name for row in rows for name in row.get("others", {})))
+    ratios = [f"ours/{name}" for name in ("torch", *others)]
+    columns = [*names, *ratios, "ours, ms", "torch, ms", "ours", "torch", "error", "with"]
+    cells = [
         [
             *label(row["shape"]),
             shown(row["ratio"], 2),
+            *(_ratio(row, name) for name in others),
             shown(row["ours_ms"]),
             shown(row["torch_ms"]),
-            f"{row['ours_tflops']:.0f}",
-            f"{row['torch_tflops']:.0f}",
+            _rate(row["ours_tflops"]),
+            _rate(row["torch_tflops"]),
             f"{row['error']:.1e}",
+            row.get("note", ""),
         ]
         for row in rows
-    )
-    return markdown_table(columns, cells)
+        if "failed" not in row
+    ]
+    failed = [
+        f"{', '.join(label(row['shape']))} failed: {row['failed']}"
+        for row in rows
+        if "failed" in row
+    ]
+    return "\n\n".join([markdown_table(columns, cells), *failed])
+
+
+def _rate(tflops: float) -> str:
+    """Empty where the number of operations depends on the data."""
+    return "" if math.isnan(tflops) else f"{tflops:.0f}"
+
+
+def _ratio(row: dict[str, Any], name: str) -> str:
+    ratio = row.get("others", {}).get(name)
+    return "" if ratio is None else f"{ratio:.2f}"
 
 
 def measured(
-    shape: Any, calls: dict[str, Callable[[], Any]], operations: float, rounds: int
+    shape: Any,
+    calls: dict[str, Callable[[], Any]],
+    operations: float,
+    rounds: int,
+    note: str = "",
 ) -> dict[str, Any]:
-    """A row: times of `ours` and `torch`, which return tensors of one shape, and their rates."""
+    """A row: times of `ours`, `torch` and others, which return tensors of one shape, and rates.
+
+    `note` says what `ours` was made with.
+    """
+    import torch
+
     expected = calls["torch"]().float()
-    error = float((calls["ours"]().float() - expected).abs().max() / expected.abs().max())
-    times = summary(compare_times(calls, rounds, cache_eraser()))
+    scale = expected.abs().max()
+    errors = {
+        name: float((call().float() - expected).abs().max() / scale) for name, call in calls.items()
+    }
+    del expected
+    times = compare_times(calls, rounds, cache_eraser())
+    torch.cuda.empty_cache()
+    found = summary(times)
+    middle = statistics.median(times["ours"])
     return {
         "shape": shape,
-        "error": error,
-        **times,
-        "ours_tflops": operations / times["ours_ms"][1] / 1e9,
-        "torch_tflops": operations / times["torch_ms"][1] / 1e9,
+        "note": note,
+        "error": errors["ours"],
+        "errors": errors,
+        **found,
+        "others": {
+            name: statistics.median(times[name]) / middle
+            for name in times
+            if name not in ("ours", "torch")
+        },
+        "ours_tflops": operations / found["ours_ms"][1] / 1e9,
+        "torch_tflops": operations / found["torch_ms"][1] / 1e9,
     }
+
+
+def fastest(candidates: dict[str, Callable[[], Any]], rounds: int = 5) -> str:
+    """The name of the candidate with the smallest median; one that fails is none."""
+    good = {}
+    for name, call in candidates.items():
+        try:
+            call()
+        except Exception as error:  # a configuration that this device or this shape does not take
+            print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+        else:
+            good[name] = call
+    if not good:
+        raise RuntimeError("no candidate runs")
+    times = compare_times(good, rounds, cache_eraser())
+    return min(times, key=lambda name: statistics.median(times[name]))
 
 
 def compare_times(

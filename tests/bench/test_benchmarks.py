@@ -6,12 +6,14 @@ import ast
 import importlib
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+GPU = ("gpu_common", "gpu_report")
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -22,7 +24,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     importlib.import_module("common")
     monkeypatch.setattr("common.RESULTS", tmp_path)
     yield tmp_path
-    for name in ("common", "ceilings_agree", "cpu_gemm", "compile_latency", "gpu_common"):
+    for name in ("common", "ceilings_agree", "cpu_gemm", "compile_latency", *GPU):
         sys.modules.pop(name, None)
 
 
@@ -114,12 +116,80 @@ def test_gpu_rows_and_the_reason_for_none(
     }
     assert common.table([row], ["M x N"], lambda shape: [" x ".join(map(str, shape))]).endswith(
         "\n| 1 x 2 | 1.00 (0.90 to 1.10) | 2.000 (1.000 to 3.000) | 2.000 (2.000 to 2.000) "
-        "| 100 | 100 | 1.0e-04 |"
+        "| 100 | 100 | 1.0e-04 |  |"
     )
+    tuned = {**row, "others": {"Triton": 1.234}, "note": "128x64", "ours_tflops": float("nan")}
+    failed = {"shape": (3, 4), "failed": "RunError: no memory"}
+    found = common.table([row, tuned, failed], ["M x N"], lambda shape: [f"{shape[0]}"])
+    lines = found.splitlines()
+    assert "| ours/torch | ours/Triton | ours, ms" in lines[0]
+    assert "(0.90 to 1.10) |  | 2.000" in lines[2] and lines[2].endswith("| 1.0e-04 |  |")
+    assert "(0.90 to 1.10) | 1.23 | 2.000" in lines[3]
+    assert lines[3].endswith("|  | 100 | 1.0e-04 | 128x64 |")
+    assert lines[-1] == "3 failed: RunError: no memory"
     monkeypatch.setattr(common, "missing", lambda: "no device")
     monkeypatch.setattr(sys, "argv", ["gpu"])
     common.run("gpu", "About.", "float16", [], lambda *_: {}, ([], lambda _: []))
     assert capsys.readouterr().out.startswith("Nothing was measured: no device.\nwritten to ")
+
+
+def test_a_gpu_row_that_fails_is_a_row(scripts: Path) -> None:
+    common = load("gpu_common")
+
+    def measure(shape: int, rounds: int) -> dict[str, int]:
+        if shape == 2:
+            raise ValueError("too large")
+        return {"shape": shape}
+
+    assert [common._row(measure, shape, 1) for shape in (1, 2)] == [
+        {"shape": 1},
+        {"shape": 2, "failed": "ValueError: too large"},
+    ]
+
+
+def test_the_gpu_report_has_every_step(
+    scripts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A step that fails, hangs or says nothing is a part of the report, and the status says so."""
+    report = load("gpu_report")
+    common = load("common")
+    monkeypatch.setattr(report, "RESULTS", scripts)
+    monkeypatch.setattr(sys, "argv", ["gpu_report"])
+    assert report.missing() is None or report.main() == 1
+    monkeypatch.setattr(report, "missing", lambda: None)
+    machine = {"machine": "Some GPU", "capability": "9.0", "multiprocessors": 132}
+    rest = {"memory_gib": 80.0, "driver": "580", "cuda": "13.0"}
+    monkeypatch.setattr(report, "device_facts", lambda: {**machine, **rest})
+
+    def step(command: list[str], end: float) -> tuple[int, str]:
+        if "pytest" in command:
+            return 1, "FAILED tests/gpu/test_device.py::test_x - no\n=== 1 failed, 3 passed ==="
+        name = Path(command[1]).stem
+        if name == "gpu_library":
+            return -1, "stopped after 9 s"
+        facts = {**common.environment(()), **machine}
+        common.write_results(name, facts, [{"shape": 1}], f"about\n\n| {name} |")
+        return 0, ""
+
+    monkeypatch.setattr(report, "limited", step)
+    assert report.main() == 1
+    said = capsys.readouterr().out
+    assert "Some GPU: compute capability 9.0, 132 multiprocessors, 80.0 GiB, driver 580" in said
+    assert "1 failed, 3 passed\nFAILED tests/gpu/test_device.py::test_x - no" in said
+    assert "## gpu_library\n\nfailed with status -1:\n\n```\nstopped after 9 s\n```" in said
+    assert "## gpu_matmul\n\nabout\n\n| gpu_matmul |" in said
+    written = json.loads((scripts / "gpu_report-some-gpu.json").read_text())["results"]
+    assert written["gpu_attention"] == [{"shape": 1}] and written["tests"]["status"] == 1
+
+
+def test_a_step_of_the_gpu_report_ends_in_time(scripts: Path) -> None:
+    report = load("gpu_report")
+    waiting = [sys.executable, "-c", "print('begun', flush=True); import time; time.sleep(60)"]
+    status, said = report.limited(waiting, time.monotonic() + 1.5)
+    assert status == -1 and "stopped after" in said
+    assert report.limited([sys.executable, "-c", "print('done')"], time.monotonic() + 60) == (
+        *(0, "done\n"),
+    )
 
 
 def test_ceilings_of_processes_are_compared(scripts: Path) -> None:
