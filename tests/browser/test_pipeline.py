@@ -17,6 +17,9 @@ CELLS = [
     "gemm = next(o.line for o in kernel.pipeline.operations if o.kind == 'product')\n"
     "view.selection = {'line': gemm}",
     "kernel",
+    "from tests.sim.pipelines import launched_twice\ntwice = launched_twice()",
+    "twice.show('pipeline')",
+    "twice.show('smem')",
 ]
 
 
@@ -95,4 +98,23 @@ def test_the_card_has_the_tab_and_the_saved_form_the_chart(
     width = still.evaluate("picture => picture.naturalWidth")
     assert width > 500
     assert "num_stages = 4 would need 64.0 KiB" in notebook.output(1).inner_text()
+    assert (notebook.errors, notebook.outside) == ([], [])
+
+
+def test_a_launch_is_chosen(notebook: NotebookPage) -> None:
+    notebook.run_cell(5)
+    for number, name in ((6, "T_shared stage 1"), (7, "T_shared 32.0 KiB")):
+        notebook.run_cell(number)
+        view = notebook.output(number)
+        chooser = view.get_by_label("Launch")
+        words = view.locator("svg text")
+        assert words.filter(has_text=name).count() == 0
+        chooser.select_option("2")
+        words.filter(has_text=name).first.wait_for()
+    view = notebook.output(6)
+    assert "A_shared" not in view.locator("svg").inner_html()
+    view.get_by_role("button", name="Run in the simulator").click()
+    view.get_by_text("in the predicted order").wait_for()  # of this launch
+    view.get_by_role("button", name="Other numbers of stages").click()
+    assert view.locator("tr.tw-current").inner_text().startswith("2")
     assert (notebook.errors, notebook.outside) == ([], [])

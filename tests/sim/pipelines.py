@@ -115,3 +115,38 @@ def repeated() -> tw.Kernel:
                 T.copy(acc, C[row * 64, 0])
 
     return tw.compile(kernel, target="sim:sm_80")
+
+
+@cache
+def launched_twice() -> tw.Kernel:
+    """Two launches, each with a pipeline of its own."""
+
+    @T.prim_func
+    def two(
+        A: T.Tensor((256, 256), "float16"),
+        B: T.Tensor((256, 256), "float16"),
+        C: T.Tensor((256, 256), "float32"),
+        D: T.Tensor((256,), "float32"),
+    ):
+        with T.Kernel(4, 4, threads=128) as (bx, by):
+            A_shared = T.alloc_shared((64, 32), "float16")
+            B_shared = T.alloc_shared((32, 64), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.clear(C_local)
+            for k in T.Pipelined(8, num_stages=3):
+                T.copy(A[by * 64, k * 32], A_shared)
+                T.copy(B[k * 32, bx * 64], B_shared)
+                T.gemm(A_shared, B_shared, C_local)
+            T.copy(C_local, C[by * 64, bx * 64])
+        with T.Kernel(4, threads=64) as bx:
+            T_shared = T.alloc_shared((64, 64), "float32")
+            sums = T.alloc_fragment((64,), "float32")
+            T.clear(sums)
+            for r in T.Pipelined(4, num_stages=2):
+                T.copy(C[r * 64, bx * 64], T_shared)
+                for j in T.Parallel(64):
+                    for i in T.serial(64):
+                        sums[j] += T_shared[i, j]
+            T.copy(sums, D[bx * 64])
+
+    return tw.compile(two, target="sim:sm_80")

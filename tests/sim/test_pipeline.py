@@ -13,14 +13,15 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.kernels.test_gpu import CASES
-from tests.sim.pipelines import attention, meeting, product, repeated, roles
+from tests.sim.pipelines import attention, launched_twice, meeting, product, repeated, roles
+from tests.sim.trace_format import faults, read_trace_file
 from tileworkbench.bench.points import BANDWIDTH, PEAK
 from tileworkbench.bench.published import product_peak, published
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.compiler.machine.rates import rates_of
 from tileworkbench.compiler.machine.tables import ARCHITECTURES
 from tileworkbench.compiler.sim.pipeline import walk
-from tileworkbench.compiler.sim.pipeline.build import find_pipeline
+from tileworkbench.compiler.sim.pipeline.build import find_pipelines
 from tileworkbench.compiler.sim.pipeline.model import Event, Pipeline
 from tileworkbench.compiler.sim.pipeline.trace import Trace
 from tileworkbench.kernels import matmul
@@ -163,7 +164,8 @@ def test_of_a_long_loop_the_middle_is_left_out() -> None:
 def test_the_longer_the_code_the_fewer_turns_are_looked_at(monkeypatch: Any) -> None:
     monkeypatch.setattr(walk, "MOST_VISITS", 1)
     kernel = product(3, size=4096)
-    (loop,) = find_pipeline(kernel.record, rates_of("sm_80"), 1.0).loops
+    (found,) = find_pipelines(kernel.record, rates_of("sm_80"), 1.0)
+    (loop,) = found.loops
     assert loop.skipped == 120 and loop.period > 0  # 8 of 128 turns are left
 
 
@@ -277,6 +279,45 @@ def test_loops_in_which_statements_take_turns_and_later_launches_agree_too(name:
         assert all(before.end <= after.start for before, after in pairwise(events))
 
 
+def test_each_launch_has_its_pipeline_and_its_trace() -> None:
+    kernel = launched_twice()
+    first, second = kernel.pipelines
+    assert kernel.pipeline is first
+    assert [(p.launch, p.launches, p.loops[0].name, p.grid) for p in (first, second)] == [
+        (1, 2, "k", (4, 4)),
+        (2, 2, "r", (4,)),
+    ]
+    assert [loop.num_stages for p in (first, second) for loop in p.loops] == [3, 2]
+    assert str(second).startswith(
+        "two (sim:sm_80), launch 2 of 2: predicted, in cycles\nloop r, line "
+    )
+    for pipeline in (first, second):
+        trace = kernel.trace(launch=pipeline.launch)
+        assert (trace.launch, trace.block) == (pipeline.launch, pipeline.block)
+        assert simulated_order(trace) == order_of(pipeline)
+    assert {row["launch"] for row in kernel.to_dict("pipeline")} == {1, 2}
+    with pytest.raises(ArgumentError) as caught:
+        kernel.trace(launch=3)
+    assert str(caught.value) == "launch 3 of 'two' has no pipeline\nhint: one of 1, 2"
+
+
+def test_other_numbers_of_stages_are_of_one_launch() -> None:
+    kernel = launched_twice()
+    first, second = (kernel.what_if_stages((2, 3), launch=launch) for launch in (1, 2))
+    assert [(c.num_stages, c.chosen, c.shared_bytes) for c in first] == [
+        (2, False, 16384),
+        (3, True, 24576),
+    ]
+    assert [(c.num_stages, c.chosen, c.shared_bytes) for c in second] == [
+        (2, True, 32768),
+        (3, False, 49152),
+    ]
+    assert kernel.what_if_stages((2, 3)) == first
+    with pytest.raises(ArgumentError) as caught:
+        kernel.what_if_stages(launch=3)
+    assert str(caught.value) == "'two' has no launch 3\nhint: 1 to 2"
+
+
 def test_logical_time_follows_what_threads_wait_for() -> None:
     trace = roles().trace()
     arrivals = [e for e in trace.events if e.kind == "signal" and e.role.endswith("128-255")]
@@ -355,41 +396,65 @@ def test_a_run_without_a_trace_records_nothing() -> None:
 # Files
 
 
-def read_events(path: Path) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    return events
-
-
-@pytest.mark.parametrize("make", [product, roles])
+@pytest.mark.parametrize("make", [product, roles, attention, meeting, launched_twice])
 def test_the_file_keeps_the_rules_of_the_format(make: Any, tmp_path: Path) -> None:
     kernel = make()
-    events = read_events(kernel.pipeline.save(tmp_path / "x.json", kernel.trace()))
-    required = {"X": {"name", "cat", "ts", "dur", "pid", "tid"}, "M": {"name", "pid", "args"}}
-    required |= {kind: {"name", "cat", "id", "ts", "pid", "tid"} for kind in "sf"}
-    for event in events:
-        assert required[event["ph"]] <= set(event)
-        assert event["ts"] >= 0 and event.get("dur", 0) >= 0
-    times = [event["ts"] for event in events if event["ph"] != "M"]
-    assert times == sorted(times)  # monotonous
-    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
-    assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} == named
-    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
-    assert processes == {
-        1: "predicted (cycles)",
-        2: "simulator, logical time: statements executed, not a measurement",
-    }
+    for pipeline in kernel.pipelines:
+        trace = kernel.trace(launch=pipeline.launch)
+        content = read_trace_file(pipeline.save(tmp_path / "x.json", trace))
+        assert faults(content) == []
+        events = content["traceEvents"]
+        processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+        assert processes == {
+            1: "predicted (cycles)",
+            2: "simulator, logical time: statements executed, not a measurement",
+        }
+        waits = [event for event in pipeline.events if event.waits_for]
+        assert any(event["ph"] == "s" for event in events) == bool(waits)
+        simulated = [event for event in events if event["ph"] == "X" and event["pid"] == 2]
+        assert len(simulated) == len(trace.events)
+
+
+def _spoil(events: list[dict[str, Any]], phase: str, **changes: Any) -> None:
+    event = next(event for event in events if event["ph"] == phase)
+    for key, value in changes.items():
+        if value is None:
+            del event[key]
+        else:
+            event[key] = value
+
+
+@pytest.mark.parametrize(
+    ("phase", "changes", "said"),
+    [
+        ("X", {"dur": None}, "no dur"),
+        ("X", {"dur": -1.0}, "dur is -1.0"),
+        ("X", {"tid": "1"}, "tid is '1'"),
+        ("X", {"ph": "B"}, "unknown phase 'B'"),
+        ("M", {"args": {}}, "metadata"),
+        ("M", {"pid": 7}, "are named"),
+        ("s", {"id": 99_999}, "flow 99999: ['s']"),
+        ("s", {"tid": 1_000}, "is in no slice"),
+        ("f", {"ts": 0}, "not in order"),
+    ],
+)
+def test_a_file_that_breaks_a_rule_is_found(
+    phase: str, changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    content = read_trace_file(product().pipeline.save(tmp_path / "x.json"))
+    _spoil(content["traceEvents"], phase, **changes)
+    assert any(said in fault for fault in faults(content))
+
+
+def test_slices_that_overlap_are_found(tmp_path: Path) -> None:
+    content = read_trace_file(product().pipeline.save(tmp_path / "x.json"))
     rows = defaultdict(list)
-    for event in events:
+    for event in content["traceEvents"]:
         if event["ph"] == "X":
-            rows[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
-    for spans in rows.values():  # events of a row follow each other
-        for (_, end), (start, _) in pairwise(spans):
-            assert start >= end - 1e-6
-    starts = {e["id"]: e for e in events if e["ph"] == "s"}
-    ends = {e["id"]: e for e in events if e["ph"] == "f"}
-    assert starts.keys() == ends.keys()
-    assert all(starts[key]["ts"] <= ends[key]["ts"] for key in starts)
-    assert bool(starts) == (make is product)
+            rows[event["tid"]].append(event)
+    first, second = next(row for row in rows.values() if len(row) > 1)[:2]
+    first["dur"] = second["ts"] + second["dur"] / 2 - first["ts"]
+    assert faults(content) == [f"thread {1, first['tid']}: a slice ends after the one around it"]
 
 
 def test_rows_are_for_a_data_frame(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.sim.pipelines import attention, product, roles
+from tests.sim.pipelines import attention, launched_twice, product, roles
 from tests.viz.sanitiser import problems
 from tileworkbench.compiler.sim.pipeline.trace import Trace
 from tileworkbench.viz.model import pipeline
@@ -29,9 +29,14 @@ def view() -> KernelView:
     return product(size=1024).view()
 
 
+def sentences(view: KernelView) -> list[str]:
+    assert view.pipelining is not None
+    return pipeline.sentences(view, view.pipelining.pipelines[0])
+
+
 def test_sentences_have_this_kernels_numbers(view: KernelView) -> None:
     (line,) = [loop.line for loop in product(size=1024).pipeline.loops]
-    assert pipeline.sentences(view) == [
+    assert sentences(view) == [
         f"Loop 'k' (line {line}): 32 iterations, 3 stages, 519 cycles per iteration in the steady "
         "state; of that copies 69% and products 99% busy. Limit: the tensor cores.",
         "num_stages = 2 would need 32.0 KiB: 4 blocks at once instead of 3 (limit: shared memory).",
@@ -45,7 +50,7 @@ def test_sentences_have_this_kernels_numbers(view: KernelView) -> None:
 def test_stages_that_do_not_fit_are_named() -> None:
     view = product(4, "sim:sm_75").view()
     assert "num_stages = 5 would need 80.0 KiB, more than the 64.0 KiB that a block may have." in (
-        pipeline.sentences(view)
+        sentences(view)
     )
 
 
@@ -135,14 +140,14 @@ def test_a_trace_that_differs_is_said_to() -> None:
 
 def test_what_the_simulator_refuses_is_shown() -> None:
     class Refusing:
-        pipeline = product().pipeline
+        pipelines = product().pipelines
 
-        def trace(self) -> Trace:
+        def trace(self, *, launch: int) -> Trace:
             from tileworkbench.compiler.diagnostics import ArgumentError
 
             raise ArgumentError("no inputs can be made up")
 
-        def what_if_stages(self) -> list[pipeline.Choice]:
+        def what_if_stages(self, *, launch: int) -> list[pipeline.Choice]:
             return []
 
     view = replace(product().view(), pipelining=Refusing())
@@ -172,3 +177,22 @@ def test_a_kernel_without_a_pipeline_says_why_and_has_no_tab() -> None:
     }
     assert "num_stages is for GPUs" in view_html(view, "pipeline")
     assert pipeline.missing(replace(view, pipelining=None)) == "nothing is known of its pipelines"
+
+
+def test_launches_are_chosen_among() -> None:
+    view = launched_twice().view()
+    data = view_model(view, "pipeline")
+    lines = [each.loops[0].line for each in launched_twice().pipelines]
+    assert data["launch"] == 1
+    assert data["choices"] == [
+        [1, f"launch 1 of 2 (line {lines[0]})"],
+        [2, f"launch 2 of 2 (line {lines[1]})"],
+    ]
+    other = pipeline.launch_answer(view, {"launch": 2})
+    assert other["launch"] == 2 and other["sentences"][0].startswith("Loop 'r'")
+    assert other["sentences"][1].startswith("num_stages = 1 would need 16.0 KiB: 9 blocks at once")
+    moved = pipeline.chart_answer(view, {"launch": 2, "first": 1, "trace": True})
+    assert moved["svg"] != other["svg"] and "in the predicted order" in moved["agreement"]
+    assert pipeline.stages_answer(view, {"launch": 2})["rows"][1]["chosen"]
+    page = view_html(view, "pipeline")
+    assert page.count("<img") == 2 and "launch 2 of 2" in page and problems(page) == []

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 import tileworkbench as tw
+from tests.sim.pipelines import launched_twice
 from tests.viz.sanitiser import problems
 from tileworkbench.kernels import matmul
 from tileworkbench.viz.model import smem
@@ -21,9 +22,10 @@ def view() -> KernelView:
 
 
 def test_sentences_name_stages_and_occupancy(view: KernelView) -> None:
-    assert smem.sentences(view) == [
+    assert smem.sentences(view, view.shared[0]) == [
         "num_stages = 2 would need 32.0 KiB.",
         "num_stages = 4 would need 64.0 KiB.",
+        "It takes 29% of the 163.0 KiB that a block may have on sm_80.",
         "On sm_80 a multiprocessor holds 3 blocks at once, 12 of 64 warps (19 %); the limit is "
         "shared memory.",
         "4 blocks fit with at most 40960 bytes of shared memory each.",
@@ -32,15 +34,14 @@ def test_sentences_name_stages_and_occupancy(view: KernelView) -> None:
 
 def test_on_a_cpu_the_tiles_are_memory_of_a_worker() -> None:
     view = tw.compile(matmul(256, 256, 256), target="cpu").view()
-    assert smem.sentences(view) == [
+    assert smem.sentences(view, view.shared[0]) == [
         "On this target the tiles of a block are ordinary memory of a worker (32.0 KiB as "
         "written): they are fast while they fit its L1 and L2 caches."
     ]
 
 
 def test_the_drawing_has_a_box_per_buffer_in_its_place(view: KernelView) -> None:
-    assert view.shared is not None
-    root = ElementTree.fromstring(smem_svg(view.shared, smem.limits()))
+    root = ElementTree.fromstring(smem_svg(view.shared[0], smem.limits()))
     groups = root.iter("{http://www.w3.org/2000/svg}g")
     boxes = {name: g for g in groups if (name := g.get("data-buffer"))}
     assert set(boxes) == {"A_shared", "B_shared"}
@@ -61,3 +62,20 @@ def test_the_static_view_is_safe_and_says_what_is_drawn(view: KernelView) -> Non
     assert problems(page) == []
     assert "A_shared 24.0 KiB, B_shared 24.0 KiB" in page
     assert view_model(view, "smem")["bytes_"] == 49152
+
+
+def test_launches_are_chosen_among() -> None:
+    view = launched_twice().view()
+    data = view_model(view, "smem")
+    assert data["launch"] == 1 and len(data["choices"]) == 2
+    assert [buffer["name"] for buffer in data["buffers"]] == ["A_shared", "B_shared"]
+    other = smem.launch_answer(view, {"launch": 2})
+    assert [buffer["name"] for buffer in other["buffers"]] == ["T_shared"]
+    assert "num_stages = 3 would need 48.0 KiB." in other["sentences"]
+    assert other["occupancy"]["warps"] == 8  # four blocks of 64 threads
+    page = view_html(view, "smem")
+    assert page.count("<img") == 2 and "launch 2 of 2" in page and problems(page) == []
+    rows = launched_twice().to_dict("smem")
+    assert [(row["launch"], row["name"]) for row in rows] == [
+        *((1, "A_shared"), (1, "B_shared"), (2, "T_shared"))
+    ]

@@ -208,18 +208,23 @@ class KernelFacts(PipelineFacts, ReplayFacts):
         return requests_of(self.passes[-1].program)
 
     @cached_property
-    def shared_memory(self) -> SharedMemory | None:
-        """The shared memory of a block: buffers with their bytes, places and lifetimes, and what
-        other numbers of pipeline stages would need. None for a kernel without any. On the CPU it is
+    def shared_memories(self) -> tuple[SharedMemory, ...]:
+        """The shared memory of a block of each launch that has any: buffers with their bytes,
+        places and lifetimes, and what other numbers of pipeline stages would need. On the CPU it is
         that of the kernel as written.
         """
-        from tileworkbench.compiler.schedule.shared_memory import shared_memory
+        from tileworkbench.compiler.schedule.shared_memory import shared_memories
 
         by_name = {each.name: each.program for each in self._compiled.record.snapshots}
         placed = by_name.get("plan_shared_memory")
         if placed is None:
-            return shared_memory(self.program)
-        return shared_memory(placed, by_name.get("infer_thread_layouts"))
+            return shared_memories(self.program)
+        return shared_memories(placed, by_name.get("infer_thread_layouts"))
+
+    @property
+    def shared_memory(self) -> SharedMemory | None:
+        """The first of `shared_memories`, None for a kernel without any."""
+        return next(iter(self.shared_memories), None)
 
     @property
     def occupancy(self) -> Occupancy | None:

@@ -40,7 +40,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         unlisted=lambda: tuple((each.scope, each.text) for each in kernel.unlisted),
         resources=tuple(_resource_line(found) for found in stats.resources),
         variants=_variant_lines(kernel),
-        shared=_shared_memory(kernel),
+        shared=_shared_memories(kernel),
         pipelining=kernel,
         debugging=kernel,
         annotated=kernel._annotated,
@@ -207,12 +207,12 @@ def _on_cpu(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[Point
     return machine(), (replace(point, time_us=max(predicted_us, least_us(point, machine()))),)
 
 
-def _shared_memory(kernel: Kernel) -> SharedMemory | None:
-    """None too where an extent is only known at run time."""
+def _shared_memories(kernel: Kernel) -> tuple[SharedMemory, ...]:
+    """None either where an extent is only known at run time."""
     try:
-        return kernel.shared_memory
+        return kernel.shared_memories
     except UnsupportedError:
-        return None
+        return ()
 
 
 def _portable_code(kernel: Kernel) -> str:

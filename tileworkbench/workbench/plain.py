@@ -89,14 +89,17 @@ def global_(kernel: Kernel) -> list[Row]:
 
 
 def smem(kernel: Kernel) -> list[Row]:
-    """A row per buffer in shared memory (`kernel.shared_memory`)."""
-    found = kernel.shared_memory
-    return [] if found is None else [asdict(buffer) for buffer in found.buffers]
+    """A row per buffer in shared memory (`kernel.shared_memories`)."""
+    return [
+        {"launch": memory.launch, **asdict(buffer)}
+        for memory in kernel.shared_memories
+        for buffer in memory.buffers
+    ]
 
 
 def pipeline(kernel: Kernel) -> list[Row]:
-    """A row per event of the predicted pipeline (`kernel.pipeline`)."""
-    return [_plain(row) for row in kernel.pipeline.rows()]
+    """A row per event of the predicted pipelines (`kernel.pipelines`)."""
+    return [_plain(row) for each in kernel.pipelines for row in each.rows()]
 
 
 def roofline(kernel: Kernel) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from typing import Any
 
 from tileworkbench.compiler.ir.build import const_int
@@ -11,7 +12,7 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc, Kernel
-from tileworkbench.compiler.schedule.lifetimes import ALIGNMENT, Lifetime, place, timeline
+from tileworkbench.compiler.schedule.lifetimes import ALIGNMENT, Lifetime, Timeline, place, timeline
 
 MOST_STAGES = 8  # of the pipelines that `SharedMemory.stages` tells of
 
@@ -43,9 +44,11 @@ class SharedBuffer:
 
 @dataclass(frozen=True, slots=True)
 class SharedMemory:
-    """The shared memory of one block.
+    """The shared memory of one block of a launch.
 
     Attributes:
+        launch, launches: its number from 1 on, and how many the program has.
+        threads: of a block.
         bytes_: of all buffers together.
         buffers: by offset.
         lines: the line of the user's text of each step, 0 where it is not known.
@@ -53,6 +56,9 @@ class SharedMemory:
         stages: (number of stages, bytes) for pipelines of other depths; empty without versions.
     """
 
+    launch: int
+    launches: int
+    threads: int
     bytes_: int
     buffers: tuple[SharedBuffer, ...]
     lines: tuple[int, ...]
@@ -64,18 +70,28 @@ class SharedMemory:
         return asdict(self)
 
 
-def shared_memory(program: Program, single: Program | None = None) -> SharedMemory | None:
-    """The shared memory of the first launch of `program`, None where it has none.
+def shared_memories(program: Program, single: Program | None = None) -> tuple[SharedMemory, ...]:
+    """The shared memory of each launch of `program` that has any.
 
     Offsets are the program's own where it has them, else where the buffers would fit. `single` is
     the program before pipelines had versions: a buffer with one dimension more than there has them.
     """
-    kernel = next((s for s in statements(program.body) if isinstance(s, Kernel)), None)
-    if kernel is None:
-        return None
-    timed = timeline(kernel, program)
-    if not timed.lives:
-        return None
+    kernels = [stmt for stmt in statements(program.body) if isinstance(stmt, Kernel)]
+    memories = []
+    for number, kernel in enumerate(kernels, 1):
+        timed = timeline(kernel, program)
+        if timed.lives:
+            memories.append(_memory(program, kernel, timed, single, (number, len(kernels))))
+    return tuple(memories)
+
+
+def _memory(
+    program: Program,
+    kernel: Kernel,
+    timed: Timeline,
+    single: Program | None,
+    number: tuple[int, int],
+) -> SharedMemory:
     offsets, size = place(timed.lives)
     sites: dict[Buffer, int] = {}
     for stmt in statements(kernel.body):
@@ -105,6 +121,9 @@ def shared_memory(program: Program, single: Program | None = None) -> SharedMemo
         for life in timed.lives
     ]
     return SharedMemory(
+        launch=number[0],
+        launches=number[1],
+        threads=prod(kernel.threads),
         bytes_=size,
         buffers=tuple(sorted(_with_sharers(buffers), key=lambda each: (each.offset, each.first))),
         lines=tuple(line(site) for site in timed.sites),

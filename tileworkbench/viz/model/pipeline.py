@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +23,7 @@ from tileworkbench.viz.model.pipeline_rows import (
     window_of,
 )
 from tileworkbench.viz.model.pipeline_svg import WIDTH, chart_height, pipeline_svg
+from tileworkbench.viz.model.smem import held, launch_label
 from tileworkbench.viz.model.svg import THEMED, as_image
 from tileworkbench.viz.model.text import numbered
 from tileworkbench.viz.model.view import KernelView
@@ -29,45 +31,65 @@ from tileworkbench.viz.model.view import KernelView
 ITERATIONS = 8  # of a live chart
 _STATIC_ITERATIONS = 6
 _CARD_ITERATIONS = 4
-_TRACES: WeakKeyDictionary[Any, Trace] = WeakKeyDictionary()  # the last one of each kernel
+# The last one of each launch of each kernel.
+_TRACES: WeakKeyDictionary[Any, dict[int, Trace]] = WeakKeyDictionary()
 
 
 def missing(view: KernelView) -> str:
     """Why there is nothing to show; empty where there is."""
     if view.pipelining is None:
         return "nothing is known of its pipelines"
-    return view.pipelining.pipeline.missing
+    return view.pipelining.pipelines[0].missing
 
 
-def _pipeline(view: KernelView) -> Pipeline:
+def _pipelines(view: KernelView) -> Sequence[Pipeline]:
     assert view.pipelining is not None  # see `missing`
-    return view.pipelining.pipeline
+    return view.pipelining.pipelines
+
+
+def _asked(view: KernelView, content: dict[str, Any]) -> Pipeline:
+    """The pipeline of the launch that is asked for, the first unless told otherwise."""
+    found = _pipelines(view)
+    wanted = int(content.get("launch", found[0].launch))
+    return next(each for each in found if each.launch == wanted)
 
 
 def model(view: KernelView) -> dict[str, Any]:
-    """The chart of the first iterations, and sentences."""
-    pipeline = _pipeline(view)
+    """The chart of the first iterations, and sentences; of the first launch that has a pipeline."""
+    return launch_answer(view, {})
+
+
+def launch_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
+    """The same of the launch that is asked for."""
+    pipeline = _asked(view, content)
     return {
         **_chart(pipeline, 0, None),
+        "launch": pipeline.launch,
+        "choices": [[p.launch, _label(p)] for p in _pipelines(view)],
         "about": about(pipeline),
-        "sentences": sentences(view),
+        "sentences": sentences(view, pipeline),
         "assumptions": list(pipeline.assumptions),
         "iterations": len(iterations_of(pipeline)),
     }
+
+
+def _label(pipeline: Pipeline) -> str:
+    return launch_label(pipeline, (loop.line for loop in pipeline.loops))
 
 
 def chart_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
     """The chart from another iteration on, with the simulator's trace where ``trace`` is true; an
     ``error`` where the kernel cannot be simulated on made-up inputs.
     """
-    pipeline = _pipeline(view)
+    pipeline = _asked(view, content)
     trace = None
     if content.get("trace"):
         assert view.pipelining is not None
-        trace = _TRACES.get(view.pipelining)
+        kept = _TRACES.setdefault(view.pipelining, {})
+        trace = kept.get(pipeline.launch)
         if trace is None:
             try:
-                trace = _TRACES[view.pipelining] = view.pipelining.trace()
+                trace = kept[pipeline.launch] = view.pipelining.trace(launch=pipeline.launch)
             except TileError as error:
                 return {"error": str(error)}
     return _chart(pipeline, int(content.get("first", 0)), trace)
@@ -76,7 +98,8 @@ def chart_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
 def stages_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
     """The kernel lowered again with other numbers of stages."""
     assert view.pipelining is not None
-    rows = [choice.to_dict() for choice in view.pipelining.what_if_stages()]
+    launch = _asked(view, content).launch
+    rows = [choice.to_dict() for choice in view.pipelining.what_if_stages(launch=launch)]
     for row in rows:
         row["period"] = None if row["period"] != row["period"] else round(row["period"])
     return {"rows": rows}
@@ -149,9 +172,8 @@ def about(pipeline: Pipeline) -> str:
     )
 
 
-def sentences(view: KernelView) -> list[str]:
+def sentences(view: KernelView, pipeline: Pipeline) -> list[str]:
     """Each loop's steady state and its limit, and what other numbers of stages need."""
-    pipeline = _pipeline(view)
     found = []
     for loop in pipeline.loops:
         busy = " and ".join(f"{name} {part:.0%}" for name, part in loop.busy)
@@ -168,7 +190,8 @@ def sentences(view: KernelView) -> list[str]:
 
 def _other_stages(view: KernelView, pipeline: Pipeline) -> list[str]:
     """What one stage less and one more would need, and how many blocks would still fit."""
-    shared, now = view.shared, view.occupancy
+    shared = next((each for each in view.shared if each.launch == pipeline.launch), None)
+    now = None if shared is None else held(view, shared)
     arch = view.record.target.partition(":")[2]
     if shared is None or now is None or arch not in ARCHITECTURES:
         return []
@@ -182,7 +205,7 @@ def _other_stages(view: KernelView, pipeline: Pipeline) -> list[str]:
         if bytes_ > most:
             found.append(f"{text}, more than the {format_bytes(most)} that a block may have.")
             continue
-        other = occupancy(arch, view.threads, bytes_)
+        other = occupancy(arch, shared.threads, bytes_)
         if other is not None:
             blocks = f"{other.blocks} block{'s' if other.blocks != 1 else ''}"
             found.append(
@@ -195,27 +218,38 @@ def _other_stages(view: KernelView, pipeline: Pipeline) -> list[str]:
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
     """What a comparison says of each loop."""
-    pipeline = _pipeline(view)
-    found: list[tuple[str, str]] = []
+    return numbered(row for pipeline in _pipelines(view) for row in _rows(pipeline))
+
+
+def _rows(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     for loop in pipeline.loops:
-        found += [
-            (f"loop {loop.name}: iterations", str(loop.iterations)),
-            (f"loop {loop.name}: stages", str(loop.num_stages)),
-            (f"loop {loop.name}: an iteration takes", f"{loop.period:.0f} {pipeline.unit}"),
-            (f"loop {loop.name}: limit", loop.limit),
-        ]
-        found += [(f"loop {loop.name}: {name} busy", f"{part:.0%}") for name, part in loop.busy]
-    found.append(("who works", ", ".join(pipeline.roles)))
+        yield f"loop {loop.name}: iterations", str(loop.iterations)
+        yield f"loop {loop.name}: stages", str(loop.num_stages)
+        yield f"loop {loop.name}: an iteration takes", f"{loop.period:.0f} {pipeline.unit}"
+        yield f"loop {loop.name}: limit", loop.limit
+        for name, part in loop.busy:
+            yield f"loop {loop.name}: {name} busy", f"{part:.0%}"
+    yield "who works", ", ".join(pipeline.roles)
     for operation in pipeline.operations:
         if operation.kind == "copy":
             into = ", ".join(operation.buffers) or operation.text
-            found.append((f"copies into {into}", operation.how))
-    return numbered(found)
+            yield f"copies into {into}", operation.how
 
 
 def section(view: KernelView, opened: bool = False) -> str:
-    """The chart of the first iterations and the sentences for readers without a kernel."""
-    pipeline = _pipeline(view)
+    """The charts of the first iterations and the sentences for readers without a kernel."""
+    found = _pipelines(view)
+    parts = [part for pipeline in found for part in _still(view, pipeline, opened)]
+    loop = found[0].loops[0]
+    unit = found[0].unit
+    note = f"{loop.num_stages} stages, {loop.period:.0f} {unit} per iteration, predicted"
+    return html.details("Pipeline", *parts, note=note, opened=opened)
+
+
+def _still(view: KernelView, pipeline: Pipeline, opened: bool) -> Iterator[str]:
+    """The chart of one launch, and what is said of it."""
+    if pipeline.launches > 1:
+        yield html.tag("b", "", html.text(_label(pipeline)))
     window = window_of(pipeline, 0, _STATIC_ITERATIONS if opened else _CARD_ITERATIONS)
     bars = bars_of(pipeline, window)
     rows = rows_of(bars, pipeline)
@@ -225,13 +259,11 @@ def section(view: KernelView, opened: bool = False) -> str:
         f"the first {window.count} of {loop.iterations} iterations: copies into "
         f"{', '.join(row for row in rows if row in tiles) or 'registers'}, and what threads do"
     )
-    picture = html.image(address, alternative, WIDTH, chart_height(rows))
+    yield html.image(address, alternative, WIDTH, chart_height(rows))
     # In a card, where there is little room, the shared memory beside it tells of other stages.
-    said = sentences(view) if opened else sentences(view)[:1]
-    lines = [html.tag("div", "", html.text(text)) for text in said]
-    faint = f"{html.FAINT};font-size:12px"
+    said = sentences(view, pipeline)
+    for text in said if opened else said[:1]:
+        yield html.tag("div", "", html.text(text))
     assumed = " ".join(pipeline.assumptions if opened else pipeline.assumptions[:2])
-    notes = [about(pipeline), assumed] if opened else [assumed]
-    lines += [html.tag("div", faint, html.text(text)) for text in notes]
-    note = f"{loop.num_stages} stages, {loop.period:.0f} {pipeline.unit} per iteration, predicted"
-    return html.details("Pipeline", picture, *lines, note=note, opened=opened)
+    for text in [about(pipeline), assumed] if opened else [assumed]:
+        yield html.tag("div", f"{html.FAINT};font-size:12px", html.text(text))

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from tileworkbench.bench.units import format_bytes
+from tileworkbench.compiler.analysis.occupancy import Occupancy, occupancy
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
+from tileworkbench.compiler.schedule.shared_memory import SharedMemory
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.smem_svg import HEIGHT, WIDTH, smem_svg
 from tileworkbench.viz.model.svg import THEMED, as_image
+from tileworkbench.viz.model.text import numbered
 from tileworkbench.viz.model.view import KernelView
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.pipeline.model import Pipeline
 
 _STAGES = 4  # numbers of stages that a comparison tells of
 
 
 def missing(view: KernelView) -> str:
     """Why there is nothing to show; empty where there is."""
-    return "" if view.shared is not None else "the kernel has no buffer in shared memory"
+    return "" if view.shared else "the kernel has no buffer in shared memory"
 
 
 def limits() -> dict[str, list[str]]:
@@ -28,22 +35,44 @@ def limits() -> dict[str, list[str]]:
 
 
 def model(view: KernelView) -> dict[str, Any]:
-    """The drawing, a row per buffer, and sentences about limits, stages and occupancy."""
-    shared = view.shared
-    assert shared is not None  # see `missing`
+    """The drawing, a row per buffer, and sentences about limits, stages and occupancy; of the first
+    launch that has shared memory.
+    """
+    return _model(view, view.shared[0])
+
+
+def launch_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
+    """The same of the launch that is asked for."""
+    return _model(view, next(m for m in view.shared if m.launch == int(content["launch"])))
+
+
+def _model(view: KernelView, shared: SharedMemory) -> dict[str, Any]:
+    found = held(view, shared)
     return {
         **shared.to_dict(),
+        "choices": [[m.launch, launch_label(m, m.lines)] for m in view.shared],
         "svg": smem_svg(shared, limits(), THEMED),
-        "about": about(view),
-        "sentences": sentences(view),
-        "occupancy": None if view.occupancy is None else view.occupancy.to_dict(),
+        "about": about(shared),
+        "sentences": sentences(view, shared),
+        "occupancy": None if found is None else found.to_dict(),
     }
 
 
-def about(view: KernelView) -> str:
+def launch_label(found: SharedMemory | Pipeline, lines: Iterable[int]) -> str:
+    """``launch 2 of 3 (line 14)``."""
+    line = next((line for line in lines if line), 0)
+    return f"launch {found.launch} of {found.launches}{f' (line {line})' if line else ''}"
+
+
+def held(view: KernelView, shared: SharedMemory) -> Occupancy | None:
+    """How many blocks of a launch a multiprocessor holds."""
+    if view.occupancy is None or shared.launches == 1:
+        return view.occupancy
+    return occupancy(view.occupancy.arch, shared.threads, shared.bytes_)
+
+
+def about(shared: SharedMemory) -> str:
     """What the picture means, with this kernel's numbers."""
-    shared = view.shared
-    assert shared is not None
     count = len(shared.buffers)
     return (
         f"Each box is a buffer: its height are the bytes it takes, its width the statements of a "
@@ -53,10 +82,8 @@ def about(view: KernelView) -> str:
     )
 
 
-def sentences(view: KernelView) -> list[str]:
+def sentences(view: KernelView, shared: SharedMemory) -> list[str]:
     """Sharing, other numbers of stages, and occupancy, a sentence each."""
-    shared = view.shared
-    assert shared is not None
     found = []
     apart = sum(buffer.bytes_ for buffer in shared.buffers) - shared.bytes_
     if apart > 0:
@@ -65,50 +92,60 @@ def sentences(view: KernelView) -> list[str]:
     for number, bytes_ in shared.stages:
         if number in (versions - 1, versions + 1) and number > 0:
             found.append(f"num_stages = {number} would need {format_bytes(bytes_)}.")
+    arch = view.record.target.partition(":")[2]
+    if arch in ARCHITECTURES:
+        most = machine_of(arch).shared.most
+        found.append(
+            f"It takes {shared.bytes_ / most:.0%} of the {format_bytes(most)} that a block may "
+            f"have on {arch}."
+        )
     if view.target_kind == "cpu":
         size = format_bytes(view.shared_bytes)
         found.append(
             f"On this target the tiles of a block are ordinary memory of a worker ({size} as "
             "written): they are fast while they fit its L1 and L2 caches."
         )
-    occupancy = view.occupancy
-    if occupancy is not None:
+    blocks = held(view, shared)
+    if blocks is not None:
         found.append(
-            f"On {occupancy.arch} a multiprocessor holds {occupancy.blocks} "
-            f"block{'s' if occupancy.blocks != 1 else ''} at once, {occupancy.warps} of "
-            f"{occupancy.warps_most} warps ({occupancy.fraction * 100:.0f} %); the limit is "
-            f"{occupancy.limited_by}."
+            f"On {blocks.arch} a multiprocessor holds {blocks.blocks} "
+            f"block{'s' if blocks.blocks != 1 else ''} at once, {blocks.warps} of "
+            f"{blocks.warps_most} warps ({blocks.fraction * 100:.0f} %); the limit is "
+            f"{blocks.limited_by}."
         )
-        if occupancy.advice:
-            found.append(f"{occupancy.advice[0].upper()}{occupancy.advice[1:]}.")
+        if blocks.advice:
+            found.append(f"{blocks.advice[0].upper()}{blocks.advice[1:]}.")
     return found
 
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
     """What a comparison says of the buffers, of other numbers of stages, and of occupancy."""
-    shared, held = view.shared, view.occupancy
-    assert shared is not None
-    found = {"all buffers": format_bytes(shared.bytes_)}
+    return numbered(row for shared in view.shared for row in _rows(view, shared))
+
+
+def _rows(view: KernelView, shared: SharedMemory) -> Iterator[tuple[str, str]]:
+    yield "all buffers", format_bytes(shared.bytes_)
     for buffer in shared.buffers:
         stages = f", {buffer.versions} stages" if buffer.versions > 1 else ""
         place = f"{format_bytes(buffer.bytes_)} at byte {buffer.offset}{stages}"
         also = f", bytes shared with {', '.join(buffer.shares)}" if buffer.shares else ""
-        found[buffer.name] = place + also
+        yield buffer.name, place + also
     for number, bytes_ in shared.stages[:_STAGES]:
-        found[f"with num_stages = {number}"] = format_bytes(bytes_)
-    if held is not None:
-        found["blocks at once"] = f"{held.blocks}, limited by {held.limited_by}"
-    return found
+        yield f"with num_stages = {number}", format_bytes(bytes_)
+    if (blocks := held(view, shared)) is not None:
+        yield "blocks at once", f"{blocks.blocks}, limited by {blocks.limited_by}"
 
 
 def section(view: KernelView, opened: bool = False) -> str:
-    """The drawing and the sentences for readers without a kernel."""
-    shared = view.shared
-    assert shared is not None
-    address = as_image(smem_svg(shared, limits()))
-    names = ", ".join(f"{buffer.name} {format_bytes(buffer.bytes_)}" for buffer in shared.buffers)
-    lines = [html.tag("div", "", html.text(text)) for text in sentences(view)]
-    picture = html.image(address, f"shared memory over time: {names}", WIDTH, HEIGHT)
-    explained = html.tag("div", f"{html.FAINT};font-size:12px", html.text(about(view)))
-    note = format_bytes(shared.bytes_)
-    return html.details("Shared memory", picture, *lines, explained, note=note, opened=opened)
+    """The drawing and the sentences of each launch for readers without a kernel."""
+    parts = []
+    for shared in view.shared:
+        address = as_image(smem_svg(shared, limits()))
+        names = ", ".join(f"{each.name} {format_bytes(each.bytes_)}" for each in shared.buffers)
+        if shared.launches > 1:
+            parts.append(html.tag("b", "", html.text(launch_label(shared, shared.lines))))
+        parts.append(html.image(address, f"shared memory over time: {names}", WIDTH, HEIGHT))
+        parts += [html.tag("div", "", html.text(text)) for text in sentences(view, shared)]
+        parts.append(html.tag("div", f"{html.FAINT};font-size:12px", html.text(about(shared))))
+    note = format_bytes(max(shared.bytes_ for shared in view.shared))
+    return html.details("Shared memory", *parts, note=note, opened=opened)

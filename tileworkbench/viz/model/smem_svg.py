@@ -22,7 +22,7 @@ class _Axes:
 
     def __init__(self, shared: SharedMemory, limits: Sequence[int]) -> None:
         self.steps = len(shared.lines)
-        above = [limit for limit in limits if shared.bytes_ <= limit <= 3 * shared.bytes_]
+        above = [limit for limit in limits if shared.bytes_ <= limit <= 5 * shared.bytes_]
         self.top = max([shared.bytes_, *above[:2]]) * 1.06
         self.limits = [limit for limit in limits if limit <= self.top]
 

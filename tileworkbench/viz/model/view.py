@@ -35,9 +35,9 @@ class Pipelining(Protocol):
     """Who knows the pipelines of a kernel; asked when they are looked at."""
 
     @property
-    def pipeline(self) -> Pipeline: ...
-    def trace(self) -> Trace: ...
-    def what_if_stages(self) -> Sequence[Choice]: ...
+    def pipelines(self) -> Sequence[Pipeline]: ...
+    def trace(self, *, launch: int) -> Trace: ...
+    def what_if_stages(self, *, launch: int) -> Sequence[Choice]: ...
 
 
 class Debugging(Protocol):
@@ -88,7 +88,7 @@ class KernelView:
         bench: the last measurement, if there was one.
         line_costs: gives the costs of each line as plain data, counted when they are looked at.
         annotated: whether the card opens at the costs of its lines.
-        shared: the shared buffers of a block over address and time, None without any.
+        shared: the shared buffers of a block over address and time, of each launch that has any.
         pipelining: tells of the software pipelines, predicted and simulated.
         debugging: looks into runs in the simulator.
         occupancy: of blocks on one multiprocessor, None for a CPU.
@@ -113,7 +113,7 @@ class KernelView:
     variants: tuple[str, ...] = ()
     line_costs: Callable[[], list[dict[str, Any]]] = list
     annotated: bool = False
-    shared: SharedMemory | None = None
+    shared: tuple[SharedMemory, ...] = ()
     pipelining: Pipelining | None = None
     debugging: Debugging | None = None
     occupancy: Occupancy | None = None

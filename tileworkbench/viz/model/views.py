@@ -89,14 +89,25 @@ VIEWS: dict[str, View] = {
         "Banks", banks.missing, banks.section, banks.rows, banks.model, {"relower": banks.relower}
     ),
     "global": View("Global memory", sectors.missing, sectors.section, sectors.rows, sectors.model),
-    "smem": View("Shared memory", smem.missing, smem.section, smem.rows, smem.model),
+    "smem": View(
+        "Shared memory",
+        smem.missing,
+        smem.section,
+        smem.rows,
+        smem.model,
+        {"smem-launch": smem.launch_answer},
+    ),
     "pipeline": View(
         "Pipeline",
         pipeline.missing,
         pipeline.section,
         pipeline.rows,
         pipeline.model,
-        {"pipeline": pipeline.chart_answer, "stages": pipeline.stages_answer},
+        {
+            "pipeline": pipeline.chart_answer,
+            "pipeline-launch": pipeline.launch_answer,
+            "stages": pipeline.stages_answer,
+        },
     ),
     "roofline": View(
         "Roofline",

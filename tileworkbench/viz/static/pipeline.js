@@ -1,8 +1,12 @@
 // The software pipeline: Python draws it, the browser shows what is behind each bar and links lines.
 import * as tw from "./common.js";
+import { ofLaunches } from "./launches.js";
+
+/** @type {Render} */
+export const render = ofLaunches("pipeline-launch", chart);
 
 /** @param {ViewArguments} given */
-export function render({ model, el, data }) {
+function chart({ model, el, data }) {
   const root = tw.root(el, "pipeline");
   const scope = tw.scope(model);
   const plot = tw.el("div", { class: "tw-plot", tabindex: "0", role: "group",
@@ -26,7 +30,7 @@ export function render({ model, el, data }) {
     { title: "lower the kernel again with each" });
   let traced = false;
   let asked = 0;
-  let chart = data;
+  let shown = data;
   let pinned = "";
   root.append(
     tw.about(data.about),
@@ -45,7 +49,7 @@ export function render({ model, el, data }) {
     const mine = ++asked;
     let answer;
     try {
-      answer = await tw.ask(model, { type: "pipeline", first, trace: traced });
+      answer = await tw.ask(model, { type: "pipeline", launch: data.launch, first, trace: traced });
     } catch (failure) {
       answer = { error: failure.message };
     }
@@ -54,7 +58,7 @@ export function render({ model, el, data }) {
       traced = false;
       verdict.textContent = answer.error;
     } else {
-      chart = answer;
+      shown = answer;
       draw();
       verdict.textContent = answer.agreement;
     }
@@ -63,7 +67,7 @@ export function render({ model, el, data }) {
 
   async function askStages() {
     try {
-      showStages((await tw.ask(model, { type: "stages" })).rows);
+      showStages((await tw.ask(model, { type: "stages", launch: data.launch })).rows);
     } catch (failure) {
       others.replaceChildren(tw.div("tw-note", failure.message));
     }
@@ -89,13 +93,13 @@ export function render({ model, el, data }) {
   }
 
   function draw() {
-    const drawing = tw.drawing(chart.svg, "Pipeline over time");
+    const drawing = tw.drawing(shown.svg, "Pipeline over time");
     drawing.addEventListener("mouseover", ({ target }) => hover(barOf(target)));
     drawing.addEventListener("mouseleave", () => hover(null));
     drawing.addEventListener("click", ({ target }) => choose(barOf(target)));
     plot.replaceChildren(drawing);
-    const last = chart.first + chart.count;
-    place.textContent = `${chart.first} to ${last - 1} of ${data.iterations}`;
+    const last = shown.first + shown.count;
+    place.textContent = `${shown.first} to ${last - 1} of ${data.iterations}`;
     pinned = "";
     hover(null);
     select();
@@ -108,7 +112,7 @@ export function render({ model, el, data }) {
     const event = bar ? bar.getAttribute("data-event") : pinned;
     for (const each of bars())
       each.classList.toggle("tw-pointed", event !== "" && each.getAttribute("data-event") === event);
-    const lines = chart.events[event] ?? [];
+    const lines = shown.events[event] ?? [];
     const [head, ...rest] = lines.length ? lines : ["Point at a bar; click it to choose its line."];
     info.replaceChildren(lines.length ? tw.code(head) : tw.faint(head),
       ...rest.map((text) => tw.div("", text)));
@@ -126,7 +130,7 @@ export function render({ model, el, data }) {
     const { line, buffer } = model.get("selection");
     for (const bar of bars()) {
       const mine = line > 0 && Number(bar.getAttribute("data-line")) === line;
-      const text = (chart.events[bar.getAttribute("data-event")] ?? []).join(" ");
+      const text = (shown.events[bar.getAttribute("data-event")] ?? []).join(" ");
       const named = buffer ? text.includes(` into ${buffer}`) : false;
       bar.classList.toggle("tw-chosen", mine || (!line && named));
     }

@@ -1,9 +1,13 @@
 // Shared memory over time: Python draws it, the browser links it with the lines of the kernel.
 import * as tw from "./common.js";
 import { pressable } from "./keys.js";
+import { ofLaunches } from "./launches.js";
+
+/** @type {Render} */
+export const render = ofLaunches("smem-launch", chart);
 
 /** @param {ViewArguments} given */
-export function render({ model, el, data }) {
+function chart({ model, el, data }) {
   const root = tw.root(el, "smem");
   const scope = tw.scope(model);
   const plot = tw.div("tw-plot", tw.drawing(data.svg, "Shared memory over time"));

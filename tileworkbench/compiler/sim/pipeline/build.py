@@ -17,7 +17,7 @@ from tileworkbench.compiler.sim.pipeline.structure import (
     Launch,
     blocks_to_look_at,
     counted_parts,
-    find_launch,
+    find_launches,
     grid_of,
     group_label,
     product_sites,
@@ -33,20 +33,26 @@ _REPEATS = 3  # iterations that show what repeats
 _FULL = 0.97  # busy for at least this part of an iteration: nothing else is the limit
 
 
-def find_pipeline(record: CompileRecord, rates: Rates | None, fresh: float) -> Pipeline:
-    """The pipeline of a compiled kernel; `fresh` is the part of its global traffic that no cache
-    has.
+def find_pipelines(
+    record: CompileRecord, rates: Rates | None, fresh: float
+) -> tuple[Pipeline, ...]:
+    """The pipelines of a compiled kernel, one per launch that has any; without any a single one
+    that says why. `fresh` is the part of its global traffic that no cache has.
     """
     lowered = threads_program(record)
     if lowered is None:
-        return Pipeline(record.name, record.target, _on_cpu(record.program))
+        return (Pipeline(record.name, record.target, _on_cpu(record.program)),)
     planned = _planned(record)
-    launch = find_launch(lowered, planned)
-    if launch is None:
-        return Pipeline(record.name, record.target, _no_loop(record, planned))
-    walked = _walked(lowered, launch, product_sites(record.program))
-    schedule = Schedule(walked.groups, walked.barriers, rates, fresh)
-    return _Builder(record, lowered, planned, launch, walked, schedule, rates, fresh).run()
+    launches = find_launches(lowered, planned)
+    if not launches:
+        return (Pipeline(record.name, record.target, _no_loop(record, planned)),)
+    pipelines = []
+    for launch in launches:
+        walked = _walked(lowered, launch, product_sites(record.program))
+        schedule = Schedule(walked.groups, walked.barriers, rates, fresh)
+        made = _Builder(record, lowered, planned, launch, walked, schedule, rates, fresh)
+        pipelines.append(made.run())
+    return tuple(pipelines)
 
 
 def _walked(lowered: Program, launch: Launch, products: frozenset[int]) -> Walked:
@@ -146,6 +152,8 @@ class _Builder:
             kernel=record.name,
             target=record.target,
             unit="steps" if self._rates is None else "cycles",
+            launch=self._launch.number,
+            launches=self._launch.count,
             grid=grid_of(self._launch.kernel),
             block=walked.block,
             roles=tuple(group.label for group in walked.groups),
@@ -280,7 +288,7 @@ class _Builder:
         walked, rates = self._walked, self._rates
         texts = [f"One block, {walked.block}, alone on its multiprocessor."]
         if self._launch.count > 1:
-            texts.insert(0, f"Launch {self._launch.number + 1} of {self._launch.count}.")
+            texts.insert(0, f"Launch {self._launch.number} of {self._launch.count}.")
         if rates is None:
             texts.append(
                 f"The rates of '{self._record.target}' are not known here: every operation takes "
@@ -344,23 +352,25 @@ def _limit(busy: Mapping[str, float], rates: Rates | None) -> str:
 # Traces
 
 
-def recorder_for(record: CompileRecord, block: tuple[int, ...], limit: int) -> TraceRecorder:
-    """What records the threads of one block of a kernel that has a pipeline."""
-    _, launch = _looked_at(record)
+def recorder_for(
+    record: CompileRecord, number: int, block: tuple[int, ...], limit: int
+) -> TraceRecorder:
+    """What records the threads of one block of launch `number`, which has a pipeline."""
+    _, launch = _looked_at(record, number)
     products, groups = product_sites(record.program), thread_groups(launch.kernel)
     return TraceRecorder(block, groups, products, limit, parts=counted_parts(launch))
 
 
-def _looked_at(record: CompileRecord) -> tuple[Program, Launch]:
+def _looked_at(record: CompileRecord, number: int) -> tuple[Program, Launch]:
     lowered = threads_program(record)
-    launch = None if lowered is None else find_launch(lowered, _planned(record))
-    assert lowered is not None and launch is not None, "the kernel has no pipeline"
-    return lowered, launch
+    assert lowered is not None, "the kernel has no pipeline"
+    launches = find_launches(lowered, _planned(record))
+    return lowered, next(launch for launch in launches if launch.number == number)
 
 
-def read_trace(record: CompileRecord, recorder: TraceRecorder) -> Trace:
-    """What was recorded, with the user's lines."""
-    lowered, launch = _looked_at(record)
+def read_trace(record: CompileRecord, number: int, recorder: TraceRecorder) -> Trace:
+    """What was recorded of launch `number`, with the user's lines."""
+    lowered, launch = _looked_at(record, number)
     roles = role_starts(launch.kernel)
     events = []
     for each in recorder.events_by_start():
@@ -378,5 +388,11 @@ def read_trace(record: CompileRecord, recorder: TraceRecorder) -> Trace:
             )
         )
     return Trace(
-        record.name, record.target, recorder.block, tuple(events), recorder.limit, recorder.dropped
+        kernel=record.name,
+        target=record.target,
+        block=recorder.block,
+        events=tuple(events),
+        limit=recorder.limit,
+        dropped=recorder.dropped,
+        launch=number,
     )

@@ -17,6 +17,7 @@ from tileworkbench.compiler.sim.pipeline.model import Event, Operation, Pipeline
 from tileworkbench.compiler.sim.pipeline.trace import Trace
 
 _PREDICTED, _SIMULATED = 1, 2
+_MOMENT = 0.01  # of a cycle
 Row = tuple[str, str]  # a role or a buffer, and what of it
 
 
@@ -50,13 +51,19 @@ def trace_events(pipeline: Pipeline, trace: Trace | None = None) -> list[dict[st
     drawn = [*_rows(rows, _PREDICTED, f"predicted ({pipeline.unit})")]
     for number, source, target in flows:
         common = {"cat": "copy", "name": "waits for", "id": number, "pid": _PREDICTED}
-        # A flow binds to the event that holds its time: the copy's last moment, and the wait's.
-        began = {"ph": "s", "ts": source["ts"] + source["dur"], "tid": source["tid"]}
-        ended = {"ph": "f", "bp": "e", "ts": target["ts"] + target["dur"], "tid": target["tid"]}
+        # A flow binds to the event that holds its time, and at an end that is the next one: just
+        # before the copy's last moment, and the wait's.
+        before = min(_MOMENT, source["dur"] / 2, target["dur"] / 2)
+        began = {"ph": "s", "ts": _end(source) - before, "tid": source["tid"]}
+        ended = {"ph": "f", "bp": "e", "ts": _end(target) - before, "tid": target["tid"]}
         drawn += [{**common, **began}, {**common, **ended}]
     if trace is not None:
         drawn += _simulated(trace)
     return sorted(drawn, key=lambda event: (event["ph"] != "M", event.get("ts", 0)))
+
+
+def _end(event: dict[str, Any]) -> float:
+    return float(event["ts"] + event["dur"])
 
 
 def _predicted(

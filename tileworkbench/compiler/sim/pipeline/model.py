@@ -99,12 +99,13 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """The software pipelines of one block of a kernel.
+    """The software pipelines of one block of a launch.
 
     Attributes:
         kernel, target: their names.
         missing: why there is no pipeline, in one line; everything else is empty then.
         unit: of all times: "cycles", or "steps" where the machine's rates are not known.
+        launch, launches: its number from 1 on, and how many the kernel has.
         grid: blocks along each axis of the launch, 1 where only a call knows them.
         block: the indices of the block that is looked at.
         roles: the groups of threads.
@@ -117,6 +118,8 @@ class Pipeline:
     target: str
     missing: str = ""
     unit: str = "cycles"
+    launch: int = 1
+    launches: int = 1
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
     roles: tuple[str, ...] = ()
@@ -137,7 +140,7 @@ class Pipeline:
         rows = []
         for event in self.events:
             operation = asdict(self.operations[event.operation])
-            rows.append({**operation, **asdict(event)})
+            rows.append({"launch": self.launch, **operation, **asdict(event)})
         return rows
 
     def save(self, path: str | Path, trace: Trace | None = None) -> Path:
@@ -154,7 +157,8 @@ class Pipeline:
     def __str__(self) -> str:
         if self.missing:
             return f"{self.kernel} ({self.target}): no pipeline: {self.missing}"
-        lines = [f"{self.kernel} ({self.target}): predicted, in {self.unit}"]
+        which = f", launch {self.launch} of {self.launches}" if self.launches > 1 else ""
+        lines = [f"{self.kernel} ({self.target}){which}: predicted, in {self.unit}"]
         for loop in self.loops:
             lines.append(
                 f"loop {loop.name}, line {loop.line}: {loop.iterations} iterations, "

@@ -17,8 +17,8 @@ from tileworkbench.compiler.sim.pipeline.leaves import takes_turns, waits_for_ot
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The launch that is looked at: launch `number` of `count`, with its pipelined `loops` in order
-    (site -> number).
+    """A launch with pipelined loops: launch `number` of `count`, from 1 on, with its `loops` in
+    order (site -> number).
     """
 
     number: int
@@ -27,16 +27,16 @@ class Launch:
     loops: Mapping[int, int]
 
 
-def find_launch(program: Program, planned: Container[int]) -> Launch | None:
-    """The first launch with loops to look at: those at the sites `planned`, else the innermost
-    around waits. None where there is none.
+def find_launches(program: Program, planned: Container[int]) -> tuple[Launch, ...]:
+    """The launches with loops to look at: those at the sites `planned`, else the innermost around
+    waits.
     """
     kernels = [stmt for stmt in statements(program.body) if isinstance(stmt, st.Kernel)]
-    for number, kernel in enumerate(kernels):
-        loops = _loops(kernel, planned)
-        if loops:
-            return Launch(number, len(kernels), kernel, loops)
-    return None
+    found = (
+        Launch(number, len(kernels), kernel, _loops(kernel, planned))
+        for number, kernel in enumerate(kernels, 1)
+    )
+    return tuple(launch for launch in found if launch.loops)
 
 
 def _loops(kernel: st.Kernel, planned: Container[int]) -> dict[int, int]:

@@ -52,6 +52,7 @@ class Trace:
 
     Attributes:
         unit: of all times: statements that threads have executed. It is an order and no time.
+        launch: of the kernel, from 1 on.
         block: its indices.
         events: at most `limit`; `dropped` more were executed.
     """
@@ -63,6 +64,7 @@ class Trace:
     limit: int
     dropped: int = 0
     unit: str = "statements"
+    launch: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
