@@ -35,7 +35,8 @@ class StageChoice:
         chosen: whether it is the kernel's own.
         shared_bytes: of a block, 0 where it was not lowered.
         blocks: how many of them one multiprocessor holds at once, 0 where that is not known.
-        period: predicted time of an iteration of a launch's first pipelined loop, in `unit`; NaN without.
+        period: predicted time of an iteration of a launch's first pipelined loop, in `unit`; NaN
+            without.
         problem: why there is no such kernel; empty where there is.
     """
 
