@@ -15,8 +15,10 @@ from playwright.sync_api import Locator, expect
 
 from tests.browser.lab import LabServer, NotebookPage
 from tests.viz.sample import full_view
+from tests.viz.tiled import compiled
 from tileworkbench.labext import NAME
 from tileworkbench.viz.model.bundle import SAVED
+from tileworkbench.viz.model.card import card_html
 from tileworkbench.viz.model.saved import pack, saved_card, saved_parts
 
 if TYPE_CHECKING:
@@ -88,6 +90,32 @@ def test_saved_cards_work_without_a_kernel(
     expect(last).to_contain_text("This is not in the saved copy: run the cell to see it.")
     assert notebook.errors == []
     assert notebook.outside == []
+
+
+def test_views_that_found_no_room_are_pictures(
+    lab: LabServer, open_notebook: Callable[..., NotebookPage]
+) -> None:
+    """Those of the output's own HTML, as JupyterLab's sanitiser leaves it."""
+    view = compiled("conflicting").view()
+    html = card_html(view).replace("<table", "<script>window.evil = 1</script><table", 1)
+    saved = saved_card(view, 16_000)
+    assert saved is not None
+    data = {"text/plain": "<TileKernel>", "text/html": html, SAVED: saved}
+    output = nbformat.v4.new_output("execute_result", data, execution_count=1)
+    cell = nbformat.v4.new_code_cell("conflicting", outputs=[output], execution_count=1)
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    made = nbformat.v4.new_notebook(cells=[cell], metadata=metadata)
+    nbformat.write(made, lab.root / "little.ipynb")
+    notebook = open_notebook("little.ipynb")
+    shown = notebook.output(0)
+    for tab, text in (("banks", "T.annotate_layout"), ("source", "T.gemm"), ("code", "__global__")):
+        shown.locator(f"[data-tab={tab}]").click()
+        pane = shown.locator(f".tw-pane-{tab}")
+        expect(pane).to_contain_text("A picture, as saved: run the cell for the view that answers.")
+        expect(pane).to_contain_text(text)
+        expect(pane).not_to_contain_text("not in the saved copy")
+    assert notebook.page.evaluate("window.evil") is None
+    assert (notebook.errors, notebook.outside) == ([], [])
 
 
 def check_card(shown: Locator) -> None:

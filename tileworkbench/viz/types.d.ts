@@ -16,6 +16,8 @@ interface Model {
   off(event: string, listener?: ((...values: any[]) => void) | null): void;
   send(message: object): void;
   widget_manager?: any;
+  /** Of a saved card: the static form of a view whose data there was no room for. */
+  still?(name: string): HTMLElement | null;
 }
 
 /** What a view's `render` gets: `data` is what `View.model` of viz/model/views.py returned. */

@@ -1,6 +1,6 @@
 // Draws kernel cards of saved notebooks from the data that their outputs hold: the views of a live
-// card, on a model whose answers are in the file. Nothing of the file is ever run or parsed as HTML,
-// so this is done for notebooks that are not trusted too.
+// card, on a model whose answers are in the file. Nothing of the file is ever run, and its HTML goes
+// through JupyterLab's sanitiser, so this is done for notebooks that are not trusted too.
 const MIME = "application/vnd.tileworkbench+json";
 const VERSION = "0.1.0"; // of the package that these views belong to
 const RANK = 10; // before HTML
@@ -47,7 +47,24 @@ function style(name) {
   });
 }
 
-async function draw(host, data) {
+/**
+ * The sections of the output's HTML, which shows views that its data had no room for: from a title
+ * to a copy of the section's content, or null.
+ */
+function sections(html) {
+  const page = document.createElement("div");
+  page.innerHTML = html;
+  return (title) => {
+    const found = [...page.querySelectorAll("details")].find((section) =>
+      section.querySelector("summary > b")?.textContent === title);
+    const content = found?.querySelector(":scope > div")?.cloneNode(true);
+    if (!(content instanceof HTMLElement)) return null;
+    content.className = "jp-RenderedHTMLCommon tw-still";
+    return content;
+  };
+}
+
+async function draw(host, data, html) {
   if (data.version !== VERSION) throw new Error(`saved by tileworkbench ${data.version}`);
   if (!data.styles.every((name) => /^\w+$/.test(name))) throw new Error("no names of styles");
   const [[state, answers], { render }, { SavedModel }] = await Promise.all([
@@ -59,7 +76,7 @@ async function draw(host, data) {
     ...data.styles.map(style),
   ]);
   state.card.status = `saved, ${state.card.status}`; // no kernel is behind it
-  return render({ model: new SavedModel(state, answers), el: host });
+  return render({ model: new SavedModel(state, answers, sections(html)), el: host });
 }
 
 export async function make(shared) {
@@ -86,7 +103,7 @@ export async function make(shared) {
         if (!entries.some((entry) => entry.isIntersecting)) return;
         this.end();
         try {
-          this.finish = await draw(host, data);
+          this.finish = await draw(host, data, this.sanitised(model));
         } catch (error) {
           console.warn("tileworkbench: the saved picture is shown:", error);
           this.still(host, model);
@@ -96,11 +113,17 @@ export async function make(shared) {
       this.observer.observe(host);
     }
 
-    /** The HTML of the output, as JupyterLab shows it. */
+    /** The HTML of the output, as JupyterLab leaves it to notebooks that are not trusted. */
+    sanitised(model) {
+      const html = model.data["text/html"];
+      return html ? this.sanitizer.sanitize([html].flat().join("")) : "";
+    }
+
+    /** The output as JupyterLab shows it. */
     still(host, model) {
       host.className = "jp-RenderedHTMLCommon";
-      const html = model.data["text/html"];
-      if (html) host.innerHTML = this.sanitizer.sanitize([html].flat().join(""));
+      const html = this.sanitised(model);
+      if (html) host.innerHTML = html;
       else host.textContent = [model.data["text/plain"] ?? ""].flat().join("");
     }
 

@@ -8,9 +8,11 @@ const MISSING = "This is not in the saved copy: run the cell to see it.";
  * @implements {Model}
  */
 export class SavedModel {
-  constructor(state, answers) {
+  /** `still` finds the static form of a view by its title, where there is one. */
+  constructor(state, answers, still = (/** @type {string} */ _title) => null) {
     this.state = state;
     this.answers = answers;
+    this.still = (name) => still(state.card?.tabs.find(([tab]) => tab === name)?.[1]);
     this.listeners = new Map();
   }
 

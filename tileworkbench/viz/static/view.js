@@ -1,6 +1,8 @@
 // A view whose data is asked for when it is first opened.
 import * as tw from "./common.js";
 
+const STILL = "A picture, as saved: run the cell for the view that answers.";
+
 /**
  * Ask Python for the data of the view `name` and draw it with `render({ model, el, data })`.
  * Returns a function that ends the view. A view without anything to show says why.
@@ -20,7 +22,11 @@ export function open({ model, el, name, render }) {
       if (data.about && !el.querySelector(".tw-about-view")) el.prepend(tw.about(data.about));
       el.dataset.view = name;
     },
-    (error) => el.append(tw.div("tw-message tw-failed", error.message)),
+    (error) => {
+      const still = model.still?.(name);
+      el.append(...(still ? [tw.div("tw-note", STILL), still]
+        : [tw.div("tw-message tw-failed", error.message)]));
+    },
   ).finally(() => {
     clearTimeout(timer);
     wait.remove();
