@@ -24,7 +24,8 @@ def scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     importlib.import_module("common")
     monkeypatch.setattr("common.RESULTS", tmp_path)
     yield tmp_path
-    for name in ("common", "ceilings_agree", "cpu_gemm", "compile_latency", *GPU):
+    imported = ("common", "ceilings_agree", "cpu_gemm", "compile_latency", *GPU)
+    for name in (*imported, "recording", "simulator"):
         sys.modules.pop(name, None)
 
 
@@ -217,3 +218,20 @@ def test_ceilings_of_processes_are_compared(scripts: Path) -> None:
         f"{head}1 called the machine quiet, so there is nothing that must agree within 5 %."
     )
     assert "| 8.0 % | - |" in table
+
+
+def test_recording_has_a_row_for_each_recorder(scripts: Path) -> None:
+    recording = load("recording")
+    times = {"plain": [1.0, 2.0, 3.0], "recorded": [2.0, 5.0, 9.0]}
+    rows = [{"program": "SIMT", "recorder": "footprint", "bytes": 3 << 20} | times]
+    assert recording.table(rows).splitlines()[-1] == (
+        "| SIMT: footprint | 2.000 | 5.000 | 2.50 | 3.0 |"
+    )
+    assert {"write log", "footprint"} <= set(recording.RECORDERS)
+    given = recording.argparse.Namespace(quick=True, rounds=9)
+    calls = []
+    found = recording.measured(
+        lambda *watching: calls.append(len(watching)), recording.RECORDERS["write log"], given
+    )
+    assert sorted(calls) == [0, 0, 0, 1, 1, 1]
+    assert [len(found[way]) for way in ("plain", "recorded")] == [1, 1]

@@ -119,6 +119,7 @@ class Frame:
     threads: int = 1
     register: Value = -1
     observers: tuple[Observer, ...] = ()
+    registers_watched: bool = False
     while_iterations: int = 0
     random: np.random.Generator | None = field(default=None)
     flights: Flights | None = None  # operations under way, in kernels that start some

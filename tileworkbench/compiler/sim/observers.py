@@ -42,10 +42,12 @@ class Observer:
     takes part (lanes that are masked have none). Of shared memory of a block of threads, and of
     registers, that is the place in memory: one number of an element there, the thread before the
     indices here. `threads` are those of the block, an entry for each lane; -1 where lanes are no
-    threads.
+    threads. Accesses of registers are told where somebody asks for them (`of_registers`): they are
+    most of all.
     """
 
     __slots__ = ()
+    of_registers = True
 
     def prepared(self, program: Program, slots: Slots) -> None:
         """`program` is about to run; `slots` are the places of its variables and buffers in the

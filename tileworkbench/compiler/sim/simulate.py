@@ -186,6 +186,7 @@ class _Run:
             ),
             options=options,
             observers=options.observers,
+            registers_watched=any(observer.of_registers for observer in options.observers),
             strict=self._program.stage is Stage.CPU,
             arena=np.zeros(self._program.scratch_bytes, np.uint8),
             random=None if options.seed is None else np.random.default_rng(options.seed),

@@ -46,6 +46,7 @@ class WriteLog(Observer):
     """
 
     __slots__ = ("grid", "tensors")
+    of_registers = False
 
     def __init__(self) -> None:
         self.tensors: dict[str, Writers] = {}

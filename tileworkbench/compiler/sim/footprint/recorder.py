@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -67,53 +67,88 @@ class Counts:
     stores: Side
 
 
-@dataclass(slots=True)
 class _Batch:
-    """What one block did to one side of a tensor: cells that are not counted yet, and the sets of
-    those that are.
+    """What one block did to one side of a tensor: `cells` that are not counted yet, with `threads`
+    where these are recorded, and which cells it has touched: as a mask, or where many blocks are
+    open at once as numbers. `kept` are the numbers that it remembers.
     """
 
-    side: Side
-    cells: list[Array] = field(default_factory=list)
-    threads: list[Array] = field(default_factory=list)
-    size: int = 0
-    touched: list[Array] = field(default_factory=list)
-    owned: list[Array] = field(default_factory=list)
+    __slots__ = ("_cells", "_mask", "_owned", "_range", "_side", "_threads", "_touched", "size")
 
-    def count(self) -> int:
-        """Count what was gathered; returns how many cells are remembered for it."""
+    def __init__(self, side: Side, masked: bool) -> None:
+        self._side, self.size = side, 0
+        self._cells: list[Array] = []
+        self._threads: list[Array] = []
+        self._mask = np.zeros(len(side.times), np.bool_) if masked else None
+        self._range = (len(side.times), 0)  # where the mask is set
+        self._touched, self._owned = np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+    @property
+    def kept(self) -> int:
+        return len(self._touched) + len(self._owned)
+
+    def add(self, cells: Array, threads: Array | None) -> None:
+        """The block touches `cells`."""
+        self._cells.append(cells)
+        self.size += len(cells)
+        if threads is not None:
+            self._threads.append(threads)
+
+    def add_box(self, box: tuple[slice, ...], shape: tuple[int, ...]) -> bool:
+        """The block touches a box of a tensor of that shape; False where that must be told by
+        cells.
+        """
+        if self._mask is None or len(self._mask) != prod(shape):
+            return False
+        if all(at.stop > at.start for at in box):
+            self._side.times.reshape(shape)[box] += 1
+            self._mask.reshape(shape)[box] = True
+            first, last = 0, 0
+            for at, extent in zip(box, shape, strict=True):
+                first, last = first * extent + at.start, last * extent + at.stop - 1
+            self._range = min(first, self._range[0]), max(last + 1, self._range[1])
+        return True
+
+    def count(self) -> None:
+        """Count what was gathered."""
         if not self.size:
-            return 0
-        cells, times = np.concatenate(self.cells), self.side.times
-        before = sum(map(len, (*self.touched, *self.owned)))
-        if len(times) <= 4 * len(cells):
-            found = np.bincount(cells, minlength=len(times))
-            times += found
-            unique = np.flatnonzero(found)
+            return
+        cells, times = np.concatenate(self._cells), self._side.times
+        first, last = int(cells.min()), int(cells.max()) + 1
+        if last - first <= 4 * len(cells):
+            found = np.bincount(cells - first, minlength=last - first)
+            times[first:last] += found
+            unique = np.flatnonzero(found) + first
         else:
             unique, found = np.unique(cells, return_counts=True)
             times[unique] += found
-        self.touched = [np.unique(np.concatenate([*self.touched, unique]))]
-        if self.threads:
-            threads = np.concatenate(self.threads)
+        if self._mask is None:
+            self._touched = np.union1d(self._touched, unique)
+        else:
+            self._mask[unique] = True
+            self._range = min(first, self._range[0]), max(last, self._range[1])
+        if self._threads:
+            threads = np.concatenate(self._threads)
             keys = (cells * _THREADS + threads)[threads >= 0]
-            self.owned = [np.unique(np.concatenate([*self.owned, keys]))]
-        self.cells, self.threads, self.size = [], [], 0
-        return sum(map(len, (*self.touched, *self.owned))) - before
+            self._owned = np.union1d(self._owned, keys)
+        self._cells, self._threads, self.size = [], [], 0
 
     def end(self, block: int) -> None:
         """The block has ended."""
         self.count()
-        for cells in self.touched:
-            self.side.blocks[cells] += 1
-            fresh = cells[self.side.block[cells] < 0]
-            self.side.block[fresh] = block
-        for keys in self.owned:
-            cells, first, many = np.unique(
-                keys // _THREADS, return_index=True, return_counts=True
+        side, cells = self._side, self._touched
+        if self._mask is not None:
+            first, last = self._range
+            cells = np.flatnonzero(self._mask[first:last]) + first
+        side.blocks[cells] += 1
+        fresh = cells[side.block[cells] < 0]
+        side.block[fresh] = block
+        if len(self._owned):
+            cells, first_of, many = np.unique(
+                self._owned // _THREADS, return_index=True, return_counts=True
             )
-            self.side.threads[cells] += many.astype(np.int32)
-            self.side.thread[cells] = keys[first] % _THREADS
+            side.threads[cells] += many.astype(np.int32)
+            side.thread[cells] = self._owned[first_of] % _THREADS
 
 
 class FootprintRecorder(Observer):
@@ -125,6 +160,8 @@ class FootprintRecorder(Observer):
     them (x fastest). With `only`, nothing is recorded but the block of that number in each launch,
     and with it which of its threads did what. `side_by_side`: all blocks run at the same time.
     """
+
+    of_registers = False
 
     def __init__(self, only: int | None = None, side_by_side: bool = False) -> None:
         self.tensors: dict[str, Counts] = {}
@@ -186,21 +223,27 @@ class FootprintRecorder(Observer):
         counts = self._tensor(storage) if storage.scope == "global" else None
         if counts is None:
             return
+        key = (self._block(frame), counts.name, written)
+        batch = self._open.get(key)
+        if batch is None:
+            side = counts.stores if written else counts.loads
+            batch = self._open[key] = _Batch(side, not self._side_by_side)
+        boxed = bool(place) and isinstance(place[0], slice)
+        if boxed and batch.add_box(place, storage.data.shape):
+            return
         cells = _flat(place, storage.data.shape).reshape(-1)
         if storage.data.itemsize != counts.item:
             cells = cells * storage.data.itemsize // counts.item
         if counts.cell > 1:
             cells = cells // counts.cell
-        key = (self._block(frame), counts.name, written)
-        batch = self._open.get(key)
-        if batch is None:
-            batch = self._open[key] = _Batch(counts.stores if written else counts.loads)
-        batch.cells.append(cells)
-        batch.size += len(cells)
+        owners = None
         if self._only is not None:
-            batch.threads.append(np.broadcast_to(np.asarray(threads).reshape(-1), cells.shape))
+            owners = np.broadcast_to(np.asarray(threads).reshape(-1), cells.shape)
+        batch.add(cells, owners)
         if batch.size > _BATCH:
-            self._kept += batch.count()
+            self._kept -= batch.kept
+            batch.count()
+            self._kept += batch.kept
             if self._kept > MOST_KEPT:
                 raise SimulatorLimitError(
                     f"blocks that run side by side touch more than {MOST_KEPT} elements"

@@ -64,7 +64,7 @@ class LaneStorage(Storage):
             if not known.all():
                 reading = mask_and(mask_and(active, valid), True)
                 self.check_written(frame, index, mask_and(reading, ~known), lanes)
-        if frame.observers:
+        if frame.registers_watched:
             tell_read(frame, self, (thread_column(lanes), *inside), mask_and(active, valid), lanes)
         value = self.data[place]
         return value if value.base is None else value.copy()
@@ -81,7 +81,7 @@ class LaneStorage(Storage):
             self.data[place] = value
             if self.written is not None:
                 self.written[place] = True
-            if frame.observers:
+            if frame.registers_watched:
                 tell_written(frame, self, (thread_column(lanes), *inside), None, lanes)
             return
         chosen = np.broadcast_to(np.asarray(active), lanes)
@@ -91,7 +91,7 @@ class LaneStorage(Storage):
         self.data[at] = np.broadcast_to(np.asarray(value, self.data.dtype), lanes)[chosen]
         if self.written is not None:
             self.written[at] = True
-        if frame.observers:
+        if frame.registers_watched:
             tell_written(frame, self, at, chosen, lanes)
 
     def _place(self, index: Index, lanes: tuple[int, ...]) -> tuple[Any, ...]:
@@ -112,7 +112,7 @@ class LaneStorage(Storage):
     def read_registers(self, frame: ThreadFrame, first: int, count: int) -> Array:
         """The same, recording elements that active threads never wrote."""
         values = self.registers(frame, first, count)
-        if frame.observers:
+        if frame.registers_watched:
             place, lanes = self._row(first, count)
             tell_read(frame, self, place, frame.active()[:, None], lanes)
         if self.written is not None and frame.options.uninitialised:
@@ -133,7 +133,7 @@ class LaneStorage(Storage):
         if self.written is not None:
             known = self.written.reshape(len(self.data), -1)
             known[frame.active_threads(), first : first + values.shape[1]] = True
-        if frame.observers:
+        if frame.registers_watched:
             place, lanes = self._row(first, values.shape[1])
             chosen = np.broadcast_to(frame.active()[:, None], lanes)
             place = tuple(np.broadcast_to(at, lanes)[chosen] for at in place)

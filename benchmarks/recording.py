@@ -1,0 +1,121 @@
+"""What watching a simulated run costs: each recorder beside the same run without it.
+
+    python benchmarks/recording.py [--rounds N] [--quick]
+
+See README.md for what the rows mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from common import environment, markdown_table, write_results
+from simulator import SIZE, TARGET, matmul
+
+from tileworkbench.compiler.driver import lower_program, resolve_target
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.sim import SimOptions, simulate
+from tileworkbench.compiler.sim.footprint.recorder import FootprintRecorder
+from tileworkbench.compiler.sim.observers import Observer
+from tileworkbench.compiler.sim.replay.recorder import MEMORY_BYTES, StepRecorder
+from tileworkbench.compiler.sim.writes import WriteLog
+
+LIMIT = 3.0  # times the simulation
+PLAIN = SimOptions(races=False, uninitialised=False, misaligned=False, prints=False)
+CHECKED = SimOptions(prints=False)
+SHAPES = dict.fromkeys("ABC", (SIZE, SIZE))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """A recorder, and the options of the runs that it watches."""
+
+    make: Callable[[], Observer]
+    options: SimOptions
+
+
+RECORDERS: Mapping[str, Recorder] = {
+    "write log": Recorder(WriteLog, PLAIN),
+    "footprint": Recorder(FootprintRecorder, PLAIN),
+    "footprint, one block": Recorder(lambda: FootprintRecorder(0), replace(PLAIN, blocks=(0,))),
+    "replay, one block": Recorder(
+        lambda: StepRecorder(MEMORY_BYTES, SHAPES, 1), replace(CHECKED, blocks=(0,))
+    ),
+}
+"""By the name of the row."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9, help="pairs of runs after the first")
+    parser.add_argument("--quick", action="store_true", help="one round, nothing written")
+    given = parser.parse_args()
+    facts = environment(["numpy"])
+    program = matmul()
+    lowered = lower_program(program, resolve_target(TARGET))[-1].program
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal((SIZE, SIZE)).astype(np.float16) for _ in range(2))
+    arguments = {"A": a, "B": b, "C": np.zeros((SIZE, SIZE), np.float16)}
+    rows = []
+    for stage, each in (("tile", program), ("SIMT", lowered)):
+        for name, recorder in RECORDERS.items():
+
+            def run(*observers: Observer, each: Program = each, by: Recorder = recorder) -> None:
+                options = replace(by.options, observers=observers)
+                simulate(each, arguments, None, options, program)
+
+            rows.append({"program": stage, "recorder": name} | measured(run, recorder, given))
+    text = (
+        f"fp16, {SIZE}^3 in tiles of 128 x 128 x 32, 3 stages, {TARGET}.\n\n{table(rows)}\n\n"
+        f"The goal is {LIMIT:.0f} times the simulation at most.\n"
+    )
+    print(text)
+    if not given.quick:
+        print(f"written to {write_results('recording', facts, rows, text)}")
+
+
+def measured(
+    run: Callable[..., None], recorder: Recorder, given: argparse.Namespace
+) -> dict[str, Any]:
+    """Seconds of the runs with and without the recorder, in turns, and bytes that it takes."""
+    times: dict[str, list[float]] = {"plain": [], "recorded": []}
+    ways = [("plain", tuple), ("recorded", lambda: (recorder.make(),))]
+    for turn in range(1 + (1 if given.quick else given.rounds)):
+        for way, observers in ways if turn % 2 else reversed(ways):
+            watching = observers()
+            start = time.perf_counter()
+            run(*watching)
+            if turn:
+                times[way].append(time.perf_counter() - start)
+    return times | {"bytes": peak(run, recorder.make()) - peak(run)}
+
+
+def peak(run: Callable[..., None], *observers: Observer) -> int:
+    """The most bytes that Python and numpy hold in a run."""
+    tracemalloc.start()
+    run(*observers)
+    found = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return found
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown."""
+    made = []
+    for row in rows:
+        plain, recorded = (statistics.median(row[way]) for way in ("plain", "recorded"))
+        mebibytes = max(row["bytes"], 0) / 2**20
+        texts = f"{plain:.3f}", f"{recorded:.3f}", f"{recorded / plain:.2f}", f"{mebibytes:.1f}"
+        made.append([f"{row['program']}: {row['recorder']}", *texts])
+    return markdown_table(["program, recorder", "plain, s", "recorded, s", "ratio", "MiB"], made)
+
+
+if __name__ == "__main__":
+    main()
