@@ -98,8 +98,7 @@ def test_views_that_found_no_room_are_pictures(
     """Those of the output's own HTML, as JupyterLab's sanitiser leaves it."""
     view = compiled("conflicting").view()
     html = card_html(view).replace("<table", "<script>window.evil = 1</script><table", 1)
-    saved = saved_card(view, 16_000)
-    assert saved is not None
+    saved = next(found for room in range(8_000, 40_000, 500) if (found := saved_card(view, room)))
     data = {"text/plain": "<TileKernel>", "text/html": html, SAVED: saved}
     output = nbformat.v4.new_output("execute_result", data, execution_count=1)
     cell = nbformat.v4.new_code_cell("conflicting", outputs=[output], execution_count=1)
