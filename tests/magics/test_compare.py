@@ -43,6 +43,23 @@ def test_one_cell_for_several_targets(notebook: Notebook) -> None:
     assert "<compare add cpu | add sim:sm_80 | add sim:sm_90 | " in done.text
 
 
+def test_each_target_has_its_own_passes_to_switch_off(notebook: Notebook) -> None:
+    flags = "-t cpu,sim:sm_80 --disable fuse_loops,plan_pipelines"
+    done = notebook.run(f"%%tile {flags}{CELL.format(block=64)}")
+    assert done.text.splitlines()[:2] == [
+        "'--disable plan_pipelines': cpu has no such pass",
+        "'--disable fuse_loops': sim:sm_80 has no such pass",
+    ]
+    assert "<compare add cpu | add sim:sm_80 | " in done.text
+    notebook.run(f"%%tile -q {flags}{CELL.format(block=64)}")
+    off = "[each.name for each in add.kernel.passes if each.disabled]"
+    assert notebook.run(off).text.endswith(": ['fuse_loops']")
+    done = notebook.run(f"%%tile -t cpu,sim:sm_80 --disable nonsense{CELL.format(block=64)}")
+    assert "TileValueError: 'nonsense' is not a pass of 'cpu" in done.text
+    done = notebook.run(f"%%tile -t cpu --disable plan_pipelines{CELL.format(block=64)}")
+    assert "'plan_pipelines' is not a pass of 'cpu" in done.text
+
+
 def test_a_target_that_refuses_the_kernel_is_a_line(notebook: Notebook) -> None:
     big = (
         CELL.format(block=64)

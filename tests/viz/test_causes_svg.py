@@ -14,6 +14,7 @@ from tileworkbench.bench.points import explain_levels, levels_of
 from tileworkbench.viz.model.causes_svg import causes_svg, unexplained
 from tileworkbench.viz.model.roofline_svg import roofline_svg
 from tileworkbench.viz.model.roofline_view import roofline_html, roofline_model
+from tileworkbench.viz.model.svg import still
 
 SVG = "{http://www.w3.org/2000/svg}"
 CAUSES = Causes(
@@ -35,6 +36,28 @@ def test_boxes_are_as_wide_as_their_shares() -> None:
     assert list(widths) == list(shares)
     assert sum(widths.values()) == pytest.approx(586, abs=1)
     assert widths["DRAM"] / widths["compute"] == pytest.approx(16 / 9, rel=0.01)
+
+
+def test_lines_have_parts_of_a_cause() -> None:
+    """In the page alone: an image is neither pointed at nor marked."""
+    parts = (Part("L2", 3.0, "memory", 4), Part("L2", 1.0, "memory", 5), Part("launch", 1.0))
+    drawing = causes_svg(Causes((*parts, Part("L2", 2.0, "memory", 5))))
+    root = ElementTree.fromstring(drawing)
+    [whole] = (node for node in root.iter(f"{SVG}rect") if node.get("data-cause") == "L2")
+    found = [node for node in root.iter(f"{SVG}rect") if node.get("data-line")]
+    assert [(node.get("data-line"), node.get("data-us")) for node in found] == [
+        ("4", "3"),
+        ("5", "3"),
+    ]
+    assert [node.findtext(f"{SVG}title") for node in found] == [
+        "line 4, L2: 3 µs, 43 %",
+        "line 5, L2: 3 µs, 43 %",
+    ]
+    assert [float(node.get("x", 0)) - float(whole.get("x", 0)) for node in found] == [
+        0.0,
+        pytest.approx(float(whole.get("width", 0)) / 2, abs=0.2),
+    ]
+    assert "pointer-events" not in still(drawing) and still(drawing).count("<rect") == 5
 
 
 def test_what_the_model_does_not_explain_is_shown() -> None:

@@ -87,6 +87,14 @@ class Causes:
             for each in self.parts
         )
 
+    def by_line(self, cause: str) -> dict[int, float]:
+        """Line to microseconds of one cause, the largest first; line 0 is nobody's."""
+        found: dict[int, float] = {}
+        for part in self.parts:
+            if part.cause == cause:
+                found[part.line] = found.get(part.line, 0.0) + self.share_us(part)
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
     def by_cause(self) -> dict[str, float]:
         """Cause to microseconds; they add up to `total_us`, the largest first."""
         found: dict[str, float] = {}

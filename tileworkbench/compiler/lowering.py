@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -145,6 +145,13 @@ def check_uses(program: Program, target: Target) -> None:
 def optional_passes(target: Target) -> list[str]:
     """The names of the passes of `target` that can be switched off."""
     return _optional(pipeline(target))
+
+
+def passes_of_others(names: Sequence[str], target: Target, others: Sequence[Target]) -> list[str]:
+    """Those of `names` that are passes of `others` and not of `target`."""
+    own = {pass_name(step) for step in pipeline(target)}
+    theirs = {pass_name(step) for other in others for step in pipeline(other)}
+    return [name for name in names if name in theirs - own]
 
 
 def _optional(steps: tuple[Pass, ...]) -> list[str]:

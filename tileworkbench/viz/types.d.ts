@@ -3,6 +3,8 @@
 /** What is chosen in one view and marked in all. A line of 0 is none. */
 interface Selection {
   line?: number;
+  /** Several, in place of `line`: those that use a buffer. */
+  lines?: number[];
   buffer?: string;
   element?: number[];
 }

@@ -8,7 +8,7 @@ be, as long as they are there.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from tileworkbench.compiler.analysis.uniformity import Uniformity
@@ -29,7 +29,7 @@ SHARED_SCOPES = ("shared", "shared.barrier")
 class Lifetime:
     """The statements, counted in program order, between which `buffer` holds `size` bytes.
 
-    A `fixed` one lives through the whole kernel.
+    A `fixed` one lives through the whole kernel. `sites` are those of the statements that use it.
     """
 
     buffer: Buffer
@@ -37,6 +37,7 @@ class Lifetime:
     first: int
     last: int
     fixed: bool
+    sites: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,13 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
     uniformity = Uniformity(kernel)
     clock = 0
 
-    def use(buffer: Buffer) -> None:
+    def use(buffer: Buffer, site: int) -> None:
         buffer = owner.get(buffer, buffer)
         life = lifetimes.get(buffer)
         if life is not None:
             life.first = min(life.first, clock)
             life.last = max(life.last, clock)
+            life.sites.add(site)
             for depth, (_, used) in enumerate(loops):
                 if depth >= depth_of[buffer]:
                     used.add(buffer)
@@ -104,7 +106,7 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
         for child in stmt.children():
             if not isinstance(child, Stmt):
                 for buffer in buffers_of(child):
-                    use(buffer)
+                    use(buffer, stmt.site)
         if isinstance(stmt, For | While):
             loops.append((clock, set()))
         below = [child for child in stmt.children() if isinstance(child, Stmt)]

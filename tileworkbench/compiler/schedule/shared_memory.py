@@ -26,6 +26,7 @@ class SharedBuffer:
             is their number, one per stage of the pipeline.
         line: of the user's text that allocates it, 0 where that is not known.
         offset, bytes_: its place in the block's shared memory.
+        lines: of the user's text that allocate or use it, ascending.
         first, last: the steps (statements in program order) between which it is in use.
         shares: the buffers that have some of its bytes at another time.
     """
@@ -35,6 +36,7 @@ class SharedBuffer:
     shape: tuple[int, ...]
     versions: int
     line: int
+    lines: tuple[int, ...]
     offset: int
     bytes_: int
     first: int
@@ -106,6 +108,9 @@ def _memory(
         span = program.span(site)
         return span.line if span is not None else 0
 
+    def touching(life: Lifetime) -> set[int]:
+        return set(map(line, {sites.get(life.buffer, 0), *life.sites})) - {0}
+
     buffers = [
         SharedBuffer(
             name=life.buffer.name,
@@ -113,6 +118,7 @@ def _memory(
             shape=tuple(const_int(extent) or 0 for extent in life.buffer.shape),
             versions=versions[life.buffer],
             line=line(sites.get(life.buffer, 0)),
+            lines=tuple(sorted(touching(life))),
             offset=offsets[life.buffer],
             bytes_=life.size,
             first=life.first,

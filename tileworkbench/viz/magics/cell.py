@@ -22,6 +22,7 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.frontend.function import PrimFunc
+from tileworkbench.compiler.lowering import passes_of_others
 from tileworkbench.tuning.autotune import Autotuned
 from tileworkbench.tuning.sweep import Sweep, sweep
 from tileworkbench.viz.magics.commands import find_kernel
@@ -79,9 +80,12 @@ class _Cell:
             jit,
             target=options.target,
             sanitize=options.sanitize,
-            disable=options.disable,
+            disable=self._disabled(options.target),
             fast_math=options.fast_math or None,
         )
+        for target in options.targets:
+            for name in [] if options.quiet else self._lacking(target):
+                print(f"'--disable {name}': {target} has no such pass")
         start = time.perf_counter()
         with shown_from(self._shell, source.file, _RUN, _CHECK):
             execute(self._shell, source, self._constants, decorate)
@@ -106,6 +110,18 @@ class _Cell:
             self._postpone(name)
             return None
 
+    def _disabled(self, target: str | None) -> tuple[str, ...]:
+        """What --disable switches off for one of several targets: each has passes of its own."""
+        lacking = self._lacking(target)
+        return tuple(name for name in self._options.disable if name not in lacking)
+
+    def _lacking(self, target: str | None) -> list[str]:
+        """The passes of --disable that other targets of the cell have, and `target` has not."""
+        if target is None:
+            return []
+        others = list(map(resolve_target, self._options.targets))
+        return passes_of_others(self._options.disable, resolve_target(target), others)
+
     def _subject(self, source: CellSource) -> str:
         """The name of the kernel that the cell is about."""
         found = [
@@ -126,7 +142,7 @@ class _Cell:
     def _compile(self, name: str) -> Kernel | None:
         """The kernel of that name where its shapes are known without arguments, else None."""
         target, sanitize = self._options.target, self._options.sanitize
-        disable, fast = self._options.disable, self._options.fast_math or None
+        disable, fast = self._disabled(target), self._options.fast_math or None
         subject = self._namespace[name]
         start = time.perf_counter()
         if isinstance(subject, PrimFunc):
@@ -292,12 +308,16 @@ class _Cell:
         return older[-1].kernel
 
     def _for_target(self, name: str, target: str) -> Kernel:
-        subject = self._namespace[name]
+        subject, disable = self._namespace[name], self._disabled(target)
         if isinstance(subject, Jit):
             used, _ = subject.constants(self._constants)
-            return subject.with_target(target).compile(**used)
+            passes = disable if self._options.disable else None  # None: those of the function
+            return subject.with_target(target, disable=passes).compile(**used)
         if isinstance(subject, PrimFunc):
-            return compile_function(subject, target=target)
+            sanitize, fast = self._options.sanitize, self._options.fast_math or None
+            return compile_function(
+                subject, target=target, sanitize=sanitize, disable=disable, fast_math=fast
+            )
         raise UsageError(f"'-t {target}': '{name}' is compiled already; give one target")
 
     def _check(self, kernel: Kernel, text: str, inputs: list[Any]) -> None:

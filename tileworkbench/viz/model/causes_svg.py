@@ -25,7 +25,8 @@ _SMALL = 0.004  # of the whole, too little to see
 
 def causes_svg(causes: Causes, measured_us: float = math.nan, colours: Colours = PAPER) -> str:
     """A complete ``<svg>``; `measured_us` is NaN where nothing was measured. Boxes of causes carry
-    ``data-cause``, their titles the numbers; what the model does not explain is an empty box.
+    ``data-cause``, the parts of lines in them ``data-line`` and ``data-us``, their titles the
+    numbers; what the model does not explain is an empty box.
     """
     total = causes.total_us
     known = not math.isnan(measured_us)
@@ -81,8 +82,26 @@ def _segments(causes: Causes, scale: float) -> list[str]:
             continue
         title = f"{cause}: {format_time(time_us)}, {time_us / causes.total_us * 100:.0f} %"
         parts.append(_box(x, _TOPS[0], width, _colour(cause), title, f' data-cause="{cause}"'))
+        parts += _lines(causes, cause, x, scale)
         if len(cause) * _CHARACTER < width - 4:
             parts.append(draw_text(x + width / 2, _TOPS[0] + 17, cause, "#141414", "middle"))
+        x += width
+    return parts
+
+
+def _lines(causes: Causes, cause: str, x: float, scale: float) -> list[str]:
+    """What each line has of a cause, as boxes without colour from `x` on."""
+    parts = []
+    for line, time_us in causes.by_line(cause).items():
+        width = time_us * scale
+        if line and time_us >= _SMALL * causes.total_us:
+            percent = time_us / causes.total_us * 100
+            title = f"line {line}, {cause}: {format_time(time_us)}, {percent:.0f} %"
+            parts.append(
+                f'<rect x="{x:.1f}" y="{_TOPS[0]}" width="{width:.1f}" height="{_BAR}" '
+                f'fill="none" pointer-events="all" data-line="{line}" data-us="{time_us:.6g}">'
+                f"<title>{escape(title)}</title></rect>"
+            )
         x += width
     return parts
 

@@ -83,10 +83,11 @@ def roofline_model(points: Sequence[Point], machine: Machine) -> dict[str, Any]:
 def _bars(point: Point) -> dict[str, Any]:
     """Time by cause: the drawing, and what a measurement leaves unexplained."""
     if point.causes is None or not point.causes.total_us > 0:
-        return {"bars": "", "unexplained": "", "model": ""}
+        return {"bars": "", "total_us": 0.0, "unexplained": "", "model": ""}
     measured_us = math.nan if point.predicted else point.time_us
     return {
         "bars": causes_svg(point.causes, measured_us, THEMED),
+        "total_us": point.causes.total_us,
         "unexplained": "" if point.predicted else unexplained(point.causes, measured_us),
         "model": point.causes.model,
     }

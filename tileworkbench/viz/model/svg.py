@@ -44,10 +44,11 @@ def as_image(drawing: str) -> str:
 
 
 def still(drawing: str) -> str:
-    """A drawing without what only a browser's page needs of it: titles to hover on and marks for
-    scripts. In an image they would be bytes that nobody sees.
+    """A drawing without what only a browser's page needs of it: titles to hover on, boxes to point
+    at and marks for scripts. In an image they would be bytes that nobody sees.
     """
-    return re.sub(r"<title>[^<]*</title>| data-[\w-]+=\"[^\"]*\"", "", drawing)
+    bare = re.sub(r"<title>[^<]*</title>| data-[\w-]+=\"[^\"]*\"", "", drawing)
+    return re.sub(r"<rect [^>]*pointer-events=[^>]*></rect>", "", bare)
 
 
 def draw_line(

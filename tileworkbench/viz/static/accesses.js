@@ -37,12 +37,13 @@ export function accessTable({ groups, heads, choose }) {
     for (const [index, row] of rows) row.setAttribute("aria-selected", String(index === chosen));
     if (rows.has(chosen)) tw.reveal(node, rows.get(chosen));
   };
-  /** Marks the accesses of the selected line; returns the first of them, of its buffer if it has one. */
-  const select = ({ line, buffer }) => {
+  /** Marks the accesses of the selected lines; returns the first of them, of its buffer if it has one. */
+  const select = ({ line, lines: several, buffer }) => {
     let first = null;
+    const chosen = several ?? (line ? [line] : []);
     for (const [index, row] of rows) {
       const at = lines.get(index);
-      const here = line > 0 && at.line === line;
+      const here = chosen.includes(at.line) && (!several || at.name === buffer);
       row.classList.toggle("tw-current", here);
       if ((here || (!line && buffer)) && (!buffer || buffer === at.name)) first ??= index;
     }

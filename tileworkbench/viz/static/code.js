@@ -35,9 +35,9 @@ export function render({ model, el, data }) {
 
   /** What became of the selected line of the kernel. */
   function mark(reveal = false) {
-    const { line } = model.get("selection");
+    const lines = tw.chosenLines(model);
     const rows = [...node.children];
-    rows.forEach((row, i) => row.classList.toggle("tw-marked", line > 0 && origins[first + i] === line));
+    rows.forEach((row, i) => row.classList.toggle("tw-marked", lines.includes(origins[first + i])));
     const found = reveal && rows.find((row) => row.classList.contains("tw-marked"));
     if (found) tw.reveal(node, found);
   }

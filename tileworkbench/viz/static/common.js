@@ -333,6 +333,16 @@ const request = (name, detail, node) => {
 export const insertCell = (text, node = document.activeElement) =>
   request("insert-cell", { text }, node);
 
+/**
+ * The lines that are chosen: one, or those that use a buffer.
+ * @param {Model} model
+ * @returns {number[]}
+ */
+export const chosenLines = (model) => {
+  const { line, lines } = model.get("selection") ?? {};
+  return lines ?? (line ? [line] : []);
+};
+
 /** Copy `text`; false where the browser does not let the page. @param {string} text */
 export const copyText = async (text) => {
   try {

@@ -220,18 +220,18 @@ export function render({ model, el }) {
   // What is chosen here is marked in the other views, and the other way round.
   const choose = (selection) => tw.set(model, { selection });
 
-  function markLine(line, reveal) {
-    listing.mark(line ? [line] : []);
+  function markLines(lines, reveal) {
+    listing.mark(lines);
     const cells = [...body.querySelectorAll("[data-source]")];
     for (const cell of cells)
-      cell.classList.toggle("tw-linked", Number(cell.dataset.source) === line);
+      cell.classList.toggle("tw-linked", lines.includes(Number(cell.dataset.source)));
     const target = reveal && cells.find((cell) => cell.classList.contains("tw-linked"));
     if (target) tw.reveal(body, target);
   }
 
   function marked(reveal) {
-    const { line, buffer } = model.get("selection") ?? {};
-    markLine(line ?? 0, reveal);
+    const { buffer } = model.get("selection") ?? {};
+    markLines(tw.chosenLines(model), reveal);
     const mentions = buffer ? new RegExp(`(?<![\\p{L}\\w])${buffer}(?![\\p{L}\\w])`, "u") : null;
     for (const cell of body.querySelectorAll(".tw-t, .tw-branch"))
       cell.classList.toggle("tw-mentions", Boolean(mentions?.test(cell.textContent)));
@@ -239,7 +239,7 @@ export function render({ model, el }) {
 
   body.addEventListener("mouseover", (event) => {
     const cell = event.target.closest("[data-source]");
-    if (cell) markLine(Number(cell.dataset.source), false);
+    if (cell) markLines([Number(cell.dataset.source)], false);
     else marked(false);
   });
   body.addEventListener("mouseleave", () => marked(false));

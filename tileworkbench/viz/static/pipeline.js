@@ -127,12 +127,13 @@ function chart({ model, el, data }) {
   }
 
   function select() {
-    const { line, buffer } = model.get("selection");
+    const { buffer } = model.get("selection");
+    const lines = tw.chosenLines(model);
     for (const bar of bars()) {
-      const mine = line > 0 && Number(bar.getAttribute("data-line")) === line;
+      const mine = lines.includes(Number(bar.getAttribute("data-line")));
       const text = (shown.events[bar.getAttribute("data-event")] ?? []).join(" ");
       const named = buffer ? text.includes(` into ${buffer}`) : false;
-      bar.classList.toggle("tw-chosen", mine || (!line && named));
+      bar.classList.toggle("tw-chosen", mine || (!lines.length && named));
     }
   }
 

@@ -1,5 +1,6 @@
 // The roofline: Python draws it, the browser shows the verdict of each point.
 import * as tw from "./common.js";
+import { pressable } from "./keys.js";
 import { joinTrails, trailTable } from "./trail.js";
 
 /** @param {ViewArguments} given */
@@ -19,6 +20,7 @@ export function render({ model, el }) {
       point.sentence,
       tw.div("tw-next", point.next, ...(hasLine(point) ? [" ", lineLink(point.line)] : [])),
     );
+    node.dataset.line = point.line;
     if (point.wrong) node.setAttribute("role", "alert");
     return node;
   }
@@ -33,12 +35,44 @@ export function render({ model, el }) {
     if (point.bars) {
       const told = point.unexplained ? `${point.unexplained} ` : "";
       const note = `${told}Time by cause, by ${point.model}.`;
-      parts.push(tw.div("tw-bars", tw.drawing(point.bars), tw.faint(note)));
+      const bars = tw.div("tw-bars", tw.drawing(point.bars, "Time by cause"),
+        tw.div("tw-of-line"), tw.faint(note));
+      bars.dataset.total = point.total_us;
+      for (const part of bars.querySelectorAll("[data-line]")) linked(part);
+      parts.push(bars);
     }
     if (point.levels) parts.push(tw.div("tw-levels", point.levels));
     const trail = trailTable(point.trail, model.get("roofline").kept);
     if (trail) parts.push(trail);
     return parts;
+  }
+
+  /** A line's part of a bar chooses the line. */
+  function linked(part) {
+    if (model.get("selection") === undefined) return;
+    const line = Number(part.getAttribute("data-line"));
+    pressable(part, () => tw.set(model, { selection: { line } }),
+      part.querySelector("title").textContent);
+  }
+
+  /** Mark what the chosen lines have of each bar, and say how much that is. */
+  function select() {
+    const lines = tw.chosenLines(model);
+    for (const bars of root.querySelectorAll(".tw-bars")) {
+      let time = 0;
+      for (const part of bars.querySelectorAll("[data-line]")) {
+        const mine = lines.includes(Number(part.getAttribute("data-line")));
+        part.classList.toggle("tw-chosen", mine);
+        if (mine) time += Number(part.getAttribute("data-us"));
+      }
+      const share = Math.round((time / Number(bars.dataset.total)) * 100);
+      const who = lines.length > 1 ? `Lines ${lines.join(", ")} have` : `Line ${lines[0]} has`;
+      bars.querySelector(".tw-of-line").textContent = lines.length
+        ? `${who} ${share} % of the predicted time${time ? " (framed)" : ""}.`
+        : "A box is a cause; click into it for the line that spends most there.";
+    }
+    for (const told of root.querySelectorAll(".tw-verdict"))
+      told.classList.toggle("tw-current", lines.includes(Number(told.dataset.line)));
   }
 
   function ceilings(table) {
@@ -62,9 +96,11 @@ export function render({ model, el }) {
     const about = data.about && !told ? [tw.about(data.about)] : [];
     root.replaceChildren(title, ...about, tw.div("tw-roof-columns", plot, verdicts));
     joinTrails(model, data, root);
+    select();
   }
 
   scope.on("change:roofline", show);
+  scope.on("change:selection", select);
   show();
   return scope.dispose;
 }

@@ -21,10 +21,13 @@ function chart({ model, el, data }) {
     ...data.sentences.map((text) => tw.div("tw-sentence", text)), stages());
   root.append(tw.about(data.about), tw.div("tw-roof-columns", plot, facts));
 
+  /** A buffer is chosen together with the lines that use it. */
+  function choose({ name, lines }) {
+    tw.set(model, { selection: { buffer: name, lines } });
+  }
+
   function row(buffer) {
-    const choose = () =>
-      tw.set(model, { selection: { line: buffer.line, buffer: buffer.name } });
-    const name = tw.link(buffer.name, choose);
+    const name = tw.link(buffer.name, () => choose(buffer));
     const cells = [name, `${buffer.bytes_}`, `${buffer.offset}`, `${buffer.versions}`,
       buffer.line ? `${buffer.line}` : "–"];
     const node = tw.el("tr", {}, ...cells.map((cell) => tw.el("td", {}, cell)));
@@ -44,23 +47,20 @@ function chart({ model, el, data }) {
   }
 
   function select() {
-    const { buffer, line } = model.get("selection");
-    data.buffers.forEach((each, i) => {
-      const chosen = buffer ? each.name === buffer : line > 0 && each.line === line;
-      rows[i].classList.toggle("tw-current", chosen);
-    });
-    for (const group of groups) {
-      const chosen = buffer ? group.dataset.buffer === buffer
-        : line > 0 && Number(group.dataset.line) === line;
-      group.classList.toggle("tw-chosen", chosen);
-    }
+    const { buffer } = model.get("selection");
+    const chosen = tw.chosenLines(model);
+    const touched = (each) =>
+      buffer ? each.name === buffer : each.lines.some((line) => chosen.includes(line));
+    const names = data.buffers.filter(touched).map(({ name }) => name);
+    data.buffers.forEach(({ name }, i) => rows[i].classList.toggle("tw-current", names.includes(name)));
+    for (const group of groups)
+      group.classList.toggle("tw-chosen", names.includes(group.dataset.buffer));
   }
 
-  for (const group of groups)
-    pressable(group, () => {
-      const { buffer, line } = group.dataset;
-      tw.set(model, { selection: { buffer, line: Number(line) } });
-    }, `${group.dataset.buffer} in shared memory`);
+  for (const group of groups) {
+    const buffer = data.buffers.find(({ name }) => name === group.dataset.buffer);
+    pressable(group, () => choose(buffer), `${buffer.name} in shared memory`);
+  }
   scope.on("change:selection", select);
   select();
   return scope.dispose;

@@ -110,9 +110,8 @@ export function render({ model, el, data }) {
   }
 
   const select = () => {
-    const { line } = model.get("selection");
-    listing.mark(line ? [line] : []);
-    detail(line);
+    listing.mark(tw.chosenLines(model));
+    detail(model.get("selection").line);
   };
   pickLines(listing.node, (line) => tw.set(model, { selection: { line } }), "The kernel's lines");
   scope.on("change:selection", select);

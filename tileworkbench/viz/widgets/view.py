@@ -17,8 +17,8 @@ from tileworkbench.viz.widgets.base import Answer, ViewWidget
 class SelectionTraits(traitlets.HasTraits):
     """What views share: `selection` is what is looked at, in all views of a widget at once.
 
-    Its keys: ``line`` of the user's text, ``buffer`` (name), ``element`` (indices). A view shows
-    those that mean something to it.
+    Its keys: ``line`` of the user's text, or ``lines`` where it is several, ``buffer`` (name),
+    ``element`` (indices). A view shows those that mean something to it.
     """
 
     selection = traitlets.Dict().tag(sync=True)
