@@ -334,6 +334,15 @@ export const insertCell = (text, node = document.activeElement) =>
   request("insert-cell", { text }, node);
 
 /**
+ * The elements of a view that a selector finds.
+ * @param {Element} node
+ * @param {string} selector
+ * @returns {HTMLElement[]}
+ */
+export const all = (node, selector) => [...node.querySelectorAll(selector)].map(
+  (each) => /** @type {HTMLElement} */ (each));
+
+/**
  * The lines that are chosen: one, or those that use a buffer.
  * @param {Model} model
  * @returns {number[]}

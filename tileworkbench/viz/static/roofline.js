@@ -58,20 +58,20 @@ export function render({ model, el }) {
   /** Mark what the chosen lines have of each bar, and say how much that is. */
   function select() {
     const lines = tw.chosenLines(model);
-    for (const bars of root.querySelectorAll(".tw-bars")) {
+    for (const bars of tw.all(root, ".tw-bars")) {
       let time = 0;
-      for (const part of bars.querySelectorAll("[data-line]")) {
+      for (const part of tw.all(bars, "[data-line]")) {
         const mine = lines.includes(Number(part.getAttribute("data-line")));
         part.classList.toggle("tw-chosen", mine);
         if (mine) time += Number(part.getAttribute("data-us"));
       }
       const share = Math.round((time / Number(bars.dataset.total)) * 100);
       const who = lines.length > 1 ? `Lines ${lines.join(", ")} have` : `Line ${lines[0]} has`;
-      bars.querySelector(".tw-of-line").textContent = lines.length
+      tw.all(bars, ".tw-of-line")[0].textContent = lines.length
         ? `${who} ${share} % of the predicted time${time ? " (framed)" : ""}.`
         : "A box is a cause; click into it for the line that spends most there.";
     }
-    for (const told of root.querySelectorAll(".tw-verdict"))
+    for (const told of tw.all(root, ".tw-verdict"))
       told.classList.toggle("tw-current", lines.includes(Number(told.dataset.line)));
   }
 

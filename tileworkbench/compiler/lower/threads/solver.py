@@ -248,13 +248,15 @@ class Solver:
         for number, (more_bytes, more_slots) in scores.items():
             if number != best:
                 cost = f"{more_bytes} bytes of traffic and {more_slots} registers a thread"
-                reason = f"choosing first it costs {cost}, not {bytes_} and {slots}"
+                alike = (more_bytes, more_slots) == (bytes_, slots)
+                than = "no less than what comes before it" if alike else f"not {bytes_} and {slots}"
+                reason = f"choosing first it costs {cost}, {than}"
                 self.steps.append(Step(Verdict.REJECTED, number, reason))
         if len(scores) + len(rejected) > 1:
             reason = (
                 f"choosing first it costs {bytes_} bytes of traffic and {slots} registers a thread"
             )
-            self.steps.append(Step(Verdict.CHOSEN, best, f"{reason}: the least"))
+            self.steps.append(Step(Verdict.CHOSEN, best, f"{reason}: nothing costs less"))
 
     def _attempt(self, root: int, component: tuple[int, ...]) -> None:
         """`root` chooses, then the others of its component, as far as anything is open."""

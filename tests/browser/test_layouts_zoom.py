@@ -1,0 +1,169 @@
+"""Zoom of the layout explorer: it keeps what is pinned in sight, and outlives themes and resizes;
+the copies of a fragment, layouts of a `ptx:` kernel, and a kernel without any.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.audit import THEMES, use_theme
+from tests.browser.lab import LabServer, NotebookPage
+from tests.capability import require
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+VIEW, COPIES, PTX, NOTHING, ALL = 1, 2, 3, 4, 5
+CELLS = [
+    f"""\
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.viz.tiled import askew, compiled
+from tileworkbench.compiler.layout import Fragment
+from tileworkbench.viz.model import layout
+from tileworkbench.viz.widgets.layouts import layout_widget""",
+    "view = compiled('mm').show('layouts:C_local')\nview",
+    "layout.COPIES_LIMIT = 64\n"
+    "layout_widget(Fragment((4, 4), lambda i, j, rep: (rep ^ i, j), replicate=16), 'copied')",
+    "compiled('mm', 'ptx:sm_80').show('layouts:A_shared')",
+    "compiled('askew', 'cpu').show('layouts')",
+    "compiled('askew', 'cpu').show('all')",
+]
+EDGE = (34, 20)  # of the row and column numbers
+WIDE, NARROW = {"width": 1400, "height": 1800}, {"width": 900, "height": 1800}
+READABLE = 14  # pixels of a cell: its label has at least 8
+
+
+@pytest.fixture
+def notebook(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> Iterator[NotebookPage]:
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "z.ipynb")
+    opened = open_notebook("z.ipynb")
+    opened.run_cell(0)
+    yield opened
+    opened.page.set_viewport_size(WIDE)
+    use_theme(opened.page, THEMES[0])
+    assert (opened.cell_errors(), opened.errors, opened.outside) == ([], [], [])
+
+
+def shown(notebook: NotebookPage, cell: int) -> Locator:
+    """The explorer that a cell shows, once it is drawn."""
+    notebook.run_cell(cell)
+    notebook.page.set_default_timeout(20_000)
+    view = notebook.output(cell).locator(".tw-layouts[data-painted=true]")
+    view.wait_for()
+    return view
+
+
+def hovered(view: Locator) -> list[int]:
+    """The element below the pointer."""
+    index: list[int] = json.loads(view.get_attribute("data-hovered") or "[[]]")[0]
+    return index
+
+
+class Sight:
+    """What of a tile of rows and columns the tensor view shows now."""
+
+    def __init__(self, view: Locator) -> None:
+        tensor = view.locator(".tw-stage-tensor canvas")
+        box = tensor.bounding_box()
+        assert box is not None
+        self.width, self.height = box["width"], box["height"]
+        tensor.hover(position={"x": EDGE[0] + 1, "y": EDGE[1] + 1})
+        self.first = hovered(view)
+        tensor.hover(position={"x": self.width - 4, "y": EDGE[1] + 1})
+        right = hovered(view)[1]
+        tensor.hover(position={"x": EDGE[0] + 1, "y": self.height - 4})
+        self.last = [hovered(view)[0], right]
+
+    @property
+    def cell(self) -> float:
+        """Pixels of a column."""
+        return (self.width - EDGE[0]) / (self.last[1] - self.first[1] + 1)
+
+    def has(self, element: list[int]) -> bool:
+        return all(
+            low <= at <= high for low, at, high in zip(self.first, element, self.last, strict=True)
+        )
+
+
+def test_zoom_keeps_what_is_pinned_through_themes_and_resizes(notebook: NotebookPage) -> None:
+    view = shown(notebook, VIEW)
+    tensor = view.locator(".tw-stage-tensor canvas")
+    whole = Sight(view)
+    assert (whole.first, whole.last) == ([0, 0], [63, 63]) and whole.cell < READABLE
+    tensor.click(position={"x": whole.width * 0.8, "y": whole.height * 0.7})
+    pinned = json.loads(view.get_attribute("data-pinned") or "[]")[1]
+    assert pinned[0] > 32 and pinned[1] > 32
+    closer = view.locator(".tw-stage-tensor").get_by_role("button", name="+", exact=True)
+    for _ in range(5):
+        closer.click()
+        assert Sight(view).has(pinned)
+    near = Sight(view)
+    assert near.cell >= READABLE
+    for theme in (THEMES[1], THEMES[0]):
+        before = tensor.screenshot()
+        use_theme(notebook.page, theme)
+        notebook.page.wait_for_timeout(700)  # it is drawn again once the style sheet is there
+        again = Sight(view)
+        assert (again.first, again.last) == (near.first, near.last)
+        assert tensor.screenshot() != before  # in the colours of the other theme
+    for size in (NARROW, WIDE):
+        notebook.page.set_viewport_size(size)
+        notebook.page.wait_for_timeout(500)
+        resized = Sight(view)
+        assert resized.has(pinned) and abs(resized.cell - near.cell) < 0.25 * near.cell
+    assert json.loads(view.get_attribute("data-pinned") or "[]")[1] == pinned
+    tensor.press("Escape")
+    view.locator(".tw-stage-tensor").get_by_role("button", name="Fit").click()
+    fitted = Sight(view)
+    assert (fitted.first, fitted.last) == ([0, 0], [63, 63])
+
+
+def test_copies_that_are_sent_in_parts(notebook: NotebookPage) -> None:
+    view = shown(notebook, COPIES)
+    bar = view.locator(".tw-bar").first
+    expect(bar).to_contain_text("copies 0–3 of 16")
+    back, on = (bar.get_by_role("button", name=name) for name in ("‹", "›"))
+    expect(back).to_be_disabled()
+    tensor = view.locator(".tw-stage-tensor canvas")
+    tensor.hover(position={"x": 40, "y": 26})
+    expect(view.locator(".tw-hovered")).to_contain_text("0, 1, 2, 3")
+    for _ in range(3):
+        on.click()
+    expect(bar).to_contain_text("copies 12–15 of 16")
+    expect(on).to_be_disabled()
+    tensor.hover(position={"x": 80, "y": 26})
+    tensor.hover(position={"x": 40, "y": 26})
+    expect(view.locator(".tw-hovered")).to_contain_text("12, 13, 14, 15")
+
+
+def test_a_ptx_kernel_has_layouts(notebook: NotebookPage) -> None:
+    require("nvrtc", missing_nvrtc())
+    view = shown(notebook, PTX)
+    expect(view.locator("select").first).to_have_value("A_shared")
+    expect(view.locator(".tw-badges")).to_contain_text("vectors of 16 B")
+    view.get_by_label("ldmatrix.x4: one matrix 8×8").wait_for()
+    expect(view.locator(".tw-steps li").first).to_contain_text("T.gemm · C_local")
+
+
+def test_a_kernel_without_tiles_says_so_in_a_line(notebook: NotebookPage) -> None:
+    notebook.run_cell(NOTHING)
+    notebook.page.set_default_timeout(20_000)
+    expect(notebook.output(NOTHING)).to_contain_text("the kernel has no tile with a layout")
+    assert len(notebook.output(NOTHING).inner_text().splitlines()) == 2  # with the kernel's name
+    notebook.run_cell(ALL)
+    card = notebook.output(ALL)
+    card.get_by_role("tab", name="Code", exact=True).click()
+    card.locator(".tw-pane-code .tw-line").first.wait_for()
