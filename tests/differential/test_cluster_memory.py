@@ -42,6 +42,7 @@ def test_a_tile_goes_to_another_block():
                 T.mbarrier_wait_parity(bars[0], 0)
                 for i in T.Parallel(128):
                     B[i] = got[i]
+            T.cluster_sync()
 
     assert parse(print_program(kernel.program)) == kernel.program
     a = integers(128)
@@ -108,6 +109,7 @@ def test_parts_of_a_product_meet_in_one_block(barrier):
                     for i, j in T.Parallel(16, N):
                         own[i, j] += parts[r, i, j]
                 T.copy(own, C[by * 16, 0])
+            T.cluster_sync()
         return C
 
     a, b = integers(M, K), integers(K, N)
@@ -165,7 +167,7 @@ def test_a_producer_and_a_consumer_in_two_blocks(roles):
     @T.prim_func
     def kernel(A: T.Tensor((steps, 64), "int32"), B: T.Tensor((steps, 64), "int32")):
         with T.ClusterKernel(2, cluster_dims=2, threads=256) as bx:
-            tile = T.alloc_shared((64,), "int32")
+            tile = T.alloc_shared((stages, 64), "int32")
             ring = T.alloc_shared((stages, 64), "int32")
             full = T.alloc_cluster_barrier([1] * stages)
             free = T.alloc_cluster_barrier([128 if roles else 256] * stages)
@@ -175,9 +177,9 @@ def test_a_producer_and_a_consumer_in_two_blocks(roles):
                     if bx == 0:
                         for k in T.serial(steps):
                             T.mbarrier_wait_parity(free[k % stages], k // stages % 2 ^ 1)
-                            T.copy(A[k, :], tile)
+                            T.copy(A[k, :], tile[k % stages, :])
                             T.copy_cluster(
-                                tile, ring[k % stages, :], dst_block=1,
+                                tile[k % stages, :], ring[k % stages, :], dst_block=1,
                                 remote_barrier=full[k % stages],
                             )  # fmt: skip
                 with T.ws(1):
@@ -189,10 +191,11 @@ def test_a_producer_and_a_consumer_in_two_blocks(roles):
             elif bx == 0:
                 for k in T.serial(steps):
                     T.mbarrier_wait_parity(free[k % stages], k // stages % 2 ^ 1)
-                    T.copy(A[k, :], tile)
+                    T.copy(A[k, :], tile[k % stages, :])
                     T.copy_cluster(
-                        tile, ring[k % stages, :], dst_block=1, remote_barrier=full[k % stages]
-                    )
+                        tile[k % stages, :], ring[k % stages, :], dst_block=1,
+                        remote_barrier=full[k % stages],
+                    )  # fmt: skip
             else:
                 for k in T.serial(steps):
                     T.mbarrier_wait_parity(full[k % stages], k // stages % 2)
@@ -498,6 +501,7 @@ def test_exchanges_in_any_order(size, rounds):
                     to = (rank + by) % size
                     T.copy_cluster(own, got[0, :], dst_block=to, remote_barrier=bars[number])
                     T.mbarrier_wait_parity(bars[number], 0)
+                    T.cluster_sync()  # the other block has what this one writes to next
                 for i in T.Parallel(32):
                     for r in T.serial(size):
                         own[i] = own[i] * 3 + got[r, i]

@@ -123,6 +123,20 @@ def kernel(A: T.Tensor((2, 64), "float32"), B: T.Tensor((2, 64), "float32")):
         T.copy(D, B[bx, :])
         T.cluster_sync()
 """
+ARRIVALS = """\
+@T.prim_func
+def kernel(A: T.Tensor((2, 64), "float32"), B: T.Tensor((2, 64), "float32")):
+    with T.Kernel(1, threads=64) as bx:
+        S = T.alloc_shared((64,), "float32")
+        bar = T.alloc_barrier(64)
+        tx = T.get_thread_binding()
+        T.mbarrier_arrive(bar)
+        T.mbarrier_wait_parity(bar, 0)
+        S[tx] = A[0, tx]
+        T.mbarrier_arrive(bar)
+        T.mbarrier_wait_parity(bar, 1)
+        B[0, tx] = S[63 - tx]
+"""
 
 LANDED = "read before the wait for the asynchronous copy that writes it"
 FORMED = "read before the wait for the asynchronous product that writes it"
@@ -143,6 +157,9 @@ READ = "B[k, 31 - tx] = S[k, 31 - tx]"
 LOADED, FREED = "T.mbarrier_wait_parity(full, k % 2)", "T.mbarrier_wait_parity(free, k % 2 ^ 1)"
 STORED, LOAD = "T.tma_store_wait(0)", "T.tma_copy(A[k, :], S, barrier=full)"
 FULL, LOOP = "full = T.alloc_barrier(128)", "for k in T.serial(2):"
+SEND = "T.copy_cluster(S, D, dst_block=1 - bx, remote_barrier=full[0])"
+SENT, RECEIVED = "full = T.alloc_cluster_barrier([1])", "T.copy(D, B[bx, :])"
+MORE = "arrived at more often in one phase than it was made for"
 PEER = "T.mbarrier_wait_parity(full[0], 0)"
 
 TABLE: list[tuple[str, str, str, Changes, Found]] = [
@@ -172,7 +189,7 @@ TABLE: list[tuple[str, str, str, Changes, Found]] = [
     ("TMA", "one arrival too few", BULK, {FULL: ["full = T.alloc_barrier(129)"]},
      (DEADLOCK, "which lacks 1 of 129 arrivals")),
     ("TMA", "one arrival too many", BULK, {FULL: ["full = T.alloc_barrier(127)"]},
-     NOTHING),  # the next phase begins with an arrival that it counts
+     ("T.mbarrier_arrive(full)", MORE)),
     ("TMA", "no room", BULK, {FREED: []}, (LOAD, OVERTAKEN)),
     ("TMA", "another barrier", BULK, {LOAD: ["T.tma_copy(A[k, :], S, barrier=free)"]},
      ("T.copy(S, B[k, :])", LANDED)),
@@ -203,11 +220,19 @@ TABLE: list[tuple[str, str, str, Changes, Found]] = [
     ("wgmma", "operand overwritten", PRODUCTS, {"T.wait_wgmma(1)": []}, ("T.clear(P)", OPERAND)),
     ("wgmma", "accumulator overwritten", PRODUCTS, {"T.wait_wgmma(0)": ["T.clear(C)", "="]},
      ("T.clear(C)", "written while an asynchronous product into it is under way")),
-    # memory of another block: done at once, and visible behind the peer's barrier
-    ("cluster", "no wait", CLUSTER, {PEER: []},
-     ("T.copy(D, B[bx, :])", "read before it is written")),
+    # memory of another block
+    ("cluster", "no wait", CLUSTER, {PEER: []}, (RECEIVED, LANDED)),
+    ("cluster", "early", CLUSTER, {PEER: [], SEND: [PEER, "="]},
+     (DEADLOCK, "for parity 0 of 'full[0]', which lacks 1 of 1 arrivals")),
+    ("cluster", "late", CLUSTER, {PEER: [], RECEIVED: ["=", PEER]}, (RECEIVED, LANDED)),
     ("cluster", "wrong phase", CLUSTER, {PEER: ["T.mbarrier_wait_parity(full[0], 1)"]},
-     ("T.copy(D, B[bx, :])", "read before it is written")),
+     (RECEIVED, LANDED)),
+    ("cluster", "one arrival too few", CLUSTER, {SENT: ["full = T.alloc_cluster_barrier([2])"]},
+     (DEADLOCK, "which lacks 1 of 2 arrivals")),
+    ("cluster", "one arrival too many", CLUSTER, {PEER: ["T.mbarrier_arrive(full[0])", "="]},
+     ("T.mbarrier_arrive(full[0])", MORE)),
+    ("cluster", "overwritten", CLUSTER, {SEND: ["=", "T.clear(S)"]},
+     ("T.clear(S)", "written while an asynchronous copy still reads it")),
 ]  # fmt: skip
 CASES = [pytest.param(*rest, id=f"{engine}-{mistake}") for engine, mistake, *rest in TABLE]
 def changed(source: str, changes: Changes) -> str:
@@ -302,6 +327,22 @@ def kernel(
 """
     )
     assert simulate(program, arguments_of(program)).report.ok == ok
+
+
+def test_an_arrival_that_may_count_for_the_phase_before():
+    """In lock step all threads arrive at once; as hardware runs them one may be a phase ahead."""
+    for changes, ok in ({}, True), ({"T.mbarrier_wait_parity(bar, 0)": []}, False):
+        source = changed(ARRIVALS, changes)
+        program = program_of(source)
+        for snapshot in lower_program(program, resolve_target("sim:sm_80")):
+            report = simulate(snapshot.program, arguments_of(program), signature=program).report
+            assert report.ok == (ok or snapshot.program.stage is not Stage.SIMT)
+        if not ok:
+            line = source.splitlines().index("        S[tx] = A[0, tx]") + 2
+            assert (
+                "arrived at by a thread that no wait orders behind the phase before "
+                f"(kernel.py, line {line}" in str(report)
+            )
 
 
 WIDE = COPIES.replace("(2, 64)", "(2, 512)")

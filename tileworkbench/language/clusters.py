@@ -18,9 +18,9 @@ from tileworkbench.compiler.frontend.clusters import (
 from tileworkbench.compiler.frontend.kernel import KernelBlock
 from tileworkbench.compiler.frontend.regions import to_operand
 from tileworkbench.compiler.frontend.tensors import TensorValue
-from tileworkbench.compiler.frontend.threads import at_thread_level, barrier_address
+from tileworkbench.compiler.frontend.threads import at_thread_level, barrier_address, started
 from tileworkbench.compiler.frontend.values import Value
-from tileworkbench.compiler.ir.simt import BarrierSignal, ClusterBarrier
+from tileworkbench.compiler.ir.simt import BarrierSignal, ClusterBarrier, Engine
 from tileworkbench.language.barriers import alloc_barrier, check_cluster_mask
 from tileworkbench.language.loops import check_loop_layout, check_width
 from tileworkbench.language.tile import copy, emit_operands
@@ -90,6 +90,8 @@ def copy_cluster(
     With `dst_block`, a rank, it writes to `dst` in the shared memory of that block, which has made
     it before a `T.cluster_sync()`. That block can read it behind another one or, with
     `remote_barrier`, behind a phase of its own barrier of that name: the copy is one arrival there.
+    With a barrier the copy is asynchronous: until that phase is complete this block may neither
+    write to `src` nor end. Without one its threads store to `dst` themselves.
     With `cluster_mask`, a bit for each rank, blocks share what they read from global memory, as in
     `T.tma_copy`. All blocks wait for each other before and behind it, unless a condition lets only
     one of the mask get here: then T.cluster_sync() says that the tile is there.
@@ -128,6 +130,10 @@ def copy_cluster(
         )
     barrier = None if remote_barrier is None else barrier_address(construct, remote_barrier)
     theirs = replace(target, buffer=peer(builder, target.buffer, rank))
-    emit_operands(source, theirs, width, loop_layout)
-    if barrier is not None:
-        builder.emit(BarrierSignal(peer_address(builder, barrier, rank), arrivals=1, bytes_=0))
+    if barrier is None:
+        emit_operands(source, theirs, width, loop_layout)
+        return
+    place = peer_address(builder, barrier, rank)
+    with started(Engine.CLUSTER, place):
+        emit_operands(source, theirs, width, loop_layout)
+    builder.emit(BarrierSignal(place, arrivals=1, bytes_=0))

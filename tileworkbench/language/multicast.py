@@ -20,12 +20,13 @@ from tileworkbench.compiler.frontend.builder import Builder
 from tileworkbench.compiler.frontend.clusters import own_rank, peer, peer_address
 from tileworkbench.compiler.frontend.control import let
 from tileworkbench.compiler.frontend.regions import Operand, copy_regions
+from tileworkbench.compiler.frontend.threads import started
 from tileworkbench.compiler.frontend.values import Value
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Address, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import substitute, variables
-from tileworkbench.compiler.ir.simt import BarrierSignal, ClusterBarrier
+from tileworkbench.compiler.ir.simt import BarrierSignal, ClusterBarrier, Engine
 from tileworkbench.compiler.ir.stmt import If, Let, Seq
 from tileworkbench.compiler.ir.types import INT32
 from tileworkbench.language.tile import emit_operands
@@ -79,9 +80,14 @@ def multicast(
     def send() -> None:
         for other in masked:
             number = build.int_const(other)
-            emit_operands(source, replace(target, buffer=peer(builder, target.buffer, number)))
-            if barrier is not None:
-                builder.emit(BarrierSignal(peer_address(builder, barrier, number), 0, -bytes_))
+            theirs = replace(target, buffer=peer(builder, target.buffer, number))
+            if barrier is None:
+                emit_operands(source, theirs)
+                continue
+            place = peer_address(builder, barrier, number)
+            with started(Engine.CLUSTER, place):
+                emit_operands(source, theirs)
+            builder.emit(BarrierSignal(place, 0, -bytes_))
 
     def expect(place: Address) -> None:
         builder.emit(BarrierSignal(place, 0, bytes_ * len(issuers)))

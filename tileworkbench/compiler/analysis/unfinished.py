@@ -28,6 +28,7 @@ _WAIT = {
     Engine.WGMMA: "T.wait_wgmma(0)",
     Engine.TMA_STORE: "T.tma_store_arrive() and T.tma_store_wait(0, read=False)",
     Engine.TMA: "a wait at its memory barrier",
+    Engine.CLUSTER: "a wait at its memory barrier",
     Engine.TENSOR: "a wait at its memory barrier",
 }
 _WAITS = (Order.GROUP, Order.PHASE, Order.COMMIT)
@@ -94,7 +95,7 @@ class _Walk:
             case simt.BarrierWait(place):
                 self.check(stmt, state)
                 left = [one for one in state.under_way if one.barrier is not place.buffer]
-                state.under_way = left
+                state.under_way = _of_this_block(left)
             case simt.BarrierArrive(place, engine) if engine is not None:
                 state.under_way = [
                     replace(one, barrier=place.buffer)
@@ -104,6 +105,8 @@ class _Walk:
                 ]
             case simt.Role(body=body):
                 self.visit(body, _State(), repeated)
+            case _ if order_of(stmt) in (Order.CLUSTER, Order.GRID):
+                state.under_way = _of_this_block(state.under_way)
             case _ if not _is_asynchronous(stmt):
                 self.check(stmt, state)
             case st.For(_, start, stop, step, body=body) if _runs(start, stop, step):
@@ -168,6 +171,11 @@ class _Walk:
         if _is_whole(a) or _is_whole(b):
             return True
         return a.buffer is b.buffer and a.region is not None and a.region is b.region
+
+
+def _of_this_block(under_way: list[_Operation]) -> list[_Operation]:
+    """Without copies to other blocks: these may have waited, and say so."""
+    return [one for one in under_way if one.engine is not Engine.CLUSTER]
 
 
 def _is_whole(access: Access) -> bool:

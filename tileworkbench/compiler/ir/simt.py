@@ -57,13 +57,14 @@ def exchange_dtype(kind: str, args: tuple[Expr, ...]) -> DType:
 class Engine(StrEnum):
     """What does an operation that was started, while the threads that started it go on.
 
-    Memory barriers complete the work of TMA and TENSOR, which counts at one; groups that of the
-    others. A group is what a thread started until it commits; groups complete in order.
+    Memory barriers complete the work of TMA, CLUSTER and TENSOR, which counts at one; groups that
+    of the others. A group is what a thread started until it commits; groups complete in order.
     """
 
     CP_ASYNC = "cp.async"  # each thread copies from global to shared memory
     TMA = "tma"  # the copy engine fills shared memory
     TMA_STORE = "tma_store"  # the copy engine empties shared memory
+    CLUSTER = "cluster"  # the copy engine fills shared memory of another block
     WGMMA = "wgmma"  # products of warp groups
     TENSOR = "tcgen05"  # products into tensor memory
     VMCNT = "vmcnt"  # AMD: each copy is a group

@@ -26,6 +26,7 @@ from tileworkbench.compiler.sim.problems import (
     OPERAND_WRITTEN,
     OVERTAKEN,
     PRODUCT_OVERTAKEN,
+    SENDER_ENDED,
     SOURCE_WRITTEN,
     STORE_OVERTAKEN,
 )
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Place = tuple[Any, ...]
 Execute = Callable[[Any], None]
-_COPIES = (Engine.CP_ASYNC, Engine.TMA, Engine.VMCNT)
+_COPIES = (Engine.CP_ASYNC, Engine.TMA, Engine.VMCNT, Engine.CLUSTER)
 _PRODUCTS = (Engine.WGMMA, Engine.TENSOR)  # those into one accumulator follow each other
 _READ_EARLY = {
     **dict.fromkeys(_COPIES, NOT_LANDED),
@@ -55,6 +56,7 @@ _STILL_READ = {
     **dict.fromkeys(_PRODUCTS, OPERAND_WRITTEN),
     Engine.TMA_STORE: STORE_OVERTAKEN,
 }
+_ENDED = {Engine.TMA_STORE: ENDED, Engine.CLUSTER: SENDER_ENDED}
 
 
 @dataclass(eq=False, slots=True)
@@ -100,6 +102,13 @@ class Flight:
     written: list[Written] = field(default_factory=list)
     touched: list[tuple[Storage, Place]] = field(default_factory=list)
     operation: Operation | None = None  # what observers are told of it
+
+    @property
+    def source(self) -> str | None:
+        """The shared memory that it only reads."""
+        written = [each.storage for each in self.written]
+        read = (storage for storage, _ in self.touched if storage not in written)
+        return next((storage.name for storage in read if storage.scope == "shared"), None)
 
     def show(self) -> None:
         """What it wrote is there; of places that it wrote twice, what came last was kept first."""
@@ -213,12 +222,16 @@ class Flights:
         return left
 
     def end(self, frame: ThreadFrame) -> None:
-        """The block ends: what still reads its shared memory comes too late."""
+        """The block ends: what still reads its shared memory comes too late. What fills that of
+        another block stays under way until somebody there waits.
+        """
         for flight in [one for one in self._flights if one.block == frame.block]:
-            if flight.engine is Engine.TMA_STORE and flight.reading.any():
-                name = flight.touched[0][0].name
-                frame.recorder.found(FindingKind.RACE, ENDED, name, (), frame.block, flight.site, 1)
-            self.land(flight)
+            sentence, name = _ENDED.get(flight.engine), flight.source
+            if sentence is not None and name is not None and flight.reading.any():
+                place = (frame.block, flight.site, 1)
+                frame.recorder.found(FindingKind.RACE, sentence, name, (), *place)
+            if flight.engine is not Engine.CLUSTER:
+                self.land(flight)
 
     def _settle(self, frame: ThreadFrame, flight: Flight) -> None:
         if not flight.waiting.any():

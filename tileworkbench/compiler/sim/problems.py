@@ -9,6 +9,7 @@ SOURCE_WRITTEN = "written while an asynchronous copy still reads it"
 STORE_OVERTAKEN = "written while T.tma_copy still reads it"
 NOT_STORED = "read before the wait for the T.tma_copy that writes it"
 ENDED = "still read by T.tma_copy when the block ends"
+SENDER_ENDED = "still read by a copy to another block when its own block ends"
 NOT_FORMED = "read before the wait for the asynchronous product that writes it"
 PRODUCT_OVERTAKEN = "written while an asynchronous product into it is under way"
 OPERAND_WRITTEN = "written while an asynchronous product still reads it"
@@ -23,6 +24,8 @@ PEERS_WRITE = "two blocks of the cluster write this element, unordered by a barr
 PEER_READS = "one block of the cluster reads what another one writes, unordered by a barrier"
 MAY_HAVE_ENDED = "belongs to a block that no barrier keeps from ending before this use of it"
 UNORDERED_INIT = "used by a thread that no barrier orders behind its initialisation"
+TOO_MANY_ARRIVALS = "arrived at more often in one phase than it was made for"
+UNORDERED_ARRIVAL = "arrived at by a thread that no wait orders behind the phase before"
 
 NOT_ALIGNED = "the address of this access is not a multiple of its size"
 NOT_CONTIGUOUS = "the elements of this vector are not next to each other in memory"
@@ -39,6 +42,7 @@ _REMEDIES = {
     STORE_OVERTAKEN: "wait for the copy first, with T.tma_store_arrive() and T.tma_store_wait(0)",
     NOT_STORED: "wait for the copy, with T.tma_store_arrive() and T.tma_store_wait(0, read=False)",
     ENDED: "wait for the copy at the end, with T.tma_store_arrive() and T.tma_store_wait(0)",
+    SENDER_ENDED: "let all blocks of the cluster wait at its end, with T.cluster_sync()",
     NOT_FORMED: "wait for the product first, with T.wait_wgmma(0) or at its memory barrier",
     PRODUCT_OVERTAKEN: "wait for the product first, with T.wait_wgmma(0) or at its memory barrier",
     OPERAND_WRITTEN: "wait for the product first, with T.wait_wgmma(0) or at its memory barrier",
@@ -52,6 +56,8 @@ _REMEDIES = {
     PEER_READS: "put T.cluster_sync() between the two accesses",
     MAY_HAVE_ENDED: "let all blocks of the cluster wait at its end, with T.cluster_sync()",
     UNORDERED_INIT: "put T.sync_threads() behind the initialisation",
+    TOO_MANY_ARRIVALS: "make it for all threads that arrive in a phase",
+    UNORDERED_ARRIVAL: "make it for all threads that arrive in a phase, or wait for that phase",
     NOT_ALIGNED: "begin the vector at a multiple of its length, or access the elements one by one",
     NOT_CONTIGUOUS: "let the last index grow by one from element to element",
     ABSENT: "let all threads of the warp take part, or exchange within the active ones only",

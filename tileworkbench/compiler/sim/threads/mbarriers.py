@@ -16,7 +16,7 @@ from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.flights import Flight, Flights
 from tileworkbench.compiler.sim.memory import Storage
-from tileworkbench.compiler.sim.problems import UNORDERED_INIT
+from tileworkbench.compiler.sim.problems import TOO_MANY_ARRIVALS, UNORDERED_ARRIVAL, UNORDERED_INIT
 from tileworkbench.compiler.sim.report import FindingKind, located
 from tileworkbench.compiler.sim.threads.barriers import Arrive, Wait
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
@@ -133,6 +133,27 @@ def _require_init(frame: ThreadFrame, storage: MbarrierStorage, at: int, threads
         )
 
 
+def _check_arrivals(
+    frame: ThreadFrame, storage: MbarrierStorage, at: int, threads: Array, count: int
+) -> None:
+    """`threads` make `count` arrivals: the open phase must lack them, and they must know that the
+    one before is complete, else the arrival may as well count there.
+    """
+    barrier, sentence, early = storage.made[at], UNORDERED_ARRIVAL, 0
+    if count and count > barrier.pending:
+        sentence, early = TOO_MANY_ARRIVALS, count - max(barrier.pending, 0)
+    elif count and barrier.phase and barrier.complete_times is not None:
+        others = np.flatnonzero(barrier.complete_times)
+        ids = frame.order.ids(threads)[:, None]
+        unknown = frame.order.unordered(barrier.complete_times[others], others, ids)
+        early = int(unknown.any(axis=1).sum())
+    if early and frame.options.races:
+        place = (frame.block, frame.site, early)
+        frame.recorder.found(
+            FindingKind.RACE, sentence, storage.name, (at,), *place, other=barrier.site
+        )
+
+
 def translate_init(stmt: simt.BarrierInit, expr: ExpressionTranslator) -> Callable[..., None]:
     """The closure of `barrier_init`."""
     places, count = _Places(stmt.barrier, expr), expr(stmt.count)
@@ -171,6 +192,7 @@ def translate_arrive(stmt: simt.BarrierArrive, expr: ExpressionTranslator) -> Ca
         for storage, at, threads in places.groups(frame):
             if stmt.engine is not None and frame.flights is not None:
                 storage.made[at].flights += frame.flights.unwaited(frame, stmt.engine)
+            _check_arrivals(frame, storage, at, threads, len(threads))
             storage.made[at].arrive(len(threads), frame.order.release(threads))
 
     return arrive
@@ -197,6 +219,7 @@ def translate_signal(stmt: simt.BarrierSignal, expr: ExpressionTranslator) -> Ca
     def signal(frame: ThreadFrame) -> None:
         frame.counters.instruction("mbarrier", frame.active())
         for storage, at, threads in places.groups(frame):
+            _check_arrivals(frame, storage, at, threads, stmt.arrivals)
             times = frame.order.release(threads)
             storage.made[at].signal(stmt.arrivals, stmt.bytes_, times)
 
