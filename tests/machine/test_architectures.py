@@ -6,7 +6,7 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tests.kernels.test_gpu import run
+from tests.kernels.test_gpu import CASES, run
 from tileworkbench import kernels
 from tileworkbench.compiler.diagnostics import ResourceError, UnsupportedError
 from tileworkbench.compiler.machine.tables import machine_of
@@ -25,6 +25,15 @@ def test_kernels_on_simulated_threads(arch: str, name: str) -> None:
 @pytest.mark.parametrize("name", ["matmul", "softmax"])
 def test_kernels_from_their_ptx(arch: str, name: str) -> None:
     run(name, f"ptx:{arch}")
+
+
+@pytest.mark.slow
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("arch", NEW)
+@pytest.mark.parametrize("execution", ["sim", "ptx"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_kernel_of_the_library(name: str, execution: str, arch: str) -> None:
+    run(name, f"{execution}:{arch}")
 
 
 @pytest.mark.parametrize("arch", NEW)

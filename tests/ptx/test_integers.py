@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ptx.support import examples, run_instruction
+from tileworkbench.compiler.sim.ptx import PtxProgram
 
 _EDGES = (0, 1, 2, 31, 32, 33, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 WORD = st.one_of(st.sampled_from(_EDGES), st.integers(0, 2**32 - 1))
@@ -181,3 +182,17 @@ def test_wide_products_keep_every_bit(rows: list[tuple[int, int]]) -> None:
     columns = [np.array(column, dtype=np.uint32) for column in zip(*rows, strict=True)]
     found = run_instruction("mul.wide.s32 %d, %a, %b;", ["b32", "b32"], "b64", *columns)
     assert [int(each) for each in found] == [S(a, 32) * S(b, 32) % 2**64 for a, b in rows]
+
+
+@pytest.mark.parametrize("space", ["", ".global "])
+def test_the_alignment_of_what_a_parameter_points_to_is_not_its_own(space: str) -> None:
+    """PTX ISA, "Kernel Parameter Attribute: .ptr"; the address itself begins at byte 8."""
+    program = PtxProgram.parse(
+        ".version 8.0\n.target sm_90\n.address_size 64\n"
+        f".visible .entry k(.param .u32 n, .param .u64 .ptr {space}.align 1 out) {{\n"
+        ".reg .b32 %n; .reg .b64 %at;\n"
+        "ld.param.u32 %n, [n];\nld.param.u64 %at, [out];\nst.global.u32 [%at], %n;\nret;\n}"
+    )
+    out = np.zeros(1, np.uint32)
+    program.launch("k", (1,), (1,), [7, out])
+    assert out.tolist() == [7]

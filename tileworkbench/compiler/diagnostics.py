@@ -217,7 +217,7 @@ class ArgumentError(TileError, ValueError):
 
 
 class TileWarning(UserWarning):
-    """What is surely not meant, though the language has a meaning for it."""
+    """The language defines what this does, but the author surely means something else."""
 
 
 class RunError(TileError):

@@ -1,8 +1,8 @@
 """Program to callable: targets by name, compiled kernels by program.
 
 `compile_program` takes what the front end made and has `cpu` or `gpu` compile it: the target's
-passes (verified, a snapshot after each), code, and what runs it. The result is plain data plus a
-callable; `tileworkbench.workbench.kernel.Kernel` dresses it up.
+passes (verified, a snapshot after each), code, and what runs it. The result is plain data and a
+callable, which `tileworkbench.workbench.kernel.Kernel` wraps for users.
 """
 
 from __future__ import annotations

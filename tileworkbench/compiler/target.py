@@ -1,5 +1,5 @@
-"""What a target is: plain facts that analyses and operators ask for, instead of tests on names
-spread about.
+"""What a target is, as plain facts. Analyses and operators ask for these and do not compare names
+of architectures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the addresses of tensors must be multiples of for the accesses of a lowered program."""
+"""Which alignment the accesses of a lowered program need of the addresses of tensors."""
 
 from __future__ import annotations
 

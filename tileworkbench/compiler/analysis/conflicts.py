@@ -1,5 +1,5 @@
-"""Writes that meet: iterations of a parallel loop, blocks or threads that certainly store different
-values in one element.
+"""Conflicting writes: iterations of a parallel loop, blocks or threads that certainly store
+different values in one element.
 
 An element is the same when the indices agree for two iterations that are tried, or when no index
 depends on a block's or thread's number. Only what is executed unconditionally counts, and values
@@ -180,7 +180,7 @@ class _Nest:
                 self.collect(child)
 
     def conflicts(self) -> Iterator[tuple[int, str]]:
-        """Stores that meet each other, and loads that meet a store."""
+        """Two stores to one element, and loads of an element that another iteration stores."""
         for stmt, store in self.uses:
             if not isinstance(stmt, st.Store) or not store.writes:
                 continue

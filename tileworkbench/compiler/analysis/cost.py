@@ -358,7 +358,9 @@ class _Counter:
         return bound if self.ranges.proves(binary("ge", size, bound)) else size
 
     def hides_loops(self, atom: Expr) -> bool:
-        """Whether a quotient (or what else is no sum) has a name in it that stands for loops."""
+        """Whether a variable of loops occurs inside a quotient, or inside another term that is no
+        sum.
+        """
         if atom in self.box:
             return False
         values = {param.value for param in self.program.params} | set(self.program.symbols)

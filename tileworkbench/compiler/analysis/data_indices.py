@@ -1,9 +1,9 @@
 """Accesses of tensors whose index comes from data: from the contents of a tensor, not from loop
 variables and arguments alone.
 
-Such an index may be anything. Where the kernel does not ask whether it is inside (an `if`, a
-conditional expression, a safe value, or a copy of a region, which is cut at the borders), it is
-probably meant to be.
+Such an index may be anything. An access is guarded where the kernel asks whether the index is
+inside: with an `if`, a conditional expression, a safe value, or a copy of a region, which is cut at
+the borders. Where nothing guards it, the author probably took the index to be inside.
 """
 
 from __future__ import annotations

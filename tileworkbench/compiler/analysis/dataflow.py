@@ -1,4 +1,4 @@
-"""Which buffers a statement with all below it reads and writes, and whether two regions meet."""
+"""Which buffers a statement with all below it reads and writes, and whether two regions overlap."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def regions_overlap(a: Region, b: Region) -> bool:
 
 
 def _apart(low_a: Expr, extent_a: Expr, low_b: Expr, extent_b: Expr) -> bool:
-    """Whether two intervals whose distance is known do not meet."""
+    """Whether two intervals, whose distance is known, do not overlap."""
     distance = const_int(sub(low_b, low_a))
     length_a, length_b = const_int(extent_a), const_int(extent_b)
     if distance is None or length_a is None or length_b is None:

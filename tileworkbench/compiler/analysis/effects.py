@@ -36,8 +36,8 @@ def owners(root: st.Stmt) -> dict[Buffer, Buffer]:
 
 
 def packed_tiles(root: st.Stmt) -> frozenset[Buffer]:
-    """Buffers of 4-bit elements of which two share a byte although a worker's memory has a byte for
-    each: others see the same bits as larger elements.
+    """Tiles of 4-bit elements that keep two in a byte. On a CPU other tiles have a byte for each
+    element; these have a view as larger elements, which must find the same bits.
     """
     groups: dict[Buffer, set[Buffer]] = {}
     for view, owner in owners(root).items():

@@ -12,7 +12,8 @@ from tileworkbench.compiler.ir.types import DType
 
 
 def at_extreme(linear: Linear, box: Mapping[Var, Expr], highest: bool, dtype: DType) -> Expr | None:
-    """The sum where each variable of `box` (0 <= variable < extent) makes it largest, or smallest.
+    """The value of the sum where each variable of `box` (0 <= variable < extent) makes it largest,
+    or smallest.
 
     None when a variable occurs inside an atom.
     """

@@ -25,7 +25,9 @@ from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """Values from `low` to `high`; `distinct` where stores to one element would meet otherwise."""
+    """Values from `low` to `high`; `distinct` where two equal values would make two stores to one
+    element.
+    """
 
     low: int
     high: int

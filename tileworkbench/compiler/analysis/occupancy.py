@@ -1,4 +1,4 @@
-"""How many blocks of a kernel run at once on one multiprocessor, and what holds more of them back.
+"""How many blocks of a kernel run at once on one multiprocessor, and what limits that number.
 
 The rules of allocation are those of the CUDA occupancy calculator, the numbers those of the
 architecture's `Machine`.

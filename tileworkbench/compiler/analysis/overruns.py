@@ -1,7 +1,7 @@
 """Accesses that certainly go outside their buffer, though not each time they are executed.
 
 A tile has to be in range always: an index that is a sum of loop variables reaches the sum of their
-ends. Global memory is masked, so only an access that is never inside it is worth a word.
+ends. Global memory is masked, so only an access that is never inside is reported.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def _within(low: int | None, high: int | None, extent: int) -> bool:
 
 @lru_cache(maxsize=512)
 def _grouped(layout: Layout) -> tuple[DigitSum, ...]:
-    """The digit sums of a layout with single bits that go together put together again."""
+    """The digit sums of a layout, with neighbouring single bits joined to one digit."""
     sums = layout.mapping.sums  # type: ignore[union-attr]
     return tuple(
         DigitSum(total.constant, _merge(total.terms), total.minimum, total.maximum)

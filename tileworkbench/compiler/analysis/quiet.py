@@ -1,7 +1,7 @@
-"""Which floats of a lowered program are no signalling NaNs.
+"""Which floats of a lowered program are never signalling NaNs.
 
-Arithmetic returns quiet NaNs only; a signalling one comes from memory, or from bits. What some
-instruction does to it may then differ from what it does to a quiet one.
+Arithmetic returns quiet NaNs only; a signalling one comes from memory, or from bits. Some
+instructions treat it differently from a quiet one.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ class Simplifier:
 
     @staticmethod
     def rebuild(node: Binary) -> Expr:
-        """The operation through its constructor, which folds constants that appeared below; itself
-        when nothing folds.
+        """The operation made anew, so that constants that appeared below it are folded; the same
+        object when nothing folds.
         """
         if not (isinstance(node.a, Const) or isinstance(node.b, Const) or node.a is node.b):
             return node

@@ -51,7 +51,7 @@ def _values(loop: st.For) -> range | None:
 def may_be_endless(loop: st.For, vectors: bool) -> bool:
     """Whether nothing says that an innermost loop ends within seconds.
 
-    One over vectors whose bounds have 32 bits does: there is no more memory for it to go through.
+    A loop over vectors with 32-bit bounds does end: it cannot pass over more memory than that.
     """
     values = _values(loop)
     if values is not None:

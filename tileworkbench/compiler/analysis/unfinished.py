@@ -131,7 +131,9 @@ class _Walk:
                 state.under_way.append(replace(one, touched=writes))
 
     def check(self, stmt: st.Stmt, state: _State) -> None:
-        """What is certainly executed of `stmt` may not touch what is under way."""
+        """Report accesses that `stmt` certainly makes to what an operation under way reads or
+        writes.
+        """
         if not state.under_way:
             return
         for part in _certain(stmt):

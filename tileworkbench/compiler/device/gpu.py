@@ -51,7 +51,7 @@ class Build(Protocol):
         """What each function needs of the device."""
 
     def notes(self) -> list[Note]:
-        """What it costs that the compiler did not do as it was told, spills among it."""
+        """What the compiler reports that costs time, such as spilled registers."""
 
 
 class Toolchain(Protocol):

@@ -27,7 +27,7 @@ class _Simulation:
     kernel: GpuKernel
 
     def launch(self, call: Call) -> None:
-        """Run the whole program. Raises the first thing that was found wrong, as no device does."""
+        """Run the whole program. Raises the first finding as an error, which no device would do."""
         from tileworkbench.compiler.sim.simulate import SimOptions, simulate
 
         program = self.kernel.record.program

@@ -1,4 +1,4 @@
-"""How layouts came about, step by step: what passes leave for views beside a program's notes."""
+"""The steps of layout inference, which passes keep for views beside the notes of a program."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def parse(text: str, file: str = "") -> Program:
     """The program printed as `text`.
 
     With `file`, what tracebacks and diagnostics know the text by, each statement's site is its
-    place in it. Raises `TileSyntaxError` with the place of what is no IR.
+    place in it. Raises `TileSyntaxError` with the place of text that is not IR.
     """
     try:
         module = ast.parse(text)

@@ -127,8 +127,8 @@ class Peer(Stmt):
     """Make `buffer` name what the block of rank `rank` in the cluster has under the name `source`,
     shared memory or memory barriers, for the rest of the enclosing sequence.
 
-    The rank is that of the moment, the same for all threads. That block has made `source`, and a
-    barrier orders that before this; it does not end before the last access.
+    The rank is evaluated once, here, and is the same for all threads. That block has made `source`,
+    and a barrier orders that before this; it does not end before the last access.
     """
 
     buffer: Buffer

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class WarpPolicy(StrEnum):
-    """How the warps of a block share a gemm's result; no meaning for values."""
+    """How the warps of a block share the result of a gemm; it does not change values."""
 
     SQUARE = "square"
     FULL_ROW = "full_row"

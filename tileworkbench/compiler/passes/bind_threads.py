@@ -139,8 +139,8 @@ def with_roles(kernel: Kernel, program: Program, lanes: int) -> Kernel:
 
 
 def with_counted_barriers(kernel: Kernel, program: Program, lanes: int) -> Kernel:
-    """Barriers of the block that its threads may reach at different statements say how many wait:
-    what they are for is then no question of the statement (PTX ISA, "bar").
+    """Barriers of the block that its threads may reach at different statements say how many threads
+    wait, so that arrivals from all these statements count (PTX ISA, "bar").
 
     Raises `UnsupportedError` where only some threads of a warp would wait, or some of the block for
     the grid.

@@ -80,7 +80,7 @@ class _Check:
             self.part(child, stmt, under)
 
     def happens(self, path: _Path) -> bool:
-        """Whether something under the conditions `path` is known to be executed."""
+        """Whether some iteration is known to fulfil the conditions `path`."""
         if not path:
             return True
         if self.iterations is None:

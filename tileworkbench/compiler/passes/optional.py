@@ -27,7 +27,7 @@ class Optional:
 def optional(lost: str, instead: Callable[[Any], Pass] | None = None) -> Callable[[Found], Found]:
     """Declare that programs are right without this pass, or with `instead` in its place.
 
-    It stands above the pass itself, so that the fact has one place.
+    It is a decorator of the pass, so that the fact stands in one place.
     """
 
     def declare(pass_: Found) -> Found:

@@ -42,7 +42,7 @@ def simplify_expressions(program: Program) -> Program:
 
 
 class _Except(Rewriter):
-    """Leaves assumptions alone: what they say would decide them."""
+    """Leaves assumptions alone: each would be decided by the fact that it states."""
 
     def __call__(self, root: Any) -> Any:
         return root if isinstance(root, Assume) else super().__call__(root)

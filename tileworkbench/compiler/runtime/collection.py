@@ -9,8 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage collection inside: it walks all that the process has imported, and falls into one
-    step or another by chance."""
+    """No garbage collection inside: a collection walks over all that the process has imported, at a
+    time that depends on chance, and would count for one step or another.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

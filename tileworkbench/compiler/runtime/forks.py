@@ -1,8 +1,8 @@
 """Forks beside threads that compile.
 
-A forked child has the memory of its parent and one of its threads. What another thread was in the
-middle of stays so there for ever: a lock that it held, an import, a collector of garbage that was
-switched off. Therefore a fork waits until other threads have compiled what they are at
+A forked child has the memory of its parent and one of its threads. What another thread was doing
+stays half done there for ever: a lock that it held, an import, a collector of garbage that was
+switched off. Therefore a fork waits until other threads have finished what they compile
 (`not_while_forking`) and are outside LLVM, and locks made by `fresh_lock` are free in the child.
 """
 

@@ -1,5 +1,5 @@
-"""What torch has to know of a call: writes that autograd does not see, code that is being traced,
-tensors that are shapes without contents.
+"""What torch has to know of a call: writes that autograd does not see. And what a call has to know
+of torch: code that is being traced, tensors without contents.
 
 Nothing here imports torch: what is asked for is there where the arguments are its tensors. Every
 call passes through, so that what torch offers is looked up once.

@@ -266,7 +266,7 @@ def _unpack(key: str, content: bytes) -> bytes | None:
 
 
 def _remove(path: Path) -> int:
-    """1 if the file is gone by our hand, 0 if it could not be removed."""
+    """1 if this call removed the file, else 0."""
     try:
         path.unlink()
     except OSError:

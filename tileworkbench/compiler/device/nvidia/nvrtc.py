@@ -66,7 +66,7 @@ class CudaBuild:
         return self.ptx
 
     def notes(self) -> list[Note]:
-        """What ptxas says that costs speed: spills, and what it serialised or ignored (C75xx)."""
+        """What ptxas reports that costs time: spills, and what it serialised or ignored (C75xx)."""
         notes = [Note(text) for text in self.warnings if "C75" in text]
         for kernel in self.kernels:
             if kernel.spill_store_bytes or kernel.spill_load_bytes:

@@ -85,7 +85,7 @@ class Block:
         return self.count // self.blocks
 
     def describe(self, scope: Scope) -> str:
-        """Which threads those of `scope` are, as the rest of a sentence."""
+        """The threads of `scope` in words, as a part of a sentence."""
         rank, first = divmod(scope.start, self.per_block)
         of_block = f" of block {rank} of the cluster" if self.blocks > 1 else ""
         return f"threads {first} to {first + scope.extent - 1}{of_block}"

@@ -299,7 +299,7 @@ class Machine:
         return binary("eq", Load(self.place, ()), int_const(number))
 
     def stops(self) -> Iterator[tuple[int, str, int]]:
-        """The steps at which the group may stand still, what it does there, and the site."""
+        """The steps at which the group may wait, what for, and the site."""
         threads = self.block.describe(self.scope)
         for number, step in enumerate(self.steps):
             if step.waiting:

@@ -1,5 +1,6 @@
-"""Thread loops get their indices, and what a thread keeps from one loop to a later one gets a place
-in an array with an element for every thread. What follows from the thread's index is computed anew.
+"""Thread loops get their variables. What a thread keeps from one loop to a later one is stored in
+an array with an element for every thread, except what is computed from its index: that is computed
+again.
 """
 
 from __future__ import annotations

@@ -366,7 +366,9 @@ class Splitter:
         out.done.append(st.While(Load(again, ()), st.seq([ask, *check, *decide]), site=site))
 
     def enter(self, stmt: st.Stmt, out: _Writer) -> Turns:
-        """The masks of a loop that threads leave at different times; all of them are in it now."""
+        """The masks of a loop that threads leave at different times; at its start all of them are
+        in it.
+        """
         turns = self.threads.loop_masks()
         out.run.append(st.Store(turns.live, (self.threads.thread,), TRUE, site=stmt.site))
         out.cut()

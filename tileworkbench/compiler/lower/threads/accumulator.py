@@ -1,4 +1,4 @@
-"""The accumulator of a matrix product on tensor cores: C's own registers, or a stand-in for C."""
+"""The accumulator of a matrix product on tensor cores: the registers of C, or temporary ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Layouts that do not go together, told to the user: who wants what, what was tried, what helps."""
+"""Layouts that contradict each other, told to the user: which operator wants which, what was tried,
+what helps.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ class LayoutDemand:
 
 @dataclass(frozen=True, slots=True)
 class LayoutExplanation:
-    """A conflict as data: the tile, the demands that do not go together, and the choices that were
-    tried, each with what it ran into.
+    """A conflict as data: the tile, the demands that contradict each other, and the choices that
+    were tried, each with the conflict that it led to.
     """
 
     buffer: str

@@ -19,7 +19,7 @@ from tileworkbench.compiler.lower.threads.vectors import VECTOR_BITS
 
 def vector_facts(program: Program) -> tuple[Expr, ...]:
     """Conditions ``N % 8 == 0`` under which tile operators may read and write vectors of 16 bytes
-    wherever they go along rows; none where the program says as much itself.
+    wherever they go along rows; none where the program assumes them already.
     """
     ranges = Ranges(program)
     multiples: dict[Expr, int] = {}
@@ -74,7 +74,9 @@ def _innermost(term: Expr) -> Expr:
 
 
 def is_changed_by(program: Program, facts: tuple[Expr, ...], under: Program) -> bool:
-    """Whether `under`, which assumes `facts`, says anything else than `program`."""
+    """Whether `under`, lowered with the assumptions `facts`, differs from `program` in more than
+    these.
+    """
 
     def drop(stmt: Stmt) -> Stmt:
         return seq([]) if isinstance(stmt, Assume) and stmt.cond in facts else stmt

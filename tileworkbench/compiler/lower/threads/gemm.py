@@ -98,8 +98,8 @@ def infer_layout(
     """The fragments that the instruction dictates, and swizzles for operands in shared memory.
 
     Operands of 16 bits in registers lie as results do, so one product can feed the next: they must
-    have the instruction's fragment. Others have it where nothing else is known, and go through
-    shared memory where it is another one.
+    have the instruction's fragment. Other operands get that fragment where they have none yet; one
+    with another fragment goes through shared memory.
     """
     _check_operands(op, context)
     plan = plan_of(op, context)
@@ -177,7 +177,7 @@ def _for_buffer(fragment: Fragment, buffer: Buffer, context: ThreadContext) -> F
 
 
 def _shared(op: Gemm, plan: MatrixPlan | None, context: ThreadContext) -> list[Proposal]:
-    """Swizzles for the operands in shared memory; any layout that is known is as good."""
+    """Swizzles for the operands in shared memory; a layout that is known already is kept."""
     proposals = []
     for name, region, k_last in (("a", op.a, not op.transpose_a), ("b", op.b, op.transpose_b)):
         layout = _shared_layout(region.buffer, k_last, plan, context)

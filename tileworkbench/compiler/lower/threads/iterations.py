@@ -78,7 +78,7 @@ class Iterations:
         return cls(*parts, tuple(loops), context, accesses).merged()
 
     def merged(self) -> Iterations:
-        """One loop over all registers, where the body asks for nothing else of the iteration."""
+        """One loop over all registers, where the body uses the iteration only to name registers."""
         total = prod(self.box[:-1])
         names = {var for var, _ in self.loops}
         if len(names) < 2 or self.shared.bounded or _is_used_outside_fragments(self.nest):

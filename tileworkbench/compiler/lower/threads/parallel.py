@@ -114,7 +114,9 @@ def _with_vector_loop(nest: Nest, loop: Fragment, context: ThreadContext) -> tup
 
 
 def _is_idle(body: Stmt) -> bool:
-    """Whether it stores what is there already: a condition that turned out to hold always."""
+    """Whether it stores what is there already, as `x = x if cond else y` does where `cond` always
+    holds.
+    """
     return isinstance(body, Store) and body.value is Load(body.buffer, body.indices)
 
 

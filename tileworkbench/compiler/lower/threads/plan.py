@@ -59,8 +59,8 @@ def plan_loop(
 
 
 def _by_dimension(shape: tuple[int, ...], vector: int, threads: int) -> Fragment:
-    """The same one dimension after the other, the last first; a dimension that does not divide the
-    threads that are left takes the next power of two of them.
+    """The same, dimension by dimension from the last one on. A dimension whose extent does not
+    divide the number of threads left takes the next power of two of them.
     """
 
     def place(*x: Any) -> tuple[Any, Any]:
@@ -124,7 +124,8 @@ def plan_vector(nest: Nest, layouts: LayoutMap, context: ThreadContext) -> tuple
         place = layouts.get(access.buffer) or access.buffer.layout
         if not any(part.moves(best, box[best] + 1) for part in motion):
             continue
-        if access.kind is AccessKind.UPDATE:  # one by one, neighbours are for neighbouring threads
+        if access.kind is AccessKind.UPDATE:
+            # No wider than one atomic instruction: other neighbours are left to other threads.
             width = min(width, update_lanes(nest.op.body, access.buffer, context.target))
         given = (access.buffer, place, access.indices, motion, best, width, ranges)
         wide = vector_width(*given)

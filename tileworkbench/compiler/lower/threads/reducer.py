@@ -61,7 +61,7 @@ def start(op: Fill, context: ThreadContext) -> Stmt:
 def finish(op: Copy, context: ThreadContext) -> Stmt:
     """Combine the copies of each element, so that all hold the result; then copy it.
 
-    Raises `UnsupportedError` where the copies are not told apart by digits of the thread.
+    Raises `UnsupportedError` where no digits of the thread number the copies.
     """
     buffer, layout = op.src.buffer, op.src.buffer.layout
     if not isinstance(layout, Fragment) or layout.replicate == 1:

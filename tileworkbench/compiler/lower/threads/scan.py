@@ -53,7 +53,7 @@ _REASON = "is one side of a scan, which goes through shared memory"
 def infer_layout(
     op: Scan, layouts: LayoutMap, level: Level, context: ThreadContext
 ) -> LayoutUpdate:
-    """Any fragment will do: that of the other side, else one of its own."""
+    """Any fragment is accepted: that of the other side, else one that the operator chooses."""
     if level is Level.STRICT:
         return NOTHING
     sides = [r.buffer for r in (op.src, op.dst) if r.buffer.scope == "local.fragment"]

@@ -62,7 +62,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A choice that did not work out: of which operator, and what it ran into."""
+    """A choice that did not work out: of which operator, and the conflict that it led to."""
 
     operator: int
     conflict: LayoutConflict
@@ -148,8 +148,8 @@ class Solver:
             self._apply(proposal, number, Level.STRICT)
 
     def _settle(self, start: Iterable[int], level: Level = Level.COMMON) -> None:
-        """Ask operators until nothing changes. A conflict is left for the end: what the operator
-        misses may come yet.
+        """Ask operators until nothing changes. A conflict is left for the end: another operator may
+        still set the layout that this one lacks.
         """
         pending = deque(start)
         waiting = set(pending)
@@ -342,8 +342,8 @@ class Solver:
         known: Place | None,
         chosen: Place | None,
     ) -> None:
-        """Keep what became of a proposal. Who only repeats what is known is told of where it is
-        dictated, once: operators are asked again and again.
+        """Keep what became of a proposal. A proposal that only repeats what is known is kept once,
+        where the instruction dictates it: operators are asked again and again.
         """
         if chosen is not None:
             verdict = Verdict.SET if known is None else Verdict.REFINED

@@ -1,4 +1,4 @@
-"""Why an access to memory is not wider: the rule that keeps the next vector away."""
+"""Why an access to memory is not wider: the rule that the next wider vector would break."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Limits:
         self.dim = plan_vector(nest, LayoutMap({}), context)[0]
 
     def first(self) -> str:
-        """The first of them, that of the access itself before those of what it goes with."""
+        """The first reason: of the access itself, then of the other accesses of its loop."""
         reasons = (
             self.asked(),
             *map(self.access, self.mine),

@@ -107,7 +107,7 @@ def _wish_for_b(b: _Operand, tile: MicroTile) -> Vote:
 
 
 def lower(op: Gemm, context: Context) -> Stmt:
-    """Pack the operands that are not yet as the micro-kernel reads them, then run it."""
+    """Pack the operands that are not in the layout of the micro-kernel yet, then run it."""
     tile = _planned_tile(op, context)
     if tile is None:
         return _lower_to_loops(op, context)

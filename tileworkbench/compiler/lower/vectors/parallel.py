@@ -169,8 +169,8 @@ def _chunk(var: Var, start: Expr, lanes: int, body: Stmt, site: int, context: Co
 
 
 def _with_digits(body: Stmt, var: Var, context: Context) -> Stmt:
-    """`body` with quotients and remainders of the lane alone, where vectors and divisors are in
-    step: a vector then knows which lanes share an element.
+    """`body` with quotients and remainders of the lane alone, where the vector begins at a multiple
+    of the divisor: then it is known which lanes share an element.
     """
 
     def change(node: object) -> object:

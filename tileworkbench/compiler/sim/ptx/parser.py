@@ -174,7 +174,9 @@ class _Parser:
             elif word in TYPE_BITS:
                 bits = max(TYPE_BITS[word], 8)
             elif word == "ptr":
-                self.accept(".global")
+                any(map(self.accept, (".const", ".global", ".local", ".shared")))
+                if self.accept(".align"):  # of the memory that it points to
+                    self.integer()
         variables = []
         while True:
             name = self.take()
