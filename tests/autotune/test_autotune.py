@@ -14,6 +14,7 @@ import tileworkbench.language as T
 from tileworkbench.tuning import autotune as tuning
 from tileworkbench.tuning.autotune import Autotuned
 from tileworkbench.tuning.supply import TensorSupplyType, supply_tensors
+from tileworkbench.viz.model.bundle import Live
 
 CONFIGS = [{"block": 16}, {"block": 32}, {"block": 64}]
 
@@ -195,13 +196,22 @@ def test_progress_is_seen_and_taken_away(
     latencies: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[object] = []
-    monkeypatch.setattr("tileworkbench.tuning.progress.wants_widgets", lambda: True)
-    bar = "tileworkbench.viz.magics.progress.Bar"
-    monkeypatch.setattr(f"{bar}.show", lambda self, *at: shown.append(at))
-    monkeypatch.setattr(f"{bar}.end", lambda self: shown.append("end"))
+    class Widget:
+        def __init__(self, **at: int) -> None:
+            shown.append(at)
+
+        def __setattr__(self, name: str, value: object) -> None:
+            shown.append({name: value})
+
+        def close(self) -> None:
+            shown.append("closed")
+
+    monkeypatch.setattr("tileworkbench.tuning.progress.live_form", lambda: Live.PLACED)
+    monkeypatch.setattr("tileworkbench.viz.widgets.progress.ProgressWidget", Widget)
     latencies += [1.0, 2.0, 3.0]
     tuned(lazy)(100)
-    assert shown == [(0, 3), (1, 3), (2, 3), "end"]
+    done = [{"done": 0, "total": 3}, {"done": 0}, {"done": 1}, {"done": 2}]
+    assert shown == [*done, {"ended": True}, "closed"]
     del shown[:]
     latencies += [1.0]
     tuned(lazy, CONFIGS[:1])(100)

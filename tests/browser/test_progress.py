@@ -10,14 +10,32 @@ from playwright.sync_api import expect
 from tests.browser.lab import LabServer, NotebookPage
 
 SETUP = """\
+%load_ext tileworkbench
 import numpy as np
 import tileworkbench as tw
 import tileworkbench.language as T
-from tileworkbench.viz.magics import progress
-seen = []
-show = progress.Bar.show
-progress.Bar.show = lambda self, *at: (seen.append(at), show(self, *at))
 """
+SWEPT = """\
+%%tile -o swept --sweep block=16,32,64 size=256,512
+def add(A, block: int = 8, size: int = 256):
+    A: T.Tensor((size,), "float32")
+    B = T.empty((size,), "float32")
+    with T.Kernel(size // block, threads=32) as bx:
+        for i in T.Parallel(block):
+            B[bx * block + i] = A[bx * block + i] + 1
+    return B
+"""
+# What bars said, and below which cell.
+WATCH = """() => {
+  window.said = [];
+  new MutationObserver(() => {
+    for (const bar of document.querySelectorAll(".tw-progress")) {
+      const cells = [...document.querySelectorAll(".jp-Notebook .jp-Cell")];
+      const text = `${cells.indexOf(bar.closest(".jp-Cell"))}: ${bar.innerText.trim()}`;
+      if (window.said.at(-1) !== text) window.said.push(text);
+    }
+  }).observe(document.body, { childList: true, subtree: true, characterData: true });
+}"""
 TUNED = """\
 print("before")
 @tw.autotune(configs=[{"block": n} for n in (16, 32, 64)], warmup=0, rep=0.1)
@@ -31,25 +49,30 @@ def double(A, block: int = 8):
             B[bx * block + i] = A[bx * block + i] * 2
     return B
 out = double(np.ones(256, np.float32))
-print("after", len(seen), seen[-1])
+print("after")
 """
 
 
 def test_a_bar_leaves_nothing(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> None:
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(text) for text in (SETUP, TUNED, "double.results")]
+    texts = (SETUP, TUNED, SWEPT, "double.results")
+    cells = [nbformat.v4.new_code_cell(text) for text in texts]
     path = lab.root / "bar.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
     notebook = open_notebook("bar.ipynb")
     notebook.page.set_default_timeout(20_000)
+    notebook.page.evaluate(WATCH)
     notebook.run_all()
     assert notebook.cell_errors() == []
     expect(notebook.output(1).first).to_contain_text("before")
     expect(notebook.output(2)).to_contain_text("block")
+    expect(notebook.page.locator(".tw-progress")).to_have_count(0)
+    said = notebook.page.evaluate("window.said")
+    assert {"1: 2 of 3", "2: 5 of 6"} <= set(said)
+    assert said == sorted(said)
     notebook.execute("docmanager:save")
-    saved = nbformat.read(path, as_version=4)
-    outputs = saved.cells[1].outputs
-    texts = "".join(output.get("text", "") for output in outputs)
-    assert "before" in texts and "after 3 (2, 3)" in texts
-    assert [dict(output["data"]) for output in outputs if "data" in output] == [{}]
+    tuned, swept = nbformat.read(path, as_version=4).cells[1:3]
+    assert {output.output_type for output in tuned.outputs} == {"stream"}
+    assert "".join(output.text for output in tuned.outputs) == "before\nafter\n"
+    assert [output.output_type for output in swept.outputs] == ["execute_result"]
     assert (notebook.errors, notebook.outside) == ([], [])

@@ -217,7 +217,7 @@ class Autotuned:
     def _measure_all(self, search: _Search, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         refuse_simulated(self.jit.fn.__name__, str(resolve_target(self.jit.target or "auto")))
         self._planned = total = len(search.configs)
-        progress = Progress(total - len(search.trials))
+        progress = Progress()
         try:
             for config in search.configs[len(search.trials) :]:
                 progress.show(len(search.trials), total)

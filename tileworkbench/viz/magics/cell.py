@@ -24,12 +24,12 @@ from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.frontend.function import PrimFunc
 from tileworkbench.compiler.lowering import passes_of_others
 from tileworkbench.tuning.autotune import Autotuned
+from tileworkbench.tuning.progress import Progress
 from tileworkbench.tuning.sweep import Sweep, sweep
 from tileworkbench.viz.magics.commands import find_kernel
 from tileworkbench.viz.magics.errors import shown_from
 from tileworkbench.viz.magics.grammar import CellOptions, near
 from tileworkbench.viz.magics.ledger import Version, follow_versions, ledger_of
-from tileworkbench.viz.magics.progress import Bar
 from tileworkbench.viz.magics.source import (
     CellSource,
     bound_names,
@@ -264,7 +264,7 @@ class _Cell:
             inputs = make_inputs(kernel.program) if given is None else given
             return 1e3 * float(kernel.bench(*inputs, rounds=options.bench or 0).median)
 
-        bar = Bar()
+        bar = Progress()
         try:
             return sweep(
                 subject,

@@ -12,10 +12,10 @@ from tileworkbench.api import Jit, targets
 from tileworkbench.compiler.device.host.cache import default_cache
 from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.tuning.autotune import Autotuned
+from tileworkbench.tuning.progress import Progress
 from tileworkbench.viz.magics.forms import form_help
 from tileworkbench.viz.magics.grammar import LAYOUTS, cell_help, command_help, near
 from tileworkbench.viz.magics.ledger import ledger_of
-from tileworkbench.viz.magics.progress import Bar
 from tileworkbench.viz.model.playground import EXAMPLES
 from tileworkbench.workbench.comparison import Comparison, compare
 from tileworkbench.workbench.inputs import make_inputs
@@ -147,7 +147,7 @@ class _Commands:
             print(outcome)
 
     def run_bisect(self, words: list[str]) -> None:
-        kernel, bar = self._kernel(words), Bar()
+        kernel, bar = self._kernel(words), Progress()
         failed = kernel._failed is not None and len(words) == 1
         args = kernel._failed[1] if failed and kernel._failed else self._arguments(kernel, words)
         try:
