@@ -55,7 +55,9 @@ def test_a_point_that_fails_is_listed_and_the_others_go_on() -> None:
     assert good.error == "" and good.kernel is not None
     assert bad.error.startswith("ResourceError: the block needs 400000 bytes of shared memory")
     assert "1 failed" in repr(found)
-    assert "ResourceError" in str(found) and problems(found._repr_html_()) == []
+    page = found._repr_html_()
+    assert "ResourceError" in str(found) and problems(page) == []
+    assert page.count(">failed<") == 1 and "0 B" not in page  # in the heat map; the table says why
 
 
 def test_times_choose_the_best_and_colour_the_heat_map() -> None:

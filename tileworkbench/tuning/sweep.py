@@ -118,15 +118,11 @@ class Sweep:
     def _repr_html_(self) -> str:
         heads, rows = self._table()
         best = self.best
-        cells = [
-            [
-                html.tag("b", html.tone(html.GOOD), html.text(cell))
-                if point is best
-                else html.text(cell)
-                for cell in row
-            ]
-            for point, row in zip(self.points, rows, strict=True)
-        ]
+        cells = []
+        for point, row in zip(self.points, rows, strict=True):
+            style = f"{html.tone(html.GOOD)};font-weight:bold" if point is best else ""
+            short = [html.tag("span", f"{style};white-space:nowrap", html.text(c)) for c in row]
+            cells.append([*short[:-1], html.text(row[-1])] if point.error else short)
         parts = [html.tag("b", html.MONO, html.text(f"{self.name} {self.target}"))]
         parts += [self._heat_map(), html.table(cells, heads), self._roofline()]
         parts += [html.tag("div", html.FAINT, html.text(note)) for note in self._notes()]
@@ -152,7 +148,7 @@ class Sweep:
         if any(isfinite(point.predicted_us) for point in self.points):
             columns.append(("predicted", lambda point: _time(point.predicted_us)))
         if any(point.shared_bytes for point in self.points):
-            columns.append(("shared", lambda point: format_bytes(point.shared_bytes)))
+            columns.append(("shared", _shared))
         if any(isfinite(point.occupancy) for point in self.points):
             columns.append(("occupancy", lambda point: _percent(point.occupancy)))
             columns.append(("conflicts", lambda point: "" if point.error else str(point.conflicts)))
@@ -184,7 +180,8 @@ class Sweep:
             for column in columns:
                 point = at.get((row, column))
                 time = nan if point is None else float(getattr(point, value))
-                cells.append(_heat(time, low, high))
+                failed = point is not None and bool(point.error)
+                cells.append(html.text("failed") if failed else _heat(time, low, high))
             shown.append(cells)
         caption = "measured" if value == "time_us" else "predicted"
         heads = [f"{caption} time", *(f"{across}={column}" for column in columns)]
@@ -203,6 +200,10 @@ def _heat(time_us: float, low: float, high: float) -> str:
 
 def _time(time_us: float) -> str:
     return format_time(time_us) if isfinite(time_us) else ""
+
+
+def _shared(point: SweepPoint) -> str:
+    return "" if point.kernel is None else format_bytes(point.shared_bytes)
 
 
 def _percent(part: float) -> str:

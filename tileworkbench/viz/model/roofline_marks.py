@@ -40,9 +40,11 @@ def places(point: Point, machine: Machine) -> Iterator[tuple[float, float]]:
 
 
 def draw_levels(
-    at: At, room: Room, point: Point, machine: Machine, colours: Colours
+    at: At, room: Room | None, point: Point, machine: Machine, colours: Colours
 ) -> Iterator[str]:
-    """A diamond for each memory level, as high as the point and on one line with it."""
+    """A diamond for each memory level, as high as the point and on one line with it; with its name
+    where there is `room` for names.
+    """
     levels = levels_of(point, machine)
     if len(levels) < 2:
         return
@@ -66,7 +68,7 @@ def draw_levels(
             names[-1][1].append(level.name)
         else:
             names.append((x, [level.name]))
-    for x, together in names:
+    for x, together in names if room is not None else ():
         text = ", ".join(together)
         half = 3.1 * len(text)
         y = room(x - half, x + half, own[1] - 10, -12.0)

@@ -84,7 +84,13 @@ def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = P
         *(
             mark
             for point in named
-            for mark in draw_levels(axes.at, axes.room, point, machine, colours)
+            for mark in draw_levels(
+                axes.at,
+                axes.room if len(named) < 3 or point is fastest else None,
+                point,
+                machine,
+                colours,
+            )
         ),
         *(mark for point in named for mark in draw_trail(axes.at, point, colours)),
         *(
