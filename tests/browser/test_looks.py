@@ -34,7 +34,7 @@ from tileworkbench.viz.model.card import card_html
 from tileworkbench.viz.model.views import VIEWS, view_html
 gpu, cpu = conflicting.compile(), tw.compile(matmul(64, 64, 64), target="cpu")
 from tests.api.wrong_kernels import cases
-measured = full_view()
+measured, recorded = full_view(), gpu.footprint()
 wrong, reference, inputs = cases()["wrong_warp"]
 wrong = wrong.with_target("sim:sm_80").compile()
 try:

@@ -76,10 +76,11 @@ def about(view: KernelView) -> str:
     """What one looks at."""
     program = "program as written" if view.target_kind == "cpu" else "lowered program"
     return (
-        "Which elements of each tensor the blocks of a call touch, counted while the simulator "
-        f"runs the {program}. The colour of a cell is the first block that touches it, the number "
-        "in it how many blocks do where it is not one; grey is never touched. Choose a block to "
-        "see its elements alone, and which of its threads touch them."
+        f"Which elements of each tensor the blocks of a call touch (a grid of {view.grid}, "
+        f"{view.threads} threads each), counted while the simulator runs the {program}. The colour "
+        "of a cell is the first block that touches it, the number in it how many blocks do where "
+        "it is not one; grey is never touched. Choose a block to see its elements alone, and which "
+        "of its threads touch them."
     )
 
 
