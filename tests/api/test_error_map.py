@@ -163,6 +163,18 @@ def test_a_reference_with_nan_is_said() -> None:
     assert f"the reference is NaN in {count} of them" in found.value.map.pattern
 
 
+def test_nan_in_both_is_right_and_said() -> None:
+    kernel = CASES["wrong_scale"][0].with_target("cpu").compile()
+    given = CASES["wrong_scale"][2][0].copy()
+    given[0, :3] = np.nan
+    found = kernel.check(lambda a: kernel(a), given)
+    assert found.ok and found.nans == 3
+    text = "3 elements are NaN in both, which is not compared further"
+    assert f"check ok ({text})" in repr(kernel)
+    assert kernel.view().check.nan_text == text
+    assert kernel.check(lambda a: kernel(a), CASES["wrong_scale"][2][0]).nan_text == ""
+
+
 def test_another_shape_or_a_reference_that_raises_has_no_map() -> None:
     kernel = CASES["wrong_scale"][0].with_target("cpu").compile()
     given = CASES["wrong_scale"][2][0]

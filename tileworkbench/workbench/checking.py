@@ -105,14 +105,14 @@ def check_kernel(
     simulated = ""
     try:
         simulated = _simulated(kernel, args, sanitize)
-        worst, limit = _compared(kernel, reference, args, rtol, atol)
+        worst, limit, nans = _compared(kernel, reference, args, rtol, atol)
     except RunError as error:
         if kernel._trouble is None:
             trouble_in(kernel, args, ())
         looked = (Note(f"the simulator found nothing wrong: {simulated}"),) if simulated else ()
         error.notes = (*kernel.warnings, *error.notes, *looked)
         raise
-    return CheckResult(True, worst, limit, _name_of(reference), simulated)
+    return CheckResult(True, worst, limit, _name_of(reference), simulated, nans)
 
 
 def _simulated(kernel: Kernel, args: Sequence[Any], sanitize: bool) -> str:
@@ -138,8 +138,10 @@ def _compared(
     args: Sequence[Any],
     rtol: float | None,
     atol: float | None,
-) -> tuple[float, float]:
-    """The largest error and the largest tolerance of all outputs. Raises `CheckError`."""
+) -> tuple[float, float, int]:
+    """The largest error and the largest tolerance of all outputs, and how many elements are NaN in
+    both. Raises `CheckError`.
+    """
     program = kernel.program
     compiled = compiled_with_poison(kernel)
     params = [param.value for param in program.params]
@@ -159,7 +161,7 @@ def _compared(
         raise ArgumentError(
             f"'{kernel.name}' has {_outputs(len(outputs))}, the reference {len(expected)}"
         )
-    worst, limit = 0.0, 0.0
+    worst, limit, nans = 0.0, 0.0, 0
     for buffer, got, want in zip(compared, outputs, expected, strict=True):
         tolerance = tolerance_of(str(buffer.dtype), _dtype_of(want), rounds_to_tf32(kernel))
         if rtol is not None or atol is not None:
@@ -168,6 +170,7 @@ def _compared(
         try:
             wanted = _expected(kernel, buffer.name, want)
             error, allowed = _compare(kernel, buffer.name, wide(got), wanted, tolerance)
+            nans += int(np.count_nonzero(np.isnan(wanted)))  # the output's too, or they differ
         except CheckError as failed:
             if failed.map is not None:
                 located = locate(kernel, before, failed.map)
@@ -176,7 +179,7 @@ def _compared(
                 explain(failed, kernel._failed[0], kernel)
             raise
         worst, limit = max(worst, error), max(limit, allowed)
-    return worst, limit
+    return worst, limit, nans
 
 
 def _name_of(reference: Callable[..., Any]) -> str:

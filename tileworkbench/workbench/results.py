@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """A comparison with a reference. `max_error` and `tolerance` are absolute; `simulated` says how
-    much of the call the simulator has looked at.
+    much of the call the simulator has looked at; `nans` counts the elements that are NaN in both,
+    which are equal but may hide an error.
     """
 
     ok: bool
@@ -23,6 +24,13 @@ class CheckResult:
     tolerance: float
     reference: str = ""
     simulated: str = ""
+    nans: int = 0
+
+    @property
+    def nan_text(self) -> str:
+        """What to say of the elements that are NaN in both; empty where there are none."""
+        many = "1 element is" if self.nans == 1 else f"{self.nans} elements are"
+        return f"{many} NaN in both, which is not compared further" if self.nans else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,7 @@ def _check(view: KernelView) -> dict[str, Any] | None:
         f"largest error {format_error(check.max_error)}, tolerance "
         f"{format_error(check.tolerance)}{against}"
         f"{f'; {check.simulated}' if check.simulated else ''}"
+        f"{f'; {check.nan_text}' if check.nan_text else ''}"
     )
     return {"ok": check.ok, "text": check_text(check), "detail": detail}
 

@@ -52,7 +52,7 @@ def passes_changed(record: CompileRecord) -> tuple[int, int]:
 def check_text(check: CheckResult) -> str:
     """``check ok``; a failure names its error to one digit."""
     if check.ok:
-        return "check ok"
+        return f"check ok ({check.nan_text})" if check.nans else "check ok"
     return f"check FAILED (max err {format_error(check.max_error)})"
 
 
