@@ -160,6 +160,7 @@ FULL, LOOP = "full = T.alloc_barrier(128)", "for k in T.serial(2):"
 SEND = "T.copy_cluster(S, D, dst_block=1 - bx, remote_barrier=full[0])"
 SENT, RECEIVED = "full = T.alloc_cluster_barrier([1])", "T.copy(D, B[bx, :])"
 MORE = "arrived at more often in one phase than it was made for"
+UNFENCED = "read by the copy engine or tensor cores, with no fence behind the write of a thread"
 PEER = "T.mbarrier_wait_parity(full[0], 0)"
 
 TABLE: list[tuple[str, str, str, Changes, Found]] = [
@@ -235,6 +236,8 @@ TABLE: list[tuple[str, str, str, Changes, Found]] = [
      ("T.clear(S)", "written while an asynchronous copy still reads it")),
 ]  # fmt: skip
 CASES = [pytest.param(*rest, id=f"{engine}-{mistake}") for engine, mistake, *rest in TABLE]
+
+
 def changed(source: str, changes: Changes) -> str:
     """The kernel with the mistake."""
     lines = []
@@ -343,6 +346,70 @@ def test_an_arrival_that_may_count_for_the_phase_before():
                 "arrived at by a thread that no wait orders behind the phase before "
                 f"(kernel.py, line {line}" in str(report)
             )
+
+
+FENCE = "T.fence_proxy_async()"
+FILL, CLEAR = "T.copy(A[k, :], S)", "T.clear(C)"
+FENCES: list[tuple[str, str, str, Changes, Found]] = [
+    ("TMA store", "no fence", STORES, {}, ("T.tma_copy(S, B[k, :])", UNFENCED)),
+    ("TMA store", "a fence", STORES, {FILL: ["=", FENCE]}, NOTHING),
+    ("TMA store", "early", STORES, {FILL: [FENCE, "="]}, ("T.tma_copy(S, B[k, :])", UNFENCED)),
+    ("wgmma", "no fence", PRODUCTS, {}, ("T.wgmma_gemm(P, Q, C)", UNFENCED)),
+    ("wgmma", "a fence", PRODUCTS, {CLEAR: ["=", FENCE]}, NOTHING),
+    ("wgmma", "early", PRODUCTS, {"T.copy(A, R)": [FENCE, "="]},
+     ("T.wgmma_gemm(R, Q, C)", UNFENCED)),
+    ("cluster", "no fence", CLUSTER, {}, (SEND, UNFENCED)),
+    ("cluster", "a fence", CLUSTER, {"T.copy(A[bx, :], S)": ["=", FENCE]}, NOTHING),
+    # threads go the same way as cp.async, and read what the copy engine writes behind its barrier
+    ("cp.async", "no fence", COPIES, {}, NOTHING),
+    ("TMA", "no fence", BULK, {}, NOTHING),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "found"),
+    [pytest.param(*rest, id=f"{engine}-{mistake}") for engine, mistake, *rest in FENCES],
+)
+def test_which_fences_are_missed(source, changes, found):
+    """As code for sm_90 must have them; of a kernel, lowering puts them in."""
+    source = changed(source, changes)
+    program = program_of(source)
+    assert simulate(program, arguments_of(program)).report.ok
+    options = SimOptions(fences=True)
+    report = simulate(program, arguments_of(program), options=options).report
+    line, sentence = found
+    lines = [at for at, words in enumerate(source.splitlines(), 1) if words.strip() == line]
+    assert report.ok == (not line)
+    assert not line or any(f": {sentence} (kernel.py, line {at} and" in str(report) for at in lines)
+
+
+@pytest.mark.parametrize("writer", [True, False], ids=["writer", "reader"])
+@pytest.mark.parametrize("fence", [True, False])
+def test_lowered_code_needs_its_fences(fence, writer):
+    """From stage SIMT on: by all threads that wrote, or by the one that starts the copy."""
+    line = "T.fence(kind='async')" if fence else ""
+    program = parse(
+        f"""\
+@T.program(stage="simt")
+def kernel(
+    A: T.Tensor((2, 64), "float32"),
+    B: T.Tensor((2, 64), "float32"),
+):
+    with T.Kernel(1, threads=64, thread_vars=["tx"]) as bx:
+        S = T.alloc_shared((64,), "float32", offset=0)
+        S[tx] = A[0, tx]
+        {line if writer else ""}
+        T.sync_threads()
+        if tx == 0:
+            {"" if writer else line}
+            with T.started("tma_store"):
+                for i in T.serial(64):
+                    B[0, i] = S[i]
+            T.commit_group(engine='tma_store')
+            T.wait_group(pending=0, engine='tma_store', sources=True)
+"""
+    )
+    assert simulate(program, arguments_of(program)).report.ok == fence
 
 
 WIDE = COPIES.replace("(2, 64)", "(2, 512)")

@@ -15,6 +15,7 @@ from tileworkbench.compiler.frontend.values import (
     fitting,
     to_value,
 )
+from tileworkbench.compiler.ir.simt import Fence
 from tileworkbench.compiler.ir.stmt import Assume, DeviceAssert
 
 
@@ -198,8 +199,10 @@ def pdl_trigger() -> None:
 
 
 def fence_proxy_async() -> None:
-    """Order asynchronous copies after ordinary stores, which they are here: no effect."""
-    in_kernel("T.fence_proxy_async")
+    """Let the copy engine and tensor cores see what this thread knows to be written to shared
+    memory. The simulator misses one where it is asked to (`kernel.simulate(fences=True)`).
+    """
+    in_kernel("T.fence_proxy_async").emit(Fence("async"))
 
 
 def assume(cond: Any) -> None:

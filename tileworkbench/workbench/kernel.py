@@ -211,6 +211,7 @@ class Kernel(KernelFacts, Debugging):
         stage: str | None = None,
         blocks: Iterable[int] | None = None,
         sanitize: bool = False,
+        fences: bool = False,
     ) -> SimResult:
         """Execute the program in the simulator instead of natively.
 
@@ -220,12 +221,13 @@ class Kernel(KernelFacts, Debugging):
         the others would write stays as it is. The result has `.outputs` and a `.report` of
         everything found wrong, with lines. With `sanitize` an access of a tensor raises
         `OutOfBoundsError` where its index comes from data, is outside, and nothing in the kernel
-        guards it.
+        guards it. With `fences` T.fence_proxy_async() must stand between what threads write to
+        shared memory and what T.tma_copy, T.wgmma_gemm and their like read there, as sm_90 demands.
         """
         from tileworkbench.workbench.simulation import simulate_stage
 
         try:
-            result = simulate_stage(self, args, stage, blocks, sanitize)
+            result = simulate_stage(self, args, stage, blocks, sanitize, fences)
         except RunError:
             trouble_in(self, args, ())
             raise

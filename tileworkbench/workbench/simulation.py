@@ -39,6 +39,7 @@ def simulate_stage(
     stage: str | None,
     blocks: Iterable[int] | None = None,
     sanitize: bool = False,
+    fences: bool = False,
 ) -> SimResult:
     """Run one stage of `kernel` in the simulator: "tile", "lowered", a pass name, or None for the
     front end's program on a CPU and the lowered one elsewhere, where accesses outside tensors are
@@ -47,7 +48,8 @@ def simulate_stage(
     """
     from tileworkbench.compiler.sim.frame import SimOptions
 
-    options = SimOptions(sanitize=sanitize, blocks=None if blocks is None else tuple(blocks))
+    chosen = None if blocks is None else tuple(blocks)
+    options = SimOptions(sanitize=sanitize, fences=fences, blocks=chosen)
     if stage is None and kernel.target.startswith("cpu"):
         stage = "tile"
     if stage is not None:

@@ -1,4 +1,5 @@
-"""Operations that were started are done where they start, and waits for groups of them go.
+"""Operations that were started are done where they start; waits for groups of them, and fences
+between their writes and those of threads, go.
 
 That is one of the orders in which they may happen, and the one that code without an engine for them
 has. The simulator runs the program before this pass in the latest order instead, so it finds a wait
@@ -27,7 +28,14 @@ from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
-from tileworkbench.compiler.ir.simt import BarrierArrive, CommitGroup, Engine, Start, WaitGroup
+from tileworkbench.compiler.ir.simt import (
+    BarrierArrive,
+    CommitGroup,
+    Engine,
+    Fence,
+    Start,
+    WaitGroup,
+)
 from tileworkbench.compiler.ir.stmt import For, Kernel, Seq, Stmt
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
 from tileworkbench.compiler.target import Target
@@ -56,6 +64,8 @@ def _complete(stmt: Stmt, kept: Engine | None) -> Stmt:
         case Start(body, engine) if engine is not kept:
             return body
         case CommitGroup(engine) | WaitGroup(engine=engine) if engine is not kept:
+            return Seq(())
+        case Fence("async"):
             return Seq(())
         case BarrierArrive(_, engine) if engine is not None:
             return replace(stmt, engine=None)

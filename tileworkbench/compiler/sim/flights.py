@@ -30,6 +30,7 @@ from tileworkbench.compiler.sim.problems import (
     SOURCE_WRITTEN,
     STORE_OVERTAKEN,
 )
+from tileworkbench.compiler.sim.proxies import Proxies
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.values import poison
 
@@ -120,10 +121,12 @@ class Flights:
     """The operations under way in the blocks of a cluster, whose `threads` have one clock.
 
     Each byte of a memory that one of them touches has a mark: the number of the operation that
-    writes it, or below zero of the latest one that reads it.
+    writes it, or below zero of the latest one that reads it. With `fences` what threads write must
+    be fenced before engines read it.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, fences: bool = False) -> None:
+        self._proxies = Proxies() if fences else None
         self._flights: list[Flight] = []
         self._committed = {engine: np.zeros(threads, np.int64) for engine in Engine}
         self._marks: dict[int, Array] = {}
@@ -142,7 +145,7 @@ class Flights:
         at_barrier: bool,
     ) -> Flight:
         """Execute an operation that writes the buffers `targets`, and hide what it wrote."""
-        threads = frame.order.ids(_threads(frame))
+        threads = self._ids(frame)
         self._last += 1
         flight = Flight(
             self._last,
@@ -182,14 +185,14 @@ class Flights:
 
     def commit(self, frame: ThreadFrame, engine: Engine) -> None:
         """What the active threads have started since their last commit is a group."""
-        self._committed[engine][frame.order.ids(_threads(frame))] += 1
+        self._committed[engine][self._ids(frame)] += 1
 
     def wait(self, frame: ThreadFrame, engine: Engine, pending: int, sources: bool) -> None:
         """All but the latest `pending` groups of the active threads are done, or have read their
         `sources`.
         """
         active = np.zeros(len(self._committed[engine]), np.bool_)
-        active[frame.order.ids(_threads(frame))] = True
+        active[self._ids(frame)] = True
         for flight in list(self._flights):
             if flight.engine is engine and not flight.at_barrier:
                 done = self._committed[engine][flight.threads] - pending > flight.groups
@@ -211,7 +214,7 @@ class Flights:
 
     def unwaited(self, frame: ThreadFrame, engine: Engine) -> list[Flight]:
         """What the active threads have started on `engine`, to be waited for at a barrier now."""
-        mine = set(map(int, frame.order.ids(_threads(frame))))
+        mine = set(map(int, self._ids(frame)))
         left = [
             flight
             for flight in self._flights
@@ -254,16 +257,19 @@ class Flights:
     ) -> None:
         """Elements of `storage`, at `place` in its data, are about to be read or written."""
         current = self._current
-        if active is False or (current is None and not self._flights):
+        if active is False or (current is None and not self._flights and self._proxies is None):
             return
+        if lanes:
+            chosen = np.broadcast_to(np.asarray(active), lanes)
+            place = tuple(np.broadcast_to(np.asarray(at), lanes)[chosen] for at in place)
+        if self._proxies is not None and storage.scope == "shared":
+            engine = None if current is None else current.engine
+            self._proxies.touch(frame, storage, place, write, engine, self._ids(frame))
         if current is not None and not write and not storage.changes:
             return  # nobody can write it too early
         marks = self._marks_of(storage)
         if marks is None:
             return
-        if lanes:
-            chosen = np.broadcast_to(np.asarray(active), lanes)
-            place = tuple(np.broadcast_to(np.asarray(at), lanes)[chosen] for at in place)
         seen = others = marks[place]
         if current is not None:  # what it touches twice is its own affair
             others = np.where(np.abs(seen) == current.number, 0, seen)
@@ -278,6 +284,16 @@ class Flights:
         current.touched.append((storage, place))
         if write:
             current.written.append(Written(storage, place))
+
+    def fence(self, frame: ThreadFrame) -> None:
+        """The active threads order what they know to be written before what engines read."""
+        if self._proxies is not None:
+            self._proxies.fence(frame, self._ids(frame))
+
+    @staticmethod
+    def _ids(frame: ThreadFrame) -> Array:
+        """The numbers of the active threads on the clock."""
+        return frame.order.ids(_threads(frame))
 
     def _chained(self, current: Flight, marked: Array) -> Array:
         """Where the marks are those of products of the same engine into this accumulator."""
@@ -388,6 +404,16 @@ def translate_commit(engine: Engine) -> Execute:
             frame.flights.commit(frame, engine)
 
     return commit
+
+
+def translate_fence(kind: str) -> Execute:
+    """The closure of `fence`; of other kinds than "async" the order of statements is enough."""
+
+    def fence(frame: Any) -> None:
+        if kind == "async" and frame.flights is not None:
+            frame.flights.fence(frame)
+
+    return fence
 
 
 def translate_wait(stmt: simt.WaitGroup) -> Execute:

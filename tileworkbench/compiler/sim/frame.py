@@ -34,7 +34,9 @@ class SimOptions:
     nothing in the kernel guards it (`analysis/data_indices.py`). `prints`: whether T.print writes.
     With `most_blocks` no more than so many of a launch run, the first, the last and some between,
     and nothing after a launch of which some did not; with `seconds` the run ends after about that
-    time.
+    time. With `fences` a fence must stand between what threads write to shared memory and what the
+    copy engine or tensor cores read there (sm_90 and later); in front of stage SIMT that is
+    otherwise left to lowering.
     `loop_limit` bounds the iterations of all `while` loops together. `blocks` are the numbers (x
     fastest) of the blocks of each launch that run, None for all; their clusters run with them, and
     where blocks wait for the whole grid all do. `trace` records what the threads of one block do,
@@ -49,6 +51,7 @@ class SimOptions:
     divergence: bool = True
     stop_at_out_of_bounds: bool = True
     sanitize: bool = False
+    fences: bool = False
     prints: bool = True
     most_blocks: int | None = None
     seconds: float | None = None

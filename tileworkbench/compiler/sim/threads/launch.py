@@ -55,10 +55,11 @@ class Launch:
         chosen = len(clusters.picked) * len(clusters.offsets)
         if host.options.blocks is None:
             host.recorder.launch(total, chosen)
+        fences = host.options.fences or not self._plan.lock_step
         for blocks in clusters:
             clock = Clock(len(blocks) * self._threads, self._now, self._now + 1)
             frames = [self._frame(number, grid, clock, rank) for rank, number in enumerate(blocks)]
-            flights = Flights(clock.threads) if self._plan.starts else None
+            flights = Flights(clock.threads, fences) if self._plan.starts else None
             for frame in frames:
                 frame.cluster, frame.block_number = frames, frames[0].block_number
                 frame.flights = flights

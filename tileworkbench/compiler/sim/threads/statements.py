@@ -19,7 +19,7 @@ from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.sim.expressions import Evaluate
-from tileworkbench.compiler.sim.flights import translate_start
+from tileworkbench.compiler.sim.flights import translate_fence, translate_start
 from tileworkbench.compiler.sim.memory import Storage, allocate, memory_at
 from tileworkbench.compiler.sim.observers import Observer
 from tileworkbench.compiler.sim.pipeline.trace import TraceRecorder
@@ -147,16 +147,16 @@ class ThreadTranslator(StatementTranslator):
             case st.Alloc() | st.Alias() if self._plan.cluster_wide:
                 slot = self.slots.buffer(stmt.buffer)
                 made = noting_when(slot, super()._translate(stmt))
-            case simt.Fence():
-                made = _nothing
+            case simt.Fence(kind):
+                made = translate_fence(kind)
             case simt.AsyncCopy():
                 made = copies.translate_copy(stmt, self.expr)
             case simt.Start(body, barrier=barrier) if barrier is not None:
                 attach = mbarriers.translate_attach(barrier, self.expr)
                 made = translate_start(stmt, self(body), attach)
-            case simt.CommitGroup() if self._plan.lock_step is False:
+            case simt.CommitGroup(simt.Engine.CP_ASYNC) if self._plan.lock_step is False:
                 made = copies.translate_commit()
-            case simt.WaitGroup() if self._plan.lock_step is False:
+            case simt.WaitGroup(engine=simt.Engine.CP_ASYNC) if self._plan.lock_step is False:
                 made = copies.translate_wait(stmt)
             case simt.LoadMatrix():
                 made = matrix.translate_load(stmt, self.expr)
@@ -338,10 +338,6 @@ def _takes_all(stmt: st.Stmt) -> bool:
         return True
     inner = stmt.children() if isinstance(stmt, _AROUND) else ()
     return any(_takes_all(child) for child in inner if isinstance(child, st.Stmt))
-
-
-def _nothing(frame: Any) -> None:
-    """Memory is ordered as the program says anyway."""
 
 
 def _role(start: int, stop: int, body: Execute) -> Execute:

@@ -1,0 +1,123 @@
+"""Two ways to shared memory: of the threads, and of the copy engine and tensor cores.
+
+On sm_90 and later these engines see what a thread wrote to shared memory only behind a fence
+between the two ways, "proxies" (PTX ISA, "fence.proxy.async"): by the writer, or by somebody who
+already knows of the write. Each byte that threads wrote has a mark until then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tileworkbench.compiler.ir.simt import Engine
+from tileworkbench.compiler.sim.problems import NOT_FENCED
+from tileworkbench.compiler.sim.report import FindingKind
+
+if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.memory import Storage
+    from tileworkbench.compiler.sim.threads.frame import ThreadFrame
+
+Array = np.ndarray[Any, Any]
+_ENGINES = (Engine.TMA, Engine.TMA_STORE, Engine.CLUSTER, Engine.WGMMA, Engine.TENSOR)
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """By `threads` (numbers on the clock) at `time`, in the statement `site`."""
+
+    threads: Array
+    time: int
+    site: int
+
+
+class Proxies:
+    """What threads wrote to the shared memories of a cluster, and nobody has fenced."""
+
+    def __init__(self) -> None:
+        self._writes: dict[int, _Write] = {}
+        self._marks: dict[int, Array] = {}  # by memory: the number of the write of each byte
+        self._last = 0
+
+    def touch(
+        self,
+        frame: ThreadFrame,
+        storage: Storage,
+        place: tuple[Any, ...],
+        write: bool,
+        engine: Engine | None,
+        threads: Array,
+    ) -> None:
+        """An `engine`, or `threads` (numbers on the clock), are about to read or write there."""
+        if engine not in _ENGINES:
+            if write:
+                self._wrote(frame, storage, place, threads)
+        elif write:
+            marks = self._marks_of(storage)
+            if marks is not None:
+                marks[place] = 0
+        else:
+            self._read(frame, storage, place)
+
+    def _wrote(
+        self, frame: ThreadFrame, storage: Storage, place: tuple[Any, ...], threads: Array
+    ) -> None:
+        marks = self._marks_of(storage, make=True)
+        last, now = self._writes.get(self._last), frame.order.now
+        alike = last is not None and last.time == now and last.site == frame.site
+        if not (alike and last is not None and np.array_equal(last.threads, threads)):
+            self._last += 1
+            self._writes[self._last] = _Write(threads, now, frame.site)
+        if marks is not None:
+            marks[place] = self._last
+
+    def _read(self, frame: ThreadFrame, storage: Storage, place: tuple[Any, ...]) -> None:
+        marks = self._marks_of(storage)
+        found = None if marks is None else marks[place]
+        if found is None or not found.any():
+            return
+        wrong = found.any(axis=-1)
+        write = self._writes[int(found.max())]
+        frame.recorder.found(
+            FindingKind.RACE,
+            NOT_FENCED,
+            storage.name,
+            (),
+            frame.block,
+            frame.site,
+            int(np.count_nonzero(wrong)),
+            other=write.site,
+        )
+
+    def fence(self, frame: ThreadFrame, threads: Array) -> None:
+        """`threads` (numbers on the clock) order what they know of before what engines do next."""
+        seen = [number for number, write in self._writes.items() if _knows(frame, threads, write)]
+        for marks in self._marks.values():
+            marks[np.isin(marks, seen)] = 0
+        for number in seen:
+            del self._writes[number]
+
+    def _marks_of(self, storage: Storage, make: bool = False) -> Array | None:
+        """The marks of a storage's data, with one more dimension: the bytes of an element."""
+        data = storage.data
+        if not isinstance(data, np.ndarray) or not data.size:
+            return None
+        key, size = data.ctypes.data, data.size * data.itemsize
+        marks = self._marks.get(key)
+        if marks is None or len(marks) < size:
+            if not make:
+                return None
+            more = np.zeros(size, np.int32)
+            if marks is not None:
+                more[: len(marks)] = marks
+            marks = self._marks[key] = more
+        return marks[:size].reshape(*data.shape, data.itemsize)
+
+
+def _knows(frame: ThreadFrame, threads: Array, write: _Write) -> bool:
+    """Whether the write is their own, or happened before."""
+    others = write.threads[~np.isin(write.threads, threads)]
+    times = np.full(len(others), write.time)
+    return not frame.order.unordered(times, others, threads[:1]).any()
