@@ -163,6 +163,34 @@ def test_figure_is_drawn_without_pyplot() -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "11 False"), done.stderr
 
 
+def test_published_and_doubtful_ceilings_are_called_so() -> None:
+    """In the static form and in the figure; the best of a quiet machine need no remark."""
+    from tileworkbench.viz.widgets.figure import roofline_figure
+
+    ceilings = tuple(replace(ceiling, threads=0) for ceiling in SIMPLE.ceilings)
+    doubt = "busy or shared machine: ceilings are the best seen, ±31%"
+    for machine, caption in (
+        (SIMPLE, "m"),
+        (replace(SIMPLE, name="a GPU", ceilings=ceilings), "a GPU, published numbers"),
+        (replace(SIMPLE, doubt=f"{doubt} (it was)"), f"m; {doubt}"),
+    ):
+        assert machine.caption == caption
+        assert f">{caption}</div>" in roofline_html([POINT], machine)
+        assert roofline_figure([POINT], machine).axes[0].get_title() == caption
+
+
+def test_names_in_the_figure_stand_where_there_is_room() -> None:
+    from tileworkbench.viz.widgets.figure import roofline_figure
+
+    far = replace(POINT, name="far", flops=1e9, traffic=(("L1", 1e6), ("DRAM", 9e5)))
+    near = replace(POINT, name="near", flops=1e3, traffic=(("L1", 1e6), ("DRAM", 1e3)))
+    axes = roofline_figure([far, near], MACHINE).axes[0]
+    names = {text.get_text(): text for text in axes.texts}
+    sides = {name[:3]: text.get_ha() for name, text in names.items() if ":" in name}
+    assert sides == {"far": "right", "nea": "left"}
+    assert "L1, DRAM" in names and "L1" in names and "DRAM" in names
+
+
 def test_figure_of_several_kernels_with_levels_and_trail() -> None:
     pytest.importorskip("matplotlib")
     from tileworkbench.viz.widgets.figure import roofline_figure

@@ -25,9 +25,9 @@ class Ceiling:
     """One measured limit.
 
     `name` is a memory level (``L1``, ``DRAM``) when `unit` is ``GB/s`` and an element type
-    (``float32``) when it is ``GFLOP/s``; `threads` is how many threads reached `value`. `spread` is
-    how far the best of repeated samples is above their median (less one), `scaled` says that one
-    thread's value was multiplied, as the other cores were taken.
+    (``float32``) when it is ``GFLOP/s``; `threads` is how many threads reached `value` (0: it is
+    published). `spread` is how far the best of repeated samples is above their median (less one),
+    `scaled` says that one thread's value was multiplied, as the other cores were taken.
     """
 
     name: str
@@ -58,6 +58,13 @@ class Machine:
     def threads(self) -> int:
         """The most threads any ceiling was measured with."""
         return max((ceiling.threads for ceiling in self.ceilings), default=1)
+
+    @property
+    def caption(self) -> str:
+        """The name, and where its ceilings are no measurement, or one of a busy machine."""
+        if self.ceilings and self.threads == 0:
+            return f"{self.name}, published numbers"
+        return f"{self.name}; {self.doubt.split(' (', 1)[0]}" if self.busy else self.name
 
     def find(self, name: str, unit: str, threads: int = 0) -> Ceiling | None:
         """The ceiling for a level or element type with `threads` threads (0: the most measured).

@@ -133,7 +133,10 @@ def roofline_line(points: Sequence[Point]) -> str:
 def roofline_section(points: Sequence[Point], machine: Machine) -> str:
     """The drawing and a sentence per point; measured, so only for outputs nobody compares."""
     address = roofline_image(points, machine)
-    parts = [html.image(address, f"roofline of {machine.name}", WIDTH, HEIGHT)]
+    parts = [
+        html.tag("div", html.FAINT, html.text(machine.caption)),
+        html.image(address, f"roofline of {machine.caption}", WIDTH, HEIGHT),
+    ]
     for point in told(points):
         verdict = judge(point, machine)
         style = f"{html.tone(html.BAD)};font-weight:600" if verdict.wrong else ""
@@ -239,8 +242,8 @@ def together(views: Sequence[KernelView], names: Sequence[str], live: bool) -> s
     for machine in {machine.name: machine for machine, _ in placed}.values():
         points = [point for of, point in placed if of.name == machine.name]
         address = roofline_image(points, machine)
-        parts.append(html.tag("div", html.MONO, html.text(machine.name)))
-        alternative = f"roofline of {machine.name}: {', '.join(point.name for point in points)}"
+        parts.append(html.tag("div", html.MONO, html.text(machine.caption)))
+        alternative = f"roofline of {machine.caption}: {', '.join(point.name for point in points)}"
         parts.append(html.image(address, alternative, WIDTH, HEIGHT))
     return "".join(parts)
 

@@ -11,6 +11,7 @@ from tileworkbench.bench.points import (
     BANDWIDTH,
     FEW,
     PEAK,
+    Level,
     Machine,
     Point,
     Verdict,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _GROUND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
+_NAME_WIDTH = 0.08  # of a level's name, as a part of the axis
 _WRONG, _ROOF = "#d3302f", "#444444"
 # Okabe and Ito's colours for any colour vision, without the palest.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#000000")
@@ -45,7 +47,7 @@ def roofline_figure(points: Sequence[Point], machine: Machine) -> Figure:
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
     axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity (FLOP/B)", ylabel=PEAK)
-    axes.set_title(machine.name, fontsize="medium")
+    axes.set_title(machine.caption, fontsize="medium", wrap=True)
     axes.grid(color="#e4e4e4")
     axes.set_axisbelow(True)
     shown = [point for point in points if point.flops and np.isfinite(point.intensity)]
@@ -66,15 +68,17 @@ def roofline_figure(points: Sequence[Point], machine: Machine) -> Figure:
 
 
 def _name(axes: Axes, point: Point, verdict: Verdict, colour: str) -> None:
-    """The point's name and rate beside it."""
+    """The point's name and rate beside it, on the side of the drawing that has room."""
     percent = f", {verdict.fraction * 100:.0f} %" if verdict.attainable else ""
+    low, high = np.log(axes.get_xlim())
+    left = np.log(point.intensity) < (low + high) / 2
     axes.annotate(
         f"{point.name}: {format_rate(point.gflops, PEAK)}"
         + (", predicted" if point.predicted else percent),
         (point.intensity, point.gflops),
-        xytext=(-7, -14),
+        xytext=(7 if left else -7, -14),
         textcoords="offset points",
-        ha="right",
+        ha="left" if left else "right",
         color=colour,
         bbox=_GROUND,
     )
@@ -87,10 +91,10 @@ def _draw_marks(axes: Axes, point: Point, machine: Machine, colour: str) -> None
         places = [level.intensity for level in levels]
         heights = [point.gflops] * len(places)
         axes.plot(places, heights, "-D", color=colour, markerfacecolor="white", linewidth=0.8)
-        for level in levels:
+        for intensity, name in _named_together(axes, levels):
             axes.annotate(
-                level.name,
-                (level.intensity, point.gflops),
+                name,
+                (intensity, point.gflops),
                 xytext=(0, 7),
                 textcoords="offset points",
                 ha="center",
@@ -111,6 +115,18 @@ def _draw_marks(axes: Axes, point: Point, machine: Machine, colour: str) -> None
                 markersize=7,
                 zorder=3,
             )
+
+
+def _named_together(axes: Axes, levels: Sequence[Level]) -> list[tuple[float, str]]:
+    """Where the names of levels stand; those of levels that lie close stand at the first."""
+    low, high = np.log(axes.get_xlim())
+    found: list[tuple[float, list[str]]] = []
+    for level in levels:
+        if found and abs(np.log(level.intensity / found[-1][0])) < _NAME_WIDTH * (high - low):
+            found[-1][1].append(level.name)
+        else:
+            found.append((level.intensity, [level.name]))
+    return [(intensity, ", ".join(names)) for intensity, names in found]
 
 
 def _draw_roofs(axes: Axes, machine: Machine, points: Sequence[Point]) -> None:
