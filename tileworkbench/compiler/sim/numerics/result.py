@@ -137,8 +137,8 @@ class LineErrors:
     @property
     def row(self) -> dict[str, Any]:
         """As plain data, with what the worst step has."""
-        kept = ("number", "loops", "absolute", "relative", "ulp", "scaled")
-        kept += ("element", "value", "exact")
+        errors = ("absolute", "relative", "ulp", "scaled")
+        kept = ("number", "loops", *errors, "element", "value", "exact")
         worst = self.worst.to_dict()
         return {
             "line": self.line,
