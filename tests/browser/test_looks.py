@@ -32,8 +32,10 @@ from tileworkbench.kernels import matmul
 from tileworkbench.viz.display import show
 from tileworkbench.viz.model.card import card_html
 from tileworkbench.viz.model.views import VIEWS, view_html
+from tests.viz.test_prints import printing
 gpu, cpu = conflicting.compile(), tw.compile(matmul(64, 64, 64), target="cpu")
 from tests.api.wrong_kernels import cases
+gpu.numerics()
 measured, recorded = full_view(), gpu.footprint()
 wrong, reference, inputs = cases()["wrong_warp"]
 wrong = wrong.with_target("sim:sm_80").compile()

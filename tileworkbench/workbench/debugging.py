@@ -7,12 +7,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.stmt import Print
 from tileworkbench.workbench.inputs import make_inputs
 from tileworkbench.workbench.simulation import named_arguments
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.footprint.result import Footprint
     from tileworkbench.compiler.sim.numerics.result import Numerics
+    from tileworkbench.compiler.sim.prints import Prints
     from tileworkbench.workbench.kernel import Kernel
 
 
@@ -21,13 +24,14 @@ class Debugging:
 
     _inputs: tuple[Any, ...] | None = None
     _numerics: Numerics | None = None
+    _prints: Prints | None = None
     _footprint: tuple[Footprint, Sequence[Any], dict[int, Footprint]] | None = None
 
     def with_inputs(self: Any, *args: Any) -> Any:
         """The inputs of views that run the kernel in the simulator, in place of made-up ones; calls
         and checks have their own. They are looked at when a view runs. Returns the kernel.
         """
-        self._inputs, self._footprint, self._numerics = args, None, None
+        self._inputs, self._footprint, self._numerics, self._prints = args, None, None, None
         return self
 
     def footprint(
@@ -80,6 +84,41 @@ class Debugging:
         made = compare(program, named_arguments(program, given), block, said, seconds)
         self._numerics = made
         return made
+
+    def prints(
+        self: Any,
+        *args: Any,
+        blocks: Iterable[int] | None = None,
+        seconds: float | None = None,
+    ) -> Prints:
+        """What `T.print` prints in a simulated run, by block and thread; nothing is written to the
+        standard output. Threads are those of the lowered program for a GPU; on a CPU they are known
+        where the kernel names them.
+
+        It runs on these arguments, or without any on those of `with_inputs`, of the check that
+        failed, or made-up ones. `blocks` are the numbers (x fastest) of the blocks to run, None for
+        all. The run ends after about so many `seconds` (None: no limit); what was printed by then,
+        or before an error or an interrupt, is kept, and `.stopped` says so.
+
+        Raises `ArgumentError` for arguments that do not fit.
+        """
+        from tileworkbench.workbench.printing import record_prints
+
+        given, said = (args, "the inputs that were given") if args else inputs_of(self)
+        made = record_prints(self, given, said, blocks, seconds)
+        self._prints = made
+        return made
+
+    @property
+    def last_prints(self) -> Prints | None:
+        """The result of the last `prints`; None where there was none."""
+        return self._prints
+
+    @cached_property
+    def prints_missing(self: Any) -> str:
+        """Why there is nothing to print, in one sentence; empty where there is."""
+        printing = any(isinstance(stmt, Print) for stmt in statements(self.program.body))
+        return "" if printing else "the kernel has no T.print"
 
     @property
     def last_numerics(self) -> Numerics | None:

@@ -134,6 +134,13 @@ def numerics(kernel: Kernel) -> list[Row]:
     return [_plain(row) for row in (kernel.last_numerics or kernel.numerics()).rows()]
 
 
+def prints(kernel: Kernel) -> list[Row]:
+    """A row per line that `T.print` makes (`kernel.prints`): of the last run, else of one on the
+    kernel's inputs. None of a kernel that prints nothing.
+    """
+    return [] if kernel.prints_missing else (kernel.last_prints or kernel.prints()).rows()
+
+
 def code(kernel: Kernel) -> list[Row]:
     """A row per line of the generated text (`kernel.source`)."""
     return [
@@ -155,6 +162,7 @@ ROWS: Mapping[str, Callable[[Kernel], list[Row]]] = {
     "errors": errors,
     "footprint": footprint,
     "numerics": numerics,
+    "prints": prints,
     "code": code,
 }
 """By the name of the view; `tests/api/test_plain.py` holds it against `viz.model.views.VIEWS`."""

@@ -11,7 +11,7 @@ from tileworkbench.compiler.sim.values import Mask, count_lanes
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.ir.program import Program
-    from tileworkbench.compiler.ir.stmt import Stmt
+    from tileworkbench.compiler.ir.stmt import Print, Stmt
     from tileworkbench.compiler.sim.expressions import Slots
     from tileworkbench.compiler.sim.frame import Frame
     from tileworkbench.compiler.sim.memory import Storage
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Place = tuple[Any, ...]
+Lane = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -79,6 +80,11 @@ class Observer:
         """The current statement has written the elements at `place`. `registers`: which element of
         the thread's own buffer a value stored to a global tensor comes from; -1 of other stores,
         and where the value was computed.
+        """
+
+    def printed(self, frame: Frame, stmt: Print, thread: int, lane: Lane, text: str) -> None:
+        """`T.print` has made a line: in which thread (-1: in all, or where lanes are no threads)
+        and which lane, the iteration where a parallel loop is around it.
         """
 
     def started(self, frame: Frame, operation: Operation) -> None:

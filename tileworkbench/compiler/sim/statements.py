@@ -4,7 +4,6 @@ where they cannot.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
@@ -34,6 +33,7 @@ from tileworkbench.compiler.sim.expressions import (
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.memory import PrivateStorage, Storage, allocate, memory_at
 from tileworkbench.compiler.sim.observers import Observer, tell_asked
+from tileworkbench.compiler.sim.printing import print_lines
 from tileworkbench.compiler.sim.privacy import private_buffers, stores_of
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.values import (
@@ -262,8 +262,10 @@ class StatementTranslator:
         values = self.expr.all(stmt.values)
 
         def print_(frame: Frame) -> None:
-            if frame.options.prints:
-                print_lines(stmt, [value(frame) for value in values], frame.mask, frame.lanes)
+            if frame.options.prints or frame.observers:
+                print_lines(
+                    frame, stmt, [value(frame) for value in values], frame.mask, frame.lanes
+                )
 
         return print_
 
@@ -524,27 +526,12 @@ def while_loop(cond: Evaluate, body: Execute) -> Execute:
     return loop
 
 
-def _number_text(value: Any) -> str:
-    """A value as native code prints it."""
-    return f"{float(value):g}" if value.dtype.kind in "fV" else str(int(value))
-
-
 def _leave(frame: Frame) -> None:
     frame.broke, frame.mask = mask_or(frame.broke, frame.mask), False
 
 
 def _skip(frame: Frame) -> None:
     frame.mask = False
-
-
-def print_lines(stmt: st.Print, values: list[Any], mask: Mask, lanes: tuple[int, ...]) -> None:
-    """Write a line for every lane in which `mask` holds."""
-    arrays = [np.broadcast_to(np.asarray(value), lanes) for value in values]
-    chosen = np.broadcast_to(np.asarray(mask), lanes)
-    for lane in np.ndindex(*lanes):
-        if chosen[lane]:
-            texts = [_number_text(array[lane]) for array in arrays]
-            print(stmt.parts[0] + "".join(map(operator.add, texts, stmt.parts[1:])))
 
 
 def _check(cond: Evaluate, kind: type[RunError], message: str) -> Execute:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.numerics.result import Numerics
     from tileworkbench.compiler.sim.pipeline.model import Pipeline
     from tileworkbench.compiler.sim.pipeline.trace import Trace
+    from tileworkbench.compiler.sim.prints import Prints
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
     from tileworkbench.viz.model.error_map import ErrorMap
@@ -47,6 +48,13 @@ class Debugging(Protocol):
     def numerics_missing(self) -> str: ...
     @property
     def last_numerics(self) -> Numerics | None: ...
+    @property
+    def prints_missing(self) -> str: ...
+    @property
+    def last_prints(self) -> Prints | None: ...
+    def prints(
+        self, *args: Any, blocks: Iterable[int] | None = None, seconds: float | None = None
+    ) -> Prints: ...
     def numerics(
         self, *args: Any, block: tuple[int, ...] | None = None, seconds: float | None = None
     ) -> Numerics: ...

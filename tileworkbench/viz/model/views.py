@@ -17,6 +17,7 @@ from tileworkbench.viz.model import (
     numerics,
     passes_static,
     pipeline,
+    prints,
     roofline_view,
     sectors,
     smem,
@@ -146,6 +147,15 @@ VIEWS: dict[str, View] = {
         numerics.model,
         {"numerics-run": numerics.run_answer},
         numerics.about,
+    ),
+    "prints": View(
+        "Prints",
+        prints.missing,
+        prints.section,
+        prints.rows,
+        prints.model,
+        {"prints-run": prints.run_answer},
+        prints.about,
     ),
     "code": View(
         "Code",

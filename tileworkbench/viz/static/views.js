@@ -9,13 +9,14 @@ import * as global from "./global.js";
 import * as layouts from "./layouts.js";
 import * as passes from "./passes.js";
 import * as pipeline from "./pipeline.js";
+import * as prints from "./prints.js";
 import * as roofline from "./roofline.js";
 import * as smem from "./smem.js";
 import * as source from "./source.js";
 import { open } from "./view.js";
 
 const OWN = { passes, layouts, roofline }; // these keep their state in traits of the model
-const ASKED = { source, banks, global, smem, pipeline, errors, footprint, numerics, code }; // the data of these is asked for when they are opened
+const ASKED = { source, banks, global, smem, pipeline, errors, footprint, numerics, prints, code }; // the data of these is asked for when they are opened
 
 /**
  * Draw the view `name` of the kernel of `model`, which has the traits of a card.

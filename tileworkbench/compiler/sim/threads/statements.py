@@ -23,12 +23,12 @@ from tileworkbench.compiler.sim.flights import translate_fence, translate_start
 from tileworkbench.compiler.sim.memory import Storage, allocate, memory_at
 from tileworkbench.compiler.sim.observers import Observer
 from tileworkbench.compiler.sim.pipeline.trace import TraceRecorder
+from tileworkbench.compiler.sim.printing import print_lines
 from tileworkbench.compiler.sim.statements import (
     Execute,
     StatementTranslator,
     branch,
     counted_loop,
-    print_lines,
     while_loop,
 )
 from tileworkbench.compiler.sim.threads import barriers, copies, matrix, mbarriers
@@ -300,13 +300,13 @@ class ThreadTranslator(StatementTranslator):
         values = self.expr.all(stmt.values)
 
         def print_(frame: Any) -> None:
-            if not frame.options.prints:
+            if not (frame.options.prints or frame.observers):
                 return
             printed = [value(frame) for value in values]
             if any(type(value) is np.ndarray for value in printed):
-                print_lines(stmt, printed, frame.mask, frame.lanes)
+                print_lines(frame, stmt, printed, frame.mask, frame.lanes)
             elif frame.active().any():  # all threads would write the same
-                print_lines(stmt, printed, True, ())
+                print_lines(frame, stmt, printed, True, ())
 
         return print_
 
