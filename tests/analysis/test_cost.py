@@ -153,3 +153,21 @@ def test_what_roles_do_counts():
         "B": 256 * 64 * 2,
         "C": 64 * 64 * 4,
     }
+
+
+def test_what_is_printed_is_read() -> None:
+    work = count_work(
+        parse("""
+@T.program(stage="tile")
+def printed(
+    A: T.Tensor((64,), "float32"),
+    B: T.Tensor((64,), "float32"),
+):
+    with T.Kernel(1, threads=32) as bx:
+        for i in T.Parallel(64):
+            A[i] = 1.0
+            T.print("A = ", A[i] + B[i], "")
+""")
+    )
+    assert [tensor.read.value for tensor in work.tensors] == [256, 256]
+    assert work.flops.value == 0  # it is not the kernel's work

@@ -290,6 +290,9 @@ class _Counter:
                     self.element(buffer, indices, loops, write)
             case st.Let(_, value):
                 self.expression(value, loops, operations=value.dtype.is_float or _reads(value))
+            case st.Print(_, values):
+                for value in values:
+                    self.expression(value, loops, operations=False)
 
     def expression(self, value: Expr, loops: list[Factor], operations: bool = True) -> None:
         """Count the operations and the loads of an expression, each distinct one once."""
