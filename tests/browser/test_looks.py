@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator
 
 SECONDS = 10_000  # milliseconds
-GPU, CPU, PIPELINED, WRONG, STATIC, HOSTILE = 1, 2, 3, 4, 5, 6
+GPU, CPU, PIPELINED, WRONG, STATIC, HOSTILE, PRINTING = 1, 2, 3, 4, 5, 6, 7
 CELLS = [
     f"""\
 import sys
@@ -32,10 +32,12 @@ from tileworkbench.kernels import matmul
 from tileworkbench.viz.display import show
 from tileworkbench.viz.model.card import card_html
 from tileworkbench.viz.model.views import VIEWS, view_html
-from tests.viz.test_prints import printing
 gpu, cpu = conflicting.compile(), tw.compile(matmul(64, 64, 64), target="cpu")
 from tests.api.wrong_kernels import cases
+from tests.viz.test_prints import printing
 gpu.numerics()
+printed = printing.with_target("sim:sm_80").compile()
+printed.prints()
 measured, recorded = full_view(), gpu.footprint()
 wrong, reference, inputs = cases()["wrong_warp"]
 wrong = wrong.with_target("sim:sm_80").compile()
@@ -48,7 +50,7 @@ except tw.CheckError:
     "compiled('mm')",
     "wrong",
     """\
-for view in (gpu.view(), cpu.view(), wrong.view(), measured):
+for view in (gpu.view(), cpu.view(), wrong.view(), printed.view(), measured):
     display(*[HTML(view_html(view, name)) for name in VIEWS], HTML(card_html(view)))
 display(tw.compare(gpu, cpu))""",
     """\
@@ -56,6 +58,7 @@ bad = hostile_view()
 for name in VIEWS:
     display(HTML(view_html(bad, name)))
 show(bad)""",
+    "printed",
 ]
 
 
@@ -95,6 +98,7 @@ def cards(notebook: NotebookPage) -> dict[str, Locator]:
         "cpu": notebook.output(CPU).locator(".tw-card").first,
         "pipelined": notebook.output(PIPELINED).locator(".tw-card").first,
         "wrong": notebook.output(WRONG).locator(".tw-card").first,
+        "printing": notebook.output(PRINTING).locator(".tw-card").first,
     }
 
 
@@ -132,7 +136,7 @@ def test_names_keys_and_explanations(notebook: NotebookPage) -> None:
     page = notebook.page
     views = open_all(notebook)
     assert faults(views.pop("static"), "names") == []
-    assert [faults(view, "names", "keys", "focus") for view in views.values()] == [[]] * 4
+    assert [faults(view, "names", "keys", "focus") for view in views.values()] == [[]] * 5
     for kernel, card in cards(notebook).items():
         for name in tabs(card):
             assert reached_by_tab(page, card) == [], (kernel, name)
