@@ -35,6 +35,7 @@ from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import ResourceError, TileValueError
 from tileworkbench.compiler.ir.build import add, binary, const, int_const, sub
 from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, Var
+from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.renaming import with_new_names
 from tileworkbench.compiler.ir.rewrite import (
@@ -50,10 +51,8 @@ from tileworkbench.compiler.ir.stmt import (
     Alias,
     Alloc,
     Atomic,
-    For,
     If,
     Let,
-    LoopKind,
     Seq,
     Stmt,
     Store,
@@ -169,7 +168,6 @@ class _Expansion:
 
     def run(self) -> Stmt:
         loop, var = self.loop, self.loop.var
-        one = const(1, var.dtype)
         body: list[Stmt] = []
         shifts = self.version_lets(var, body)
         body += self.step(None, shifts)
@@ -177,7 +175,7 @@ class _Expansion:
         prologue: list[Stmt] = []
         for step in range(self.depth):
             prologue += self.step(step, {})
-        serial = For(var, loop.start, loop.stop, one, LoopKind.SERIAL, seq(body), site=site)
+        serial = counting(var, loop.stop, seq(body), site, loop.start)
         tail: list[Stmt] = [] if self.schedule.all_consumed() else [WaitGroup(0, site=site)]
         return seq([*self.allocs, *prologue, serial, *tail])
 

@@ -30,13 +30,14 @@ from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.diagnostics import TileValueError
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Region
+from tileworkbench.compiler.ir.loops import as_serial
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import buffers_of
 from tileworkbench.compiler.ir.stmt import Alloc, Let, Seq, Stmt, items
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
 from tileworkbench.compiler.passes.optional import optional
-from tileworkbench.compiler.passes.serialize_pipelines import serial, serialize_pipelines
+from tileworkbench.compiler.passes.serialize_pipelines import serialize_pipelines
 from tileworkbench.compiler.schedule.pipelines import Item, schedule_of, scheduled
 
 
@@ -117,7 +118,7 @@ def _plan(
         reason = "no copy from global to shared memory can run ahead"
     if reason is not None:
         notes.append(f"loop '{loop.var.name}' is not pipelined: {reason}")
-        return serial(loop)
+        return as_serial(loop)
     _check_overlap([item for item, first in zip(schedule, ahead, strict=True) if first], program)
     last = loop.num_stages - 1
     order = [0] * len(schedule)

@@ -14,10 +14,10 @@ After::
 
 from __future__ import annotations
 
-from tileworkbench.compiler.ir.build import const
+from tileworkbench.compiler.ir.loops import as_serial
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
-from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt
+from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.tile import Pipelined
 
 
@@ -27,10 +27,4 @@ def serialize_pipelines(program: Program) -> Program:
 
 
 def _serialize(stmt: Stmt) -> Stmt:
-    return serial(stmt) if isinstance(stmt, Pipelined) else stmt
-
-
-def serial(loop: Pipelined) -> Stmt:
-    """The loop without overlap between its iterations."""
-    one = const(1, loop.var.dtype)
-    return For(loop.var, loop.start, loop.stop, one, LoopKind.SERIAL, loop.body, site=loop.site)
+    return as_serial(stmt) if isinstance(stmt, Pipelined) else stmt

@@ -6,6 +6,7 @@ decided when the loops are finished (`privatise.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.names import Names, stem
@@ -16,11 +17,13 @@ from tileworkbench.compiler.ir.build import (
     binary,
     conjunction,
     const,
+    const_int,
     int_const,
     logical,
 )
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
-from tileworkbench.compiler.ir.stmt import Alloc, For, If, LoopKind, Stmt, Store, seq
+from tileworkbench.compiler.ir.loops import counting
+from tileworkbench.compiler.ir.stmt import Alloc, For, If, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ir.types import BOOL, INT32, DType
 
@@ -35,6 +38,18 @@ class Turns:
 
     live: Buffer
     turn: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A counted loop as one that asks before each iteration: what `begins` it, the `current` value
+    of its variable, the condition under which it `goes_on`, and what goes to the `next` value.
+    """
+
+    begins: list[Stmt]
+    current: Expr
+    goes_on: Expr
+    next: Stmt
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +140,23 @@ class Block:
         self.loops[var] = scope.start
         extent, site = int_const(scope.extent), stmts[0].site
         if serial:
-            return For(var, _ZERO, extent, _ONE, LoopKind.SERIAL, body, site=site)
+            return counting(var, extent, body, site)
         return Parallel((var,), (extent,), body, site=site)
+
+    def counted(
+        self, loop: For, memory: Callable[[str, DType], Buffer], place: tuple[Expr, ...]
+    ) -> Counted:
+        """`loop` with its variable and its end in `memory` at `place`."""
+        index = memory(loop.var.name, loop.var.dtype)
+        stop = memory(f"{loop.var.name}_stop", loop.var.dtype)
+        site, current = loop.site, Load(index, place)
+        backwards = (const_int(loop.step) or 1) < 0
+        return Counted(
+            [Store(index, place, loop.start, site=site), Store(stop, place, loop.stop, site=site)],
+            current,
+            binary("gt" if backwards else "lt", current, Load(stop, place)),
+            Store(index, place, add(current, loop.step), site=site),
+        )
 
     def loop_masks(self) -> Turns:
         """Masks for another loop."""

@@ -23,14 +23,15 @@ from tileworkbench.compiler.ir.build import (
     sub,
 )
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.simt import LANGUAGE_WARP, Exchange
-from tileworkbench.compiler.ir.stmt import Alloc, For, Let, LoopKind, Stmt, Store, seq
+from tileworkbench.compiler.ir.stmt import Alloc, Let, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Parallel, ReduceKind
 from tileworkbench.compiler.ir.types import INT32, UINT64, DType
 from tileworkbench.compiler.lower.shared.combining import combine, identity
 from tileworkbench.compiler.lower.thread_loops.block import Block, Scope, lane_is_active
 
-_ZERO, _ONE = int_const(0), int_const(1)
+_ZERO = int_const(0)
 _SHUFFLES = ("shfl", "shfl_xor", "shfl_up", "shfl_down")
 _REDUCTIONS = {
     "warp_sum": ReduceKind.SUM,
@@ -168,7 +169,7 @@ class _Exchange:
             step = select(active, step, Load(total, ()))
         stmts: list[Stmt] = [
             Alloc(total, start, site=site),
-            _loop(lane, LANGUAGE_WARP, Store(total, (), step, site=site)),
+            counting(lane, LANGUAGE_WARP, Store(total, (), step, site=site), site),
         ]
         if op.kind != "match_all":
             return stmts, self.finished(Load(total, ()))
@@ -178,7 +179,7 @@ class _Exchange:
         seen = more if active is None else select(active, more, Load(everyone, ()))
         stmts += [
             Alloc(everyone, const(0, UINT64), site=site),
-            _loop(lane, LANGUAGE_WARP, Store(everyone, (), seen, site=site)),
+            counting(lane, LANGUAGE_WARP, Store(everyone, (), seen, site=site), site),
         ]
         same = binary("eq", Load(total, ()), Load(everyone, ()))
         return stmts, select(same, Load(everyone, ()), const(0, UINT64))
@@ -223,7 +224,7 @@ class _Exchange:
         }[op.kind]
         between = [
             Store(total, (), int_const(start), site=site),
-            _loop(thread, self.scope.extent, Store(total, (), step, site=site)),
+            counting(thread, self.scope.extent, Store(total, (), step, site=site), site),
             self.let(Load(total, ())),
         ]
         return Split(self.before, between, [])
@@ -238,7 +239,3 @@ def _one(mask: Expr) -> Expr:
 
 def _lane_bit(lane: Expr) -> Expr:
     return binary("shl", const(1, UINT64), cast(lane, UINT64))
-
-
-def _loop(var: Var, extent: int, body: Stmt) -> Stmt:
-    return For(var, _ZERO, int_const(extent), _ONE, LoopKind.SERIAL, body, site=body.site)

@@ -17,8 +17,9 @@ from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import const, const_int, int_const
+from tileworkbench.compiler.ir.build import const_int, int_const
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region, Var
+from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.renaming import with_new_names
 from tileworkbench.compiler.ir.rewrite import bound_by, buffers_of, variables, walk
@@ -140,8 +141,7 @@ class _Keeper:
         loops = [self.names.var("i", extent.dtype) for extent in buffer.shape]
         made = assign(tuple(loops))
         for var, extent in reversed(list(zip(loops, buffer.shape, strict=True))):
-            zero, one = const(0, extent.dtype), const(1, extent.dtype)
-            made = st.For(var, zero, extent, one, st.LoopKind.SERIAL, made, site=made.site)
+            made = counting(var, extent, made, made.site)
         return made
 
     # Places

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.names import Names
-from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Region
+from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.rewrite import Rewriter
-from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt
+from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel
 from tileworkbench.compiler.lower.vectors import copy, fill
 from tileworkbench.compiler.lower.vectors.context import Context
@@ -40,6 +40,5 @@ def _serial(nest: Stmt) -> Stmt:
         return nest
     body = nest.body
     for var, extent in reversed(list(zip(nest.vars, nest.extents, strict=True))):
-        zero, one = int_const(0), int_const(1)
-        body = For(var, zero, extent, one, LoopKind.SERIAL, body, site=nest.site)
+        body = counting(var, extent, body, nest.site)
     return body

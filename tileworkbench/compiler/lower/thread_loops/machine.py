@@ -22,13 +22,13 @@ from tileworkbench.compiler.ir.build import (
     binary,
     conjunction,
     const,
-    const_int,
     int_const,
     logical,
     select,
     unary,
 )
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.loops import as_serial
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import substitute
@@ -229,26 +229,19 @@ class Machine:
             case st.While(cond, body):
                 self.begin()
                 self.loop(cond, body, None)
-            case st.For(var, start, stop, step_, _, body):
-                self.counted(var, (start, stop, step_), body, stmt)
-            case tile.Pipelined(var, start, stop, _, body):
-                self.counted(var, (start, stop, const(1, var.dtype)), body, stmt)
+            case st.For():
+                self.counted(stmt)
+            case tile.Pipelined():
+                self.counted(as_serial(stmt))
             case _:
                 self.splitter.refuse("a wait at this place", stmt)
 
-    def counted(
-        self, var: Var, bounds: tuple[Expr, Expr, Expr], body: st.Stmt, stmt: st.Stmt
-    ) -> None:
-        start, stop, step = bounds
-        index = self.block.cell(var.name, var.dtype)
-        last = self.block.cell(f"{var.name}_stop", var.dtype)
-        self.append(st.Store(index, (), start, site=stmt.site))
-        self.append(st.Store(last, (), stop, site=stmt.site))
-        self.values[var] = Load(index, ())
+    def counted(self, stmt: st.For) -> None:
+        loop = self.block.counted(stmt, self.block.cell, ())
+        self.steps[-1].stmts += loop.begins
+        self.values[stmt.var] = loop.current
         self.begin()
-        backwards = (const_int(step) or 1) < 0
-        cond = binary("gt" if backwards else "lt", Load(index, ()), Load(last, ()))
-        self.loop(cond, body, st.Store(index, (), add(Load(index, ()), step), site=stmt.site))
+        self.loop(loop.goes_on, stmt.body, loop.next)
 
     def loop(self, cond: Expr, body: st.Stmt, step: st.Stmt | None) -> None:
         """Repeat `body`, then `step`, from the current step on, which is empty."""

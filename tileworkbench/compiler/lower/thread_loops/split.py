@@ -16,15 +16,13 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import (
     FALSE,
     TRUE,
-    add,
-    binary,
-    const,
     const_int,
     int_const,
     mul,
     unary,
 )
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load
+from tileworkbench.compiler.ir.loops import as_serial
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program
@@ -264,10 +262,8 @@ class Splitter:
         match stmt:
             case st.If():
                 self.branch(stmt, out)
-            case tile.Pipelined(var, start, stop, _, body):
-                one = const(1, var.dtype)
-                loop = st.For(var, start, stop, one, st.LoopKind.SERIAL, body, site=stmt.site)
-                self.loop(loop, out)
+            case tile.Pipelined():
+                self.loop(as_serial(stmt), out)
             case st.For():
                 self.loop(stmt, out)
             case st.While():
@@ -322,17 +318,10 @@ class Splitter:
 
     def counted(self, stmt: st.For, out: _Writer) -> None:
         """A loop whose number of iterations differs between threads."""
-        thread, site, dtype = (self.threads.thread,), stmt.site, stmt.var.dtype
-        index = self.threads.array(stmt.var.name, dtype)
-        stop = self.threads.array(f"{stmt.var.name}_stop", dtype)
-        out.run.append(st.Store(index, thread, stmt.start, site=site))
-        out.run.append(st.Store(stop, thread, stmt.stop, site=site))
-        current = Load(index, thread)
-        backwards = (const_int(stmt.step) or 1) < 0
-        cond = binary("gt" if backwards else "lt", current, Load(stop, thread))
-        body = st.seq([st.Let(stmt.var, current, site=site), stmt.body])
-        step: st.Stmt = st.Store(index, thread, add(current, stmt.step), site=site)
-        self.masked_loop(stmt, cond, body, step, out)
+        loop = self.threads.counted(stmt, self.threads.array, (self.threads.thread,))
+        out.run += loop.begins
+        body = st.seq([st.Let(stmt.var, loop.current, site=stmt.site), stmt.body])
+        self.masked_loop(stmt, loop.goes_on, body, loop.next, out)
 
     def repeat(self, stmt: st.While, out: _Writer) -> None:
         apart = self.uniformity.varies(stmt.cond) or self.uniformity.leaves_divergently(stmt.body)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from tileworkbench.compiler.ir.build import add, binary, conjunction, int_const, sub
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
+from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.simt import Exchange
-from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store, seq
+from tileworkbench.compiler.ir.stmt import LoopKind, Stmt, Store, seq
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.maps import DigitMap
 from tileworkbench.compiler.layout.solve import refine
@@ -204,4 +205,4 @@ def _each_partner(
         return body(int_const(start))
     var = context.loop_var("p")
     kind = LoopKind.UNROLLED if stop - start <= _UNROLLED else LoopKind.SERIAL
-    return For(var, int_const(start), int_const(stop), int_const(1), kind, body(var), site=site)
+    return counting(var, stop, body(var), site, start, kind)

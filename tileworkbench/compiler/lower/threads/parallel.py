@@ -19,6 +19,7 @@ from tileworkbench.compiler.ir.build import (
     product,
 )
 from tileworkbench.compiler.ir.expr import Expr, Load
+from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.stmt import Atomic, For, If, LoopKind, Seq, Stmt, Store
 from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel
@@ -163,8 +164,7 @@ def _symbolic(nest: Nest, context: ThreadContext) -> Stmt:
     iterations = SymbolicIterations(nest, tuple(values))
     body = Group(nest, iterations, plan, context, pure_lets(op.body)).lower()
     inside = If(binary("lt", flat, total), body, site=op.site)
-    zero, one = const(0, total.dtype), const(1, total.dtype)
-    return For(step, zero, ceildiv(total, threads), one, LoopKind.SERIAL, inside, site=op.site)
+    return counting(step, ceildiv(total, threads), inside, op.site)
 
 
 def _natural(count: Expr, context: ThreadContext) -> Expr:

@@ -29,7 +29,8 @@ from collections.abc import Callable
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import binary, cast, const_int, int_const, unary
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
-from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store, seq
+from tileworkbench.compiler.ir.loops import counting
+from tileworkbench.compiler.ir.stmt import Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Reduce, ReduceKind
 from tileworkbench.compiler.ir.types import FLOAT32, INT32, DType
 from tileworkbench.compiler.layout.contain import contains
@@ -276,10 +277,7 @@ class _Reduction:
 
     def _serial(self, extent: int, body: Callable[[Expr], Stmt]) -> Stmt:
         var = self.context.loop_var("s")
-        return For(
-            var, int_const(0), int_const(extent), int_const(1), LoopKind.SERIAL, body(var),
-            site=self.op.site,
-        )  # fmt: skip
+        return counting(var, extent, body(var), self.op.site)
 
     # The result
 
@@ -344,7 +342,7 @@ def _lower_private(op: Reduce, context: ThreadContext) -> Stmt:
     """Each thread reduces its own array."""
     values = _Values(op)
     total = context.temporary(f"{op.dst.name}_total", values.dtype, 1)
-    zero, one = (int_const(0),), int_const(1)
+    zero = (int_const(0),)
     kept = [d for d in range(len(op.src.shape)) if d != op.dim]
     loops = {d: context.loop_var("s") for d in range(len(op.src.shape))}
     index = tuple(loops[d] for d in range(len(op.src.shape)))
@@ -355,9 +353,7 @@ def _lower_private(op: Reduce, context: ThreadContext) -> Stmt:
     update = Store(total, zero, values.combine(Load(total, zero), element), site=op.site)
 
     def loop(d: int, body: Stmt) -> Stmt:
-        return For(
-            loops[d], int_const(0), op.src.shape[d], one, LoopKind.SERIAL, body, site=op.site
-        )
+        return counting(loops[d], op.src.shape[d], body, op.site)
 
     finish = values.finish(Load(op.dst, tuple(into)), Load(total, zero))
     body = seq(

@@ -25,8 +25,9 @@ from tileworkbench.compiler.ir.build import (
     sub,
 )
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region
+from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.simt import Exchange
-from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store, seq
+from tileworkbench.compiler.ir.stmt import Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Scan
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.lower.shared.combining import combine
@@ -155,8 +156,7 @@ class _Lowering:
         if stop - start == 1:
             return body(int_const(start))
         var = self.context.loop_var(name)
-        bounds = (int_const(start), int_const(stop), int_const(1))
-        return For(var, *bounds, LoopKind.SERIAL, body(var), site=self.op.site)
+        return counting(var, stop, body(var), self.op.site, start)
 
     def _index(self, line: Expr, position: Expr) -> list[Expr]:
         """The index of a position (from the end when reversed) of a line."""

@@ -14,8 +14,9 @@ from tileworkbench.compiler.analysis.micro_tile import (
 )
 from tileworkbench.compiler.ir.build import add, cast, const, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, Region
+from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.sizes import const_shape, strides_of
-from tileworkbench.compiler.ir.stmt import Alloc, For, If, LoopKind, Stmt, Store, seq
+from tileworkbench.compiler.ir.stmt import Alloc, If, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Gemm, MicroGemm, Pack
 from tileworkbench.compiler.ir.types import FLOAT32, DType
 from tileworkbench.compiler.layout.layout import Layout
@@ -227,9 +228,7 @@ def _lower_to_loops(op: Gemm, context: Context) -> Stmt:
         left = cast(Load(op.a.buffer, element(op.a, a)), wide)
         right = cast(Load(op.b.buffer, element(op.b, b)), wide)
         update = Store(total, index, add(Load(total, index), mul(left, right)), site=op.site)
-        return For(
-            step, int_const(0), int_const(k), int_const(1), LoopKind.SERIAL, update, site=op.site
-        )
+        return counting(step, k, update, op.site)
 
     stmts: list[Stmt] = []
     if not (isinstance(op.clear, Const) and not op.clear.value):

@@ -18,6 +18,7 @@ from tileworkbench.compiler.analysis.access import (
 from tileworkbench.compiler.analysis.division import divide
 from tileworkbench.compiler.ir.build import add, binary, const, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Binary, Call, Expr, Var
+from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, substitute, walk
 from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, seq
 from tileworkbench.compiler.ir.tile import Parallel
@@ -81,7 +82,7 @@ def _loops(op: Parallel, body: Stmt, skip: int | None) -> Stmt:
 def _serial(var: Var, start: Expr, stop: Expr, body: Stmt, site: int) -> Stmt:
     if const_int(stop) == 1 and const_int(start) == 0:
         return substitute(body, {var: int_const(0)})  # type: ignore[no-any-return]
-    return For(var, start, stop, int_const(1), LoopKind.SERIAL, body, site=site)
+    return counting(var, stop, body, site, start)
 
 
 def _choose(op: Parallel, context: Context) -> _Plan | None:

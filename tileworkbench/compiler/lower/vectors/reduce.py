@@ -17,7 +17,8 @@ from tileworkbench.compiler.ir.build import (
     unary,
 )
 from tileworkbench.compiler.ir.expr import Buffer, Call, Expr, Load, Ramp, Var
-from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Stmt, Store, seq
+from tileworkbench.compiler.ir.loops import counting
+from tileworkbench.compiler.ir.stmt import Alloc, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Reduce, ReduceKind
 from tileworkbench.compiler.ir.types import FLOAT32, DType
 from tileworkbench.compiler.lower.shared.combining import COMBINERS, combine, identity
@@ -93,8 +94,7 @@ class _Lowering:
         return Store(self.op.dst, index, cast(value, self.op.dst.dtype), site=self.op.site)
 
     def serial(self, var: Var, stop: Expr, body: Stmt, start: int = 0) -> Stmt:
-        one = int_const(1)
-        return For(var, int_const(start), stop, one, LoopKind.SERIAL, body, site=self.op.site)
+        return counting(var, stop, body, self.op.site, start)
 
     # Along the last dimension
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from tileworkbench.compiler.ir.build import add, cast, int_const, sub
 from tileworkbench.compiler.ir.expr import Expr, Load
-from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store, seq
+from tileworkbench.compiler.ir.loops import counting
+from tileworkbench.compiler.ir.stmt import Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Scan
 from tileworkbench.compiler.lower.shared.combining import combine
 from tileworkbench.compiler.lower.shared.regions import element
@@ -47,5 +48,4 @@ def lower(op: Scan, context: Context) -> Stmt:
 
     start = nest(context, extents, op.site, first)
     walk = nest(context, extents, op.site, advance)
-    loop = For(step, int_const(0), last, int_const(1), LoopKind.SERIAL, walk, site=op.site)
-    return seq([start, loop])
+    return seq([start, counting(step, last, walk, op.site)])
