@@ -309,7 +309,7 @@ def test_wavefronts(addresses: Array, width: int, group: int, used: int, ideal: 
 def test_threads_that_are_not_active_cost_nothing() -> None:
     assert wavefronts(LANES * 128, LANES < 2, 4, 32) == (2, 1)
     assert wavefronts(LANES * 128, LANES < 0, 4, 32) == (0, 0)
-    assert sectors(LANES * 4, LANES < 8, 4) == (1, 1)
+    assert sectors(LANES * 4, LANES < 8, 4, 32) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_threads_that_are_not_active_cost_nothing() -> None:
     ],
 )
 def test_sectors(addresses: Array, width: int, used: int, ideal: int) -> None:
-    assert sectors(addresses, ALL, width) == (used, ideal)
+    assert sectors(addresses, ALL, width, 32) == (used, ideal)
 
 
 def test_atomics_are_counted() -> None:

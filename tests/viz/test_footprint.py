@@ -62,6 +62,7 @@ def test_the_model_has_a_picture_for_each_side_of_each_tensor(view: KernelView) 
     rows, columns = np.indices((64, 64)) // 16
     np.testing.assert_array_equal(numbers(shown["block"]), (4 * rows + columns).reshape(-1))
     assert set(numbers(model["figures"][0]["window"]["blocks"])) == {4}
+    assert model["warp"] == 32
     assert [each["tensor"] for each in model["tensors"]] == ["A", "B", "C"]
     assert [each["masked"] for each in model["lines"]] == [0.0, 0.0, 0.0]
     assert [each["tile"] for each in model["tiles"]] == ["A_shared", "B_shared"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.sim.threads.frame import warp_size
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.packing import packed_text
 from tileworkbench.viz.model.palette import PALETTE, category_colours
@@ -97,6 +98,7 @@ def model(view: KernelView) -> dict[str, Any]:
         "grids": [list(grid) for grid in found.launches],
         "blocks": sum(map(prod, found.launches)),
         "palette": PALETTE,
+        "warp": warp_size(view.record.program),
         "figures": [
             {
                 "tensor": each.tensor.name,

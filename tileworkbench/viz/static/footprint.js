@@ -3,7 +3,6 @@ import * as tw from "./common.js";
 import * as list from "./accesses.js";
 import { CellGrid, category, onTheme, ramp } from "./cells.js";
 
-const WARP = 32;
 const MOST = 64; // blocks along each side of the picture of the launch
 const WAYS = {
   block: "by the first block",
@@ -163,7 +162,7 @@ function show(root, scope, model, data) {
       if (way === "mine") return [ramp(data.palette, part.mine[cell], top), String(part.mine[cell])];
       const thread = part.thread[cell];
       if (thread < 0) return [ramp(data.palette, 0, 1), ""];
-      const value = way === "warp" ? Math.floor(thread / WARP) : thread;
+      const value = way === "warp" ? Math.floor(thread / data.warp) : thread;
       return [category(data.palette, value), `${value}${part.threads[cell] > 1 ? "+" : ""}`];
     }
     if (!(part.times[cell] > 0)) return null;
