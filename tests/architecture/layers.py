@@ -134,7 +134,7 @@ RULES: Mapping[str, Rule] = {
     # 6: the public face
     "api": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "workbench": Rule(("",), eager=("numpy",), lazy=("matplotlib", "pandas", "torch", *_JUPYTER)),
-    "workbench.results": Rule((*_FOUNDATION, "viz.model.atoms")),
+    "workbench.results": Rule((*_FOUNDATION, "compiler.analysis.atoms")),
     "tuning": Rule(("",), eager=("numpy",), lazy=("pandas", "torch")),
     "editing": Rule(("",), eager=("numpy",)),
     "compat": Rule(("",), lazy=("numpy", "pytest", "torch")),

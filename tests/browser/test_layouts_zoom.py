@@ -21,13 +21,14 @@ from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
 
-VIEW, COPIES, PTX, NOTHING, ALL = 1, 2, 3, 4, 5
+VIEW, COPIES, PTX, NOTHING, ALL, WGMMA, MFMA = 1, 2, 3, 4, 5, 6, 7
 CELLS = [
     f"""\
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from tests.viz.tiled import askew, compiled
 from tileworkbench.compiler.layout import Fragment
+from tileworkbench.compiler.layout.atoms import WarpGrid, mfma_c, wgmma_block_c
 from tileworkbench.viz.model import layout
 from tileworkbench.viz.widgets.layouts import layout_widget""",
     "view = compiled('mm').show('layouts:C_local')\nview",
@@ -36,6 +37,8 @@ from tileworkbench.viz.widgets.layouts import layout_widget""",
     "compiled('mm', 'ptx:sm_80').show('layouts:A_shared')",
     "compiled('askew', 'cpu').show('layouts')",
     "compiled('askew', 'cpu').show('all')",
+    "layout_widget(wgmma_block_c(WarpGrid(128, 64, 4, 1)), 'result')",
+    "layout_widget(mfma_c(32).repeat((2, 2)), 'result')",
 ]
 EDGE = (34, 20)  # of the row and column numbers
 WIDE, NARROW = {"width": 1400, "height": 1800}, {"width": 900, "height": 1800}
@@ -167,3 +170,37 @@ def test_a_kernel_without_tiles_says_so_in_a_line(notebook: NotebookPage) -> Non
     card = notebook.output(ALL)
     card.get_by_role("tab", name="Code", exact=True).click()
     card.locator(".tw-pane-code .tw-line").first.wait_for()
+
+
+PIXEL = """(canvas, [x, y]) => {
+  const ratio = window.devicePixelRatio;
+  return [...canvas.getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data];
+}"""
+
+
+@pytest.mark.parametrize(
+    ("cell", "atoms", "border"),
+    [
+        (WGMMA, ["wgmma.m64n64k16.f16 C 64×64", "wgmma.m64n256k16.f16 A 64×16"], 64 / 128),
+        (MFMA, ["mfma.m32n32k8.f16 C 32×32", "mfma.m32n32k8.f16 A 32×8"], 32 / 64),
+    ],
+)
+def test_atoms_of_large_instructions(
+    notebook: NotebookPage, cell: int, atoms: list[str], border: float
+) -> None:
+    """The largest one alone at first; with the smaller ones its frame still lies on top."""
+    view = shown(notebook, cell)
+    largest, smaller = (view.get_by_label(atom, exact=True) for atom in atoms)
+    assert largest.is_checked() and not smaller.is_checked()
+    tensor = view.locator(".tw-stage-tensor canvas")
+    box = tensor.bounding_box()
+    assert box is not None
+    at = [EDGE[0] + 20, EDGE[1] + border * (box["height"] - EDGE[1] - 2)]
+    black = [17, 17, 17, 255]
+    assert tensor.evaluate(PIXEL, at) == black
+    before = tensor.screenshot()
+    smaller.check()
+    assert tensor.evaluate(PIXEL, at) == black
+    assert tensor.screenshot() != before
+    largest.uncheck()
+    assert tensor.evaluate(PIXEL, at) != black

@@ -13,10 +13,10 @@ import pytest
 from tests.viz.sample import LAYOUTS, block_fragment
 from tests.viz.sanitiser import problems
 from tests.viz.tiled import compiled
+from tileworkbench.compiler.analysis.atoms import Atom, fragment_atoms
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.compiler.layout.atoms import WarpGrid, block_c, mfma_c, mma_c, wgmma_block_c
 from tileworkbench.viz.model import layout
-from tileworkbench.viz.model.atoms import Atom, atoms_of, fragment_atoms
 from tileworkbench.viz.model.layout import (
     badges,
     elements_of,
@@ -114,13 +114,13 @@ def test_atoms_are_those_of_instructions() -> None:
 
 
 def test_atoms_of_a_kernel_are_those_of_its_code() -> None:
-    atoms = {buffer.name: atoms_of(buffer) for buffer in compiled("mm").view().layouts}
+    atoms = {buffer.name: buffer.fitting_atoms for buffer in compiled("mm").view().layouts}
     assert atoms == {
         "A_shared": (Atom("ldmatrix.x4: one matrix", 8, 8),),
         "B_shared": (Atom("ldmatrix.x4.trans: one matrix", 8, 8),),
         "C_local": (Atom("mma.m16n8k16 C", 16, 8, 32, 4),),
     }
-    assert all(atoms_of(buffer) == () for buffer in compiled("mm", "cpu").view().layouts)
+    assert all(buffer.fitting_atoms == () for buffer in compiled("mm", "cpu").view().layouts)
 
 
 def test_steps_say_who_wanted_what() -> None:

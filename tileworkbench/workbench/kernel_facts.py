@@ -147,7 +147,7 @@ class KernelFacts(PipelineFacts, ReplayFacts):
 
     @cached_property
     def _buffer_layouts(self) -> tuple[BufferLayout, ...]:
-        from tileworkbench.viz.model.atoms import find_atoms
+        from tileworkbench.compiler.analysis.atoms import find_atoms
 
         planned = [s for s in self._compiled.record.snapshots if s.program.stage is Stage.PLANNED]
         if not planned:

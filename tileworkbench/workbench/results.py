@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tileworkbench.compiler.analysis.atoms import Atom
     from tileworkbench.compiler.layout.fragment import Fragment
     from tileworkbench.compiler.layout.layout import Layout
-    from tileworkbench.viz.model.atoms import Atom
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +48,13 @@ class BufferLayout:
     element_bytes: int = 4
     banked: bool = True
     atoms: tuple[Atom, ...] | None = None
+
+    @property
+    def fitting_atoms(self) -> tuple[Atom, ...]:
+        """What instructions take of it at once; of a fragment without a kernel, what could."""
+        if self.atoms is not None:
+            return self.atoms
+        from tileworkbench.compiler.analysis.atoms import fragment_atoms
+        from tileworkbench.compiler.layout.fragment import Fragment
+
+        return fragment_atoms(self.layout) if isinstance(self.layout, Fragment) else ()

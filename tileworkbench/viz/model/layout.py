@@ -10,7 +10,6 @@ import numpy as np
 
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.viz.model import html
-from tileworkbench.viz.model.atoms import atoms_of
 from tileworkbench.viz.model.layout_pictures import hardware_picture, tensor_picture
 from tileworkbench.viz.model.layout_steps import steps_section
 from tileworkbench.viz.model.layout_svg import grid_svg
@@ -64,7 +63,7 @@ def layout_model(buffer: BufferLayout, lead: Sequence[int] = (), copy: int = 0) 
         "text": str(layout),
         "palette": PALETTE,
         "element_bytes": buffer.element_bytes,
-        "atoms": [atom.to_dict() for atom in atoms_of(buffer)],
+        "atoms": [atom.to_dict() for atom in buffer.fitting_atoms],
     }
     if isinstance(layout, Fragment):
         return model | _fragment_model(layout, at, copy)

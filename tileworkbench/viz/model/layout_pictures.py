@@ -7,7 +7,6 @@ from math import prod
 import numpy as np
 
 from tileworkbench.compiler.layout import Fragment
-from tileworkbench.viz.model.atoms import atoms_of
 from tileworkbench.viz.model.layout_svg import GridPicture, category_legend, sequence_legend
 from tileworkbench.viz.model.layout_tables import (
     BANK_BYTES,
@@ -58,7 +57,7 @@ def tensor_picture(buffer: BufferLayout) -> GridPicture:
     if max(rows, columns) > _PICTURE_LIMIT:
         title += f", its first {'×'.join(map(str, colours.shape[:2]))} of {rows}×{columns}"
     step = columns if wrapped else 1
-    fitting = () if wrapped else atoms_of(buffer)
+    fitting = () if wrapped else buffer.fitting_atoms
     return GridPicture(colours, title, ("row", "column"), legend, numbers, step, fitting)
 
 

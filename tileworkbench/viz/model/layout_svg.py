@@ -13,7 +13,7 @@ from math import ceil, log2
 import numpy as np
 from numpy.typing import NDArray
 
-from tileworkbench.viz.model.atoms import Atom
+from tileworkbench.compiler.analysis.atoms import Atom
 from tileworkbench.viz.model.palette import CATEGORIES, SEQUENCE
 from tileworkbench.viz.model.png import png_address
 from tileworkbench.viz.model.svg import FONT, PAPER, draw_text

@@ -11,12 +11,15 @@ export const styleOf = (number) => STYLES[number % STYLES.length];
 
 /**
  * Outlines of `grid.atoms`, which repeat from the first cell on: `rows` x `columns` cells, in the
- * style `number`, with the name in the first one in sight.
+ * style `number`, with the name in the first one in sight. Those of large ones lie on those of small
+ * ones, which often end at the same places, and names on all.
  */
 export function drawAtoms(context, grid, seen) {
   const { across, scale, slice } = grid;
-  for (const atom of grid.atoms) {
-    if (atom.rows * scale < 4 && atom.columns * across < 4) continue; // all lines, no picture
+  const drawn = grid.atoms // the others would be all lines and no picture
+    .filter(({ rows, columns }) => rows * scale >= 4 || columns * across >= 4)
+    .sort((one, other) => one.rows * one.columns - other.rows * other.columns);
+  for (const atom of drawn) {
     const { colour, dash } = styleOf(atom.number);
     context.beginPath();
     for (let row = 0; row <= slice.rows; row += atom.rows) {
@@ -36,8 +39,8 @@ export function drawAtoms(context, grid, seen) {
     context.lineWidth = 2;
     context.stroke();
     context.setLineDash([]);
-    drawName(context, grid, atom, seen, colour);
   }
+  for (const atom of drawn) drawName(context, grid, atom, seen, styleOf(atom.number).colour);
 }
 
 /** A name at the lower edge of the first atom that is wholly in sight, where it fits. */

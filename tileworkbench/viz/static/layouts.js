@@ -120,6 +120,8 @@ export function render({ model, el }) {
     showCaptions(slice, raw);
     showSlices(slice);
     showCopies(raw);
+    if (!same) hidden.clear();
+    if (!same) for (const { name } of (raw.atoms ?? []).slice(1)) hidden.add(name); // one is plain
     showAtoms(raw.atoms ?? []);
     layOut(!same);
     select();

@@ -1,11 +1,11 @@
-"""Which instructions the elements of a tile are made for: their atoms, drawn over its grid."""
+"""Which instructions the elements of a tile are made for: the part that each takes, an atom."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir.expr import Buffer
@@ -15,9 +15,6 @@ from tileworkbench.compiler.ir.simt import LoadMatrix, Mma, StoreMatrix
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.compiler.layout.atoms import mma_c, mma_operand, transposed
 from tileworkbench.compiler.machine.operands import instruction_names, operand_fragment
-
-if TYPE_CHECKING:
-    from tileworkbench.workbench.results import BufferLayout
 
 MATRIX_ROWS, MATRIX_BITS = 8, 128  # of the matrices that ldmatrix moves, 8 rows of 16 bytes
 _MOST = 3  # atoms that are named of a fragment without a kernel
@@ -123,13 +120,6 @@ def _mma_atoms(stmt: Mma, layouts: Mapping[str, Layout | Fragment]) -> Iterator[
 def _atom(name: str, fragment: Fragment) -> Atom:
     rows, columns = fragment.shape
     return Atom(name, rows, columns, fragment.threads, fragment.slots)
-
-
-def atoms_of(buffer: BufferLayout) -> tuple[Atom, ...]:
-    """What instructions take of a tile at once; of a fragment without a kernel, what could."""
-    if buffer.atoms is not None:
-        return buffer.atoms
-    return fragment_atoms(buffer.layout) if isinstance(buffer.layout, Fragment) else ()
 
 
 def fragment_atoms(fragment: Fragment) -> tuple[Atom, ...]:
