@@ -78,9 +78,47 @@
     return `<${node.localName}${kind ? ` class="${kind}"` : ""}> '${text}'`;
   };
 
+  // What canvases write is not in the page, so it is written down: each text with the colour that it
+  // has, and the one that was below its middle. Texts that a clip hides are left out.
+  const Pen = CanvasRenderingContext2D.prototype;
+  const [write, clear] = [Pen.fillText, Pen.clearRect];
+  Pen.clearRect = function (...box) {
+    this.canvas.twTexts = [];
+    return clear.call(this, ...box);
+  };
+  Pen.fillText = function (text, x, y, ...rest) {
+    const wide = this.measureText(text).width;
+    const aside = { center: 0, right: -wide / 2, end: -wide / 2 }[this.textAlign] ?? wide / 2;
+    const { x: px, y: py } = this.getTransform().transformPoint({ x: x + aside, y });
+    const box = [Math.floor(px) - 6, Math.floor(py) - 5, 12, 10];
+    const before = this.getImageData(...box).data;
+    write.call(this, text, x, y, ...rest);
+    if (this.getImageData(...box).data.every((part, i) => part === before[i])) return;
+    const middle = 4 * (5 * 12 + 6);
+    const [r, g, b, a] = before.slice(middle, middle + 4);
+    const ink = [...colour(this.fillStyle)];
+    ink[3] *= this.globalAlpha;
+    (this.canvas.twTexts ??= []).push({ text, ink, below: [r, g, b, a / 255] });
+  };
+
+  /** Texts of a canvas that are too faint for what they are written on. */
+  function written(canvas) {
+    const faults = new Map();
+    const paper = ground(canvas);
+    for (const { text, ink, below } of canvas.twTexts ?? []) {
+      const under = over(below, paper);
+      const found = ratio(over(ink, under), under);
+      if (found < LEAST)
+        faults.set(found.toFixed(1), `contrast ${found.toFixed(2)}: canvas '${text}'`);
+    }
+    return [...faults.values()];
+  }
+
   /** Texts that are too faint for their ground. */
   function contrast(root) {
     const faults = new Map();
+    for (const canvas of [...root.querySelectorAll("canvas")].filter(shown))
+      for (const fault of written(canvas)) faults.set(fault, fault);
     const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
     for (let text = walker.nextNode(); text; text = walker.nextNode()) {
       const node = text.parentElement;
@@ -155,5 +193,7 @@
     if (kind === "keydown") this.twKeys = true;
     return listen.call(this, kind, ...rest);
   };
-  window.audit = { contrast, names, keys, focus, controls, ratio, colour };
+  const texts = (root) => [...root.querySelectorAll("canvas")].filter(shown)
+    .reduce((sum, canvas) => sum + (canvas.twTexts ?? []).length, 0);
+  window.audit = { contrast, texts, names, keys, focus, controls, ratio, colour };
 })();

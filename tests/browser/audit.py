@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 AUDIT = Path(__file__).with_name("audit.js").read_text(encoding="utf-8")
 THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
 THEME_MS = 20_000
+DRAWN_MS = 800  # until canvases are drawn again: half a second after the theme says that it changed
 
 
 def faults(view: Locator, *kinds: str) -> list[str]:
@@ -39,6 +40,7 @@ def use_theme(page: Page, name: str) -> None:
         arg=[name, before],
         timeout=THEME_MS,
     )
+    page.wait_for_timeout(DRAWN_MS)
 
 
 def reached_by_tab(page: Page, view: Locator) -> list[str]:

@@ -124,6 +124,8 @@ def test_texts_are_readable(notebook: NotebookPage) -> None:
     for theme in THEMES:
         use_theme(page, theme)
         found[theme] = {name: faults(view, "contrast") for name, view in views.items()}
+        written = sum(view.evaluate("node => window.audit.texts(node)") for view in views.values())
+        assert written > 500  # what canvases write is among them
     use_theme(page, THEMES[0])
     for wanted in ({"contrast": "more"}, {"forced_colors": "active"}):
         page.emulate_media(**wanted)
@@ -195,6 +197,7 @@ BAD = """
 <div id="pressed">press</div>
 <button style="outline:none">plain</button>
 <p style="background:#fff;color:#000">black</p>
+<canvas id="drawn" aria-label="grid" width="90" height="20"></canvas>
 """
 
 
@@ -204,12 +207,17 @@ def test_what_is_wrong_is_found(notebook: NotebookPage) -> None:
         "html => { const node = document.createElement('div'); node.id = 'bad';"
         " node.innerHTML = html; node.style.cssText = 'position:fixed;top:0;z-index:99';"
         " document.body.append(node);"
-        " node.querySelector('#pressed').addEventListener('click', () => {}); }",
+        " node.querySelector('#pressed').addEventListener('click', () => {});"
+        " const pen = node.querySelector('#drawn').getContext('2d');"
+        " pen.fillStyle = '#555'; pen.fillRect(0, 0, 90, 20); pen.textBaseline = 'middle';"
+        " pen.fillStyle = '#fff'; pen.fillText('white', 9, 10);"
+        " pen.fillStyle = '#777'; pen.fillText('pale', 50, 10); }",
         BAD,
     )
     bad = page.locator("#bad")
     try:
         assert [fault.partition("'")[2] for fault in faults(bad, "contrast")] == [
+            "pale'",
             "faint'",
             "thin'",
             "lost'",
