@@ -21,7 +21,7 @@ export function render({ model, el, data }) {
     onchange: () => { colour = colours.value; draw(); } },
     ...["error", ...data.owners].map((name) => tw.el("option", { value: name }, `colour by ${name}`)));
   const whole = tw.button("Whole output", () => zoom(0, 0, data.height, data.width));
-  const grid = new CellGrid(canvas, { hover: (row, column) => {
+  const grid = new CellGrid(canvas, { hover: (row, column = 0) => {
     at = row === null ? null : row * part.cells[1] + column;
     describe();
   }, choose });
@@ -130,14 +130,15 @@ export function render({ model, el, data }) {
       info.append(tw.faint("Point at a cell to see its worst element."));
       return;
     }
-    const index = element(part.place[at]);
+    const cell = at;
+    const index = element(part.place[cell]);
     info.append(tw.el("b", {}, `${data.output}[${index.join(", ")}]`));
     if (part.level[at] <= 0) {
       info.append(tw.div("", "right"));
       return;
     }
     const rows = [["got", part.got[at]], ["expected", part.expected[at]],
-      ...data.owners.map((name) => [name, part.owners[name][at]]).filter(([, value]) => value !== -1)];
+      ...data.owners.map((name) => [name, part.owners[name][cell]]).filter(([, value]) => value !== -1)];
     if (part.step > 1) rows.push(["wrong in this cell", part.wrong[at]]);
     info.append(tw.el("table", { class: "tw-data" }, tw.el("tbody", {}, ...rows.map(([name, value]) =>
       tw.el("tr", {}, tw.el("td", {}, name), tw.el("td", {}, String(value)))))));

@@ -153,7 +153,7 @@ export class LayoutGrid {
   zoom(factor, at = null) {
     const scale = Math.min(GRID.largest * 1.5, Math.max(this.least, this.scale * factor));
     const kept = this.anchor();
-    const inside = ([x, y]) => [
+    const inside = (/** @type {number[]} */ [x, y]) => [
       Math.min(Math.max(x, GRID.left), this.width), Math.min(Math.max(y, GRID.top), this.height)];
     const middle = [this.width / 2, this.height / 2];
     const [cx, cy] = at ?? (kept === null ? middle : inside(this.middleOf(kept)));

@@ -287,7 +287,11 @@ export function render({ model, el }) {
     return pin(hardware.grid.slice.owner(place), hardware.grid.slice.held[place]);
   }
 
-  /** Mark an element and all places that hold it; `place` is the one under the pointer. */
+  /**
+   * Mark an element and all places that hold it; `place` is the one under the pointer.
+   * @param {number | null} cell
+   * @param {number | null} place
+   */
   function hover(cell, place = null) {
     if (cell === tensor.grid.hover && place === hardware.grid.hover) return;
     tensor.grid.hover = cell;
