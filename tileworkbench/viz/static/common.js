@@ -116,7 +116,7 @@ export const WORDS = {
   c:
     "asm|bool|break|char|const|continue|double|else|extern|float|for|half|if|int|long|return|short" +
     "|signed|sizeof|static|struct|switch|typedef|union|unsigned|using|void|volatile|while" +
-    "|f16|bf16|__device__|__forceinline__|__global__|__launch_bounds__|__restrict__|__shared__",
+    "|f16|bf16|__align__|__device__|__forceinline__|__global__|__launch_bounds__|__restrict__|__shared__",
 };
 /** The expression that finds the tokens of a language. */
 export const syntax = (comment, words, names) =>
