@@ -198,6 +198,8 @@ TABLE: list[tuple[str, str, str, Changes, Found]] = [
     ("TMA store", "no wait", STORES, {STORED: []}, ("T.copy(A[k, :], S)", EMPTIED)),
     ("TMA store", "early", STORES, {STORED: [], "T.tma_store_arrive()": [STORED, "="]},
      ("T.copy(A[k, :], S)", EMPTIED)),
+    ("TMA store", "late", STORES, {STORED: [], "T.copy(A[k, :], S)": ["=", STORED]},
+     ("T.copy(A[k, :], S)", EMPTIED)),
     ("TMA store", "one too many left", STORES, {STORED: ["T.tma_store_wait(1)"]},
      ("T.copy(A[k, :], S)", EMPTIED)),
     ("TMA store", "no commit", STORES, {"T.tma_store_arrive()": []},
