@@ -79,6 +79,7 @@ def test_source_passes_and_facts_that_only_one_kernel_has() -> None:
     assert lone and lone.items() <= differing(found, "passes").items()
     assert "-            T.copy(A[bx * block], a)" in found.source_diff.splitlines()
     html = found._repr_html_()
+    assert problems(html) == []
     assert "<details" in html and "T.copy(A[bx * block], a)" in html
 
 
@@ -212,6 +213,8 @@ def test_a_large_comparison_leaves_pictures_out() -> None:
     assert len(page.encode()) <= HTML_LIMIT
     assert "Not drawn here: run the cell to see it." in page
     assert problems(page) == []
+    many = tw.compare(*staged(1, 2, 3, 4), *staged(1, 2, 3, 4, target="sim:sm_90a"))._repr_html_()
+    assert len(many.encode()) <= HTML_LIMIT and "more rows" in many
 
 
 def test_what_cannot_be_compared() -> None:

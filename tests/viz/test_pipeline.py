@@ -154,6 +154,14 @@ def test_what_the_simulator_refuses_is_shown() -> None:
     assert "no inputs can be made up" in pipeline.chart_answer(view, {"trace": True})["error"]
 
 
+def test_tensors_that_are_too_large_are_not_made_up() -> None:
+    view = product(size=2**15).view()
+    assert pipeline.chart_answer(view, {"trace": True})["error"] == (
+        "the tensors of 'matmul' take 8.0 GiB, and no more than 1.0 GiB are made up for the "
+        "simulator\nhint: pass smaller ones yourself: 'with_inputs(...)' of the kernel"
+    )
+
+
 def test_other_numbers_of_stages_are_lowered_when_asked_for(view: KernelView) -> None:
     rows = {row["num_stages"]: row for row in pipeline.stages_answer(view, {})["rows"]}
     assert rows[1]["period"] is None and rows[3]["chosen"] and rows[3]["period"] == 519

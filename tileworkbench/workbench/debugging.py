@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Print
-from tileworkbench.workbench.inputs import make_inputs
+from tileworkbench.workbench.inputs import simulated_inputs
 from tileworkbench.workbench.simulation import named_arguments
 
 if TYPE_CHECKING:
@@ -147,4 +147,4 @@ def inputs_of(kernel: Kernel) -> tuple[Sequence[Any], str]:
         return kernel._inputs, "the inputs that were given"
     if kernel._failed is not None:
         return kernel._failed[1], "the inputs of the check that failed"
-    return make_inputs(kernel.program), "made-up inputs (random numbers)"
+    return simulated_inputs(kernel.program), "made-up inputs (random numbers)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from tileworkbench.bench.units import format_bytes
 from tileworkbench.compiler.analysis.effects import owners, written_below
 from tileworkbench.compiler.analysis.index_ranges import IndexRange, index_ranges
 from tileworkbench.compiler.diagnostics import ArgumentError
@@ -13,6 +14,28 @@ from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import parameters, statements
+
+SIMULATED_BYTES = 2**30
+"""The most that tensors take which are made up for a view, in bytes."""
+
+
+def simulated_inputs(program: Program) -> list[Any]:
+    """Made-up inputs of a kernel that a view runs in the simulator, without being told to.
+
+    Raises `ArgumentError` as `make_inputs`, and for tensors of more than `SIMULATED_BYTES`.
+    """
+    bytes_ = 0
+    for param in program.params:
+        if isinstance(param.value, Buffer):
+            shape = [const_int(extent) or 0 for extent in param.value.shape]
+            bytes_ += prod(shape) * param.value.dtype.bytes
+    if bytes_ > SIMULATED_BYTES:
+        raise ArgumentError(
+            f"the tensors of '{program.name}' take {format_bytes(bytes_)}, and no more than "
+            f"{format_bytes(SIMULATED_BYTES)} are made up for the simulator",
+            hint="pass smaller ones yourself: 'with_inputs(...)' of the kernel",
+        )
+    return make_inputs(program)
 
 
 def make_inputs(program: Program, seed: int = 0) -> list[Any]:

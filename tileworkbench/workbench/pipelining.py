@@ -129,7 +129,7 @@ def trace_of(
         recorder_for,
         threads_program,
     )
-    from tileworkbench.workbench.inputs import make_inputs
+    from tileworkbench.workbench.debugging import inputs_of
     from tileworkbench.workbench.simulation import run_program
 
     pipeline = _of_launch(kernel, launch)
@@ -139,7 +139,7 @@ def trace_of(
     number = _number(kernel.name, pipeline.grid, block)
     recorder = recorder_for(kernel.record, pipeline.launch, block, limit)
     options = SimOptions(blocks=(number,), prints=False, trace=recorder)
-    given = args or tuple(make_inputs(kernel.program))
+    given = args or tuple(inputs_of(kernel)[0])
     lowered = threads_program(kernel.record)
     assert lowered is not None, "a kernel with a pipeline has threads"
     run_program(kernel.program, lowered, given, options)

@@ -127,7 +127,7 @@ class _Call:
     """The arguments of a recorded call, and what follows from them."""
 
     def __init__(self, kernel: Kernel, args: tuple[Any, ...]) -> None:
-        from tileworkbench.workbench.inputs import make_inputs
+        from tileworkbench.workbench.inputs import simulated_inputs
 
         self.kernel, self.trouble = kernel, kernel._trouble
         if args:
@@ -135,7 +135,7 @@ class _Call:
         elif self.trouble is not None:
             args = self.trouble.args
         elif any(not param.output for param in kernel.program.params):
-            args = tuple(make_inputs(kernel.program))
+            args = tuple(simulated_inputs(kernel.program))
         self.args = tuple(arg.cpu() if hasattr(arg, "cpu") else arg for arg in args)
 
     @cached_property

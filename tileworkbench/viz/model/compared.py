@@ -12,7 +12,8 @@ from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import VIEWS
 
 HTML_LIMIT = 60_000  # bytes of a comparison in an output
-_ROWS = (400, 40, 8)  # of a table, where there is room for so many
+_ROWS = (400, 40, 8, 1)  # of a table, where there is room for so many
+_CARD_ROWS = 20  # that are always there
 _CHARACTERS = 160  # of a value
 _LEFT_OUT = "Not drawn here: run the cell to see it."
 _CELL = "padding:1px 14px 1px 6px;text-align:left;vertical-align:top;border:none"
@@ -188,7 +189,7 @@ def _tables(part: Compared, names: Sequence[str], most: int) -> str:
         if why
     ]
     if part.name == "card":
-        return _table(part.facts, names, most)
+        return _table(part.facts, names, max(most, _CARD_ROWS))
     same = [fact for fact in part.facts if not fact.differs]
     if part.differences:
         found.append(_table(part.differences, names, most))

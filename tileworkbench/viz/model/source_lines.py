@@ -36,10 +36,14 @@ def together(views: Sequence[KernelView], names: Sequence[str], live: bool) -> s
             differs = not once and len({_line(texts, places, at) for at in range(len(texts))}) > 1
             cells += _cells(number, text, cost, differs, with_text=not once or side == 0)
         rows.append(html.tag("tr", "background:transparent;border:none", *cells))
-    heads = [_head(name, 3 if not once or at == 0 else 1) for at, name in enumerate(names)]
+    heads = [
+        cell
+        for at, name in enumerate(names)
+        for cell in ([_head(""), _head(""), _head(name)] if not once or not at else [_head(name)])
+    ]
     body = "".join((html.tag("tr", "background:transparent;border:none", *heads), *rows))
     style = "border-collapse:collapse;border:none;margin:6px 0;font-size:12px"
-    return html.tag("div", "overflow-x:auto", html.tag("table", style, body))
+    return html.tag("div", "overflow:auto", html.tag("table", style, body))
 
 
 def aligned(texts: Sequence[Sequence[str]]) -> list[Row]:
@@ -89,6 +93,6 @@ def _cells(
     return shown
 
 
-def _head(name: str, columns: int) -> str:
+def _head(name: str) -> str:
     style = f"{html.MONO};text-align:left;border:none;padding:2px 8px;font-weight:600"
-    return html.tag("th", style, html.text(name), colspan=str(columns))
+    return html.tag("th", style, html.text(name))
