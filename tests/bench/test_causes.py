@@ -62,6 +62,8 @@ PLANTED = [
     ("nothing_ahead", "sim:sm_80", "waits for memory in each of its 128 iterations"),
     ("reloaded_weights", "sim:sm_80", "reads 'W' "),
     ("small_tiles", "sim:sm_80", "reads 'B' "),
+    ("one_element", "sim:sm_80", "updates one element of 'C' 1.05 M times, one after the other"),
+    ("one_element", "cpu", "computes 1.05 M results one at a time"),
 ]
 
 
@@ -114,6 +116,32 @@ def test_a_remedy_for_several_parts_saves_them_all() -> None:
     parts = tuple(Part("idle", 3.0, uses, 1, "waits", 3.0, "More blocks.") for uses in "ab")
     causes = Causes((*parts, Part("launch", 1.0)))
     assert causes.saving_us(parts[0]) == pytest.approx(causes.total_us - 1.0)
+
+
+@pytest.mark.parametrize(
+    ("guard", "place", "finding"),
+    [
+        ("tx < 128", "0", "updates one element of 'C' 8.19 k times, one after the other"),
+        ("tx == 0", "0", "updates one element of 'C' 64 times, one after the other"),
+        ("tx % 32 == 0", "bx", "updates one element of 'C' 4 times in each block, one after"),
+        ("tx < 128", "tx", ""),
+        ("tx < 128", "A[tx]", ""),
+    ],
+)
+def test_updates_of_one_element_follow_each_other(guard: str, place: str, finding: str) -> None:
+    """By the threads that make them; other elements, and places from data, are not counted."""
+
+    @T.prim_func
+    def update(A: T.Tensor((128,), "int32"), C: T.Tensor((128,), "float32")):
+        with T.Kernel(64, threads=128) as bx:
+            tx = T.get_thread_binding()
+            if eval(guard, {}, {"tx": tx}):
+                T.atomic_add(C[eval(place, {}, {"tx": tx, "bx": bx, "A": A})], 1.0)
+
+    causes = tw.compile(update, target="sim:sm_80").causes
+    assert causes is not None
+    found = [part.finding for part in causes.parts if part.cause == "atomics"]
+    assert len(found) == bool(finding) and all(each.startswith(finding) for each in found)
 
 
 def test_the_parts_add_up_to_the_prediction() -> None:

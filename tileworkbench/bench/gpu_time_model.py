@@ -1,12 +1,14 @@
 """How long a launch would take on a GPU, from its lowered program and published numbers.
 
-Nothing is run, and no GPU has confirmed it. Five things are kept busy, each counted by line:
+Nothing is run, and no GPU has confirmed it. Six things are kept busy, each counted by line:
 
 - compute: matrix instructions at the peak of their operands, other operations by issue slots;
 - shared memory: a wavefront a clock on each multiprocessor;
 - L2: the sectors that requests touch, DRAM: every byte of a tensor once, and, of a tensor larger
   than L2, once again for each round of blocks that are at work together;
-- latency: loops whose iterations wait for memory, for a barrier, or for the sum before.
+- latency: loops whose iterations wait for memory, for a barrier, or for the sum before;
+- one element of a tensor: atomic updates of it are made one a clock ("NVIDIA Kepler GK110", white
+  paper).
 
 A multiprocessor has `ceil(blocks / multiprocessors)` blocks to do, and holds as many at once as
 occupancy says.
@@ -35,6 +37,7 @@ _MEMORY_CLOCKS, _SUM_CLOCKS, _BARRIER_CLOCKS = 500.0, 4.0, 25.0
 _SECTOR = 32
 _MODEL = "a model under published numbers, which no GPU has confirmed"
 _COMPUTE, _SHARED, _L2, _DRAM, _LATENCY = "compute", "shared", "L2", "DRAM", "latency"
+_ELEMENT = "element"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ def predict_launch(launch: Launch, product: Product) -> Causes | None:
     for block in found:
         model = _Model(launch, product, block)
         mine = [*model.computing(), *model.waiting(), *model.shared(), *model.moving()]
+        mine += model.updating()
         parts += model.spread(mine)
     site = found[0].site if found else 0
     line = _line(launch, site)
@@ -147,6 +151,17 @@ class _Model:
                 *("wavefronts", count.wavefronts * times, _SHARED, self.line(count.site)),
                 *((finding, waste, _SWIZZLE) if waste > 0 else (f"{does} '{count.buffer}'",)),
             )
+
+    def updating(self) -> Iterator[Part]:
+        """Atomic updates of one element, which follow each other."""
+        for (site, name), made in self.block.updates.items():
+            turns = self.block.blocks if made.of_all_blocks else self.rounds
+            time_us = made.count * turns * self.us
+            waste = time_us * (1 - 1 / made.count) if made.count else 0.0
+            count = format_count(made.count * (self.block.blocks if made.of_all_blocks else 1))
+            whose = "" if made.of_all_blocks else " in each block"
+            finding = f"updates one element of '{name}' {count} times{whose}, one after the other"
+            yield Part("atomics", time_us, _ELEMENT, self.line(site), finding, waste, _REDUCE)
 
     def moving(self) -> Iterator[Part]:
         """Sectors from L2, bytes from DRAM."""
@@ -267,6 +282,7 @@ _COALESCE = (
     "Let the last index of T.Parallel be the last index of the tensor, or go through a tile."
 )
 _AGAIN = "Larger tiles, or a copy outside the loop, move it less often."
+_REDUCE = "Add up in the block first, T.reduce_sum over a tile, and let one thread update it."
 _SPREAD = "Let the threads share the loop: T.reduce_sum over a tile, or T.Parallel."
 
 

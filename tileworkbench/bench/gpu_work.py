@@ -55,10 +55,19 @@ class Wait:
     ahead: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """Atomic updates that a block makes of one element, which may be that of all blocks."""
+
+    count: float
+    of_all_blocks: bool
+
+
 @dataclass(slots=True)
 class BlockWork:
     """What a block does: slots by site and kind, operations of matrix instructions by site and
-    type, barriers by site, loops that wait, and how often each request for memory is made.
+    type, barriers by site, loops that wait, how often each request for memory is made, and which
+    elements of tensors all its threads update.
     """
 
     threads: int = 1
@@ -69,6 +78,7 @@ class BlockWork:
     barriers: dict[int, float] = field(default_factory=dict)
     waits: list[Wait] = field(default_factory=list)
     made: dict[tuple[int, str], list[float]] = field(default_factory=dict)
+    updates: dict[tuple[int, str], Updates] = field(default_factory=dict)
 
     def repeats(self, site: int, buffer: str) -> float:
         """How often the requests of a site for a buffer are made in all."""
@@ -82,7 +92,8 @@ def blocks_of(body: st.Stmt) -> Iterator[BlockWork]:
         if isinstance(stmt, st.Kernel):
             blocks = prod(int(value_of(extent, {}) or 1) for extent in stmt.grid)
             work = BlockWork(prod(stmt.threads), blocks, stmt.site)
-            _Walker(work).visit(stmt.body, 1.0, 1.0, stmt.site, {})
+            walker = _Walker(work, {*stmt.vars}, {*stmt.thread_vars})
+            walker.visit(stmt.body, 1.0, 1.0, stmt.site, {})
             yield work
 
 
@@ -100,9 +111,12 @@ class _Loop:
 
 
 class _Walker:
-    def __init__(self, work: BlockWork) -> None:
+    def __init__(self, work: BlockWork, blocks: set[Var], threads: set[Var]) -> None:
         self.work, self.threads = work, float(work.threads)
         self.loops: list[_Loop] = []
+        # Variables that are the same for all threads of a block; the thread's; values of others.
+        self.blocks, self.thread_vars, self.named = blocks, threads, dict[Var, Expr]()
+        self.conditions: list[tuple[Expr, bool]] = []
 
     def visit(self, stmt: st.Stmt, times: float, once: float, site: int, env: Env) -> None:
         """Count `stmt`, executed `times` times, `once` where only unrolled loops repeat."""
@@ -123,7 +137,9 @@ class _Walker:
                 taken = value_of(cond, env)
                 for part, chosen in ((then, True), (orelse, False)):
                     if part is not None and (taken is None or bool(taken) == chosen):
+                        self.conditions.append((cond, chosen))
                         self.visit(part, times, once, site, env)
+                        self.conditions.pop()
                 return
             case simt.Role(_, extent, body):
                 outer, self.threads = self.threads, float(extent)
@@ -145,7 +161,12 @@ class _Walker:
                 key = site, str(stmt.a.buffer.dtype)
                 flops = times * 2 * stmt.m * stmt.n * stmt.k * self.threads / 32
                 work.products[key] = work.products.get(key, 0.0) + flops
+            case st.Atomic():
+                self.update(stmt, times, site, env)
             case st.Let(var, value):
+                self.named[var] = value
+                if _variables(value) <= self.blocks and not _loads(value):
+                    self.blocks.add(var)
                 for each in self.loops:
                     if depends_on(value, frozenset({each.loop.var, *each.varying})):
                         each.varying.add(var)
@@ -171,6 +192,32 @@ class _Walker:
         self.visit(loop.body, times * trips, once, site, env)
         self.loops.pop()
         self.work.waits += _waits(found)
+
+    def update(self, stmt: st.Atomic, times: float, site: int, env: Env) -> None:
+        """Note updates of an element of a tensor that all threads of the block share."""
+        used = {var for index in stmt.indices for var in _variables(index)}
+        if stmt.buffer.scope != "global" or stmt.is_load or any(map(_loads, stmt.indices)):
+            return
+        if used <= self.blocks:
+            own = [(stmt.predicate, True)] if stmt.predicate is not None else []
+            made = times * self.taking_part([*self.conditions, *own], env)
+            key = site, stmt.buffer.name
+            before = self.work.updates.get(key, Updates(0.0, True))
+            self.work.updates[key] = Updates(before.count + made, before.of_all_blocks and not used)
+
+    def taking_part(self, conditions: list[tuple[Expr, bool]], env: Env) -> float:
+        """How many threads of the block meet conditions; one that is not known counts as met."""
+        if not conditions:
+            return self.threads
+        found = 0
+        for thread in range(int(self.threads)):
+            known = {**env, **{var.name: thread for var in self.thread_vars}}
+            for var, value in self.named.items():
+                if (number := value_of(value, known)) is not None:
+                    known[var.name] = number
+            values = [(value_of(each, known), wanted) for each, wanted in conditions]
+            found += all(value is None or bool(value) == wanted for value, wanted in values)
+        return float(found)
 
     def memory(self, stmt: st.Stmt, times: float, once: float, site: int) -> None:
         """Note whose memory a statement reads and writes, and what waits for it."""
@@ -215,6 +262,14 @@ class _Walker:
         found = self.work.spent.setdefault((site, kind), Spent())
         found.slots += times * self.threads * slots
         found.count += times * self.threads
+
+
+def _variables(value: Expr) -> set[Var]:
+    return {found for found in walk(value) if isinstance(found, Var)}
+
+
+def _loads(value: Expr) -> bool:
+    return any(isinstance(found, Load) for found in walk(value))
 
 
 def _waits(loop: _Loop) -> Iterator[Wait]:

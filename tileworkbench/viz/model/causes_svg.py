@@ -16,7 +16,7 @@ _LEFT, _RIGHT, _BAR = 78, 16, 26
 _TOPS = (8, 44)
 _CHARACTER = 6.4  # pixels of a letter, for what fits into a box
 _HUES: Mapping[str, int] = {
-    **{"compute": 1, "packing": 4, "wavefronts": 5, "latency": 6, "barriers": 7},
+    **{"compute": 1, "packing": 4, "wavefronts": 5, "latency": 6, "barriers": 7, "atomics": 7},
     **{"L1": 3, "shared": 3, "L2": 3, "L3": 0, "DRAM": 0, "launch": 2},
 }
 _EXPLAINED = "#0b5c8e"  # dark enough for white text
