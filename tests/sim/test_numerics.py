@@ -8,6 +8,8 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tests.capability import require
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError, interrupted
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.numerics import replay, watching
@@ -466,3 +468,24 @@ def test_a_result_is_plain_data() -> None:
     json.dumps(found.to_dict(), allow_nan=False)
     assert isinstance(found, Numerics) and found.inputs == "the inputs that were given"
     assert kernel.with_inputs(np.zeros((4, 64), np.float16)).numerics().origins == ()
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])
+def test_after_a_failed_check_the_block_of_the_worst_element_runs(target: str) -> None:
+    kernel = product.with_target(target).compile()
+    a, b = np.ones((32, 64), np.float16), np.ones((64, 32), np.float16)
+    a[20, 40] = b[40, 3] = 300
+    with pytest.raises(tw.CheckError):
+        kernel.check(lambda x, y: x.astype(np.float32) @ y.astype(np.float32), a, b)
+    found = kernel.numerics()
+    assert (found.block, found.inputs) == ((1,), "the inputs of the check that failed")
+    assert [origin.element for origin in found.origins] == [(4, 3)]
+    assert kernel.numerics(block=(0,)).origins == ()
+    assert kernel.with_inputs(a, b).numerics().block == (0,)
+
+
+def test_what_runs_elsewhere_is_replayed_as_written() -> None:
+    require("nvrtc", missing_nvrtc())
+    kernel = doubling.with_target("ptx:sm_80").compile()
+    (origin,) = kernel.numerics(np.ones(4, np.float16)).origins
+    assert (origin.line, origin.loops) == (line_of(kernel, "# doub"), (("k", 15),))

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.stmt import Kernel as Launch
 from tileworkbench.compiler.ir.stmt import Print
 from tileworkbench.workbench.inputs import simulated_inputs
 from tileworkbench.workbench.simulation import named_arguments
@@ -69,7 +72,8 @@ class Debugging:
 
         The program as written runs twice in the simulator, on these arguments, or without any on
         those of `with_inputs`, of the check that failed, or made-up ones. `block` are its indices,
-        x first (None: the first block). Each run ends after about so many `seconds` (None: no
+        x first (None: on the inputs of a check that failed the block that wrote the worst element,
+        else the first). Each run ends after about so many `seconds` (None: no
         limit); what was compared by then, or before an error or an interrupt, is kept, and
         `.stopped` says so.
 
@@ -79,6 +83,8 @@ class Debugging:
         from tileworkbench.compiler.sim.numerics.replay import compare
 
         given, said = (args, "the inputs that were given") if args else inputs_of(self)
+        if block is None and not args:
+            block = failing_block(self)
         program = self.program
         given = [arg.cpu() if hasattr(arg, "cpu") else arg for arg in given]
         made = compare(program, named_arguments(program, given), block, said, seconds)
@@ -135,6 +141,21 @@ class Debugging:
         except UnsupportedError as error:
             return error.message
         return ""
+
+
+def failing_block(kernel: Kernel) -> tuple[int, ...] | None:
+    """The block that wrote the element with the largest error of the check whose inputs are those
+    of views; None where there is none, or its writer is not known.
+    """
+    if kernel._inputs is not None or kernel._failed is None:
+        return None
+    failed = kernel._failed[0]
+    error = np.where(failed.wrong, np.nan_to_num(failed.error, nan=np.inf), -1.0)
+    worst = np.unravel_index(int(error.argmax()), error.shape)
+    block = failed.block_at(tuple(map(int, worst)))
+    launches = [stmt for stmt in statements(kernel.program.body) if isinstance(stmt, Launch)]
+    fits = block is not None and len(launches) == 1 and len(launches[0].grid) == len(block)
+    return tuple(block) if fits and block is not None else None
 
 
 def inputs_of(kernel: Kernel) -> tuple[Sequence[Any], str]:

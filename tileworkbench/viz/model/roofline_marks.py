@@ -68,7 +68,9 @@ def draw_levels(
             names[-1][1].append(level.name)
         else:
             names.append((x, [level.name]))
-    for x, together in names if room is not None else ():
+    if room is None:
+        return
+    for x, together in names:
         text = ", ".join(together)
         half = 3.1 * len(text)
         y = room(x - half, x + half, own[1] - 10, -12.0)
