@@ -94,6 +94,20 @@ def test_arithmetic_is_that_of_python(browser: Browser) -> None:
             assert made["owners"] == layout.table().reshape(-1, 1).tolist()
 
 
+def test_cache_lines_of_a_large_tile_stand_side_by_side(browser: Browser) -> None:
+    """One below the other they would be a thread; banks stay one row of all banks."""
+    tiles = [
+        BufferLayout("x", Layout.padded((rows, 256), 256), banked=banked)
+        for rows, banked in ((1, False), (128, False), (128, True))
+    ]
+    models: list[Any] = [as_text(layout_model(each)) for each in tiles]
+    found = call(browser, ("slices",), PLACES, models)
+    assert [made["columns"] for made in found] == [16, 128, 32]
+    for tile, made in zip(tiles, found, strict=True):
+        count = tile.layout.shape[0] * 256
+        assert made["back"] and made["held"] == list(range(count))
+
+
 def test_letters_below_the_veil_are_readable(browser: Browser) -> None:
     """Contrast of at least 4.5 to 1 in both themes."""
     found = call(browser, ("grid",), CONTRAST, [list(c) for c in (*CATEGORIES, *SEQUENCE)])

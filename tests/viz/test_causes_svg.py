@@ -110,6 +110,17 @@ def test_names_of_levels_do_not_lie_on_each_other() -> None:
     assert "L1, L2" in texts and "DRAM" in texts and "L1" not in texts
 
 
+def test_a_name_that_is_left_of_its_point_lies_below_the_marks() -> None:
+    traffic = (("L1", 4 * POINT.bytes_), ("DRAM", POINT.bytes_))
+    for name, distance in (("n" * 60, 24), ("n", 14)):
+        point = replace(POINT, name=name, traffic=traffic)
+        root = ElementTree.fromstring(roofline_svg([point], MACHINE))
+        [circle] = (node for node in root.iter(f"{SVG}circle") if node.get("data-point"))
+        [label] = (node for node in root.iter(f"{SVG}text") if (node.text or "").startswith("n"))
+        below = float(label.get("y", 0)) - float(circle.get("cy", 0))
+        assert below == pytest.approx(distance, abs=0.2)
+
+
 def test_one_level_needs_no_explanation() -> None:
     point = replace(POINT, traffic=(("DRAM", POINT.bytes_),))
     assert explain_levels(point, MACHINE) == "" and "data-level" not in roofline_svg(

@@ -250,7 +250,8 @@ def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours, named:
     width = len(label) * _CHARACTER
     right = x + 10 + width > WIDTH
     left = max(x - 10 - width, 2.0) if right else x + 10
-    base = axes.room(left, left + width, y + 14, _LABEL_GAP)
+    below = 24 if right and point.traffic else 14  # marks of memory levels are on the left
+    base = axes.room(left, left + width, y + below, _LABEL_GAP)
     halo = f' font-weight="600" stroke="{colours["halo"]}" stroke-width="3"'
     parts.append(draw_text(left, base, label, colour, "start", halo))
     return "".join(parts)

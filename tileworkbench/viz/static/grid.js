@@ -6,7 +6,7 @@ import { drawAtoms } from "./atoms.js";
 import { NO_THREAD } from "./slices.js";
 
 export const GRID = {
-  left: 34, // pixels for the row numbers
+  left: 34, // pixels for the row numbers, at least
   top: 20, // and for the column numbers
   tallest: 520,
   largest: 40, // pixels of a cell: at most,
@@ -43,6 +43,7 @@ export class LayoutGrid {
     this.also = /** @type {number[]} */ ([]);
     this.element = /** @type {number | null} */ (null);
     this.atoms = /** @type {any[]} */ ([]); // whose outlines are drawn: { name, rows, columns }
+    this.left = GRID.left;
     this.width = 0;
     this.height = 0;
     this.ratio = 1;
@@ -56,6 +57,7 @@ export class LayoutGrid {
   /** One pixel per cell; drawing scales it up. */
   show(slice, by) {
     [this.slice, this.by] = [slice, by];
+    this.left = Math.max(GRID.left, 10 + 6.2 * slice.rowName(slice.rows - 1).length);
     this.pixels = document.createElement("canvas");
     [this.pixels.width, this.pixels.height] = [slice.columns, slice.rows];
     const context = tw.brush(this.pixels);
@@ -76,19 +78,19 @@ export class LayoutGrid {
   get wanted() {
     const cell = Math.min(GRID.largest, (GRID.tallest - GRID.top - 2) / this.slice.rows);
     const wide = this.slice.columns * Math.max(cell * this.aspect, GRID.ruled);
-    return Math.max(GRID.least, Math.ceil(wide) + GRID.left + 2);
+    return Math.max(GRID.least, Math.ceil(wide) + this.left + 2);
   }
 
   /** Take as much of `room` pixels of width as the slice needs. */
   resize(room) {
     const { rows, columns } = this.slice;
-    const most = (room - GRID.left - 2) / columns / this.aspect;
+    const most = (room - this.left - 2) / columns / this.aspect;
     const cell = Math.min(GRID.largest, Math.max(most, 1));
     this.height = Math.min(GRID.tallest, Math.max(120, Math.ceil(rows * cell) + GRID.top + 2));
     // A tall buffer needs less width, unless zooming in will need it.
     const least = GRID.ruled / this.aspect;
     const fitting = Math.min(cell, Math.max((this.height - GRID.top - 2) / rows, least));
-    const wide = Math.ceil(columns * fitting * this.aspect) + GRID.left + 2;
+    const wide = Math.ceil(columns * fitting * this.aspect) + this.left + 2;
     this.width = Math.min(room, Math.max(GRID.least, wide));
     this.ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(this.width * this.ratio);
@@ -99,7 +101,7 @@ export class LayoutGrid {
 
   /** The scale at which everything is in sight. */
   fitting() {
-    const across = (this.width - GRID.left - 2) / this.slice.columns / this.aspect;
+    const across = (this.width - this.left - 2) / this.slice.columns / this.aspect;
     const down = (this.height - GRID.top - 2) / this.slice.rows;
     return Math.min(across, down, GRID.largest);
   }
@@ -117,12 +119,12 @@ export class LayoutGrid {
       return;
     }
     const middle = (at, size, edge) => (at + (size - edge) / 2) / this.scale; // in rows
-    const column = middle(this.x, this.width, GRID.left);
+    const column = middle(this.x, this.width, this.left);
     const row = middle(this.y, this.height, GRID.top);
     this.resize(room);
     this.least = this.fitting();
     const scale = Math.max(this.scale, this.least);
-    this.move(column * scale - (this.width - GRID.left) / 2,
+    this.move(column * scale - (this.width - this.left) / 2,
       row * scale - (this.height - GRID.top) / 2, scale);
   }
 
@@ -139,7 +141,7 @@ export class LayoutGrid {
   middleOf(cell) {
     const { columns } = this.slice;
     return [
-      GRID.left - this.x + ((cell % columns) + 0.5) * this.across,
+      this.left - this.x + ((cell % columns) + 0.5) * this.across,
       GRID.top - this.y + (Math.floor(cell / columns) + 0.5) * this.scale,
     ];
   }
@@ -154,10 +156,10 @@ export class LayoutGrid {
     const scale = Math.min(GRID.largest * 1.5, Math.max(this.least, this.scale * factor));
     const kept = this.anchor();
     const inside = (/** @type {number[]} */ [x, y]) => [
-      Math.min(Math.max(x, GRID.left), this.width), Math.min(Math.max(y, GRID.top), this.height)];
+      Math.min(Math.max(x, this.left), this.width), Math.min(Math.max(y, GRID.top), this.height)];
     const middle = [this.width / 2, this.height / 2];
     const [cx, cy] = at ?? (kept === null ? middle : inside(this.middleOf(kept)));
-    const [px, py] = [cx - GRID.left, cy - GRID.top];
+    const [px, py] = [cx - this.left, cy - GRID.top];
     this.move(
       ((this.x + px) / this.scale) * scale - px,
       ((this.y + py) / this.scale) * scale - py,
@@ -168,7 +170,7 @@ export class LayoutGrid {
 
   /** Put the pixel (x, y) of the scaled slice into the corner, as far as it goes. */
   move(x, y, scale = this.scale) {
-    const [width, height] = [this.width - GRID.left, this.height - GRID.top];
+    const [width, height] = [this.width - this.left, this.height - GRID.top];
     this.scale = scale;
     this.x = Math.max(0, Math.min(x, this.slice.columns * this.across - width));
     this.y = Math.max(0, Math.min(y, this.slice.rows * scale - height));
@@ -179,16 +181,16 @@ export class LayoutGrid {
     const column = cell % this.slice.columns, row = Math.floor(cell / this.slice.columns);
     const near = (at, number, step, size) =>
       Math.min(Math.max(at, (number + 1) * step - size), number * step);
-    this.move(near(this.x, column, this.across, this.width - GRID.left),
+    this.move(near(this.x, column, this.across, this.width - this.left),
       near(this.y, row, this.scale, this.height - GRID.top));
   }
 
   /** The cell under a point of the canvas, or null. */
   cellAt(px, py) {
     const { rows, columns } = this.slice;
-    const column = Math.floor((px - GRID.left + this.x) / this.across);
+    const column = Math.floor((px - this.left + this.x) / this.across);
     const row = Math.floor((py - GRID.top + this.y) / this.scale);
-    if (px < GRID.left || py < GRID.top || column >= columns || row >= rows) return null;
+    if (px < this.left || py < GRID.top || column >= columns || row >= rows) return null;
     const cell = row * columns + column;
     return this.slice.isEmpty(cell) ? null : cell;
   }
@@ -205,7 +207,7 @@ export class LayoutGrid {
     return {
       left: Math.floor(x / across),
       top: Math.floor(y / scale),
-      right: Math.min(slice.columns, Math.ceil((x + this.width - GRID.left) / across)),
+      right: Math.min(slice.columns, Math.ceil((x + this.width - this.left) / across)),
       bottom: Math.min(slice.rows, Math.ceil((y + this.height - GRID.top) / scale)),
     };
   }
@@ -226,9 +228,9 @@ export class LayoutGrid {
     context.clearRect(0, 0, this.width, this.height);
     context.save();
     context.beginPath();
-    context.rect(GRID.left, GRID.top, this.width - GRID.left, this.height - GRID.top);
+    context.rect(this.left, GRID.top, this.width - this.left, this.height - GRID.top);
     context.clip();
-    context.translate(GRID.left - this.x, GRID.top - this.y);
+    context.translate(this.left - this.x, GRID.top - this.y);
     context.imageSmoothingEnabled = false;
     context.drawImage(this.pixels, 0, 0, slice.columns * across, slice.rows * scale);
     if (scale >= GRID.ruled) this.drawRules(context, seen);
@@ -316,10 +318,10 @@ export class LayoutGrid {
     context.textBaseline = "middle";
     context.textAlign = "center";
     for (let c = Math.ceil(seen.left / wide) * wide; c < seen.right; c += wide)
-      context.fillText(String(c), GRID.left - this.x + (c + 0.5) * across, GRID.top - 9);
+      context.fillText(String(c), this.left - this.x + (c + 0.5) * across, GRID.top - 9);
     context.textAlign = "right";
     for (let r = Math.ceil(seen.top / high) * high; r < seen.bottom; r += high)
-      context.fillText(slice.rowName(r), GRID.left - 6, GRID.top - this.y + (r + 0.5) * scale);
+      context.fillText(slice.rowName(r), this.left - 6, GRID.top - this.y + (r + 0.5) * scale);
     context.globalAlpha = 1;
   }
 }

@@ -132,7 +132,9 @@ export function render({ model, el }) {
     const said = slice.everywhere ? "each in every thread"
       : isFragment ? "number: thread, s: slot" : "number: address";
     tensor.caption.replaceChildren(tw.el("b", {}, "Tensor view"), ` ${said}`);
-    const line = raw.line_bytes === 128 ? "128 bytes, all 32 banks" : `${raw.line_bytes} bytes`;
+    const { lines } = hardware.grid.slice;
+    const line = raw.banked ? "128 bytes, all 32 banks"
+      : `${lines > 1 ? `${lines} cache lines of ` : ""}${raw.line_bytes} bytes`;
     const cut = hardware.grid.slice.isCut ? ", the first of them" : "";
     hardware.caption.replaceChildren(
       tw.el("b", {}, isFragment ? "Hardware view" : "Memory view"),

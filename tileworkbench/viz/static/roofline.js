@@ -57,6 +57,7 @@ export function render({ model, el }) {
 
   /** Mark what the chosen lines have of each bar, and say how much that is. */
   function select() {
+    if (model.get("selection") === undefined) return; // it stands alone
     const lines = tw.chosenLines(model);
     for (const bars of tw.all(root, ".tw-bars")) {
       let time = 0;

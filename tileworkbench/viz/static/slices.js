@@ -5,6 +5,7 @@ export const NO_THREAD = -1;
 const MOST_PLACES = 2 ** 22; // of the hardware that are listed
 
 const NOTHING = -1; // in a place
+const TALL = 3; // rows per column of a memory view, at most
 const WIDE = 128; // a view of few slots has wide cells, so that the names of elements fit
 
 /**
@@ -28,6 +29,7 @@ export class LayoutSlice {
   addresses = 0;
   element_bytes = 0;
   line_bytes = 64;
+  banked = false;
 
   constructor(raw) {
     Object.assign(this, raw);
@@ -121,7 +123,10 @@ export class HardwareSlice {
     this.palette = slice.palette;
     this.isFragment = slice.isFragment;
     const { everywhere } = slice;
-    const wide = Math.max(1, Math.floor(slice.line_bytes / Math.max(slice.element_bytes, 1)));
+    const line = Math.max(1, Math.floor(slice.line_bytes / Math.max(slice.element_bytes, 1)));
+    this.lines = 1; // of a cache, side by side: one below the other those of a large tile are a thread
+    while (!slice.banked && slice.addresses > TALL * (this.lines * line) ** 2) this.lines *= 2;
+    const wide = line * this.lines;
     this.columns = this.isFragment ? slice.slots : wide;
     this.aspect = this.isFragment ? Math.min(8, Math.max(1, Math.floor(WIDE / this.columns))) : 1;
     const rows = this.isFragment ? (everywhere ? 1 : slice.threads)
