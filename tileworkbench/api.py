@@ -42,17 +42,17 @@ def targets() -> list[TargetStatus]:
     from tileworkbench.compiler.device.nvidia.driver import missing_device
     from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
-    found = [_status(name) for name in ("cpu", "cpu:avx512", "cpu:avx2", "cpu:generic")]
+    statuses = [_status(name) for name in ("cpu", "cpu:avx512", "cpu:avx2", "cpu:generic")]
     device, nvrtc = missing_device() or "", missing_nvrtc() or ""
     for arch in ARCHITECTURES:
         if arch.startswith("gfx"):
             reason = "code for AMD GPUs is not part of this version"
-            found.append(TargetStatus(f"hip:{arch}", False, reason))
+            statuses.append(TargetStatus(f"hip:{arch}", False, reason))
             continue
-        found.append(TargetStatus(f"cuda:{arch}", not (device or nvrtc), device or nvrtc))
-        found.append(TargetStatus(f"sim:{arch}", True))
-        found.append(TargetStatus(f"ptx:{arch}", not nvrtc, nvrtc))
-    return found
+        statuses.append(TargetStatus(f"cuda:{arch}", not (device or nvrtc), device or nvrtc))
+        statuses.append(TargetStatus(f"sim:{arch}", True))
+        statuses.append(TargetStatus(f"ptx:{arch}", not nvrtc, nvrtc))
+    return statuses
 
 
 def _status(name: str) -> TargetStatus:
@@ -142,16 +142,16 @@ def prim_func_of(kernel: Kernel) -> PrimFunc:
 
 def compile_each(jobs: Iterable[Callable[[], Any]], ignore_error: bool) -> list[Any]:
     """What each of `jobs` compiles; with `ignore_error` None and a warning for one that fails."""
-    found: list[Any] = []
+    made: list[Any] = []
     for number, job in enumerate(jobs):
         try:
-            found.append(job())
+            made.append(job())
         except (CompileError, ArgumentError) as error:
             if not ignore_error:
                 raise
             warnings.warn(f"configuration {number} cannot be compiled: {error}", stacklevel=3)
-            found.append(None)
-    return found
+            made.append(None)
+    return made
 
 
 def _unchanged(program: Program) -> Program:
@@ -364,16 +364,16 @@ class Jit:
         return replace(self.options, constants=constants)
 
     def _compile_eager(self, eager: EagerFunction, specialisation: Any) -> Kernel:
-        found = self._kernels.get(specialisation)
-        if found is None:
+        known = self._kernels.get(specialisation)
+        if known is None:
             start = time.perf_counter()
             program = self._prepare(eager.trace(specialisation))
             elapsed = (time.perf_counter() - start) * 1e6
             shown = dict(specialisation.arguments) | dict(specialisation.constants)
             options = self._options(shown)
-            found = _build(program, self.target, eager.source, options, self._make, elapsed)
-            self._kernels[specialisation] = found
-        return found
+            known = _build(program, self.target, eager.source, options, self._make, elapsed)
+            self._kernels[specialisation] = known
+        return known
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Every argument of a call by name, defaults included."""
@@ -388,18 +388,18 @@ class Jit:
         arguments = self._arguments(args, kwargs)
         key = tuple(arguments.items())
         try:
-            found = self._kernels.get(key)
+            known = self._kernels.get(key)
         except TypeError as error:
             raise TileTypeError(f"'{self.fn.__name__}': an argument has no hash: {error}") from None
-        if found is None:
+        if known is None:
             start = time.perf_counter()
             func = self._traced(args, kwargs)
             elapsed = (time.perf_counter() - start) * 1e6
             program = self._prepare(with_outputs(func.program, self._out_idx))
             options = self._options(arguments)
-            found = _build(program, self.target, func.source, options, self._make, elapsed)
-            self._kernels[key] = found
-        return found
+            known = _build(program, self.target, func.source, options, self._make, elapsed)
+            self._kernels[key] = known
+        return known
 
     def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PrimFunc:
         """What a lazy function returns for these arguments."""
@@ -428,8 +428,8 @@ def _tensor_form(value: Any) -> tuple[Any, ...] | None:
 
 def _constants_of(fn: Callable[..., Any]) -> dict[str, Any]:
     """The numbers and strings that a function closes over: they made it the kernel it is."""
-    found = inspect.getclosurevars(fn).nonlocals
-    return {name: value for name, value in found.items() if isinstance(value, int | float | str)}
+    names = inspect.getclosurevars(fn).nonlocals
+    return {name: value for name, value in names.items() if isinstance(value, int | float | str)}
 
 
 def jit(
@@ -501,9 +501,9 @@ def _swept_roofline(swept: Any) -> Any:
 
 def _compiled(value: Any) -> Kernel:
     """The kernel that `value` is or stands for."""
-    found = value.kernel if isinstance(value, Jit) else value
-    if isinstance(found, Kernel):
-        return found
+    kernel = value.kernel if isinstance(value, Jit) else value
+    if isinstance(kernel, Kernel):
+        return kernel
     what = f"'{value.fn.__name__}'" if isinstance(value, Jit) else f"a '{type(value).__name__}'"
     raise ArgumentError(
         f"tw.roofline takes kernels that were measured, not {what}",

@@ -50,8 +50,8 @@ def causes_of(kernel: Predictable) -> Causes | None:
     """The predicted time of a launch by cause, None where there is no prediction."""
     target = parse_target(kernel.target)
     if target.kind == "cpu":
-        found = _on_cpu(kernel)
-        return None if found is None else found.causes
+        prediction = _on_cpu(kernel)
+        return None if prediction is None else prediction.causes
     product, launch = product_of(target.arch), _launch(kernel)
     return None if product is None or launch is None else predict_launch(launch, product)
 
@@ -76,16 +76,16 @@ def cpu_traffic_of(kernel: Predictable) -> dict[int, LevelBytes]:
 
 def _lowered(kernel: Predictable) -> Program:
     snapshots = kernel.record.snapshots
-    found: Program = snapshots[-1].program if snapshots else kernel.program
-    return found
+    program: Program = snapshots[-1].program if snapshots else kernel.program
+    return program
 
 
 def _on_cpu(kernel: Predictable) -> Prediction | None:
     try:
-        found: Prediction = kernel.stats.predicted
+        prediction: Prediction = kernel.stats.predicted
     except ArgumentError:
         return None
-    return found
+    return prediction
 
 
 def _launch(kernel: Predictable) -> Launch | None:
@@ -93,7 +93,7 @@ def _launch(kernel: Predictable) -> Launch | None:
     if lowered.stage is not Stage.SIMT or lowered.symbols:
         return None
     resident = _resident(kernel, lowered)
-    requests = [found for found in kernel.requests if isinstance(found, WarpAccess)]
+    requests = [each for each in kernel.requests if isinstance(each, WarpAccess)]
     work = count_work(kernel.program)
     return Launch(lowered, requests, work, resident, kernel.record.source_file)
 
@@ -111,8 +111,8 @@ def _resident(kernel: Predictable, lowered: Program) -> int:
     ]
     registers = min(_SCALARS + sum(map(_words, arrays)), _MOST_REGISTERS)
     arch, shared = parse_target(kernel.target).arch, kernel.stats.shared_bytes
-    found = occupancy(arch, kernel.threads, shared, registers)
-    return 1 if found is None else max(found.blocks, 1)
+    held = occupancy(arch, kernel.threads, shared, registers)
+    return 1 if held is None else max(held.blocks, 1)
 
 
 def _words(buffer: Buffer) -> int:

@@ -77,12 +77,12 @@ def machine(measure: bool = False) -> Machine:
         if kept is not None and not measure:
             _known[key] = kept
             return kept
-        found = measure_machine()
+        measured = measure_machine()
         if kept is not None:
-            found = best_of(kept, found)
-        default_cache().put(key, machine_to_json(found).encode())
-        _known[key] = found
-        return found
+            measured = best_of(kept, measured)
+        default_cache().put(key, machine_to_json(measured).encode())
+        _known[key] = measured
+        return measured
 
 
 def best_of(kept: Machine, new: Machine) -> Machine:
@@ -130,9 +130,9 @@ def machine_key() -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
-def machine_to_json(found: Machine) -> str:
+def machine_to_json(machine: Machine) -> str:
     """A machine as JSON text; `machine_from_json` reads it."""
-    return json.dumps({"schema": _SCHEMA, **asdict(found)}, indent=1)
+    return json.dumps({"schema": _SCHEMA, **asdict(machine)}, indent=1)
 
 
 def machine_from_json(text: str) -> Machine:
@@ -194,13 +194,13 @@ def to_machine(
     """The machine that these rates, with these numbers of threads, are of."""
     undisturbed = all(rate.undisturbed for rate in rates.values())
     # What disturbed one run may have disturbed others unseen.
-    found = {key: replace(rate, undisturbed=undisturbed) for key, rate in rates.items()}
+    marked = {key: replace(rate, undisturbed=undisturbed) for key, rate in rates.items()}
     ceilings = [
         ceiling
         for kind in (*LEVELS, *TYPES)
         for source in [_WIDENED.get(kind, kind)]
-        if (source, threads[0]) in found
-        for ceiling in to_ceilings(kind, [found[source, n] for n in threads], threads)
+        if (source, threads[0]) in marked
+        for ceiling in to_ceilings(kind, [marked[source, n] for n in threads], threads)
     ]
     reasons = []
     if seen.others > _OTHERS:
@@ -235,11 +235,11 @@ def doubt_of(ceilings: Sequence[Ceiling], reasons: Sequence[str]) -> str:
 def to_ceilings(name: str, rates: Sequence[Rate], threads: Sequence[int]) -> list[Ceiling]:
     """The ceilings of one level or type from its rates with 1 and more threads, in that order."""
     unit: Literal["GB/s", "GFLOP/s"] = "GB/s" if name in LEVELS else "GFLOP/s"
-    found: list[Ceiling] = []
+    ceilings: list[Ceiling] = []
     for rate, count in zip(rates, threads, strict=True):
         value, spread, scaled = rate.value, rate.spread, False
         if not rate.undisturbed and name not in _SHARED and rates[0].value * count > value:
             value, spread, scaled = rates[0].value * count, rates[0].spread, True
-        value = max(value, found[-1].value if found else 0.0)
-        found.append(Ceiling(name, value, unit, count, spread, scaled))
-    return found
+        value = max(value, ceilings[-1].value if ceilings else 0.0)
+        ceilings.append(Ceiling(name, value, unit, count, spread, scaled))
+    return ceilings

@@ -73,17 +73,17 @@ def site_traffic(lowered: Program, threads: int) -> dict[int, LevelBytes]:
     """Bytes of a call by site and level, for a program of stage CPU without symbols that at most
     `threads` threads run.
     """
-    found = tuple(grids(lowered))
+    works = tuple(grids(lowered))
     moved: dict[tuple[int, Buffer], float] = {}
     passed: dict[int, float] = {}
-    for grid in found:
+    for grid in works:
         for key, bytes_ in grid.block.moved.items():
             moved[key] = moved.get(key, 0.0) + bytes_ * grid.blocks
         for site, bytes_ in grid.block.accessed.items():
             passed[site] = passed.get(site, 0.0) + bytes_ * grid.blocks
     levels = host_levels(threads)
     behind: dict[int, LevelBytes] = {site: {"L1": bytes_} for site, bytes_ in passed.items()}
-    for each in serve(moved, workers(found, threads), levels):
+    for each in serve(moved, workers(works, threads), levels):
         passing = behind[each.site]
         for level in levels[1 : levels.index(each.level) + 1]:
             passing[level] = passing.get(level, 0.0) + each.bytes_
@@ -92,17 +92,17 @@ def site_traffic(lowered: Program, threads: int) -> dict[int, LevelBytes]:
 
 def total_traffic(sites: Mapping[int, LevelBytes]) -> LevelBytes:
     """The sum over all sites."""
-    found: LevelBytes = {}
+    by_level: LevelBytes = {}
     for level in LEVELS:
         total = sum(each.get(level, 0.0) for each in sites.values())
         if total:
-            found[level] = total
-    return found
+            by_level[level] = total
+    return by_level
 
 
-def workers(found: Collection[GridWork], threads: int) -> int:
+def workers(works: Collection[GridWork], threads: int) -> int:
     """The most threads that have a block of a launch."""
-    return max((min(threads, grid.blocks) for grid in found), default=1)
+    return max((min(threads, grid.blocks) for grid in works), default=1)
 
 
 def serve(

@@ -71,10 +71,10 @@ class BlockWork:
         self, site: int, kind: str, cycles: float, spare: float = 0.0, count: float = 0.0
     ) -> None:
         """More of a kind of work."""
-        found = self.spent.setdefault((site, kind), Spent())
-        found.cycles += cycles
-        found.spare += spare
-        found.count += count
+        spent = self.spent.setdefault((site, kind), Spent())
+        spent.cycles += cycles
+        spent.spare += spare
+        spent.count += count
 
     def move(self, site: int, buffer: Buffer, bytes_: float) -> None:
         """More bytes of a tensor or tile."""
@@ -90,8 +90,8 @@ class BlockWork:
         """The work of one block, where this is that of several."""
         return BlockWork(
             {
-                key: Spent(found.cycles / blocks, found.spare / blocks, found.count / blocks)
-                for key, found in self.spent.items()
+                key: Spent(spent.cycles / blocks, spent.spare / blocks, spent.count / blocks)
+                for key, spent in self.spent.items()
             },
             {key: operations / blocks for key, operations in self.products.items()},
             {key: bytes_ / blocks for key, bytes_ in self.moved.items()},
@@ -134,9 +134,9 @@ class Walker:
 
     def let(self, stmt: st.Let, env: Env) -> None:
         """Remember the value of a name, where it is known."""
-        found = value_of(stmt.value, env)
-        if found is not None:
-            env[stmt.var.name] = found
+        value = value_of(stmt.value, env)
+        if value is not None:
+            env[stmt.var.name] = value
 
     def visit(self, stmt: st.Stmt, times: float, env: Env, site: int = 0) -> None:
         """Count `stmt`, executed `times` times, part of what the user wrote at `site`."""
@@ -219,8 +219,8 @@ class Walker:
             self.block.add(site, "scalar", cycles, _saved(cycles, self.isa.lanes(4)), times)
         else:
             self.block.add(site, "arithmetic", cycles)
-        for found in set(walk(stmt.value)) if one else ():
-            name = _function(found)
+        for node in set(walk(stmt.value)) if one else ():
+            name = _function(node)
             if name:
                 self.block.add(site, name, times * _SCALAR_FUNCTION, 0.0, times)
         for buffer in _touched(stmt):
@@ -232,10 +232,10 @@ class Walker:
         if any(depends_on(index, innermost) for index in stmt.indices):
             return False
         return any(
-            isinstance(found, ir.Load)
-            and found.buffer is stmt.buffer
-            and found.indices == stmt.indices
-            for found in walk(stmt.value)
+            isinstance(node, ir.Load)
+            and node.buffer is stmt.buffer
+            and node.indices == stmt.indices
+            for node in walk(stmt.value)
         )
 
     def vectors(self, loop: st.For, times: float, site: int) -> None:
@@ -246,25 +246,25 @@ class Walker:
             at = getattr(stmt, "site", 0) or site
             if isinstance(stmt, st.Let) and depends_on(stmt.value, frozenset(varying)):
                 varying.add(stmt.var)
-            for found in walk(stmt):
-                if isinstance(found, Expr) and found not in seen:
-                    seen.add(found)
-                    moves = depends_on(found, frozenset(varying))
-                    if moves and not _is_pattern(found, loop.var):
-                        self.operation(found, loop.var, frozenset(varying), lanes, times, at)
+            for node in walk(stmt):
+                if isinstance(node, Expr) and node not in seen:
+                    seen.add(node)
+                    moves = depends_on(node, frozenset(varying))
+                    if moves and not _is_pattern(node, loop.var):
+                        self.operation(node, loop.var, frozenset(varying), lanes, times, at)
             if isinstance(stmt, st.Store):
                 self.access(stmt.buffer, stmt.indices, loop.var, lanes, times * _STORE, times, at)
             for buffer in _touched(stmt, frozenset(varying)):
                 self.block.move(at, buffer, times * lanes * buffer.dtype.bytes)
 
     def operation(
-        self, found: Expr, lane: Var, varying: frozenset[Var], lanes: int, times: float, site: int
+        self, node: Expr, lane: Var, varying: frozenset[Var], lanes: int, times: float, site: int
     ) -> None:
         """One operation on all lanes."""
         block = self.block
-        registers = times * max(1.0, lanes * max(found.dtype.bits, 32) / self.isa.vector_bits)
-        name = _function(found)
-        match found:
+        registers = times * max(1.0, lanes * max(node.dtype.bits, 32) / self.isa.vector_bits)
+        name = _function(node)
+        match node:
             case ir.Binary("div", _, divisor):
                 cycles = _DIVISION * registers
                 spare = 0.0 if depends_on(divisor, varying) else cycles - _SIMPLE * registers
@@ -324,17 +324,17 @@ def _saved(cycles: float, lanes: int) -> float:
     return cycles * (1 - 1 / lanes)
 
 
-def _function(found: object) -> str:
+def _function(node: object) -> str:
     """The name of a function that takes many operations; empty for anything else."""
-    return found.name if isinstance(found, ir.Call) and found.name not in _CHEAP else ""
+    return node.name if isinstance(node, ir.Call) and node.name not in _CHEAP else ""
 
 
-def _is_pattern(found: Expr, lane: Var) -> bool:
+def _is_pattern(node: Expr, lane: Var) -> bool:
     """Whether an expression is the same vector in every iteration, or part of an address."""
-    if found.dtype == "int32" and isinstance(found, ir.Binary) and found.op in ("add", "mul"):
+    if node.dtype == "int32" and isinstance(node, ir.Binary) and node.op in ("add", "mul"):
         return True
     return not any(
-        isinstance(x, ir.Load) or (isinstance(x, Var) and x is not lane) for x in walk(found)
+        isinstance(x, ir.Load) or (isinstance(x, Var) and x is not lane) for x in walk(node)
     )
 
 
@@ -345,14 +345,14 @@ def _is_product(value: Expr) -> bool:
 def _touched(stmt: st.Stmt, varying: frozenset[Var] | None = None) -> Iterator[Buffer]:
     """The buffers of the accesses of a statement, only those that move with `varying` if given."""
     seen: set[Expr] = set()
-    for found in walk(stmt):
-        if isinstance(found, ir.Load) and found not in seen:
-            seen.add(found)
-            if varying is None or depends_on(found, varying):
-                yield found.buffer
+    for node in walk(stmt):
+        if isinstance(node, ir.Load) and node not in seen:
+            seen.add(node)
+            if varying is None or depends_on(node, varying):
+                yield node.buffer
     if isinstance(stmt, st.Store | st.Atomic):
         yield stmt.buffer
 
 
 def _operations(value: Expr) -> int:
-    return sum(isinstance(found, ir.Binary | ir.Call | ir.Select) for found in walk(value)) + 1
+    return sum(isinstance(node, ir.Binary | ir.Call | ir.Select) for node in walk(value)) + 1

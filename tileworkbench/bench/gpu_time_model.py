@@ -61,15 +61,15 @@ def predict_launch(launch: Launch, product: Product) -> Causes | None:
     if program.stage is not Stage.SIMT or program.symbols:
         return None
     parts: list[Part] = []
-    found = list(blocks_of(program.body))
-    for block in found:
+    works = list(blocks_of(program.body))
+    for block in works:
         model = _Model(launch, product, block)
         mine = [*model.computing(), *model.waiting(), *model.shared(), *model.moving()]
         mine += model.updating()
         parts += model.spread(mine)
-    site = found[0].site if found else 0
+    site = works[0].site if works else 0
     line = _line(launch, site)
-    time_us = _LAUNCH_US * len(found)
+    time_us = _LAUNCH_US * len(works)
     starts = f"starts a launch, which costs {_LAUNCH_US:.0f} µs however little it does"
     parts.append(Part("launch", time_us, "", line, starts, time_us, "Do more in one launch."))
     return Causes(tuple(part for part in parts if part.time_us > 0), _MODEL)
@@ -82,15 +82,15 @@ def gpu_traffic(launch: Launch) -> dict[str, float]:
     program = launch.lowered
     if program.stage is not Stage.SIMT or program.symbols:
         return {}
-    found = {"shared": 0.0, "L2": 0.0, "DRAM": launch.work.bytes_.value}
+    levels = {"shared": 0.0, "L2": 0.0, "DRAM": launch.work.bytes_.value}
     for block in blocks_of(program.body):
         for count in _requests(launch, block):
             times = block.repeats(count.site, count.buffer) * block.blocks
             if count.scope == "shared":
-                found["shared"] += 128 * count.wavefronts * times
+                levels["shared"] += 128 * count.wavefronts * times
             else:
-                found["L2"] += _SECTOR * count.sectors * times
-    return found
+                levels["L2"] += _SECTOR * count.sectors * times
+    return levels
 
 
 def _requests(launch: Launch, block: BlockWork) -> Iterator[AccessCount]:
@@ -262,16 +262,16 @@ class _Model:
             else f"so that {lost} of their time is lost in the last of {self.rounds} rounds"
         )
         remedy = f"Make smaller tiles, or split the sum, for a multiple of {count} blocks."
-        found: list[Part] = []
+        scaled_parts: list[Part] = []
         idle: dict[str, float] = {}
         for part in parts:
             share = self.busy if part.uses in (_COMPUTE, _SHARED, _LATENCY) else 1.0
             scaled = part.time_us * share, part.waste_us * share
-            found.append(_scaled(part, *scaled))
+            scaled_parts.append(_scaled(part, *scaled))
             if share < 1:
                 idle[part.uses] = idle.get(part.uses, 0.0) + part.time_us * (1 - share)
         line = self.line(self.block.site)
-        return found + [
+        return scaled_parts + [
             Part("idle multiprocessors", time_us, uses, line, finding, time_us, remedy)
             for uses, time_us in idle.items()
         ]

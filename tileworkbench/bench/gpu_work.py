@@ -170,9 +170,9 @@ class _Walker:
                 for each in self.loops:
                     if depends_on(value, frozenset({each.loop.var, *each.varying})):
                         each.varying.add(var)
-                found = value_of(value, env)
-                if found is not None:
-                    env[var.name] = found
+                number = value_of(value, env)
+                if number is not None:
+                    env[var.name] = number
         self.memory(stmt, times, once, site)
         if isinstance(stmt, st.Store | st.Atomic | st.Let):
             self.operations(stmt, times, site)
@@ -187,11 +187,11 @@ class _Walker:
         if loop.kind is st.LoopKind.UNROLLED:
             self.visit(loop.body, times * trips, once * trips, site, env)
             return
-        found = _Loop(loop, times * trips, site, set())
-        self.loops.append(found)
+        made = _Loop(loop, times * trips, site, set())
+        self.loops.append(made)
         self.visit(loop.body, times * trips, once, site, env)
         self.loops.pop()
-        self.work.waits += _waits(found)
+        self.work.waits += _waits(made)
 
     def update(self, stmt: st.Atomic, times: float, site: int, env: Env) -> None:
         """Note updates of an element of a tensor that all threads of the block share."""
@@ -221,7 +221,7 @@ class _Walker:
 
     def memory(self, stmt: st.Stmt, times: float, once: float, site: int) -> None:
         """Note whose memory a statement reads and writes, and what waits for it."""
-        buffers = {found for found in walk(stmt) if isinstance(found, Buffer)}
+        buffers = {node for node in walk(stmt) if isinstance(node, Buffer)}
         for buffer in buffers:
             if buffer.scope in ("global", "shared"):
                 sums = self.work.made.setdefault((site, buffer.name), [0.0, 0.0])
@@ -241,11 +241,11 @@ class _Walker:
         """The floating-point work of a statement; arithmetic on indices is free here."""
         lanes = max(stmt.value.dtype.lanes, 1)
         seen: set[Expr] = set()
-        for found in walk(stmt.value):
-            if not isinstance(found, Expr) or found in seen or not found.dtype.is_float:
+        for node in walk(stmt.value):
+            if not isinstance(node, Expr) or node in seen or not node.dtype.is_float:
                 continue
-            seen.add(found)
-            kind, slots = _cost(found)
+            seen.add(node)
+            kind, slots = _cost(node)
             if slots:
                 self.spend(site, kind, times * lanes, slots)
         if isinstance(stmt, st.Store) and self.loops and stmt.buffer.dtype.is_float:
@@ -259,9 +259,9 @@ class _Walker:
                 loop.sums = loop.sums or site
 
     def spend(self, site: int, kind: str, times: float, slots: float) -> None:
-        found = self.work.spent.setdefault((site, kind), Spent())
-        found.slots += times * self.threads * slots
-        found.count += times * self.threads
+        spent = self.work.spent.setdefault((site, kind), Spent())
+        spent.slots += times * self.threads * slots
+        spent.count += times * self.threads
 
 
 def _variables(value: Expr) -> set[Var]:
@@ -284,9 +284,9 @@ def _waits(loop: _Loop) -> Iterator[Wait]:
         yield Wait("sum", loop.sums, loop.trips)
 
 
-def _cost(found: Expr) -> tuple[str, float]:
+def _cost(node: Expr) -> tuple[str, float]:
     """The kind of an operation and its slots."""
-    match found:
+    match node:
         case Binary("div"):
             return "division", _DIVISION
         case Call(name) if name not in _CHEAP:

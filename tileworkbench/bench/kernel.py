@@ -110,10 +110,10 @@ def specialize(program: Program, args: Sequence[Any]) -> Program:
 
 def _solve(extent: Expr, number: int) -> dict[Var, Expr]:
     """The value of the one symbol in which `extent`, equal to `number`, is linear."""
-    found = variables(extent)
-    if len(found) != 1:
+    used = variables(extent)
+    if len(used) != 1:
         return {}
-    symbol = found[0]
+    symbol = used[0]
     at_zero, at_one = (int(evaluate(extent, {symbol.name: value})) for value in (0, 1))
     return {symbol: const((number - at_zero) // (at_one - at_zero), symbol.dtype)}
 

@@ -89,18 +89,18 @@ class Causes:
 
     def by_line(self, cause: str) -> dict[int, float]:
         """Line to microseconds of one cause, the largest first; line 0 is nobody's."""
-        found: dict[int, float] = {}
+        shares: dict[int, float] = {}
         for part in self.parts:
             if part.cause == cause:
-                found[part.line] = found.get(part.line, 0.0) + self.share_us(part)
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+                shares[part.line] = shares.get(part.line, 0.0) + self.share_us(part)
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
     def by_cause(self) -> dict[str, float]:
         """Cause to microseconds; they add up to `total_us`, the largest first."""
-        found: dict[str, float] = {}
+        shares: dict[str, float] = {}
         for part in self.parts:
-            found[part.cause] = found.get(part.cause, 0.0) + self.share_us(part)
-        ordered = sorted(found.items(), key=lambda item: -item[1])
+            shares[part.cause] = shares.get(part.cause, 0.0) + self.share_us(part)
+        ordered = sorted(shares.items(), key=lambda item: -item[1])
         return {cause: time_us for cause, time_us in ordered if time_us > 0}
 
     def diagnose(self, measured_us: float = math.nan, least_us: float = 0.0) -> Diagnosis:
@@ -159,7 +159,7 @@ class Causes:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data: parts with their shares, sums by cause, the diagnosis."""
-        found = self.diagnose()
+        diagnosis = self.diagnose()
         return {
             "model": self.model,
             "total_us": self.total_us,
@@ -176,9 +176,9 @@ class Causes:
                 }
                 for part in self.parts
             ],
-            "line": found.line,
-            "sentence": found.sentence,
-            "remedy": found.remedy,
+            "line": diagnosis.line,
+            "sentence": diagnosis.sentence,
+            "remedy": diagnosis.remedy,
         }
 
     def __str__(self) -> str:
@@ -195,11 +195,11 @@ def _who(part: Part) -> str:
 
 
 def _sums(parts: Iterable[Part]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for part in parts:
         if part.uses:
-            found[part.uses] = found.get(part.uses, 0.0) + part.time_us
-    return found
+            sums[part.uses] = sums.get(part.uses, 0.0) + part.time_us
+    return sums
 
 
 def _total(parts: Iterable[Part]) -> float:

@@ -185,14 +185,14 @@ def least_us(point: Point, machine: Machine) -> float:
 
 def levels_of(point: Point, machine: Machine) -> tuple[Level, ...]:
     """What a point asks of each memory level with a roof, innermost first."""
-    found = []
+    levels = []
     for name, bytes_ in point.traffic:
         roof = machine.find(name, BANDWIDTH, point.threads)
         if bytes_ > 0 and roof is not None:
             rate = bytes_ / point.time_us / 1e3
             level = Level(name, bytes_, point.flops / bytes_, rate, rate / roof.value)
-            found.append(level)
-    return tuple(found)
+            levels.append(level)
+    return tuple(levels)
 
 
 def explain_levels(point: Point, machine: Machine) -> str:
@@ -324,9 +324,9 @@ def _finish(
     if point.causes is None:
         return Verdict(bound, attainable, fraction, unit, sentence, "".join(steps))
     measured_us = math.nan if point.predicted else point.time_us
-    found = point.causes.diagnose(measured_us, fraction * point.time_us)
-    text = " ".join([found.text, *steps])
-    return Verdict(bound, attainable, fraction, unit, sentence, text, line=found.line)
+    diagnosis = point.causes.diagnose(measured_us, fraction * point.time_us)
+    text = " ".join([diagnosis.text, *steps])
+    return Verdict(bound, attainable, fraction, unit, sentence, text, line=diagnosis.line)
 
 
 def format_rate(value: float, unit: str) -> str:

@@ -117,13 +117,13 @@ def product_of(arch: str) -> Product | None:
 
 def published(arch: str) -> Machine | None:
     """The published ceilings of an architecture's product, None where none are listed here."""
-    found = product_of(arch)
-    if found is None:
+    product = product_of(arch)
+    if product is None:
         return None
-    rates = {"shared": found.shared_rate, "L2": found.l2_rate, "DRAM": found.memory}
+    rates = {"shared": product.shared_rate, "L2": product.l2_rate, "DRAM": product.memory}
     ceilings = [Ceiling(name, rate, "GB/s", 0) for name, rate in rates.items()]
-    ceilings += [Ceiling(name, 1e3 * rate, "GFLOP/s", 0) for name, rate in found.peaks.items()]
-    return Machine(f"{found.rates.product} ({arch})", tuple(ceilings), _NOTE)
+    ceilings += [Ceiling(name, 1e3 * rate, "GFLOP/s", 0) for name, rate in product.peaks.items()]
+    return Machine(f"{product.rates.product} ({arch})", tuple(ceilings), _NOTE)
 
 
 def predicted_point(

@@ -121,8 +121,8 @@ class _Model:
 
     def peak(self, dtype: str) -> float:
         """GFLOP/s of one thread."""
-        found = self.machine.find(dtype, PEAK, 1)
-        return found.value if found else 1.0
+        ceiling = self.machine.find(dtype, PEAK, 1)
+        return ceiling.value if ceiling else 1.0
 
     def line(self, site: int) -> int:
         """The line of a site in the kernel's own text, 0 elsewhere."""

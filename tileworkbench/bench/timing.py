@@ -165,12 +165,12 @@ def _milliseconds(value: float) -> str:
 
 def refuse_simulated(name: str, target: str) -> None:
     """Raise `UnsupportedError` where a simulator runs the kernel: its time is no measurement."""
-    found = parse_target(target)
-    if found.is_simulated:
+    resolved = parse_target(target)
+    if resolved.is_simulated:
         raise UnsupportedError(
             f"'{name}' is simulated on '{target}': a time would be that of the simulator, not of "
             "a device",
-            hint=f"measure it with target '{replace(found, execution='native')}' or 'cpu'; "
+            hint=f"measure it with target '{replace(resolved, execution='native')}' or 'cpu'; "
             "'k.accesses' and 'k.simulate(...).report' count what it does",
         )
 
@@ -334,7 +334,7 @@ def _run_rounds(
         if not done:
             raise
         interrupted = True
-    return {name: [found[name] for found in done] for name in plans}, interrupted
+    return {name: [times[name] for times in done] for name in plans}, interrupted
 
 
 def _clock_or_nan() -> float:

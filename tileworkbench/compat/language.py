@@ -29,11 +29,11 @@ def prim_func(func: Callable[..., Any]) -> PrimFunc:
 
 def index_to_coordinates(index: Any, shape: Sequence[Any]) -> list[Any]:
     """The indices of element number `index` of a shape, in row-major order."""
-    found = []
+    coordinates = []
     for extent in reversed(shape[1:]):
-        found.append(index % extent)
+        coordinates.append(index % extent)
         index = index // extent
-    return [index, *reversed(found)]
+    return [index, *reversed(coordinates)]
 
 
 def buffer_store(buffer: Any, value: Any, indices: Sequence[Any]) -> None:

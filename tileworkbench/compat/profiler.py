@@ -31,13 +31,13 @@ def do_bench(
     Warns of a kernel that is simulated, whose time says nothing.
     """
     before = SimulatedCall.last
-    found = timing.time_calls(fn, warmup, rep, quantiles=quantiles, return_mode=return_mode)
+    times = timing.time_calls(fn, warmup, rep, quantiles=quantiles, return_mode=return_mode)
     if (call := SimulatedCall.last) is not before and call is not None:
         try:
             timing.refuse_simulated(call.name, call.target)
         except UnsupportedError as error:
             warnings.warn(error.message, RuntimeWarning, stacklevel=2)
-    return found
+    return times
 
 
 class Profiler:

@@ -54,8 +54,8 @@ class Target:
     @property
     def arch(self) -> str | None:
         """The architecture, such as ``sm_90``; None where the target has none."""
-        found = self.attrs.get("arch")
-        return None if found is None else str(found)
+        arch = self.attrs.get("arch")
+        return None if arch is None else str(arch)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -110,11 +110,11 @@ def get_target_compute_version(target: Any = None) -> str:
 
     Raises `DeviceUnavailableError` for a target without one, such as a processor.
     """
-    found = determine_target(target, return_object=True)
-    digits = re.fullmatch(r"sm_(\d+)(\d)[a-z]?", found.arch or "")
+    resolved = determine_target(target, return_object=True)
+    digits = re.fullmatch(r"sm_(\d+)(\d)[a-z]?", resolved.arch or "")
     if digits is None:
         raise DeviceUnavailableError(
-            f"the target '{found}' has no compute capability",
+            f"the target '{resolved}' has no compute capability",
             hint="name the GPU that the code is written for: with "
             "tvm.target.Target('cuda -arch=sm_80'): ...; it runs where the tensors are",
         )

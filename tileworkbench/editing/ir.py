@@ -37,7 +37,7 @@ def edit_ir(kernel: Kernel, text: str, after: str | int, file: str = "<ir>") -> 
     _check_interface(edited, before, file)
     verify(edited)
     program = replace(with_sites(edited, before), notes=before.notes, uses=before.uses)
-    step = sum(found.name != EDITED for found in record.snapshots[:index])
+    step = sum(snapshot.name != EDITED for snapshot in record.snapshots[:index])
     source = Source(record.source, record.source_file, record.first_line)
     changed = replace(options, edit=Edit(step, program, program.sites))
     made = compile_program(record.program, record.target, source=source, options=changed)
@@ -49,7 +49,7 @@ def find_pass(record: CompileRecord, after: str | int) -> int:
 
     `after` is a name or that number. Raises `ArgumentError`, too where two have the name.
     """
-    names = [found.name for found in record.snapshots]
+    names = [snapshot.name for snapshot in record.snapshots]
     word = str(after)
     if word in _FRONT_END:
         return 0
@@ -114,7 +114,7 @@ def with_sites(edited: Program, before: Program) -> Program:
 def _kept_lines(before: Sequence[str], after: Sequence[str]) -> dict[int, int]:
     """For each line of `after` that stands in `before`, the line there."""
     matcher = SequenceMatcher(None, before, after, autojunk=len(before) > 5000)
-    found: dict[int, int] = {}
+    kept: dict[int, int] = {}
     for low, high, size in matcher.get_matching_blocks():
-        found |= zip(range(high, high + size), range(low, low + size), strict=True)
-    return found
+        kept |= zip(range(high, high + size), range(low, low + size), strict=True)
+    return kept

@@ -119,8 +119,8 @@ def _run_apart(name: str, given: tuple[Any, ...], seconds: float) -> dict[str, A
                 f"{_cause(process.returncode, said)}",
                 hint=f"the notebook and '{name}' are as they were",
             )
-        found: dict[str, Any] = pickle.loads(reply.read_bytes())
-        return found
+        answer: dict[str, Any] = pickle.loads(reply.read_bytes())
+        return answer
 
 
 def _wait(process: subprocess.Popen[bytes], folder: Path, name: str, seconds: float) -> None:
@@ -155,10 +155,10 @@ def _refusal(
     lines = text.splitlines()
     for message in messages:
         for pattern in _PLACES:
-            found = pattern.search(message)
-            if found is None:
+            match = pattern.search(message)
+            if match is None:
                 continue
-            line, *column, reason = found.groups()
+            line, *column, reason = match.groups()
             at = int(column[0]) - 1 if column else 0
             # LLVM repeats the line, with a caret below it.
             shown = " ".join(lines[int(line) - 1].split()) if int(line) <= len(lines) else ""
@@ -168,9 +168,9 @@ def _refusal(
     return TileSyntaxError(f"{what}: {messages[0].removeprefix(_REJECTED)}")
 
 
-def _difference(found: Any, expected: Any) -> str:
+def _difference(results: Any, expected: Any) -> str:
     """How two results with their arguments compare."""
-    pairs = list(zip(_arrays(found), _arrays(expected), strict=True))
+    pairs = list(zip(_arrays(results), _arrays(expected), strict=True))
     total = sum(one.size for one, _ in pairs)
     differ = [(one != other) & ~(np.isnan(one) & np.isnan(other)) for one, other in pairs]
     count = sum(int(each.sum()) for each in differ)

@@ -130,7 +130,7 @@ class Autotuned:
         )
         target = next((each.kernel.target for each in self.trials if each.kernel), "")
         interrupted = len(points) < self._planned
-        values = {name: tuple(found) for name, found in axes.items()}
+        values = {name: tuple(taken) for name, taken in axes.items()}
         name = self.jit.fn.__name__
         return Sweep(name, target, values, points, interrupted, self._planned)
 
@@ -201,18 +201,18 @@ class Autotuned:
     def _search(self, given: Mapping[str, Any], configs: list[Config]) -> _Search:
         key = tuple((name, _form(value)) for name, value in given.items())
         try:
-            found = self._searches.get(key)
+            known = self._searches.get(key)
         except TypeError as error:
             name = self.jit.fn.__name__
             raise TileTypeError(f"'{name}': an argument has no hash: {error}") from None
-        if found is None:
+        if known is None:
             chosen: list[Config] = []
             for config in configs:  # what the call gives is not up to a configuration
                 rest = {name: value for name, value in config.items() if name not in given}
                 if rest not in chosen:
                     chosen.append(rest)
-            found = self._searches[key] = _Search(chosen)
-        return found
+            known = self._searches[key] = _Search(chosen)
+        return known
 
     def _measure_all(self, search: _Search, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         refuse_simulated(self.jit.fn.__name__, str(resolve_target(self.jit.target or "auto")))

@@ -76,9 +76,9 @@ class Sweep:
     def best(self) -> SweepPoint | None:
         """The fastest measured point; without measurements the one predicted to be."""
         for name in ("time_us", "predicted_us"):
-            found = [point for point in self.points if isfinite(getattr(point, name))]
-            if found:
-                return min(found, key=lambda point: float(getattr(point, name)))
+            measured = [point for point in self.points if isfinite(getattr(point, name))]
+            if measured:
+                return min(measured, key=lambda point: float(getattr(point, name)))
         return None
 
     def to_dict(self) -> list[dict[str, Any]]:
@@ -95,9 +95,9 @@ class Sweep:
         for point in self.points:
             if point.kernel is None:
                 continue
-            machine, found = roofline_of(point.kernel, True)
+            machine, measured = roofline_of(point.kernel, True)
             name = " ".join(f"{name}={value}" for name, value in point.config.items())
-            for each in found:
+            for each in measured:
                 timed = replace(each, time_us=point.time_us, predicted=False)
                 points.append(replace(timed if isfinite(point.time_us) else each, name=name))
         return machine, tuple(points)
@@ -170,10 +170,10 @@ class Sweep:
         (down, rows), (across, columns) = self.axes.items()
         value = "time_us" if self.best and isfinite(self.best.time_us) else "predicted_us"
         at = {(p.config[down], p.config[across]): p for p in self.points}
-        found = [v for p in self.points if isfinite(v := getattr(p, value))]
-        if not found:
+        values = [v for p in self.points if isfinite(v := getattr(p, value))]
+        if not values:
             return ""
-        low, high = np.log(min(found)), np.log(max(found))
+        low, high = np.log(min(values)), np.log(max(values))
         shown = []
         for row in rows:
             cells = [html.tag("b", "", html.text(f"{down}={row}"))]

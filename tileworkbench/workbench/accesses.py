@@ -142,8 +142,8 @@ class _Reader:
                 return ("contiguous", index.lanes) if dense else ("scattered", 1)
         if lanes is None:
             return "scalar", 1
-        found = motion(access, lanes.var, self._ranges, lanes.varying)
-        return str(found), lanes.count if found is Motion.CONTIGUOUS else 1
+        moves = motion(access, lanes.var, self._ranges, lanes.varying)
+        return str(moves), lanes.count if moves is Motion.CONTIGUOUS else 1
 
     def _name(self, buffer: Buffer) -> str:
         return self._names.get(buffer, buffer.name)

@@ -160,16 +160,16 @@ class _Costs:
             if not isinstance(launch, Launch):
                 continue
             try:
-                found = timeline(launch, lowered, ("local", "local.fragment"))
+                timed = timeline(launch, lowered, ("local", "local.fragment"))
             except UnsupportedError:
                 continue
-            change = [0] * (len(found.sites) + 1)  # of the words held, before each statement
-            for life in found.lives:
+            change = [0] * (len(timed.sites) + 1)  # of the words held, before each statement
+            for life in timed.lives:
                 words = -(-shared_bytes(life.buffer) // REGISTER_BYTES)
                 change[life.first] += words
                 change[life.last + 1] -= words
             held = 0
-            for step, site in enumerate(found.sites):
+            for step, site in enumerate(timed.sites):
                 held += change[step]
                 line = self.line(lowered, site)
                 if line and line in self._lines:

@@ -63,12 +63,12 @@ def tolerance_of(dtype: str, reference: str = "", tf32: bool = False) -> Toleran
     """What an output of `dtype` may deviate by from a reference whose result is of dtype
     `reference`: a result that was rounded to fewer bits is no more exact than these.
     """
-    found = Tolerance(_relative(dtype), dtype)
+    tolerance = Tolerance(_relative(dtype), dtype)
     if tf32 and dtype in ("float32", "float64"):
-        found = Tolerance(_TOLERANCE_TF32, "tf32, in which tensor cores multiply float32")
-    if _relative(reference) > found.relative:
+        tolerance = Tolerance(_TOLERANCE_TF32, "tf32, in which tensor cores multiply float32")
+    if _relative(reference) > tolerance.relative:
         return Tolerance(_relative(reference), f"{reference}, the dtype of the reference's result")
-    return found
+    return tolerance
 
 
 def _relative(dtype: str) -> float:
@@ -123,12 +123,12 @@ def _simulated(kernel: Kernel, args: Sequence[Any], sanitize: bool) -> str:
     except (UnsupportedError, SimulatorLimitError) as error:
         return f"not simulated: {error.message}"
     kernel.note_masked(report)
-    found = report.error()
+    failure = report.error()
     trouble_of(kernel, args, report)
-    if found is not None and kernel.target.startswith("sim:"):
+    if failure is not None and kernel.target.startswith("sim:"):
         return ""  # the call simulates the threads, and says which of them meet
-    if found is not None:
-        raise found
+    if failure is not None:
+        raise failure
     return f"{report.extent} simulated"
 
 

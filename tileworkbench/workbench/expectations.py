@@ -59,11 +59,11 @@ def expect(kernel: Kernel, *conditions: str) -> tuple[Outcome, ...]:
     """
     if not conditions:
         raise ArgumentError("nothing is expected", f"such as 'conflicts==0'; facts: {_known()}")
-    found = tuple(_outcome(kernel, condition) for condition in conditions)
-    if not all(outcome.holds for outcome in found):
-        listed = "\n".join(f"  {outcome}" for outcome in found)
+    outcomes = tuple(_outcome(kernel, condition) for condition in conditions)
+    if not all(outcome.holds for outcome in outcomes):
+        listed = "\n".join(f"  {outcome}" for outcome in outcomes)
         raise CheckError(f"'{kernel.name}' is not what was expected\n{listed}")
-    return found
+    return outcomes
 
 
 def _outcome(kernel: Kernel, condition: str) -> Outcome:
@@ -104,8 +104,8 @@ def _has_parts(word: list[str], parts: list[str]) -> bool:
 
 
 def _shared(kernel: Kernel) -> list[AccessCount]:
-    found = (access for access in kernel.accesses if isinstance(access, AccessCount))
-    return [access for access in found if access.scope == "shared"]
+    accesses = (access for access in kernel.accesses if isinstance(access, AccessCount))
+    return [access for access in accesses if access.scope == "shared"]
 
 
 def _conflicts(kernel: Kernel) -> float:
@@ -141,10 +141,10 @@ def _spills(kernel: Kernel) -> float:
 
 
 def _occupancy(kernel: Kernel) -> float:
-    found = kernel.occupancy
-    if found is None:
+    occupancy = kernel.occupancy
+    if occupancy is None:
         raise UnsupportedError(f"the occupancy of target '{kernel.target}' is not known")
-    return found.fraction
+    return occupancy.fraction
 
 
 def _for_gpu(kernel: Kernel, fact: str) -> None:

@@ -67,16 +67,16 @@ def make_inputs(program: Program, seed: int = 0) -> list[Any]:
 
 
 def _tensor(
-    torch: Any, dtype: Any, shape: list[Any], found: IndexRange | None, generator: Any
+    torch: Any, dtype: Any, shape: list[Any], values: IndexRange | None, generator: Any
 ) -> Any:
     kind = getattr(torch, str(dtype))
     if dtype.is_float:
         return torch.randn(shape, generator=generator).to(kind)
-    if found is None:
+    if values is None:
         low, high = (0, 2) if dtype.is_bool else (0, 8) if dtype.kind == "uint" else (-8, 8)
     else:
-        low, high = found.low, found.high + 1
-        if found.distinct and prod(shape) <= high - low:
+        low, high = values.low, values.high + 1
+        if values.distinct and prod(shape) <= high - low:
             order = torch.randperm(high - low, generator=generator)[: prod(shape)]
             return (order + low).reshape(shape).to(kind)
     return torch.randint(low, high, shape, generator=generator).to(kind)
@@ -84,8 +84,8 @@ def _tensor(
 
 def written_parameters(program: Program) -> list[Buffer]:
     """The tensor parameters that the kernel writes, in order."""
-    found = written_below(program.body)
-    return [buffer for buffer in parameters(program) if buffer in found]
+    written = written_below(program.body)
+    return [buffer for buffer in parameters(program) if buffer in written]
 
 
 def read_parameters(program: Program) -> set[Buffer]:

@@ -279,8 +279,8 @@ class Kernel(KernelFacts, Debugging):
             raise ArgumentError(
                 f"no check of '{self.name}' has failed", "call .check(reference, ...) first"
             )
-        found, args = self._failed
-        self._failed = (locate(self, args, found, blocks, seconds), args)
+        errors, args = self._failed
+        self._failed = (locate(self, args, errors, blocks, seconds), args)
         return self._failed[0]
 
     def expect(self, *conditions: str) -> tuple[Outcome, ...]:

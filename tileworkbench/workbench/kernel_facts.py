@@ -127,8 +127,8 @@ class KernelFacts(PipelineFacts, ReplayFacts):
         return total
 
     def _launch(self) -> Grid | None:
-        found = (stmt for stmt in statements(self.program.body) if isinstance(stmt, Grid))
-        return next(found, None)
+        launches = (stmt for stmt in statements(self.program.body) if isinstance(stmt, Grid))
+        return next(launches, None)
 
     @property
     def assumes(self) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ class KernelFacts(PipelineFacts, ReplayFacts):
     @cached_property
     def layouts(self) -> Mapping[str, Layout | Fragment]:
         """The layout of every shared buffer and fragment, by buffer name."""
-        return {found.name: found.layout for found in self._buffer_layouts}
+        return {buffer.name: buffer.layout for buffer in self._buffer_layouts}
 
     @cached_property
     def _buffer_layouts(self) -> tuple[BufferLayout, ...]:
@@ -233,7 +233,7 @@ class KernelFacts(PipelineFacts, ReplayFacts):
         """
         from tileworkbench.compiler.analysis.occupancy import occupancy
 
-        registers = [found.registers for found in self._compiled.needs.functions]
+        registers = [function.registers for function in self._compiled.needs.functions]
         target, shared = self._compiled.target, self._compiled.needs.shared_bytes
         return occupancy(target.arch, self.threads, shared, max(registers, default=None))
 
@@ -297,17 +297,17 @@ class KernelFacts(PipelineFacts, ReplayFacts):
         """
         if not self._compiled.needs.functions:
             self._compiled.text("asm")  # what NVRTC has compiled is known
-        found = self._compiled.needs.functions
-        if not found:
+        functions = self._compiled.needs.functions
+        if not functions:
             raise UnsupportedError(f"'{self.name}' is compiled for a CPU: registers are a GPU's")
-        return found
+        return functions
 
 
 def _allocated(program: Program) -> list[Buffer]:
     """The tiles a block allocates, in order."""
     scopes = ("shared", "local.fragment")
-    found = [stmt.buffer for stmt in statements(program.body) if isinstance(stmt, Alloc)]
-    return [buffer for buffer in found if buffer.scope in scopes]
+    allocated = [stmt.buffer for stmt in statements(program.body) if isinstance(stmt, Alloc)]
+    return [buffer for buffer in allocated if buffer.scope in scopes]
 
 
 def _role(buffer: Buffer) -> str:

@@ -29,11 +29,11 @@ SECONDS = 5.0
 def locate(
     kernel: Kernel,
     args: Sequence[Any],
-    found: ErrorMap,
+    errors: ErrorMap,
     blocks: Iterable[int] | None = None,
     seconds: float | None = SECONDS,
 ) -> ErrorMap:
-    """`found` with who wrote each element last, in a simulated call on `args`: the lowered program
+    """`errors` with who wrote each element last, in a simulated call on `args`: the lowered program
     for a GPU, the program as written for a CPU.
 
     `blocks` are the numbers of the blocks to simulate, None for all; it ends after about `seconds`,
@@ -69,24 +69,24 @@ def locate(
         why_not = "the simulation was interrupted"
     except TileError as error:
         why_not = f"the simulation ended: {error.message}"
-    if found.wrong.size > MOST_ELEMENTS:
+    if errors.wrong.size > MOST_ELEMENTS:
         limit = f"writers are recorded of tensors of at most {MOST_ELEMENTS} elements"
-        return replace(found, recorded=recorded, why_not=limit)
-    return _with_writers(found, program, kernel.program, log, recorded, why_not)
+        return replace(errors, recorded=recorded, why_not=limit)
+    return _with_writers(errors, program, kernel.program, log, recorded, why_not)
 
 
 def _with_writers(
-    found: ErrorMap, program: Program, origin: Program, log: WriteLog, recorded: str, why_not: str
+    errors: ErrorMap, program: Program, origin: Program, log: WriteLog, recorded: str, why_not: str
 ) -> ErrorMap:
-    writers: Writers | None = log.tensors.get(found.output)
-    if writers is None or writers.sites.size != found.wrong.size:
-        return replace(found, recorded=recorded, why_not=why_not or "its memory has holes")
+    writers: Writers | None = log.tensors.get(errors.output)
+    if writers is None or writers.sites.size != errors.wrong.size:
+        return replace(errors, recorded=recorded, why_not=why_not or "its memory has holes")
     lines = np.array([-1, *(_line(program.span(site)) for site in range(len(program.sites)))])
-    shape = found.shape
-    sites = np.unique(writers.sites[found.wrong.reshape(-1)])
+    shape = errors.shape
+    sites = np.unique(writers.sites[errors.wrong.reshape(-1)])
     feeding = {_line(program.span(int(site))): _sources(origin, int(site)) for site in sites}
     return replace(
-        found,
+        errors,
         lines=lines[writers.sites + 1].astype(np.int32).reshape(shape),
         blocks=writers.blocks.reshape(shape),
         threads=writers.threads.reshape(shape),
@@ -128,20 +128,20 @@ def blank_map(kernel: str, output: str, got: Array, want: Array, wrong: Array) -
     return ErrorMap(kernel, output, got, want, wrong, nobody, nobody, nobody, nobody)
 
 
-def explain(error: CheckError, found: ErrorMap, kernel: Kernel) -> None:
+def explain(error: CheckError, errors: ErrorMap, kernel: Kernel) -> None:
     """Put the map on the error, and say in its notes what it shows."""
-    error.map, error.kernel, program = found, kernel, kernel.program
-    written = list(found.writing_lines)
+    error.map, error.kernel, program = errors, kernel, kernel.program
+    written = list(errors.writing_lines)
     span = _span_of(program, written[0]) if written else None
-    notes = [Note(f"the wrong elements: {found.pattern}", span)]
+    notes = [Note(f"the wrong elements: {errors.pattern}", span)]
     for line in written[:2]:
-        for name, lines in found.feeding(line):
+        for name, lines in errors.feeding(line):
             plural = "s" if len(lines) > 1 else ""
             said = f"line {line} stores '{name}', which is written at line{plural} "
             notes.append(Note(said + ", ".join(map(str, lines))))
-    if found.why_not:
+    if errors.why_not:
         on = "kernel.locate(blocks=[0]) looks at one block, kernel.locate() at all"
-        notes.append(Note(f"who wrote them last is not known of all: {found.why_not}; {on}"))
+        notes.append(Note(f"who wrote them last is not known of all: {errors.why_not}; {on}"))
     error.notes = (*error.notes, *notes)
 
 

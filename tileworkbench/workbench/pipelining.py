@@ -69,8 +69,8 @@ class PipelineFacts:
     @property
     def pipeline(self: Any) -> Pipeline:
         """The first of `pipelines`: all of them where one launch is pipelined."""
-        found: Pipeline = self.pipelines[0]
-        return found
+        first: Pipeline = self.pipelines[0]
+        return first
 
     def trace(
         self: Any,
@@ -148,15 +148,15 @@ def trace_of(
 
 def _of_launch(kernel: Kernel, launch: int | None) -> Pipeline:
     """The pipeline of a launch, None for the first that has one."""
-    found = {each.launch: each for each in kernel.pipelines}
+    by_launch = {each.launch: each for each in kernel.pipelines}
     if launch is None or kernel.pipeline.missing:
         return kernel.pipeline
-    if launch not in found:
-        numbers = ", ".join(map(str, found))
+    if launch not in by_launch:
+        numbers = ", ".join(map(str, by_launch))
         raise ArgumentError(
             f"launch {launch} of '{kernel.name}' has no pipeline", hint=f"one of {numbers}"
         )
-    return found[launch]
+    return by_launch[launch]
 
 
 def _number(name: str, extents: tuple[int, ...], block: tuple[int, ...]) -> int:
@@ -206,13 +206,13 @@ def _with_stages(kernel: Kernel, choice: StageChoice, launch: int) -> StageChoic
     record = replace(kernel.record, program=program, snapshots=snapshots)
     placed = next(each.program for each in snapshots if each.name == "plan_shared_memory")
     memory = next((m for m in shared_memories(placed) if m.launch == launch), None)
-    found = memory and occupancy(target.arch, memory.threads, memory.bytes_)
+    held = memory and occupancy(target.arch, memory.threads, memory.bytes_)
     pipelines = pipelines_of(record, _fresh_part(kernel))
     loops = next((each.loops for each in pipelines if each.launch == launch), ())
     return replace(
         choice,
         shared_bytes=memory.bytes_ if memory else 0,
-        blocks=found.blocks if found else 0,
+        blocks=held.blocks if held else 0,
         period=loops[0].period if loops else float("nan"),
         unit=pipelines[0].unit,
     )

@@ -49,13 +49,13 @@ def passes(kernel: Kernel) -> list[Row]:
     return [
         {
             "index": index,
-            "name": found.name,
-            "doc": found.doc,
-            "changed": found.changed,
-            "disabled": found.disabled,
-            "time_us": found.time_us,
+            "name": snapshot.name,
+            "doc": snapshot.doc,
+            "changed": snapshot.changed,
+            "disabled": snapshot.disabled,
+            "time_us": snapshot.time_us,
         }
-        for index, found in enumerate(kernel.record.snapshots, 1)
+        for index, snapshot in enumerate(kernel.record.snapshots, 1)
     ]
 
 
@@ -113,16 +113,16 @@ def roofline(kernel: Kernel) -> list[Row]:
 
 def errors(kernel: Kernel) -> list[Row]:
     """A row per wrong element of the last check, the first thousand (`kernel.error_map`)."""
-    found = kernel.error_map
-    return [] if found is None else [_plain(row) for row in found.rows()]
+    wrong = kernel.error_map
+    return [] if wrong is None else [_plain(row) for row in wrong.rows()]
 
 
 def footprint(kernel: Kernel) -> list[Row]:
     """A row per tensor (`kernel.footprint`); a call is simulated where none was recorded."""
     from tileworkbench.workbench.kernel_view import footprint_of
 
-    found = footprint_of(kernel, None, kernel._footprint is None)
-    return [] if found is None else found.rows()
+    recorded = footprint_of(kernel, None, kernel._footprint is None)
+    return [] if recorded is None else recorded.rows()
 
 
 def numerics(kernel: Kernel) -> list[Row]:

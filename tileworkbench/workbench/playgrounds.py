@@ -70,12 +70,12 @@ class Playground:
 
 def _plain(sheet: Sheet) -> dict[str, Any]:
     layout = sheet.layout
-    found = {"label": sheet.label, "typed": sheet.typed, "shape": list(layout.shape)}
-    found |= {"formula": str(layout), "cute": sheet.cute, "code": sheet.code}
+    row = {"label": sheet.label, "typed": sheet.typed, "shape": list(layout.shape)}
+    row |= {"formula": str(layout), "cute": sheet.cute, "code": sheet.code}
     if isinstance(layout, Fragment):
         threads, slots = layout.table()
-        return found | {"threads": threads.tolist(), "slots": slots.tolist()}
-    return found | {"offsets": layout.table().tolist()}
+        return row | {"threads": threads.tolist(), "slots": slots.tolist()}
+    return row | {"offsets": layout.table().tolist()}
 
 
 def playground(

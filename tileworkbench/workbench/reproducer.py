@@ -86,12 +86,16 @@ def _json(value: Any) -> str:
 
 def _parameter(param: Param) -> dict[str, Any]:
     value = param.value
-    found: dict[str, Any] = {"name": param.name, "dtype": str(value.dtype), "output": param.output}
+    described: dict[str, Any] = {
+        "name": param.name,
+        "dtype": str(value.dtype),
+        "output": param.output,
+    }
     if isinstance(value, Buffer):
-        found["shape"] = [_extent(extent) for extent in value.shape]
+        described["shape"] = [_extent(extent) for extent in value.shape]
         if value.strides:
-            found["strides"] = [_extent(stride) for stride in value.strides]
-    return found
+            described["strides"] = [_extent(stride) for stride in value.strides]
+    return described
 
 
 def _extent(extent: Expr) -> int | str:

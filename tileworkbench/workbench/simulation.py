@@ -68,8 +68,8 @@ def simulate_stage(
 
 
 def _after(kernel: Kernel, stage: str) -> Program:
-    found: Program = kernel.passes[-1 if stage == "lowered" else stage].program
-    return found
+    program: Program = kernel.passes[-1 if stage == "lowered" else stage].program
+    return program
 
 
 def _masking_program(kernel: Kernel) -> Program:
@@ -170,11 +170,11 @@ def warn_of_indices(report: SimReport, warned: set[tuple[str, int]]) -> None:
     """Warn of unguarded indices that come from data and were outside, once per line: `warned` are
     the tensors and statements that have been told of.
     """
-    for found in report.masked:
-        key = (found.buffer, found.site)
-        if found.from_data and key not in warned:
+    for masked in report.masked:
+        key = (masked.buffer, masked.site)
+        if masked.from_data and key not in warned:
             warned.add(key)
-            _warn(found.note())
+            _warn(masked.note())
 
 
 def _warn(note: Note) -> None:

@@ -67,14 +67,14 @@ def validate_passes(
     after each how many of how many are done.
     """
     total = 1 + sum(snapshot.changed for snapshot in kernel.passes)
-    for found in validation_steps(kernel, args):
+    for validation in validation_steps(kernel, args):
         if progress is not None:
-            progress(len(found.stages), total)
-    join_errors(kernel, args, found)
-    return found
+            progress(len(validation.stages), total)
+    join_errors(kernel, args, validation)
+    return validation
 
 
-def join_errors(kernel: Kernel, args: Sequence[Any], found: Validation) -> None:
+def join_errors(kernel: Kernel, args: Sequence[Any], validation: Validation) -> None:
     """Say in the kernel's error map which pass made its elements wrong, where `args` are those of
     the check that failed.
     """
@@ -82,7 +82,7 @@ def join_errors(kernel: Kernel, args: Sequence[Any], found: Validation) -> None:
         return
     errors, failed = kernel._failed
     if len(args) == len(failed) and all(map(operator.is_, args, failed)):
-        kernel._failed = replace(errors, bisected=found.joined), failed
+        kernel._failed = replace(errors, bisected=validation.joined), failed
 
 
 def validation_steps(kernel: Kernel, args: Sequence[Any]) -> Iterator[Validation]:
@@ -90,8 +90,8 @@ def validation_steps(kernel: Kernel, args: Sequence[Any]) -> Iterator[Validation
     origin = run_program(kernel.program, kernel.program, args)
     first = _results(kernel, origin)
     tf32 = rounds_to_tf32(kernel)
-    found = Validation((("tile", 0.0),), None)
-    yield found
+    validation = Validation((("tile", 0.0),), None)
+    yield validation
     for snapshot in kernel.passes:
         if not snapshot.changed:
             continue
@@ -103,10 +103,10 @@ def validation_steps(kernel: Kernel, args: Sequence[Any]) -> Iterator[Validation
             pairs = zip(_results(kernel, result), first, strict=True)
             worst = max((_deviation(a, b, tf32) for a, b in pairs), default=0.0)
             violation = _new_violation(origin, result, kernel.target)
-        found = replace(found, stages=(*found.stages, (snapshot.name, worst)))
-        if found.ok and (worst > 1.0 or violation):
-            found = replace(found, first_wrong=snapshot.name, finding=violation)
-        yield found
+        validation = replace(validation, stages=(*validation.stages, (snapshot.name, worst)))
+        if validation.ok and (worst > 1.0 or violation):
+            validation = replace(validation, first_wrong=snapshot.name, finding=violation)
+        yield validation
 
 
 def _new_violation(first: SimResult, later: SimResult, target: str) -> str:
@@ -127,9 +127,9 @@ def _results(kernel: Kernel, result: SimResult) -> list[tuple[Array, str]]:
     return [(wide(result.arrays[b.name]).reshape(-1), str(b.dtype)) for b in tensors]
 
 
-def _deviation(found: tuple[Array, str], expected: tuple[Array, str], tf32: bool) -> float:
+def _deviation(result: tuple[Array, str], expected: tuple[Array, str], tf32: bool) -> float:
     """The largest error in units of the dtype's tolerance."""
-    (a, dtype), (b, _) = found, expected
+    (a, dtype), (b, _) = result, expected
     allowed = allowed_error(b, tolerance_of(dtype, tf32=tf32).relative)
     error = absolute_error(a, b)
     error = np.where(np.isnan(error), np.inf, error)

@@ -23,8 +23,8 @@ def bounds(
     ranges: Mapping[Var, Interval],
     leaf: Callable[[Expr], Interval] = _unknown,
 ) -> Interval:
-    """Inclusive lower and upper bound of an integer expression, were nothing in it to wrap around;
-    `leaf` gives them for what is no sum or the like, None where nothing is known.
+    """Inclusive lower and upper bound of an integer expression, as if nothing in it wrapped around.
+    `leaf` gives them for operands that are no arithmetic, None where nothing is known.
     """
     number = build.const_int(value)
     if number is not None:

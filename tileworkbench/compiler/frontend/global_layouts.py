@@ -1,9 +1,9 @@
 """Layouts of tensors in global memory: where in the caller's memory a kernel finds each element.
 
-A tile's layout is the compiler's own business; the order of a tensor's elements is seen by whoever
-reads the tensor afterwards. So it is written out when the launch ends: every access becomes one to
-a flat view of the tensor, at the place that the layout gives, under the bounds of the tensor's own
-indices. Copies and fills become T.Parallel loops.
+The compiler may choose the layout of a tile; the order of a tensor's elements is visible to the
+code that reads the tensor afterwards. So it is written out when the launch ends: every access
+becomes one to a flat view of the tensor, at the place that the layout gives, under the bounds of
+the tensor's own indices. Copies and fills become T.Parallel loops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What names hold that is no scalar: every operator raises the error that says why."""
+"""Values of names that are no scalars: every operator raises the error that says why."""
 
 from __future__ import annotations
 

@@ -102,8 +102,8 @@ def _roles(
 
 
 class _Parts:
-    """The code of a role for the threads that execute its tile operators and for the others, which
-    meet them at `barrier`.
+    """The code of a role for the threads that execute its tile operators, and for the others, which
+    wait for them at `barrier`.
     """
 
     def __init__(self, barrier: Barrier) -> None:
@@ -137,7 +137,7 @@ class _Parts:
 
     def _sequence(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, Stmt]:
         runs = [(is_work, [*run]) for is_work, run in groupby(stmts, _is_work)]
-        # Neighbouring operators need one meeting before and one after.
+        # Neighbouring operators need one barrier before and one after them.
         rows = [row for is_work, run in runs for row in ([seq(run)] if is_work else run)]
         pairs = [self.divide(stmt) for stmt in rows]
         return seq([pair[0] for pair in pairs]), seq([pair[1] for pair in pairs])

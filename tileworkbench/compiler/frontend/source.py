@@ -1,4 +1,4 @@
-"""The text of a user's function: found through linecache, parsed whole so that every place is
+"""The text of a user's function, from linecache. Its whole file is parsed, so that every place is
 absolute.
 """
 

@@ -57,7 +57,9 @@ HINTS = {
 
 
 def constant(value: Any) -> ast.Constant:
-    """A literal; a tuple of literals is one to the compiler, if not to the grammar."""
+    """The node of a literal. It may hold a tuple of literals: Python's compiler accepts that,
+    though its grammar has no such literal.
+    """
     return ast.Constant(value)
 
 

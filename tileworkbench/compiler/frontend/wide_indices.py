@@ -118,7 +118,7 @@ class _Widener:
         return bool(inside) and all(map(self.fits, self.operands(value)))
 
     def operands(self, value: Expr) -> tuple[Expr, ...]:
-        """What a number is computed from; () where its type has the last word."""
+        """The operands that a number is computed from; () where only its type bounds it."""
         match value:
             case Var() if value in self.values:
                 return (self.values[value],)
@@ -225,6 +225,8 @@ def _counting_in_64_bits(loop: _Loop, widener: _Widener) -> Stmt:
 
 
 def _of_dtype(value: Expr) -> Interval:
-    """All that an expression's type holds; that of a name or loop variable is known better."""
+    """All values of an expression's type; for a name or loop variable the bounds that are known of
+    it.
+    """
     dtype = value.dtype
     return (int(dtype.min_value), int(dtype.max_value)) if dtype.is_int else (None, None)

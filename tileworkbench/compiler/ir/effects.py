@@ -1,4 +1,5 @@
-"""What a statement does to memory and to other threads: declared on its class, asked here.
+"""What a statement does to memory and to other threads. It is declared on the class and queried
+here.
 
 Each class of statements has `effects`, which names the fields that say what it reads and writes.
 `accesses` makes the accesses of one statement of it, together with the loads in its expressions.

@@ -169,7 +169,7 @@ class _Verifier:
         self.declare(buffer, stmt)
 
     def operands(self, stmt: st.Stmt) -> None:
-        """Every expression, region and address the statement holds directly."""
+        """Check every expression, region and address that the statement holds directly."""
         for child in stmt.children():
             if isinstance(child, Expr):
                 self.value(child, stmt)

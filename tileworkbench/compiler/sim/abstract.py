@@ -1,4 +1,4 @@
-"""Values of expressions without running a program: what does not depend on memory is known."""
+"""Values of expressions without running a program: those that do not depend on memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FAILURES = (_UnknownError, RunError, TypeError, AttributeError)
 
 
 class Evaluator(Generic[AnyFrame]):
-    """What expressions are for the lanes of `frame`, as far as it is known."""
+    """The values of expressions in the lanes of `frame`, where they are known."""
 
     def __init__(self, frame: AnyFrame) -> None:
         self.frame = frame

@@ -81,8 +81,9 @@ def _solve_all(
 def _equations(
     program: Program, arguments: Mapping[str, Any], strict: bool = True
 ) -> Iterator[tuple[str, Expr, int]]:
-    """What must equal what: (description, expression, actual value). Flattened parameters say
-    nothing, nor do strides of extents of 1 if `strict`, nor None for a tensor that is never used.
+    """What must equal what: (description, expression, actual value). Flattened parameters give no
+    equation; nor does the stride of an extent of 1 where `strict`, nor None passed for a tensor
+    that is never used.
     """
     used = set(buffers_of(program.body))
     for param in program.params:

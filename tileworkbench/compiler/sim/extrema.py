@@ -1,7 +1,7 @@
 """Maxima and minima of floats, by one rule whatever the order of operands: NaN is ignored (or
 kept), and +0 is greater than -0.
 
-numpy leaves the sign of a zero to chance, and does not always ignore a signalling NaN.
+numpy does not define the sign of a zero, and does not always ignore a signalling NaN.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Extremum:
         return np.where(first, a, b)[()]
 
     def reduce(self, values: Array, axis: int, dtype: Any = None, **options: Any) -> Any:
-        """That of all elements along `axis`, and of `initial` if there is one."""
+        """The extremum of all elements along `axis`, and of `initial` if there is one."""
         if not _has_signs(values):
             return self.choose.reduce(values, axis=axis, dtype=dtype, **options)
         extreme = np.asarray(self.choose.reduce(_quiet(values), axis=axis, dtype=dtype, **options))

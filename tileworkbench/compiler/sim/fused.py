@@ -14,7 +14,7 @@ _SPLIT = 2.0**27 + 1
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:
-    """`a * b + c`; beyond the range of the exact product as two roundings have it."""
+    """`a * b + c`, rounded once; twice where the exact product leaves its range."""
     a, b, c = (np.asarray(value, np.float64) for value in (a, b, c))
     plain = a * b + c
     high, low = _product(a, b)

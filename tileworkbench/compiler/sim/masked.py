@@ -1,7 +1,7 @@
 """Accesses outside a tensor, which the language masks: how many of which line, and where.
 
 At the border of a tensor a ragged tile is masked in the first or last blocks, or in the first or
-last iterations of a loop. Anywhere else it is worth a look.
+last iterations of a loop. Anywhere else it is probably a mistake.
 """
 
 from __future__ import annotations

@@ -128,8 +128,8 @@ class Storage:
     def store(
         self, frame: Frame, index: Index, value: Value, active: Mask, lanes: tuple[int, ...]
     ) -> None:
-        """Write `value` at `index` in the lanes of `active`; of lanes that meet, the last one's
-        value stays.
+        """Write `value` at `index` in the lanes of `active`; where several lanes write one element,
+        the last one's value stays.
         """
         inside, valid = self.bounds(frame, "store", index, active, lanes)
         active = mask_and(active, valid)
@@ -313,8 +313,8 @@ class PrivateStorage(Storage):
         self.fresh[place] = True
 
     def leave(self, frame: Frame, outer: Storage) -> None:
-        """Hand the last iteration's contents back to `outer`, and record values that iterations
-        handed on.
+        """Copy the last iteration's contents back to `outer`, and record values that passed from
+        one iteration to another.
         """
         dims = tuple(range(len(self.prefix)))
         if not self.is_shared and self.fresh[0].size and prod(self.data.shape[: len(dims)]) > 1:

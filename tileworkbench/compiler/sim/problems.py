@@ -78,5 +78,5 @@ PTX_PROBLEMS = {
 
 
 def remedy(problem: str) -> str | None:
-    """What to do about a problem, None where its sentence says all."""
+    """What to do about a problem; None where the sentence about it is enough."""
     return _REMEDIES.get(problem)

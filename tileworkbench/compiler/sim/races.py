@@ -1,4 +1,6 @@
-"""Who read and wrote each element of a buffer: unordered accesses that meet are races."""
+"""Who read and wrote each element of a buffer: unordered accesses of one element, one of them a
+write, are races.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ class AccessLog:
             self._writers = np.zeros(self._shape, np.int64)
         before = self._writers[place]
         self._writers[place] = marks
-        # Of iterations that meet in this very store the last one's mark has stayed.
+        # Of iterations that write one element in this store, the mark of the last one has stayed.
         earlier = (_number(before) >= run.first) & (_number(before) != _number(marks))
         met = np.where(earlier, before, self._writers[place])
         if np.any(met != marks):
@@ -129,7 +131,7 @@ class AccessLog:
             self._report_blocks(frame, place, BLOCK_READS, np.broadcast_to(before, lanes)[chosen])
 
     def _check_distinct(self, frame: Frame, place: Place) -> None:
-        """Lanes of one vector store must not meet."""
+        """Lanes of one vector store must not write one element."""
         if not place:
             self._report(frame, place, ITERATIONS_WRITE, np.ones((), np.bool_))
             return
@@ -152,8 +154,8 @@ class AccessLog:
         now: Array,
         differs: bool = True,
     ) -> None:
-        """The iterations marked `now` meet those marked `before`, as far as they are others of the
-        same loop.
+        """Report conflicts of the iterations marked `now` with those marked `before`, as far as
+        these are others of the same loop.
         """
         others, ids = _number(before), _number(now)
         clash = (others >= run.first) & ((others != ids) | (before >= _SEVERAL))
@@ -169,7 +171,9 @@ class AccessLog:
     def _report_blocks(
         self, frame: Frame, place: Place, detail: str, before: Array, differs: bool = True
     ) -> None:
-        """The current block meets those marked `before`, as far as they are others."""
+        """Report conflicts of the current block with those marked `before`, as far as they are
+        others.
+        """
         clash = _other_block(frame, before)
         if np.any(clash):
             number = int(_number(np.asarray(before)[_first(clash)])) - frame.launch_base - 1
@@ -186,7 +190,9 @@ class AccessLog:
         first: tuple[int, ...] | None = None,
         **who: Any,
     ) -> None:
-        """Record the accesses of `clash`, which meet those marked `before`; `first` is told of."""
+        """Record the accesses of `clash`, which conflict with those marked `before`; the finding
+        names the one at `first`.
+        """
         first = _first(clash) if first is None else first
         index = tuple(_position(at, first, axis, clash) for axis, at in enumerate(place))
         other = 0 if before is None else int(_site(np.asarray(before)[first]))

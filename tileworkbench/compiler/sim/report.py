@@ -117,7 +117,9 @@ class AccessCount:
 
     @property
     def factor(self) -> float:
-        """What is used over what would do: 1.0 for an access without conflicts or waste."""
+        """What is used divided by what would be enough: 1.0 for an access without conflicts or
+        waste.
+        """
         used, needed = (
             (self.wavefronts, self.ideal)
             if self.scope == "shared"
@@ -186,8 +188,8 @@ class SimReport:
 
     @property
     def worst(self) -> tuple[Finding, ...]:
-        """What is wrong but several stores of one value to an element; races first, since they
-        explain much else.
+        """What is wrong, without several stores of one value to an element. Races come first, since
+        they explain much else.
         """
         findings = [*self.races, *(each for each in self.findings if each not in self.races)]
         return tuple(each for each in findings if each.differs)

@@ -245,7 +245,7 @@ def _scan(stmt: tile.Scan, expr: ExpressionTranslator) -> Callable[[Frame], None
     combine, storage = combiner(stmt.kind, False), storage_dtype(dtype)
 
     def scan(frame: Frame) -> None:
-        """Each result is that before combined with the next element, rounded to the dtype."""
+        """Each result is the previous one combined with the next element, rounded to the dtype."""
         values = convert_array(src.read(frame), src.dtype, dtype)
         values = np.flip(values, stmt.dim) if stmt.reverse else values
         total = combine.accumulate(values, axis=stmt.dim, dtype=storage)

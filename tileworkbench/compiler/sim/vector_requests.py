@@ -73,12 +73,12 @@ class VectorAccess:
 
     @property
     def ideal(self) -> int:
-        """The lines that would do for their distinct bytes."""
+        """The lines that would be enough for their distinct bytes."""
         return sum(-(-len(set(vector)) * self.width // CACHE_LINE) for vector in self.vectors)
 
     @property
     def factor(self) -> float:
-        """Lines over what would do: 1.0 where each vector is whole lines."""
+        """Lines divided by those that would be enough: 1.0 where each vector fills whole lines."""
         return self.lines / self.ideal if self.ideal else 1.0
 
     @property

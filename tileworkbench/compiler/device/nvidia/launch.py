@@ -61,7 +61,7 @@ class Configuration:
 def configure(
     launch: Launch, grid: tuple[int, int, int], stream: ctypes.c_void_p
 ) -> Configuration | None:
-    """How to launch with attributes; None for a launch that has none."""
+    """The configuration of a launch with attributes; None for a launch without them."""
     values: list[tuple[int, tuple[int, ...]]] = []
     if launch.cooperative:
         values.append((_COOPERATIVE, (1,)))

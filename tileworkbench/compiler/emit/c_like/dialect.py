@@ -106,7 +106,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def intrinsic(self, name: str, args: list[str], dtype: DType) -> str | None:
-        """A call of what is no function of mathematics; None where there is no such call."""
+        """A call that is no function of <math.h>; None where the language has none for it."""
 
     # What threads do together
 
@@ -125,7 +125,7 @@ class Dialect(ABC):
         """The lines of a statement of `ir/simt.py`. Raises `UnsupportedError`."""
 
     def missing(self, what: str) -> UnsupportedError:
-        """The error about what the language has nothing for."""
+        """The error for a statement that the language cannot express."""
         return UnsupportedError(f"{self.language} has nothing for '{what}'")
 
 

@@ -1,4 +1,4 @@
-"""Names of users that the language or the emitted text has other uses for."""
+"""Names of users that mean something else in the language or in the emitted text."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ _PATTERN = r"__\w*|v\d+|(stop|step)_of_\w+|\w+_mod_\d+|table_\d+"
 
 
 def renamed(program: Program, dialect: Dialect) -> dict[str, str]:
-    """For each name of the program that a tensor, a variable or a kernel cannot have in the text,
-    one that is not reserved and that nothing else has.
-    """
+    """A new name for each tensor, variable or kernel whose name is reserved in the text."""
     used = {program.name, *(param.name for param in program.params)}
     used.update(symbol.name for symbol in program.symbols)
     for node in walk(program.body):

@@ -142,7 +142,9 @@ class PlainCpp(Dialect):
     def atomic(
         self, kind: AtomicKind, dtype: DType, place: str, value: str, writer: KernelWriter
     ) -> str:
-        """Nothing comes between, as threads take turns only where they wait."""
+        """A plain update: threads take turns only where they wait, so no other thread comes
+        between.
+        """
         c_type = writer.expressions.c_type(dtype)
         name = f"atomic_{kind}_{c_type.replace(' ', '_')}"
         body = f"  {c_type} old = *p;\n  *p = ({c_type})({writer.combined(kind, dtype)});\n"

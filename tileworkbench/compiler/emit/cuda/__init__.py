@@ -1,1 +1,1 @@
-"""What CUDA C++ and PTX have words of their own for."""
+"""The parts of CUDA C++ and PTX that other C-like languages do not share."""

@@ -2,8 +2,9 @@
 -0.
 
 AVX-512 has an instruction for that, VRANGEPS, but for signalling NaNs, which it returns: operands
-that may be such are quieted first. Elsewhere LLVM writes what the processor needs. It branches on
-single elements where a vector needs none, so those are computed as lanes of a vector.
+that may be such are quieted first. Elsewhere LLVM writes what the processor needs. For single
+elements LLVM writes branches, for vectors it does not, so single elements are computed as lanes of
+a vector.
 """
 
 from __future__ import annotations

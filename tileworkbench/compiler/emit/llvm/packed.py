@@ -1,9 +1,9 @@
 """Elements of 4 bits in global memory: two per byte, the even one in the low half.
 
-The memory of a worker (tiles, fragments, arrays) has a byte for each such element, unless it is
-also seen as larger elements: then it is as global memory. Neighbours that share a byte may belong
-to two blocks, which run at once: a single element is therefore replaced by two atomic operations on
-its byte, which leave the other half as it is.
+The memory of a worker (tiles, fragments, arrays) has a byte for each such element, unless it has a
+view as larger elements: then two share a byte as in global memory. Neighbours that share a byte may
+belong to two blocks, which run at once: a single element is therefore replaced by two atomic
+operations on its byte, which leave the other half as it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What of a program is looked at: its pipelined loops, and the groups of threads of a block."""
+"""The parts of a program that a pipeline is made of: its pipelined loops, and the groups of threads
+of a block.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,9 @@ class _Phases:
 
 @dataclass(slots=True)
 class _Thread:
-    """How far a group is, and its copies: open, and in committed groups."""
+    """How far a group of threads has come, and its copies: not committed yet, and in committed
+    groups.
+    """
 
     number: int
     group: Group
@@ -91,7 +93,7 @@ class Schedule:
     def _run(self) -> None:
         while True:
             waiting = [t for t in self._threads if t.at < len(t.group.steps)]
-            # Those that are behind go first: what they use is then free for the others in turn.
+            # Groups that are behind go first, so that they get the shared engines first.
             for thread in sorted(waiting, key=lambda each: each.now):
                 if self._advance(thread):
                     break
@@ -170,7 +172,7 @@ class Schedule:
             self._wait_for_copies(thread, step)
             return True
         if isinstance(step.stmt, simt.Barrier):
-            return self._meet(thread, step, step.stmt)
+            return self._wait_at_barrier(thread, step, step.stmt)
         if isinstance(step.stmt, simt.BarrierWait) and step.place in self._phases:
             phases = self._phases[step.place]
             done = phases.completed(step.amount)
@@ -196,7 +198,7 @@ class Schedule:
         made.reason = f"copies, all but the latest {step.amount} groups"
         thread.at += 1
 
-    def _meet(self, thread: _Thread, step: Step, stmt: simt.Barrier) -> bool:
+    def _wait_at_barrier(self, thread: _Thread, step: Step, stmt: simt.Barrier) -> bool:
         here = self._meetings.setdefault(stmt.id, [])
         if all(other is not thread for other, _ in here):
             here.append((thread, len(self.timed)))

@@ -315,7 +315,7 @@ class _Walk(Evaluator[ThreadFrame]):
         step.add(leaf, weight * active, weight * warps)
         step.writes.update(map(self._slot, leaf.writes))
         step.reads.update(map(self._slot, leaf.reads))
-        self._meet(step, stmt)
+        self._note_wait(step, stmt)
 
     def _step(self, stmt: st.Stmt, leaf: Leaf) -> Step:
         """The step that a statement belongs to: the last one, where it is of the same operation."""
@@ -357,7 +357,7 @@ class _Walk(Evaluator[ThreadFrame]):
     def _place(self, address: Address) -> Slot:
         return address.buffer.name, self._number(address.indices[0], 0) if address.indices else 0
 
-    def _meet(self, step: Step, stmt: st.Stmt) -> None:
+    def _note_wait(self, step: Step, stmt: st.Stmt) -> None:
         """What a wait or a signal says."""
         match stmt:
             case simt.BarrierWait(barrier, parity):

@@ -96,7 +96,7 @@ def split_generic(state: State, addresses: Array) -> list[tuple[str, Array, Arra
 
 
 def select(state: State, space: str, addresses: Array) -> list[tuple[str, Array, Array]]:
-    """The groups of one access: one for a named space, else one for each space it meets."""
+    """The groups of one access: one for a named space, else one for each space that it touches."""
     if not space:
         return split_generic(state, addresses)
     lanes = state.index

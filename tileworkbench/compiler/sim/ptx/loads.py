@@ -205,7 +205,9 @@ def _update_memory(
     bits: int,
     update: Callable[[Array, Array, Array], Array],
 ) -> Array:
-    """Update memory, lane after lane where they meet; returns what each lane found there."""
+    """Update memory, lane after lane where several name one place; returns the value that each lane
+    found there.
+    """
     count = first.shape[1]
     size = bits // 8 * count
     places = locate_bytes(state, space, lanes, addresses, size, "updates")

@@ -24,7 +24,7 @@ WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW
 _WINDOW_BITS = 40
 
 POISON = 0xFF  # NaN in every floating-point format
-# Allocations begin this many bytes apart, so that an overrun meets nothing.
+# Allocations begin this many bytes apart, so that an overrun does not reach the next one.
 _SPACING = 1 << 36
 _LARGE, _PART = 1 << 28, 1 << 20
 

@@ -31,7 +31,7 @@ class ClusterRun:
                     if block.frame.flights is not None:
                         block.frame.flights.end(block.frame)
                     end(block.frame)
-            if moved or self._meet():
+            if moved or self._leave_barrier():
                 continue
             if all(_waits_at(block, of_cluster=False) for block in self.blocks):
                 return False
@@ -45,7 +45,7 @@ class ClusterRun:
             return blocks
         return [blocks[at] for at in random.permutation(len(blocks))]
 
-    def _meet(self) -> bool:
+    def _leave_barrier(self) -> bool:
         """Let the blocks go on when all of them wait at the barrier of the cluster."""
         waiting = [block for block in self.blocks if _waits_at(block, of_cluster=True)]
         if len(waiting) != self._size or not all(map(_is_whole, waiting)):

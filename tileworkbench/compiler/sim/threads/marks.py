@@ -88,8 +88,8 @@ class Marks:
         return clash
 
     def write(self, order: Order, threads: Array, at: Array, site: int) -> list[Clash]:
-        """`threads` write the granules `at`, one each; those of one call that meet write the same
-        value.
+        """`threads` write the granules `at`, one each; threads of one call that write one granule
+        write the same value.
         """
         threads = order.ids(threads)
         clashes = [
@@ -108,8 +108,8 @@ class Marks:
         return [clash for clash in clashes if clash is not None]
 
     def _settled(self, clash: Clash | None, at: Array) -> Clash | None:
-        """`clash` of writes to the granules `at` without those that every thread wrote before and
-        writes now: whoever is last, it is this value.
+        """`clash` of writes to the granules `at`, without those that every thread wrote before and
+        writes now: the last value is the same, whichever thread comes last.
         """
         if clash is None:
             return None

@@ -1,4 +1,6 @@
-"""What is known about a kernel before it runs: where shared buffers are, and how threads meet."""
+"""What is known about a kernel before it runs: where shared buffers are, and how threads
+synchronise.
+"""
 
 from __future__ import annotations
 

@@ -212,8 +212,8 @@ class ThreadTranslator(StatementTranslator):
         return Blocking(self.watched(stmt, arrive), site)
 
     def _parts(self, stmts: tuple[st.Stmt, ...]) -> Iterator[Part]:
-        """The statements of a sequence; before operators that take all threads those meet that may
-        have parted.
+        """The statements of a sequence. In front of an operator of all threads, those that may have
+        parted wait for each other.
         """
         parting = any(isinstance(s, simt.Role | st.If) and self._blocks_in(s) for s in stmts)
         for stmt in stmts:
