@@ -90,7 +90,7 @@ def model(view: KernelView) -> dict[str, Any]:
     found = _recorded(view)
     if found is None:
         return {"recorded": ""}
-    drawn = list(_figures(found))
+    drawn, program = list(_figures(found)), view.record.program
     return {
         "recorded": found.recorded,
         "program": found.program,
@@ -98,7 +98,7 @@ def model(view: KernelView) -> dict[str, Any]:
         "grids": [list(grid) for grid in found.launches],
         "blocks": sum(map(prod, found.launches)),
         "palette": PALETTE,
-        "warp": warp_size(view.record.program),
+        "warp": warp_size(last[-1].program if (last := view.record.snapshots) else program),
         "figures": [
             {
                 "tensor": each.tensor.name,
