@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import subprocess
 import sys
+import weakref
+from collections import deque
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +24,7 @@ from tileworkbench.viz.magics.grammar import TABS
 from tileworkbench.viz.model.assets import module, needed, read_static, script, stylesheet
 from tileworkbench.viz.model.page import page_html, save_html
 from tileworkbench.viz.model.views import VIEWS
+from tileworkbench.viz.widgets import base
 from tileworkbench.viz.widgets.base import ViewWidget
 
 STATIC_FILES = Path(__file__).parents[2] / "tileworkbench" / "viz" / "static"
@@ -253,3 +257,24 @@ def test_a_saved_page_answers_for_every_pass() -> None:
     answers = json.loads(found.group(2))
     assert [diff["index"] for diff in answers["diffs"]] == list(range(6))
     assert sorted(answers["layouts"]["versions"]) == ["0", "1", "2"]
+
+
+def test_the_oldest_live_views_of_a_session_end(
+    kernel: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they stand on is freed; displayed again, a view is live again."""
+    monkeypatch.setattr(base, "MOST_LIVE", 2)
+    monkeypatch.setattr(base, "_shown", deque())
+    views = [show(kernel_view()) for _ in range(3)]
+    for view in views[:2]:
+        view._repr_mimebundle_()
+    views[0]._repr_mimebundle_()  # used again: the second is the oldest now
+    views[2]._repr_mimebundle_()
+    assert [view.comm is not None for view in views] == [True, False, True]
+    data, _ = views[1]._repr_mimebundle_()
+    assert views[1].comm is not None and views[1].place in data["text/html"]
+    gone = weakref.ref(views[0])
+    assert views[0].comm is None
+    views.clear()
+    gc.collect()
+    assert gone() is None

@@ -2,6 +2,7 @@
 // up from its element; `preventDefault` tells it that somebody did what it wanted.
 const KEY = "tileworkbench"; // of the notebook's metadata
 const POINTS = 100; // of a trail that are kept
+const TRAILS = 64; // of a notebook; the longest unused goes first
 
 /** The notebook that holds `node` and the index of its cell there, or null. */
 function place(app, node) {
@@ -27,6 +28,7 @@ const answers = {
     const kept = notebook.model.getMetadata(KEY) ?? {};
     const { [name]: _old, ...trail } = kept.trail ?? {};
     if (points) trail[name] = points.slice(-POINTS);
+    for (const oldest of Object.keys(trail).slice(0, -TRAILS)) delete trail[oldest];
     notebook.model.setMetadata(KEY, { ...kept, trail });
   },
 

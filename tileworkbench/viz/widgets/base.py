@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -13,6 +14,11 @@ from tileworkbench.compiler.diagnostics import TileError
 from tileworkbench.viz.model.bundle import OUTPUT_BYTES, Bundle, Live, live_form, make_bundle
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+MOST_LIVE = 64
+"""Outputs of a session that are live: what views stand on is kept for these alone."""
+
+_shown: deque[ViewWidget] = deque()  # the longest unused first
 
 
 class ViewWidget(anywidget.AnyWidget):
@@ -70,10 +76,24 @@ class ViewWidget(anywidget.AnyWidget):
         if form is Live.NEVER:
             return make_bundle(self._text, html, None)
         saved = None
+        self._keep()
         if form is Live.PLACED:
             self.place = self._name  # before the browser hears of it
             saved = self.saved(OUTPUT_BYTES - len(html))
         return make_bundle(self._text, html, self.model_id, saved)
+
+    def _keep(self) -> None:
+        """Stay live, and end the views of the oldest outputs: those show their pictures again."""
+        if self in _shown:
+            _shown.remove(self)
+        _shown.append(self)
+        while len(_shown) > MOST_LIVE:
+            _shown.popleft().close()
+
+    def close(self) -> None:
+        """End the live view; the widget may be displayed again."""
+        super().close()
+        self.__dict__.pop("_repr_mimebundle_", None)  # ipywidgets hides it for good
 
     def saved(self, room: int) -> dict[str, Any] | None:
         """What the JupyterLab extension draws where no kernel is, in `room` bytes; None: HTML."""
