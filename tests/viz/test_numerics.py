@@ -88,10 +88,10 @@ def test_the_static_page_has_a_picture_and_the_worst_lines() -> None:
     page = view_html(kernel.view(), "numerics")  # standing alone, it runs
     assert kernel.last_numerics is not None
     assert page.count("data:image/svg+xml") == 1 and "exact throughout: tile" in page
-    assert "statements of block (0,)" in page and "total[0] at k = 15, j = 15" in page
+    assert "statements of block (0)" in page and "total[0] at k = 15, j = 15" in page
     assert "<script" not in page and "<svg" not in page
     card = kernel._repr_mimebundle_()[0]["text/html"]
-    assert "block (0,) beside float64" in card
+    assert "block (0) beside float64" in card
 
 
 def test_a_kernel_of_integers_says_why_there_is_nothing() -> None:
@@ -130,6 +130,8 @@ def test_pictures_are_bounded() -> None:
     assert exact == [] and len(curves) == numerics.MOST_CURVES
     for curve in curves:
         assert len(curve.steps) <= numerics.MOST_POINTS
+    drawn = numerics_svg(curves, "scaled")
+    assert len(drawn) < 100_000 < len(numerics_svg(curves, "scaled", THEMED, True))
     (curve,) = numerics.curves_of(steps_of(1, 1000))[0]
     assert {step.scaled for _, step in curve.steps} == {1e3, 1e4}  # the worst of neighbours
 

@@ -162,7 +162,7 @@ def test_the_static_page_groups_by_block(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(prints, "_ROWS", 7)
     kernel = printing.with_target("cpu").compile().with_inputs(ONES)
     page = view_html(kernel.view(), "prints")  # standing alone, it runs
-    assert "block (0,)" in page and "block (1,)" in page
+    assert "block (0)" in page and "block (1)" in page
     assert "thread 63 (warp 1, lane 31)" in page and "dtype=float32 value=382" in page
     assert "last &#x27;two&#x27;" in page and ">3 lines more</div>" in page
 

@@ -16,6 +16,7 @@ from tileworkbench.viz.model.numerics_svg import (
     numerics_svg,
 )
 from tileworkbench.viz.model.svg import THEMED, as_image
+from tileworkbench.viz.model.text import block_text
 from tileworkbench.viz.model.view import KernelView
 
 MOST_POINTS = 300
@@ -45,7 +46,7 @@ def about(view: KernelView) -> str:
             "run yet."
         )
     return (
-        f"The {len(found.steps)} statements of block {found.block} that write floating-point "
+        f"The {len(found.steps)} statements of {block_text(found.block)} that write floating-point "
         f"numbers, on {found.inputs}, each beside the same statement in float64. A unit in the "
         "last place (ulp) is the distance between neighbouring numbers of the tile's type; errors "
         "are in units of its largest element, since one near zero that is the difference of large "
@@ -204,7 +205,7 @@ def section(view: KernelView, opened: bool) -> str:
     body.append(html.table([_cells(each) for each in worst], _HEADS))
     if found.stopped:
         body.append(html.tag("div", html.FAINT, html.text(_capital(found.stopped))))
-    note = f"block {found.block} beside float64"
+    note = f"{block_text(found.block)} beside float64"
     return html.details("Numerics", *body, note=note, opened=opened)
 
 

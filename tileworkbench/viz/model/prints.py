@@ -7,6 +7,7 @@ from typing import Any
 from tileworkbench.compiler.diagnostics import TileError
 from tileworkbench.compiler.sim.prints import WARP, PrintedLine, Prints
 from tileworkbench.viz.model import html
+from tileworkbench.viz.model.text import block_text
 from tileworkbench.viz.model.view import KernelView
 
 MOST_SHOWN = 2000
@@ -121,7 +122,7 @@ def section(view: KernelView, opened: bool) -> str:
     shown = Prints(found.kernel, found.lines[:_ROWS])
     body = [
         html.details(
-            f"block {block}",
+            block_text(block),
             html.table(
                 [_cells(line) for lines in threads.values() for line in lines],
                 ("thread", "line", "where", "message", "value"),

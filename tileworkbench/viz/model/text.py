@@ -98,3 +98,8 @@ def plain_line(view: KernelView) -> str:
     if record.warnings:
         parts.append(warnings_text(record))
     return " ".join(f"<TileKernel {' | '.join(parts)}>".split())
+
+
+def block_text(block: tuple[int, ...]) -> str:
+    """A block by its indices: ``block (3, 0)``."""
+    return f"block ({', '.join(map(str, block))})"
