@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from tileworkbench.compiler.analysis.boxes import refused_boxes
 from tileworkbench.compiler.analysis.conflicts import conflicts
 from tileworkbench.compiler.analysis.overruns import overruns
 from tileworkbench.compiler.analysis.ranges import Ranges
@@ -24,8 +25,8 @@ _NUMBER = re.compile(r"_\d+$")
 
 
 def find_hazards(program: Program) -> tuple[Note, ...]:
-    """Uninitialised reads, accesses out of range, conflicting writes and missing waits of a program
-    at stage TILE, in program order, each sentence once.
+    """Uninitialised reads, accesses out of range, conflicting writes, missing waits and copies that
+    the copy engine does not take, of a program at stage TILE, in program order, each sentence once.
     """
     ranges = Ranges(program)
     hazards: dict[tuple[int, str], None] = {}
@@ -35,6 +36,7 @@ def find_hazards(program: Program) -> tuple[Note, ...]:
             hazards |= dict.fromkeys(overruns(kernel, ranges))
             hazards |= dict.fromkeys(conflicts(kernel, ranges))
             hazards |= dict.fromkeys(unfinished(kernel))
+            hazards |= dict.fromkeys(refused_boxes(kernel))
     return _notes(program, hazards)
 
 

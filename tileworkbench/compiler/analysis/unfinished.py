@@ -240,22 +240,31 @@ def _never_reached(engine: Engine, pending: int, count: int) -> str:
 
 
 def _arrivals(kernel: st.Kernel) -> Iterator[Found]:
-    """Waits at memory barriers that count more arrivals than ever come."""
+    """Waits at memory barriers that count more arrivals than ever come, and arrivals of more
+    threads than their phase counts.
+    """
     counts: dict[tuple[Buffer, int], int] = {}
     come: Counter[tuple[Buffer, int]] = Counter()
     waits: list[tuple[int, Address]] = []
+    together: list[tuple[int, Address, int]] = []
     unknown: set[Buffer] = set()
 
-    def visit(stmt: st.Stmt, threads: int, repeated: bool) -> None:
+    def visit(stmt: st.Stmt, threads: int, repeated: bool, certain: bool) -> None:
         match stmt:
             case simt.Role(_, extent):
                 threads = extent
-            case st.For() | st.While() | tile.Pipelined():
-                repeated = True
+            case st.If():
+                certain = False
+            case st.For(_, start, stop, step):
+                repeated, certain = True, certain and _runs(start, stop, step)
+            case st.While() | tile.Pipelined():
+                repeated, certain = True, False
             case simt.BarrierInit(place, count):
                 counts[_key(place)] = const_int(count) or 0
             case simt.BarrierArrive(place):
                 come[_key(place)] += threads
+                if certain:
+                    together.append((stmt.site, place, threads))
                 if repeated or _key(place)[1] < 0:
                     unknown.add(place.buffer)
             case simt.BarrierSignal(place):
@@ -266,9 +275,9 @@ def _arrivals(kernel: st.Kernel) -> Iterator[Found]:
                 waits.append((stmt.site, place))
         for child in stmt.children():
             if isinstance(child, st.Stmt):
-                visit(child, threads, repeated)
+                visit(child, threads, repeated, certain)
 
-    visit(kernel.body, prod(kernel.threads), False)
+    visit(kernel.body, prod(kernel.threads), False, True)
     for site, place in waits:
         wanted, there = counts.get(_key(place), 0), come[_key(place)]
         if place.buffer not in unknown and there < wanted:
@@ -276,6 +285,15 @@ def _arrivals(kernel: st.Kernel) -> Iterator[Found]:
                 site,
                 f"this waits for ever: '{place.buffer.name}' waits for {wanted} "
                 f"arrival{'s' if wanted != 1 else ''}, and the kernel has {there or 'none'}",
+            )
+    for site, place, threads in together:
+        wanted = counts.get(_key(place), threads)
+        if 0 < wanted < threads:
+            yield (
+                site,
+                f"{threads} threads arrive at '{place.buffer.name}', which counts {wanted} "
+                f"arrival{'s' if wanted != 1 else ''} in a phase: make it for {threads}, or let "
+                "fewer arrive",
             )
 
 

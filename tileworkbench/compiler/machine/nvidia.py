@@ -36,9 +36,10 @@ _MULTIPROCESSORS = {
 }
 
 _SWIZZLES = (0, 32, 64, 128)
+COPY_ENGINE = CopyEngine("TMA load", "global", "shared", Completion.PHASE, 16, swizzles=_SWIZZLES)
 _COPIES = (
     (80, CopyEngine("cp.async", "global", "shared", Completion.GROUP, 4, (4, 8, 16))),
-    (90, CopyEngine("TMA load", "global", "shared", Completion.PHASE, 16, swizzles=_SWIZZLES)),
+    (90, COPY_ENGINE),
     (90, CopyEngine("TMA store", "shared", "global", Completion.GROUP, 16, swizzles=_SWIZZLES)),
 )
 _MOVES = (
