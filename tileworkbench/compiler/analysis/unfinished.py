@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from math import prod
 
+from tileworkbench.compiler.analysis.arrival_counts import arrival_counts
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.effects import Access, Order, accesses, order_of
-from tileworkbench.compiler.ir.expr import Address, Buffer
+from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Engine
 
@@ -45,7 +45,7 @@ def unfinished(kernel: st.Kernel) -> Iterator[Found]:
         walk = _Walk(owners(kernel.body))
         walk.visit(kernel.body, _State(), False)
         yield from walk.found
-    yield from _arrivals(kernel)
+    yield from arrival_counts(kernel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,70 +234,3 @@ def _never_reached(engine: Engine, pending: int, count: int) -> str:
         f"this waits for nothing: it leaves {pending} groups under way, and there "
         f"{'is' if count == 1 else 'are'} {count}"
     )
-
-
-# Memory barriers
-
-
-def _arrivals(kernel: st.Kernel) -> Iterator[Found]:
-    """Waits at memory barriers that count more arrivals than ever come, and arrivals of more
-    threads than their phase counts.
-    """
-    counts: dict[tuple[Buffer, int], int] = {}
-    come: Counter[tuple[Buffer, int]] = Counter()
-    waits: list[tuple[int, Address]] = []
-    together: list[tuple[int, Address, int]] = []
-    unknown: set[Buffer] = set()
-
-    def visit(stmt: st.Stmt, threads: int, repeated: bool, certain: bool) -> None:
-        match stmt:
-            case simt.Role(_, extent):
-                threads = extent
-            case st.If():
-                certain = False
-            case st.For(_, start, stop, step):
-                repeated, certain = True, certain and _runs(start, stop, step)
-            case st.While() | tile.Pipelined():
-                repeated, certain = True, False
-            case simt.BarrierInit(place, count):
-                counts[_key(place)] = const_int(count) or 0
-            case simt.BarrierArrive(place):
-                come[_key(place)] += threads
-                if certain:
-                    together.append((stmt.site, place, threads))
-                if repeated or _key(place)[1] < 0:
-                    unknown.add(place.buffer)
-            case simt.BarrierSignal(place):
-                unknown.add(place.buffer)
-            case simt.Peer(source=source):
-                unknown.add(source)
-            case simt.BarrierWait(place, parity) if const_int(parity) == 0:
-                waits.append((stmt.site, place))
-        for child in stmt.children():
-            if isinstance(child, st.Stmt):
-                visit(child, threads, repeated, certain)
-
-    visit(kernel.body, prod(kernel.threads), False, True)
-    for site, place in waits:
-        wanted, there = counts.get(_key(place), 0), come[_key(place)]
-        if place.buffer not in unknown and there < wanted:
-            yield (
-                site,
-                f"this waits for ever: '{place.buffer.name}' waits for {wanted} "
-                f"arrival{'s' if wanted != 1 else ''}, and the kernel has {there or 'none'}",
-            )
-    for site, place, threads in together:
-        wanted = counts.get(_key(place), threads)
-        if 0 < wanted < threads:
-            yield (
-                site,
-                f"{threads} threads arrive at '{place.buffer.name}', which counts {wanted} "
-                f"arrival{'s' if wanted != 1 else ''} in a phase: make it for {threads}, or let "
-                "fewer arrive",
-            )
-
-
-def _key(place: Address) -> tuple[Buffer, int]:
-    """A memory barrier; -1 stands for any of its buffer."""
-    number = const_int(place.indices[0])
-    return place.buffer, -1 if number is None else number
