@@ -103,3 +103,21 @@ def test_what_to_do_next_uses_names_that_there_are(notebook: Notebook) -> None:
     assert notebook.run(cell).text.splitlines()[-1] == (
         "hint: '-o K' and then '%tile bisect K' names the pass that broke it, if one did"
     )
+
+
+@pytest.mark.nvrtc
+def test_fast_math_is_the_cells(notebook: Notebook) -> None:
+    """Of a T.prim_func and of a function, which it decorates or finds decorated."""
+    body = """
+    B = T.empty((64,), "float32")
+    with T.Kernel(1, threads=64):
+        for i in T.Parallel(64):
+            B[i] = T.exp2(A[i])
+    return B
+"""
+    plain = f'\ndef power(A: T.Tensor((64,), "float32")):{body}'
+    for head in (plain, f"\n@T.prim_func{plain}", f'\n@tw.jit(target="ptx:sm_80"){plain}'):
+        for flag in (True, False):
+            line = f"%%tile -t ptx:sm_80{' --fast-math' * flag}"
+            kernel = notebook.run(f"{line}{head}").value
+            assert ("ex2.approx.ftz.f32" in kernel.asm) == flag
