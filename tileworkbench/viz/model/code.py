@@ -13,7 +13,8 @@ from tileworkbench.viz.model.view import KernelView
 
 CODE_LIMIT = 400_000  # characters that a browser is sent
 EXCERPT_LINES = 40  # lines in the static card
-_DIFFERENCE_LINES = 400
+_DIFFERENCE_LINES = 400  # of the code of two kernels, live
+_STILL_LINES = 120  # and in a saved notebook
 
 
 def missing(view: KernelView) -> str:
@@ -80,7 +81,9 @@ def together(views: Sequence[KernelView], names: Sequence[str], live: bool) -> s
     """The differences between the codes of two kernels for GPUs."""
     if len(views) != 2 or {view.target_kind for view in views} != {"gpu"}:
         return ""
-    return html.difference([view.record.code for view in views], names, _DIFFERENCE_LINES)
+    return html.difference(
+        [view.record.code for view in views], names, _DIFFERENCE_LINES if live else _STILL_LINES
+    )
 
 
 def section(view: KernelView, opened: bool = False) -> str:

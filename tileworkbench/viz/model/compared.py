@@ -194,15 +194,18 @@ def _tables(part: Compared, names: Sequence[str], most: int) -> str:
     if part.differences:
         found.append(_table(part.differences, names, most))
     if same:
-        once = [Fact(fact.view, fact.label, (_only(fact),)) for fact in same]
-        table = _table(once, [""], most)
-        found.append(html.details("No difference", table, note=f"{len(same)} rows"))
+        found.append(html.details("No difference", _once(same[:most]), note=f"{len(same)} rows"))
     return "".join(found)
 
 
-def _only(fact: Fact) -> str:
-    """What a row says of all kernels of which it says anything."""
-    return next(value for value in fact.values if value is not None)
+def _once(facts: Sequence[Fact]) -> str:
+    """Rows that say the same of all kernels of which they say anything, as plain lines."""
+    width = max((min(len(fact.label), 40) for fact in facts), default=0)
+    said = (next(value for value in fact.values if value is not None) for fact in facts)
+    lines = (
+        f"{f.label:<{width}}  {clip(v, _CHARACTERS)}" for f, v in zip(facts, said, strict=True)
+    )
+    return html.code_block(map(html.text, lines))
 
 
 def _table(facts: Sequence[Fact], names: Sequence[str], most: int) -> str:

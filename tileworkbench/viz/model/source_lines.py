@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import Any
 
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.source import cost_words, shade, weighted
@@ -13,37 +12,57 @@ from tileworkbench.viz.model.view import KernelView
 
 _LINES = 400
 _CHARACTERS = 160
-_CELL = f"{html.MONO};font-size:12px;white-space:pre;text-align:left;border:none"
-_NUMBER = f"{html.MONO};font-size:12px;text-align:right;border:none;{html.FAINT}"
+_SIDE = "vertical-align:top;text-align:left;border:none;padding:0 16px 0 0"
+_TEXT = f"{html.MONO};font-size:12px;line-height:1.5;white-space:pre;margin:0;background:none"
 
 Row = tuple[int | None, ...]
 
 
 def together(views: Sequence[KernelView], names: Sequence[str], live: bool) -> str:
-    """A table with a row per line and, for each kernel, its cost and text; a text that all have is
-    written once.
+    """A column for each kernel with the costs and the lines, equal lines beside each other; a text
+    that all have is written once.
     """
     texts = [view.record.source.splitlines() for view in views]
-    costs = [{cost["line"]: cost for cost in weighted(view)} for view in views]
     once = all(text == texts[0] for text in texts)
-    rows = []
-    for places in aligned(texts)[:_LINES]:
-        cells = []
-        for side, place in enumerate(places):
-            text = "" if place is None else texts[side][place]
-            number = 0 if place is None else views[side].record.first_line + place
-            cost = costs[side].get(number)
-            differs = not once and len({_line(texts, places, at) for at in range(len(texts))}) > 1
-            cells += _cells(number, text, cost, differs, with_text=not once or side == 0)
-        rows.append(html.tag("tr", "background:transparent;border:none", *cells))
-    heads = [
-        cell
-        for at, name in enumerate(names)
-        for cell in ([_head(""), _head(""), _head(name)] if not once or not at else [_head(name)])
-    ]
-    body = "".join((html.tag("tr", "background:transparent;border:none", *heads), *rows))
-    style = "border-collapse:collapse;border:none;margin:6px 0;font-size:12px"
-    return html.tag("div", "overflow:auto", html.tag("table", style, body))
+    rows = aligned(texts)[:_LINES]
+    loud = {at for at, places in enumerate(rows) if len(set(_lines(texts, places))) > 1}
+    columns = []
+    for side, (view, name) in enumerate(zip(views, names, strict=True)):
+        places = [row[side] for row in rows]
+        shown = _column(view, places, loud, with_text=not once or side == 0)
+        head = html.tag("b", html.MONO, html.text(name))
+        columns.append(html.tag("td", _SIDE, head, html.tag("pre", _TEXT, "\n".join(shown))))
+    row = html.tag("tr", "background:none", *columns)
+    return html.tag("div", "overflow:auto", html.tag("table", "border-collapse:collapse", row))
+
+
+def _lines(texts: Sequence[Sequence[str]], places: Row) -> list[str | None]:
+    sides = zip(texts, places, strict=True)
+    return [None if place is None else text[place] for text, place in sides]
+
+
+def _column(
+    view: KernelView, places: Sequence[int | None], loud: set[int], with_text: bool
+) -> list[str]:
+    """The lines of a kernel: what each costs, shaded, its number, and itself, loud where it
+    differs.
+    """
+    text, first = view.record.source.splitlines(), view.record.first_line
+    costs = {cost["line"]: cost for cost in weighted(view)}
+    words = {line: cost_words(cost) for line, cost in costs.items()}
+    width = max(map(len, words.values()), default=0)
+    shown = []
+    for at, place in enumerate(places):
+        number = None if place is None else first + place
+        cost = f"{words.get(number or 0, ''):>{width}}"
+        if weight := costs.get(number or 0, {"weight": 0.0})["weight"]:
+            cost = html.tag("span", shade(weight), cost)
+        if with_text and place is not None:
+            line = html.text(clip(text[place], _CHARACTERS))
+            marked = html.tag("span", html.tone(html.ACCENT), line) if at in loud else line
+            cost += f" {number:4} {marked}"
+        shown.append(cost or " ")
+    return shown
 
 
 def aligned(texts: Sequence[Sequence[str]]) -> list[Row]:
@@ -71,28 +90,3 @@ def aligned(texts: Sequence[Sequence[str]]) -> list[Row]:
         if at < count:
             rows.append(tuple(lines[at] for lines in beside))
     return rows
-
-
-def _line(texts: Sequence[Sequence[str]], places: Row, side: int) -> str | None:
-    place = places[side]
-    return None if place is None else texts[side][place]
-
-
-def _cells(
-    number: int, text: str, cost: dict[str, Any] | None, differs: bool, with_text: bool
-) -> list[str]:
-    """The cost of a line, shaded; with its text its number and itself, loud where it differs."""
-    words = cost_words(cost) if cost else ""
-    tint = shade(cost["weight"]) if cost else ""
-    shown = [html.tag("td", f"{_CELL};padding:0 8px;{tint}", html.text(words))]
-    if with_text:
-        loud = html.tone(html.ACCENT) if differs and number else ""
-        shown.append(html.tag("td", f"{_NUMBER};padding:0 6px", str(number or "")))
-        content = html.tag("span", loud, html.text(clip(text, _CHARACTERS))) if text else ""
-        shown.append(html.tag("td", f"{_CELL};padding:0 18px 0 0", content))
-    return shown
-
-
-def _head(name: str) -> str:
-    style = f"{html.MONO};text-align:left;border:none;padding:2px 8px;font-weight:600"
-    return html.tag("th", style, html.text(name))
