@@ -30,6 +30,14 @@ interface ViewArguments {
   name?: string;
 }
 
+/** What an element holds; null and undefined are left out. */
+type Content = Node | string | null | undefined;
+type MakePart = (kind: string, ...children: Content[]) => any;
+type MakeButton =
+  (text: string, onclick: (event: any) => void, attributes?: Record<string, any>) => any;
+/** A language whose words have colours. */
+type Language = "tile" | "llvm" | "c";
+
 /** Ends a view: its listeners and observers. */
 type Dispose = () => void;
 type Render = (given: ViewArguments) => Dispose | void;

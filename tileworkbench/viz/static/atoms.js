@@ -7,18 +7,18 @@ const STYLES = [
 ];
 
 /** How the atom at a place in the list is drawn; the switch beside its name has the same. */
-export const styleOf = (number) => STYLES[number % STYLES.length];
+export const styleOf = (/** @type {number} */ number) => STYLES[number % STYLES.length];
 
 /**
  * Outlines of `grid.atoms`, which repeat from the first cell on: `rows` x `columns` cells, in the
  * style `number`, with the name in the first one in sight. Those of large ones lie on those of small
  * ones, which often end at the same places, and names on all.
  */
-export function drawAtoms(context, grid, seen) {
+export function drawAtoms(/** @type {CanvasRenderingContext2D} */ context, /** @type {any} */ grid, /** @type {any} */ seen) {
   const { across, scale, slice } = grid;
   const drawn = grid.atoms // the others would be all lines and no picture
-    .filter(({ rows, columns }) => rows * scale >= 4 || columns * across >= 4)
-    .sort((one, other) => one.rows * one.columns - other.rows * other.columns);
+    .filter((/** @type {any} */ { rows, columns }) => rows * scale >= 4 || columns * across >= 4)
+    .sort((/** @type {any} */ one, /** @type {any} */ other) => one.rows * one.columns - other.rows * other.columns);
   for (const atom of drawn) {
     const { colour, dash } = styleOf(atom.number);
     context.beginPath();
@@ -44,7 +44,7 @@ export function drawAtoms(context, grid, seen) {
 }
 
 /** A name at the lower edge of the first atom that is wholly in sight, where it fits. */
-function drawName(context, grid, atom, seen, colour) {
+function drawName(/** @type {CanvasRenderingContext2D} */ context, /** @type {any} */ grid, /** @type {any} */ atom, /** @type {any} */ seen, /** @type {any} */ colour) {
   const { across, scale } = grid;
   const row = Math.ceil(seen.top / atom.rows) * atom.rows;
   const column = Math.ceil(seen.left / atom.columns) * atom.columns;

@@ -2,7 +2,7 @@
 import * as tw from "./common.js";
 
 /** The line of `bench`, with `more` at its end. */
-export function line(bench, ...more) {
+export function line(/** @type {any} */ bench, /** @type {any[]} */ ...more) {
   const threads = `${bench.threads} thread${bench.threads === 1 ? "" : "s"}`;
   return tw.div(
     "tw-bench",
@@ -10,7 +10,7 @@ export function line(bench, ...more) {
     tw.faint(`quartiles ${bench.quartiles}, n = ${bench.count}, ${threads}`),
     bench.flops ? tw.el("b", {}, bench.flops) : null,
     bench.bytes ? tw.faint(bench.bytes) : null,
-    ...bench.extra.map(([key, value]) => tw.faint(`${key} ${value}`)),
+    ...bench.extra.map((/** @type {any} */ [key, value]) => tw.faint(`${key} ${value}`)),
     bench.comparison ? tw.el("b", {}, bench.comparison) : null,
     bench.note ? tw.faint(bench.note) : null,
     ...more,

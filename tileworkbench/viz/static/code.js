@@ -57,9 +57,9 @@ export function render({ model, el, data }) {
 
 /** The line of the kernel that each line of code belongs to: the last `// line N:` (of LLVM IR
  * `; line N`) above it. */
-export function originsOf(lines) {
+export function originsOf(/** @type {string[]} */ lines) {
   let line = 0;
-  return lines.map((text) => {
+  return lines.map((/** @type {string} */ text) => {
     const comment = /^\s*(?:\/\/|;) line (\d+)/.exec(text);
     if (comment) line = Number(comment[1]);
     else if (/^(?:\}|define|extern|__)/.test(text)) line = 0; // another function

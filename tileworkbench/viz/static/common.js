@@ -18,21 +18,21 @@ export const el = (name, attributes = {}, ...children) => {
   return node;
 };
 
-/** A `<div>` of a class. */
+/** A `<div>` of a class. @type {MakePart} */
 export const div = (kind, ...children) => el("div", { class: kind }, ...children);
-/** A `<span>` of a class. */
+/** A `<span>` of a class. @type {MakePart} */
 export const span = (kind, ...children) => el("span", { class: kind }, ...children);
-/** Text of less weight. */
+/** Text of less weight. @param {Content} text */
 export const faint = (text) => span("tw-faint", text);
 /** What pushes the rest of a bar to its end. */
 export const space = () => span("tw-space");
-/** A small rounded label; `kind` is `tw-good`, `tw-bad`, `tw-accent` or nothing. */
+/** A small rounded label; `kind` is `tw-good`, `tw-bad`, `tw-accent` or nothing. @param {string} text */
 export const chip = (text, kind = "", title = "") =>
   el("span", { class: `tw-chip ${kind}`, title: title || null }, text);
-/** A button. */
+/** A button. @type {MakeButton} */
 export const button = (text, onclick, attributes = {}) =>
   el("button", { type: "button", class: "tw-button", onclick, ...attributes }, text);
-/** A button that looks like a link. */
+/** A button that looks like a link. @type {(text: string, onclick: (event: any) => void) => any} */
 export const link = (text, onclick) => button(text, onclick, { class: "tw-link" });
 
 /**
@@ -48,7 +48,7 @@ export const root = (host, name) => {
     "data-lm-suppress-shortcuts": "true",
   });
   // JupyterLab keeps Enter from confirming what was typed; an input that loses focus confirms it.
-  node.addEventListener("keydown", ({ key, target }) => {
+  node.addEventListener("keydown", (/** @type {any} */ { key, target }) => {
     if (key !== "Enter" || target.localName !== "input") return;
     target.blur();
     target.focus();
@@ -64,11 +64,11 @@ export const root = (host, name) => {
 export const scope = (model) => {
   const ends = /** @type {Dispose[]} */ ([]);
   return {
-    on(event, listener) {
+    on(/** @type {string} */ event, /** @type {(...values: any[]) => void} */ listener) {
       model.on(event, listener);
       ends.push(() => model.off(event, listener));
     },
-    add: (end) => typeof end === "function" && ends.push(end),
+    add: (/** @type {Dispose | void} */ end) => typeof end === "function" && ends.push(end),
     dispose: () => ends.splice(0).forEach((end) => end()),
   };
 };
@@ -82,7 +82,7 @@ export const scope = (model) => {
 export const ask = (model, message) =>
   new Promise((resolve, reject) => {
     const request = `${Date.now()}-${Math.random()}`;
-    const receive = (content) => {
+    const receive = (/** @type {any} */ content) => {
       if (content.type !== "answer" || content.request !== request) return;
       model.off("msg:custom", receive);
       if (content.error) reject(new Error(content.error));
@@ -118,7 +118,7 @@ export const WORDS = {
     "|signed|sizeof|static|struct|switch|typedef|union|unsigned|using|void|volatile|while" +
     "|f16|bf16|__align__|__device__|__forceinline__|__global__|__launch_bounds__|__restrict__|__shared__",
 };
-/** The expression that finds the tokens of a language. */
+/** The expression that finds the tokens of a language. @type {(comment: string, words: string, names: string) => RegExp} */
 export const syntax = (comment, words, names) =>
   new RegExp(
     [
@@ -137,11 +137,11 @@ export const SYNTAX = {
   c: syntax("(?:[/]{2}|#pragma|#define|#if|#endif)", WORDS.c, ""),
 };
 
-/** The tokens of `text`, as `[start, end, kind]`. */
+/** The tokens of `text`, as `[start, end, kind]`. @type {(text: string, language: Language) => [number, number, string][]} */
 export const tokens = (text, language) => {
-  const found = [];
+  const found = /** @type {[number, number, string][]} */ ([]);
   for (const match of text.matchAll(SYNTAX[language])) {
-    const kind = Object.keys(match.groups).find((name) => match.groups[name] !== undefined);
+    const [kind] = Object.entries(match.groups ?? {}).find(([, part]) => part !== undefined) ?? [""];
     found.push([match.index, match.index + match[0].length, kind]);
   }
   return found;
@@ -167,14 +167,14 @@ export const finds = (text, query) => {
  * @param {string} text
  * @param {[number, number][]} words
  * @param {string} query
- * @param {"tile" | "llvm" | "c"} language
+ * @param {Language} language
  */
 export const code = (text, words = [], query = "", language = "tile") => {
-  const layers = [
+  const layers = /** @type {[number, number, string][]} */ ([
     ...tokens(text, language).map(([start, end, kind]) => [start, end, `tw-token-${kind}`]),
     ...words.map(([start, end]) => [start, end, "tw-word"]),
     ...finds(text, query).map(([start, end]) => [start, end, "tw-find"]),
-  ];
+  ]);
   const cuts = new Set([0, text.length]);
   for (const [start, end] of layers) cuts.add(start).add(end);
   const places = [...cuts].sort((a, b) => a - b);
@@ -191,7 +191,7 @@ export const code = (text, words = [], query = "", language = "tile") => {
  * Numbered code: returns the node and `mark(lines)`, which highlights some and shows the first.
  * @param {string[]} lines
  * @param {number} first number of the first line
- * @param {{ language?: "tile" | "llvm" | "c", class?: string }} options
+ * @param {{ language?: Language, class?: string }} options
  */
 export const listing = (lines, first, options = {}) => {
   const rows = lines.map((text, i) =>
@@ -203,7 +203,7 @@ export const listing = (lines, first, options = {}) => {
     ),
   );
   const node = el("div", { class: `tw-listing ${options.class ?? ""}` }, ...rows);
-  const mark = (numbers) => {
+  const mark = (/** @type {number[]} */ numbers) => {
     rows.forEach((row, i) => row.classList.toggle("tw-marked", numbers.includes(first + i)));
     const row = rows[numbers[0] - first];
     if (row) reveal(node, row);
@@ -232,7 +232,7 @@ export const choice = (labels, chosen, choose) => {
   const buttons = Object.entries(labels).map(([value, label]) =>
     button(label, () => { press(value); choose(value); }, { "data-value": value }),
   );
-  const press = (value) =>
+  const press = (/** @type {string} */ value) =>
     buttons.forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.value === value)));
   press(chosen);
   return { node: el("span", { class: "tw-choice", role: "group" }, ...buttons), press };
@@ -264,7 +264,7 @@ const SHAPES = new Set([
   "polyline", "rect", "svg", "text", "title", "tspan",
 ]);
 
-/** `node` without scripts, handlers and addresses. */
+/** `node` without scripts, handlers and addresses. @param {Element} node */
 const harmless = (node) => {
   for (const child of [...node.children])
     if (SHAPES.has(child.localName)) harmless(child);
@@ -296,9 +296,9 @@ export const still = (markup) => {
 
 /**
  * What draws on a canvas.
- * @returns {CanvasRenderingContext2D}
+ * @type {(canvas: HTMLCanvasElement) => CanvasRenderingContext2D}
  */
-export const brush = (canvas) => canvas.getContext("2d");
+export const brush = (canvas) => /** @type {any} */ (canvas.getContext("2d"));
 
 /**
  * An SVG that Python drew, as wide as its place.
@@ -319,6 +319,7 @@ export const drawing = (markup, label = "Drawing") => {
 /**
  * Ask for something that only the notebook's own extension can do, for the view that holds `node`;
  * false where nobody did it. It may write an answer into `detail`.
+ * @type {(name: string, detail: object, node?: Element | null) => boolean}
  */
 const request = (name, detail, node) => {
   const options = { detail, bubbles: true, cancelable: true, composed: true };
@@ -362,17 +363,17 @@ export const copyText = async (text) => {
   }
 };
 
-/** Keep the points of a kernel's trail in the notebook; null forgets them. */
+/** Keep the points of a kernel's trail in the notebook; null forgets them. @type {(name: string, points: any[] | null, node: Element) => boolean} */
 export const keepTrail = (name, points, node) => request("keep-trail", { name, points }, node);
 
-/** The points that the notebook keeps of a kernel's trail; none where no extension is. */
+/** The points that the notebook keeps of a kernel's trail; none where no extension is. @type {(name: string, node: Element) => any[]} */
 export const readTrail = (name, node) => {
   const detail = { name, points: [] };
   request("read-trail", detail, node);
   return detail.points;
 };
 
-/** "What am I looking at": an explanation that opens on a click. */
+/** "What am I looking at": an explanation that opens on a click. @param {Content} explained */
 export const about = (explained) =>
   el("details", { class: "tw-about-view" }, el("summary", {}, "What am I looking at?"), explained);
 

@@ -16,7 +16,7 @@ export const pickLines = (node, choose, label) => {
     if (row) go([...node.querySelectorAll(".tw-line")].indexOf(row));
   });
   let cursor = -1;
-  const go = (index) => {
+  const go = (/** @type {number} */ index) => {
     const rows = /** @type {HTMLElement[]} */ ([...node.querySelectorAll(".tw-line")]);
     rows[cursor]?.classList.remove("tw-cursor");
     cursor = Math.min(Math.max(index, 0), rows.length - 1);

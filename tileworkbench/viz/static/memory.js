@@ -10,10 +10,10 @@ export const WARP = 32;
 export const NOBODY = -1; // the address of a thread that takes no part
 
 /** How many lanes shared memory serves at once when each accesses `width` bytes. */
-export const lanesPerPhase = (width) => (width <= WORD ? 32 : width <= 8 ? 16 : 8);
+export const lanesPerPhase = (/** @type {number} */ width) => (width <= WORD ? 32 : width <= 8 ? 16 : 8);
 
 /** The numbers of the units of `unit` bytes that an access touches. */
-export function units(address, width, unit) {
+export function units(/** @type {number} */ address, /** @type {number} */ width, /** @type {number} */ unit) {
   const found = [];
   for (let at = Math.floor(address / unit); at <= Math.floor((address + width - 1) / unit); at++)
     found.push(at);
@@ -24,7 +24,7 @@ export function units(address, width, unit) {
  * The lanes that are served together: `{ warp, number, lanes, addresses }`, warp by warp; those of
  * which no lane takes part are left out.
  */
-export function phases(addresses, width) {
+export function phases(/** @type {number[]} */ addresses, /** @type {number} */ width) {
   const group = lanesPerPhase(width);
   const found = [];
   for (let start = 0; start < addresses.length; start += group) {
@@ -42,9 +42,9 @@ export function phases(addresses, width) {
 }
 
 /** For each bank the words wanted from it, and for each word the lanes that want it. */
-export function banksOf(phase, width) {
+export function banksOf(/** @type {any} */ phase, /** @type {number} */ width) {
   const banks = new Map();
-  phase.addresses.forEach((address, i) => {
+  phase.addresses.forEach((/** @type {number} */ address, /** @type {number} */ i) => {
     for (const word of units(address, width, WORD)) {
       const words = banks.get(word % BANKS) ?? banks.set(word % BANKS, new Map()).get(word % BANKS);
       words.set(word, [...(words.get(word) ?? []), phase.lanes[i]]);
@@ -54,7 +54,7 @@ export function banksOf(phase, width) {
 }
 
 /** `{ degree, ideal, banks }` of a phase: the wavefronts it takes, and those its bytes need. */
-export function phaseCost(phase, width) {
+export function phaseCost(/** @type {any} */ phase, /** @type {number} */ width) {
   const banks = banksOf(phase, width);
   let [degree, words] = [0, 0];
   for (const wanted of banks.values()) {
@@ -66,18 +66,18 @@ export function phaseCost(phase, width) {
 }
 
 /** The lanes that want another word of a bank that `lane` uses. */
-export function collisions(banks, lane) {
+export function collisions(/** @type {any} */ banks, /** @type {number} */ lane) {
   const found = new Set();
   for (const words of banks.values()) {
     const all = [...words.values()];
     if (!all.some((lanes) => lanes.includes(lane))) continue;
-    for (const lanes of all) if (!lanes.includes(lane)) lanes.forEach((other) => found.add(other));
+    for (const lanes of all) if (!lanes.includes(lane)) lanes.forEach((/** @type {any} */ other) => found.add(other));
   }
   return [...found].sort((a, b) => a - b);
 }
 
 /** `{ wavefronts, ideal, degree }` of an access `{ width, requests: [{ addresses, times }] }`. */
-export function sharedCost({ width, requests }) {
+export function sharedCost(/** @type {any} */ { width, requests }) {
   const total = { wavefronts: 0, ideal: 0, degree: 0 };
   for (const { addresses, times } of requests)
     for (const phase of phases(addresses, width)) {
@@ -90,7 +90,7 @@ export function sharedCost({ width, requests }) {
 }
 
 /** The warps of a request: `{ warp, lanes, addresses, sectors, ideal }`. */
-export function warps(addresses, width) {
+export function warps(/** @type {number[]} */ addresses, /** @type {number} */ width) {
   const found = [];
   for (let start = 0; start < addresses.length; start += WARP) {
     const lanes = [];
@@ -107,7 +107,7 @@ export function warps(addresses, width) {
 }
 
 /** `{ sectors, ideal }` of an access to global memory. */
-export function globalCost({ width, requests }) {
+export function globalCost(/** @type {any} */ { width, requests }) {
   const total = { sectors: 0, ideal: 0 };
   for (const { addresses, times } of requests)
     for (const warp of warps(addresses, width)) {
@@ -119,32 +119,33 @@ export function globalCost({ width, requests }) {
 
 // Layouts: `{ table, size }`, the place of each element in row-major order, and places in all.
 
-const product = (values) => values.reduce((a, b) => a * b, 1);
+const product = (/** @type {any} */ values) => values.reduce((/** @type {number} */ a, /** @type {number} */ b) => a * b, 1);
 
-const layoutOf = (table) => ({ table, size: table.reduce((a, b) => Math.max(a, b), 0) + 1 });
+const layoutOf = (/** @type {any} */ table) => ({ table, size: table.reduce((/** @type {number} */ a, /** @type {number} */ b) => Math.max(a, b), 0) + 1 });
 
 /** Row-major order with rows `pitch` elements apart. */
-export function padded(shape, pitch) {
-  const columns = shape.at(-1);
+export function padded(/** @type {number[]} */ shape, /** @type {number} */ pitch) {
+  const columns = shape.at(-1) ?? 1;
   const count = product(shape);
   return layoutOf(Int32Array.from({ length: count },
     (_, at) => Math.floor(at / columns) * pitch + (at % columns)));
 }
 
 /** The layout of rows behind each other. */
-export const rowMajor = (shape) => padded(shape, shape.at(-1));
+export const rowMajor = (/** @type {number[]} */ shape) => padded(shape, shape.at(-1) ?? 1);
 
 /** Why a tile cannot be swizzled so; empty where it can. */
-export function swizzleProblem(shape, bits, bytes) {
+export function swizzleProblem(/** @type {number[]} */ shape, /** @type {number} */ bits, /** @type {any} */ bytes) {
   if (shape.length < 2 || ![4, 8, 16, 32, 64, 128].includes(bits))
     return `${bits}-bit elements in ${shape.length} dimensions cannot be swizzled`;
   const width = (bytes * 8) / bits;
-  if (shape.at(-1) % width === 0) return "";
-  return `rows of ${shape.at(-1)} elements are no multiple of ${width}`;
+  const columns = shape.at(-1) ?? 1;
+  if (columns % width === 0) return "";
+  return `rows of ${columns} elements are no multiple of ${width}`;
 }
 
 /** The swizzle of TMA and wgmma, `bytes` (32, 64 or 128) wide; see `Layout.swizzled`. */
-export function swizzled(shape, bits, bytes) {
+export function swizzled(/** @type {number[]} */ shape, /** @type {number} */ bits, /** @type {any} */ bytes) {
   const [rows, columns] = shape.slice(-2);
   const [width, vector, mask] = [(bytes * 8) / bits, 128 / bits, bytes / 16];
   const one = rows * columns;
@@ -157,9 +158,9 @@ export function swizzled(shape, bits, bytes) {
 }
 
 /** The row-major number of the element in each place, -1 where there is none. */
-export function inverse({ table, size }) {
+export function inverse(/** @type {any} */ { table, size }) {
   const found = new Int32Array(size).fill(-1);
-  table.forEach((place, element) => { found[place] = element; });
+  table.forEach((/** @type {number} */ place, /** @type {any} */ element) => { found[place] = element; });
   return found;
 }
 
@@ -171,12 +172,12 @@ export function inverse({ table, size }) {
  *
  * @param tile `{ bits, base, layout: { table, size } }`, the layout that the addresses are of.
  */
-export function rearranged(tile, access, layout, width = access.width) {
+export function rearranged(/** @type {any} */ tile, /** @type {any} */ access, /** @type {any} */ layout, width = access.width) {
   const from = inverse(tile.layout);
-  const per = (bytes) => Math.max((bytes * 8) / tile.bits, 1);
-  let dealt = access.requests.map((request) => ({ ...request,
+  const per = (/** @type {any} */ bytes) => Math.max((bytes * 8) / tile.bits, 1);
+  let dealt = access.requests.map((/** @type {any} */ request) => ({ ...request,
     threads: Array.from(request.addresses, (at) => elementsAt(tile, from, at, per(access.width))) }));
-  if (dealt.some(({ threads }) => threads.flat().some(([, element]) => element < 0)))
+  if (dealt.some((/** @type {any} */ { threads }) => threads.flat().some((/** @type {any} */ [, element]) => element < 0)))
     return { problem: `'${access.kind}' accesses what lies between the elements` };
   if (width !== access.width) dealt = dealAgain(dealt, per(width));
   const requests = [];
@@ -189,19 +190,19 @@ export function rearranged(tile, access, layout, width = access.width) {
 }
 
 /** The `[version, element]` pairs of an access from a byte on; none for who takes no part. */
-function elementsAt(tile, from, address, count) {
+function elementsAt(/** @type {any} */ tile, /** @type {any} */ from, /** @type {number} */ address, /** @type {number} */ count) {
   if (address === NOBODY) return [];
   const place = Math.floor(((address - tile.base) * 8) / tile.bits);
   const [version, first] = [Math.floor(place / tile.layout.size), place % tile.layout.size];
   return Array.from({ length: count }, (_, i) => [version, from[first + i] ?? -1]);
 }
 
-const chunks = (values, size) =>
+const chunks = (/** @type {any} */ values, /** @type {number} */ size) =>
   Array.from({ length: Math.ceil(values.length / size) }, (_, i) =>
     values.slice(i * size, (i + 1) * size));
 
 /** Requests of the same elements, `count` for each thread. */
-function dealAgain(requests, count) {
+function dealAgain(/** @type {any} */ requests, /** @type {number} */ count) {
   const byTimes = new Map();
   for (const { threads, times } of requests)
     byTimes.set(times, [...(byTimes.get(times) ?? []), ...threads.flat()]);
@@ -211,13 +212,13 @@ function dealAgain(requests, count) {
 }
 
 /** The address of each thread from what it accesses. */
-function placed(tile, threads, layout, width, kind) {
+function placed(/** @type {any} */ tile, /** @type {number[][][]} */ threads, /** @type {Places} */ layout, /** @type {number} */ width, /** @type {string} */ kind) {
   const found = new Int32Array(threads.length).fill(NOBODY);
   for (const [thread, elements] of threads.entries()) {
     if (!elements.length) continue;
-    const places = elements.map(([version, element]) =>
+    const places = elements.map((/** @type {any} */ [version, element]) =>
       version * layout.size + layout.table[element]);
-    if (places.some((place, i) => place !== places[0] + i))
+    if (places.some((/** @type {number} */ place, /** @type {number} */ i) => place !== places[0] + i))
       return { problem: `the ${width} bytes of a lane (${kind}) are not together` };
     const offset = Math.floor((places[0] * tile.bits) / 8);
     if (offset % width || (elements.length * tile.bits) / 8 < width)
@@ -229,11 +230,11 @@ function placed(tile, threads, layout, width, kind) {
 }
 
 /** The text of a layout's function for `T.annotate_layout`, row-major with that pitch. */
-export function paddedText(shape, pitch) {
+export function paddedText(/** @type {number[]} */ shape, /** @type {number} */ pitch) {
   const letters = [..."ijkmnp"];
-  const names = shape.map((_, dim) => (shape.length > letters.length ? `x${dim}` : letters[dim]));
-  const strides = shape.map((_, dim) =>
+  const names = shape.map((/** @type {any} */ _, /** @type {number} */ dim) => (shape.length > letters.length ? `x${dim}` : letters[dim]));
+  const strides = shape.map((/** @type {any} */ _, /** @type {number} */ dim) =>
     dim === shape.length - 1 ? 1 : product(shape.slice(dim + 1, -1)) * pitch);
-  const terms = strides.map((stride, dim) => (stride === 1 ? names[dim] : `${stride}*${names[dim]}`));
+  const terms = strides.map((/** @type {number} */ stride, /** @type {number} */ dim) => (stride === 1 ? names[dim] : `${stride}*${names[dim]}`));
   return `lambda ${names.join(", ")}: (${terms.join(" + ")},)`;
 }

@@ -31,7 +31,7 @@ export class LayoutSlice {
   line_bytes = 64;
   banked = false;
 
-  constructor(raw) {
+  constructor(/** @type {any} */ raw) {
     Object.assign(this, raw);
     this.isFragment = raw.kind === "fragment";
     this.owners = (this.isFragment ? raw.owners : [raw.address]).map(tw.table);
@@ -42,42 +42,42 @@ export class LayoutSlice {
     this.cells = raw.rows * raw.columns;
   }
 
-  isEmpty(cell) { return this.empty !== null && this.owners[0][cell] === this.empty; }
+  isEmpty(/** @type {number} */ cell) { return this.empty !== null && this.owners[0][cell] === this.empty; }
 
   /** Thread or address of the first copy. */
-  first(cell) { return this.owners[0][cell]; }
+  first(/** @type {number} */ cell) { return this.owners[0][cell]; }
 
   /** The owners of all copies that are here. */
-  all(cell) {
+  all(/** @type {number} */ cell) {
     if (this.offsets) return this.offsets.map((offset) => this.first(cell) + offset);
-    return this.owners.map((table) => table[cell]);
+    return this.owners.map((/** @type {any} */ table) => table[cell]);
   }
 
-  holds(cell, owner) {
+  holds(/** @type {number} */ cell, /** @type {number} */ owner) {
     return !this.isEmpty(cell) && (this.everywhere || this.all(cell).includes(owner));
   }
 
-  indexOf(cell) {
+  indexOf(/** @type {number} */ cell) {
     if (this.shape.length < 2) return this.shape.length ? [cell] : [];
     return [...this.lead, Math.floor(cell / this.columns), cell % this.columns];
   }
 
   /** The cell of an index, null when it lies in another slice. */
-  cellOf(index) {
+  cellOf(/** @type {number[]} */ index) {
     if (index.length !== this.shape.length || index.length === 0) return null;
     if (index.length === 1) return index[0];
     if (this.lead.some((at, dim) => at !== index[dim])) return null;
-    return index.at(-2) * this.columns + index.at(-1);
+    return index[index.length - 2] * this.columns + index[index.length - 1];
   }
 
-  byte(cell) { return this.first(cell) * this.element_bytes; }
+  byte(/** @type {number} */ cell) { return this.first(cell) * this.element_bytes; }
 
-  bank(cell) { return Math.floor(this.byte(cell) / 4) % 32; }
+  bank(/** @type {number} */ cell) { return Math.floor(this.byte(cell) / 4) % 32; }
 
-  line(cell) { return Math.floor(this.byte(cell) / 64); }
+  line(/** @type {number} */ cell) { return Math.floor(this.byte(cell) / 64); }
 
   /** RGB of a cell by `thread`, `warp`, `slot`, `address`, `bank` or `line`. */
-  colour(cell, by, owner = this.first(cell)) {
+  colour(/** @type {number} */ cell, /** @type {string} */ by, owner = this.first(cell)) {
     if (this.isEmpty(cell)) return this.palette.empty;
     switch (by) {
       case "warp": return this.category(Math.floor(owner / 32));
@@ -89,27 +89,27 @@ export class LayoutSlice {
     }
   }
 
-  category(value) {
+  category(/** @type {number} */ value) {
     const hues = this.palette.categories;
     const shade = (Math.floor(value / hues.length) % 4) * this.palette.shade;
-    return hues[value % hues.length].map((c) => c + (255 - c) * shade);
+    return hues[value % hues.length].map((/** @type {number} */ c) => c + (255 - c) * shade);
   }
 
-  ramp(value, top) {
+  ramp(/** @type {number} */ value, /** @type {number} */ top) {
     const stops = this.palette.sequence;
     const place = (Math.min(value, top) / Math.max(top, 1)) * (stops.length - 1);
     const low = Math.min(Math.floor(place), stops.length - 2);
-    return stops[low].map((c, i) => c + (stops[low + 1][i] - c) * (place - low));
+    return stops[low].map((/** @type {number} */ c, /** @type {number} */ i) => c + (stops[low + 1][i] - c) * (place - low));
   }
 
   /** What is written into a cell: the owner, and the slot where there is room for both. */
-  label(cell) { return this.everywhere ? "all" : String(this.first(cell)); }
+  label(/** @type {number} */ cell) { return this.everywhere ? "all" : String(this.first(cell)); }
 
-  below(cell) { return this.isFragment ? `s${this.slotTable[cell]}` : ""; }
+  below(/** @type {number} */ cell) { return this.isFragment ? `s${this.slotTable[cell]}` : ""; }
 
   get letters() { return String(this.top).length; }
 
-  rowName(row) { return String(this.wrapped ? row * this.columns : row); }
+  rowName(/** @type {number} */ row) { return String(this.wrapped ? row * this.columns : row); }
 }
 
 /**
@@ -142,35 +142,35 @@ export class HardwareSlice {
   }
 
   /** The places of a cell of the slice: of all its copies. */
-  placesOf(cell) {
+  placesOf(/** @type {number} */ cell) {
     const { slice } = this;
     if (slice.isEmpty(cell)) return [];
     if (slice.everywhere) return [slice.slotTable[cell]];
     const places = this.isFragment
-      ? slice.all(cell).map((thread) => thread * this.columns + slice.slotTable[cell])
+      ? slice.all(cell).map((/** @type {number} */ thread) => thread * this.columns + slice.slotTable[cell])
       : [slice.first(cell)];
-    return places.filter((place) => place < this.cells);
+    return places.filter((/** @type {number} */ place) => place < this.cells);
   }
 
-  isEmpty(place) { return this.held[place] === NOTHING; }
+  isEmpty(/** @type {number} */ place) { return this.held[place] === NOTHING; }
 
   /** The thread or the address of a place. */
-  owner(place) { return this.isFragment ? Math.floor(place / this.columns) : place; }
+  owner(/** @type {number} */ place) { return this.isFragment ? Math.floor(place / this.columns) : place; }
 
-  holds(place, owner) {
+  holds(/** @type {number} */ place, /** @type {number} */ owner) {
     return !this.isEmpty(place) && (this.slice.everywhere || this.owner(place) === owner);
   }
 
-  colour(place, by) {
+  colour(/** @type {number} */ place, /** @type {string} */ by) {
     if (this.isEmpty(place)) return this.palette.empty;
     return this.slice.colour(this.held[place], by, this.owner(place));
   }
 
-  label(place) { return this.slice.indexOf(this.held[place]).slice(-2).join(","); }
+  label(/** @type {number} */ place) { return this.slice.indexOf(this.held[place]).slice(-2).join(","); }
 
   below() { return ""; }
 
-  rowName(row) {
+  rowName(/** @type {number} */ row) {
     if (this.slice.everywhere) return "all";
     return String(this.isFragment ? row : row * this.columns);
   }

@@ -2,7 +2,7 @@
 import * as tw from "./common.js";
 
 /** The row of sliders, or null where the kernel has none. */
-export function sliders(model) {
+export function sliders(/** @type {Model} */ model) {
   const each = model.get("sliders") ?? [];
   if (!each.length) return null;
   const message = tw.el("pre", { class: "tw-message tw-failed tw-slide-error", role: "alert" });
@@ -10,12 +10,12 @@ export function sliders(model) {
   const inputs = each.map(input);
   let asked = 0;
 
-  function input({ name, values, at }) {
+  function input(/** @type {any} */ { name, values, at }) {
     const shown = tw.el("output", {}, values[at]);
     const range = tw.el("input", {
       type: "range", min: "0", max: String(values.length - 1), step: "1", "aria-label": name,
       oninput: () => { describe(); move(); },
-      onkeydown: (event) => event.stopPropagation(), // JupyterLab takes the arrows for itself
+      onkeydown: (/** @type {any} */ event) => event.stopPropagation(), // JupyterLab takes the arrows for itself
     });
     range.value = String(at);
     const describe = () => {
@@ -30,7 +30,7 @@ export function sliders(model) {
   /** Only the last of several moves counts. */
   async function move() {
     const mine = ++asked;
-    const places = inputs.map(({ range }) => Number(range.value));
+    const places = inputs.map((/** @type {any} */ { range }) => Number(range.value));
     let error = "";
     try {
       error = (await tw.ask(model, { type: "slide", places })).error ?? "";
@@ -42,5 +42,5 @@ export function sliders(model) {
     message.hidden = !error;
   }
 
-  return tw.div("tw-sliders", ...inputs.map(({ node }) => node), message);
+  return tw.div("tw-sliders", ...inputs.map((/** @type {any} */ { node }) => node), message);
 }

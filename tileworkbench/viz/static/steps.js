@@ -1,7 +1,7 @@
 // How the layouts of a kernel came about: the steps in order, each with its line.
 import * as tw from "./common.js";
 
-const KINDS = { rejected: "tw-bad", chosen: "tw-good", set: "tw-accent" };
+const KINDS = /** @type {Record<string, string>} */ ({ rejected: "tw-bad", chosen: "tw-good", set: "tw-accent" });
 
 /**
  * The list: `node` (empty without steps) and `mark(buffer, line)`, which marks the steps of a buffer and of a
@@ -28,7 +28,7 @@ export function stepList(model, steps) {
   });
 
   /** Steps without a buffer are about a choice as a whole, and stay. */
-  function mark(chosen, at) {
+  function mark(/** @type {string} */ chosen, /** @type {number} */ at) {
     [buffer, line] = [chosen, at];
     onlyName.textContent = `only ${buffer}`;
     steps.forEach((step, i) => {

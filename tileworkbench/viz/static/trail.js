@@ -12,7 +12,7 @@ export function trailTable(steps, kept) {
   const rows = steps.map((step, at) => {
     const time = `${step.time}${step.predicted ? ", predicted" : ""}`;
     const change = el("td", { class: "tw-change" });
-    step.change.forEach((line) => change.append(div(changeClass(line), line)));
+    step.change.forEach((/** @type {string} */ line) => change.append(div(changeClass(line), line)));
     const row = el("tr", { "data-step": step.number }, el("td", {}, String(step.number)),
       el("td", {}, time), change);
     if (at === steps.length - 1) row.className = "tw-current";
@@ -23,7 +23,7 @@ export function trailTable(steps, kept) {
   return div("", faint(`Trail: the last ${kept} versions are kept.`), table);
 }
 
-const changeClass = (line) =>
+const changeClass = (/** @type {string} */ line) =>
   `tw-mono ${line[0] === "+" ? "tw-gained" : line[0] === "-" ? "tw-lost" : ""}`;
 
 /**
@@ -35,8 +35,8 @@ const changeClass = (line) =>
  */
 export async function joinTrails(model, data, node) {
   if (!data?.points || data.joined) return;
-  const named = data.points.filter((point) => point.trail?.length);
-  const trails = Object.fromEntries(named.map(({ name }) => [name, readTrail(name, node)]));
+  const named = data.points.filter((/** @type {any} */ point) => point.trail?.length);
+  const trails = Object.fromEntries(named.map((/** @type {any} */ { name }) => [name, readTrail(name, node)]));
   if (!Object.keys(trails).length) return;
   try {
     const { kept } = await ask(model, { type: "join-trails", trails });
