@@ -275,6 +275,13 @@ def test_what_a_core_has_of_its_own_is_multiplied_when_cores_were_missing(
     assert found[0].unit == ("GFLOP/s" if name == "float32" else "GB/s")
 
 
+@pytest.mark.parametrize("name", ["float32", "DRAM"])
+def test_one_thread_can_do_what_each_of_several_did(name: str) -> None:
+    found = to_ceilings(name, [Rate(100.0, True), Rate(480.0, True)], [1, 4])
+    assert [ceiling.value for ceiling in found] == [120.0, 480.0]
+    assert not found[0].scaled
+
+
 def test_a_measured_rate_is_not_multiplied() -> None:
     found = to_ceilings("float32", [Rate(100.0, True), Rate(130.0, True)], [1, 4])
     assert found[1].value == 130.0 and not found[1].scaled

@@ -236,8 +236,10 @@ def to_ceilings(name: str, rates: Sequence[Rate], threads: Sequence[int]) -> lis
     """The ceilings of one level or type from its rates with 1 and more threads, in that order."""
     unit: Literal["GB/s", "GFLOP/s"] = "GB/s" if name in LEVELS else "GFLOP/s"
     ceilings: list[Ceiling] = []
+    # What each of several threads did at the same time, one alone can do.
+    alone = max(rate.value / count for rate, count in zip(rates, threads, strict=True))
     for rate, count in zip(rates, threads, strict=True):
-        value, spread, scaled = rate.value, rate.spread, False
+        value, spread, scaled = max(rate.value, alone), rate.spread, False
         if not rate.undisturbed and name not in _SHARED and rates[0].value * count > value:
             value, spread, scaled = rates[0].value * count, rates[0].spread, True
         value = max(value, ceilings[-1].value if ceilings else 0.0)
