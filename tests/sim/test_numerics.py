@@ -13,7 +13,7 @@ from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError, interrupted
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.numerics import replay, watching
-from tileworkbench.compiler.sim.numerics.result import Numerics
+from tileworkbench.compiler.sim.numerics.result import Numerics, apart
 from tileworkbench.compiler.sim.numerics.rounding import errors_of, unit
 
 LOOP = 2200
@@ -489,3 +489,17 @@ def test_what_runs_elsewhere_is_replayed_as_written() -> None:
     kernel = doubling.with_target("ptx:sm_80").compile()
     (origin,) = kernel.numerics(np.ones(4, np.float16)).origins
     assert (origin.line, origin.loops) == (line_of(kernel, "# doub"), (("k", 15),))
+
+
+@pytest.mark.parametrize(
+    ("value", "exact", "texts"),
+    [
+        (2048.0, 2200.0, ("2048", "2200")),
+        (1.5, 1.5, ("1.5", "1.5")),
+        (-16.88090705871582, -16.88091195, ("-16.880907", "-16.880912")),
+        (float("nan"), 1.0, ("nan", "1")),
+        (float("inf"), float("inf"), ("inf", "inf")),
+    ],
+)
+def test_texts_of_two_numbers_tell_them_apart(value, exact, texts):
+    assert apart(value, exact) == texts

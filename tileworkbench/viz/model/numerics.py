@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileError
-from tileworkbench.compiler.sim.numerics.result import LineErrors, Numerics, Origin, Step, number
+from tileworkbench.compiler.sim.numerics.result import LineErrors, Numerics, Origin, Step, apart
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.numerics_svg import (
     HEIGHT,
@@ -140,14 +140,15 @@ def _place(origin: Origin | Step) -> dict[str, Any]:
 
 def _facts(step: Step) -> dict[str, Any]:
     """What the browser says of a step."""
-    loops = ", ".join(f"{name} = {value}" for name, value in step.loops)
+    loops = ", ".join(f"{name} = {count}" for name, count in step.loops)
+    value, exact = apart(step.value, step.exact)
     return {
         **_place(step),
         "number": step.number,
         "where": loops,
         "elements": step.elements,
-        "value": number(step.value),
-        "exact": number(step.exact),
+        "value": value,
+        "exact": exact,
         **{metric: error_text(getattr(step, metric)) for metric in METRICS},
         "dtype": step.dtype,
     }

@@ -208,7 +208,8 @@ class Numerics:
             return ""
         at = named(worst.buffer, worst.element)
         text = f"line {worst.line} has the largest error{when(worst.loops)}: {at} is "
-        text += f"{number(worst.value)}, float64 has {number(worst.exact)}"
+        value, exact = apart(worst.value, worst.exact)
+        text += f"{value}, float64 has {exact}"
         if isfinite(worst.scaled):
             text += f"; apart by {number(worst.scaled)} ulp ({worst.dtype}) of the largest element"
         return text
@@ -239,6 +240,16 @@ def named(buffer: str, element: tuple[int, ...]) -> str:
 def number(value: float) -> str:
     """A number as a text of a few digits."""
     return f"{value:.6g}"
+
+
+def apart(value: float, exact: float) -> tuple[str, str]:
+    """Two numbers as texts of as many digits as tell them apart, one more to see by how much."""
+    for digits in range(6, 17):
+        texts = f"{value:.{digits}g}", f"{exact:.{digits}g}"
+        if value == exact or texts[0] != texts[1]:
+            break
+    more = digits if digits == 6 else digits + 1
+    return f"{value:.{more}g}", f"{exact:.{more}g}"
 
 
 def plain(value: Any) -> Any:
