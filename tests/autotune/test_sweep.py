@@ -128,7 +128,7 @@ def test_points_under_their_roofs() -> None:
     assert "<b>Roofline</b>" in page and problems(page) == []
     widget = tw.roofline(found)
     assert len(widget.roofline["points"]) == 2
-    assert widget.figure().axes[0].get_title() == machine.name
+    assert widget.figure().axes[0].get_title() == f"{machine.name}, published numbers"
 
 
 def test_measured_points_have_their_times() -> None:
