@@ -209,15 +209,15 @@ class _Walker:
         """How many threads of the block meet conditions; one that is not known counts as met."""
         if not conditions:
             return self.threads
-        found = 0
+        taking = 0
         for thread in range(int(self.threads)):
             known = {**env, **{var.name: thread for var in self.thread_vars}}
             for var, value in self.named.items():
                 if (number := value_of(value, known)) is not None:
                     known[var.name] = number
             values = [(value_of(each, known), wanted) for each, wanted in conditions]
-            found += all(value is None or bool(value) == wanted for value, wanted in values)
-        return float(found)
+            taking += all(value is None or bool(value) == wanted for value, wanted in values)
+        return float(taking)
 
     def memory(self, stmt: st.Stmt, times: float, once: float, site: int) -> None:
         """Note whose memory a statement reads and writes, and what waits for it."""
@@ -265,11 +265,11 @@ class _Walker:
 
 
 def _variables(value: Expr) -> set[Var]:
-    return {found for found in walk(value) if isinstance(found, Var)}
+    return {node for node in walk(value) if isinstance(node, Var)}
 
 
 def _loads(value: Expr) -> bool:
-    return any(isinstance(found, Load) for found in walk(value))
+    return any(isinstance(node, Load) for node in walk(value))
 
 
 def _waits(loop: _Loop) -> Iterator[Wait]:

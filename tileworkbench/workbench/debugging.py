@@ -56,10 +56,10 @@ class Debugging:
         from tileworkbench.workbench.footprints import record_footprint
 
         given, said = (args, "the inputs that were given") if args else inputs_of(self)
-        found = record_footprint(self, given, said, blocks, seconds)
+        footprint = record_footprint(self, given, said, blocks, seconds)
         if blocks is None:
-            self._footprint = found, given, {}
-        return found
+            self._footprint = footprint, given, {}
+        return footprint
 
     def numerics(
         self: Any,

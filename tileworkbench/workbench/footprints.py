@@ -111,9 +111,9 @@ def _lines(program: Program, recorder: FootprintRecorder) -> tuple[LineLanes, ..
     lines: dict[tuple[int, str, str], list[int]] = {}
     for (site, name, access), (active, lanes) in recorder.lanes.items():
         span = program.span(site)
-        found = lines.setdefault((span.line if span else 0, name, access), [0, 0])
-        found[0] += active
-        found[1] += lanes
+        tally = lines.setdefault((span.line if span else 0, name, access), [0, 0])
+        tally[0] += active
+        tally[1] += lanes
     return tuple(LineLanes(*key, *counts) for key, counts in sorted(lines.items()))
 
 

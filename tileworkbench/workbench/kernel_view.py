@@ -38,7 +38,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         accesses=_access_lines(kernel),
         requests=lambda: kernel.requests,
         unlisted=lambda: tuple((each.scope, each.text) for each in kernel.unlisted),
-        resources=tuple(_resource_line(found) for found in stats.resources),
+        resources=tuple(_resource_line(entry) for entry in stats.resources),
         variants=_variant_lines(kernel),
         shared=_shared_memories(kernel),
         pipelining=kernel,
@@ -50,7 +50,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         errors=kernel.error_map,
         bisect=None if kernel._failed is None else _bisector(kernel, kernel._failed[1]),
         footprint=lambda block, records: footprint_of(kernel, block, records),
-        masked=tuple((found.text, found.away or found.from_data) for found in kernel._masked),
+        masked=tuple((entry.text, entry.away or entry.from_data) for entry in kernel._masked),
         portable_masked=not kernel._masked_in_part,
         bench=None if kernel._bench is None else kernel._bench.record,
         place=lambda measures: place_of(kernel, measures),
@@ -70,9 +70,9 @@ def footprint_of(kernel: Kernel, block: int | None, records: bool) -> Footprint 
             return None
         kernel.footprint()
     assert kernel._footprint is not None
-    found, args, alone = kernel._footprint
+    footprint, args, alone = kernel._footprint
     if block is None:
-        return found
+        return footprint
     if block not in alone:
         alone.clear()  # one at a time: they are as large as the whole
         alone[block] = kernel.footprint(*args, blocks=(block,))
@@ -90,14 +90,19 @@ def _bisector(kernel: Kernel, args: Sequence[Any]) -> Callable[[bool], dict[str,
 
         if start:
             steps = validation_steps(kernel, args)
-        found = next(steps, None)
-        if found is None:
+        validation = next(steps, None)
+        if validation is None:
             return {"done": 0, "total": total, "said": "the search was not started"}
-        done = len(found.stages)
-        if done < total and found.ok:
+        done = len(validation.stages)
+        if done < total and validation.ok:
             return {"done": done, "total": total, "said": ""}
-        join_errors(kernel, args, found)
-        return {"done": done, "total": total, "said": str(found), "sentence": str(kernel.error_map)}
+        join_errors(kernel, args, validation)
+        return {
+            "done": done,
+            "total": total,
+            "said": str(validation),
+            "sentence": str(kernel.error_map),
+        }
 
     return step
 
@@ -232,8 +237,8 @@ def _variant_lines(kernel: Kernel) -> tuple[str, ...]:
     for variant in compiled.variants:
         lines[id(variant)] = f"code where {' and '.join(variant.record.facts)}"
     return tuple(
-        f"{line}: taken by the last call" if found == id(compiled.taken) else line
-        for found, line in lines.items()
+        f"{line}: taken by the last call" if number == id(compiled.taken) else line
+        for number, line in lines.items()
     )
 
 
@@ -241,16 +246,16 @@ def _access_lines(kernel: Kernel) -> tuple[str, ...]:
     """One line per tensor and shared buffer of a GPU kernel: its accesses and their cost."""
     if kernel.compiled.target.kind == "cpu":
         return ()
-    found: dict[str, list[str]] = {}
+    by_buffer: dict[str, list[str]] = {}
     for access in kernel.accesses:
         if isinstance(access, AccessCount):
             waits = access.scope == "shared" and access.wavefronts > access.ideal
             alarm = " CONFLICT" if waits else ""
-            found.setdefault(access.buffer, []).append(access.described + alarm)
-    return tuple(f"{name}: {', '.join(dict.fromkeys(kinds))}" for name, kinds in found.items())
+            by_buffer.setdefault(access.buffer, []).append(access.described + alarm)
+    return tuple(f"{name}: {', '.join(dict.fromkeys(kinds))}" for name, kinds in by_buffer.items())
 
 
-def _resource_line(found: KernelResources) -> str:
-    spilled = found.spill_store_bytes + found.spill_load_bytes
+def _resource_line(function: KernelResources) -> str:
+    spilled = function.spill_store_bytes + function.spill_load_bytes
     spills = f"{spilled} bytes spilled" if spilled else "no spills"
-    return f"{found.name}: {found.registers} registers, {spills}"
+    return f"{function.name}: {function.registers} registers, {spills}"

@@ -230,11 +230,11 @@ def _owners(kernel: Kernel) -> dict[str, np.ndarray[Any, Any]]:
     """The first thread that has each element of a fragment, by its layout."""
     if kernel.target.startswith("cpu"):
         return {}
-    found: dict[str, np.ndarray[Any, Any]] = {}
+    owners: dict[str, np.ndarray[Any, Any]] = {}
     for name, layout in kernel.layouts.items():
         if isinstance(layout, Fragment):
-            found[name] = layout.table()[0][..., 0]
-    return found
+            owners[name] = layout.table()[0][..., 0]
+    return owners
 
 
 def trouble_in(kernel: Kernel, args: Sequence[Any], blocks: Sequence[Block]) -> None:

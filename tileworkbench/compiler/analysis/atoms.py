@@ -73,13 +73,13 @@ def find_atoms(
     """The atoms of tiles by name, from the instructions of the first program that has any: of a
     kernel that was lowered to threads. Code holds a fragment's registers under its name.
     """
-    found: dict[str, dict[Atom, None]] = {}
+    by_buffer: dict[str, dict[Atom, None]] = {}
     for program in programs:
         for name, atom in _atoms_in(program, layouts):
-            found.setdefault(name, {})[atom] = None
-        if found:
+            by_buffer.setdefault(name, {})[atom] = None
+        if by_buffer:
             break
-    return {name: tuple(atoms) for name, atoms in found.items()}
+    return {name: tuple(atoms) for name, atoms in by_buffer.items()}
 
 
 def _atoms_in(
@@ -126,13 +126,13 @@ def fragment_atoms(fragment: Fragment) -> tuple[Atom, ...]:
     """The instructions whose operands a fragment without a kernel is made of, the largest of each
     kind.
     """
-    found: dict[tuple[str, str], Atom] = {}
+    atoms: dict[tuple[str, str], Atom] = {}
     for name, operand, each in _operands():
         kind = (name.partition(".")[0], operand)
-        size = found[kind].rows * found[kind].columns if kind in found else 0
+        size = atoms[kind].rows * atoms[kind].columns if kind in atoms else 0
         if each.size > size and tiles(fragment, each):
-            found[kind] = _atom(f"{name} {operand}".rstrip(), each)
-    return tuple(sorted(found.values(), key=lambda atom: -atom.rows * atom.columns)[:_MOST])
+            atoms[kind] = _atom(f"{name} {operand}".rstrip(), each)
+    return tuple(sorted(atoms.values(), key=lambda atom: -atom.rows * atom.columns)[:_MOST])
 
 
 @cache
@@ -140,7 +140,7 @@ def _operands() -> tuple[tuple[str, str, Fragment], ...]:
     """Instruction, operand and fragment of all that tables have in registers; of equal fragments
     of one family the first.
     """
-    found: dict[tuple[str, str, Fragment], tuple[str, str, Fragment]] = {}
+    operands: dict[tuple[str, str, Fragment], tuple[str, str, Fragment]] = {}
     for name in instruction_names():
         family = name.partition(".")[0]
         if family.endswith("matrix"):
@@ -150,5 +150,5 @@ def _operands() -> tuple[tuple[str, str, Fragment], ...]:
                 fragment = operand_fragment(f"{name} {operand}")
             except LayoutError:
                 continue  # in shared memory only
-            found.setdefault((family, operand, fragment), (name, operand, fragment))
-    return tuple(found.values())
+            operands.setdefault((family, operand, fragment), (name, operand, fragment))
+    return tuple(operands.values())

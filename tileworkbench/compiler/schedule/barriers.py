@@ -108,5 +108,5 @@ class BarrierPlaces:
 
 def _barriers(stmts: Iterable[Stmt], kind: type[BarrierArrive] | type[BarrierWait]) -> set[Buffer]:
     """The memory barriers at which somebody arrives, or waits, below `stmts`."""
-    found = (each for stmt in stmts for each in statements(stmt))
-    return {each.barrier.buffer for each in found if isinstance(each, kind)}
+    below = (each for stmt in stmts for each in statements(stmt))
+    return {each.barrier.buffer for each in below if isinstance(each, kind)}

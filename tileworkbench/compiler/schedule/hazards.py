@@ -123,8 +123,8 @@ class Hazards:
         if self.branch is not None:
             done = [access for access in done if access.owners is not None]
             accesses = tuple(access for access in accesses if access.owners is not None)
-        found = self.between.conflict(done, accesses)
-        return None if found is None else Hazard(stmt, *found, self.branch)
+        pair = self.between.conflict(done, accesses)
+        return None if pair is None else Hazard(stmt, *pair, self.branch)
 
     def enter_roles(self, row: list[Stmt], before: Open) -> Open:
         """What is open in front of roles that run at once: one barrier serves all."""
@@ -162,10 +162,10 @@ class Hazards:
     def walk_loop_apart(self, loop: For | While, accesses: Accesses, before: Open) -> Open:
         """A loop that threads leave at different times, in which data are exchanged: likewise."""
         outer, self.branch = self.branch, loop
-        meets = any(isinstance(found, Barrier | WarpBarrier) for found in statements(loop))
-        found = None if meets else self.between.conflict(list(accesses), accesses)
-        if found is not None:
-            self.place(Hazard(loop, *found, loop))
+        meets = any(isinstance(pair, Barrier | WarpBarrier) for pair in statements(loop))
+        pair = None if meets else self.between.conflict(list(accesses), accesses)
+        if pair is not None:
+            self.place(Hazard(loop, *pair, loop))
         inside = self.walk(loop.body, before.ordered())
         for _ in range(self.between.reach(loop)):
             inside = self.walk(loop.body, inside.carried(loop))
@@ -211,9 +211,9 @@ class Hazards:
         if id(stmt) not in self.exchanging:
             below = list(statements(stmt))
             self.exchanging[id(stmt)] = (
-                any(isinstance(found, WaitGroup | Barrier) for found in below)
+                any(isinstance(inner, WaitGroup | Barrier) for inner in below)
                 or self.between.conflict(list(accesses), accesses) is not None
-                or any(isinstance(found, For) and self.exchanges_later(found) for found in below)
+                or any(isinstance(inner, For) and self.exchanges_later(inner) for inner in below)
             )
         return self.exchanging[id(stmt)]
 

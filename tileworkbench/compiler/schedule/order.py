@@ -56,9 +56,9 @@ class Open:
 
     def add(self, accesses: Iterable[ThreadAccess]) -> Open:
         """With more of them."""
-        found = list(accesses)
-        done = [access for access in found if not access.asynchronous]
-        started = [access for access in found if access.asynchronous]
+        own = list(accesses)
+        done = [access for access in own if not access.asynchronous]
+        started = [access for access in own if access.asynchronous]
         return self.join(Open(done, started))
 
     def join(self, other: Open) -> Open:
@@ -142,7 +142,7 @@ class ThreadOrder:
             isinstance(stmt, If) and not self.strict and self.uniformity.varies(stmt.cond)
         )
         return some and any(
-            isinstance(found, BarrierWait | BarrierArrive) for found in statements(stmt)
+            isinstance(inner, BarrierWait | BarrierArrive) for inner in statements(stmt)
         )
 
     def left_apart(self, loop: For | While) -> bool:

@@ -46,7 +46,7 @@ class Item:
     @property
     def asynchronous(self) -> bool:
         """Whether it starts copies."""
-        return any(isinstance(found, AsyncCopy) for found in statements(self.stmt))
+        return any(isinstance(inner, AsyncCopy) for inner in statements(self.stmt))
 
 
 def schedule_of(loop: Pipelined, views: Mapping[Buffer, Buffer]) -> list[Item]:
@@ -76,28 +76,28 @@ class Schedule:
 
     def _groups(self) -> dict[int, int]:
         """The number of the group of each asynchronous item, by position."""
-        found: dict[int, int] = {}
+        numbers: dict[int, int] = {}
         before: Item | None = None
         for at, item in enumerate(self.items):
             if item.asynchronous:
                 joins = before is not None and before.asynchronous and before.stage == item.stage
-                found[at] = max(found.values(), default=-1) + (not joins)
+                numbers[at] = max(numbers.values(), default=-1) + (not joins)
             before = item
-        return found
+        return numbers
 
     def lives(self) -> dict[Buffer, tuple[int, int]]:
         """For each buffer that the loop writes: how many stages lie between the first write and the
         last use, and how many versions it needs: the fewest n of which each use comes before the
         write n iterations later.
         """
-        found: dict[Buffer, tuple[int, int]] = {}
+        needs: dict[Buffer, tuple[int, int]] = {}
         for buffer in {buffer for item in self.items for buffer in item.effects.writes}:
             writers = [item for item in self.items if buffer in item.effects.writes]
             users = [*writers, *(item for item in self.items if buffer in item.effects.reads)]
             apart = max(user.stage for user in users) - min(writer.stage for writer in writers)
             free = all(user.comes_before(each, apart) for user in users for each in writers)
-            found[buffer] = apart, max(1, apart + (not free))
-        return found
+            needs[buffer] = apart, max(1, apart + (not free))
+        return needs
 
     def waits(self) -> dict[int, int]:
         """The latest group that each statement needs, by position."""

@@ -131,8 +131,8 @@ class PrintLog(Observer):
             self.dropped += 1
             return
         span = self._program.span(stmt.site)
-        found = _PARTS.fullmatch(text)
-        message, value = found.groups() if found else ("", text)
+        match = _PARTS.fullmatch(text)
+        message, value = match.groups() if match else ("", text)
         self.lines.append(
             PrintedLine(
                 frame.block,

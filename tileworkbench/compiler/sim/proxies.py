@@ -75,11 +75,11 @@ class Proxies:
 
     def _read(self, frame: ThreadFrame, storage: Storage, place: tuple[Any, ...]) -> None:
         marks = self._marks_of(storage)
-        found = None if marks is None else marks[place]
-        if found is None or not found.any():
+        writes = None if marks is None else marks[place]
+        if writes is None or not writes.any():
             return
-        wrong = found.any(axis=-1)
-        write = self._writes[int(found.max())]
+        wrong = writes.any(axis=-1)
+        write = self._writes[int(writes.max())]
         frame.recorder.found(
             FindingKind.RACE,
             NOT_FENCED,

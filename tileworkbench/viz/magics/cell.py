@@ -124,18 +124,18 @@ class _Cell:
 
     def _subject(self, source: CellSource) -> str:
         """The name of the kernel that the cell is about."""
-        found = [
+        defined = [
             name
             for name in bound_names(source.tree)
             if isinstance(self._namespace.get(name), Jit | Autotuned | PrimFunc | Kernel)
         ]
         wanted = self._options.name
-        if wanted is None and not found:
+        if wanted is None and not defined:
             raise UsageError("the cell defines no kernel: a function that uses T.Kernel")
         if wanted is None:
-            return found[-1]
-        if wanted not in found:
-            known = near(wanted, found) if found else "; the cell defines none"
+            return defined[-1]
+        if wanted not in defined:
+            known = near(wanted, defined) if defined else "; the cell defines none"
             raise UsageError(f"'{wanted}' is not a kernel of this cell{known}")
         return wanted
 

@@ -58,17 +58,17 @@ def find_kernel(namespace: dict[str, Any], name: str) -> Kernel:
     Raises `UsageError`.
     """
     known = kernel_names(namespace)
-    found = namespace.get(name)
-    if isinstance(found, Autotuned):
-        found = found.kernel or found.jit
-    if isinstance(found, Jit):
-        missing = found.constants({})[1]
-        found = found.kernel or (None if missing else found.compile())
-        if found is None:
+    kernel = namespace.get(name)
+    if isinstance(kernel, Autotuned):
+        kernel = kernel.kernel or kernel.jit
+    if isinstance(kernel, Jit):
+        missing = kernel.constants({})[1]
+        kernel = kernel.kernel or (None if missing else kernel.compile())
+        if kernel is None:
             raise UsageError(f"'{name}' is compiled when it is called; call it first")
-    if not isinstance(found, Kernel):
+    if not isinstance(kernel, Kernel):
         raise UsageError(f"'{name}' is not a kernel{near(name, known) if known else ''}")
-    return found
+    return kernel
 
 
 def run_command(shell: InteractiveShell, command: str, words: list[str]) -> Any:
@@ -151,10 +151,10 @@ class _Commands:
         failed = kernel._failed is not None and len(words) == 1
         args = kernel._failed[1] if failed and kernel._failed else self._arguments(kernel, words)
         try:
-            found = validate_passes(kernel, args, bar.show)
+            validation = validate_passes(kernel, args, bar.show)
         finally:
             bar.end()
-        print(found)
+        print(validation)
         if failed:
             print(kernel.error_map)
 
@@ -174,13 +174,13 @@ class _Commands:
 
         if words not in ([], ["--measure"]):
             raise UsageError(f"%tile peaks takes --measure or nothing, not '{' '.join(words)}'")
-        found = machine(measure=bool(words))
-        print(found.name)
-        for each in found.ceilings:
-            spread = f"  ±{each.spread:.0%}" if found.busy else ""
+        peaks = machine(measure=bool(words))
+        print(peaks.name)
+        for each in peaks.ceilings:
+            spread = f"  ±{each.spread:.0%}" if peaks.busy else ""
             print(f"  {each.name:<12}{each.threads:>3} T{each.value:12.1f} {each.unit}{spread}")
-        if found.busy:
-            print(found.doubt)
+        if peaks.busy:
+            print(peaks.doubt)
 
     def run_clear_cache(self, words: list[str]) -> None:
         clear_memory_cache()

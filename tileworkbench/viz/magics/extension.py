@@ -115,18 +115,18 @@ def _matcher(shell: InteractiveShell) -> Any:
             return list((completer.attr_matches if "." in text else completer.global_matches)(text))
 
         def passes_of(name: str) -> list[str]:
-            found = shell.user_ns.get(name)
-            kernel = getattr(found, "kernel", found)
+            value = shell.user_ns.get(name)
+            kernel = getattr(value, "kernel", value)
             record = getattr(kernel, "record", None)
             return [] if record is None else [each.name for each in record.snapshots]
 
         names = Names(kernels, starting, _targets, _optional_passes, passes_of)
-        replaced, found = complete(line, names)
-        completions = [SimpleCompletion(text) for text in found]
+        replaced, texts = complete(line, names)
+        completions = [SimpleCompletion(text) for text in texts]
         return {
             "completions": completions,
             "matched_fragment": replaced,
-            "suppress": bool(found),
+            "suppress": bool(texts),
             "ordered": True,
         }
 
@@ -137,9 +137,9 @@ def _targets() -> list[str]:
     """What a cell can be compiled for on this machine; only a call needs a device."""
     from tileworkbench.api import targets
 
-    found = [each.name for each in targets() if each.usable or each.name.startswith("cuda:")]
+    names = [each.name for each in targets() if each.usable or each.name.startswith("cuda:")]
     order = {kind: place for place, kind in enumerate(("cpu", "sim", "ptx", "cuda"))}
-    return ["auto", *sorted(found, key=lambda name: order.get(name.partition(":")[0], len(order)))]
+    return ["auto", *sorted(names, key=lambda name: order.get(name.partition(":")[0], len(order)))]
 
 
 def _optional_passes() -> list[str]:
@@ -148,8 +148,8 @@ def _optional_passes() -> list[str]:
     from tileworkbench.compiler.lowering import optional_passes
 
     resolved = map(resolve_target, ("cpu", "sim:sm_80"))
-    found = [name for target in resolved for name in optional_passes(target)]
-    return list(dict.fromkeys(found))
+    names = [name for target in resolved for name in optional_passes(target)]
+    return list(dict.fromkeys(names))
 
 
 def _magic_line(context: Any) -> str | None:
@@ -157,5 +157,5 @@ def _magic_line(context: Any) -> str | None:
     text: str = context.text_until_cursor
     if text.startswith("%%tile ") and not context.full_text[: context.full_text.find(text)].strip():
         return text
-    found = re.match(r"\s*(?:[\w, ]+=\s*)?(%tile .*)", text)
-    return found.group(1) if found else None
+    match = re.match(r"\s*(?:[\w, ]+=\s*)?(%tile .*)", text)
+    return match.group(1) if match else None

@@ -38,22 +38,22 @@ def parse_edit(line: str) -> EditOptions:
     """The options of a line that begins with a form. Raises `LineError`."""
     form, *words = split_line(line)
     parser = _parser(form)
-    found = parser.parse_args(words)
-    if found.help:
-        return EditOptions(form, found.name or "", None, None, SECONDS, None, True, help=True)
-    if found.name is None:
+    options = parser.parse_args(words)
+    if options.help:
+        return EditOptions(form, options.name or "", None, None, SECONDS, None, True, help=True)
+    if options.name is None:
         raise LineError(f"which kernel? '%%tile {form} NAME'")
-    identifier("NAME", found.name)
-    if form == "ir" and found.after is None:
-        raise LineError(f"after which pass? '%%tile ir {found.name} --after PASS'")
+    identifier("NAME", options.name)
+    if form == "ir" and options.after is None:
+        raise LineError(f"after which pass? '%%tile ir {options.name} --after PASS'")
     return EditOptions(
         form,
-        found.name,
-        found.after if form == "ir" else None,
-        getattr(found, "args", None),
-        getattr(found, "seconds", SECONDS),
-        identifier("-o", found.output),
-        found.quiet,
+        options.name,
+        options.after if form == "ir" else None,
+        getattr(options, "args", None),
+        getattr(options, "seconds", SECONDS),
+        identifier("-o", options.output),
+        options.quiet,
     )
 
 

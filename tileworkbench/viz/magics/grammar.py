@@ -185,34 +185,34 @@ def command_help() -> str:
 
 def parse_cell_line(line: str) -> CellOptions:
     """The options of a `%%tile` line. Raises `LineError`."""
-    found = cell_parser().parse_args(split_line(line))
-    if found.name is not None and not found.name.isidentifier():
-        raise LineError(f"'{found.name}' is not a kernel name")
-    show = _views(found.show)
+    options = cell_parser().parse_args(split_line(line))
+    if options.name is not None and not options.name.isidentifier():
+        raise LineError(f"'{options.name}' is not a kernel name")
+    show = _views(options.show)
     return CellOptions(
-        name=found.name,
-        defines=_pairs("-D", found.define),
-        targets=_targets(found.target),
-        baseline=identifier("--baseline", found.baseline),
-        sweep=_pairs("--sweep", found.sweep, "V,V"),
-        slide=_pairs("--slide", found.slide, "V,V"),
+        name=options.name,
+        defines=_pairs("-D", options.define),
+        targets=_targets(options.target),
+        baseline=identifier("--baseline", options.baseline),
+        sweep=_pairs("--sweep", options.sweep, "V,V"),
+        slide=_pairs("--slide", options.slide, "V,V"),
         show=show,
-        run=found.run,
-        check=found.check,
-        args=found.args,
-        sanitize=found.sanitize,
-        fast_math=found.fast_math,
-        disable=_passes(found.disable),
-        rtol=found.rtol,
-        atol=found.atol,
-        bench=found.bench,
-        roofline=found.roofline or "roofline" in (found.show or ""),  # 'all' measures nothing
-        annotate=found.annotate,
-        output=identifier("-o", found.output),
-        save=found.save,
-        quiet=found.quiet,
-        verbose=found.verbose,
-        help=found.help,
+        run=options.run,
+        check=options.check,
+        args=options.args,
+        sanitize=options.sanitize,
+        fast_math=options.fast_math,
+        disable=_passes(options.disable),
+        rtol=options.rtol,
+        atol=options.atol,
+        bench=options.bench,
+        roofline=options.roofline or "roofline" in (options.show or ""),  # 'all' measures nothing
+        annotate=options.annotate,
+        output=identifier("-o", options.output),
+        save=options.save,
+        quiet=options.quiet,
+        verbose=options.verbose,
+        help=options.help,
     )
 
 
@@ -251,15 +251,15 @@ def _unquoted(word: str) -> str:
 
 def _pairs(flag: str, texts: list[str], value: str = "VALUE") -> tuple[tuple[str, str], ...]:
     """The names and values of ``NAME=VALUE`` words."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for text in texts:
         name, equals, given = text.partition("=")
         if not equals or not name.isidentifier() or not given.strip():
             raise LineError(f"'{flag} {text}' should read '{flag} NAME={value}'")
-        if name in found:
+        if name in pairs:
             raise LineError(f"'{flag} {name}' is given twice")
-        found[name] = given
-    return tuple(found.items())
+        pairs[name] = given
+    return tuple(pairs.items())
 
 
 def identifier(flag: str, name: str | None) -> str | None:
@@ -303,8 +303,8 @@ def _views(text: str | None) -> tuple[str, ...]:
 def near(word: str, words: Iterable[str]) -> str:
     """The end of a message about an unknown word: a near match, or all that could be meant."""
     known = list(words)
-    found = difflib.get_close_matches(word, known, 1)
-    return f"; did you mean '{found[0]}'?" if found else f"; one of {', '.join(known)}"
+    matches = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean '{matches[0]}'?" if matches else f"; one of {', '.join(known)}"
 
 
 def parse_command(line: str) -> tuple[str, list[str]]:
@@ -370,8 +370,8 @@ def complete(text: str, names: Names) -> tuple[str, list[str]]:
 
 
 def _complete_name(word: str, names: Names) -> tuple[str, list[str]]:
-    found = re.search(r"[^\W\d][\w.]*$", word)
-    return (found.group(), list(names.starting(found.group()))) if found else (word, [])
+    match = re.search(r"[^\W\d][\w.]*$", word)
+    return (match.group(), list(names.starting(match.group()))) if match else (word, [])
 
 
 def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:

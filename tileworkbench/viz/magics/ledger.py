@@ -34,15 +34,15 @@ class Ledger:
 
     def add(self, name: str, line: str, cell: str, kernel: Kernel) -> Version:
         """Keep a version; the same text again replaces its kernel."""
-        found = self._versions.pop(name, deque(maxlen=VERSIONS))
-        self._versions[name] = found  # the last one used
-        number = found[-1].number + 1 if found else 1
-        if found and (found[-1].line, found[-1].cell) == (line, cell):
-            number = found.pop().number
-        found.append(Version(number, line, cell, kernel))
+        versions = self._versions.pop(name, deque(maxlen=VERSIONS))
+        self._versions[name] = versions  # the last one used
+        number = versions[-1].number + 1 if versions else 1
+        if versions and (versions[-1].line, versions[-1].cell) == (line, cell):
+            number = versions.pop().number
+        versions.append(Version(number, line, cell, kernel))
         while len(self._versions) > NAMES:
             del self._versions[next(iter(self._versions))]
-        return found[-1]
+        return versions[-1]
 
     def versions(self, name: str) -> tuple[Version, ...]:
         """The versions of a name that are kept."""
@@ -65,8 +65,8 @@ def follow_versions(versions: Sequence[Version]) -> None:
 
 def ledger_of(shell: InteractiveShell) -> Ledger:
     """The ledger of a session."""
-    found = getattr(shell, _LEDGER, None)
-    if not isinstance(found, Ledger):
-        found = Ledger()
-        setattr(shell, _LEDGER, found)
-    return found
+    ledger = getattr(shell, _LEDGER, None)
+    if not isinstance(ledger, Ledger):
+        ledger = Ledger()
+        setattr(shell, _LEDGER, ledger)
+    return ledger

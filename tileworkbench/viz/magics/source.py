@@ -84,12 +84,12 @@ def _launches(node: ast.FunctionDef) -> bool:
 
 def bound_names(tree: ast.Module) -> list[str]:
     """The names that a cell's functions and assignments bind, in the order of the last ones."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for node in tree.body:
         for name in _bound(node):
-            found.pop(name, None)
-            found[name] = None
-    return list(found)
+            names.pop(name, None)
+            names[name] = None
+    return list(names)
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

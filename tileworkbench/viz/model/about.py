@@ -49,20 +49,20 @@ def layouts(view: KernelView) -> str:
     """The grid of elements."""
     tiles = ", ".join(buffer.name for buffer in view.layouts[:6])
     more = f" and {len(view.layouts) - 6} more" if len(view.layouts) > 6 else ""
-    found = (
+    text = (
         f"Where each element of {len(view.layouts)} tile{'s' if len(view.layouts) != 1 else ''} "
         f"lives: {tiles}{more}. A cell is an element, in its row and column of the tile."
     )
     fragments = [each for each in view.layouts if isinstance(each.layout, Fragment)]
     if len(fragments) < len(view.layouts):
-        found += " The number in it is its place in memory, counted in elements."
+        text += " The number in it is its place in memory, counted in elements."
     if fragments:
-        found += (
+        text += (
             f" {fragments[0].name} is in registers: the number is the thread of "
             f"{view.threads} that holds the element, s0, s1, ... the register there."
         )
     return (
-        f"{found} The second picture is the hardware's: threads by registers, or memory in rows, "
+        f"{text} The second picture is the hardware's: threads by registers, or memory in rows, "
         "with the element that each place holds. Black frames are what one instruction takes."
     )
 

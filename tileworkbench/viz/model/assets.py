@@ -30,10 +30,10 @@ def read_static(name: str) -> str:
 def needed(name: str) -> tuple[str, ...]:
     """The modules that `name` imports, directly or not, and itself; each after what it needs."""
     text = read_static(f"{name}.js")
-    found: list[str] = []
+    modules: list[str] = []
     for match in (*_WHOLE.finditer(text), *_SOME.finditer(text)):
-        found += needed(match.group(2))
-    return tuple(dict.fromkeys((*found, name)))
+        modules += needed(match.group(2))
+    return tuple(dict.fromkeys((*modules, name)))
 
 
 @cache

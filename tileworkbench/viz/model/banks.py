@@ -49,16 +49,16 @@ def missing(view: KernelView) -> str:
     lowered = lowered_program(view, Stage.SIMT)
     if lowered is None:
         return NOT_LOWERED
-    found = (stmt for stmt in statements(lowered.body) if isinstance(stmt, Alloc))
-    if any(stmt.buffer.scope == "shared" for stmt in found):
+    allocs = (stmt for stmt in statements(lowered.body) if isinstance(stmt, Alloc))
+    if any(stmt.buffer.scope == "shared" for stmt in allocs):
         return ""
     return "the kernel has no tile in shared memory"
 
 
 def conflicts(view: KernelView) -> list[WarpAccess]:
     """The accesses of shared memory that take more wavefronts than their bytes need."""
-    found = (each for each in view.requests() if isinstance(each, WarpAccess))
-    return [each for each in found if each.count.wavefronts > each.count.ideal]
+    accesses = (each for each in view.requests() if isinstance(each, WarpAccess))
+    return [each for each in accesses if each.count.wavefronts > each.count.ideal]
 
 
 def model(view: KernelView) -> dict[str, Any]:
@@ -105,14 +105,14 @@ class Patterns:
         rows = np.stack(self._rows) if self._rows else np.zeros((0, 0), np.int64)
         return {"threads": rows.shape[1], **packed_text(rows.reshape(-1))}
 
-    def requests(self, found: Sequence[Request]) -> dict[str, Any]:
+    def requests(self, requests: Sequence[Request]) -> dict[str, Any]:
         """The requests of an access as columns."""
-        placed = [self.add(request) for request in found]
+        placed = [self.add(request) for request in requests]
         return {
             "pattern": [number for number, _ in placed],
             "base": [base for _, base in placed],
-            "times": [request.times for request in found],
-            "register": [request.register for request in found],
+            "times": [request.times for request in requests],
+            "register": [request.register for request in requests],
         }
 
 
@@ -185,8 +185,8 @@ def relower(view: KernelView, message: dict[str, Any]) -> dict[str, Any]:
 
 def about(view: KernelView) -> str:
     """What the pictures mean, with this kernel's numbers."""
-    found = [each for each in view.requests() if isinstance(each, WarpAccess)]
-    shared = [each.count for each in found if each.count.scope == "shared"]
+    accesses = [each for each in view.requests() if isinstance(each, WarpAccess)]
+    shared = [each.count for each in accesses if each.count.scope == "shared"]
     used, ideal = sum(c.wavefronts for c in shared), sum(c.ideal for c in shared)
     worst = max(conflicts(view), key=lambda each: each.degree, default=None)
     text = (
@@ -208,23 +208,23 @@ def rows(view: KernelView, live: bool) -> dict[str, str]:
     """What a comparison says of each access: its instruction, wavefronts and those it needs."""
     if view.target_kind == "cpu":
         return cache_lines.rows(view, cache_lines.TILES, live)
-    found = [("all accesses", f"{count(view)} wavefronts"), ("conflicts", note(view))]
+    lines = [("all accesses", f"{count(view)} wavefronts"), ("conflicts", note(view))]
     for tile in shared_tiles(view):
-        found.append((f"{tile.name}: layout", str(tile.layout)))
+        lines.append((f"{tile.name}: layout", str(tile.layout)))
         for access in tile.accesses:
             each = access.count
             text = f"{each.kind} of {each.width} B: {each.wavefronts} wavefronts"
             if each.wavefronts > each.ideal:
                 text += f" for {each.ideal}, {access.degree} in the worst phase {_CONFLICT}"
-            found.append((f"{tile.name}: {side(access)}", text))
-    return numbered(found)
+            lines.append((f"{tile.name}: {side(access)}", text))
+    return numbered(lines)
 
 
 def count(view: KernelView) -> str:
     """``192 for 128``: wavefronts of a block, and how many its bytes need; empty without any."""
-    found = [a.count for a in view.requests() if isinstance(a, WarpAccess)]
-    used = sum(each.wavefronts for each in found if each.scope == "shared")
-    ideal = sum(each.ideal for each in found if each.scope == "shared")
+    counts = [a.count for a in view.requests() if isinstance(a, WarpAccess)]
+    used = sum(each.wavefronts for each in counts if each.scope == "shared")
+    ideal = sum(each.ideal for each in counts if each.scope == "shared")
     return f"{used} for {ideal}" if used else ""
 
 
@@ -266,7 +266,7 @@ def note(view: KernelView) -> str:
 
 def advices(tiles: Sequence[SharedTile]) -> list[str]:
     """For each tile that another layout serves better, the best one and its line."""
-    found = []
+    texts = []
     for tile in tiles:
         used, ideal = total(tile.accesses)
         if tile.fixed or used <= ideal:
@@ -278,11 +278,11 @@ def advices(tiles: Sequence[SharedTile]) -> list[str]:
             continue
         more = best.tile_bytes - now.tile_bytes
         cost = f" and {format_bytes(more)} more of shared memory" if more > 0 else ""
-        found.append(
+        texts.append(
             f"{tile.name}: {best.wavefronts} wavefronts{cost} instead of {now.wavefronts} with "
             f"{best.line}"
         )
-    return found
+    return texts
 
 
 def _row(tile: SharedTile, access: WarpAccess) -> list[str]:

@@ -26,8 +26,8 @@ def bound_model(point: Point, machine: Machine) -> dict[str, Any]:
         measured_us, how = math.nan, "predicted"
     else:
         measured_us, how = point.time_us, f"measured {format_time(point.time_us)}"
-    found = point.causes.diagnose(measured_us, verdict.fraction * point.time_us)
-    return {"text": f"{cause} ({how}; {share}). {found.sentence}", "line": found.line}
+    diagnosis = point.causes.diagnose(measured_us, verdict.fraction * point.time_us)
+    return {"text": f"{cause} ({how}; {share}). {diagnosis.sentence}", "line": diagnosis.line}
 
 
 def bound_of(view: KernelView) -> dict[str, Any]:

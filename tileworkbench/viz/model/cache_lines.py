@@ -28,8 +28,8 @@ TILES, TENSORS = ("shared", "local"), ("global",)
 
 def vector_accesses(view: KernelView, scopes: tuple[str, ...]) -> list[VectorAccess]:
     """The accesses of a CPU kernel to buffers of these scopes, tile by tile."""
-    found = [each for each in view.requests() if isinstance(each, VectorAccess)]
-    mine = [each for each in found if each.scope in scopes]
+    accesses = [each for each in view.requests() if isinstance(each, VectorAccess)]
+    mine = [each for each in accesses if each.scope in scopes]
     first = {each.buffer: at for at, each in reversed(list(enumerate(mine)))}
     return sorted(mine, key=lambda each: first[each.buffer])
 
@@ -41,23 +41,23 @@ def missing(view: KernelView, scopes: tuple[str, ...]) -> str:
         return NOT_LOWERED
     if scopes == TENSORS:
         return ""
-    found = (stmt for stmt in statements(lowered.body) if isinstance(stmt, Alloc))
-    tiles = (stmt for stmt in found if stmt.buffer.scope in scopes)
+    allocs = (stmt for stmt in statements(lowered.body) if isinstance(stmt, Alloc))
+    tiles = (stmt for stmt in allocs if stmt.buffer.scope in scopes)
     return "" if any(tiles) else "the kernel has no tile"
 
 
 def model(view: KernelView, scopes: tuple[str, ...]) -> dict[str, Any]:
     """Accesses with the address of each lane of their first vectors, and the buffers."""
-    found = vector_accesses(view, scopes)
-    names = list(dict.fromkeys(each.buffer for each in found))
+    accesses = vector_accesses(view, scopes)
+    names = list(dict.fromkeys(each.buffer for each in accesses))
     return {
         "unit": "line",
-        "about": about(found),
+        "about": about(accesses),
         "target": view.record.target,
         "level": view.record.level,
         "line_bytes": CACHE_LINE,
-        "tiles": [_buffer(view, name, found) for name in names],
-        "accesses": [_access(each) for each in found],
+        "tiles": [_buffer(view, name, accesses) for name in names],
+        "accesses": [_access(each) for each in accesses],
         "palette": PALETTE,
         "routines": routines(view, scopes),
     }
@@ -92,9 +92,9 @@ def why_narrow(access: VectorAccess) -> str:
     return ""
 
 
-def _buffer(view: KernelView, name: str, found: list[VectorAccess]) -> dict[str, Any]:
+def _buffer(view: KernelView, name: str, accesses: list[VectorAccess]) -> dict[str, Any]:
     """What is known of a buffer: its own shape, and the place of each element for a tile."""
-    access = next(each for each in found if each.buffer == name)
+    access = next(each for each in accesses if each.buffer == name)
     shape = _declared(view).get(name, ())
     layout = {each.name: each.layout for each in view.layouts}.get(name)
     if not isinstance(layout, Layout) or layout.shape != shape:
@@ -134,7 +134,7 @@ def routines(view: KernelView, scopes: tuple[str, ...]) -> list[str]:
     """What the routines of T.gemm read and write in their own order, a sentence each."""
     lowered = view.record.snapshots[-1].program
     names = {alias.name: owner.name for alias, owner in owners(lowered.body).items()}
-    found: dict[str, None] = {}
+    lines: dict[str, None] = {}
     for stmt in statements(lowered.body):
         span = lowered.span(getattr(stmt, "site", 0))
         where = f"line {span.line}: " if span is not None else ""
@@ -149,13 +149,13 @@ def routines(view: KernelView, scopes: tuple[str, ...]) -> list[str]:
                 continue
         if used:
             listed = ", ".join(dict.fromkeys(names.get(b.name, b.name) for b in used))
-            found[f"{where}{listed}: {what}"] = None
-    return list(found)
+            lines[f"{where}{listed}: {what}"] = None
+    return list(lines)
 
 
-def about(found: list[VectorAccess]) -> str:
+def about(accesses: list[VectorAccess]) -> str:
     """What the pictures mean, with this kernel's numbers."""
-    lines, ideal = sum(each.lines for each in found), sum(each.ideal for each in found)
+    lines, ideal = sum(each.lines for each in accesses), sum(each.ideal for each in accesses)
     return (
         "A CPU moves memory by cache lines of 64 bytes. A vector of neighbours touches as few "
         "lines as its bytes need; lanes that are apart touch a line each, and the rest of each "

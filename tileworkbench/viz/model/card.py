@@ -26,53 +26,53 @@ def facts(view: KernelView, live: bool) -> list[tuple[str, str, str]]:
     What depends on the host is left out unless `live`.
     """
     changed, total = passes_changed(view.record)
-    found = [
+    shown = [
         ("grid", view.grid, "blocks of one launch"),
         ("threads", str(view.threads), "threads of a block"),
         ("passes", f"{changed} of {total}", "passes that changed something"),
     ]
     if view.shared_bytes:
-        found.append(("shared", format_bytes(view.shared_bytes), "shared memory of a block"))
+        shown.append(("shared", format_bytes(view.shared_bytes), "shared memory of a block"))
     if live and view.scratch_bytes:
-        found.append(("scratch", format_bytes(view.scratch_bytes), "arena of a worker thread"))
+        shown.append(("scratch", format_bytes(view.scratch_bytes), "arena of a worker thread"))
     if view.occupancy is not None:
         held = f"{view.occupancy.fraction * 100:.0f} %"
         limit = f"warps held over warps that could be; the limit is {view.occupancy.limited_by}"
-        found.append(("occupancy", held, limit))
-    found += _count_fact("flops", view.flops, format_count)
-    found += _count_fact("traffic", view.bytes_, format_bytes)
+        shown.append(("occupancy", held, limit))
+    shown += _count_fact("flops", view.flops, format_count)
+    shown += _count_fact("traffic", view.bytes_, format_bytes)
     if view.intensity is not None:
         value = f"{format_count(view.intensity)} F/B"
-        found.append(("intensity", value, "arithmetic intensity: FLOP per byte of global memory"))
-    return found
+        shown.append(("intensity", value, "arithmetic intensity: FLOP per byte of global memory"))
+    return shown
 
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
     """What a comparison says of a kernel first: launch, memory, work, instructions, and what bounds
     it.
     """
-    found = {"target": view.record.target}
-    found |= {label: value for label, value, _ in facts(view, live)}
+    labelled = {"target": view.record.target}
+    labelled |= {label: value for label, value, _ in facts(view, live)}
     if view.occupancy is not None:
         held = view.occupancy
-        found["occupancy"] = f"{held.warps} of {held.warps_most} warps, by {held.limited_by}"
+        labelled["occupancy"] = f"{held.warps} of {held.warps_most} warps, by {held.limited_by}"
     if used := instructions(view, live):
-        found["instructions"] = ", ".join(used)
+        labelled["instructions"] = ", ".join(used)
     for label, count in (("wavefronts", banks.count), ("sectors", sectors.count)):
         if view.target_kind == "gpu" and (text := count(view)):
-            found[label] = text
+            labelled[label] = text
     if live or view.portable_layouts:
-        found |= {f"layout {b.name}": ", ".join(badges(b.layout)) for b in view.layouts}
+        labelled |= {f"layout {b.name}": ", ".join(badges(b.layout)) for b in view.layouts}
     if view.check is not None:
-        found["check"] = check_text(view.check)
+        labelled["check"] = check_text(view.check)
     if said := roofline_rows(view, live).get("bound by"):
-        found["bound by"] = said
+        labelled["bound by"] = said
     if live and view.bench is not None:
         measured = bench_model(view.bench)
         labels = {"median": "time", "quartiles": "quartiles", "flops": "compute"}
         labels |= {"bytes": "bandwidth"}
-        found |= {label: measured[key] for key, label in labels.items() if measured[key]}
-    return found
+        labelled |= {label: measured[key] for key, label in labels.items() if measured[key]}
+    return labelled
 
 
 def _count_fact(label: str, count: Count | None, write: Any) -> list[tuple[str, str, str]]:
@@ -127,9 +127,9 @@ def tabs(view: KernelView) -> list[list[str]]:
 
 def alarms(view: KernelView) -> dict[str, list[Any]]:
     """For a tab that has something wrong to show: how many, and of what."""
-    found = len(conflicts(view)) if view.target_kind != "cpu" else 0
-    what = f"{found} access{'es' if found != 1 else ''} with bank conflicts"
-    return {"banks": [found, what]} if found else {}
+    conflicting = len(conflicts(view)) if view.target_kind != "cpu" else 0
+    what = f"{conflicting} access{'es' if conflicting != 1 else ''} with bank conflicts"
+    return {"banks": [conflicting, what]} if conflicting else {}
 
 
 def _check(view: KernelView) -> dict[str, Any] | None:
@@ -160,7 +160,9 @@ def card_html(view: KernelView) -> str:
     The same on every host and in every run, except for a roofline where one was measured.
     """
     head = _static_head(view)
-    sections = [found for name in available(view) if (found := VIEWS[name].section(view, False))]
+    sections = [
+        section for name in available(view) if (section := VIEWS[name].section(view, False))
+    ]
     while sections:
         page = html.panel(head, *sections)
         if len(page.encode()) <= HTML_LIMIT:

@@ -69,8 +69,8 @@ def _title(causes: Causes, measured_us: float) -> str:
 
 
 def _colour(cause: str) -> str:
-    found = _HUES.get(cause)
-    red, green, blue = EMPTY if found is None else CATEGORIES[found]
+    hue = _HUES.get(cause)
+    red, green, blue = EMPTY if hue is None else CATEGORIES[hue]
     return f"rgb({red},{green},{blue})"
 
 

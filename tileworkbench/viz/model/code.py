@@ -69,12 +69,12 @@ def instructions(view: KernelView, live: bool) -> dict[str, tuple[str, int]]:
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
     """What a comparison says of the code: its length, and each instruction."""
-    found = {}
+    labelled = {}
     if live or view.portable_code:
-        found["lines"] = str(len(view.record.code.splitlines()))
+        labelled["lines"] = str(len(view.record.code.splitlines()))
     for name, places in instructions(view, live).values():
-        found[name] = f"in {places} place{'s' if places != 1 else ''}"
-    return found
+        labelled[name] = f"in {places} place{'s' if places != 1 else ''}"
+    return labelled
 
 
 def together(views: Sequence[KernelView], names: Sequence[str], live: bool) -> str:

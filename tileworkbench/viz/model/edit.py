@@ -22,7 +22,7 @@ def ir_cell(record: CompileRecord, index: int, name: str = "") -> str:
 
 def after_word(record: CompileRecord, index: int) -> str:
     """How a line names pass `index`: by its name, or by its number where two have that name."""
-    names = [found.name for found in record.snapshots]
+    names = [snapshot.name for snapshot in record.snapshots]
     name = names[index - 1] if index else ""
     return name if names.count(name) == 1 else str(index)
 

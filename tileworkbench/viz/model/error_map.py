@@ -81,8 +81,8 @@ class ErrorMap:
     def writing_lines(self) -> dict[int, int]:
         """The lines that wrote wrong elements last, each with how many; the most first."""
         lines, counts = np.unique(self.lines[self.wrong], return_counts=True)
-        found = zip(lines.tolist(), counts.tolist(), strict=True)
-        return dict(sorted((each for each in found if each[0] > 0), key=lambda each: -each[1]))
+        counted = zip(lines.tolist(), counts.tolist(), strict=True)
+        return dict(sorted((each for each in counted if each[0] > 0), key=lambda each: -each[1]))
 
     @property
     def first_block(self) -> int:
@@ -119,11 +119,11 @@ class ErrorMap:
 
     def rows(self, most: int = 1000) -> list[dict[str, Any]]:
         """The first `most` wrong elements, a row each."""
-        found = []
+        listed = []
         for place in np.argwhere(self.wrong)[:most]:
             index = tuple(map(int, place))
             thread = int(self.threads[index])
-            found.append(
+            listed.append(
                 {
                     "element": list(index),
                     "got": float(self.got[index]),
@@ -136,18 +136,18 @@ class ErrorMap:
                     "register": _known(self.registers[index]),
                 }
             )
-        return found
+        return listed
 
     def block_at(self, index: tuple[int, ...]) -> list[int] | None:
         """The block (x first) that wrote an element last, None where it is not known."""
         number = int(self.blocks[index])
         if number < 0:
             return None
-        found = []
+        indices = []
         for extent in self.grid:
-            found.append(number % extent)
+            indices.append(number % extent)
             number //= extent
-        return found or [number]
+        return indices or [number]
 
     def to_dict(self) -> dict[str, Any]:
         """Counts, the pattern and the first wrong elements as plain data."""

@@ -118,21 +118,21 @@ def _joined(parts: list[Part]) -> str:
 def _parts(wrong: Array, owners: Mapping[str, Array], grid: tuple[int, ...]) -> Iterator[Part]:
     flat = wrong.reshape(-1)
     for kind, name, values, cost in _owner_values(owners, grid):
-        if found := _part(kind, name, values, flat, cost):
-            yield found
+        if part := _part(kind, name, values, flat, cost):
+            yield part
     dims = wrong.ndim
     last, border = np.zeros(wrong.shape, np.bool_), np.zeros(wrong.shape, np.bool_)
     for dim, extent in enumerate(wrong.shape):
         along = np.arange(extent).reshape([-1 if d == dim else 1 for d in range(dims)])
         values = np.broadcast_to(along, wrong.shape).reshape(-1)
-        if found := _part("place", _axis(dims, dim), values, flat, 1, extent):
-            yield found
+        if part := _part("place", _axis(dims, dim), values, flat, 1, extent):
+            yield part
         for modulus in _MODULI:
             if 2 * modulus > extent:
                 break
             name = f"{_axis(dims, dim)}s whose number modulo {modulus} is"
-            if found := _part("place", name, values % modulus, flat, 3):
-                yield found
+            if part := _part("place", name, values % modulus, flat, 3):
+                yield part
         if extent > 1:
             last |= along == extent - 1
             border |= (along == 0) | (along == extent - 1)
@@ -167,24 +167,24 @@ def _part(
     kind: str, name: str, values: Array, wrong: Array, cost: int, extent: int = 0
 ) -> Part | None:
     """The numbers that wrong elements have, unless one is unknown, or all elements have them."""
-    found = np.unique(values[wrong])
-    if found[0] < 0:
+    distinct = np.unique(values[wrong])
+    if distinct[0] < 0:
         return None
-    members = np.isin(values, found)
-    runs = _runs(found)
+    members = np.isin(values, distinct)
+    runs = _runs(distinct)
     if members.all() or len(runs) > _MOST_RUNS:
         return None
-    text = _named(name, found, runs, extent)
+    text = _named(name, distinct, runs, extent)
     return Part(kind, text, cost + len(runs), members)
 
 
-def _named(name: str, found: Array, runs: list[tuple[int, int]], extent: int) -> str:
+def _named(name: str, members: Array, runs: list[tuple[int, int]], extent: int) -> str:
     numbers = _listed([f"{a}" if a == b else f"{a}-{b}" for a, b in runs])
     if name.endswith(("=", "is")):
         return f"{name} {numbers}"
-    if extent and len(found) == 1 and found[0] in (0, extent - 1):
-        return f"the {'last' if found[0] else 'first'} {name}"
-    return f"{name}{'s' if len(found) > 1 else ''} {numbers}"
+    if extent and len(members) == 1 and members[0] in (0, extent - 1):
+        return f"the {'last' if members[0] else 'first'} {name}"
+    return f"{name}{'s' if len(members) > 1 else ''} {numbers}"
 
 
 def _axis(dims: int, dim: int) -> str:

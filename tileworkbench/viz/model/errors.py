@@ -31,10 +31,10 @@ def missing(view: KernelView) -> str:
 
 def about(view: KernelView) -> str:
     """What one looks at."""
-    found = _map(view)
+    errors = _map(view)
     return (
-        f"The {found.wrong.size} elements of the output {found.output} of the call that failed, "
-        f"and which {found.count} of them differ from the reference. A cell shows the worst of "
+        f"The {errors.wrong.size} elements of the output {errors.output} of the call that failed, "
+        f"and which {errors.count} of them differ from the reference. A cell shows the worst of "
         "its elements; click one to zoom in, or a single element to mark the line that wrote it "
         "last."
     )
@@ -42,40 +42,40 @@ def about(view: KernelView) -> str:
 
 def model(view: KernelView) -> dict[str, Any]:
     """The counts, the pattern in words, the lines, and the picture of the whole output."""
-    found = _map(view)
-    height, width = _extent(found)
+    errors = _map(view)
+    height, width = _extent(errors)
     return {
-        "output": found.output,
-        "shape": list(found.shape),
-        "sentence": str(found),
-        "recorded": found.recorded,
-        "whyNot": found.why_not,
+        "output": errors.output,
+        "shape": list(errors.shape),
+        "sentence": str(errors),
+        "recorded": errors.recorded,
+        "whyNot": errors.why_not,
         "lines": [
             {
                 "line": line,
                 "count": count,
-                "sources": [[name, list(lines)] for name, lines in found.feeding(line)],
+                "sources": [[name, list(lines)] for name, lines in errors.feeding(line)],
             }
-            for line, count in found.writing_lines.items()
+            for line, count in errors.writing_lines.items()
         ],
-        "owners": [name for name, values in _owners(found).items() if (values >= 0).any()],
+        "owners": [name for name, values in _owners(errors).items() if (values >= 0).any()],
         "palette": PALETTE,
         "bisects": view.bisect is not None,
         "height": height,
         "width": width,
-        "window": window(found, 0, 0, height, width),
+        "window": window(errors, 0, 0, height, width),
     }
 
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
     """What a comparison says of the wrong elements."""
-    found = _map(view)
-    lines = ", ".join(f"{line} ({count})" for line, count in found.writing_lines.items())
+    errors = _map(view)
+    lines = ", ".join(f"{line} ({count})" for line, count in errors.writing_lines.items())
     return {
-        "output": found.output,
-        "wrong elements": f"{found.count} of {found.wrong.size}",
-        "where": found.places,
-        "values": found.values,
+        "output": errors.output,
+        "wrong elements": f"{errors.count} of {errors.wrong.size}",
+        "where": errors.places,
+        "values": errors.values,
         "last written by line": lines,
     }
 
@@ -97,17 +97,17 @@ def bisect_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
     return view.bisect(bool(content.get("start")))
 
 
-def window(found: ErrorMap, top: int, left: int, rows: int, columns: int) -> dict[str, Any]:
+def window(errors: ErrorMap, top: int, left: int, rows: int, columns: int) -> dict[str, Any]:
     """At most `MOST_CELLS` cells along each side, each with its worst element: its position (-1
     where there is none), how wrong it is from 0 to 255 of the largest error, its values as text,
     and its writer.
     """
-    height, width = _extent(found)
+    height, width = _extent(errors)
     top, left = min(max(top, 0), height - 1), min(max(left, 0), width - 1)
     rows, columns = min(max(rows, 1), height - top), min(max(columns, 1), width - left)
     step = max(ceil(rows / MOST_CELLS), ceil(columns / MOST_CELLS))
     cells = ceil(rows / step), ceil(columns / step)
-    levels = _levels(found)[top : top + rows, left : left + columns]
+    levels = _levels(errors)[top : top + rows, left : left + columns]
     padded = np.full((cells[0] * step, cells[1] * step), -1, np.int16)
     padded[:rows, :columns] = levels
     grouped = padded.reshape(cells[0], step, cells[1], step).swapaxes(1, 2).reshape(*cells, -1)
@@ -120,7 +120,7 @@ def window(found: ErrorMap, top: int, left: int, rows: int, columns: int) -> dic
     wrong = level.reshape(-1) > 0
     owners = {
         name: packed_text(np.where(wrong, values.reshape(-1)[flat], -1))
-        for name, values in _owners(found).items()
+        for name, values in _owners(errors).items()
     }
     return {
         "top": top,
@@ -132,8 +132,8 @@ def window(found: ErrorMap, top: int, left: int, rows: int, columns: int) -> dic
         "place": packed_text(places.reshape(-1)),
         "level": packed_text(level.reshape(-1)),
         "wrong": packed_text((grouped > 0).sum(axis=2).reshape(-1)),
-        "got": _texts(found.got, flat, wrong),
-        "expected": _texts(found.expected, flat, wrong),
+        "got": _texts(errors.got, flat, wrong),
+        "expected": _texts(errors.expected, flat, wrong),
         "owners": owners,
     }
 
@@ -143,32 +143,32 @@ def _texts(values: np.ndarray[Any, Any], places: Any, wrong: Any) -> list[str]:
     return [f"{value:.6g}" if each else "" for value, each in zip(kept, wrong, strict=True)]
 
 
-def _owners(found: ErrorMap) -> dict[str, np.ndarray[Any, Any]]:
-    threads = found.threads
+def _owners(errors: ErrorMap) -> dict[str, np.ndarray[Any, Any]]:
+    threads = errors.threads
     return {
-        "line": found.lines,
-        "block": found.blocks,
+        "line": errors.lines,
+        "block": errors.blocks,
         "warp": np.where(threads < 0, -1, threads // LANGUAGE_WARP),
         "lane": np.where(threads < 0, -1, threads % LANGUAGE_WARP),
-        "register": found.registers,
+        "register": errors.registers,
     }
 
 
-def _extent(found: ErrorMap) -> tuple[int, int]:
+def _extent(errors: ErrorMap) -> tuple[int, int]:
     """Rows and columns of the picture: the last dimension is a row, a vector has several."""
-    shape = found.shape
+    shape = errors.shape
     if len(shape) > 1:
         return prod(shape[:-1]), shape[-1]
-    size = found.wrong.size
+    size = errors.wrong.size
     return (1, size) if size <= _LINE else (ceil(size / _LINE), _LINE)
 
 
-def _levels(found: ErrorMap) -> np.ndarray[Any, Any]:
+def _levels(errors: ErrorMap) -> np.ndarray[Any, Any]:
     """How wrong each element of the picture is: 0 where it is right, 1 to 255 by the logarithm of
     its error, NaN and infinity 255; -1 beyond the last element.
     """
-    error = found.error.reshape(-1)
-    bad = found.wrong.reshape(-1)
+    error = errors.error.reshape(-1)
+    bad = errors.wrong.reshape(-1)
     finite = bad & np.isfinite(error) & (error > 0)
     levels = np.where(bad, _LEVELS, 0).astype(np.int16)
     if finite.any():
@@ -176,7 +176,7 @@ def _levels(found: ErrorMap) -> np.ndarray[Any, Any]:
         low, high = float(logs.min()), float(logs.max())
         share = (logs - low) / (high - low) if high > low else np.ones_like(logs)
         levels[finite] = 1 + np.round(share * (_LEVELS - 1))
-    height, width = _extent(found)
+    height, width = _extent(errors)
     made = np.full(height * width, -1, np.int16)
     made[: levels.size] = levels
     return made.reshape(height, width)
@@ -184,21 +184,21 @@ def _levels(found: ErrorMap) -> np.ndarray[Any, Any]:
 
 def section(view: KernelView, opened: bool) -> str:
     """The pattern, a picture and the first wrong elements, for readers without a kernel."""
-    found = _map(view)
-    height, width = _extent(found)
-    shown = window(found, 0, 0, height, width)
+    errors = _map(view)
+    height, width = _extent(errors)
+    shown = window(errors, 0, 0, height, width)
     rows = [
         [html.text(_text(row[key])) for key in ("element", "got", "expected", *_WHO)]
-        for row in found.rows(_ROWS)
+        for row in errors.rows(_ROWS)
     ]
     body = [
-        html.tag("div", html.tone(html.BAD), html.text(str(found))),
-        _picture(found, shown),
+        html.tag("div", html.tone(html.BAD), html.text(str(errors))),
+        _picture(errors, shown),
         html.table(rows, ["element", "got", "expected", *_WHO]),
     ]
-    if found.why_not:
-        body.append(html.tag("div", html.FAINT, html.text(f"writers: {found.why_not}")))
-    return html.details("Errors", *body, note=found.output, opened=opened)
+    if errors.why_not:
+        body.append(html.tag("div", html.FAINT, html.text(f"writers: {errors.why_not}")))
+    return html.details("Errors", *body, note=errors.output, opened=opened)
 
 
 _WHO = ("line", "block", "warp", "lane", "register")
@@ -212,9 +212,9 @@ def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _picture(found: ErrorMap, shown: dict[str, Any]) -> str:
+def _picture(errors: ErrorMap, shown: dict[str, Any]) -> str:
     step, (rows, columns) = shown["step"], shown["cells"]
-    levels = _levels(found)
+    levels = _levels(errors)
     padded = np.full((rows * step, columns * step), -1, np.int16)
     padded[: levels.shape[0], : levels.shape[1]] = levels
     grid = padded.reshape(rows, step, columns, step).max(axis=(1, 3)).astype(np.int64)
@@ -224,7 +224,7 @@ def _picture(found: ErrorMap, shown: dict[str, Any]) -> str:
     mixed[grid <= 0] = EMPTY
     pixels = mixed.astype(np.uint8)
     pixels = pixels.repeat(zoom, axis=0).repeat(zoom, axis=1)
-    text = f"{found.output}: where the wrong elements are; right ones are grey"
+    text = f"{errors.output}: where the wrong elements are; right ones are grey"
     return html.image(png_address(pixels), text, columns * zoom, rows * zoom)
 
 

@@ -108,34 +108,34 @@ def badges(layout: Layout | Fragment, element_bytes: int = 0) -> list[str]:
 
 def badge_facts(layout: Layout | Fragment, element_bytes: int = 0) -> list[tuple[str, str]]:
     """The badges, each with its explanation."""
-    found = []
+    facts = []
     if isinstance(layout, Fragment):
         held = f"{layout.threads} threads × {layout.slots} slots"
-        found.append((held, "who holds the tile; a slot holds one element"))
+        facts.append((held, "who holds the tile; a slot holds one element"))
         if element_bytes:
             bytes_ = layout.slots * element_bytes
-            found.append((f"{bytes_} B per thread", "in registers of 4 bytes each"))
+            facts.append((f"{bytes_} B per thread", "in registers of 4 bytes each"))
         if layout.is_fully_replicated:
-            found.append(("in every thread", "all threads hold all elements"))
+            facts.append(("in every thread", "all threads hold all elements"))
         elif layout.replicate > 1:
-            found.append((f"{layout.replicate} copies", "threads that hold the same element"))
+            facts.append((f"{layout.replicate} copies", "threads that hold the same element"))
         width = contiguity(layout)
         where = "elements of a row that are side by side in one thread"
     else:
         width = layout.contiguity()
         where = "elements of a row that are side by side in memory"
-    found.append((f"{width} contiguous", where))
+    facts.append((f"{width} contiguous", where))
     if element_bytes:
         vector = min(width * element_bytes, VECTOR_BYTES)
         hint = f"the widest access that the layout allows, of {VECTOR_BYTES} bytes at most"
-        found.append((f"vectors of {vector} B", hint))
+        facts.append((f"vectors of {vector} B", hint))
     if layout.is_bijective:
-        found.append(("bijective", "every place holds exactly one element"))
+        facts.append(("bijective", "every place holds exactly one element"))
     elif layout.is_injective:
-        found.append(("injective", "no two elements share a place; some places are empty"))
+        facts.append(("injective", "no two elements share a place; some places are empty"))
     else:
-        found.append(("not injective", "some elements share a place"))
-    return found
+        facts.append(("not injective", "some elements share a place"))
+    return facts
 
 
 def elements_of(layout: Layout | Fragment, owner: int) -> list[list[int]]:
@@ -215,23 +215,23 @@ def rows(view: KernelView, live: bool) -> dict[str, str]:
     """What a comparison says of each tile: its layout, and what matters about it."""
     if not (live or view.portable_layouts):
         return {}
-    found = []
+    labelled = []
     for buffer in view.layouts:
-        found.append((buffer.name, ", ".join(badges(buffer.layout, buffer.element_bytes))))
-        found.append((f"{buffer.name}: as text", str(buffer.layout)))
-    return numbered(found)
+        labelled.append((buffer.name, ", ".join(badges(buffer.layout, buffer.element_bytes))))
+        labelled.append((f"{buffer.name}: as text", str(buffer.layout)))
+    return numbered(labelled)
 
 
 def together(views: Sequence[KernelView], names: Sequence[str], live: bool) -> str:
     """The tiles whose layouts differ, a row each, with a picture for each kernel."""
     shown = [(name, v) for name, v in zip(names, views, strict=True) if live or v.portable_layouts]
     labels = dict.fromkeys(buffer.name for _, view in shown for buffer in view.layouts)
-    found = []
+    pictures = []
     for label in labels:
         row = [next((b for b in view.layouts if b.name == label), None) for _, view in shown]
         if len({str(buffer and buffer.layout) for buffer in row}) > 1:
-            found.append([_pictured(row, at, shown) for at in range(len(row))])
-    return html.table(found[:_COMPARED], [name for name, _ in shown]) if found else ""
+            pictures.append([_pictured(row, at, shown) for at in range(len(row))])
+    return html.table(pictures[:_COMPARED], [name for name, _ in shown]) if pictures else ""
 
 
 def _pictured(

@@ -45,9 +45,9 @@ def tensor_picture(buffer: BufferLayout) -> GridPicture:
             legend = [*legend, ((), f"(the first of {layout.replicate} that hold it)")]
     else:
         numbers = address_grid(layout, lead)[part]
-        found = banks(numbers, buffer.element_bytes) if buffer.banked else numbers
+        places = banks(numbers, buffer.element_bytes) if buffer.banked else numbers
         top = BANKS - 1 if buffer.banked else prod(layout.output_shape) - 1
-        colours = sequence_colours(found, top)
+        colours = sequence_colours(places, top)
         legend = sequence_legend("bank" if buffer.banked else "address", top)
         if buffer.banked:
             legend = [*legend, ((), "numbers: addresses")]

@@ -30,10 +30,10 @@ def layout_steps(record: CompileRecord) -> list[dict[str, Any]]:
     if not record.snapshots:
         return []
     program = record.snapshots[-1].program
-    found = []
+    steps = []
     for decision in program.decisions:
         span = program.span(decision.site)
-        found.append(
+        steps.append(
             {
                 "verdict": decision.verdict.value,
                 "said": SAID[decision.verdict],
@@ -45,7 +45,7 @@ def layout_steps(record: CompileRecord) -> list[dict[str, Any]]:
                 "code": _code(record, span.line) if span else "",
             }
         )
-    return found
+    return steps
 
 
 def _code(record: CompileRecord, line: int) -> str:

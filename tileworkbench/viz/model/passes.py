@@ -91,7 +91,7 @@ class PassBrowser:
         Raises:
             ValueError: there is none.
         """
-        names = [found.name for found in self.steps]
+        names = [step.name for step in self.steps]
         if name not in names:
             raise ValueError(f"'{name}' is not a pass; the passes are {', '.join(names)}")
         return names.index(name) + 1
@@ -100,7 +100,7 @@ class PassBrowser:
         """The pass that failed, else the first one that changed something, else the front end."""
         if self.record.stop is not None:
             return len(self.steps)
-        changed = (i for i, found in enumerate(self.steps, 1) if found.changed)
+        changed = (i for i, step in enumerate(self.steps, 1) if step.changed)
         return next(changed, 0)
 
     def overview(self, live: bool) -> dict[str, Any]:
@@ -222,8 +222,8 @@ class PassBrowser:
         span = stop.span
         here = span is not None and span.file == self.record.source_file
         source = span.line if span is not None and here else 0
-        found = (at for at, line in enumerate(self.lines(index), 1) if line.source == source)
-        return {"text": stop.message, "source": source, "number": next(found, 0) if source else 0}
+        numbers = (at for at, line in enumerate(self.lines(index), 1) if line.source == source)
+        return {"text": stop.message, "source": source, "number": next(numbers, 0) if source else 0}
 
     def notes(self, index: int) -> list[str]:
         """Why pass `index` chose what it chose, in its own words."""

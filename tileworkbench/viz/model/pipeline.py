@@ -49,9 +49,9 @@ def _pipelines(view: KernelView) -> Sequence[Pipeline]:
 
 def _asked(view: KernelView, content: dict[str, Any]) -> Pipeline:
     """The pipeline of the launch that is asked for, the first unless told otherwise."""
-    found = _pipelines(view)
-    wanted = int(content.get("launch", found[0].launch))
-    return next(each for each in found if each.launch == wanted)
+    pipelines = _pipelines(view)
+    wanted = int(content.get("launch", pipelines[0].launch))
+    return next(each for each in pipelines if each.launch == wanted)
 
 
 def model(view: KernelView) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def about(pipeline: Pipeline) -> str:
 
 def sentences(view: KernelView, pipeline: Pipeline) -> list[str]:
     """Each loop's steady state and its limit, and what other numbers of stages need."""
-    found = []
+    texts = []
     for loop in pipeline.loops:
         busy = " and ".join(f"{name} {part:.0%}" for name, part in loop.busy)
         text = (
@@ -182,10 +182,10 @@ def sentences(view: KernelView, pipeline: Pipeline) -> list[str]:
             f"{loop.num_stages} stages, {loop.period:.0f} {pipeline.unit} per iteration in the "
             "steady state"
         )
-        found.append(f"{text}; of that {busy} busy. Limit: {loop.limit}." if busy else f"{text}.")
+        texts.append(f"{text}; of that {busy} busy. Limit: {loop.limit}." if busy else f"{text}.")
         if loop.skipped:
-            found.append(f"{loop.skipped} iterations in the middle are left out.")
-    return found + _other_stages(view, pipeline)
+            texts.append(f"{loop.skipped} iterations in the middle are left out.")
+    return texts + _other_stages(view, pipeline)
 
 
 def _other_stages(view: KernelView, pipeline: Pipeline) -> list[str]:
@@ -195,7 +195,7 @@ def _other_stages(view: KernelView, pipeline: Pipeline) -> list[str]:
     arch = view.record.target.partition(":")[2]
     if shared is None or now is None or arch not in ARCHITECTURES:
         return []
-    found = []
+    texts = []
     own = max(buffer.versions for buffer in shared.buffers)
     most = machine_of(arch).shared.most
     for number, bytes_ in shared.stages:
@@ -203,17 +203,17 @@ def _other_stages(view: KernelView, pipeline: Pipeline) -> list[str]:
             continue
         text = f"num_stages = {number} would need {format_bytes(bytes_)}"
         if bytes_ > most:
-            found.append(f"{text}, more than the {format_bytes(most)} that a block may have.")
+            texts.append(f"{text}, more than the {format_bytes(most)} that a block may have.")
             continue
         other = occupancy(arch, shared.threads, bytes_)
         if other is not None:
             blocks = f"{other.blocks} block{'s' if other.blocks != 1 else ''}"
-            found.append(
+            texts.append(
                 f"{text}: {blocks} at once instead of {now.blocks} (limit: {other.limited_by})."
             )
     if now.advice:
-        found.append(f"{now.advice[0].upper()}{now.advice[1:]}.")
-    return found
+        texts.append(f"{now.advice[0].upper()}{now.advice[1:]}.")
+    return texts
 
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
@@ -238,10 +238,10 @@ def _rows(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
 
 def section(view: KernelView, opened: bool = False) -> str:
     """The charts of the first iterations and the sentences for readers without a kernel."""
-    found = _pipelines(view)
-    parts = [part for pipeline in found for part in _still(view, pipeline, opened)]
-    loop = found[0].loops[0]
-    unit = found[0].unit
+    pipelines = _pipelines(view)
+    parts = [part for pipeline in pipelines for part in _still(view, pipeline, opened)]
+    loop = pipelines[0].loops[0]
+    unit = pipelines[0].unit
     note = f"{loop.num_stages} stages, {loop.period:.0f} {unit} per iteration, predicted"
     return html.details("Pipeline", *parts, note=note, opened=opened)
 

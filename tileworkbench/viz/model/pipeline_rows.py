@@ -71,7 +71,7 @@ def window_of(pipeline: Pipeline, first: int, count: int) -> Window:
 def bars_of(pipeline: Pipeline, window: Window) -> list[Bar]:
     """The predicted bars of the window."""
     stages = stage_rows(pipeline)
-    found = []
+    bars = []
     for number, event in enumerate(pipeline.events):
         if max(event.end, event.landed, event.released) < window.start or event.start > window.end:
             continue
@@ -81,15 +81,15 @@ def bars_of(pipeline: Pipeline, window: Window) -> list[Bar]:
             for slot in event.slots:
                 row = stages[slot]
                 bar = Bar(row, event.start, event.landed, "flight", text, operation.line, number)
-                found.append(bar)
+                bars.append(bar)
                 if event.released > event.landed:
                     use = (event.landed, event.released, "use", text, operation.line, number)
-                    found.append(Bar(row, *use))
+                    bars.append(Bar(row, *use))
         bar = Bar(
             operation.role, event.start, event.end, operation.kind, text, operation.line, number
         )
-        found.append(bar)
-    return found
+        bars.append(bar)
+    return bars
 
 
 def simulated_bars(pipeline: Pipeline, trace: Trace, window: Window) -> tuple[list[Bar], float]:
@@ -100,7 +100,7 @@ def simulated_bars(pipeline: Pipeline, trace: Trace, window: Window) -> tuple[li
     shown = [
         (number, event)
         for number, event in enumerate(trace.events)
-        if (found := pairs[number]) < 0 or _in(pipeline.events[found], window)
+        if (pair := pairs[number]) < 0 or _in(pipeline.events[pair], window)
     ]
     if not shown:
         return [], 1.0
@@ -113,13 +113,13 @@ def simulated_bars(pipeline: Pipeline, trace: Trace, window: Window) -> tuple[li
     stages = stage_rows(pipeline)
     bars = []
     for number, event in shown:
-        found = pairs[number]
+        pair = pairs[number]
         text = str(event.iteration)
         row = f"simulated: {event.role}"
-        common = (event.line, found, True)
+        common = (event.line, pair, True)
         bars.append(Bar(row, place(event.start), place(event.end), event.kind, text, *common))
-        if event.kind == "copy" and found >= 0:
-            for slot in pipeline.events[found].slots:
+        if event.kind == "copy" and pair >= 0:
+            for slot in pipeline.events[pair].slots:
                 row = stages[slot]
                 ends = min(place(event.landed), window.end)
                 bars.append(Bar(row, place(event.start), ends, "simulated", "", *common))
@@ -133,14 +133,14 @@ def paired(pipeline: Pipeline, trace: Trace) -> list[int]:
         each = pipeline.operations[event.operation]
         waiting.setdefault((each.role, each.kind, each.how, each.line), []).append(number)
     done: dict[tuple[str, str, str, int], int] = {}
-    found = []
+    pairs = []
     for executed in trace.events:
         key = (executed.role, executed.kind, executed.how, executed.line)
         at = done.get(key, 0)
         done[key] = at + 1
         numbers = waiting.get(key, [])
-        found.append(numbers[at] if at < len(numbers) else -1)
-    return found
+        pairs.append(numbers[at] if at < len(numbers) else -1)
+    return pairs
 
 
 def agreement(pipeline: Pipeline, trace: Trace) -> str:
@@ -160,9 +160,9 @@ def agreement(pipeline: Pipeline, trace: Trace) -> str:
             f"The simulator did the {len(trace.events)} operations that are predicted, in the "
             "predicted order."
         )
-    found = "The simulator did other operations than predicted, or in another order"
+    text = "The simulator did other operations than predicted, or in another order"
     guessed = "the prediction guessed what only a call knows"
-    return f"{found}: {guessed}." if pipeline.guessed else f"{found}."
+    return f"{text}: {guessed}." if pipeline.guessed else f"{text}."
 
 
 def rows_of(bars: Sequence[Bar], pipeline: Pipeline) -> list[str]:

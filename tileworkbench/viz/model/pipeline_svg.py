@@ -157,7 +157,7 @@ def _plain_bars(bars: Sequence[Bar], axes: _Axes) -> list[str]:
                 (digit, round(x + 3 + at * _CHARACTER), round(y + 13))
                 for at, digit in enumerate(bar.text)
             ]
-    drawn = [f'<path d="{"".join(found)}" fill="{fill}"/>' for fill, found in paths.items()]
+    drawn = [f'<path d="{"".join(pieces)}" fill="{fill}"/>' for fill, pieces in paths.items()]
     xs, ys = (" ".join(str(digit[at]) for digit in digits) for at in (1, 2))
     text = "".join(digit for digit, _, _ in digits)
     return [

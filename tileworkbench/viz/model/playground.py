@@ -144,10 +144,10 @@ def play_model(content: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str
     texts = {key: str(content.get(key, "")) for key in ("layout", "operation", "other")}
     typed = Typed(**texts, element_bytes=_bytes(content))
     leads = content.get("lead") or {}
-    found: dict[str, Any] = {}
+    sheets: dict[str, Any] = {}
 
     def show(part: str, sheet: Sheet) -> Sheet:
-        found[part] = sheet_model(sheet, typed.element_bytes, leads.get(part, ()))
+        sheets[part] = sheet_model(sheet, typed.element_bytes, leads.get(part, ()))
         return sheet
 
     part = "layout"
@@ -161,8 +161,8 @@ def play_model(content: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str
             part = "result"
             show(part, result_sheet(typed, first.layout, other))
     except LayoutError as error:
-        found[part] = {"problem": problem(error)}
-    return found
+        sheets[part] = {"problem": problem(error)}
+    return sheets
 
 
 def _bytes(content: Mapping[str, Any]) -> int:

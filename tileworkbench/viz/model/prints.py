@@ -28,14 +28,14 @@ def missing(view: KernelView) -> str:
 
 def about(view: KernelView) -> str:
     """What one looks at."""
-    found = _last(view)
-    if found is None:
+    log = _last(view)
+    if log is None:
         return (
             "What T.print makes when the kernel runs in the simulator, by block and thread. "
             f"Nothing has run yet; the first {MOST_SHOWN} lines will be shown."
         )
     return (
-        f"The {len(found.lines)} lines that T.print made on {found.inputs}, by block and thread, "
+        f"The {len(log.lines)} lines that T.print made on {log.inputs}, by block and thread, "
         "in the order of the run. Click a line's number to mark it in the kernel. A line of all "
         "threads is of a value that they share."
     )
@@ -43,8 +43,8 @@ def about(view: KernelView) -> str:
 
 def model(view: KernelView) -> dict[str, Any]:
     """What was printed; ``{"ran": False}`` where nothing has run yet."""
-    found = _last(view)
-    return {"ran": False} if found is None else _shown(found)
+    log = _last(view)
+    return {"ran": False} if log is None else _shown(log)
 
 
 def run_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
@@ -60,13 +60,13 @@ def _last(view: KernelView) -> Prints | None:
     return None if view.debugging is None else view.debugging.last_prints
 
 
-def _shown(found: Prints) -> dict[str, Any]:
-    kept = found.lines[:MOST_SHOWN]
+def _shown(log: Prints) -> dict[str, Any]:
+    kept = log.lines[:MOST_SHOWN]
     return {
         "ran": True,
-        "inputs": found.inputs,
-        "stopped": found.stopped,
-        "total": len(found.lines) + found.dropped,
+        "inputs": log.inputs,
+        "stopped": log.stopped,
+        "total": len(log.lines) + log.dropped,
         "lines": [_line(line) for line in kept],
     }
 
@@ -100,26 +100,26 @@ def where_text(line: PrintedLine) -> str:
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
     """What a comparison says."""
-    found = _last(view)
-    if found is None:
+    log = _last(view)
+    if log is None:
         return {"printed": "has not run"}
-    return {"printed": f"{len(found.lines) + found.dropped} lines on {found.inputs}"}
+    return {"printed": f"{len(log.lines) + log.dropped} lines on {log.inputs}"}
 
 
 def section(view: KernelView, opened: bool) -> str:
     """The first lines by block for readers without a kernel: of the last run, and where the view
     stands alone of one on the kernel's inputs.
     """
-    found = _last(view)
-    if found is None and opened:
+    log = _last(view)
+    if log is None and opened:
         assert view.debugging is not None  # see `missing`
         try:
-            found = view.debugging.prints(seconds=SECONDS)
+            log = view.debugging.prints(seconds=SECONDS)
         except TileError as error:
             return html.line("Prints", str(error))
-    if found is None:
+    if log is None:
         return ""
-    shown = Prints(found.kernel, found.lines[:_ROWS])
+    shown = Prints(log.kernel, log.lines[:_ROWS])
     body = [
         html.details(
             block_text(block),
@@ -132,11 +132,11 @@ def section(view: KernelView, opened: bool) -> str:
         )
         for block, threads in shown.by_thread().items()
     ]
-    rest = len(found.lines) + found.dropped - len(shown.lines)
+    rest = len(log.lines) + log.dropped - len(shown.lines)
     notes = [f"{_count(rest)} more"] if rest else []
-    notes += [found.stopped] if found.stopped else []
+    notes += [log.stopped] if log.stopped else []
     body += [html.tag("div", html.FAINT, html.text(note)) for note in notes]
-    return html.details("Prints", *body, note=f"on {found.inputs}", opened=opened)
+    return html.details("Prints", *body, note=f"on {log.inputs}", opened=opened)
 
 
 def _cells(line: PrintedLine) -> list[str]:

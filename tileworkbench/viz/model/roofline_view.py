@@ -206,18 +206,18 @@ def roofline_rows(view: KernelView, live: bool) -> dict[str, str]:
         return {}
     machine, point = place
     verdict = judge(point, machine)
-    found = {"machine": machine.name}
-    found["predicted time" if point.predicted else "measured time"] = format_time(point.time_us)
+    labelled = {"machine": machine.name}
+    labelled["predicted time" if point.predicted else "measured time"] = format_time(point.time_us)
     if point.flops:
-        found["rate"] = format_rate(point.gflops, PEAK)
+        labelled["rate"] = format_rate(point.gflops, PEAK)
     if verdict.attainable:
-        found["of what the roofs allow"] = format_percent(verdict.fraction)
+        labelled["of what the roofs allow"] = format_percent(verdict.fraction)
     if point.predicted and point.causes is not None:
         cause = next(iter(point.causes.by_cause()), "nothing")
-        found["bound by"] = f"{cause}, {format_time(point.time_us)} (predicted)"
+        labelled["bound by"] = f"{cause}, {format_time(point.time_us)} (predicted)"
     for level, bytes_ in point.traffic:
-        found[f"bytes of {level}"] = format_bytes(bytes_)
-    return found
+        labelled[f"bytes of {level}"] = format_bytes(bytes_)
+    return labelled
 
 
 def _place(view: KernelView, live: bool) -> tuple[Machine, Point] | None:
@@ -253,7 +253,7 @@ def _ratios(points: Sequence[Point]) -> list[str]:
     if len(points) < 2:
         return []
     first = points[0]
-    found = []
+    texts = []
     for point in points[1:]:
         ratio = first.time_us / point.time_us
         times = f"{format_time(point.time_us)} instead of {format_time(first.time_us)}"
@@ -266,8 +266,8 @@ def _ratios(points: Sequence[Point]) -> list[str]:
             (False, True): "measured against predicted",
         }[point.predicted, first.predicted]
         said = f"{point.name} is {'as fast as' if same else fast} {first.name}"
-        found.append(f"{said}: {times} ({how}).")
-    return found
+        texts.append(f"{said}: {times} ({how}).")
+    return texts
 
 
 def roofline_html(points: Sequence[Point], machine: Machine) -> str:

@@ -38,23 +38,23 @@ def missing(view: KernelView) -> str:
 
 def global_accesses(view: KernelView) -> list[WarpAccess]:
     """The accesses of a GPU kernel to tensors, in program order."""
-    found = (each for each in view.requests() if isinstance(each, WarpAccess))
-    return [each for each in found if each.count.scope == "global"]
+    accesses = (each for each in view.requests() if isinstance(each, WarpAccess))
+    return [each for each in accesses if each.count.scope == "global"]
 
 
 def model(view: KernelView) -> dict[str, Any]:
     """Accesses with the addresses of their requests as in `banks.model`, and the tensors."""
     if view.target_kind == "cpu":
         return cache_lines.model(view, cache_lines.TENSORS)
-    found = global_accesses(view)
+    accesses = global_accesses(view)
     patterns = Patterns()
     return {
         "unit": "sector",
-        "about": about(found),
+        "about": about(accesses),
         "target": view.record.target,
         "threads": view.threads,
         "tensors": tensors(view.record.program),
-        "accesses": [_access(view, access, patterns) for access in found],
+        "accesses": [_access(view, access, patterns) for access in accesses],
         "unlisted": unlisted(view, "global"),
         "patterns": patterns.table(),
         "palette": PALETTE,
@@ -117,10 +117,10 @@ def why(view: KernelView, access: WarpAccess) -> str:
     return f"{chosen}; the statement says so, no copy or parallel loop chose it"
 
 
-def about(found: list[WarpAccess]) -> str:
+def about(accesses: list[WarpAccess]) -> str:
     """What the pictures mean, with this kernel's numbers."""
-    used = sum(each.count.sectors for each in found)
-    ideal = sum(each.count.ideal_sectors for each in found)
+    used = sum(each.count.sectors for each in accesses)
+    ideal = sum(each.count.ideal_sectors for each in accesses)
     return (
         "Global memory is moved in sectors of 32 bytes. A request is an instruction of a warp: it "
         "moves every sector that one of its 32 lanes touches, whole. Lanes next to each other that "
@@ -134,20 +134,20 @@ def rows(view: KernelView, live: bool) -> dict[str, str]:
     """What a comparison says of each access: its instruction, sectors and those it needs."""
     if view.target_kind == "cpu":
         return cache_lines.rows(view, cache_lines.TENSORS, live)
-    found = [("all accesses", f"{count(view)} sectors")]
+    labelled = [("all accesses", f"{count(view)} sectors")]
     for access in global_accesses(view):
         each = access.count
         text = f"{each.kind} of {each.width} B: {each.sectors} sectors"
         if each.sectors > each.ideal_sectors:
             text += f" for {each.ideal_sectors}"
-        found.append((f"{each.buffer}: {side(each)}", text))
-    return numbered(found)
+        labelled.append((f"{each.buffer}: {side(each)}", text))
+    return numbered(labelled)
 
 
 def count(view: KernelView) -> str:
     """``192 for 128``: sectors that a block moves, and how many its bytes need, if any."""
-    found = [access.count for access in global_accesses(view)]
-    used, ideal = sum(a.sectors for a in found), sum(a.ideal_sectors for a in found)
+    counts = [access.count for access in global_accesses(view)]
+    used, ideal = sum(a.sectors for a in counts), sum(a.ideal_sectors for a in counts)
     return f"{used} for {ideal}" if used else ""
 
 
@@ -155,10 +155,10 @@ def section(view: KernelView, opened: bool = False) -> str:
     """A table of the accesses."""
     if view.target_kind == "cpu":
         return cache_lines.section(view, cache_lines.TENSORS, "Global memory", opened)
-    found = global_accesses(view)
-    shown = sorted(found, key=lambda each: -each.count.factor)
-    left = 0 if opened else max(len(found) - _MOST_ROWS, 0)
-    rows = [_row(view, access) for access in (shown[:_MOST_ROWS] if left else found)]
+    accesses = global_accesses(view)
+    shown = sorted(accesses, key=lambda each: -each.count.factor)
+    left = 0 if opened else max(len(accesses) - _MOST_ROWS, 0)
+    rows = [_row(view, access) for access in (shown[:_MOST_ROWS] if left else accesses)]
     if left:
         rows.append([html.tag("span", html.FAINT, f"and {left} more")])
     heads = ("tensor", "line", "access", "bytes", "sectors", "ideal", "", "width")
@@ -167,16 +167,16 @@ def section(view: KernelView, opened: bool = False) -> str:
         html.tag("div", "", html.text(f"not counted: {text}"))
         for text in unlisted(view, "global")[:_MOST_ROWS]
     ]
-    explained = html.tag("div", f"{html.FAINT};font-size:12px", html.text(about(found)))
+    explained = html.tag("div", f"{html.FAINT};font-size:12px", html.text(about(accesses)))
     return html.details(
-        "Global memory", table, *left_out, explained, note=note(found), opened=opened
+        "Global memory", table, *left_out, explained, note=note(accesses), opened=opened
     )
 
 
-def note(found: list[WarpAccess]) -> str:
+def note(accesses: list[WarpAccess]) -> str:
     """What is moved for nothing, in a few words."""
-    used = sum(each.count.sectors for each in found)
-    ideal = sum(each.count.ideal_sectors for each in found)
+    used = sum(each.count.sectors for each in accesses)
+    ideal = sum(each.count.ideal_sectors for each in accesses)
     if used <= ideal:
         return "every sector is used whole"
     return f"{used / max(ideal, 1):.2f}x the sectors that its bytes need"

@@ -28,10 +28,10 @@ def missing(view: KernelView) -> str:
 
 def limits() -> dict[str, list[str]]:
     """Bytes of shared memory that a block may have, and the architectures that have as many."""
-    found: dict[int, list[str]] = {}
+    by_size: dict[int, list[str]] = {}
     for arch in ARCHITECTURES:
-        found.setdefault(machine_of(arch).shared.most, []).append(arch)
-    return {str(bytes_): found[bytes_] for bytes_ in sorted(found)}
+        by_size.setdefault(machine_of(arch).shared.most, []).append(arch)
+    return {str(bytes_): by_size[bytes_] for bytes_ in sorted(by_size)}
 
 
 def model(view: KernelView) -> dict[str, Any]:
@@ -47,21 +47,21 @@ def launch_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _model(view: KernelView, shared: SharedMemory) -> dict[str, Any]:
-    found = held(view, shared)
+    occupancy = held(view, shared)
     return {
         **shared.to_dict(),
         "choices": [[m.launch, launch_label(m, m.lines)] for m in view.shared],
         "svg": smem_svg(shared, limits(), THEMED),
         "about": about(shared),
         "sentences": sentences(view, shared),
-        "occupancy": None if found is None else found.to_dict(),
+        "occupancy": None if occupancy is None else occupancy.to_dict(),
     }
 
 
-def launch_label(found: SharedMemory | Pipeline, lines: Iterable[int]) -> str:
+def launch_label(launch: SharedMemory | Pipeline, lines: Iterable[int]) -> str:
     """``launch 2 of 3 (line 14)``."""
     line = next((line for line in lines if line), 0)
-    return f"launch {found.launch} of {found.launches}{f' (line {line})' if line else ''}"
+    return f"launch {launch.launch} of {launch.launches}{f' (line {line})' if line else ''}"
 
 
 def held(view: KernelView, shared: SharedMemory) -> Occupancy | None:
@@ -84,38 +84,38 @@ def about(shared: SharedMemory) -> str:
 
 def sentences(view: KernelView, shared: SharedMemory) -> list[str]:
     """Sharing, other numbers of stages, and occupancy, a sentence each."""
-    found = []
+    texts = []
     apart = sum(buffer.bytes_ for buffer in shared.buffers) - shared.bytes_
     if apart > 0:
-        found.append(f"Sharing bytes saves {format_bytes(apart)}.")
+        texts.append(f"Sharing bytes saves {format_bytes(apart)}.")
     versions = max(buffer.versions for buffer in shared.buffers)
     for number, bytes_ in shared.stages:
         if number in (versions - 1, versions + 1) and number > 0:
-            found.append(f"num_stages = {number} would need {format_bytes(bytes_)}.")
+            texts.append(f"num_stages = {number} would need {format_bytes(bytes_)}.")
     arch = view.record.target.partition(":")[2]
     if arch in ARCHITECTURES:
         most = machine_of(arch).shared.most
-        found.append(
+        texts.append(
             f"It takes {shared.bytes_ / most:.0%} of the {format_bytes(most)} that a block may "
             f"have on {arch}."
         )
     if view.target_kind == "cpu":
         size = format_bytes(view.shared_bytes)
-        found.append(
+        texts.append(
             f"On this target the tiles of a block are ordinary memory of a worker ({size} as "
             "written): they are fast while they fit its L1 and L2 caches."
         )
     blocks = held(view, shared)
     if blocks is not None:
-        found.append(
+        texts.append(
             f"On {blocks.arch} a multiprocessor holds {blocks.blocks} "
             f"block{'s' if blocks.blocks != 1 else ''} at once, {blocks.warps} of "
             f"{blocks.warps_most} warps ({blocks.fraction * 100:.0f} %); the limit is "
             f"{blocks.limited_by}."
         )
         if blocks.advice:
-            found.append(f"{blocks.advice[0].upper()}{blocks.advice[1:]}.")
-    return found
+            texts.append(f"{blocks.advice[0].upper()}{blocks.advice[1:]}.")
+    return texts
 
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:

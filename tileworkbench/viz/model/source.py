@@ -88,7 +88,7 @@ def code_of_line(code: str, number: int) -> list[str]:
     """The generated lines below each comment ``// line N: ...`` (of LLVM IR ``; line N``) up to the
     next such comment, or the end of the function.
     """
-    found: list[str] = []
+    texts: list[str] = []
     inside = False
     for text in code.splitlines():
         comment = _COMMENT.match(text)
@@ -97,8 +97,8 @@ def code_of_line(code: str, number: int) -> list[str]:
         elif text.startswith(("}", "define ")):
             inside = False
         elif inside:
-            found.append(text)
-    return found
+            texts.append(text)
+    return texts
 
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
@@ -106,12 +106,12 @@ def rows(view: KernelView, live: bool) -> dict[str, str]:
     moved is the same one.
     """
     lines = view.record.source.splitlines()
-    found = []
+    labelled = []
     for cost in weighted(view):
         text = lines[cost["line"] - view.record.first_line].strip()
         if words := cost_words(cost):
-            found.append((text, words))
-    return numbered(found)
+            labelled.append((text, words))
+    return numbered(labelled)
 
 
 def section(view: KernelView, opened: bool = False) -> str:

@@ -85,8 +85,8 @@ def aligned(texts: Sequence[Sequence[str]]) -> list[Row]:
     rows: list[Row] = []
     for at in range(count + 1):
         for step in range(max((len(extra[at]) for extra in before), default=0)):
-            found = (extra[at][step] if step < len(extra[at]) else None for extra in before)
-            rows.append((None, *found))
+            cells = (extra[at][step] if step < len(extra[at]) else None for extra in before)
+            rows.append((None, *cells))
         if at < count:
             rows.append(tuple(lines[at] for lines in beside))
     return rows

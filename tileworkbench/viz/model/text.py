@@ -29,13 +29,13 @@ def first_sentence(doc: str) -> str:
 
 def numbered(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Rows by label; a label that comes again has its number."""
-    found: dict[str, str] = {}
+    by_label: dict[str, str] = {}
     for label, value in rows:
         number = 1
-        while (key := label if number == 1 else f"{label} #{number}") in found:
+        while (key := label if number == 1 else f"{label} #{number}") in by_label:
             number += 1
-        found[key] = value
-    return found
+        by_label[key] = value
+    return by_label
 
 
 def title(record: CompileRecord) -> str:
@@ -46,7 +46,7 @@ def title(record: CompileRecord) -> str:
 
 def passes_changed(record: CompileRecord) -> tuple[int, int]:
     """How many passes changed something, and how many there are."""
-    return sum(found.changed for found in record.snapshots), len(record.snapshots)
+    return sum(snapshot.changed for snapshot in record.snapshots), len(record.snapshots)
 
 
 def check_text(check: CheckResult) -> str:

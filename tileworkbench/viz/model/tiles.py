@@ -31,8 +31,8 @@ NOT_LOWERED = "the kernel was not lowered"
 def lowered_program(view: KernelView, stage: Stage) -> Program | None:
     """The program after the last pass; None where it is not of that stage."""
     snapshots = view.record.snapshots
-    found = snapshots[-1].program if snapshots else None
-    return found if found is not None and found.stage is stage else None
+    program = snapshots[-1].program if snapshots else None
+    return program if program is not None and program.stage is stage else None
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class SharedTile:
     def elements(self) -> Array:
         """The row-major number of the element in each place of a version, -1 where none is."""
         table = self.layout.table().reshape(-1)
-        found = np.full(prod(self.layout.output_shape), -1, np.int64)
-        found[table] = np.arange(table.size)
-        return found
+        numbers = np.full(prod(self.layout.output_shape), -1, np.int64)
+        numbers[table] = np.arange(table.size)
+        return numbers
 
 
 def bytes_of(layout: Layout, bits: int) -> int:
@@ -84,8 +84,8 @@ def bytes_of(layout: Layout, bits: int) -> int:
 
 def shared_tiles(view: KernelView) -> tuple[SharedTile, ...]:
     """The tiles that the accesses of a GPU kernel go to, in the order of their offsets."""
-    found = [each for each in view.requests() if isinstance(each, WarpAccess)]
-    shared = [each for each in found if each.count.scope == "shared"]
+    accesses = [each for each in view.requests() if isinstance(each, WarpAccess)]
+    shared = [each for each in accesses if each.count.scope == "shared"]
     if not shared:
         return ()
     lowered = view.record.snapshots[-1].program
@@ -116,8 +116,8 @@ def find_tile(view: KernelView, name: str) -> SharedTile:
 
 
 def _allocs(program: Program) -> list[Alloc]:
-    found = [stmt for stmt in statements(program.body) if isinstance(stmt, Alloc)]
-    return [stmt for stmt in found if stmt.buffer.scope == "shared"]
+    allocs = [stmt for stmt in statements(program.body) if isinstance(stmt, Alloc)]
+    return [stmt for stmt in allocs if stmt.buffer.scope == "shared"]
 
 
 def _tile(

@@ -23,12 +23,12 @@ def change_between(old: tuple[str, str], new: tuple[str, str]) -> tuple[str, ...
     """
     flags = Counter(_flags(new[0]))
     flags.subtract(_flags(old[0]))
-    found = [f"{'+' if count > 0 else '-'} {flag}" for flag, count in flags.items() if count]
-    found.sort(key=lambda flag: flag[0] == "+")
+    changes = [f"{'+' if count > 0 else '-'} {flag}" for flag, count in flags.items() if count]
+    changes.sort(key=lambda flag: flag[0] == "+")
     lines = difflib.ndiff(old[1].splitlines(), new[1].splitlines())
-    found += [line for line in lines if line[0] in "+-" and line[2:].strip()]
-    shown = [clip(line.rstrip(), _WIDTH) for line in found[:_LINES]]
-    more = len(found) - _LINES
+    changes += [line for line in lines if line[0] in "+-" and line[2:].strip()]
+    shown = [clip(line.rstrip(), _WIDTH) for line in changes[:_LINES]]
+    more = len(changes) - _LINES
     return (*shown, *([f"and {more} lines more"] if more > 0 else []))
 
 
@@ -38,13 +38,13 @@ def _flags(line: str) -> list[str]:
         words = shlex.split(line, posix=False)
     except ValueError:
         words = line.split()
-    found: list[str] = []
+    flags: list[str] = []
     for word in words:
-        if found and not word.startswith("-") and found[-1].startswith("-"):
-            found[-1] += f" {word}"
+        if flags and not word.startswith("-") and flags[-1].startswith("-"):
+            flags[-1] += f" {word}"
         else:
-            found.append(word)
-    return found
+            flags.append(word)
+    return flags
 
 
 def next_trail(
@@ -76,9 +76,9 @@ def join_trails(
     machine is left out. Later versions of this session stay in what is kept, and are not drawn.
     Versions are numbered anew.
     """
-    found = [each for data in kept if (each := _read(data)) and each.step.machine == machine]
-    earlier = [each for each in found if each.session != session]
-    mine = {each.at: each for each in found if each.session == session}
+    points = [each for data in kept if (each := _read(data)) and each.step.machine == machine]
+    earlier = [each for each in points if each.session != session]
+    mine = {each.at: each for each in points if each.session == session}
     own = trail_steps(point, machine)
     mine |= {step.number: _Kept(session, step.number, step) for step in own}
     ordered = [*earlier, *(mine[at] for at in sorted(mine))][-KEPT:]

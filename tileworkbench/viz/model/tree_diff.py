@@ -77,18 +77,18 @@ def _emptied(child: Any) -> Any:
 
 def _blocks(stmt: Stmt) -> list[tuple[Stmt, ...]]:
     """The sequences of statements that a statement holds."""
-    found = [child for child in stmt.children() if isinstance(child, Stmt)]
-    return [child.stmts if isinstance(child, Seq) else (child,) for child in found]
+    children = [child for child in stmt.children() if isinstance(child, Stmt)]
+    return [child.stmts if isinstance(child, Seq) else (child,) for child in children]
 
 
 def _own(stmt: Stmt) -> list[tuple[str, Any]]:
     """The fields of a statement that are no statements, its site aside."""
-    found = []
+    fields = []
     for each in dataclasses.fields(stmt):  # type: ignore[arg-type]
         value = getattr(stmt, each.name)
         if each.name != "site" and not isinstance(value, Stmt):
-            found.append((each.name, value))
-    return found
+            fields.append((each.name, value))
+    return fields
 
 
 def _named(stmt: Stmt) -> Hashable:
@@ -127,14 +127,14 @@ class _Differ:
     # Equal subtrees
 
     def _key(self, stmt: Stmt) -> int:
-        found = self._keys.get(id(stmt))
-        if found is None:
+        known = self._keys.get(id(stmt))
+        if known is None:
             below = tuple(tuple(map(self._key, block)) for block in _blocks(stmt))
             content = (type(stmt), tuple(value for _, value in _own(stmt)), below)
-            found = self._keys[id(stmt)] = self._numbers.setdefault(content, len(self._numbers))
+            known = self._keys[id(stmt)] = self._numbers.setdefault(content, len(self._numbers))
             inside = sum(self._sizes[id(child)] for block in _blocks(stmt) for child in block)
             self._sizes[id(stmt)] = 1 + inside
-        return found
+        return known
 
     def _size(self, stmt: Stmt) -> int:
         self._key(stmt)
@@ -237,12 +237,12 @@ def _changes(one: Stmt, other: Stmt) -> tuple[tuple[str, str, str], ...]:
     if type(one) is not type(other):
         return (("", type(one).__name__, type(other).__name__),)
     define = isinstance(one, Alloc)
-    found = [
+    changed = [
         (name, _text(value, define), _text(new, define))
         for (name, value), (_, new) in zip(_own(one), _own(other), strict=True)
         if value is not new and value != new
     ]
-    return tuple((name, was, now) for name, was, now in found if was != now)
+    return tuple((name, was, now) for name, was, now in changed if was != now)
 
 
 def _text(value: Any, define: bool = False) -> str:

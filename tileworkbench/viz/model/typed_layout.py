@@ -57,9 +57,9 @@ def _remember(line: str) -> None:
 
 
 def _read(line: str, start: int, names: Mapping[str, Any]) -> Layout | Fragment:
-    found = parse_swizzle(line, start)
-    if found:
-        numbers, rest = found
+    parsed = parse_swizzle(line, start)
+    if parsed:
+        numbers, rest = parsed
         span = Span(FILE, 1, start, 1, rest)
         if not line[rest:].strip():
             hint = "Sw<3,3,3> o (8,64):(64,1)"
@@ -112,16 +112,16 @@ def _evaluate(line: str, start: int, names: Mapping[str, Any]) -> Layout | Fragm
 
 def _place(traceback: TracebackType | None, line: str, begin: int) -> Span | None:
     """Where in the text the error came from: the innermost of its own frames."""
-    found = None
+    positions = None
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if code.co_filename == FILE:
-            found = list(code.co_positions())[traceback.tb_lasti // 2]
+            positions = list(code.co_positions())[traceback.tb_lasti // 2]
         traceback = traceback.tb_next
-    if found is None or found[2] is None or found[3] is None:
+    if positions is None or positions[2] is None or positions[3] is None:
         return None
     read = line[begin:].encode()  # columns of code are bytes
-    start, end = (begin + len(read[:column].decode(errors="ignore")) for column in found[2:])
+    start, end = (begin + len(read[:column].decode(errors="ignore")) for column in positions[2:])
     return Span(FILE, 1, start, 1, end) if 0 <= start < end <= len(line) else None
 
 
@@ -154,10 +154,10 @@ def read_other(takes: Takes, text: str, names: Mapping[str, Any]) -> Any:
     _remember(text)
     whole = Span(FILE, 1, 0, 1, max(len(text), 1))
     if takes is Takes.SWIZZLE:
-        found = parse_swizzle(text if "<" in text else f"<{text}>")
-        if found is None or text[found[1] :].strip():
+        swizzle = parse_swizzle(text if "<" in text else f"<{text}>")
+        if swizzle is None or text[swizzle[1] :].strip():
             raise LayoutError("A swizzle is three numbers: <bits, base, shift>.", span=whole)
-        return found[0]
+        return swizzle[0]
     numbers = [int(word) for word in re.findall(r"[0-9]{1,10}", text)]
     if re.search(r"[^0-9,\s()]", text) or any(not 0 < each <= LARGEST for each in numbers):
         raise LayoutError(f"These are to be numbers from 1 to {LARGEST}.", span=whole)

@@ -102,13 +102,13 @@ def alternatives(tile: SharedTile) -> tuple[Alternative, ...]:
     return ranked([_measured(tile, each) for each in candidates(tile)])
 
 
-def ranked(found: Sequence[Alternative]) -> tuple[Alternative, ...]:
+def ranked(alternatives: Sequence[Alternative]) -> tuple[Alternative, ...]:
     """Best first, as in `alternatives`."""
 
     def key(each: Alternative) -> tuple[Any, ...]:
         return bool(each.problem), each.wavefronts, each.tile_bytes, not each.chosen
 
-    return tuple(sorted(found, key=key))
+    return tuple(sorted(alternatives, key=key))
 
 
 def candidates(tile: SharedTile) -> list[Alternative]:
@@ -137,8 +137,8 @@ def choose(tile: SharedTile, name: str) -> Alternative:
         raise ArgumentError(f"'{name}' is not a layout", f"choose one of {', '.join(NAMES)}")
     if tile.fixed:
         raise ArgumentError(f"the layout of '{tile.name}' cannot be changed: {tile.fixed}")
-    found = next(each for each in candidates(tile) if each.name == name)
-    measured = _measured(tile, found)
+    alternative = next(each for each in candidates(tile) if each.name == name)
+    measured = _measured(tile, alternative)
     if measured.problem:
         raise ArgumentError(f"'{tile.name}' cannot have the layout '{name}': {measured.problem}")
     return measured
@@ -149,14 +149,14 @@ def best_padding(tile: SharedTile) -> Layout:
     least bytes.
     """
     least = total(tile.accesses)[1]
-    found = []
+    paddings = []
     for pad in range(1, max(MOST_PADDING * 8 // tile.bits, 1) + 1):
         layout = Layout.padded(tile.shape, tile.shape[-1] + pad)
         made = _measured(tile, _candidate(tile, "padding", layout))
-        found.append((bool(made.problem), made.wavefronts, made.tile_bytes, pad, layout))
+        paddings.append((bool(made.problem), made.wavefronts, made.tile_bytes, pad, layout))
         if not made.problem and made.wavefronts == least:
             break
-    return min(found, key=lambda each: each[:-1])[-1]
+    return min(paddings, key=lambda each: each[:-1])[-1]
 
 
 def _candidate(tile: SharedTile, name: str, layout: Layout) -> Alternative:
@@ -221,13 +221,13 @@ def shared_bytes(lowered: Program) -> int:
 
 def compiled_alternatives(record: CompileRecord, tile: SharedTile) -> tuple[Alternative, ...]:
     """`alternatives`, each lowered again."""
-    found = []
+    alternatives = []
     for each in candidates(tile):
         if each.layout is not None:
             made = relowered(record, tile.name, each.layout)
             each = replace(made, name=each.name, chosen=each.chosen)
-        found.append(each)
-    return ranked(found)
+        alternatives.append(each)
+    return ranked(alternatives)
 
 
 # The cell
@@ -264,7 +264,7 @@ def _place(record: CompileRecord, tile: SharedTile) -> tuple[int, int] | None:
     if span is None or span.file != record.source_file:
         return None
     line = span.line - record.first_line + 1
-    found = [
+    nodes = [
         node
         for node in ast.walk(ast.parse(record.source))
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr)
@@ -273,7 +273,7 @@ def _place(record: CompileRecord, tile: SharedTile) -> tuple[int, int] | None:
             or (tile.annotated and "annotate_layout" in ast.unparse(node))
         )
     ]
-    if not found:
+    if not nodes:
         return None
-    last = max(found, key=lambda node: node.end_lineno or 0)
+    last = max(nodes, key=lambda node: node.end_lineno or 0)
     return last.end_lineno or 0, last.col_offset

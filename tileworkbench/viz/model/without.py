@@ -19,7 +19,7 @@ def without(record: CompileRecord, disabled: Collection[str]) -> dict[str, Any]:
     """The lowered program beside the one with the passes `disabled` switched off, as rows, with the
     passes whose work differs; or ``{"error": ...}`` where the compiler refuses.
     """
-    sanitize = any(found.name == _CHECKS for found in record.snapshots)
+    sanitize = any(snapshot.name == _CHECKS for snapshot in record.snapshots)
     names = tuple(sorted(disabled))
     try:
         target = resolve_target(record.target)

@@ -120,13 +120,13 @@ def _draw_marks(axes: Axes, point: Point, machine: Machine, colour: str) -> None
 def _named_together(axes: Axes, levels: Sequence[Level]) -> list[tuple[float, str]]:
     """Where the names of levels stand; those of levels that lie close stand at the first."""
     low, high = np.log(axes.get_xlim())
-    found: list[tuple[float, list[str]]] = []
+    named: list[tuple[float, list[str]]] = []
     for level in levels:
-        if found and abs(np.log(level.intensity / found[-1][0])) < _NAME_WIDTH * (high - low):
-            found[-1][1].append(level.name)
+        if named and abs(np.log(level.intensity / named[-1][0])) < _NAME_WIDTH * (high - low):
+            named[-1][1].append(level.name)
         else:
-            found.append((level.intensity, [level.name]))
-    return [(intensity, ", ".join(names)) for intensity, names in found]
+            named.append((level.intensity, [level.name]))
+    return [(intensity, ", ".join(names)) for intensity, names in named]
 
 
 def _draw_roofs(axes: Axes, machine: Machine, points: Sequence[Point]) -> None:

@@ -31,11 +31,11 @@ class ViewTraits(SelectionTraits):
 
     def view_answers(self) -> dict[str, Answer]:
         """The messages of all views: ``view`` asks for the data of one by its name."""
-        found: dict[str, Answer] = {"view": self._model}
+        answers: dict[str, Answer] = {"view": self._model}
         for each in VIEWS.values():
             for kind, answer in each.answers.items():
-                found[kind] = partial(answer, self.view)
-        return found
+                answers[kind] = partial(answer, self.view)
+        return answers
 
     def _model(self, content: dict[str, Any]) -> dict[str, Any]:
         return view_model(self.view, str(content["name"]))

@@ -116,12 +116,12 @@ class _Batch:
         cells, times = np.concatenate(self._cells), self._side.times
         first, last = int(cells.min()), int(cells.max()) + 1
         if last - first <= 4 * len(cells):
-            found = np.bincount(cells - first, minlength=last - first)
-            times[first:last] += found
-            unique = np.flatnonzero(found) + first
+            counts = np.bincount(cells - first, minlength=last - first)
+            times[first:last] += counts
+            unique = np.flatnonzero(counts) + first
         else:
-            unique, found = np.unique(cells, return_counts=True)
-            times[unique] += found
+            unique, counts = np.unique(cells, return_counts=True)
+            times[unique] += counts
         if self._mask is None:
             self._touched = np.union1d(self._touched, unique)
         else:
@@ -189,9 +189,9 @@ class FootprintRecorder(Observer):
     def asked(self, frame: Frame, storage: Storage, access: str, active: int, lanes: int) -> None:
         counts = self._tensor(storage)
         if counts is not None and self._is_recorded(frame):
-            found = self.lanes.setdefault((frame.site, counts.name, access), [0, 0])
-            found[0] += active
-            found[1] += lanes
+            tally = self.lanes.setdefault((frame.site, counts.name, access), [0, 0])
+            tally[0] += active
+            tally[1] += lanes
 
     def read(self, frame: Frame, storage: Storage, place: Any, threads: Any) -> None:
         self._note(frame, storage, place, threads, False)

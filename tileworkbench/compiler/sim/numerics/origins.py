@@ -165,14 +165,14 @@ def _inherited(kind: str, stmt: Stmt, written: Access, reads: list[Access]) -> A
         return np.asarray(np.isnan(wide) if kind == "NaN" else ~np.isfinite(wide))
 
     shape = written.values.shape
-    found = np.zeros(shape, np.bool_)
+    inherited = np.zeros(shape, np.bool_)
     for access in reads:
         mask = bad(access)
         if not mask.any():
             continue
         spread = _spread(stmt, access, mask, shape)
-        found |= True if spread is None else spread
-    return found
+        inherited |= True if spread is None else spread
+    return inherited
 
 
 def _spread(stmt: Stmt, access: Access, mask: Array, shape: tuple[int, ...]) -> Array | None:

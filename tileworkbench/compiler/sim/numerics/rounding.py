@@ -33,8 +33,8 @@ def grid_of(dtype: DType) -> Grid:
     storage = storage_dtype(dtype)
     # numpy knows its own types only, and ml_dtypes has no annotations.
     information: Any = np.finfo if storage.isbuiltin == 1 else ml_dtypes.finfo
-    found = information(storage)
-    return Grid(int(found.nmant), int(found.minexp))
+    limits = information(storage)
+    return Grid(int(limits.nmant), int(limits.minexp))
 
 
 def unit(exact: Array, dtype: DType) -> Array:

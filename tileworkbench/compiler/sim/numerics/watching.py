@@ -122,12 +122,12 @@ class Comparing(BlockWatcher):
                 continue
             if not self._exact:
                 raise LimitReached
-            found = self._exact.popleft()
-            if (found.site, found.buffer) != (stmt.site, storage.name):
-                self.why = self._apart(found, stmt, storage, loops)
+            expected = self._exact.popleft()
+            if (expected.site, expected.buffer) != (stmt.site, storage.name):
+                self.why = self._apart(expected, stmt, storage, loops)
                 raise LimitReached
-            same = found.values.shape == values.shape and found.where == _where(place)
-            exact = found.values if same else None
+            same = expected.values.shape == values.shape and expected.where == _where(place)
+            exact = expected.values if same else None
             written = Access(storage, place, values)
             self.steps.append(self._step(stmt, loops, written, exact))
             self.origins.look(stmt, loops, self._number, written, self._reads, exact)
@@ -154,11 +154,11 @@ class Comparing(BlockWatcher):
             float(exact.reshape(-1)[errors.worst]),
         )
 
-    def _apart(self, found: Written, stmt: Stmt, storage: Storage, loops: Loops) -> str:
+    def _apart(self, expected: Written, stmt: Stmt, storage: Storage, loops: Loops) -> str:
         return (
             f"the replay went another way: where this run writes '{storage.name}' at line "
-            f"{_line(self._program, stmt.site)}, float64 writes '{found.buffer}' at line "
-            f"{_line(self._program, found.site)}; what follows is not compared"
+            f"{_line(self._program, stmt.site)}, float64 writes '{expected.buffer}' at line "
+            f"{_line(self._program, expected.site)}; what follows is not compared"
         )
 
 

@@ -34,11 +34,11 @@ def find_launches(program: Program, planned: Container[int]) -> tuple[Launch, ..
     waits.
     """
     kernels = [stmt for stmt in statements(program.body) if isinstance(stmt, st.Kernel)]
-    found = (
+    candidates = (
         Launch(number, len(kernels), kernel, _loops(kernel, planned))
         for number, kernel in enumerate(kernels, 1)
     )
-    return tuple(launch for launch in found if launch.loops)
+    return tuple(launch for launch in candidates if launch.loops)
 
 
 def _loops(kernel: st.Kernel, planned: Container[int]) -> dict[int, int]:

@@ -46,10 +46,10 @@ def finished(
 
 
 def _contents(buffer: Contents, cut: _Cut, owners: Mapping[str, Array]) -> Contents:
-    found = owners.get(buffer.name)
-    if found is not None and found.shape != cut.shape:
-        found = None
-    return replace(buffer, shape=cut.shape, origin=cut.origin, owners=found)
+    threads = owners.get(buffer.name)
+    if threads is not None and threads.shape != cut.shape:
+        threads = None
+    return replace(buffer, shape=cut.shape, origin=cut.origin, owners=threads)
 
 
 class _Cut:
@@ -69,8 +69,8 @@ class _Cut:
         if known is None:
             index = np.unravel_index(places, self.whole)
             moved = tuple(at - first for at, first in zip(index, self.origin, strict=True))
-            found = np.ravel_multi_index(moved, self.shape).astype(places.dtype)
-            known = self._known[id(places)] = (places, found)
+            kept = np.ravel_multi_index(moved, self.shape).astype(places.dtype)
+            known = self._known[id(places)] = (places, kept)
         return known[1]
 
     def values(self, values: Array) -> Array:
@@ -112,46 +112,46 @@ def _moment(made: Replay, step: int, what: Finding | RunError | Stmt) -> Moment:
 _KINDS = {"DeadlockError": "deadlock", "OutOfBoundsError": "out of bounds", "RaceError": "race"}
 
 
-def _of_finding(made: Replay, step: int, found: Finding) -> Moment:
-    error = found.error()
+def _of_finding(made: Replay, step: int, finding: Finding) -> Moment:
+    error = finding.error()
     return Moment(
-        str(found.kind),
-        found.what,
+        str(finding.kind),
+        finding.what,
         error.hint or "",
         error.render(),
         step,
-        found.span,
-        found.buffer,
-        found.index,
-        found.thread,
-        _other_step(made, step, found),
-        found.other,
-        found.other_thread,
+        finding.span,
+        finding.buffer,
+        finding.index,
+        finding.thread,
+        _other_step(made, step, finding),
+        finding.other,
+        finding.other_thread,
     )
 
 
-def _other_step(made: Replay, step: int, found: Finding) -> int:
+def _other_step(made: Replay, step: int, finding: Finding) -> int:
     """The step of the other access of a race, the latest before it; -1 where that is not known."""
-    if found.other is None and not found.other_block:
+    if finding.other is None and not finding.other_block:
         return -1
     for at in range(min(step, made.last) - 1, made.first - 1, -1):
-        if _is_other(made, at, found, found.other or found.span):
+        if _is_other(made, at, finding, finding.other or finding.span):
             return at
     return -1
 
 
-def _is_other(made: Replay, at: int, found: Finding, span: Span | None) -> bool:
+def _is_other(made: Replay, at: int, finding: Finding, span: Span | None) -> bool:
     step = made.step(at)
-    if made.span(step.site) != span or (found.other_block and step.block != found.other_block):
+    if made.span(step.site) != span or (finding.other_block and step.block != finding.other_block):
         return False
     touched = [(change.buffer, change.places) for change in step.changes] + step.reads
     for number, places in touched:
         buffer = made.buffers[number]
-        if buffer.name != found.buffer:
+        if buffer.name != finding.buffer:
             continue
-        if len(found.index) != len(buffer.shape) or buffer.lanes:
+        if len(finding.index) != len(buffer.shape) or buffer.lanes:
             return True
-        local = [i - first for i, first in zip(found.index, buffer.origin, strict=True)]
+        local = [i - first for i, first in zip(finding.index, buffer.origin, strict=True)]
         inside = all(0 <= i < extent for i, extent in zip(local, buffer.shape, strict=True))
         if inside and (places == np.ravel_multi_index(local, buffer.shape)).any():
             return True

@@ -92,8 +92,8 @@ class Tracked:
             at = np.asarray(place[0]).reshape(-1)
             if self.inverse is None:
                 return at
-            found = self.inverse[at]
-            return np.asarray(found[found >= 0])
+            places = self.inverse[at]
+            return np.asarray(places[places >= 0])
         data = self.storage.data.shape
         if not data:
             return np.zeros(1, np.int64)
@@ -122,12 +122,12 @@ class Tracked:
         """The positions whose contents differ from the last seen; with those that are undefined now
         and were not, if that may be.
         """
-        found = _bits(self.contents()) != _bits(self.shadow)
+        differs = _bits(self.contents()) != _bits(self.shadow)
         if undefines:
             undefined = self.undefined()
             if undefined is not None:
-                found |= undefined & (self.writers != UNDEFINED)
-        return np.flatnonzero(found)
+                differs |= undefined & (self.writers != UNDEFINED)
+        return np.flatnonzero(differs)
 
     def undefined(self) -> Array | None:
         """Which elements were never written, None where that is not known."""
@@ -157,9 +157,9 @@ def _bits(values: Array) -> Array:
 
 def spread_threads(threads: Any, count: int) -> Array:
     """`threads` of an access as an entry for each of its `count` elements."""
-    found = np.asarray(threads).reshape(-1)
-    if found.size == count:
-        return found
-    if found.size and count % found.size == 0:
-        return np.repeat(found, count // found.size)
+    numbers = np.asarray(threads).reshape(-1)
+    if numbers.size == count:
+        return numbers
+    if numbers.size and count % numbers.size == 0:
+        return np.repeat(numbers, count // numbers.size)
     return np.full(count, -1)

@@ -44,8 +44,8 @@ class Contents:
 
     def index(self, place: int) -> tuple[int, ...]:
         """The index, in the whole buffer, of the element at a row-major position in `shape`."""
-        found = np.unravel_index(place, self.shape) if self.shape else ()
-        return tuple(int(at) + first for at, first in zip(found, self.origin, strict=True))
+        indices = np.unravel_index(place, self.shape) if self.shape else ()
+        return tuple(int(at) + first for at, first in zip(indices, self.origin, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +178,13 @@ class State:
     @property
     def dirty(self) -> dict[str, Array]:
         """Which elements the step wrote, by buffer; those that it did not touch are left out."""
-        found: dict[str, Array] = {}
+        masks: dict[str, Array] = {}
         for change in self._replay.step(self.step).changes:
             buffer = self._replay.buffers[change.buffer]
             if change.defines and self._numbers.get(buffer.name) == change.buffer:
-                mask = found.setdefault(buffer.name, np.zeros(buffer.shape, np.bool_))
+                mask = masks.setdefault(buffer.name, np.zeros(buffer.shape, np.bool_))
                 mask.reshape(-1)[change.places] = True
-        return found
+        return masks
 
     def writer(self, name: str, index: tuple[int, ...]) -> Writer | None:
         """Who wrote an element last, None where no step that is kept did. `index` is that of the
@@ -255,8 +255,8 @@ class Replay:
 
     def line(self, site: int) -> int:
         """The line of a statement in the source, 0 where it has none."""
-        found = self.span(site)
-        return 0 if found is None else found.line
+        place = self.span(site)
+        return 0 if place is None else place.line
 
     def at(self, step: int) -> State:
         """The memory after a step; `first - 1` is before all of them.
@@ -346,5 +346,5 @@ class Replay:
         blocks = ", ".join(f"({', '.join(map(str, block))})" for block in self.blocks)
         kept = f"{self.total} steps" if self.first == 0 else f"{len(self)} of {self.total} steps"
         lines = [f"{self.kernel}, block {blocks or '-'}, stage '{self.stage}': {kept}", *self.notes]
-        lines += [f"step {found.step}: {found.kind}: {found.message}" for found in self.moments]
+        lines += [f"step {moment.step}: {moment.kind}: {moment.message}" for moment in self.moments]
         return "\n".join(lines)

@@ -149,13 +149,13 @@ class StepRecorder(Observer):
 
     def _values(self, frame: Frame, stmt: st.Stmt) -> tuple[tuple[str, int | None], ...]:
         """The variables of the loops around a statement."""
-        found: list[tuple[str, int | None]] = []
+        values: list[tuple[str, int | None]] = []
         for var in self._loops.get(id(stmt), ()):
             value = frame.values[self._slots.variable(var)]
             numbers = np.unique(np.asarray(0 if value is None else value))
             one = numbers.size == 1 and value is not None
-            found.append((var.name, int(numbers[0]) if one else None))
-        return tuple(found)
+            values.append((var.name, int(numbers[0]) if one else None))
+        return tuple(values)
 
     # Accesses
 
@@ -321,20 +321,22 @@ class StepRecorder(Observer):
         if tensor is not None and tensor.storage.data is storage.data:
             return tensor
         key = (frame.block, storage.name, storage.data.shape)
-        found = self._keys.get(key)
-        if found is None:
+        tracked = self._keys.get(key)
+        if tracked is None:
             name = storage.name
             if isinstance(storage, PrivateStorage):
                 name += " (of each iteration)"
-            found = self._keys[key] = self._new(storage, name, frame.block, max(self.total - 1, 0))
-        elif found.storage is not storage:
-            found.adopt(storage)
-            self._suspects.setdefault(found, True)
+            tracked = self._keys[key] = self._new(
+                storage, name, frame.block, max(self.total - 1, 0)
+            )
+        elif tracked.storage is not storage:
+            tracked.adopt(storage)
+            self._suspects.setdefault(tracked, True)
         if isinstance(storage, PrivateStorage):  # whose last iteration's values come back later
             for outer, contents in self._tracked:
                 if contents.name == storage.name and contents.block == frame.block:
                     self._outer[outer] = None
-        return found
+        return tracked
 
     def _new(self, storage: Storage, name: str, block: tuple[int, ...], born: int) -> Tracked:
         changes = storage.scope != "global" or storage.name in self._written
@@ -453,7 +455,7 @@ class StepRecorder(Observer):
         )
 
 
-def _find_loops(stmt: st.Stmt, around: tuple[Var, ...], found: dict[int, tuple[Var, ...]]) -> None:
+def _find_loops(stmt: st.Stmt, around: tuple[Var, ...], loops: dict[int, tuple[Var, ...]]) -> None:
     if isinstance(stmt, (st.For, Pipelined)):
         vectors = isinstance(stmt, st.For) and stmt.kind in (
             st.LoopKind.VECTORIZED,
@@ -462,9 +464,9 @@ def _find_loops(stmt: st.Stmt, around: tuple[Var, ...], found: dict[int, tuple[V
         around = around if vectors else (*around, stmt.var)
     children = [child for child in stmt.children() if isinstance(child, st.Stmt)]
     if not children:
-        found[id(stmt)] = around
+        loops[id(stmt)] = around
     for child in children:
-        _find_loops(child, around, found)
+        _find_loops(child, around, loops)
 
 
 def _merged(accesses: list[tuple[Array, Any]]) -> tuple[Array, Array]:
