@@ -81,21 +81,21 @@ def compare_views(views: Sequence[KernelView], live: bool) -> tuple[Compared, ..
     left out unless `live`.
     """
     views = placed(views) if live else views
-    found = [Compared("card", "Card", _facts("card", views, live), ("",) * len(views))]
+    compared = [Compared("card", "Card", _facts("card", views, live), ("",) * len(views))]
     for name, each in VIEWS.items():
         missing = tuple(each.missing(view) for view in views)
         if not all(missing):
-            found.append(Compared(name, each.title, _facts(name, views, live), missing))
-    return tuple(found)
+            compared.append(Compared(name, each.title, _facts(name, views, live), missing))
+    return tuple(compared)
 
 
 def placed(views: Sequence[KernelView]) -> tuple[KernelView, ...]:
     """The views with their places under the roofs, where these are known without measuring."""
-    found = []
+    made = []
     for view in views:
         machine, points = (view.machine, view.points) if view.points else view.place(False)
-        found.append(replace(view, machine=machine, points=points))
-    return tuple(found)
+        made.append(replace(view, machine=machine, points=points))
+    return tuple(made)
 
 
 def _facts(name: str, views: Sequence[KernelView], live: bool) -> tuple[Fact, ...]:
@@ -175,15 +175,15 @@ def _page(
     parts: Sequence[Compared], names: Sequence[str], pictures: Mapping[str, str], most: int
 ) -> str:
     first, *rest = parts
-    found = [_tables(first, names, most)]
+    panels = [_tables(first, names, most)]
     for part in rest:
         body = _tables(part, names, most) + pictures[part.name]
-        found.append(html.details(part.title, body, note=part.note))
-    return html.panel(*found)
+        panels.append(html.details(part.title, body, note=part.note))
+    return html.panel(*panels)
 
 
 def _tables(part: Compared, names: Sequence[str], most: int) -> str:
-    found = [
+    tables = [
         html.tag("div", "", html.tag("b", html.MONO, html.text(name)), ": ", html.text(why))
         for name, why in zip(names, part.missing, strict=True)
         if why
@@ -192,10 +192,10 @@ def _tables(part: Compared, names: Sequence[str], most: int) -> str:
         return _table(part.facts, names, max(most, _CARD_ROWS))
     same = [fact for fact in part.facts if not fact.differs]
     if part.differences:
-        found.append(_table(part.differences, names, most))
+        tables.append(_table(part.differences, names, most))
     if same:
-        found.append(html.details("No difference", _once(same[:most]), note=f"{len(same)} rows"))
-    return "".join(found)
+        tables.append(html.details("No difference", _once(same[:most]), note=f"{len(same)} rows"))
+    return "".join(tables)
 
 
 def _once(facts: Sequence[Fact]) -> str:

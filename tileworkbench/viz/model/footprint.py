@@ -87,16 +87,16 @@ def about(view: KernelView) -> str:
 
 def model(view: KernelView) -> dict[str, Any]:
     """The pictures of all blocks and the tables; only an empty ``recorded`` before a recording."""
-    found = _recorded(view)
-    if found is None:
+    recorded = _recorded(view)
+    if recorded is None:
         return {"recorded": ""}
-    drawn, program = list(_figures(found)), view.record.program
+    drawn, program = list(_figures(recorded)), view.record.program
     return {
-        "recorded": found.recorded,
-        "program": found.program,
-        "inputs": found.inputs,
-        "grids": [list(grid) for grid in found.launches],
-        "blocks": sum(map(prod, found.launches)),
+        "recorded": recorded.recorded,
+        "program": recorded.program,
+        "inputs": recorded.inputs,
+        "grids": [list(grid) for grid in recorded.launches],
+        "blocks": sum(map(prod, recorded.launches)),
         "palette": PALETTE,
         "warp": warp_size(last[-1].program if (last := view.record.snapshots) else program),
         "figures": [
@@ -111,24 +111,24 @@ def model(view: KernelView) -> dict[str, Any]:
             }
             for each in drawn
         ],
-        "tensors": found.rows(),
-        "tiles": [tile.row() for tile in found.tiles],
-        "lines": [line.row() for line in found.lines],
+        "tensors": recorded.rows(),
+        "tiles": [tile.row() for tile in recorded.tiles],
+        "lines": [line.row() for line in recorded.lines],
     }
 
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
     """What a comparison says of the footprint."""
-    found = _recorded(view)
-    if found is None:
+    recorded = _recorded(view)
+    if recorded is None:
         return {"recorded": "not yet: kernel.footprint() simulates a call"}
-    said = {"recorded": found.recorded}
-    for tensor in found.tensors:
+    said = {"recorded": recorded.recorded}
+    for tensor in recorded.tensors:
         said[f"elements of {tensor.name}"] = (
             f"{tensor.loaded} loaded {tensor.reuse:.3g} times each, {tensor.stored} stored, "
             f"{tensor.untouched} never touched"
         )
-    for line in found.lines:
+    for line in recorded.lines:
         name = f"lanes of '{line.access} {line.tensor}' that are masked"
         said[f"{name}, line {line.line}"] = f"{100 * line.masked:.1f} %"
     return said
@@ -152,10 +152,10 @@ def windows_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
 
     The block is simulated again, with its threads: ``at`` are its indices.
     """
-    found = _recorded(view)
-    if found is None:
+    recorded = _recorded(view)
+    if recorded is None:
         return {"windows": []}
-    drawn = list(_figures(found))
+    drawn = list(_figures(recorded))
     asked = [_inside(each, tuple(map(int, wanted)))
              for each, wanted in zip(drawn, content["windows"], strict=True)]  # fmt: skip
     number = int(content.get("block", -1))
@@ -164,14 +164,13 @@ def windows_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
     alone = _recorded(view, number, True)
     assert alone is not None
     parts = [
-        Figure(alone.tensor(each.tensor.name), each.side, each.rows, each.columns)
-        for each in drawn
+        Figure(alone.tensor(each.tensor.name), each.side, each.rows, each.columns) for each in drawn
     ]
     if content.get("fit"):
         asked = [_fitting(each) for each in parts]
     shown = zip(drawn, parts, asked, strict=True)
     return {
-        "at": list(found.block_at(number)),
+        "at": list(recorded.block_at(number)),
         "threads": any((each.counts.thread >= 0).any() for each in parts),
         "windows": [window(whole, at, part) for whole, part, at in shown],
     }
@@ -198,7 +197,7 @@ def window(figure: Figure, at: Window, alone: Figure | None = None) -> dict[str,
     first = (times > 0).argmax(axis=-1)[..., None]
     blocks = _grouped(figure.grid(counts.blocks, at, 0), step, 0).max(axis=-1)
     owners = _grouped(figure.grid(counts.block, at, -1), step, -1)
-    found = {
+    arrays = {
         "block": np.take_along_axis(owners, first, -1)[..., 0],
         "blocks": blocks,
         "times": times.max(axis=-1),
@@ -209,10 +208,10 @@ def window(figure: Figure, at: Window, alone: Figure | None = None) -> dict[str,
         lead = (mine > 0).argmax(axis=-1)[..., None]
         threads = _grouped(alone.grid(alone.counts.thread, at, -1), step, -1)
         many = _grouped(alone.grid(alone.counts.threads, at, 0), step, 0)
-        found["mine"] = np.maximum(mine.max(axis=-1), 0)
-        found["thread"] = np.take_along_axis(threads, lead, -1)[..., 0]
-        found["threads"] = many.max(axis=-1)
-    return made | {name: packed_text(values.reshape(-1)) for name, values in found.items()}
+        arrays["mine"] = np.maximum(mine.max(axis=-1), 0)
+        arrays["thread"] = np.take_along_axis(threads, lead, -1)[..., 0]
+        arrays["threads"] = many.max(axis=-1)
+    return made | {name: packed_text(values.reshape(-1)) for name, values in arrays.items()}
 
 
 def _grouped(values: Array, step: int, empty: int) -> Array:
@@ -225,8 +224,8 @@ def _grouped(values: Array, step: int, empty: int) -> Array:
     return parts.reshape(*cells, step * step)
 
 
-def _figures(found: Footprint) -> Iterator[Figure]:
-    for tensor in found.tensors:
+def _figures(recorded: Footprint) -> Iterator[Figure]:
+    for tensor in recorded.tensors:
         rows, columns = _extent(tensor)
         for side, touched in (("loads", tensor.loaded), ("stores", tensor.stored)):
             if touched and rows and columns:
@@ -268,24 +267,24 @@ def _fitting(figure: Figure) -> Window:
 
 def section(view: KernelView, opened: bool) -> str:
     """The pictures and tables where something was recorded; nothing else."""
-    found = _recorded(view)
-    if found is None:
+    recorded = _recorded(view)
+    if recorded is None:
         return ""
-    pictures = [_picture(each) for each in list(_figures(found))[:_STATIC]]
+    pictures = [_picture(each) for each in list(_figures(recorded))[:_STATIC]]
     rows = [
         [html.text(each[key]) for key in ("tensor", "loaded", "stored", "untouched")]
         + [html.text(f"{each['reuse']:.3g}")]
-        for each in found.rows()
+        for each in recorded.rows()
     ]
     heads = ["tensor", "elements loaded", "stored", "never touched", "loads of each"]
     lanes = [
         [html.text(line.line), html.text(f"{line.access} {line.tensor}"),
          html.text(line.lanes), html.text(f"{100 * line.masked:.1f} %")]
-        for line in found.lines
+        for line in recorded.lines
     ]  # fmt: skip
     return html.details(
         "Footprint",
-        html.tag("div", "", html.text(f"Recorded {found.recorded}, on {found.inputs}")),
+        html.tag("div", "", html.text(f"Recorded {recorded.recorded}, on {recorded.inputs}")),
         *pictures,
         html.table(rows, heads),
         html.table(lanes, ["line", "access", "lanes", "masked"]),

@@ -38,16 +38,16 @@ def missing(view: KernelView) -> str:
 
 def about(view: KernelView) -> str:
     """What one looks at."""
-    found = _last(view)
-    if found is None:
+    run = _last(view)
+    if run is None:
         return (
             "One block of the kernel runs twice in the simulator, as it is and with every "
             "floating-point number in float64. The difference is what rounding does. Nothing has "
             "run yet."
         )
     return (
-        f"The {len(found.steps)} statements of {block_text(found.block)} that write floating-point "
-        f"numbers, on {found.inputs}, each beside the same statement in float64. A unit in the "
+        f"The {len(run.steps)} statements of {block_text(run.block)} that write floating-point "
+        f"numbers, on {run.inputs}, each beside the same statement in float64. A unit in the "
         "last place (ulp) is the distance between neighbouring numbers of the tile's type; errors "
         "are in units of its largest element, since one near zero that is the difference of large "
         "ones is many of its own units off without harm. 0.5 is the best that rounding once can "
@@ -59,8 +59,8 @@ def about(view: KernelView) -> str:
 
 def model(view: KernelView) -> dict[str, Any]:
     """What was found; ``{"ran": False}`` where nothing has run yet."""
-    found = _last(view)
-    return {"ran": False} if found is None else _drawn(found)
+    run = _last(view)
+    return {"ran": False} if run is None else _drawn(run)
 
 
 def run_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
@@ -69,41 +69,41 @@ def run_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
     block = content.get("block")
     try:
         chosen = None if block is None else tuple(int(at) for at in block)
-        found = view.debugging.numerics(block=chosen, seconds=SECONDS)
+        run = view.debugging.numerics(block=chosen, seconds=SECONDS)
     except TileError as error:
         return {"error": str(error)}
-    return _drawn(found) | {"about": about(view)}
+    return _drawn(run) | {"about": about(view)}
 
 
 def _last(view: KernelView) -> Numerics | None:
     return None if view.debugging is None else view.debugging.last_numerics
 
 
-def _drawn(found: Numerics) -> dict[str, Any]:
-    curves, exact = curves_of(found)
+def _drawn(run: Numerics) -> dict[str, Any]:
+    curves, exact = curves_of(run)
     shown = sorted({at for curve in curves for at, _ in curve.steps})
     return {
         "ran": True,
-        "block": list(found.block),
-        "inputs": found.inputs,
-        "stopped": found.stopped,
-        "sentence": worst_sentence(found),
-        "origins": [{"text": str(origin), **_place(origin)} for origin in found.origins],
+        "block": list(run.block),
+        "inputs": run.inputs,
+        "stopped": run.stopped,
+        "sentence": worst_sentence(run),
+        "origins": [{"text": str(origin), **_place(origin)} for origin in run.origins],
         "exact": exact,
         "charts": {
             metric: numerics_svg(curves, metric, THEMED, True) if curves else ""
             for metric in METRICS
         },
         "metrics": METRICS,
-        "steps": {str(at): _facts(found.steps[at]) for at in shown},
-        "lines": [_row(each) for each in found.lines],
+        "steps": {str(at): _facts(run.steps[at]) for at in shown},
+        "lines": [_row(each) for each in run.lines],
     }
 
 
-def curves_of(found: Numerics) -> tuple[list[Curve], list[str]]:
+def curves_of(run: Numerics) -> tuple[list[Curve], list[str]]:
     """The lines of the picture, and the buffers that are exact throughout, which have none."""
     groups: dict[str, list[tuple[int, Step]]] = {}
-    for at, step in enumerate(found.steps):
+    for at, step in enumerate(run.steps):
         if step.comparable:
             groups.setdefault(step.buffer, []).append((at, step))
     wrong = {name: steps for name, steps in groups.items() if any(s.absolute > 0 for _, s in steps)}
@@ -120,14 +120,14 @@ def _thinned(steps: Sequence[tuple[int, Step]]) -> tuple[tuple[int, Step], ...]:
     return tuple(max(group, key=lambda pair: pair[1].scaled) for group in groups)
 
 
-def worst_sentence(found: Numerics) -> str:
+def worst_sentence(run: Numerics) -> str:
     """The largest error in words."""
-    worst = found.worst
+    worst = run.worst
     if worst is None:
         return "No statement wrote a floating-point number that float64 writes too."
     if worst.scaled == 0:
         return "Every number is what float64 gives: nothing was lost to rounding."
-    return f"{_capital(found.worst_text)}."
+    return f"{_capital(run.worst_text)}."
 
 
 def _capital(text: str) -> str:
@@ -169,32 +169,32 @@ def error_text(value: float) -> str:
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
     """What a comparison says; how large errors are depends a little on the host."""
-    found = _last(view)
-    if found is None:
+    run = _last(view)
+    if run is None:
         return {"beside float64": "has not run"}
     if not live:
-        return {"beside float64": f"has run on {found.inputs}"}
-    said = {"largest error": worst_sentence(found)}
-    return said | {f"first {origin.kind}": str(origin) for origin in found.origins}
+        return {"beside float64": f"has run on {run.inputs}"}
+    said = {"largest error": worst_sentence(run)}
+    return said | {f"first {origin.kind}": str(origin) for origin in run.origins}
 
 
 def section(view: KernelView, opened: bool) -> str:
     """The picture and the lines for readers without a kernel: of the last run, and where the view
     stands alone of one on the kernel's inputs.
     """
-    found = _last(view)
-    if found is None and opened:
+    run = _last(view)
+    if run is None and opened:
         assert view.debugging is not None  # see `missing`
         try:
-            found = view.debugging.numerics(seconds=SECONDS)
+            run = view.debugging.numerics(seconds=SECONDS)
         except TileError as error:
             return html.line("Numerics", str(error))
-    if found is None:
+    if run is None:
         return ""
-    curves, exact = curves_of(found)
-    origins = [_capital(str(origin)) for origin in found.origins]
+    curves, exact = curves_of(run)
+    origins = [_capital(str(origin)) for origin in run.origins]
     body = [html.tag("div", html.tone(html.BAD), html.text(text)) for text in origins]
-    body.append(html.tag("div", "", html.text(worst_sentence(found))))
+    body.append(html.tag("div", "", html.text(worst_sentence(run))))
     if curves:
         picture = numerics_svg(curves, "scaled")
         told = f"{METRICS['scaled']} over executed statements, a line for each of "
@@ -202,11 +202,11 @@ def section(view: KernelView, opened: bool) -> str:
         body.append(html.image(as_image(picture), told, WIDTH, HEIGHT))
     if exact:
         body.append(html.tag("div", html.FAINT, html.text(f"exact throughout: {', '.join(exact)}")))
-    worst = sorted(found.lines, key=lambda each: -each.worst.scaled)[:_ROWS]
+    worst = sorted(run.lines, key=lambda each: -each.worst.scaled)[:_ROWS]
     body.append(html.table([_cells(each) for each in worst], _HEADS))
-    if found.stopped:
-        body.append(html.tag("div", html.FAINT, html.text(_capital(found.stopped))))
-    note = f"{block_text(found.block)} beside float64"
+    if run.stopped:
+        body.append(html.tag("div", html.FAINT, html.text(_capital(run.stopped))))
+    note = f"{block_text(run.block)} beside float64"
     return html.details("Numerics", *body, note=note, opened=opened)
 
 
