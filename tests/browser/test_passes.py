@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -169,7 +170,7 @@ def check_editing(notebook: NotebookPage, view: Locator) -> None:
     view.get_by_role("button", name="Edit in a cell").click()
     first = "%%tile ir matmul --after plan_pipelines"
     source = "window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells[2]"
-    assert notebook.page.evaluate(f"{source}.source").splitlines()[0] == first
+    notebook.page.wait_for_function(f"{source}?.source.startsWith({json.dumps(first)})")
     edit = f"{source}.setSource({source}.source.replace('C_local, 0.0', 'C_local, 1.0'))"
     notebook.page.evaluate(edit)
     notebook.run_cell(2)
