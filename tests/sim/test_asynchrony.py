@@ -6,6 +6,7 @@ which line. A row without a finding is a mistake that this execution cannot show
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -334,6 +335,28 @@ def kernel(
     assert simulate(program, arguments_of(program)).report.ok == ok
 
 
+@pytest.mark.parametrize("seed", [None, 0])
+def test_a_block_that_ends_while_a_copy_reads_its_memory(seed):
+    """The copy to the other block goes on: what it brings is there for who waits."""
+    program = program_of(CLUSTER.rpartition("        T.cluster_sync()\n")[0])
+    arguments = arguments_of(program)
+    simulated = simulate(program, arguments, options=SimOptions(seed=seed))
+    assert re.search(
+        r"'S' in block \([01]\): still read by a copy to another block when its own block ends "
+        r"\(kernel.py, line 9\)",
+        str(simulated.report),
+    )
+    assert simulated.report.uninitialised == ()
+    np.testing.assert_array_equal(simulated.arrays["B"], arguments["A"][::-1])
+
+
+def test_a_copy_to_another_block_outlives_its_own():
+    source = CLUSTER.rpartition("        T.cluster_sync()\n")[0].replace(f"        {PEER}\n", "")
+    program = program_of(source)
+    report = simulate(program, arguments_of(program)).report
+    assert f"'D[0]' in block (1): {LANDED} (kernel.py, line 10" in str(report)
+
+
 def test_an_arrival_that_may_count_for_the_phase_before():
     """In lock step all threads arrive at once; as hardware runs them one may be a phase ahead."""
     for changes, ok in ({}, True), ({"T.mbarrier_wait_parity(bar, 0)": []}, False):
@@ -385,11 +408,19 @@ def test_which_fences_are_missed(source, changes, found):
     assert not line or any(f": {sentence} (kernel.py, line {at} and" in str(report) for at in lines)
 
 
-@pytest.mark.parametrize("writer", [True, False], ids=["writer", "reader"])
-@pytest.mark.parametrize("fence", [True, False])
-def test_lowered_code_needs_its_fences(fence, writer):
+@pytest.mark.parametrize(
+    ("writers", "reader", "ok"),
+    [
+        ("", "", False),
+        ("T.fence(kind='async')", "", True),
+        ("", "T.fence(kind='async')", True),
+        # by one thread, which does not know yet what the others wrote
+        ("if tx == 0:\n            T.fence(kind='async')", "", False),
+    ],
+    ids=["none", "of all writers", "of the reader", "too early"],
+)
+def test_lowered_code_needs_its_fences(writers, reader, ok):
     """From stage SIMT on: by all threads that wrote, or by the one that starts the copy."""
-    line = "T.fence(kind='async')" if fence else ""
     program = parse(
         f"""\
 @T.program(stage="simt")
@@ -400,10 +431,10 @@ def kernel(
     with T.Kernel(1, threads=64, thread_vars=["tx"]) as bx:
         S = T.alloc_shared((64,), "float32", offset=0)
         S[tx] = A[0, tx]
-        {line if writer else ""}
+        {writers}
         T.sync_threads()
         if tx == 0:
-            {"" if writer else line}
+            {reader}
             with T.started("tma_store"):
                 for i in T.serial(64):
                     B[0, i] = S[i]
@@ -411,7 +442,7 @@ def kernel(
             T.wait_group(pending=0, engine='tma_store', sources=True)
 """
     )
-    assert simulate(program, arguments_of(program)).report.ok == fence
+    assert simulate(program, arguments_of(program)).report.ok == ok
 
 
 WIDE = COPIES.replace("(2, 64)", "(2, 512)")
