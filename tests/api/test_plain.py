@@ -33,6 +33,7 @@ FACTS = {
     "footprint": {"tensor": "A", "untouched": 0, "stored": 0},
     "numerics": {"buffer": "A_shared", "loops": {"k": 0}, "ulp": 0.0},
     "prints": {"thread": 63, "loops": {"k": 0}},
+    "replay": {"step": 0, "block": [0, 0], "kind": "alloc"},
     "code": {"number": 1},
 }
 

@@ -235,6 +235,58 @@ def test_a_grid_that_comes_from_data() -> None:
     )
 
 
+@tw.jit
+def stopping(A: T.Tensor((64,), "float32")):
+    B = T.empty((64,), "float32")
+    with T.Kernel(1, threads=64):
+        tile = T.alloc_shared((64,), "float32")
+        tx = T.get_thread_binding()
+        for k in T.serial(3):
+            tile[tx] = A[tx] + k
+            if tx == 5:
+                T.breakpoint()
+        T.sync_threads()
+        B[tx] = tile[63 - tx]
+    return B
+
+
+@pytest.mark.parametrize("stage", ["tile", "lowered"])
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80", "ptx:sm_80"])
+def test_a_replay_stops_at_breakpoints_at_every_stage(target: str, stage: str) -> None:
+    kernel = stopping.with_target(target).compile()
+    ones = np.ones(64, np.float32)
+    replay = kernel.replay(ones, stage=stage)
+    assert [found.kind for found in replay.moments] == ["breakpoint"] * 3
+    for k, found in enumerate(replay.moments):
+        assert source_line(kernel, found.span.line) == "T.breakpoint()"
+        assert replay.step(found.step).kind == "breakpoint"
+        assert replay.at(found.step).buffers["tile"][5] == 1 + k
+    if target != "cpu" or stage == "tile":
+        assert replay.step(replay.moments[0].step).threads == "thread 5"
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])
+def test_calls_pass_over_breakpoints_and_the_warnings_say_so(target: str) -> None:
+    kernel = stopping.with_target(target).compile()
+    np.testing.assert_array_equal(kernel(np.ones(64, np.float32)), np.full(64, 3, np.float32))
+    (note,) = kernel.warnings
+    assert note.message == "calls pass over T.breakpoint(); kernel.show('replay') opens there"
+    assert source_line(kernel, note.span.line) == "T.breakpoint()"
+
+
+def test_the_code_of_a_gpu_has_no_trace_of_a_breakpoint() -> None:
+    source = stopping.with_target("cuda:sm_80").compile().source
+    assert "breakpoint" not in source.replace("T.breakpoint()", "")  # the user's lines stand in it
+
+
+def test_an_error_names_its_kernel() -> None:
+    kernel, reference, inputs = CASES["missing_barrier"]
+    compiled = kernel.with_target("cpu").compile()
+    with pytest.raises(RunError) as error:
+        compiled.check(reference, *inputs)
+    assert error.value.kernel is compiled
+
+
 def test_the_rows_of_the_last_replay_are_plain_data() -> None:
     kernel = double.compile()
     replay = kernel.replay(block=(2,))

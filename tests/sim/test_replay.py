@@ -219,6 +219,7 @@ def test_copies_are_under_way_from_their_start_to_their_wait() -> None:
     for flight in replay.flights[:3]:
         assert kinds[flight.began] == "asynccopy" or kinds[flight.began] == "copy"
         assert kinds[flight.ended] == "waitgroup" and flight.ended > flight.began
+    assert kinds[replay.flights[3].ended] == "waitgroup"
     landing = replay.flights[0].ended
     change = next(c for c in replay.step(landing).changes if c.lands)
     assert replay.line(change.site) == replay.line(replay.flights[0].site)

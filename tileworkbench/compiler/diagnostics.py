@@ -221,7 +221,9 @@ class TileWarning(UserWarning):
 
 
 class RunError(TileError):
-    """Something went wrong while a kernel ran."""
+    """Something went wrong while a kernel ran: `kernel`, where it was called or checked."""
+
+    kernel: Any = None
 
 
 class SimulatorLimitError(RunError):
@@ -276,11 +278,10 @@ class CheckError(RunError, AssertionError):
     """A kernel's result disagrees with its reference.
 
     `map` says where, and who wrote it: a `tileworkbench.viz.model.error_map.ErrorMap`; None where
-    the two cannot be compared element by element. `kernel` is the one that failed then.
+    the two cannot be compared element by element.
     """
 
     map: Any = None
-    kernel: Any = None
 
 
 class Interrupted(RunError, KeyboardInterrupt):

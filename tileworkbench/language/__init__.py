@@ -205,7 +205,7 @@ _SUPPORTED: dict[str, tuple[str, ...]] = {
         ),
         *("no_set_max_nreg", "pdl_sync", "pdl_trigger", "set_max_nreg", "use_swizzle"),
     ),
-    "printing": ("print",),
+    "printing": ("breakpoint", "print"),
     "extern": ("CUDASourceCodeKernel", "call_extern", "import_source"),
     "matrix": (
         *("gemm_blockscaled", "gemm_sp", "mma_gemm_blockscaled", "tcgen05_gemm_blockscaled"),

@@ -1,4 +1,4 @@
-"""Printing from the kernel."""
+"""Printing from the kernel, and stopping there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.values import Operators, describe, is_number, to_expr
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Expr, Load, Var
-from tileworkbench.compiler.ir.stmt import For, LoopKind, Print, Stmt
+from tileworkbench.compiler.ir.stmt import Breakpoint, For, LoopKind, Print, Stmt
 
 
 def print(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0) -> None:
@@ -35,6 +35,16 @@ def print(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int =
     else:
         hint = "a text alone is T.print(msg=...)" if isinstance(obj, str) else None
         raise TileValueError(f"T.print takes a value or a tensor, not {describe(obj)}", hint=hint)
+
+
+def breakpoint() -> None:
+    """Open the replay here: ``kernel.replay()`` and ``kernel.show("replay")``, which run the kernel
+    in the simulator, stop at each execution of this statement, at every stage of lowering.
+
+    Calls, checks and measurements pass over it on every target; the kernel's warnings say so.
+    """
+    builder = in_kernel("T.breakpoint")
+    builder.emit(Breakpoint(site=builder.site))
 
 
 def _line(

@@ -107,6 +107,16 @@ def failed_mimebundle(view: KernelView) -> Bundle:
     return make_bundle(str(view.errors), view_html(view, "errors"), None)
 
 
+def replayed_mimebundle(view: KernelView) -> Bundle:
+    """An output of a call that went wrong in the simulator, which has been replayed: its block at
+    that moment.
+    """
+    if wants_widgets():
+        return show(view, "replay")._repr_mimebundle_()
+    last = None if view.replays is None else view.replays.last_replay
+    return make_bundle(str(last), view_html(view, "replay"), None)
+
+
 def show(view: KernelView, which: str = "card") -> ViewWidget:
     """The widget of one view: a name of `NAMES`, ``passes:PASS`` or ``layouts:BUFFER``.
 

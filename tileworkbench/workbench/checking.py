@@ -107,6 +107,7 @@ def check_kernel(
         simulated = _simulated(kernel, args, sanitize)
         worst, limit, nans = _compared(kernel, reference, args, rtol, atol)
     except RunError as error:
+        error.kernel = kernel
         if kernel._trouble is None:
             trouble_in(kernel, args, ())
         looked = (Note(f"the simulator found nothing wrong: {simulated}"),) if simulated else ()

@@ -46,24 +46,36 @@ def make_inputs(program: Program, seed: int = 0) -> list[Any]:
     """
     import torch
 
+    if unknown := unknown_input(program):
+        raise ArgumentError(
+            f"no inputs can be made up for '{unknown}' of '{program.name}'",
+            hint="pass the arguments yourself: --args a,b in a cell, .check(reference, a, b) "
+            "and .bench(a, b) of a kernel",
+        )
     generator = torch.Generator().manual_seed(seed)
     ranges = index_ranges(program)
     inputs = []
     for param in program.params:
+        if isinstance(param.value, Buffer) and not param.output:
+            shape = [const_int(extent) for extent in param.value.shape]
+            found = ranges.get(param.name)
+            inputs.append(_tensor(torch, param.value.dtype, shape, found, generator))
+    return inputs
+
+
+def unknown_input(program: Program) -> str:
+    """The first parameter that no input can be made up for: a scalar, or a tensor whose extents
+    are symbols; empty where there is none.
+    """
+    for param in program.params:
+        buffer = param.value
         if param.output:
             continue
-        buffer = param.value
-        shape = None
-        if isinstance(buffer, Buffer) and not buffer.strides:
-            shape = [const_int(extent) for extent in buffer.shape]
-        if shape is None or None in shape:
-            raise ArgumentError(
-                f"no inputs can be made up for '{param.name}' of '{program.name}'",
-                hint="pass the arguments yourself: --args a,b in a cell, .check(reference, a, b) "
-                "and .bench(a, b) of a kernel",
-            )
-        inputs.append(_tensor(torch, buffer.dtype, shape, ranges.get(param.name), generator))
-    return inputs
+        if not isinstance(buffer, Buffer) or buffer.strides:
+            return param.name
+        if None in [const_int(extent) for extent in buffer.shape]:
+            return param.name
+    return ""
 
 
 def _tensor(

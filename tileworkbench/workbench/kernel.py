@@ -67,7 +67,8 @@ class Kernel(KernelFacts, Debugging):
             self._watch(args)
         try:
             return self._compiled(*args)
-        except RunError:
+        except RunError as error:
+            error.kernel = self
             trouble_in(self, args, ())
             raise
 
@@ -228,7 +229,8 @@ class Kernel(KernelFacts, Debugging):
 
         try:
             result = simulate_stage(self, args, stage, blocks, sanitize, fences)
-        except RunError:
+        except RunError as error:
+            error.kernel = self
             trouble_in(self, args, ())
             raise
         trouble_of(self, args, result.report)

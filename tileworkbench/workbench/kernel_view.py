@@ -43,6 +43,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         shared=_shared_memories(kernel),
         pipelining=kernel,
         debugging=kernel,
+        replays=kernel,
         annotated=kernel._annotated,
         line_costs=lambda: [cost.to_dict() for cost in kernel.line_costs],
         occupancy=kernel.occupancy,

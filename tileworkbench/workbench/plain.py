@@ -141,6 +141,11 @@ def prints(kernel: Kernel) -> list[Row]:
     return [] if kernel.prints_missing else (kernel.last_prints or kernel.prints()).rows()
 
 
+def replay(kernel: Kernel) -> list[Row]:
+    """A row per step of the last replay (`kernel.replay`), which is made where there is none."""
+    return (kernel.last_replay or kernel.replay()).to_dict()
+
+
 def code(kernel: Kernel) -> list[Row]:
     """A row per line of the generated text (`kernel.source`)."""
     return [
@@ -163,6 +168,7 @@ ROWS: Mapping[str, Callable[[Kernel], list[Row]]] = {
     "footprint": footprint,
     "numerics": numerics,
     "prints": prints,
+    "replay": replay,
     "code": code,
 }
 """By the name of the view; `tests/api/test_plain.py` holds it against `viz.model.views.VIEWS`."""

@@ -52,6 +52,24 @@ class ReplayFacts:
     _trouble: Trouble | None = None
     _replayed: Replay | None = None
 
+    @property
+    def last_replay(self) -> Replay | None:
+        """The result of the last `replay`; None where there was none since a check failed."""
+        return self._replayed
+
+    @property
+    def replay_missing(self: Any) -> str:
+        """Why nothing can be replayed without further arguments; empty where it can."""
+        from tileworkbench.workbench.inputs import unknown_input
+
+        if self._replayed or self._trouble or self._inputs is not None:
+            return ""
+        unknown = unknown_input(self.program)
+        if not unknown:
+            return ""
+        way = "kernel.with_inputs(...) before, or %tile show KERNEL replay A B"
+        return f"no input can be made up for '{unknown}': {way}"
+
     def replay(
         self: Any,
         *args: Any,
@@ -63,7 +81,8 @@ class ReplayFacts:
         """Record what one block does when the simulator runs it on these arguments, so that one
         can look at all memory after each of its statements: ``replay.at(step)``.
 
-        Without arguments those of the last check that failed are taken, or some are made up.
+        Without arguments those of the last check that failed are taken, those of `with_inputs`,
+        or some are made up.
         `block` are its indices, or its number (x fastest); several, or "all". By default it is
         the one in which the last check found something wrong, or the first. `stage` is as in
         `simulate`, by default "tile", the kernel as written. At most about `memory_bytes` (64 MiB)
@@ -127,15 +146,16 @@ class _Call:
     """The arguments of a recorded call, and what follows from them."""
 
     def __init__(self, kernel: Kernel, args: tuple[Any, ...]) -> None:
-        from tileworkbench.workbench.inputs import simulated_inputs
+        from tileworkbench.workbench.debugging import inputs_of
 
-        self.kernel, self.trouble = kernel, kernel._trouble
-        if args:
-            self.trouble = None
-        elif self.trouble is not None:
-            args = self.trouble.args
-        elif any(not param.output for param in kernel.program.params):
-            args = tuple(simulated_inputs(kernel.program))
+        trouble, given = kernel._trouble, args or kernel._inputs
+        if given is not None and trouble is not None:  # is it another call?
+            same = len(given) == len(trouble.args)
+            same &= all(a is b for a, b in zip(given, trouble.args, strict=False))
+            trouble = trouble if same else None
+        self.kernel, self.trouble = kernel, trouble
+        if not args:
+            args = trouble.args if trouble is not None else tuple(inputs_of(kernel)[0])
         self.args = tuple(arg.cpu() if hasattr(arg, "cpu") else arg for arg in args)
 
     @cached_property
@@ -235,6 +255,11 @@ def _owners(kernel: Kernel) -> dict[str, np.ndarray[Any, Any]]:
         if isinstance(layout, Fragment):
             owners[name] = layout.table()[0][..., 0]
     return owners
+    threads: dict[str, np.ndarray[Any, Any]] = {}
+    for name, layout in kernel.layouts.items():
+        if isinstance(layout, Fragment):
+            threads[name] = layout.table()[0][..., 0]
+    return threads
 
 
 def trouble_in(kernel: Kernel, args: Sequence[Any], blocks: Sequence[Block]) -> None:

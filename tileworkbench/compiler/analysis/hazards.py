@@ -18,8 +18,9 @@ from tileworkbench.compiler.diagnostics import Note
 from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import bound_by, statements, walk
-from tileworkbench.compiler.ir.stmt import Kernel
+from tileworkbench.compiler.ir.stmt import Breakpoint, Kernel
 
+_PASSED_OVER = "calls pass over T.breakpoint(); kernel.show('replay') opens there"
 _NAME = re.compile(r"\w+")
 _NUMBER = re.compile(r"_\d+$")
 
@@ -37,6 +38,7 @@ def find_hazards(program: Program) -> tuple[Note, ...]:
             hazards |= dict.fromkeys(conflicts(kernel, ranges))
             hazards |= dict.fromkeys(unfinished(kernel))
             hazards |= dict.fromkeys(refused_boxes(kernel))
+            hazards |= dict.fromkeys(breakpoints(kernel))
     return _notes(program, hazards)
 
 
@@ -47,6 +49,12 @@ def find_fresh_reads(program: Program) -> tuple[Note, ...]:
         if isinstance(kernel, Kernel):
             hazards |= _fresh_reads(kernel)
     return _notes(program, hazards)
+
+
+def breakpoints(kernel: Kernel) -> list[tuple[int, str]]:
+    """Where somebody might wait for a call to stop."""
+    stops = [stmt.site for stmt in statements(kernel.body) if isinstance(stmt, Breakpoint)]
+    return [(site, _PASSED_OVER) for site in stops]
 
 
 def _fresh_reads(kernel: Kernel) -> dict[tuple[int, str], None]:

@@ -573,6 +573,7 @@ class _Parser:
             "assume": self.assume,
             "device_assert": self.device_assert,
             "print": self.print_line,
+            "breakpoint": lambda call: st.Breakpoint(),
             "micro_gemm": self.micro_gemm,
             "pack_a": self.pack,
             "pack_b": self.pack,

@@ -374,6 +374,8 @@ def _simple(stmt: st.Stmt) -> str:
             return f"{result[0]}T.call_extern({', '.join(texts)})"
         case st.Atomic():
             return _atomic(stmt)
+        case st.Breakpoint():
+            return "T.breakpoint()"
         case st.Print(parts, values):
             rest = zip(map(print_expr, values), map(repr, parts[1:]), strict=False)
             return (

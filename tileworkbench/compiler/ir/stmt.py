@@ -261,6 +261,14 @@ class Print(Stmt):
 
 
 @node
+class Breakpoint(Stmt):
+    """A replay of the simulator opens here; everything else passes over it."""
+
+    site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
+
+
+@node
 class Kernel(Stmt):
     """One launch: `vars[d]` runs over `grid[d]`, x first, blocks unordered; `threads` are the
     block's extents x, y, z.
@@ -330,5 +338,6 @@ SCALAR = (
     Assume,
     DeviceAssert,
     Print,
+    Breakpoint,
 )
 """What a program may hold at every stage."""

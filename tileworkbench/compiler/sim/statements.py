@@ -145,6 +145,8 @@ class StatementTranslator:
                 return _check(self.expr(cond), type(failure), failure.message)
             case st.Print():
                 return self._print(stmt)
+            case st.Breakpoint():
+                return lambda frame: None  # a replay is told of it
             case st.Kernel():
                 return self._kernel(stmt)
             case tile.Parallel():

@@ -13,11 +13,12 @@ from typing import Any
 from IPython.core.completer import SimpleCompletion, context_matcher
 from IPython.core.interactiveshell import InteractiveShell
 
-from tileworkbench.compiler.diagnostics import CheckError
+from tileworkbench.compiler.diagnostics import CheckError, Interrupted, RunError, TileError
 from tileworkbench.viz.magics.errors import SYNTAX_ERRORS, show_syntax_error
 from tileworkbench.viz.magics.grammar import Names, complete
 from tileworkbench.viz.magics.magic import TileMagics
 
+_REPLAY_SECONDS = 3.0  # that a failed call is looked into without being asked
 _LOADED = "_tile_extension"
 # What the extension shows of classes that know nothing of notebooks: module, class, and the
 # function of `viz.display`.
@@ -70,7 +71,8 @@ def unload(shell: InteractiveShell) -> None:
 
 def _show_stopped(result: Any) -> None:
     """Below the error of a cell whose compilation was ended by a pass, the passes so far; of one
-    whose check failed, where the wrong elements are.
+    whose check failed, where the wrong elements are; of one in which the simulator found something
+    wrong, the block at that moment.
     """
     from tileworkbench.compiler.driver import record_of
     from tileworkbench.viz.model.bundle import in_notebook
@@ -80,15 +82,31 @@ def _show_stopped(result: Any) -> None:
         return
     from IPython.display import publish_display_data
 
-    from tileworkbench.viz.display import failed_mimebundle, stopped_mimebundle
+    from tileworkbench.viz.display import (
+        failed_mimebundle,
+        replayed_mimebundle,
+        stopped_mimebundle,
+    )
 
     if isinstance(error, CheckError) and error.map is not None:
         data, metadata = failed_mimebundle(error.kernel.view())
+    elif isinstance(error, RunError) and _replays(error):
+        data, metadata = replayed_mimebundle(error.kernel.view())
     elif (record := record_of(error)) is not None:
         data, metadata = stopped_mimebundle(record)
     else:
         return
     publish_display_data(data, metadata)  # type: ignore[no-untyped-call]
+
+
+def _replays(error: RunError) -> bool:
+    """Whether the simulator shows what went wrong: it runs the call again, and records it."""
+    if error.kernel is None or isinstance(error, CheckError | Interrupted):
+        return False
+    try:
+        return bool(error.kernel.replay(seconds=_REPLAY_SECONDS).moments)
+    except TileError:
+        return False  # the error itself is shown already
 
 
 def _shown(function: str, value: Any, **options: Any) -> Any:

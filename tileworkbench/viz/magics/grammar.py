@@ -15,7 +15,7 @@ from tileworkbench.viz.magics.layout_line import layout_words, split_layout
 # The names of `viz.model.views.VIEWS` (a test compares them) without importing it, for completion.
 TABS = (
     *("source", "passes", "layouts", "banks", "global", "smem", "pipeline", "roofline"),
-    *("errors", "footprint", "numerics", "prints", "code"),
+    *("errors", "footprint", "numerics", "prints", "replay", "code"),
 )
 VIEWS = ("card", *TABS, "diff", "all", "none")
 TARGETS = ("auto", "cpu", "sim:sm_80", "ptx:sm_80", "cuda:sm_80")  # as messages name them

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.pipeline.model import Pipeline
     from tileworkbench.compiler.sim.pipeline.trace import Trace
     from tileworkbench.compiler.sim.prints import Prints
+    from tileworkbench.compiler.sim.replay.model import Replay
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
     from tileworkbench.viz.model.error_map import ErrorMap
@@ -60,6 +61,16 @@ class Debugging(Protocol):
     ) -> Numerics: ...
 
 
+class Replaying(Protocol):
+    """Who records what a block does; asked when somebody looks."""
+
+    @property
+    def last_replay(self) -> Replay | None: ...
+    @property
+    def replay_missing(self) -> str: ...
+    def replay(self, *, block: Any = None, stage: str | None = None) -> Replay: ...
+
+
 @dataclass(frozen=True, slots=True)
 class KernelView:
     """The facts of one kernel beside its compile record.
@@ -99,6 +110,7 @@ class KernelView:
         shared: the shared buffers of a block over address and time, of each launch that has any.
         pipelining: tells of the software pipelines, predicted and simulated.
         debugging: looks into runs in the simulator.
+        replays: records a block of it, None where it cannot be run.
         occupancy: of blocks on one multiprocessor, None for a CPU.
         machine, points: the roofline's ceilings and this kernel's measured points.
         place: finds the same where they are not known yet; True lets it measure this machine.
@@ -124,6 +136,7 @@ class KernelView:
     shared: tuple[SharedMemory, ...] = ()
     pipelining: Pipelining | None = None
     debugging: Debugging | None = None
+    replays: Replaying | None = None
     occupancy: Occupancy | None = None
     masked: tuple[tuple[str, bool], ...] = ()
     portable_masked: bool = True

@@ -5,6 +5,7 @@ import * as code from "./code.js";
 import * as errors from "./errors.js";
 import * as footprint from "./footprint.js";
 import * as numerics from "./numerics.js";
+import * as replay from "./replay.js";
 import * as global from "./global.js";
 import * as layouts from "./layouts.js";
 import * as passes from "./passes.js";
@@ -16,7 +17,7 @@ import * as source from "./source.js";
 import { open } from "./view.js";
 
 const OWN = { passes, layouts, roofline }; // these keep their state in traits of the model
-const ASKED = { source, banks, global, smem, pipeline, errors, footprint, numerics, prints, code }; // the data of these is asked for when they are opened
+const ASKED = { source, banks, global, smem, pipeline, errors, footprint, numerics, prints, replay, code }; // the data of these is asked for when they are opened
 
 /**
  * Draw the view `name` of the kernel of `model`, which has the traits of a card.

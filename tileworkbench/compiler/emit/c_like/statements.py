@@ -103,6 +103,8 @@ class KernelWriter:
                 self.line(depth, f"if (!{test}) {{ printf({failed}); {trap} }}")
             case st.Print():
                 self.print_line(stmt, depth)
+            case st.Breakpoint():
+                pass
             case simt.Role(start, extent, body):
                 thread = self.dialect.thread_index
                 tests = [f"{thread} >= {start}"] if start else []

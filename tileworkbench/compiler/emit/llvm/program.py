@@ -242,6 +242,8 @@ class _KernelWriter(ControlFlow):
                     self.device_assert(cond, ASSUMPTION, stmt.site)
             case st.Print():
                 self.print_line(stmt)
+            case st.Breakpoint():
+                pass
             case tile.Pack():
                 self.pack(stmt)
             case tile.MicroGemm():

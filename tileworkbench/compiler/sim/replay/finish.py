@@ -41,7 +41,11 @@ def finished(
     made.final = tuple(cuts[at].values(tracked[at].shadow) for at in kept)
     made.final_writers = tuple(cuts[at].writers(tracked[at].writers) for at in kept)
     made.buffers = tuple(_contents(made.buffers[at], cuts[at], owners) for at in kept)
-    made.moments = tuple(_moment(made, step, what) for step, what in moments)
+    made.moments = tuple(
+        _moment(made, step, what)
+        for step, what in moments
+        if step >= made.first or not isinstance(what, Stmt)
+    )
     return made
 
 
@@ -71,6 +75,8 @@ class _Cut:
             moved = tuple(at - first for at, first in zip(index, self.origin, strict=True))
             kept = np.ravel_multi_index(moved, self.shape).astype(places.dtype)
             known = self._known[id(places)] = (places, kept)
+            inside = np.ravel_multi_index(moved, self.shape).astype(places.dtype)
+            known = self._known[id(places)] = (places, inside)
         return known[1]
 
     def values(self, values: Array) -> Array:

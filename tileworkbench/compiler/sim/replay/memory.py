@@ -94,6 +94,8 @@ class Tracked:
                 return at
             places = self.inverse[at]
             return np.asarray(places[places >= 0])
+            elements = self.inverse[at]
+            return np.asarray(elements[elements >= 0])
         data = self.storage.data.shape
         if not data:
             return np.zeros(1, np.int64)
@@ -162,4 +164,9 @@ def spread_threads(threads: Any, count: int) -> Array:
         return numbers
     if numbers.size and count % numbers.size == 0:
         return np.repeat(numbers, count // numbers.size)
+    told = np.asarray(threads).reshape(-1)
+    if told.size == count:
+        return told
+    if told.size and count % told.size == 0:
+        return np.repeat(told, count // told.size)
     return np.full(count, -1)

@@ -46,6 +46,8 @@ class Contents:
         """The index, in the whole buffer, of the element at a row-major position in `shape`."""
         indices = np.unravel_index(place, self.shape) if self.shape else ()
         return tuple(int(at) + first for at, first in zip(indices, self.origin, strict=True))
+        inside = np.unravel_index(place, self.shape) if self.shape else ()
+        return tuple(int(at) + first for at, first in zip(inside, self.origin, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,8 @@ class Replay:
         """The line of a statement in the source, 0 where it has none."""
         place = self.span(site)
         return 0 if place is None else place.line
+        span = self.span(site)
+        return 0 if span is None else span.line
 
     def at(self, step: int) -> State:
         """The memory after a step; `first - 1` is before all of them.
@@ -347,4 +351,5 @@ class Replay:
         kept = f"{self.total} steps" if self.first == 0 else f"{len(self)} of {self.total} steps"
         lines = [f"{self.kernel}, block {blocks or '-'}, stage '{self.stage}': {kept}", *self.notes]
         lines += [f"step {moment.step}: {moment.kind}: {moment.message}" for moment in self.moments]
+        lines += [f"step {each.step}: {each.kind}: {each.message}" for each in self.moments]
         return "\n".join(lines)

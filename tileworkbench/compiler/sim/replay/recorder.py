@@ -110,8 +110,11 @@ class StepRecorder(Observer):
             kind = type(stmt).__name__
             text = print_stmt(stmt).split("\n")[0]
             known = self._texts[id(stmt)] = (stmt, _KINDS.get(kind, kind.lower()), text)
-        self._begin(frame, known[1], known[2], stmt.site, self._values(frame, stmt))
+        who, loops = _threads_text(frame), self._values(frame, stmt)
+        self._begin(frame.block, known[1], known[2], stmt.site, who, loops)
         self._open = True
+        if isinstance(stmt, st.Breakpoint):
+            self._moments.append((self.total - 1, stmt))
 
     def ended(self, frame: Frame, stmt: st.Stmt) -> None:
         if isinstance(stmt, _MAKING) and stmt.buffer.scope != _BARRIERS:
@@ -135,14 +138,14 @@ class StepRecorder(Observer):
 
     def _begin(
         self,
-        frame: Frame,
+        block: tuple[int, ...],
         kind: str,
         text: str,
         site: int,
-        loops: tuple[tuple[str, int | None], ...],
+        threads: str,
+        loops: tuple[tuple[str, int | None], ...] = (),
     ) -> None:
-        threads = _threads_text(frame)
-        self._steps.append(Step(self.total, site, frame.block, kind, text, threads, loops))
+        self._steps.append(Step(self.total, site, block, kind, text, threads, loops))
         self.total += 1
         self._bytes += _STEP_BYTES
         self._wanted += _STEP_BYTES
@@ -155,6 +158,10 @@ class StepRecorder(Observer):
             numbers = np.unique(np.asarray(0 if value is None else value))
             one = numbers.size == 1 and value is not None
             values.append((var.name, int(numbers[0]) if one else None))
+            one = value
+            if isinstance(value, np.ndarray):
+                one = value.flat[0] if (value == value.flat[0]).all() else None
+            values.append((var.name, None if one is None else int(one)))
         return tuple(values)
 
     # Accesses
@@ -201,6 +208,11 @@ class StepRecorder(Observer):
             self._settle()
 
     def landed(self, operation: Operation, threads: Any) -> None:
+        if not self._open and not (self._landing and self._steps[-1].kind == "land"):
+            self._settle()  # somebody waits for it at a barrier, or the block ends
+            who = ranges_text(np.unique(operation.threads))
+            text = "what was started before lands"
+            self._begin(operation.block, "land", text, operation.site, who)
         left, flights = self._flights.get(operation, (0, []))
         left -= len(np.unique(threads))
         step = max(self.total - 1, 0)
@@ -227,7 +239,7 @@ class StepRecorder(Observer):
             if waiting is frame and wait.ended < 0:
                 self._waits[at] = (None, replace(wait, ended=self.total))
                 site = wait.site
-        self._begin(frame, "go on", "the threads go on", site, ())
+        self._begin(frame.block, "go on", "the threads go on", site, _threads_text(frame))
 
     def failed(self, finding: Finding) -> None:
         self._moments.append((max(self.total - 1, 0), finding))
@@ -244,8 +256,10 @@ class StepRecorder(Observer):
             return
         step = self._steps[-1]
         for tracked, read in self._reads.items():
-            merged = np.unique(np.concatenate(read)).astype(np.int32)
-            step.reads.append((tracked.number, self._keep(merged)))
+            merged = read[0] if len(read) == 1 else np.concatenate(read)
+            if merged.size > 1 and not (merged[1:] > merged[:-1]).all():
+                merged = np.unique(merged)
+            step.reads.append((tracked.number, self._keep(merged.astype(np.int32))))
         told, suspects, landing = self._told, self._suspects, self._landing
         self._reads, self._told, self._suspects, self._landing = {}, {}, {}, []
         for tracked, places, operation, threads in landing:

@@ -1,0 +1,155 @@
+"""Time travel in a real JupyterLab: three planted bugs, steps back and forth, values on hover."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nbformat
+
+from tests.browser.lab import LabServer, NotebookPage
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+SECONDS = 10_000  # milliseconds
+SETUP = f"""\
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+import tileworkbench as tw
+from tests.api import wrong_kernels, wrong_synchronisation
+cases = wrong_kernels.cases() | wrong_synchronisation.cases()
+def wrong(name, target="sim:sm_80"):
+    kernel, reference, inputs = cases[name]
+    kernel = kernel.with_target(target).compile()
+    try:
+        kernel.check(reference, *inputs)
+    except tw.TileError:
+        pass
+    return kernel"""
+CELLS = [
+    SETUP,
+    "race = wrong('missing_barrier').show('replay')\nrace",
+    "wrong('divergent_barrier').show('replay')",
+    "wrong('use_before_wait', 'cpu').show('replay')",
+    "print(race.selection)",
+    """\
+%load_ext tileworkbench
+kernel, reference, inputs = cases["split_k_without_atomic"]
+kernel.with_target("cpu").compile().check(reference, *inputs)""",
+    """\
+%%tile --show replay
+def stops(A: T.Tensor((64,), "float32")):
+    B = T.empty((64,), "float32")
+    with T.Kernel(2, threads=32) as bx:
+        tile = T.alloc_fragment((32,), "float32")
+        T.copy(A[bx * 32], tile)
+        for k in T.serial(3):
+            for i in T.Parallel(32):
+                tile[i] = tile[i] + 1.0
+            T.breakpoint()
+        T.copy(tile, B[bx * 32])
+    return B
+""",
+]
+
+
+def point(view: Locator, buffer: str, across: float, down: float) -> str:
+    """Point at a cell of a buffer; what is said of it."""
+    grid = view.locator(f"figure[data-buffer='{buffer}'] canvas")
+    grid.scroll_into_view_if_needed()
+    box = grid.bounding_box()
+    assert box is not None
+    grid.hover(position={"x": box["width"] * across, "y": box["height"] * down})
+    return view.locator(".tw-replay-info").inner_text()
+
+
+def test_three_planted_bugs_open_at_their_moment(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    cells[5].metadata["tags"] = ["raises-exception"]
+    nbformat.write(content, lab.root / "replay.ipynb")
+    notebook = open_notebook("replay.ipynb")
+    page = notebook.page
+    notebook.run_all()
+    page.set_default_timeout(SECONDS)
+    assert [error.partition(":")[0] for error in notebook.cell_errors()] == ["RaceError"]
+
+    race = notebook.output(1)
+    where = race.locator(".tw-replay-where")
+    where.get_by_text("Step 5 of 5").wait_for()
+    assert "threads 128 and 0" in race.locator(".tw-finding").inner_text()
+    assert "put T.sync_threads() between the two accesses" in race.inner_text()
+    marked = race.locator(".tw-marked")
+    assert "T.copy(tile, B)  # BUG" in marked.inner_text()
+
+    # To the other access and, by keys, back and forth.
+    race.get_by_role("button", name="The other access, step 3").click()
+    where.get_by_text("Step 3 of 5").wait_for()
+    assert "T.copy(A, tile)" in marked.inner_text()
+    tile = race.locator("figure[data-buffer='tile']")
+    assert "4096 written by this step" in tile.inner_text()
+    assert "line 24, step 3" in settled(race, "tile", 0.5, 0.5)
+    page.keyboard.press("ArrowLeft")
+    where.get_by_text("Step 2 of 5").wait_for()
+    assert "written by this step" not in tile.inner_text()
+    assert "nothing yet" in point(race, "tile", 0.52, 0.52)
+    race.get_by_role("button", name="Step on").click()
+    where.get_by_text("Step 3 of 5").wait_for()
+    value = re.search(r"value\s+([\d.]+)", settled(race, "tile", 0.5, 0.5))
+    assert value is not None and 1 <= float(value[1]) < 2  # as the inputs are
+    race.get_by_label("Step", exact=True).fill("5")
+    where.get_by_text("Step 5 of 5").wait_for()
+
+    # An element that is chosen is followed: its next and last write.
+    tile.locator("canvas").click(position={"x": 60, "y": 60})
+    race.get_by_role("button", name="◀ write").click()
+    where.get_by_text("Step 3 of 5").wait_for()
+    race.get_by_role("button", name="write ▶").click()
+    race.get_by_text("No later step writes tile").wait_for()
+    notebook.run_cell(4)
+    page.set_default_timeout(SECONDS)
+    assert "'buffer': 'tile'" in notebook.output(4).inner_text()
+
+    # A line of the source goes to its next step; another stage is recorded anew.
+    race.locator(".tw-replay-source .tw-line", has_text="T.copy(A, tile)").click()
+    where.get_by_text("Step 3 of 5").wait_for()
+    race.get_by_label("Stage").select_option("infer_thread_layouts")
+    race.get_by_label("Colour by").last.select_option("thread")
+
+    lock = notebook.output(2)
+    assert "deadlock" in lock.locator(".tw-finding").inner_text()
+    waiting = lock.locator(".tw-replay-event").inner_text()
+    assert "threads 0-31 wait at barrier 0, where 32 of 64 threads have arrived" in waiting
+    assert waiting.endswith("for ever")
+
+    copy = notebook.output(3)
+    assert "read before the wait for the asynchronous copy" in copy.inner_text()
+    assert "64 elements of tiles under way since step 3" in copy.inner_text()
+    assert "under way" in point(copy, "tiles", 0.5, 0.8)
+
+    below = notebook.cell(5).locator(".tw-replay")  # the error of a check
+    below.locator(".tw-replay-where", has_text="race").wait_for()
+    assert "behind T.sync_grid()" in below.inner_text()
+
+    stops = notebook.cell(6).locator(".tw-replay")
+    at = stops.locator(".tw-replay-where")
+    at.get_by_text("Step 3 of 8").wait_for()
+    assert "breakpoint" in at.inner_text() and "k = 0" in at.inner_text()
+    stops.get_by_role("button", name="breakpoint ▶").click()
+    at.get_by_text("k = 1").wait_for()
+    stops.get_by_role("button", name="iteration ▶", exact=True).click()
+    at.get_by_text("k = 2").wait_for()
+    assert (notebook.errors, notebook.outside) == ([], [])
+
+
+def settled(view: Locator, buffer: str, across: float, down: float) -> str:
+    """The same once the kernel has said who wrote the element."""
+    point(view, buffer, across, down)
+    view.locator(".tw-replay-info", has_text="line").wait_for()
+    return view.locator(".tw-replay-info").inner_text()

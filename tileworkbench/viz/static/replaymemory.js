@@ -1,0 +1,118 @@
+// The memory of a replayed block: pages of changes from Python, applied forth and back.
+
+import * as tw from "./common.js";
+
+const numbers = (text) => new Int32Array(tw.bytes(text));
+
+/** The values of a table: numbers, or texts where numbers of the browser are not exact. */
+const values = ({ type, data }) =>
+  (type === "text" ? data : type === "f8" ? new Float64Array(tw.bytes(data)) : new Float32Array(tw.bytes(data)));
+
+/** One number for all places, or one for each. */
+const spread = (given) => (typeof given === "number" ? given : numbers(given));
+const at = (given, i) => (typeof given === "number" ? given : given[i]);
+
+/**
+ * The state after a step: `values[buffer]` and `writers[buffer]`, the step that wrote each element
+ * last (-1: nobody yet, -2: it was there before the block).
+ */
+export class Memory {
+  /** @type {any[]} */
+  values = [];
+  /** @type {Int32Array[]} */
+  writers = [];
+  /** @type {any[]} */
+  steps = [];
+  from = 0;
+  to = -1;
+  step = -1;
+  /**
+   * @param {Model} model
+   * @param {number} token of the replay
+   * @param {any} page the one that it opens with
+   */
+  constructor(model, token, page) {
+    this.model = model;
+    this.token = token;
+    this.open(page);
+  }
+
+  open(page) {
+    this.from = page.from;
+    this.to = page.to;
+    this.step = page.from - 1;
+    this.values = page.before.map((each) => {
+      const held = values(each.values);
+      return Array.isArray(held) ? [...held] : held;
+    });
+    this.writers = page.before.map((each) => numbers(each.writers));
+    this.steps = page.steps.map((step) => ({
+      reads: step.reads.map(([buffer, places]) => ({ buffer, places: numbers(places) })),
+      changes: step.changes.map((change) => ({
+        ...change,
+        places: numbers(change.places),
+        old: values(change.old),
+        new: values(change.new),
+        writers: spread(change.writers),
+        threads: spread(change.threads),
+      })),
+    }));
+  }
+
+  /** Be at the end of `step`; asks for another page where that is needed. @returns {Promise<void>} */
+  async go(step) {
+    if (step < this.from - 1 || step > this.to) {
+      const wanted = { type: "replay-page", token: this.token, step: Math.max(step, 0) };
+      this.open(await tw.ask(this.model, wanted));
+    }
+    while (this.step < step && this.step < this.to) this.forth();
+    while (this.step > step && this.step >= this.from) this.back();
+  }
+
+  forth() {
+    this.step += 1;
+    for (const change of this.changes()) {
+      const [held, writers] = [this.values[change.buffer], this.writers[change.buffer]];
+      change.places.forEach((place, i) => {
+        held[place] = change.new[i];
+        writers[place] = change.defines ? this.step : -1;
+      });
+    }
+  }
+
+  back() {
+    for (const change of [...this.changes()].reverse()) {
+      const [held, writers] = [this.values[change.buffer], this.writers[change.buffer]];
+      change.places.forEach((place, i) => {
+        held[place] = change.old[i];
+        writers[place] = at(change.writers, i);
+      });
+    }
+    this.step -= 1;
+  }
+
+  /** What the current step changed. */
+  changes() {
+    return this.steps[this.step - this.from]?.changes ?? [];
+  }
+
+  /** What it read. */
+  reads() {
+    return this.steps[this.step - this.from]?.reads ?? [];
+  }
+
+  /** The thread that wrote `place` in the current step, -1 where that is the block. */
+  thread(buffer, place) {
+    for (const change of [...this.changes()].reverse()) {
+      const i = change.buffer === buffer ? change.places.indexOf(place) : -1;
+      if (i >= 0) return at(change.threads, i);
+    }
+    return -1;
+  }
+}
+
+/** The places of an operation under way. */
+export const placesOf = (flight) => (flight.decoded ??= numbers(flight.places));
+
+/** The threads that have the elements of a fragment by its layout, null where that is not known. */
+export const ownersOf = (buffer) => (buffer.owners ? (buffer.decoded ??= numbers(buffer.owners)) : null);
