@@ -6,7 +6,7 @@ const RUNNING = "[*]:"; // the prompt of a cell that runs or waits for its turn
 /** The first cell of those that run, in the notebook that is looked at. */
 const runningCell = () =>
   [...document.querySelectorAll(".jp-Notebook .jp-CodeCell")].find((cell) =>
-    cell.checkVisibility() && cell.querySelector(".jp-InputPrompt")?.textContent.trim() === RUNNING);
+    cell.checkVisibility() && cell.querySelector(".jp-InputPrompt")?.textContent?.trim() === RUNNING);
 
 /** The `initialize` of a widget's module: it has no view of its own. */
 export const initialize = ({ model }) => {
