@@ -189,7 +189,8 @@ def test_an_error_in_the_reference_begins_at_the_flag(notebook: Notebook) -> Non
         "argument: 'y'\nhint: let it take these arguments, and return what the kernel computes"
     )
     text = notebook.run(f"%%tile --check torch.matmul\nimport torch{SCALE}").text
-    assert text.splitlines()[-1].startswith("TypeError: matmul() ")
+    assert "\nTypeError: matmul() " in text
+    assert text.splitlines()[-1].startswith("'torch.matmul' raised this, the reference of a check")
     assert "(torch.matmul)(*inputs)" in text and "validation.py" not in text
 
 
