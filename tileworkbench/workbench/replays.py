@@ -250,11 +250,6 @@ def _owners(kernel: Kernel) -> dict[str, np.ndarray[Any, Any]]:
     """The first thread that has each element of a fragment, by its layout."""
     if kernel.target.startswith("cpu"):
         return {}
-    owners: dict[str, np.ndarray[Any, Any]] = {}
-    for name, layout in kernel.layouts.items():
-        if isinstance(layout, Fragment):
-            owners[name] = layout.table()[0][..., 0]
-    return owners
     threads: dict[str, np.ndarray[Any, Any]] = {}
     for name, layout in kernel.layouts.items():
         if isinstance(layout, Fragment):

@@ -73,8 +73,6 @@ class _Cut:
         if known is None:
             index = np.unravel_index(places, self.whole)
             moved = tuple(at - first for at, first in zip(index, self.origin, strict=True))
-            kept = np.ravel_multi_index(moved, self.shape).astype(places.dtype)
-            known = self._known[id(places)] = (places, kept)
             inside = np.ravel_multi_index(moved, self.shape).astype(places.dtype)
             known = self._known[id(places)] = (places, inside)
         return known[1]

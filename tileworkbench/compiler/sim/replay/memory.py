@@ -92,8 +92,6 @@ class Tracked:
             at = np.asarray(place[0]).reshape(-1)
             if self.inverse is None:
                 return at
-            places = self.inverse[at]
-            return np.asarray(places[places >= 0])
             elements = self.inverse[at]
             return np.asarray(elements[elements >= 0])
         data = self.storage.data.shape
@@ -159,11 +157,6 @@ def _bits(values: Array) -> Array:
 
 def spread_threads(threads: Any, count: int) -> Array:
     """`threads` of an access as an entry for each of its `count` elements."""
-    numbers = np.asarray(threads).reshape(-1)
-    if numbers.size == count:
-        return numbers
-    if numbers.size and count % numbers.size == 0:
-        return np.repeat(numbers, count // numbers.size)
     told = np.asarray(threads).reshape(-1)
     if told.size == count:
         return told

@@ -44,8 +44,6 @@ class Contents:
 
     def index(self, place: int) -> tuple[int, ...]:
         """The index, in the whole buffer, of the element at a row-major position in `shape`."""
-        indices = np.unravel_index(place, self.shape) if self.shape else ()
-        return tuple(int(at) + first for at, first in zip(indices, self.origin, strict=True))
         inside = np.unravel_index(place, self.shape) if self.shape else ()
         return tuple(int(at) + first for at, first in zip(inside, self.origin, strict=True))
 
@@ -257,8 +255,6 @@ class Replay:
 
     def line(self, site: int) -> int:
         """The line of a statement in the source, 0 where it has none."""
-        place = self.span(site)
-        return 0 if place is None else place.line
         span = self.span(site)
         return 0 if span is None else span.line
 
@@ -350,6 +346,5 @@ class Replay:
         blocks = ", ".join(f"({', '.join(map(str, block))})" for block in self.blocks)
         kept = f"{self.total} steps" if self.first == 0 else f"{len(self)} of {self.total} steps"
         lines = [f"{self.kernel}, block {blocks or '-'}, stage '{self.stage}': {kept}", *self.notes]
-        lines += [f"step {moment.step}: {moment.kind}: {moment.message}" for moment in self.moments]
         lines += [f"step {each.step}: {each.kind}: {each.message}" for each in self.moments]
         return "\n".join(lines)

@@ -155,9 +155,6 @@ class StepRecorder(Observer):
         values: list[tuple[str, int | None]] = []
         for var in self._loops.get(id(stmt), ()):
             value = frame.values[self._slots.variable(var)]
-            numbers = np.unique(np.asarray(0 if value is None else value))
-            one = numbers.size == 1 and value is not None
-            values.append((var.name, int(numbers[0]) if one else None))
             one = value
             if isinstance(value, np.ndarray):
                 one = value.flat[0] if (value == value.flat[0]).all() else None
