@@ -12,8 +12,8 @@ from tileworkbench.viz.model.svg import FONT, PAPER, Colours, draw_line, draw_te
 from tileworkbench.viz.model.text import clip
 
 WIDTH, HEIGHT = 720, 330
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 132, 12, 58
-_CHARACTER = 6.2  # pixels of a letter, for what fits into a box
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 158, 12, 58
+_CHARACTER = 6.7  # pixels of a letter, for what fits into a box
 _TICK_GAP = 22  # pixels between two line numbers
 
 
@@ -129,7 +129,8 @@ def _box(buffer: SharedBuffer, colour: tuple[int, int, int], axes: _Axes) -> lis
         parts.append(draw_line(x1, y, x2, y, "#333333", 1, ' stroke-dasharray="3 2"'))
     room = int((x2 - x1 - 8) / _CHARACTER)
     if room >= 4 and y2 - y1 >= 12:
-        parts.append(draw_text(x1 + 5, y1 + 12, clip(label, room), "#141414", "start"))
+        text = label if len(label) <= room else clip(buffer.name, room)
+        parts.append(draw_text(x1 + 5, y1 + 12, text, "#141414", "start"))
     if buffer.versions > 1 and height >= 13 and room >= 24:
         for version in range(buffer.versions):
             y = y2 - version * height - 4
@@ -143,5 +144,6 @@ def _limit(limit: int, names: str, axes: _Axes, colours: Colours, over: bool) ->
     colour = colours["wrong"] if over else colours["text"]
     dashes = ' stroke-dasharray="6 4"'
     drawn = draw_line(_LEFT, y, WIDTH - _RIGHT, y, colour, 1.2, dashes)
-    label = draw_text(WIDTH - _RIGHT + 5, y + 1, format_bytes(limit), colour, "start")
-    return drawn + label + draw_text(WIDTH - _RIGHT + 5, y + 13, clip(names, 22), colour, "start")
+    x, room = WIDTH - _RIGHT + 5, int((_RIGHT - 5) / _CHARACTER)
+    label = draw_text(x, y + 1, format_bytes(limit), colour, "start")
+    return drawn + label + draw_text(x, y + 13, clip(names, room), colour, "start")
