@@ -65,3 +65,12 @@ def test_each_decision_has_its_line_and_its_reason() -> None:
     texts = [path.read_text(encoding="utf-8") for path in (folder / "decisions").glob("*.md")]
     told = [int(n) for text in texts for n in re.findall(r"^## (\d+)\. [^\n]+\n\n\S", text, re.M)]
     assert sorted(listed) == sorted(told) == list(range(1, len(listed) + 1))
+
+
+def test_the_files_that_the_architecture_names_exist() -> None:
+    folder = ROOT / "tileworkbench" / "compiler"
+    page = (folder / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`[^|]+) \|", page, re.M)
+    named = [name for cell in cells for name in re.findall(r"`([\w./]+(?:/|\.py))`", cell)]
+    assert len(named) > 20
+    assert [name for name in named if not (folder / name).exists()] == []
