@@ -114,17 +114,25 @@ def tell_asked(
             observer.asked(frame, storage, access, taking, possible)
 
 
+def _spread(values: Any, lanes: tuple[int, ...]) -> Array:
+    """An entry for each lane. Most have that already, and numpy takes longer to find out."""
+    if type(values) is np.ndarray and values.shape == lanes:
+        return values
+    return np.broadcast_to(values, lanes)
+
+
 def tell_read(
     frame: Frame, storage: Storage, place: Place, active: Mask, lanes: tuple[int, ...]
 ) -> None:
     """Tell the observers that the lanes of `active` read what is at `place`, as they have it."""
     threads: Any = frame.threads_of(lanes)
     if lanes:
-        place = tuple(np.broadcast_to(at, lanes) for at in place)
+        place = tuple([_spread(at, lanes) for at in place])
         if active is not True:
-            chosen = np.broadcast_to(np.asarray(active), lanes)
-            place = tuple(at[chosen] for at in place)
-            threads = np.broadcast_to(threads, lanes)[chosen]
+            # Where all are active there is nothing to choose.
+            chosen = slice(None) if np.all(active) else _spread(active, lanes).reshape(-1)
+            place = tuple([at.reshape(-1)[chosen] for at in place])
+            threads = _spread(threads, lanes).reshape(-1)[chosen]
     for observer in frame.observers:
         observer.read(frame, storage, place, threads)
 
@@ -137,8 +145,8 @@ def tell_written(
     """
     threads, registers = frame.threads_of(lanes), frame.register
     if lanes:
-        place = place if chosen is not None else tuple(np.broadcast_to(at, lanes) for at in place)
-        spread = (np.broadcast_to(each, lanes) for each in (threads, registers))
+        place = place if chosen is not None else tuple([_spread(at, lanes) for at in place])
+        spread = (_spread(each, lanes) for each in (threads, registers))
         threads, registers = (each if chosen is None else each[chosen] for each in spread)
     for observer in frame.observers:
         observer.wrote(frame, storage, place, threads, registers)

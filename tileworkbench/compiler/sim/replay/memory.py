@@ -106,8 +106,10 @@ class Tracked:
                 grids = np.meshgrid(*map(np.atleast_1d, axes), indexing="ij")
                 return np.ravel_multi_index(grids, data).reshape(-1)
             return np.arange(self.size).reshape(data)[place].reshape(-1)
-        spread = np.broadcast_arrays(*(np.asarray(at, np.int64) for at in place))
-        return np.asarray(np.ravel_multi_index(spread, data)).reshape(-1)
+        flat: Any = 0
+        for at, extent in zip(place, data, strict=True):
+            flat = flat * extent + at
+        return np.asarray(flat, np.int64).reshape(-1)
 
     def touch(self, places: Array) -> None:
         """Elements of a tensor are read or written."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -498,7 +499,13 @@ def _threads_text(frame: Any) -> str:
     if active is None:
         return ""
     threads = active()
-    return ranges_text(threads) if threads.size else ""
+    return _named_threads(threads.tobytes(), threads.dtype.str) if threads.size else ""
+
+
+@lru_cache(maxsize=256)
+def _named_threads(threads: bytes, dtype: str) -> str:
+    """The same few groups of threads execute most statements."""
+    return ranges_text(np.frombuffer(threads, dtype))
 
 
 def mebibytes(bytes_: int) -> str:
