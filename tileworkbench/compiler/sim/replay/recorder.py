@@ -14,7 +14,7 @@ from tileworkbench.compiler.analysis.effects import written, written_below
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.expr import Var
+from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.printer import print_stmt
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.sim.memory import PrivateStorage
@@ -61,8 +61,8 @@ class StepRecorder(Observer):
     __slots__ = (
         "_blocks", "_bytes", "_flights", "_keys", "_landing", "_limit", "_loops", "_moments",
         "_notes", "_open", "_outer", "_pool", "_reads", "_seen", "_shapes", "_slots", "_steps",
-        "_suspects", "_texts", "_told", "_tracked", "_waits", "_wanted", "_written", "program",
-        "total",
+        "_suspects", "_targets", "_texts", "_told", "_tracked", "_waits", "_wanted", "_written",
+        "program", "total",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +96,7 @@ class StepRecorder(Observer):
         self.program, self._slots = program, slots
         self._written = {buffer.name for buffer in written_below(program.body)}
         self._loops: dict[int, tuple[Var, ...]] = {}
+        self._targets: dict[int, tuple[Buffer, ...]] = {}  # what each statement writes
         _find_loops(program.body, (), self._loops)
 
     def began(self, frame: Frame, stmt: st.Stmt) -> None:
@@ -122,7 +123,10 @@ class StepRecorder(Observer):
             storage = frame.storages[self._slots.buffer(stmt.buffer)]
             self._suspects[self._track(frame, storage)] = True
         told = not isinstance(stmt, st.ExternCall)  # of what is written to tensors
-        for buffer in written(stmt):
+        targets = self._targets.get(id(stmt))
+        if targets is None:
+            targets = self._targets[id(stmt)] = tuple(written(stmt))
+        for buffer in targets:
             if buffer.scope != _BARRIERS and not (told and buffer.scope == "global"):
                 storage = frame.storages[self._slots.buffer(buffer)]
                 self._suspects.setdefault(self._track(frame, storage), False)
@@ -268,7 +272,7 @@ class StepRecorder(Observer):
         touched = [*told, *(tracked for tracked, *_ in landing), *suspects]
         for tracked in dict.fromkeys((*touched, *self._overlapping(touched))):
             undefines = suspects.get(tracked, False)
-            if tracked.shadow.size and (not tracked.is_tensor or tracked not in told):
+            if tracked.shadow.size and tracked not in told:
                 left = tracked.changed(undefines)
                 if left.size:
                     self._rest(step, tracked, left)
