@@ -103,8 +103,10 @@ class Tracked:
                 for at, extent in zip(place, data, strict=True)
             ]
             if all(axis.ndim < 2 for axis in axes):
-                grids = np.meshgrid(*map(np.atleast_1d, axes), indexing="ij")
-                return np.ravel_multi_index(grids, data).reshape(-1)
+                box = np.zeros((), np.int64)
+                for axis, extent in zip(axes, data, strict=True):
+                    box = box[..., None] * extent + np.atleast_1d(axis)
+                return np.asarray(box).reshape(-1)
             return np.arange(self.size).reshape(data)[place].reshape(-1)
         flat: Any = 0
         for at, extent in zip(place, data, strict=True):
