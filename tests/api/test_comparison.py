@@ -150,6 +150,7 @@ def test_every_view_is_aligned() -> None:
         "layouts",
         "footprint",
         "numerics",
+        "replay",
     }
     assert differing(found, "smem")["A_shared"] == (
         "16.0 KiB at byte 0, 2 stages",

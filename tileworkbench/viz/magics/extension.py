@@ -18,7 +18,7 @@ from tileworkbench.viz.magics.errors import SYNTAX_ERRORS, show_syntax_error
 from tileworkbench.viz.magics.grammar import Names, complete
 from tileworkbench.viz.magics.magic import TileMagics
 
-_REPLAY_SECONDS = 3.0  # that a failed call is looked into without being asked
+_REPLAY_SECONDS = 6.0  # that a failed call is looked into without being asked
 _LOADED = "_tile_extension"
 # What the extension shows of classes that know nothing of notebooks: module, class, and the
 # function of `viz.display`.

@@ -38,10 +38,11 @@ def missing(view: KernelView) -> str:
 
 def about(view: KernelView) -> str:
     """What one is looking at."""
+    lines = len(view.record.source.splitlines())
     return (
-        "What one block does when the simulator runs it: step through its statements, forth and "
-        "back, and see what its memory holds after each. Green cells were written by the step, "
-        "blue ones read; hatched ones hold nothing yet."
+        f"What one block does when the simulator runs it: step through the {lines} lines of its "
+        "kernel, forth and back, and see what its memory holds after each. Green cells were "
+        "written by the step, blue ones read; hatched ones hold nothing yet."
     )
 
 

@@ -19,10 +19,10 @@ _ROWS = 12
 
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
-    """What a comparison says of the last replay; nothing where there was none."""
+    """What a comparison says of the last replay."""
     made = _last(view)
     if made is None:
-        return {}
+        return {"recorded": "not yet: kernel.replay() records a block"}
     facts = {
         "blocks": ", ".join(map(_tuple, made.blocks)),
         "stage": made.stage,

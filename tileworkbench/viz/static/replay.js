@@ -2,6 +2,7 @@
 
 import * as tw from "./common.js";
 import { onTheme } from "./cells.js";
+import { pickLines } from "./keys.js";
 import { Memory } from "./replaymemory.js";
 import { BufferGrids, flying, legend, long, named, placeOf } from "./replaygrids.js";
 
@@ -258,14 +259,12 @@ function player({ model, body, root, data, message }) {
         `${each.line ? `, line ${each.line}` : ""}${each.ended < 0 ? ", for ever" : ""}`)));
   }
 
-  for (const row of source.rows)
-    row.addEventListener("click", () => {
-      const line = Number(row.dataset.line);
-      const next = [...steps.keys()].map((i) => i + first).filter((at) => of(at)[LINE] === line);
-      const target = next.find((at) => at > step) ?? next[0];
-      if (target === undefined) message.textContent = `No step executes line ${line}.`;
-      else go(target);
-    });
+  pickLines(source.node, (line) => {
+    const next = [...steps.keys()].map((i) => i + first).filter((at) => of(at)[LINE] === line);
+    const target = next.find((at) => at > step) ?? next[0];
+    if (target === undefined) message.textContent = `No step executes line ${line}.`;
+    else go(target);
+  }, "the lines of the kernel: to the next step of one");
   const keys = (event) => {
     const { localName } = event.target;
     const taken = /^(input|select|textarea)$/.test(localName) || // by what has the focus
