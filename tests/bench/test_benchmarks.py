@@ -13,6 +13,9 @@ from types import ModuleType
 
 import pytest
 
+from tileworkbench.bench.ceilings import machine_to_json
+from tileworkbench.bench.points import Ceiling, Machine
+
 GPU = ("gpu_common", "gpu_report")
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -193,31 +196,46 @@ def test_a_step_of_the_gpu_report_ends_in_time(scripts: Path) -> None:
     )
 
 
+def run_of(agree: ModuleType, memory: float, doubt: str = "") -> dict[str, object]:
+    """What a process of `ceilings_agree` sends of a machine with two ceilings."""
+    ceilings = (Ceiling("L1", 100.0, "GB/s", 1), Ceiling("DRAM", memory, "GB/s", 2))
+    machine = Machine("m", ceilings, "", doubt)
+    return {
+        **{"ceilings": agree.named(machine), "machine": json.loads(machine_to_json(machine))},
+        **{"busy": machine.busy, "doubt": doubt},
+    }
+
+
 def test_ceilings_of_processes_are_compared(scripts: Path) -> None:
     agree = load("ceilings_agree")
-    runs = [
-        {
-            "ceilings": {"L1, 1 T, GB/s": 100.0, "DRAM, 2 T, GB/s": 50.0 + n},
-            **{"busy": n > 3, "doubt": "it was busy" if n > 3 else ""},
-        }
-        for n in (0, 2, 4)
-    ]
+    runs = [run_of(agree, *each) for each in ((50.0,), (52.0,), (54.0, "it was busy"))]
     table = agree.make_table(runs)
     assert "| L1, 1 T, GB/s | 100.0 | 100.0 | 100.0 | 0.0 % | 0.0 % |" in table
     assert "| DRAM, 2 T, GB/s | 50.0 | 52.0 | 54.0 | 8.0 % | 4.0 % |" in table
     assert "\n\n1. quiet\n2. quiet\n3. it was busy\n\n" in table
     head = "3 processes, one after another: "
-    assert table.endswith(f"{head}2 called the machine quiet, and these agree within 5 %.")
-    runs[2]["busy"] = False
-    assert agree.make_table(runs).endswith(
+    assert f"\n\n{head}2 called the machine quiet, and these agree within 5 %.\n\n" in table
+    runs[2] = run_of(agree, 54.0)
+    assert (
         f"{head}3 called the machine quiet. These are not within 5 %: DRAM, 2 T, GB/s."
-    )
-    runs[0]["busy"] = runs[1]["busy"] = True
+    ) in agree.make_table(runs)
+    runs[:2] = [run_of(agree, 50.0, "busy"), run_of(agree, 52.0, "busy")]
     table = agree.make_table(runs)
-    assert table.endswith(
+    assert (
         f"{head}1 called the machine quiet, so there is nothing that must agree within 5 %."
-    )
+    ) in table
     assert "| 8.0 % | - |" in table
+
+
+def test_ceilings_that_are_kept_settle(scripts: Path) -> None:
+    agree = load("ceilings_agree")
+    runs = [run_of(agree, memory) for memory in (40.0, 50.0, 45.0, 51.0)]
+    assert agree.make_table(runs).endswith(
+        "\n\nKept in a cache: no process after number 2 raised any ceiling by more than 5 %."
+    )
+    assert agree.make_table([*runs, run_of(agree, 60.0)]).endswith(
+        "\n\nKept in a cache: the last process still raised some ceiling by more than 5 %."
+    )
 
 
 def test_recording_has_a_row_for_each_recorder(scripts: Path) -> None:

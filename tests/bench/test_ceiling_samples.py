@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
+from tileworkbench.bench import ceiling_samples
 from tileworkbench.bench.ceiling_samples import (
     Rate,
     best_of_runs,
@@ -12,6 +15,7 @@ from tileworkbench.bench.ceiling_samples import (
     sample,
     working_sets,
 )
+from tileworkbench.bench.probes import touched_memory
 from tileworkbench.compiler.device.host.processor import CacheSizes
 
 MS = 1_000_000
@@ -65,8 +69,8 @@ class Sweeps:
         return list(sample(names, self, lambda: self.done * 1_000 * MS).values())
 
 
-def test_the_best_sweep_counts_and_the_median_tells_how_sure_it_is() -> None:
-    first, second = Sweeps(8.0, 10.0, 8.0).rates_of(("a", 1), ("b", 1))
+def test_the_best_sweep_counts_and_the_third_best_tells_how_sure_it_is() -> None:
+    first, second = Sweeps(4.0, 10.0, 9.0, 8.0).rates_of(("a", 1), ("b", 1))
     assert first == Rate(10.0, True, 0.25)
     assert second == Rate(1.0, True, 0.0)
 
@@ -75,17 +79,22 @@ def test_a_ceiling_with_several_loops_takes_the_best_of_a_sweep() -> None:
     assert Sweeps(0.5, 0.9).rates_of(("a", 1), ("a", 1)) == [Rate(1.0, True, 0.0)]
 
 
-def test_sweeps_go_on_while_they_find_more() -> None:
+def test_sweeps_go_on_until_the_best_was_found_again() -> None:
     steady, rising, restless = Sweeps(1.0), Sweeps(1, 2, 3, 3), Sweeps(*range(1, 100))
     for sweeps in (steady, rising, restless):
         sweeps.rates_of(("a", 1), ("b", 1))
-    assert (steady.done, rising.done, restless.done) == (4, 5, 6)  # six seconds at most
+    assert (steady.done, rising.done, restless.done) == (4, 5, 9)  # nine seconds at most
+
+
+def test_one_sweep_alone_has_no_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceiling_samples, "_LEAST_SWEEPS", 1)
+    assert Sweeps(5.0).rates_of(("a", 1), ("b", 1))[0] == Rate(5.0, False, 0.0)
 
 
 def test_working_sets_fit_their_level() -> None:
     caches = CacheSizes(48 << 10, 1 << 20, 32 << 20)
     sets = working_sets(caches, 2)
-    assert sets == {"L1": 24 << 10, "L2": 512 << 10, "L3": 4 << 20, "DRAM": 64 << 20}
+    assert sets == {"L1": 24 << 10, "L2": 512 << 10, "L3": 4 << 20, "DRAM": 256 << 20}
 
 
 def test_a_small_shared_cache_is_left_out() -> None:
@@ -101,4 +110,22 @@ def test_every_loop_is_there_for_each_number_of_threads() -> None:
     assert names.count(("DRAM", 1)) == names.count(("DRAM", 2)) == 5
     assert names.count(("float32", 2)) == 1
     walked = {case.work for case in cases if case.name == "DRAM"}
-    assert all(0.99 * (128 << 20) < work <= 128 << 20 for work in walked)
+    assert all(0.99 * (64 << 20) < work <= 64 << 20 for work in walked)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_a_run_reads_of_memory_is_walked_again_after_four_times_the_caches(
+    monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    monkeypatch.setattr(ceiling_samples, "_SMALLEST_MEMORY_SET", 1 << 20)
+    caches = CacheSizes(4 << 10, 16 << 10, 128 << 10)
+    for case in cases_of(caches, [threads]):
+        if case.name == "DRAM":
+            runner = case.make(touched_memory(case.bytes_))
+            launched: list[int] = []
+            monkeypatch.setattr(runner, "_launch", lambda data, _, to=launched: to.append(data[0]))
+            runner.run(2 * ceiling_samples._PIECES)
+            again = launched.index(launched[0], 1)
+            # A third of the triad is written, half of a copy.
+            assert (again - 1) * case.work / 2 >= 4 * caches.l3 - 4096 * threads * again
+            assert len(set(launched)) == again >= ceiling_samples._PIECES

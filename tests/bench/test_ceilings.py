@@ -76,7 +76,7 @@ def test_json_round_trip() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"schema": 0}, "schema 0 is not 4"),
+        ({"schema": 0}, "schema 0 is not 5"),
         ({"ceilings": [{"name": "L1"}]}, "this is not a measured machine: KeyError('value')"),
         ({"ceilings": 3}, "this is not a measured machine: TypeError"),
         ({"note": None, "ceilings": [[]]}, "this is not a measured machine: TypeError"),
@@ -201,7 +201,7 @@ def test_what_a_busy_machine_reached_is_possible() -> None:
     assert found == best_of(seen(310.0, 200.0), seen(300.0, 250.0, busy=True))
     assert found.doubt == (
         "busy or shared machine: ceilings are the best seen, ±25% (the best sample of float32, "
-        "2 T, is 25.0% above their median); '%tile peaks --measure' measures again and keeps the "
+        "2 T, is 25.0% above the third best); '%tile peaks --measure' measures again and keeps the "
         "better"
     )
 
@@ -310,7 +310,7 @@ def test_a_quiet_machine_has_no_doubt() -> None:
         (Rate(190.0, True), Disturbance(host=0.03), 5, "the host took 3% of it"),
         (
             *(Rate(190.0, True, 0.31), Disturbance(), 31),
-            "the best sample of L1, 2 T, is 31.0% above their median",
+            "the best sample of L1, 2 T, is 31.0% above the third best",
         ),
         (
             *(Rate(190.0, False), Disturbance(), 5),

@@ -13,7 +13,13 @@ from tileworkbench.bench.arithmetic import (
     sums,
     write_factors,
 )
-from tileworkbench.bench.probes import ARRAY_GAP, ProbeRunner, chain_probe
+from tileworkbench.bench.probes import (
+    ARRAY_GAP,
+    ProbeRunner,
+    area_stride,
+    chain_probe,
+    touched_memory,
+)
 from tileworkbench.bench.streams import STREAMS, stream_probe
 from tileworkbench.compiler.device.host.llvm import (
     LEVELS,
@@ -179,6 +185,28 @@ def test_every_block_has_pages_of_its_own() -> None:
     starts = [runner.area(block).ctypes.data for block in range(3)]
     assert all(start % 4096 == 0 for start in starts)
     assert starts[1] - starts[0] >= 3 * (1024 + ARRAY_GAP)
+
+
+def test_repetitions_walk_one_area_after_the_other() -> None:
+    probe = stream_probe("copy", probes.host_isa())
+    stride = area_stride(2, 1024)
+    memory = touched_memory(6 * stride + 4096)
+    runner = ProbeRunner(probe, 1, 1024, memory=memory, in_turn=True)
+    memory.fill(7)
+    start = -memory.ctypes.data % 4096
+    destinations = [memory[start + area * stride :][:1024] for area in range(6)]
+    for destination in destinations:
+        destination.fill(0)
+    runner.run(4)
+    assert [bool(each.all()) for each in destinations] == [True] * 4 + [False] * 2
+    destinations[0].fill(0)
+    runner.run(3)
+    assert all(each.all() for each in destinations)
+
+
+def test_areas_need_room() -> None:
+    with pytest.raises(ValueError, match=r"^4096 bytes are too few for 12288 of areas$"):
+        ProbeRunner(chain_probe(), 3, memory=np.zeros(4096, np.uint8))
 
 
 def test_all_blocks_run_on_one_thread_too() -> None:

@@ -1,10 +1,16 @@
 """Samples of what this machine can do: each loop on one thread and on all, in sweeps.
 
 A sweep runs every loop a few times; sweeps go on until the best of each ceiling is found again. So
-the samples of one ceiling are spread over seconds, and how far their bests lie apart tells what
-another process would find: other guests of a host change clock, L3 and DRAM for seconds at a time.
-Each sweep has its arrays at another place in memory, as another process would. Threads are placed
-by the system, as those of a launch are.
+the samples of one ceiling are spread over seconds, and how far the best of them are from each other
+tells what another process would find: other guests of a host change clock, L3 and DRAM for seconds
+at a time. All loops of a sweep walk the same memory, in large pages where the system has them; each
+sweep has another one, as another process would. Threads are placed by the system, as those of a
+launch are.
+
+DRAM is walked piece by piece, so that a run is short and yet nothing of its piece is left in the
+caches: the rule of STREAM, four times the caches, holds for what is read alone. (Streaming stores
+leave the caches to what is read: 128 MiB that were half read, half written, came from a third-level
+cache of 32 MiB by a fifth, and by how much depended on who else used that cache.)
 """
 
 from __future__ import annotations
@@ -14,23 +20,37 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tileworkbench.bench.arithmetic import ARITHMETIC, arithmetic_probe, write_factors
-from tileworkbench.bench.probes import STEP_BYTES, ProbeRunner, host_isa, load_probe
+from tileworkbench.bench.probes import (
+    STEP_BYTES,
+    Probe,
+    ProbeRunner,
+    host_isa,
+    load_probe,
+    touched_memory,
+)
 from tileworkbench.bench.streams import STREAMS, stream_probe
+from tileworkbench.compiler.device.host.launch import Launcher
 from tileworkbench.compiler.device.host.processor import CacheSizes
 
 # A run is long enough to hide the launch.
 _RUN_NS = 2_000_000
 _RUNS, _AGAIN = 4, 3
-# Sweeps: at least so many, and on while one of the last `_WITHOUT_GAIN` found something better and
-# there is time.
-_LEAST_SWEEPS, _WITHOUT_GAIN, _PATIENCE_NS = 4, 2, 6_000_000_000
-_GAIN = 1.01
+# Sweeps: at least so many, and on while there is time and some ceiling's best sweep is alone: what
+# only `_FOUND_AGAIN` sweeps came near to is not sure to be found by another process.
+_LEAST_SWEEPS, _FOUND_AGAIN, _PATIENCE_NS = 4, 3, 9_000_000_000
+_NEAR = 0.01
 # A run had all its cores if it used this part of their time; a ceiling needs as many such runs.
 _UNDISTURBED, _ENOUGH = 0.9, 5
-_SMALLEST_MEMORY_SET, _LARGEST_MEMORY_SET = 64 << 20, 1 << 30
+# Of what DRAM is measured with, a run walks one piece.
+_PIECES = 8
+_SMALLEST_MEMORY_SET, _LARGEST_MEMORY_SET = 128 << 20, 1 << 30
+# Between the arrays of an area and at its ends.
+_GAPS = 64 << 10
 
 Run = Callable[[int], tuple[int, int]]
 """From repeats to the nanoseconds a run took, and those of processor time on all threads."""
@@ -39,7 +59,7 @@ Run = Callable[[int], tuple[int, int]]
 @dataclass(frozen=True, slots=True)
 class Rate:
     """Work per nanosecond: the best, whether enough runs had all the cores asked for, and how far
-    the best of a sweep is above the median of all sweeps (less one).
+    the best sweep is above the third best (less one), the worst where there are fewer.
     """
 
     value: float
@@ -49,14 +69,15 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A loop on so many threads, for the ceiling `name`: its `work` a repetition, and how to make
-    what runs it.
+    """A loop on so many threads, for the ceiling `name`: its `work` a repetition, how to make what
+    runs it in some memory, and how many bytes of that it needs.
     """
 
     name: str
     threads: int
     work: float
-    make: Callable[[], ProbeRunner]
+    bytes_: int
+    make: Callable[[NDArray[np.uint8]], ProbeRunner]
 
 
 @dataclass(slots=True)
@@ -67,14 +88,26 @@ class _Samples:
     undisturbed: int = 0
 
     def rate(self) -> Rate:
-        best = max(self.bests)
-        return Rate(best, self.undisturbed >= _ENOUGH, best / median(self.bests) - 1)
+        return Rate(max(self.bests), self.undisturbed >= _ENOUGH, self.spread())
+
+    def spread(self) -> float:
+        best, *others = sorted(self.bests, reverse=True)[:_FOUND_AGAIN]
+        return best / others[-1] - 1 if others else 0.0
 
 
 def measure_rates(cases: Sequence[Case]) -> dict[tuple[str, int], Rate]:
     """The rate of each ceiling and number of threads: the best of its cases."""
-    repeats = [_calibrated(case) for case in cases]
-    return sample([(case.name, case.threads) for case in cases], lambda: _sweep(cases, repeats))
+    repeats: list[int] = []
+
+    def sweep() -> Iterator[tuple[float, int]]:
+        memory = touched_memory(max(case.bytes_ for case in cases))
+        runs = [_timed(case.make(memory)) for case in cases]
+        if not repeats:
+            repeats.extend(map(enough_repeats, runs))
+        for case, run, count in zip(cases, runs, repeats, strict=True):
+            yield best_of_runs(run, case.work, count, case.threads)
+
+    return sample([(case.name, case.threads) for case in cases], sweep)
 
 
 def sample(
@@ -86,25 +119,18 @@ def sample(
     how many of its runs had all their cores. A name may stand there more than once.
     """
     samples = {name: _Samples() for name in names}
-    without_gain = sweeps = 0
-    end = now() + _PATIENCE_NS
-    while sweeps < _LEAST_SWEEPS or (without_gain < _WITHOUT_GAIN and now() < end):
+    sweeps, end = 0, now() + _PATIENCE_NS
+    while sweeps < _LEAST_SWEEPS or (
+        now() < end and any(each.spread() > _NEAR for each in samples.values())
+    ):
         best = dict.fromkeys(names, 0.0)
         for name, (rate, undisturbed) in zip(names, sweep(), strict=True):
             best[name] = max(best[name], rate)
             samples[name].undisturbed += undisturbed
-        gained = any(
-            rate > max(samples[name].bests, default=0.0) * _GAIN for name, rate in best.items()
-        )
         for name, rate in best.items():
             samples[name].bests.append(rate)
-        sweeps, without_gain = sweeps + 1, 0 if gained else without_gain + 1
+        sweeps += 1
     return {name: each.rate() for name, each in samples.items()}
-
-
-def _sweep(cases: Sequence[Case], repeats: Sequence[int]) -> Iterator[tuple[float, int]]:
-    for case, count in zip(cases, repeats, strict=True):
-        yield best_of_runs(_timed(case.make()), case.work, count, case.threads)
 
 
 def best_of_runs(run: Run, work: float, repeats: int, threads: int) -> tuple[float, int]:
@@ -128,10 +154,6 @@ def enough_repeats(run: Run) -> int:
     return repeats
 
 
-def _calibrated(case: Case) -> int:
-    return enough_repeats(_timed(case.make()))
-
-
 def _timed(runner: ProbeRunner) -> Run:
     def run(repeats: int) -> tuple[int, int]:
         start, start_used = time.perf_counter_ns(), time.process_time_ns()
@@ -144,7 +166,7 @@ def _timed(runner: ProbeRunner) -> Run:
 
 def working_sets(caches: CacheSizes, threads: int) -> dict[str, int]:
     """Level -> bytes that one thread walks: half of a private cache, a quarter of the shared one,
-    four times the largest for memory (of all threads together).
+    sixteen times the largest for memory (of all threads together; piece by piece).
 
     A shared cache that `threads` such sets could not tell from the private ones is left out.
     """
@@ -152,7 +174,7 @@ def working_sets(caches: CacheSizes, threads: int) -> dict[str, int]:
     if caches.l3 // 4 // threads >= 2 * caches.l2:
         sets["L3"] = caches.l3 // 4 // threads
     largest = max(caches.l3, caches.l2 * threads)
-    sets["DRAM"] = min(max(4 * largest, _SMALLEST_MEMORY_SET), _LARGEST_MEMORY_SET) // threads
+    sets["DRAM"] = min(max(16 * largest, _SMALLEST_MEMORY_SET), _LARGEST_MEMORY_SET) // threads
     return sets
 
 
@@ -168,12 +190,26 @@ def cases_of(caches: CacheSizes, counts: Sequence[int]) -> list[Case]:
 
 def _streams(level: str, bytes_: int, threads: int) -> Iterator[Case]:
     """Reading, copying and the triad, each thread on its own `bytes_` bytes."""
+    memory = level == "DRAM"
     for kind in STREAMS:
-        for streaming in (False, True) if level == "DRAM" and kind != "read" else (False,):
+        for streaming in (False, True) if memory and kind != "read" else (False,):
             probe = stream_probe(kind, host_isa(), streaming_stores=streaming)
-            array_bytes = bytes_ // probe.work // STEP_BYTES * STEP_BYTES
-            make = partial(ProbeRunner, probe, threads, array_bytes, loaded=load_probe(probe))
-            yield Case(level, threads, probe.work * array_bytes * threads, make)
+            walked = bytes_ // _PIECES if memory else bytes_
+            array_bytes = walked // probe.work // STEP_BYTES * STEP_BYTES
+            make = partial(_runner, probe, threads, array_bytes, load_probe(probe), memory)
+            needed = bytes_ * threads + _GAPS * threads * (_PIECES if memory else 1)
+            yield Case(level, threads, probe.work * array_bytes * threads, needed, make)
+
+
+def _runner(
+    probe: Probe,
+    threads: int,
+    array_bytes: int,
+    loaded: Launcher,
+    in_turn: bool,
+    memory: NDArray[np.uint8],
+) -> ProbeRunner:
+    return ProbeRunner(probe, threads, array_bytes, loaded=loaded, memory=memory, in_turn=in_turn)
 
 
 def _peak(kind: str, threads: int) -> Case:
@@ -182,10 +218,11 @@ def _peak(kind: str, threads: int) -> Case:
     probe = arithmetic_probe(kind, isa)
     loaded = load_probe(probe)
 
-    def make() -> ProbeRunner:
+    def make(memory: NDArray[np.uint8]) -> ProbeRunner:
+        # Elsewhere than streams, which would overwrite the factors.
         runner = ProbeRunner(probe, threads, loaded=loaded)
         for block in range(threads):
             write_factors(runner.area(block), kind, isa)
         return runner
 
-    return Case(kind, threads, probe.work * threads, make)
+    return Case(kind, threads, probe.work * threads, 0, make)

@@ -40,11 +40,11 @@ from tileworkbench.compiler.runtime.forks import fresh_lock
 AGREEMENT = 0.05
 """Measurements that call the machine quiet agree within this: largest over smallest, less one."""
 
-# Half of a ceiling's samples are nearer to the best than this: then another process, which takes as
-# many samples, all but certainly finds one as good.
+# The three best sweeps of a ceiling are no further apart than this: then another process, which
+# makes as many, all but certainly finds one as good.
 _STEADY = AGREEMENT / 2
 # Raised when the same measurement comes to mean something else.
-_SCHEMA = 4
+_SCHEMA = 5
 # Parts of the processor's time that change ceilings by less than `AGREEMENT`.
 _OTHERS, _HOST = 0.02, 0.01
 
@@ -109,8 +109,8 @@ def _better(first: Ceiling, other: Ceiling) -> Ceiling:
         return other
     if other.scaled > first.scaled or other.value <= first.value:
         return first
-    middle = first.value / (1 + first.spread)
-    return replace(first, value=other.value, spread=other.value / middle - 1)
+    third = first.value / (1 + first.spread)
+    return replace(first, value=other.value, spread=other.value / third - 1)
 
 
 def known_machine() -> Machine | None:
@@ -221,7 +221,7 @@ def doubt_of(ceilings: Sequence[Ceiling], reasons: Sequence[str]) -> str:
     if worst.spread > _STEADY:
         apart = (
             f"the best sample of {worst.name}, {worst.threads} T, is {worst.spread:.1%} above "
-            "their median"
+            "the third best"
         )
         reasons = (*reasons, apart)
     if not reasons:

@@ -26,7 +26,7 @@ class Ceiling:
 
     `name` is a memory level (``L1``, ``DRAM``) when `unit` is ``GB/s`` and an element type
     (``float32``) when it is ``GFLOP/s``; `threads` is how many threads reached `value` (0: it is
-    published). `spread` is how far the best of repeated samples is above their median (less one),
+    published). `spread` is how far the best of repeated samples is above the third best (less one),
     `scaled` says that one thread's value was multiplied, as the other cores were taken.
     """
 

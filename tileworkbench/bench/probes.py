@@ -11,6 +11,7 @@ tell whether it did all its work.
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from dataclasses import dataclass
 
@@ -74,7 +75,8 @@ class ProbeRunner:
 
     `array_bytes` is the length of one array of a stream; for other probes the area holds
     `AREA_BYTES`. `loaded` is what `load_probe` returned for the probe; without it the probe is
-    compiled.
+    compiled. The areas are in `memory` where it is given, else in memory of their own; with
+    `in_turn` each repetition walks the next ones of all that have room there.
     """
 
     def __init__(
@@ -84,15 +86,21 @@ class ProbeRunner:
         array_bytes: int = 0,
         target: NativeTarget | None = None,
         loaded: Launcher | None = None,
+        memory: NDArray[np.uint8] | None = None,
+        in_turn: bool = False,
     ) -> None:
         self.blocks = blocks
         self.array_bytes = array_bytes
         arrays = probe.work if array_bytes else 0
         self._stride = area_stride(arrays, array_bytes)
-        self._memory = np.empty(blocks * self._stride + _PAGE, np.uint8)
-        # Touched, or every page would be the system's one page of zeros, which is always cached.
-        self._memory.fill(0)
+        needed = blocks * self._stride
+        self._memory = touched_memory(needed + _PAGE) if memory is None else memory
         self._start = -self._memory.ctypes.data % _PAGE
+        room = (self._memory.size - self._start) // needed
+        if room < 1:
+            raise ValueError(f"{self._memory.size} bytes are too few for {needed} of areas")
+        self._turns = itertools.cycle(range(room if in_turn else 1))
+        self._in_turn = in_turn
         self._launch = loaded or load_probe(probe, target)
 
     def area(self, block: int) -> NDArray[np.uint8]:
@@ -103,7 +111,19 @@ class ProbeRunner:
     def run(self, repeats: int) -> None:
         """Execute all blocks, each on a thread of its own if a launch may use as many."""
         data = self._memory.ctypes.data + self._start
-        self._launch((data, self._stride, self.array_bytes, repeats), self.blocks)
+        for _ in range(repeats if self._in_turn else 1):
+            start = data + next(self._turns) * self.blocks * self._stride
+            times = 1 if self._in_turn else repeats
+            self._launch((start, self._stride, self.array_bytes, times), self.blocks)
+
+
+def touched_memory(bytes_: int) -> NDArray[np.uint8]:
+    """Zeros that were written, or every page would be the system's one page of zeros, which is
+    always cached.
+    """
+    memory = np.empty(bytes_, np.uint8)
+    memory.fill(0)
+    return memory
 
 
 def load_probe(probe: Probe, target: NativeTarget | None = None) -> Launcher:
