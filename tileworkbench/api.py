@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tileworkbench.compiler.compilation import CompiledKernel, Options, Source
 from tileworkbench.compiler.diagnostics import ArgumentError, CompileError, TileError, TileTypeError
 from tileworkbench.compiler.driver import compile_program, resolve_target
+from tileworkbench.compiler.frontend.eager import Specialisation
 from tileworkbench.compiler.frontend.function import (
     EagerFunction,
     PrimFunc,
@@ -159,15 +160,18 @@ def _unchanged(program: Program) -> Program:
 
 
 _PLAIN = Options()
+# The methods of `Kernel` that take the arguments of a call, and how many of their own come before.
+_OF_ARGUMENTS = {"bench": 0, "check": 1, "simulate": 0, "validate": 0}
+_LISTED = 8  # kernels that a message lists
 
 
 class Jit:
     """A kernel function compiled on demand; see `jit`.
 
-    `kernel` is the kernel of the last call or compilation, None before; what a `Kernel` has and a
-    function has not, such as `show` and `expect`, is that kernel's. `prepare` is given each
-    traced program and returns the one to compile, `make` turns each compiled kernel into the object
-    that a caller gets.
+    `kernel` is the kernel of the last call or compilation, None before. What a `Kernel` has and a
+    function has not, such as `show` and `expect`, is that of the kernel it is compiled to; an
+    error lists them where there are several. `prepare` is given each traced program and returns the
+    one to compile, `make` turns each compiled kernel into the object that a caller gets.
     """
 
     def __init__(
@@ -198,20 +202,42 @@ class Jit:
     if not TYPE_CHECKING:  # a type checker shall still find names that nobody has
 
         def __getattr__(self, name: str) -> Any:
-            """What a `Kernel` has, of that of the last call or compilation: `mm.show("banks")`."""
-            kernel = self.__dict__.get("kernel")
-            if not name.startswith("_") and hasattr(Kernel if kernel is None else kernel, name):
-                if kernel is not None:
-                    return getattr(kernel, name)
-                called = self.__dict__["__name__"]
-                raise AttributeError(
-                    f"'{name}' is of a compiled kernel, and '{called}' is not compiled yet: call "
-                    f"it, or {called}.compile(...)"
-                )
-            raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
+            """What a `Kernel` has, of the one that is compiled: `mm.show("banks")`. A method that
+            takes the arguments of a call is that of the kernel for them: `mm.bench(a, b)`.
+            """
+            if name.startswith("_") or not hasattr(self.__dict__.get("kernel") or Kernel, name):
+                raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
+            if name in _OF_ARGUMENTS and self.is_eager:
+                return functools.partial(self._call_method, name)
+            return getattr(self._only_kernel(name), name)
 
         def __dir__(self) -> list[str]:
             return [*super().__dir__(), *(name for name in dir(self.kernel) if name[0] != "_")]
+
+    def _call_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """A method of `_OF_ARGUMENTS`, of the kernel that a call with these arguments runs."""
+        before = _OF_ARGUMENTS[name]
+        own, given = args[:before], args[before:]
+        kernel, passed = self.prepare(*given) if given else (self._only_kernel(name), ())
+        return getattr(kernel, name)(*own, *passed, **kwargs)
+
+    def _only_kernel(self, name: str) -> Kernel:
+        """The one compiled kernel, compiled now where no shape is missing; `name` is what is asked
+        of it. Raises `AttributeError` where there is none, or more than one.
+        """
+        called = self.fn.__name__
+        if len(self._kernels) > 1:
+            calls = [f"  {called}.compile({_named(each)})" for each in self._kernels]
+            raise AttributeError(
+                f"'{called}' is compiled for these shapes: pick one, and ask it for '{name}':\n"
+                + "\n".join(dict.fromkeys(calls[-_LISTED:]))
+            )
+        if not self._kernels and self.constants({})[1]:
+            raise AttributeError(
+                f"'{name}' is of a compiled kernel, and '{called}' is not compiled yet: call "
+                f"it, or {called}.compile(...)"
+            )
+        return next(iter(self._kernels.values()), None) or self.compile()
 
     @property
     def signature(self) -> inspect.Signature:
@@ -414,6 +440,14 @@ class Jit:
     def __repr__(self) -> str:
         style = "eager" if self.is_eager else "lazy"
         return f"<tw.jit {self.fn.__name__}: {style}, {len(self._kernels)} compiled>"
+
+
+def _named(specialisation: Any) -> str:
+    """The constants of a compiled kernel as `compile` takes them."""
+    constants = specialisation
+    if isinstance(specialisation, Specialisation):
+        constants = (*specialisation.arguments, *specialisation.constants)
+    return ", ".join(f"{name}={value!r}" for name, value in constants)
 
 
 def _tensor_form(value: Any) -> tuple[Any, ...] | None:

@@ -96,6 +96,39 @@ def test_a_function_has_what_its_last_kernel_has() -> None:
         assert str(caught.value) == f"'Jit' has no attribute '{name}'"
 
 
+def test_a_function_that_has_all_its_shapes_is_compiled_when_a_view_is_asked_for() -> None:
+    fresh = power.with_target("sim:sm_80")
+    assert fresh.to_dict("card")[0]["name"] == "power"
+    assert fresh.kernel is not None
+
+
+def test_several_kernels_of_a_function_are_told_apart() -> None:
+    fresh = double.with_target(None)
+    for rows in (3, 5):
+        fresh(torch.ones(rows, 4))
+    with pytest.raises(AttributeError) as caught:
+        fresh.show("card")  # type: ignore[attr-defined]
+    assert str(caught.value) == (
+        "'double' is compiled for these shapes: pick one, and ask it for 'show':\n"
+        "  double.compile(M=3, N=4)\n"
+        "  double.compile(M=5, N=4)"
+    )
+    with pytest.raises(AttributeError, match="ask it for 'bench'"):
+        fresh.bench()  # type: ignore[attr-defined]
+    first = fresh.compile(M=3, N=4)
+    a = torch.ones(3, 4)
+    result = fresh.check(lambda a: a + a, a)  # type: ignore[attr-defined]
+    assert result.ok and first._check is result
+    assert fresh.bench(a, rounds=1).name == "double"  # type: ignore[attr-defined]
+    assert first._bench is not None and fresh.compile(M=5, N=4)._bench is None
+
+
+def test_a_kernel_is_measured_on_inputs_made_up_where_none_are_given() -> None:
+    fresh = double.with_target(None)
+    fresh.compile(M=4, N=8)
+    assert fresh.bench(rounds=1).name == "double"  # type: ignore[attr-defined]
+
+
 def test_outputs_come_in_the_kind_of_the_inputs() -> None:
     assert isinstance(double(np.ones((2, 3), np.float32)), np.ndarray)
     assert isinstance(double(torch.ones(2, 3)), torch.Tensor)

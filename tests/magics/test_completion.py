@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from IPython.core.completer import provisionalcompleter
 
-from tests.magics.notebook import SCALE, Notebook
+from tests.magics.notebook import SCALE, Notebook, open_notebook
 from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.viz.magics.grammar import COMMANDS, VIEWS, flags
 
@@ -40,6 +40,7 @@ def test_flags(notebook: Notebook) -> None:
         ("%tile ta", ["%tile targets"]),
         ("%tile clear", ["%tile clear-cache"]),
         ("%tile peaks --", ["%tile peaks --measure"]),
+        ("%tile examples flash_d", ["%tile examples flash_decoding"]),
         ("x = %tile be", ["x = %tile bench"]),
     ],
 )
@@ -113,3 +114,20 @@ def test_passes_of_a_kernel_after_which_its_ir_is_edited(notebook: Notebook) -> 
         != []
     )
     assert completed(notebook, "%%tile ir k --a") == ["%%tile ir k --after"]
+
+
+def test_names_are_known_before_any_cell_ran() -> None:
+    """`tw` and `T` complete right after `%load_ext`, in a cell of the magic and in any other."""
+    with open_notebook() as fresh:
+        assert completed(fresh, "T.alloc_fra") == ["T.alloc_fragment"]
+        text = "%%tile\ndef copy(A):\n    T.alloc_sha"
+        assert completed(fresh, text) == [text.replace("alloc_sha", "alloc_shared")]
+        assert completed(fresh, "tw.playg") == ["tw.playground"]
+        assert fresh.run("%who").text == "Interactive namespace is empty."
+
+
+def test_names_of_the_user_are_kept() -> None:
+    with open_notebook(extension=False) as fresh:
+        fresh.run("T = 5")
+        fresh.run("%load_ext tileworkbench")
+        assert fresh.value("T") == 5 and fresh.value("tw").__name__ == "tileworkbench"

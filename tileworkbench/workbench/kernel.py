@@ -312,16 +312,18 @@ class Kernel(KernelFacts, Debugging):
     def bench(
         self, *args: Any, rounds: int = 0, against: Callable[..., Any] | None = None
     ) -> BenchResult:
-        """Time calls of the kernel with these arguments, beside those of `against` with the same
-        if given; see `BenchResult`. `against` has to be done when it returns.
+        """Time calls of the kernel with these arguments (random ones where none are given), beside
+        those of `against` with the same if given; see `BenchResult`. `against` has to be done when
+        it returns.
 
         Ctrl-C raises `BenchInterrupted`; the kernel keeps what was measured before.
         """
         from tileworkbench.bench.kernel import bench_kernel
         from tileworkbench.bench.timing import BenchInterrupted
+        from tileworkbench.workbench.inputs import make_inputs
 
         try:
-            self._bench = bench_kernel(self, args, rounds, against)
+            self._bench = bench_kernel(self, args or make_inputs(self.program), rounds, against)
         except BenchInterrupted as error:
             (self._bench,) = error.results.values()
             raise

@@ -23,26 +23,6 @@ from tileworkbench.workbench.kernel import Kernel
 from tileworkbench.workbench.playgrounds import playground
 from tileworkbench.workbench.validation import validate_passes
 
-_EXAMPLE = """\
-%%tile matmul --check torch.matmul
-import torch
-
-def matmul(A: T.Tensor((512, 512), "float32"), B: T.Tensor((512, 512), "float32")):
-    C = T.empty((512, 512), "float32")
-    with T.Kernel(4, 4, threads=128) as (bx, by):
-        A_shared = T.alloc_shared((128, 32), "float32")
-        B_shared = T.alloc_shared((32, 128), "float32")
-        C_local = T.alloc_fragment((128, 128), "float32")
-        T.clear(C_local)
-        for k in T.Pipelined(512 // 32, num_stages=3):
-            T.copy(A[by * 128, k * 32], A_shared)
-            T.copy(B[k * 32, bx * 128], B_shared)
-            T.gemm(A_shared, B_shared, C_local)
-        T.copy(C_local, C[by * 128, bx * 128])
-    return C
-"""
-
-
 _KERNELS = (Jit, Autotuned, Kernel)
 
 
@@ -90,7 +70,14 @@ class _Commands:
         print(command_help(), end="")
 
     def run_examples(self, words: list[str]) -> None:
-        print(_EXAMPLE, end="")
+        from tileworkbench.viz.magics.examples import EXAMPLES, example_cell, example_list
+
+        if not words:
+            print(example_list(), end="")
+            return
+        if words[0] not in EXAMPLES:
+            raise UsageError(f"'{words[0]}' is no kernel of the library{near(words[0], EXAMPLES)}")
+        self._shell.set_next_input(example_cell(words[0]))
 
     def run_show(self, words: list[str]) -> Any:
         kernel = self._kernel(words)

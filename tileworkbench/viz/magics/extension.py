@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from tileworkbench.compiler.diagnostics import CheckError, Interrupted, RunError, TileError
 from tileworkbench.viz.magics.errors import SYNTAX_ERRORS, show_syntax_error
 from tileworkbench.viz.magics.grammar import Names, complete
-from tileworkbench.viz.magics.magic import TileMagics
+from tileworkbench.viz.magics.magic import TileMagics, give_names
 
 _REPLAY_SECONDS = 6.0  # that a failed call is looked into without being asked
 _LOADED = "_tile_extension"
@@ -30,9 +30,12 @@ _SHOWN = (
 
 
 def load(shell: InteractiveShell, package: ModuleType) -> None:
-    """Register everything, and give `package` to cells as `tw`. Idempotent."""
+    """Register everything, and give the user `package` as `tw` and the language as `T`, unless the
+    names are taken. Idempotent.
+    """
     if getattr(shell, _LOADED, None) is not None:
         return
+    give_names(shell, package)
     shell.register_magics(TileMagics(shell, package))
     matcher = _matcher(shell)
     if shell.Completer is not None:
@@ -51,7 +54,7 @@ def load(shell: InteractiveShell, package: ModuleType) -> None:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Undo `load`."""
+    """Undo `load`. `tw` and `T` stay: kernels that were defined use them when they are traced."""
     matcher = getattr(shell, _LOADED, None)
     if matcher is None:
         return

@@ -19,6 +19,12 @@ TABS = (
 )
 VIEWS = ("card", *TABS, "diff", "all", "none")
 TARGETS = ("auto", "cpu", "sim:sm_80", "ptx:sm_80", "cuda:sm_80")  # as messages name them
+_TARGET_HELP = (
+    "what to compile for; of a list, a column each. auto: a GPU if there is one, else cpu. cpu, "
+    "cpu:avx512, cpu:avx2, cpu:generic: this machine. sim:sm_80: the threads of a GPU, simulated. "
+    "ptx:sm_80: its PTX, interpreted. cuda:sm_80: the GPU itself. sm_80 may be any of sm_75 to "
+    "sm_120; '%%tile targets' says what works here"
+)
 _HEADS = ("auto", "cpu", "cuda", "hip", "sim", "ptx")
 
 # The names of `viz.model.what_if.NAMES`, for the same reason.
@@ -38,7 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("", "the kernels of this session"),
     "targets": ("", "every target, and what is usable here"),
     "peaks": ("[--measure]", "this machine's measured ceilings"),
-    "examples": ("", "a kernel to start from"),
+    "examples": ("[NAME]", "the library's kernels; with a name, a cell of one to start from"),
     "clear-cache": ("", "forget compiled kernels, in memory and on disk"),
     "help": ("", "this text"),
 }
@@ -124,7 +130,7 @@ def cell_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("name", nargs="?", metavar="NAME", help="the kernel to show (default: the last one)")
     add("-D", "--define", action="append", default=[], metavar="K=V", help="a constant of the cell")
-    add("-t", "--target", metavar="TARGET", help="what to compile for; of a list, a column each")
+    add("-t", "--target", metavar="TARGET", help=_TARGET_HELP)
     add("--show", metavar="VIEWS", help=f"comma list of {', '.join(VIEWS)}; default card")
     add("--run", metavar="CODE", help="statement to run afterwards, in your namespace")
     add("--check", metavar="REF", help="compare with this callable on random inputs")
@@ -380,6 +386,10 @@ def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:
         return last, _starting(last, COMMANDS)
     if command == "layout":
         return (last, layout_words(last)) if layout_words(last) else _complete_name(last, names)
+    if command == "examples" and len(words) == 2:
+        from tileworkbench.viz.magics.examples import EXAMPLES  # only then: it needs the library
+
+        return last, _starting(last, EXAMPLES)
     if command == "peaks":
         return last, _starting(last, ["--measure"])
     if command == "apply" and len(words) == 4:

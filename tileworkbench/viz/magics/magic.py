@@ -1,4 +1,6 @@
-"""The class that IPython sees. The compiler is loaded by the first use, not by `%load_ext`."""
+"""The class that IPython sees. `%load_ext` loads the language, what completion needs; the first use
+loads the compiler.
+"""
 
 from __future__ import annotations
 
@@ -64,12 +66,9 @@ class TileMagics(Magics):
         if options.help:
             print(cell_help(), end="")
             return None
-        import tileworkbench.language
         from tileworkbench.viz.magics.cell import run_cell
 
-        # The user's own T or tw stays what it is.
-        self.shell.user_ns.setdefault("T", tileworkbench.language)
-        self.shell.user_ns.setdefault("tw", self._package)
+        give_names(self.shell, self._package)  # once more, after %reset
         return run_cell(self.shell, line, cell, options)
 
     @_documented(f"Kernels, targets and this machine.\n\n{command_help()}")
@@ -82,6 +81,19 @@ class TileMagics(Magics):
         from tileworkbench.viz.magics.commands import run_command
 
         return run_command(self.shell, command, words)
+
+
+def give_names(shell: InteractiveShell, package: ModuleType) -> None:
+    """`tw` and `T` in the user's namespace, for cells and for completion. The user's own T or tw
+    stays what it is, and %who does not list them.
+    """
+    import tileworkbench.language
+
+    given = {"T": tileworkbench.language, "tw": package}
+    shell.push(  # type: ignore[no-untyped-call]
+        {name: value for name, value in given.items() if name not in shell.user_ns},
+        interactive=False,
+    )
 
 
 def _parsed(parse: Callable[[str], Parsed], line: str) -> Parsed:
