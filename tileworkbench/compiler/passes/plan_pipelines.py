@@ -38,7 +38,8 @@ from tileworkbench.compiler.ir.stmt import Alloc, Let, Seq, Stmt, items
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
 from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.passes.serialize_pipelines import serialize_pipelines
-from tileworkbench.compiler.schedule.pipelines import Item, schedule_of, scheduled
+from tileworkbench.compiler.schedule.pipelines import Item, schedule_of
+from tileworkbench.compiler.schedule.user_schedules import checked_schedule
 
 
 @optional("overlap: copies wait until they are needed", lambda _: serialize_pipelines)
@@ -110,7 +111,7 @@ def _plan(
     each view to the buffer whose memory it is.
     """
     if loop.order or loop.stage:
-        return _checked(loop, views, outside, program)
+        return checked_schedule(loop, views, outside, program)
     schedule = schedule_of(loop, views)
     reason = _obstacle(loop, schedule, views)
     ahead = [reason is None and _is_ahead(item, schedule, loop, outside) for item in schedule]
@@ -205,54 +206,3 @@ def _check_overlap(copies: list[Item], program: Program) -> None:
                 program.span(b.site),
                 hint="give them disjoint regions, or use T.serial for this loop",
             )
-
-
-def _checked(
-    loop: Pipelined, views: dict[Buffer, Buffer], outside: set[Buffer], program: Program
-) -> Pipelined:
-    """The user's schedule, when it has one entry per statement and keeps every dependence."""
-    span = program.span(loop.site)
-    count = len(scheduled(loop.body))
-    order = loop.order or tuple(range(count))
-    stage = loop.stage or (0,) * count
-    for name, values in (("order", order), ("stage", stage)):
-        if len(values) != count:
-            raise TileValueError(
-                f"'{name}' has {len(values)} entries for {count} statements of the loop",
-                span,
-                hint="assignments of scalars and allocations take no entry",
-            )
-    if len(set(order)) != len(order):
-        raise TileValueError(f"'order' has an entry twice: {order}", span)
-    if min(stage) < 0:
-        raise TileValueError(f"'stage' has a negative entry: {stage}", span)
-    schedule = schedule_of(loop, views)
-    for at, first in enumerate(schedule):
-        for later, second in enumerate(schedule[at + 1 :], at + 1):
-            shared = first.effects.conflicts(second.effects)
-            if shared is not None and not first.comes_before(second):
-                lines = _lines(program, first.stmt, second.stmt)
-                raise TileValueError(
-                    f"the schedule runs statement {later} before statement {at}, which it depends "
-                    f"on through '{shared.name}'{lines}",
-                    span,
-                    hint="a statement needs a later stage than what it reads, or the same stage "
-                    "and a later order",
-                )
-            kept_longer = shared in outside and first.stage < second.stage
-            if shared is not None and shared.scope == "shared" and kept_longer:
-                raise TileValueError(
-                    f"the schedule keeps '{shared.name}' for several iterations, and it is used "
-                    "outside the loop or through a view",
-                    span,
-                    hint="give the statements that write and read it the same stage",
-                )
-    base = min(stage)
-    return replace(loop, order=tuple(order), stage=tuple(value - base for value in stage))
-
-
-def _lines(program: Program, *stmts: Stmt) -> str:
-    spans = [program.span(stmt.site) for stmt in stmts]
-    if any(span is None for span in spans):
-        return ""
-    return f" (lines {', '.join(str(span.line) for span in spans if span is not None)})"

@@ -6,7 +6,9 @@
   so that none is left;
 - `lifetimes`: when shared buffers are in use, and which of them can have the same bytes;
 - `pipelines`: the same relation between the iterations of a pipelined loop: which schedules keep
-  dependences, how many versions of a buffer live at once, what each statement waits for.
+  dependences (`user_schedules` refuses others), how many versions of a buffer live at once
+  (`versions` are rings of them), and, by `completion`, what each statement waits for:
+  `commit_groups` for copies that threads start.
 
 `thread_accesses` and `thread_conflicts` say which thread touches which element, `arrivals` which
 memory barriers order anything.

@@ -3,8 +3,7 @@
 A statement of stage s works in step k + s of the loop on iteration k, in its place in that step: so
 one comes before another where its (step, place) is smaller. A schedule keeps a dependence if what
 comes first in the kernel still does. A buffer needs as many versions as iterations write it before
-the first of them is done with it. What a statement waits for are the copies that write what it
-reads: in how many groups these are, and how many later ones may be under way.
+the first of them is done with it. How statements wait for what the loop starts is in `completion`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tileworkbench.compiler.analysis.dataflow import Effects, effects_of
-from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.ir.build import add, binary, const
+from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import AsyncCopy
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Let, Stmt, items
@@ -62,28 +63,11 @@ def schedule_of(loop: Pipelined, views: Mapping[Buffer, Buffer]) -> list[Item]:
 
 
 class Schedule:
-    """The statements of a loop in the order of execution, and what follows from it.
-
-    Copies are committed in groups, one for each run of copies of one stage. Groups are numbered
-    from the first one of a step; those of the steps before have numbers below zero.
-    """
+    """The statements of a loop in the order of execution, and what follows from it."""
 
     def __init__(self, loop: Pipelined) -> None:
         self.items = sorted(schedule_of(loop, {}), key=lambda item: item.order)
         self.depth = max((item.stage for item in self.items), default=0)
-        self.groups = self._groups()
-        self.group_count = max(self.groups.values(), default=-1) + 1
-
-    def _groups(self) -> dict[int, int]:
-        """The number of the group of each asynchronous item, by position."""
-        numbers: dict[int, int] = {}
-        before: Item | None = None
-        for at, item in enumerate(self.items):
-            if item.asynchronous:
-                joins = before is not None and before.asynchronous and before.stage == item.stage
-                numbers[at] = max(numbers.values(), default=-1) + (not joins)
-            before = item
-        return numbers
 
     def lives(self) -> dict[Buffer, tuple[int, int]]:
         """For each buffer that the loop writes: how many stages lie between the first write and the
@@ -99,22 +83,42 @@ class Schedule:
             needs[buffer] = apart, max(1, apart + (not free))
         return needs
 
-    def waits(self) -> dict[int, int]:
-        """The latest group that each statement needs, by position."""
-        needed: dict[int, int] = {}
-        for at, item in enumerate(self.items):
-            for position, group in self.groups.items():
-                writer = self.items[position]
-                if writer.effects.writes & item.effects.reads and writer.comes_before(item):
-                    wanted = group - (item.stage - writer.stage) * self.group_count
-                    needed[at] = max(needed.get(at, wanted), wanted)
-        return needed
 
-    def committed_before(self, at: int) -> int:
-        """The groups of a step that are committed when its statement `at` runs."""
-        return len({group for position, group in self.groups.items() if position < at})
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of an expanded loop, in which each statement works on an iteration of its own:
+    step `number` of the prologue, or for None the steps of the loop that remains.
+    """
 
-    def all_consumed(self) -> bool:
-        """Whether some statement reads what each group writes."""
-        read = {buffer for item in self.items for buffer in item.effects.reads}
-        return all(self.items[at].effects.writes & read for at in self.groups)
+    loop: Pipelined
+    depth: int
+    number: int | None
+    ranges: Ranges
+
+    def runs(self, item: Item) -> bool:
+        """Whether the statement has an iteration to work on: not yet in the prologue's first
+        steps.
+        """
+        return self.number is None or item.stage <= self.number
+
+    def ahead(self, item: Item) -> int:
+        """How many iterations the statement is ahead: of the loop variable, in the prologue of the
+        loop's start.
+        """
+        return (self.depth if self.number is None else self.number) - item.stage
+
+    def iteration(self, item: Item) -> Expr:
+        """The iteration that the statement works on."""
+        base = self.loop.var if self.number is None else self.loop.start
+        return add(base, const(self.ahead(item), base.dtype))
+
+    def is_current(self, item: Item) -> bool:
+        """Whether that is the iteration of the loop variable."""
+        return self.number is None and not self.ahead(item)
+
+    def condition(self, item: Item) -> Expr | None:
+        """What must hold for that iteration to exist, None where it always does."""
+        if self.is_current(item):
+            return None
+        inside = binary("lt", self.iteration(item), self.loop.stop)
+        return None if self.number is not None and self.ranges.proves(inside) else inside

@@ -1,0 +1,87 @@
+"""Copies of a pipelined loop that complete in groups: where groups end, and what waits for which.
+
+Copies are committed in groups, one for each run of copies of one stage in the schedule. Groups are
+numbered from the first one of a step; those of the steps before have numbers below zero. Each step
+commits all of them, empty ones too, so the counts of waits are constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tileworkbench.compiler.ir.simt import CommitGroup, WaitGroup
+from tileworkbench.compiler.ir.stmt import Stmt
+from tileworkbench.compiler.ir.tile import Pipelined
+from tileworkbench.compiler.schedule.pipelines import Item, Schedule, Step
+
+
+class CommitGroups:
+    """Those of one loop; the `Completion` of copies that threads start themselves."""
+
+    def __init__(self, loop: Pipelined, schedule: Schedule) -> None:
+        self.site = loop.site
+        self.items = schedule.items
+        self.depth = schedule.depth
+        self.groups = self._groups()
+        self.per_step = max(self.groups.values(), default=-1) + 1
+        self.needed = self._needed()
+        self.waited = 0  # the latest group of which this step knows that it is complete
+
+    def prepare(self) -> Sequence[Stmt]:
+        """Groups need nothing in front of the loop."""
+        return ()
+
+    def begin(self, step: Step) -> Sequence[Stmt]:
+        """The wait of the loop's first statement that needs copies of earlier steps: in front of
+        the step's own copies, so that one barrier serves both.
+        """
+        self.waited = -self.per_step * (self.depth + 1)
+        earlier = [self.needed[at] for at in sorted(self.needed) if self.needed[at] < 0]
+        if not earlier or step.number is not None:
+            return ()
+        self.waited = earlier[0]
+        return (WaitGroup(-1 - self.waited, site=self.site),)
+
+    def before(self, at: int, step: Step) -> Sequence[Stmt]:
+        """The wait for the groups that statement `at` needs, unless the step has waited."""
+        needed, item = self.needed.get(at), self.items[at]
+        if needed is None or needed <= self.waited or not step.runs(item):
+            return ()
+        self.waited = needed
+        committed = len({group for position, group in self.groups.items() if position < at})
+        return (WaitGroup(committed - 1 - needed, site=item.stmt.site),)
+
+    def behind(self, at: int, step: Step) -> Sequence[Stmt]:
+        """The end of a group, also where its copies have no iteration to work on."""
+        group = self.groups.get(at)
+        ends = group is not None and self.groups.get(at + 1) != group
+        return (CommitGroup(site=self.items[at].stmt.site),) if ends else ()
+
+    def finish(self) -> Sequence[Stmt]:
+        """A wait for all copies, where nothing in the loop reads what some of them write."""
+        read = {buffer for item in self.items for buffer in item.effects.reads}
+        if all(self.items[at].effects.writes & read for at in self.groups):
+            return ()
+        return (WaitGroup(0, site=self.site),)
+
+    def _groups(self) -> dict[int, int]:
+        """The number of the group of each statement that starts copies, by position."""
+        numbers: dict[int, int] = {}
+        before: Item | None = None
+        for at, item in enumerate(self.items):
+            if item.asynchronous:
+                joins = before is not None and before.asynchronous and before.stage == item.stage
+                numbers[at] = max(numbers.values(), default=-1) + (not joins)
+            before = item
+        return numbers
+
+    def _needed(self) -> dict[int, int]:
+        """The latest group that each statement needs, by position."""
+        needed: dict[int, int] = {}
+        for at, item in enumerate(self.items):
+            for position, group in self.groups.items():
+                writer = self.items[position]
+                if writer.effects.writes & item.effects.reads and writer.comes_before(item):
+                    wanted = group - (item.stage - writer.stage) * self.per_step
+                    needed[at] = max(needed.get(at, wanted), wanted)
+        return needed
