@@ -21,7 +21,7 @@ from tileworkbench.compiler.diagnostics import (
     RunError,
     interrupted,
 )
-from tileworkbench.workbench import locating
+from tileworkbench.workbench import checking, locating
 
 CASES = wrong_kernels.cases() | wrong_synchronisation.cases()
 
@@ -130,12 +130,14 @@ def test_a_check_that_passes_forgets_the_map_before() -> None:
 def test_a_kernel_too_large_to_simulate_says_how_far_it_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(locating.locate, "__defaults__", (None, -1.0))
+    monkeypatch.setattr(checking, "STATEMENTS", 0)
     kernel, error = failed("wrong_stride", "cpu")
     found = kernel.error_map
-    assert found.why_not == "only 0 blocks were simulated in -1 s"
+    limited = "only 0 blocks were simulated within 0 statements"
+    assert found.why_not == limited
+    assert kernel.locate(seconds=-1).why_not == "only 0 blocks were simulated in -1 s"
     assert error.notes[-2].message == (
-        "who wrote them last is not known of all: only 0 blocks were simulated in -1 s; "
+        f"who wrote them last is not known of all: {limited}; "
         "kernel.locate(blocks=[0]) looks at one block, kernel.locate() at all"
     )
     assert kernel.locate().writers.startswith("last written at line")

@@ -1,6 +1,7 @@
 """`Kernel.replay`: which block, what is wrong at which step, what is too large or never ends."""
 # Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import tileworkbench.language as T
 from tests.api import wrong_kernels, wrong_synchronisation
 from tileworkbench.compiler.diagnostics import ArgumentError, RunError, SimulatorLimitError
 from tileworkbench.compiler.sim.replay import recorder as recorders
+from tileworkbench.viz.magics import extension
 from tileworkbench.workbench.kernel import Kernel
 
 CASES = wrong_kernels.cases() | wrong_synchronisation.cases()
@@ -198,6 +200,34 @@ def test_of_a_kernel_that_never_ends_the_last_steps_are_kept() -> None:
     assert ended == "the run was ended after 0.5 s; 'seconds=' allows more"
     assert replay.first > 0 and replay.bytes_ <= 20_000
     assert 1 <= replay.at(replay.last).buffers["count"][0] <= 7
+
+
+def test_a_limit_of_statements_is_the_same_on_every_machine() -> None:
+    kernel = endless.compile()
+    for most, steps in ((50, 48), (51, 49)):  # launch and loop are statements, and no steps
+        replay = kernel.replay(np.zeros(32, np.int32), seconds=None, most_statements=most)
+        assert replay.notes == (f"the run was ended after {most} statements",)
+        assert len(replay) == steps
+
+
+def test_what_is_replayed_unasked_does_not_depend_on_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @tw.jit(target="sim:sm_80")
+    def histogram(X: T.Tensor((512,), "int32")):
+        C = T.empty((64,), "int32")
+        with T.Kernel(1, threads=128):
+            count = T.alloc_shared((64,), "int32")
+            T.clear(count)
+            for i in T.Parallel(512):
+                count[X[i] % 64] = count[X[i] % 64] + 1
+            T.copy(count, C)
+        return C
+
+    with pytest.raises(RunError) as found:
+        histogram(np.arange(512, dtype=np.int32))
+    monkeypatch.setattr("tileworkbench.compiler.sim.report.perf_counter", lambda: math.inf)
+    assert extension._replays(found.value)
 
 
 def test_an_interrupt_keeps_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,6 +176,17 @@ def test_blocks_that_wait_for_each_other_run_all_or_not_at_all() -> None:
     assert run(kernel(body, "3"), most_blocks=4).extent == "3 blocks"
 
 
+@pytest.mark.parametrize("count", [0, 3, 10])
+def test_a_run_ends_after_its_statements(count: int) -> None:
+    found = run(kernel("B[bx] = 1.0\nA[bx] = 2.0"), most_statements=count)
+    assert (found.timed_out, sum(found.executions)) == (True, count)
+
+
+def test_a_run_that_needs_no_more_statements_is_whole() -> None:
+    found = run(kernel("B[bx] = 1.0"), most_statements=1000)
+    assert not found.timed_out and found.extent == "32 blocks"
+
+
 def test_a_run_ends_after_its_time() -> None:
     body = "for k in T.serial(2000000000):\n    B[bx] = B[bx] + 1.0"
     found = run(kernel(body), seconds=0.05)

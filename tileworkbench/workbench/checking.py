@@ -23,7 +23,7 @@ from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.workbench.inputs import read_parameters, written_parameters
-from tileworkbench.workbench.locating import blank_map, explain, locate
+from tileworkbench.workbench.locating import STATEMENTS, blank_map, explain, locate
 from tileworkbench.workbench.poisoning import compiled_with_poison
 from tileworkbench.workbench.replays import trouble_in, trouble_of
 from tileworkbench.workbench.results import CheckResult
@@ -174,7 +174,7 @@ def _compared(
             nans += int(np.count_nonzero(np.isnan(wanted)))  # the output's too, or they differ
         except CheckError as failed:
             if failed.map is not None:
-                located = locate(kernel, before, failed.map)
+                located = locate(kernel, before, failed.map, most_statements=STATEMENTS)
                 kernel._failed = (located, before)
                 trouble_in(kernel, before, [located.first_block])
                 explain(failed, kernel._failed[0], kernel)

@@ -269,7 +269,8 @@ class Kernel(KernelFacts, Debugging):
         return None if self._failed is None else self._failed[0]
 
     def locate(self, blocks: Iterable[int] | None = None, seconds: float | None = None) -> ErrorMap:
-        """Look once more who wrote the wrong elements of the last check, which gives up after 5 s.
+        """Look once more who wrote the wrong elements of the last check, which gives up
+        after 20,000 statements.
 
         `blocks` are the numbers (x fastest) of the blocks to simulate, None for all; `seconds` is
         about how long it may take, None for no limit. Raises `ArgumentError` where no check

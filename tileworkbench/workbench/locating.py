@@ -17,13 +17,16 @@ from tileworkbench.viz.model.error_map import ErrorMap
 from tileworkbench.workbench.simulation import run_program
 
 if TYPE_CHECKING:
+    from tileworkbench.compiler.sim.report import SimReport
     from tileworkbench.compiler.sim.writes import WriteLog, Writers
     from tileworkbench.workbench.kernel import Kernel
 
 Array = np.ndarray[Any, Any]
 
-SECONDS = 5.0
-"""How long a failed check looks for the writers."""
+STATEMENTS = 20_000
+"""How many statements a failed check simulates to find the writers: a few seconds, and the same
+blocks on every machine.
+"""
 
 
 def locate(
@@ -31,13 +34,15 @@ def locate(
     args: Sequence[Any],
     errors: ErrorMap,
     blocks: Iterable[int] | None = None,
-    seconds: float | None = SECONDS,
+    seconds: float | None = None,
+    most_statements: int | None = None,
 ) -> ErrorMap:
     """`errors` with who wrote each element last, in a simulated call on `args`: the lowered program
     for a GPU, the program as written for a CPU.
 
-    `blocks` are the numbers of the blocks to simulate, None for all; it ends after about `seconds`,
-    None for no limit. What was recorded by then, or before an interrupt, is kept.
+    `blocks` are the numbers of the blocks to simulate, None for all; it ends after about `seconds`
+    or `most_statements`, None for no limit. What was recorded by then, or before an interrupt, is
+    kept.
     """
     from tileworkbench.compiler.sim.frame import SimOptions
     from tileworkbench.compiler.sim.writes import MOST_ELEMENTS, WriteLog
@@ -50,6 +55,7 @@ def locate(
         stop_at_out_of_bounds=False,
         blocks=None if blocks is None else tuple(blocks),
         seconds=seconds,
+        most_statements=most_statements,
         observers=(log,),
     )
     on_cpu = kernel.target.startswith("cpu")
@@ -59,10 +65,8 @@ def locate(
     try:
         report = run_program(kernel.program, program, given, options).report
         recorded = f"{report.extent} simulated"
-        if report.timed_out and seconds is not None:
-            why_not = f"only {report.extent} were simulated in {seconds:g} s"
-            if report.blocks and report.launched:
-                why_not += f", all take about {seconds * report.launched / report.blocks:.0f} s"
+        if report.timed_out:
+            why_not = _limited(report, seconds, most_statements)
         elif blocks is not None:
             why_not = f"only {report.extent} simulated, which were asked for"
     except Interrupted:
@@ -73,6 +77,16 @@ def locate(
         limit = f"writers are recorded of tensors of at most {MOST_ELEMENTS} elements"
         return replace(errors, recorded=recorded, why_not=limit)
     return _with_writers(errors, program, kernel.program, log, recorded, why_not)
+
+
+def _limited(report: SimReport, seconds: float | None, most_statements: int | None) -> str:
+    """How far a run came that ended at one of these limits."""
+    if seconds is None:
+        return f"only {report.extent} were simulated within {most_statements} statements"
+    found = f"only {report.extent} were simulated in {seconds:g} s"
+    if report.blocks and report.launched:
+        found += f", all take about {seconds * report.launched / report.blocks:.0f} s"
+    return found
 
 
 def _with_writers(

@@ -77,6 +77,7 @@ class ReplayFacts:
         stage: str | None = None,
         memory_bytes: int | None = None,
         seconds: float | None = SECONDS,
+        most_statements: int | None = None,
     ) -> Replay:
         """Record what one block does when the simulator runs it on these arguments, so that one
         can look at all memory after each of its statements: ``replay.at(step)``.
@@ -86,14 +87,14 @@ class ReplayFacts:
         `block` are its indices, or its number (x fastest); several, or "all". By default it is
         the one in which the last check found something wrong, or the first. `stage` is as in
         `simulate`, by default "tile", the kernel as written. At most about `memory_bytes` (64 MiB)
-        are kept, of the last steps, and the run ends after about `seconds`: the replay's `notes`
-        say so. What the simulator finds wrong does not raise: it is in `moments`, also where it
-        ends the run, as an interrupt does.
+        are kept, of the last steps, and the run ends after about `seconds`, or after
+        `most_statements`: the replay's `notes` say so. What the simulator finds wrong does not
+        raise: it is in `moments`, also where it ends the run, as an interrupt does.
 
         Raises `ArgumentError` for a block that the grid does not have, and
         `SimulatorLimitError` where the tensors that it writes are too large to be recorded.
         """
-        made = record(self, args, block, stage, memory_bytes, seconds)
+        made = record(self, args, block, stage, memory_bytes, seconds, most_statements)
         self._replayed = made
         return made
 
@@ -105,6 +106,7 @@ def record(
     stage: str | None,
     memory_bytes: int | None,
     seconds: float | None,
+    most_statements: int | None,
 ) -> Replay:
     """See `ReplayFacts.replay`."""
     from tileworkbench.compiler.sim.frame import SimOptions
@@ -126,12 +128,15 @@ def record(
         stop_at_out_of_bounds=False,
         blocks=numbers,
         seconds=seconds,
+        most_statements=most_statements,
         observers=(recorder,),
     )
     notes: tuple[str, ...] = ()
     try:
         report = run_program(kernel.program, program, call.args, options).report
-        if report.timed_out:
+        if report.timed_out and seconds is None:
+            notes = (f"the run was ended after {most_statements} statements",)
+        elif report.timed_out:
             notes = (f"the run was ended after {seconds:g} s; 'seconds=' allows more",)
     except Interrupted:
         notes = ("the run was interrupted: the steps until then are kept",)

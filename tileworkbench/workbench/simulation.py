@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tileworkbench.workbench.kernel import Kernel
 
 SOME_BLOCKS = 4
-SOME_SECONDS = 0.3
+SOME_STATEMENTS = 5000
 
 
 def simulate_stage(
@@ -131,7 +131,7 @@ def look(kernel: Kernel, args: Sequence[Any], everything: bool, sanitize: bool) 
 
     options = SimOptions(sanitize=sanitize, prints=False)
     if not everything:
-        options = replace(options, most_blocks=SOME_BLOCKS, seconds=SOME_SECONDS)
+        options = replace(options, most_blocks=SOME_BLOCKS, most_statements=SOME_STATEMENTS)
     given = [arg.cpu() if hasattr(arg, "cpu") else arg for arg in args]
     return run_program(kernel.program, _masking_program(kernel), given, options).report
 

@@ -33,10 +33,11 @@ class SimOptions:
     With `sanitize` an access of a tensor raises where its index comes from data, is outside, and
     nothing in the kernel guards it (`analysis/data_indices.py`). `prints`: whether T.print writes.
     With `most_blocks` no more than so many of a launch run, the first, the last and some between,
-    and nothing after a launch of which some did not; with `seconds` the run ends after about that
-    time. With `fences` a fence must stand between what threads write to shared memory and what the
-    copy engine or tensor cores read there (sm_90 and later); in front of stage SIMT that is
-    otherwise left to lowering.
+    and nothing after a launch of which some did not. With `seconds` the run ends after about that
+    time, with `most_statements` after so many, each counted once for all threads that execute it
+    together: that does not depend on how fast the machine is. With `fences` a fence must stand
+    between what threads write to shared memory and what the copy engine or tensor cores read there
+    (sm_90 and later); in front of stage SIMT that is otherwise left to lowering.
     `loop_limit` bounds the iterations of all `while` loops together. `blocks` are the numbers (x
     fastest) of the blocks of each launch that run, None for all; their clusters run with them, and
     where blocks wait for the whole grid all do. `trace` records what the threads of one block do,
@@ -55,6 +56,7 @@ class SimOptions:
     prints: bool = True
     most_blocks: int | None = None
     seconds: float | None = None
+    most_statements: int | None = None
     loop_limit: int = 1_000_000
     blocks: tuple[int, ...] | None = None
     trace: TraceRecorder | None = None

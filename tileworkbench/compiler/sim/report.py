@@ -150,7 +150,8 @@ class SimReport:
     counting one and each thread. Programs that run thread by thread also have `accesses`,
     `instructions` (how many of each class the warps executed) and `barriers`, those of whole
     blocks that were passed. `launched` are the blocks of the launch in which a limit of
-    `SimOptions` ended the run, 0 where it was complete; `timed_out` says that it was that of time.
+    `SimOptions` ended the run, 0 where it was complete; `timed_out` says that it was that of time
+    or of statements.
     """
 
     out_of_bounds: tuple[Finding, ...]
@@ -261,6 +262,7 @@ class Recorder:
     blocks: int = 0
     launched: int = 0
     deadline: float = inf
+    statements_left: int = -1  # below zero: without a limit
     limited: bool = False
     timed_out: bool = False
     executions: list[int] = field(default_factory=list)
@@ -275,13 +277,16 @@ class Recorder:
         self.executions = [0] * max(len(self.program.sites), 1)
 
     def executed(self, site: int, count: int) -> None:
-        """Statement `site` ran `count` times more."""
+        """Statement `site` is about to run `count` times more."""
+        self.statements_left -= 1
+        if not self.statements_left or (
+            self.deadline is not inf and perf_counter() > self.deadline
+        ):
+            self.timed_out = self.limited = True
+            raise LimitReached
         while site >= len(self.executions):  # programs made by hand have sites without spans
             self.executions.append(0)
         self.executions[site] += count
-        if self.deadline is not inf and perf_counter() > self.deadline:
-            self.timed_out = self.limited = True
-            raise LimitReached
 
     def launch(self, total: int, chosen: int) -> None:
         """A launch of `total` blocks begins, of which so many are to run."""

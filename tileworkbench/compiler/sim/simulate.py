@@ -146,6 +146,8 @@ class _Run:
                 frame.storages[self._translate.slots.buffer(param.value)] = storage
         if self._options.seconds is not None:
             frame.recorder.deadline = perf_counter() + self._options.seconds
+        if self._options.most_statements is not None:
+            frame.recorder.statements_left = self._options.most_statements + 1
         try:
             self._body(frame)
         except LimitReached:

@@ -18,7 +18,9 @@ from tileworkbench.viz.magics.errors import SYNTAX_ERRORS, show_syntax_error
 from tileworkbench.viz.magics.grammar import Names, complete
 from tileworkbench.viz.magics.magic import TileMagics, give_names
 
-_REPLAY_SECONDS = 6.0  # that a failed call is looked into without being asked
+# That a failed call is looked into without being asked: a few seconds. It is no time, or what is
+# shown, and saved, would depend on how fast the machine is.
+_REPLAY_STATEMENTS = 20_000
 _LOADED = "_tile_extension"
 # What the extension shows of classes that know nothing of notebooks: module, class, and the
 # function of `viz.display`.
@@ -107,7 +109,8 @@ def _replays(error: RunError) -> bool:
     if error.kernel is None or isinstance(error, CheckError | Interrupted):
         return False
     try:
-        return bool(error.kernel.replay(seconds=_REPLAY_SECONDS).moments)
+        replay = error.kernel.replay(seconds=None, most_statements=_REPLAY_STATEMENTS)
+        return bool(replay.moments)
     except TileError:
         return False  # the error itself is shown already
 
