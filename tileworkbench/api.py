@@ -205,7 +205,8 @@ class Jit:
             """What a `Kernel` has, of the one that is compiled: `mm.show("banks")`. A method that
             takes the arguments of a call is that of the kernel for them: `mm.bench(a, b)`.
             """
-            if name.startswith("_") or not hasattr(self.__dict__.get("kernel") or Kernel, name):
+            compiled = getattr(self.__dict__.get("kernel"), "__dict__", {})
+            if name.startswith("_") or not (hasattr(Kernel, name) or name in compiled):
                 raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
             if name in _OF_ARGUMENTS and self.is_eager:
                 return functools.partial(self._call_method, name)

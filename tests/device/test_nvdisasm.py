@@ -87,13 +87,39 @@ def test_the_program_is_looked_for_in_wheels_then_on_the_path(
         assert nvdisasm._find() == str(tmp_path / found / "nvdisasm")
 
 
-def test_a_kernel_for_a_cpu_has_none() -> None:
-    with pytest.raises(UnsupportedError) as caught:
-        _ = tw.compile(product, target="cpu").sass
-    assert str(caught.value) == "'product' is compiled for a CPU\nhint: its assembly is 'k.asm'"
-    with pytest.raises(UnsupportedError) as caught:
-        _ = tw.compile(product, target="cpu").resources
-    assert str(caught.value) == "'product' is compiled for a CPU: registers are a GPU's"
+@pytest.mark.parametrize("name", ["sass", "resources"])
+def test_a_kernel_for_a_cpu_has_none(name: str) -> None:
+    on_cpu, on_gpu = (tw.compile(product, target=target) for target in ("cpu", "sim:sm_80"))
+    assert name in dir(on_gpu) and name not in dir(on_cpu)
+    assert not hasattr(on_cpu, name) and "asm" in dir(on_cpu)
+    with pytest.raises(AttributeError) as caught:
+        getattr(on_cpu, name)
+    assert str(caught.value) == (
+        f"'product' is compiled for 'cpu', and only kernels for a GPU have '{name}': "
+        "compile it for 'cuda:sm_80', 'ptx:sm_80' or 'sim:sm_80'"
+    )
+
+
+def test_a_jitted_kernel_has_what_its_compiled_one_has() -> None:
+    @tw.jit(target="cpu")
+    def jitted():  # type: ignore[no-untyped-def]
+        return product
+
+    with pytest.raises(AttributeError, match="only kernels for a GPU have 'sass'"):
+        _ = jitted.sass
+
+
+def test_names_that_ipython_completes() -> None:
+    from IPython.core.completer import provisionalcompleter
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    found = {}
+    for target in ("cpu", "sim:sm_80"):
+        shell.user_ns["k"] = tw.compile(product, target=target)
+        with provisionalcompleter():
+            found[target] = {each.text.strip(".") for each in shell.Completer.completions("k.s", 3)}
+    assert found["sim:sm_80"] - found["cpu"] == {"sass"} and "source" in found["cpu"]
 
 
 def test_changes_of_place() -> None:

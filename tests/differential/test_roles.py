@@ -190,7 +190,8 @@ def test_a_product_arrives_once_at_its_barrier(product):
         return C
 
     check_everywhere(kernel, arguments, check)
-    check(run_native(kernel.program, arguments, "sim:sm_80"))
+    if product is T.gemm:  # there is no code for tensor memory
+        check(run_native(kernel.program, arguments, "sim:sm_80"))
 
 
 def test_a_product_frees_the_tiles_of_another_role():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 import tileworkbench as tw
@@ -75,5 +78,53 @@ def test_a_product_in_tensor_memory_is_refused_also_where_another_one_was_compil
     tw.compile(kernel(T.gemm), target="sim:sm_100")
     with pytest.raises(UnsupportedError, match=r"T\.tcgen05_gemm needs tensor memory"):
         tw.compile(kernel(T.tcgen05_gemm), target="sim:sm_100")
-    for target in ("cpu", "sim:sm_90"):
-        tw.compile(kernel(T.tcgen05_gemm), target=target)
+    tw.compile(kernel(T.tcgen05_gemm), target="cpu")
+
+
+@T.prim_func
+def in_tensor_memory(A: T.Tensor((32, 32), "float16"), C: T.Tensor((32, 32), "float32")):
+    with T.Kernel(1, threads=128):
+        total = T.alloc_tmem((32, 32), "float32")
+        T.clear(total)
+        T.copy(total, C)
+
+
+def by_tensor_cores() -> Any:
+    @T.prim_func
+    def main(A: T.Tensor((32, 32), "float16"), C: T.Tensor((32, 32), "float32")):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((32, 32), "float16")
+            total = T.alloc_fragment((32, 32), "float32")
+            done = T.alloc_barrier([1])
+            T.copy(A, tile)
+            T.tcgen05_gemm(tile, tile, total, clear_accum=True, mbar=done[0])
+            T.mbarrier_wait_parity(done[0], 0)
+            T.copy(total, C)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["sim:sm_100", "ptx:sm_100", "cuda:sm_100", "sim:sm_120", "sim:sm_90a", "cuda:sm_80"],
+)
+@pytest.mark.parametrize(
+    ("kernel", "name", "hint"),
+    [
+        (
+            lambda: in_tensor_memory,
+            "T.alloc_tmem",
+            "use T.alloc_fragment for what is summed up, T.alloc_shared for operands",
+        ),
+        (by_tensor_cores, "T.tcgen05_gemm", "use T.gemm, which multiplies with mma.sync"),
+    ],
+)
+def test_tensor_memory_is_refused_on_every_gpu(
+    target: str, kernel: Callable[[], Any], name: str, hint: str
+) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        tw.compile(kernel(), target=target)
+    arch = target.partition(":")[2]
+    found = caught.value
+    assert found.message == f"{name} needs tensor memory, and there is no code for it on '{arch}'"
+    assert found.hint == hint and found.span is not None

@@ -18,7 +18,6 @@ from tileworkbench.compiler.analysis.hazards import find_hazards
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     Note,
-    UnsupportedError,
     empty_grid,
 )
 from tileworkbench.compiler.ir.expr import Expr
@@ -110,15 +109,6 @@ class CompiledKernel(ABC):
         """What can be read of the machine code, made on request: "asm", and what else the device
         has.
         """
-
-    def text(self, name: str) -> str:
-        """One of `texts`. Raises `UnsupportedError` for one that the device does not have."""
-        if name not in self.texts:
-            machine = "a CPU" if self.target.kind == "cpu" else f"'{self.target}'"
-            raise UnsupportedError(
-                f"'{self.record.name}' is compiled for {machine}", hint="its assembly is 'k.asm'"
-            )
-        return self.texts[name]()
 
     @property
     @abstractmethod

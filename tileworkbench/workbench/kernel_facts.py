@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tileworkbench.compiler.compilation import CompiledKernel
-from tileworkbench.compiler.diagnostics import ArgumentError, Note, UnsupportedError
+from tileworkbench.compiler.diagnostics import ArgumentError, Note
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.printer import print_expr
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.threads.requests import WarpAccess
     from tileworkbench.compiler.sim.vector_requests import VectorAccess
     from tileworkbench.workbench.accesses import GlobalAccess
+
+Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,40 @@ class Stats:
         return self.flops.value / self.bytes_.value if self.bytes_.value else float("inf")
 
 
+class gpu_property(cached_property[Fact]):
+    """A fact that kernels for a GPU have; kernels for a CPU have no such attribute."""
+
+    @overload
+    def __get__(self, kernel: None, owner: type | None = None) -> gpu_property[Fact]: ...
+    @overload
+    def __get__(self, kernel: KernelFacts, owner: type | None = None) -> Fact: ...
+    def __get__(
+        self, kernel: KernelFacts | None, owner: type | None = None
+    ) -> gpu_property[Fact] | Fact:
+        if kernel is not None and not kernel.is_for_gpu:
+            raise AttributeError(
+                f"'{kernel.name}' is compiled for '{kernel.target}', and only kernels for a GPU "
+                f"have '{self.attrname}': compile it for 'cuda:sm_80', 'ptx:sm_80' or 'sim:sm_80'"
+            )
+        return super().__get__(kernel, owner)
+
+
 class KernelFacts(PipelineFacts, ReplayFacts):
     """The part of a `Kernel` that tells what the compiler made of it."""
 
     _compiled: CompiledKernel
+
+    def __dir__(self) -> list[str]:
+        names = list(super().__dir__())
+        if self.is_for_gpu:
+            return names
+        own = type(self)
+        return [name for name in names if not isinstance(getattr(own, name, 0), gpu_property)]
+
+    @property
+    def is_for_gpu(self) -> bool:
+        """Whether it is compiled for a GPU, real or simulated."""
+        return self._compiled.target.kind != "cpu"
 
     @property
     def compiled(self) -> CompiledKernel:
@@ -249,15 +281,16 @@ class KernelFacts(PipelineFacts, ReplayFacts):
     @cached_property
     def asm(self) -> str:
         """The machine's assembly text (PTX for a GPU)."""
-        return self._compiled.text("asm")
+        return self._compiled.texts["asm"]()
 
-    @cached_property
+    @gpu_property
     def sass(self) -> str:
         """The instructions of an NVIDIA device under the lines of the kernel that they come from.
 
-        Raises `UnsupportedError` without NVRTC and nvdisasm (the extra `cuda`), or for a CPU.
+        Only kernels for a GPU have it. Raises `UnsupportedError` without NVRTC and nvdisasm (the
+        extra `cuda`).
         """
-        return self._compiled.text("sass")
+        return self._compiled.texts["sass"]()
 
     @cached_property
     def _work(self) -> Work:
@@ -289,18 +322,15 @@ class KernelFacts(PipelineFacts, ReplayFacts):
         """
         return self._compiled.record.warnings
 
-    @property
+    @gpu_property
     def resources(self) -> tuple[KernelResources, ...]:
-        """Registers and spills of each function of a GPU kernel, which NVRTC compiles for it.
+        """Registers and spills of each function, which NVRTC compiles for it.
 
-        Raises `UnsupportedError` without NVRTC (the extra `cuda`), or for a CPU.
+        Only kernels for a GPU have it. Raises `UnsupportedError` without NVRTC (the extra `cuda`).
         """
         if not self._compiled.needs.functions:
-            self._compiled.text("asm")  # what NVRTC has compiled is known
-        functions = self._compiled.needs.functions
-        if not functions:
-            raise UnsupportedError(f"'{self.name}' is compiled for a CPU: registers are a GPU's")
-        return functions
+            self._compiled.texts["asm"]()  # what NVRTC has compiled is known
+        return self._compiled.needs.functions
 
 
 def _allocated(program: Program) -> list[Buffer]:

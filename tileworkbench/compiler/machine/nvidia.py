@@ -64,11 +64,11 @@ def _machine(name: str) -> Machine:
         pairs=("float16", "bfloat16") if capability >= 80 else (),
         memory_barriers=capability >= 80,
         dot_product=capability >= 61,
-        without=_TENSOR_MEMORY if capability >= 100 else {},
+        without=_TENSOR_MEMORY,
     )
 
 
-# On the architectures before, where nobody has tensor memory, these are `T.gemm` and shared memory.
+# sm_100 has tensor memory, and there is no code for it yet. The others have none.
 _TENSOR_MEMORY = {
     "T.tcgen05_gemm": "use T.gemm, which multiplies with mma.sync",
     "T.tcgen05_gemm_blockscaled": "use T.gemm_blockscaled, which multiplies with mma.sync",
