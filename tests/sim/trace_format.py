@@ -1,8 +1,9 @@
 """The rules of Chrome's trace-event format, as far as files of this package use it.
 
 After "Trace Event Format" (Google, 2016): phases X (complete), M (metadata), s and f (flow). What
-the format leaves to viewers is taken as Perfetto takes it: slices of a thread nest, and a flow
-begins and ends inside of a slice.
+the format leaves to viewers is taken as Perfetto takes it: slices of a thread nest, a flow
+begins and ends inside of a slice, and times are whole nanoseconds (times with a fraction of one
+are rounded, so that slices which touched overlap, and are dropped).
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ def _of_event(event: Event) -> list[str]:
         value = event[key]
         if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
             found.append(f"{key} is {value!r}")
+        elif value * 1000 % 1 or value * 8 % 1:
+            found.append(f"{key} is {value!r}, which Perfetto rounds")
     if not isinstance(event["name"], str) or not event["name"]:
         found.append("no name")
     if phase == "M":

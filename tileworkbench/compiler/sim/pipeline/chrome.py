@@ -3,6 +3,10 @@
 Format: "Trace Event Format", Google: complete events (ph X) with ts and dur in microseconds, which
 here stand for cycles or statements; metadata (ph M) that names processes and threads; flows (ph s
 and f) from a copy to the wait for it. Rows hold events one after another, never two at once.
+
+Times are whole eighths of a microsecond. Perfetto counts in nanoseconds, start and duration each
+rounded: of two events that touch at another time the first would seem to end in the second, and
+Perfetto drops such an event.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from tileworkbench.compiler.sim.pipeline.model import Event, Operation, Pipeline
 from tileworkbench.compiler.sim.pipeline.trace import Trace
 
 _PREDICTED, _SIMULATED = 1, 2
-_MOMENT = 0.01  # of a cycle
+_GRID = 1 / 8  # of a microsecond: exact in nanoseconds, and in binary
 Row = tuple[str, str]  # a role or a buffer, and what of it
 
 
@@ -51,9 +55,9 @@ def trace_events(pipeline: Pipeline, trace: Trace | None = None) -> list[dict[st
     drawn = [*_rows(rows, _PREDICTED, f"predicted ({pipeline.unit})")]
     for number, source, target in flows:
         common = {"cat": "copy", "name": "waits for", "id": number, "pid": _PREDICTED}
-        # A flow binds to the event that holds its time, and at an end that is the next one: just
-        # before the copy's last moment, and the wait's.
-        before = min(_MOMENT, source["dur"] / 2, target["dur"] / 2)
+        # A flow binds to the event that holds its time, and at an end that is the next one: one
+        # step before the copy's end, and the wait's.
+        before = min(_GRID, source["dur"], target["dur"])
         began = {"ph": "s", "ts": _end(source) - before, "tid": source["tid"]}
         ended = {"ph": "f", "bp": "e", "ts": _end(target) - before, "tid": target["tid"]}
         drawn += [{**common, **began}, {**common, **ended}]
@@ -122,8 +126,13 @@ def _name(operation: Operation) -> str:
 def _complete(
     name: str, category: str, start: float, end: float, args: dict[str, Any]
 ) -> dict[str, Any]:
+    start, end = _on_grid(start), _on_grid(end)
     dur = max(end - start, 0)
     return {"ph": "X", "name": name, "cat": category, "ts": start, "dur": dur, "args": args}
+
+
+def _on_grid(time: float) -> float:
+    return round(time / _GRID) * _GRID
 
 
 def _rows(
