@@ -43,6 +43,12 @@ def test_wheel_holds_nothing_but_the_package_and_its_extension(wheel: Path) -> N
     assert all(name.startswith(f"share/jupyter/labextensions/{NAME}/") for name in data)
 
 
+def test_wheel_brings_the_course(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    files = {path.name for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert {f"tileworkbench/notebooks/{name}" for name in files} - names == set()
+
+
 def test_wheel_brings_the_extension_that_a_checkout_installs(wheel: Path, tmp_path: Path) -> None:
     installed = install(tmp_path)
     assert installed == tmp_path / NAME

@@ -13,7 +13,6 @@ import nbformat
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GUIDE = ("01_quickstart", "02_layouts", "03_roofline", "04_gpu_without_a_gpu")
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CELLS = 15
 MEGABYTE = 1 << 20
@@ -34,10 +33,6 @@ def bundles(notebook: nbformat.NotebookNode) -> Iterator[nbformat.NotebookNode]:
         for output in cell.outputs:
             if "data" in output:
                 yield output.data
-
-
-def test_the_guide_is_complete() -> None:
-    assert [name for name in GUIDE if name not in {path.stem for path in NOTEBOOKS}] == []
 
 
 def test_is_valid_and_short(notebook: nbformat.NotebookNode) -> None:

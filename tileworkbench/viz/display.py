@@ -16,7 +16,7 @@ from tileworkbench.viz.model.passes_static import stopped_html, stopped_text
 from tileworkbench.viz.model.playground import Sheet, Typed, play_html
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import KernelView
-from tileworkbench.viz.model.views import VIEWS, view_html
+from tileworkbench.viz.model.views import VIEWS, explanation, view_html
 
 if TYPE_CHECKING:
     from tileworkbench.bench.timing import BenchResult
@@ -135,7 +135,7 @@ def show(view: KernelView, which: str = "card") -> ViewWidget:
         made = _make(view, name, selected)
         shown = "passes" if name == "diff" else name
         if shown in VIEWS and not VIEWS[shown].missing(view):
-            made.about = VIEWS[shown].about(view)
+            made.about = explanation(view, shown)
         return made
     except ValueError as error:
         raise ArgumentError(str(error)) from None

@@ -79,6 +79,11 @@ class _Commands:
             raise UsageError(f"'{words[0]}' is no kernel of the library{near(words[0], EXAMPLES)}")
         self._shell.set_next_input(example_cell(words[0]))
 
+    def run_course(self, words: list[str]) -> Any:
+        from tileworkbench.viz.magics.course import open_chapter
+
+        return open_chapter(words)
+
     def run_show(self, words: list[str]) -> Any:
         kernel = self._kernel(words)
         if len(words) > 2:

@@ -45,6 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "targets": ("", "every target, and what is usable here"),
     "peaks": ("[--measure]", "this machine's measured ceilings"),
     "examples": ("[NAME]", "the library's kernels; with a name, a cell of one to start from"),
+    "course": ("[CHAPTER]", "the chapters; one by number, name or view, beside your notebook"),
     "clear-cache": ("", "forget compiled kernels, in memory and on disk"),
     "help": ("", "this text"),
 }
@@ -390,6 +391,8 @@ def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:
         from tileworkbench.viz.magics.examples import EXAMPLES  # only then: it needs the library
 
         return last, _starting(last, EXAMPLES)
+    if command == "course":
+        return last, _starting(last, _chapters())
     if command == "peaks":
         return last, _starting(last, ["--measure"])
     if command == "apply" and len(words) == 4:
@@ -403,6 +406,12 @@ def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:
     if command != "show":
         return _complete_name(last, names)
     return last, _starting(last, VIEWS[:-1]) if len(words) == 3 else []
+
+
+def _chapters() -> list[str]:
+    from tileworkbench.viz.model.chapters import CHAPTERS
+
+    return [name for each in CHAPTERS for name in (each.name[3:], *each.views)]
 
 
 def _complete_after(words: list[str], names: Names) -> tuple[str, list[str]]:

@@ -15,7 +15,7 @@ from tileworkbench.viz.model.layout import badges
 from tileworkbench.viz.model.roofline_view import roofline_rows
 from tileworkbench.viz.model.text import check_text, clip, passes_changed, plain_line, warnings_of
 from tileworkbench.viz.model.view import KernelView
-from tileworkbench.viz.model.views import VIEWS, available
+from tileworkbench.viz.model.views import VIEWS, available, explanation
 
 HTML_LIMIT = 60_000  # bytes of the static card
 
@@ -116,7 +116,7 @@ def card_model(view: KernelView) -> dict[str, Any]:
         "tabs": tabs(view),
         "changed": passes_changed(record)[0],
         "alarms": alarms(view),
-        "about": {name: said for name in available(view) if (said := VIEWS[name].about(view))},
+        "about": {name: explanation(view, name) for name in available(view)},
     }
 
 

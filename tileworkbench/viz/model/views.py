@@ -26,6 +26,7 @@ from tileworkbench.viz.model import (
     source,
     source_lines,
 )
+from tileworkbench.viz.model.chapters import pointer
 from tileworkbench.viz.model.passes_static import passes_section
 from tileworkbench.viz.model.roofline_view import roofline_missing, roofline_static
 from tileworkbench.viz.model.text import title
@@ -204,8 +205,14 @@ def view_model(view: KernelView, name: str) -> dict[str, Any]:
         return {"missing": why}
     if each.model is None:
         raise ValueError(f"the view '{name}' has its data in traits")
-    said = each.about(view)
-    return each.model(view) | ({"about": said} if said else {})
+    data = each.model(view)
+    said = " ".join(filter(None, (data.get("about", ""), explanation(view, name))))
+    return data | ({"about": said} if said else {})
+
+
+def explanation(view: KernelView, name: str) -> str:
+    """What one is looking at in the view `name`, and the chapter of the course that explains it."""
+    return " ".join(filter(None, (VIEWS[name].about(view), pointer(name))))
 
 
 def view_html(view: KernelView, name: str) -> str:
@@ -214,7 +221,7 @@ def view_html(view: KernelView, name: str) -> str:
     if why := each.missing(view):
         return titled(view, html.line(each.title, why))
     body = each.section(view, True)  # first: it may run what is told of
-    said = each.about(view)
+    said = explanation(view, name)
     explained = html.tag("div", f"{html.FAINT};font-size:12px", html.text(said)) if said else ""
     return titled(view, body + explained if body else html.line(each.title, _LIVE))
 
