@@ -7,7 +7,7 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.compiler.analysis.occupancy import occupancy
-from tileworkbench.kernels import matmul
+from tileworkbench.kernels import flash_attention, matmul
 from tileworkbench.kernels.page import PrimFunc
 
 
@@ -26,6 +26,17 @@ def two_tiles() -> PrimFunc:
             T.copy(second, B)
 
     return two
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])
+def test_what_a_pipelined_loop_reads_again_lives_through_it(target: str) -> None:
+    plan = tw.compile(flash_attention(1, 1, 128, 128, 64, "float16"), target=target).shared_memory
+    assert plan is not None
+    lives = {each.name: each for each in plan.buffers}
+    query = lives["Q_shared"]
+    assert any(start > query.first and end <= query.last for start, end in plan.loops)
+    assert query.shares == ()
+    assert lives["V_shared"].last <= query.last
 
 
 def test_buffers_that_are_never_in_use_at_once_share_bytes() -> None:

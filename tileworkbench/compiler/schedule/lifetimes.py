@@ -18,11 +18,13 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import buffers_of
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Stmt, While
+from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.schedule.order import rows
 
 ALIGNMENT = 128  # bytes: one row of all banks, so that a swizzle meets the banks it was made for
 SHARED_SCOPES = ("shared", "shared.barrier")
+_LOOPS = (For, While, Pipelined)
 
 
 @dataclass(slots=True)
@@ -107,7 +109,7 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
             if not isinstance(child, Stmt):
                 for buffer in buffers_of(child):
                     use(buffer, stmt.site)
-        if isinstance(stmt, For | While):
+        if isinstance(stmt, _LOOPS):
             loops.append((clock, set()))
         below = [child for child in stmt.children() if isinstance(child, Stmt)]
         if isinstance(stmt, If) and uniformity.varies(stmt.cond):
@@ -115,7 +117,7 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
         else:
             for at_once, row in rows(below):
                 visit_row(row, at_once)
-        if isinstance(stmt, For | While):
+        if isinstance(stmt, _LOOPS):
             start, used = loops.pop()
             clock += 1
             sites.append(stmt.site)
