@@ -11,8 +11,9 @@ import pytest
 
 from tests.browser.lab import LabServer, NotebookPage
 from tests.viz.tiled import compiled
+from tileworkbench.viz.model.annotated_cell import cell_with
 from tileworkbench.viz.model.tiles import find_tile
-from tileworkbench.viz.model.what_if import alternatives, cell_with
+from tileworkbench.viz.model.what_if import alternatives
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator

@@ -14,13 +14,13 @@ import tileworkbench.language as T
 from tests.viz.tiled import compiled
 from tileworkbench.compiler.layout import Layout
 from tileworkbench.viz.magics.grammar import LAYOUTS
+from tileworkbench.viz.model.annotated_cell import cell_with
 from tileworkbench.viz.model.tiles import MisfitError, bytes_of, find_tile, rearranged, shared_tiles
 from tileworkbench.viz.model.what_if import (
     NAMES,
     Alternative,
     alternatives,
     annotation,
-    cell_with,
     choose,
     compiled_alternatives,
     relowered,
@@ -173,14 +173,15 @@ def test_a_table_has_no_line() -> None:
 
 @pytest.mark.parametrize(("name", "buffer"), [("mm", "B_shared"), ("transpose", "tile")])
 def test_the_cell_compiles_and_keeps_the_promise(name: str, buffer: str, tmp_path: Path) -> None:
-    """The new cell, as a file of its own; in `transpose` an annotation is there already."""
+    """The new cell, as a file of its own; in `transpose` it takes the place of an annotation."""
     kernel = compiled(name)
     tile = find_tile(kernel.view(), buffer)
     for each in alternatives(tile):
         if each.problem:
             continue
         text = cell_with(kernel.record, tile, each.line)
-        assert text.count("\n") == kernel.record.source.count("\n") + 1
+        lines = kernel.record.source.rstrip().count("\n") + 1
+        assert text.count("\n") == lines + (name == "mm")
         path = tmp_path / f"{name}_{each.name}.py"
         path.write_text(text)
         namespace: dict[str, Any] = {"tw": tw, "T": T, "__name__": path.stem}
@@ -192,6 +193,46 @@ def test_the_cell_compiles_and_keeps_the_promise(name: str, buffer: str, tmp_pat
         assert again.layout == each.layout
         found = [(a.count.kind, a.count.wavefronts, a.count.ideal) for a in again.accesses]
         assert found == [(a.count.kind, a.count.wavefronts, a.count.ideal) for a in each.accesses]
+
+
+@pytest.mark.parametrize(
+    ("said", "made"),
+    [
+        ("T.annotate_layout({A_shared: f(1)})", "NEW"),
+        (
+            "T.annotate_layout({A_shared: f(1), B_shared: g})",
+            "T.annotate_layout({B_shared: g})\n{}NEW",
+        ),
+        (
+            "T.annotate_layout({B_shared: g, A_shared: f(1)})",
+            "T.annotate_layout({B_shared: g})\n{}NEW",
+        ),
+        (
+            "T.annotate_layout({B_shared: 'ж', A_shared: f, tile: h})  # ж",
+            "T.annotate_layout({B_shared: 'ж', tile: h})\n{}NEW  # ж",
+        ),
+        (
+            "T.annotate_layout({A_shared: f})\n{}T.clear(x); T.annotate_layout({A_shared: f})",
+            "T.annotate_layout({A_shared: f})\n{}T.clear(x); NEW",
+        ),
+        ("x.update({A_shared: f})", None),
+        ("T.annotate_layout(layouts)", None),
+    ],
+)
+def test_the_line_takes_the_place_of_the_old_one(said: str, made: str | None) -> None:
+    """{} is where a statement begins; without an entry for the tile the line is inserted."""
+    record, tile = compiled("mm").record, find_tile(compiled("mm").view(), "A_shared")
+    lines = record.source.splitlines()
+    at = next(n for n, line in enumerate(lines) if "T.clear(" in line)
+    own = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+    said = own + said.replace("\n{}", f"\n{own}")
+    with_it = replace(record, source="\n".join([*lines[:at], said, *lines[at:]]))
+    text = cell_with(with_it, tile, "NEW")
+    if made is None:
+        assert f"\n{said}\n" in text and text.count("NEW") == 1
+    else:
+        expected = own + made.replace("\n{}", f"\n{own}")
+        assert text == "\n".join([*lines[:at], expected, *lines[at:]]) + "\n"
 
 
 def test_a_cell_for_the_magic_and_for_a_function_inside_another() -> None:

@@ -104,8 +104,9 @@ class _Commands:
         return compare(*kernels)
 
     def run_apply(self, words: list[str]) -> None:
+        from tileworkbench.viz.model.annotated_cell import cell_with
         from tileworkbench.viz.model.tiles import find_tile
-        from tileworkbench.viz.model.what_if import cell_with, choose
+        from tileworkbench.viz.model.what_if import choose
 
         if len(words) != 3:
             layouts = ", ".join(LAYOUTS)

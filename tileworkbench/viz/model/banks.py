@@ -19,6 +19,7 @@ from tileworkbench.compiler.layout import Layout
 from tileworkbench.compiler.sim.threads.counters import BANKS
 from tileworkbench.compiler.sim.threads.requests import Phase, Request, WarpAccess
 from tileworkbench.viz.model import cache_lines, html
+from tileworkbench.viz.model.annotated_cell import cell_with
 from tileworkbench.viz.model.packing import packed_text
 from tileworkbench.viz.model.palette import EMPTY, PALETTE
 from tileworkbench.viz.model.png import png_address
@@ -32,7 +33,7 @@ from tileworkbench.viz.model.tiles import (
     unlisted,
 )
 from tileworkbench.viz.model.view import KernelView
-from tileworkbench.viz.model.what_if import Alternative, alternatives, cell_with, relowered
+from tileworkbench.viz.model.what_if import Alternative, alternatives, relowered
 
 _CELL = 12  # pixels of a place in a punch card
 _GOOD, _BAD = (68, 187, 153), (211, 48, 47)

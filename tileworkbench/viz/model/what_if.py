@@ -6,7 +6,6 @@ compiles the kernel again with the layout, which is what the line will give.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -228,52 +227,3 @@ def compiled_alternatives(record: CompileRecord, tile: SharedTile) -> tuple[Alte
             each = replace(made, name=each.name, chosen=each.chosen)
         alternatives.append(each)
     return ranked(alternatives)
-
-
-# The cell
-
-
-def cell_with(record: CompileRecord, tile: SharedTile, line: str) -> str:
-    """The kernel's own text with `line` where it decides, as a cell to run: with a first line for
-    `%%tile` where nothing else compiles the text. Where the text is only a part of a function,
-    `line` alone, with a comment that says where it belongs.
-    """
-    lines = record.source.splitlines()
-    place = None if lines and lines[0][:1].isspace() else _place(record, tile)
-    if place is None:
-        where = f"behind line {tile.line} of '{record.name}'" if tile.line else f"'{record.name}'"
-        return f"# for the kernel {where}\n{line}\n"
-    at, indent = place
-    text = "\n".join([*lines[:at], " " * indent + line, *lines[at:]])
-    if text.startswith("@"):
-        return text + "\n"
-    defines = "".join(f" -D {name}={value}" for name, value in record.constants)
-    return f"%%tile {record.name}{defines} -t {record.target}\n{text}\n"
-
-
-def _place(record: CompileRecord, tile: SharedTile) -> tuple[int, int] | None:
-    """(after how many lines of the text, how deep) a line decides on the tile's layout: behind its
-    declaration and behind the annotations that it has. None where the text does not hold them.
-    """
-    declared = [
-        record.program.span(stmt.site)
-        for stmt in statements(record.program.body)
-        if isinstance(stmt, Alloc) and stmt.buffer.name == tile.name
-    ]
-    span = declared[0] if declared else None
-    if span is None or span.file != record.source_file:
-        return None
-    line = span.line - record.first_line + 1
-    nodes = [
-        node
-        for node in ast.walk(ast.parse(record.source))
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr)
-        and (
-            node.lineno <= line <= (node.end_lineno or 0)
-            or (tile.annotated and "annotate_layout" in ast.unparse(node))
-        )
-    ]
-    if not nodes:
-        return None
-    last = max(nodes, key=lambda node: node.end_lineno or 0)
-    return last.end_lineno or 0, last.col_offset
