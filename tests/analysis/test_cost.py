@@ -155,6 +155,24 @@ def test_what_roles_do_counts():
     }
 
 
+def test_what_lanes_exchange_is_read() -> None:
+    work = count_work(
+        parse("""
+@T.program(stage="tile")
+def total(
+    A: T.Tensor((64,), "float32"),
+    B: T.Tensor((64,), "float32"),
+):
+    with T.Kernel(1, threads=64, thread_vars=["tx"]) as bx:
+        t = T.warp_sum(A[tx] * 2.0)
+        u = T.shfl_down(t, 1)
+        B[tx] = t + u
+""")
+    )
+    assert work.flops.value == 64 * (1 + 1 + 1)
+    assert {each.name: each.read.value for each in work.tensors} == {"A": 64 * 4, "B": 0}
+
+
 def test_what_is_printed_is_read() -> None:
     work = count_work(
         parse("""

@@ -180,7 +180,7 @@ class _Model:
             tensor, line = tensors.get(name), self.line(count.site)
             wanted = count.ideal_sectors * times
             traffic = (tensor.written if writes else tensor.read) if tensor else None
-            once = traffic.value if traffic is not None else wanted
+            once = (traffic.value if traffic is not None else 0.0) or wanted
             first = min(1.0, once / needed[name, writes]) * wanted if wanted else 0.0
             does = "writes" if writes else "reads"
             yield from self.l2(first, count.sectors * times, wanted, line, f"{does} '{name}'")

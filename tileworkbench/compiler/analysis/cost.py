@@ -27,6 +27,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, variables, walk
 from tileworkbench.compiler.ir.types import INT64
 
+_BY_THREADS = st.Store | st.Let | st.Atomic | simt.Exchange
 _FREE_CALLS = ("isnan", "isinf")
 _CHEAP_CALLS = ("fma", "max_nan", "min_nan", "floor", "ceil", "trunc", "round", "nearbyint", "sqrt")
 _COUNTED = ("add", "sub", "mul", "div", "min", "max", "fmod", "pow", "floordiv", "floormod", "abs")
@@ -211,7 +212,7 @@ class _Counter:
 
     def by_threads(self, stmt: st.Stmt, loops: list[Factor]) -> list[Factor]:
         """How often `stmt` is executed: by every thread, unless all would do the same."""
-        if self.uniformity is None or not isinstance(stmt, st.Store | st.Let | st.Atomic):
+        if self.uniformity is None or not isinstance(stmt, _BY_THREADS):
             return loops
         parts = [child for child in stmt.children() if not isinstance(child, Buffer)]
         alike = not isinstance(stmt, st.Atomic) and not any(map(self.uniformity.varies, parts))
@@ -290,6 +291,10 @@ class _Counter:
                     self.element(buffer, indices, loops, write)
             case st.Let(_, value):
                 self.expression(value, loops, operations=value.dtype.is_float or _reads(value))
+            case simt.Exchange(_, kind, args):
+                self.tally.flops.add(kind.startswith("warp_"), loops)
+                for value in args:
+                    self.expression(value, loops, operations=value.dtype.is_float or _reads(value))
             case st.Print(_, values):
                 for value in values:
                     self.expression(value, loops, operations=False)

@@ -142,7 +142,7 @@ class AccessCount:
         return f"{self.buffer}: {self.described}{line}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SimReport:
     """The findings of one run, in the order first met, and its counts.
 
@@ -220,6 +220,8 @@ class SimReport:
                 lines += [f"  {finding}" for finding in group]
         lines += map(str, self.masked)
         return "\n".join(lines)
+
+    __repr__ = __str__  # what a notebook shows of the last line of a cell
 
 
 def element(buffer: str, index: tuple[int, ...]) -> str:
