@@ -111,6 +111,15 @@ def test_views_open_where_asked() -> None:
     assert show(full_view(), "all").tab == "card"
 
 
+def test_the_still_form_of_one_layout_has_no_other() -> None:
+    def drawn(which: str) -> list[str]:
+        html = show(full_view(), which)._repr_mimebundle_()[0]["text/html"]
+        return [name for name in ("A_shared", "C_local", "row") if f">{name}<" in html]
+
+    assert drawn("layouts:C_local") == ["C_local"]
+    assert drawn("layouts") == ["A_shared", "C_local", "row"]
+
+
 def test_a_difference_travels_on_request() -> None:
     widget = show(full_view(), "passes")
     first, second = replies(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
@@ -158,8 +159,10 @@ def _make(view: KernelView, name: str, selected: str) -> ViewWidget:
         from tileworkbench.viz.widgets.layouts import LayoutsWidget
 
         steps = layout_steps(view.record)
+        wanted = tuple(each for each in view.layouts if selected in ("", each.name))
+        saved = replace(view, layouts=wanted)  # the still form has no list to choose from
         return LayoutsWidget(
-            view.layouts, plain_line(view), lambda: view_html(view, name), selected, steps
+            view.layouts, plain_line(view), lambda: view_html(saved, name), selected, steps
         )
     if name == "roofline" and view.machine is not None and view.points:
         from tileworkbench.viz.widgets.roofline import RooflineWidget
