@@ -126,7 +126,7 @@ RULES: Mapping[str, Rule] = {
     "viz.magics": Rule(
         (
             *(*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets", "viz.display"),
-            *("api", "editing", "tuning", "workbench"),
+            *("api", "editing", "puzzles", "tuning", "workbench"),
         ),
         eager=("numpy", *_JUPYTER),
         lazy=("matplotlib", "torch"),
@@ -137,6 +137,7 @@ RULES: Mapping[str, Rule] = {
     "workbench.results": Rule((*_FOUNDATION, "compiler.analysis.atoms")),
     "tuning": Rule(("",), eager=("numpy",), lazy=("pandas", "torch")),
     "editing": Rule(("",), eager=("numpy",)),
+    "puzzles": Rule(("",), eager=("numpy",), lazy=("platformdirs",)),
     "compat": Rule(("",), lazy=("numpy", "pytest", "torch")),
     "labext": Rule(),
     "__main__": Rule(("labext",)),

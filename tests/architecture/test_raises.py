@@ -25,6 +25,7 @@ PASSED_ON = {
     "viz/magics/commands.py:_value": "what Python says about an expression",
     "viz/magics/grammar.py:error": "what argparse says about a line",
     "viz/magics/magic.py:_parsed": "what viz/magics/grammar.py says about a line",
+    "viz/magics/puzzles.py:_task": "what puzzles/task.py says about a number",
     "viz/model/typed_layout.py:_evaluate": "what Python or a layout says about an expression",
     "viz/model/typed_layout.py:_placed": "what machine/operands.py says about a name",
 }

@@ -40,6 +40,8 @@ def test_flags(notebook: Notebook) -> None:
         ("%tile ta", ["%tile targets"]),
         ("%tile clear", ["%tile clear-cache"]),
         ("%tile peaks --", ["%tile peaks --measure"]),
+        ("%tile hint 17", ["%tile hint 17"]),
+        ("%%tile puzzle 0", [f"%%tile puzzle 0{each}" for each in range(1, 10)]),
         ("%tile examples flash_d", ["%tile examples flash_decoding"]),
         ("x = %tile be", ["x = %tile bench"]),
     ],

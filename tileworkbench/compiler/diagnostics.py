@@ -288,9 +288,9 @@ class Interrupted(RunError, KeyboardInterrupt):
     """The user interrupted a running kernel."""
 
 
-def interrupted(name: str) -> Interrupted:
-    """The error of a kernel of that name that Ctrl-C has stopped."""
-    return Interrupted(f"'{name}' was interrupted; its outputs are incomplete")
+def interrupted(name: str, span: Span | None = None) -> Interrupted:
+    """The error of a kernel of that name that Ctrl-C has stopped, at `span` where that is known."""
+    return Interrupted(f"'{name}' was interrupted; its outputs are incomplete", span=span)
 
 
 class DeviceUnavailableError(TileError, RuntimeError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.stmt import Kernel as Launch
 from tileworkbench.viz.model.error_map import ErrorMap
 from tileworkbench.workbench.simulation import run_program
 
@@ -153,10 +155,23 @@ def explain(error: CheckError, errors: ErrorMap, kernel: Kernel) -> None:
             plural = "s" if len(lines) > 1 else ""
             said = f"line {line} stores '{name}', which is written at line{plural} "
             notes.append(Note(said + ", ".join(map(str, lines))))
+    if not written and not errors.why_not:
+        notes += _launch_notes(program, errors.grid)
     if errors.why_not:
         on = "kernel.locate(blocks=[0]) looks at one block, kernel.locate() at all"
         notes.append(Note(f"who wrote them last is not known of all: {errors.why_not}; {on}"))
     error.notes = (*error.notes, *notes)
+
+
+def _launch_notes(program: Program, grid: tuple[int, ...]) -> list[Note]:
+    """Where the blocks come from that write none of the wrong elements."""
+    launches = [stmt for stmt in statements(program.body) if isinstance(stmt, Launch)]
+    blocks = " x ".join(map(str, grid))
+    plural = "" if prod(grid) == 1 else "s"
+    return [
+        Note(f"no block writes them; the grid has {blocks} block{plural}", program.span(each.site))
+        for each in launches[:1]
+    ]
 
 
 def _span_of(program: Program, line: int) -> Span | None:

@@ -271,6 +271,7 @@ class Recorder:
     accesses: tuple[AccessCount, ...] = ()
     instructions: tuple[tuple[str, int], ...] = ()
     barriers: int = 0
+    interrupted_at: int | None = None  # the statement of the threads that ran, where they have one
     observers: tuple[Observer, ...] = ()
     _found: dict[_Key, _Tally] = field(default_factory=dict)
     masks: MaskLog = field(default_factory=MaskLog)

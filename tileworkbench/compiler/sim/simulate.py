@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from tileworkbench.compiler.analysis.data_indices import unguarded_accesses
-from tileworkbench.compiler.diagnostics import RunError, SimulatorLimitError, interrupted
+from tileworkbench.compiler.diagnostics import RunError, SimulatorLimitError, Span, interrupted
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Param, Program, Stage
 from tileworkbench.compiler.sim.arguments import (
@@ -158,13 +158,18 @@ class _Run:
                 error.add_note(f"found before this: {report}")
             raise
         except KeyboardInterrupt:
-            raise interrupted(program.name) from None
+            raise interrupted(program.name, self._place(frame)) from None
         except (MemoryError, ValueError) as error:
             if isinstance(error, ValueError) and "too big" not in str(error):
                 raise
             what = "the simulator keeps all elements of this statement at once: they are too many"
             raise located(SimulatorLimitError, what, program.span(frame.site)) from None
         return self._result(frame, arguments)
+
+    def _place(self, frame: Frame) -> Span | None:
+        """Where the run is."""
+        site = frame.recorder.interrupted_at
+        return self._program.span(frame.site if site is None else site)
 
     def _shape(self, param: Param) -> tuple[Any, ...]:
         return (

@@ -84,6 +84,21 @@ class _Commands:
 
         return open_chapter(words)
 
+    def run_puzzle(self, words: list[str]) -> Any:
+        from tileworkbench.viz.magics.puzzles import show_puzzle
+
+        return show_puzzle(self._shell, words)
+
+    def run_hint(self, words: list[str]) -> Any:
+        from tileworkbench.viz.magics.puzzles import show_hint
+
+        return show_hint(self._shell, words)
+
+    def run_solution(self, words: list[str]) -> Any:
+        from tileworkbench.viz.magics.puzzles import show_solution
+
+        return show_solution(self._shell, words)
+
     def run_show(self, words: list[str]) -> Any:
         kernel = self._kernel(words)
         if len(words) > 2:

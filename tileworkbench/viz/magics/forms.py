@@ -1,4 +1,5 @@
-"""The lines of cells that hold no kernel but what became of one: `%%tile ir` and `%%tile src`."""
+"""The lines of cells that hold no kernel but what became of one, `%%tile ir` and `%%tile src`, or
+the answer to a puzzle."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from tileworkbench.viz.magics.grammar import LineError, LineParser, identifier, split_line
 
 FORMS = {
+    "puzzle": "an answer to a puzzle; it is run in the simulator and compared, and must end",
     "ir": "the IR of a kernel after a pass, edited; it is compiled from there on",
     "src": "the generated code of a kernel, edited; it runs in a process of its own first",
 }
@@ -57,11 +59,28 @@ def parse_edit(line: str) -> EditOptions:
     )
 
 
+def parse_puzzle(line: str) -> str | None:
+    """The number of the puzzle that a cell answers; None where help is asked for. Raises
+    `LineError`.
+    """
+    form, *words = split_line(line)
+    options = _parser(form).parse_args(words)
+    if options.help:
+        return None
+    if options.number is None:
+        raise LineError("which puzzle? '%%tile puzzle 03'; '%tile puzzle' lists them")
+    return str(options.number)
+
+
 def _parser(form: str) -> argparse.ArgumentParser:
     parser = LineParser(
         prog=f"%%tile {form}", add_help=False, allow_abbrev=False, description=FORMS[form]
     )
     add = parser.add_argument
+    if form == "puzzle":
+        add("number", nargs="?", metavar="NUMBER", help="of the puzzle: '%%tile puzzle' lists them")
+        add("-h", "--help", action="store_true", help="show this text")
+        return parser
     add("name", nargs="?", metavar="NAME", help="the kernel")
     if form == "ir":
         add("--after", metavar="PASS", help="the pass, or its number; 0 is the front end")
@@ -85,5 +104,5 @@ def _seconds(text: str) -> float:
 
 
 def form_help(*forms: str) -> str:
-    """The help text of these forms, of both by default."""
+    """The help text of these forms, of all by default."""
     return "\n".join(_parser(form).format_help() for form in forms or FORMS)

@@ -46,6 +46,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "peaks": ("[--measure]", "this machine's measured ceilings"),
     "examples": ("[NAME]", "the library's kernels; with a name, a cell of one to start from"),
     "course": ("[CHAPTER]", "the chapters; one by number, name or view, beside your notebook"),
+    "puzzle": ("[NUMBER]", "the puzzles and what is solved; one of them, with a cell to complete"),
+    "hint": ("NUMBER [1|2|3]", "the next hint for a puzzle, or that one"),
+    "solution": ("NUMBER", "the solution of a puzzle, in a cell"),
     "clear-cache": ("", "forget compiled kernels, in memory and on disk"),
     "help": ("", "this text"),
 }
@@ -350,10 +353,11 @@ def complete(text: str, names: Names) -> tuple[str, list[str]]:
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if magic == "%tile":
         return _complete_command(words, names)
-    if words[0] in ("ir", "src") and len(words) > 1:
+    if words[0] in ("ir", "src", "puzzle") and len(words) > 1:
         if words[0] == "ir" and len(words) > 2:
             return _complete_after(words, names)
-        return last, _starting(last, names.kernels() if len(words) == 2 else [])
+        known = _puzzles() if words[0] == "puzzle" else names.kernels()
+        return last, _starting(last, known if len(words) == 2 else [])
     flag, equals, value = last.partition("=")
     if equals and flag.startswith("--"):
         before, last = flag, value
@@ -387,12 +391,8 @@ def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:
         return last, _starting(last, COMMANDS)
     if command == "layout":
         return (last, layout_words(last)) if layout_words(last) else _complete_name(last, names)
-    if command == "examples" and len(words) == 2:
-        from tileworkbench.viz.magics.examples import EXAMPLES  # only then: it needs the library
-
-        return last, _starting(last, EXAMPLES)
-    if command == "course":
-        return last, _starting(last, _chapters())
+    if command in _LISTED and len(words) == 2:
+        return last, _starting(last, _LISTED[command]())
     if command == "peaks":
         return last, _starting(last, ["--measure"])
     if command == "apply" and len(words) == 4:
@@ -408,10 +408,30 @@ def _complete_command(words: list[str], names: Names) -> tuple[str, list[str]]:
     return last, _starting(last, VIEWS[:-1]) if len(words) == 3 else []
 
 
+def _examples() -> Iterable[str]:
+    from tileworkbench.viz.magics.examples import EXAMPLES  # only then: it needs the library
+
+    return EXAMPLES
+
+
 def _chapters() -> list[str]:
     from tileworkbench.viz.model.chapters import CHAPTERS
 
     return [name for each in CHAPTERS for name in (each.name[3:], *each.views)]
+
+
+def _puzzles() -> list[str]:
+    from tileworkbench.puzzles.task import all_tasks  # only then: it reads files
+
+    return list(all_tasks())
+
+
+# What a command's first word may be, of those that take one of a list.
+_LISTED: dict[str, Callable[[], Iterable[str]]] = {
+    "examples": _examples,
+    "course": _chapters,
+    **dict.fromkeys(("puzzle", "hint", "solution"), _puzzles),
+}
 
 
 def _complete_after(words: list[str], names: Names) -> tuple[str, list[str]]:

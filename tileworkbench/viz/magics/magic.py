@@ -19,7 +19,7 @@ from IPython.core.magic import (
     output_can_be_silenced,
 )
 
-from tileworkbench.viz.magics.forms import form_help, form_of, parse_edit
+from tileworkbench.viz.magics.forms import form_help, form_of, parse_edit, parse_puzzle
 from tileworkbench.viz.magics.grammar import (
     LineError,
     cell_help,
@@ -54,6 +54,15 @@ class TileMagics(Magics):
     @output_can_be_silenced
     @cell_magic("tile")  # type: ignore[arg-type]
     def tile_cell(self, line: str, cell: str) -> Any:
+        if form_of(line) == "puzzle":
+            number = _parsed(parse_puzzle, line)
+            if number is None:
+                print(form_help("puzzle"), end="")
+                return None
+            from tileworkbench.viz.magics.puzzles import run_puzzle
+
+            give_names(self.shell, self._package)
+            return run_puzzle(self.shell, line, cell, number)
         if form_of(line) is not None:
             edit = _parsed(parse_edit, line)
             if edit.help:

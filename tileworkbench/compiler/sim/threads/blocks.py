@@ -32,7 +32,7 @@ class BlockRun:
             moved = False
             for strand in self._order():
                 if strand.waiting is None and not strand.joining:
-                    strand.advance()
+                    self._advance(strand)
                     moved = True
             self.strands[:] = [strand for strand in self.strands if not _ended(strand)]
             if not self.strands:
@@ -42,6 +42,13 @@ class BlockRun:
                 self.moved = True
                 continue
             return False
+
+    def _advance(self, strand: Strand) -> None:
+        try:
+            strand.advance()
+        except KeyboardInterrupt:
+            self.frame.recorder.interrupted_at = strand.frame.site
+            raise
 
     def meetings(self) -> list[GridWait] | None:
         """The barriers of several blocks at which the threads wait; None when some wait at
