@@ -80,6 +80,18 @@ PLACES = {
         "C, line 6, 2600 of 9600 elements, in the last iteration of 'k' only",
         False,
     ),
+    "a tile wider than a row": (
+        'S = T.alloc_shared((1, 128), "float32")\nT.copy(C[bx, 0], S)',
+        *("100", "bx"),
+        "C, line 5, 5800 of 12800 elements, in all blocks, past the end of dimension 1",
+        False,
+    ),
+    "a tile before every row": (
+        "for i in T.Parallel(40):\n    B[bx * 40 + i] = C[bx, i - 2]",
+        *("100", "bx"),
+        "C, line 5, 200 of 4000 elements, in all blocks, before the start of dimension 1",
+        False,
+    ),
     "one block": (
         "for i in T.Parallel(2):\n    B[4095 + i] = 1.0",
         *("1", "bx"),

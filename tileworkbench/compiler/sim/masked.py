@@ -1,7 +1,8 @@
 """Accesses outside a tensor, which the language masks: how many of which line, and where.
 
 At the border of a tensor a ragged tile is masked in the first or last blocks, or in the first or
-last iterations of a loop. Anywhere else it is probably a mistake.
+last iterations of a loop; one that no block divides, a row in a tile of the next power of two, in
+all blocks past the same end. Anywhere else it is probably a mistake.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ class _Tally:
     iteration: tuple[int, ...]
     count: int = 0
     away: bool = False
+    beyond: set[tuple[int, bool]] = field(default_factory=set)  # dimensions, and at which end
     blocks: set[int] = field(default_factory=set)
     edges: set[str] | None = None  # what all of them have in common
 
@@ -123,12 +125,12 @@ class MaskLog:
         buffer: str,
         index: tuple[int, ...],
         shape: tuple[int, ...],
-        sides: tuple[bool, bool],
+        beyond: set[tuple[int, bool]],
         count: int,
         thread: int | None = None,
         iteration: tuple[int, ...] = (),
     ) -> None:
-        """`count` elements, `index` the first, are outside: below or above the tensor (`sides`).
+        """`count` elements, `index` the first, are outside, `beyond` these ends of dimensions.
 
         Raises `OutOfBoundsError` where that is an error of this run.
         """
@@ -138,7 +140,8 @@ class MaskLog:
             tally = self._tallies[key] = _Tally(index, shape, frame.block, thread, iteration)
         tally.count += count
         tally.blocks.add(frame.block_number)
-        edges = _edges(frame, sides)
+        tally.beyond |= beyond
+        edges = _edges(frame, {end for _, end in beyond})
         tally.away |= edges is not None and not edges
         if edges is not None:
             tally.edges = edges if tally.edges is None else tally.edges & edges
@@ -155,6 +158,7 @@ class MaskLog:
         self, key: tuple[str, str, int, bool], tally: _Tally, program: Program, blocks: int
     ) -> Masked:
         access, buffer, site, from_data = key
+        place, away = _place(tally, blocks)
         return Masked(
             access,
             buffer,
@@ -167,27 +171,33 @@ class MaskLog:
             tally.block,
             tally.thread,
             tally.iteration,
-            _place(tally, blocks),
-            tally.away,
+            place,
+            away,
             from_data,
         )
 
 
-def _place(tally: _Tally, blocks: int) -> str:
+def _place(tally: _Tally, blocks: int) -> tuple[str, bool]:
+    """Which blocks or iterations, and whether some of them are away from the borders."""
     if tally.edges is None:  # one block, and no loop
-        return ""
-    if tally.away:
-        return f"in {len(tally.blocks)} of {blocks} blocks, away from the borders"
-    return f"{min(tally.edges, key=_rank)} only" if tally.edges else "at the borders only"
+        return "", False
+    if not tally.away:
+        at = f"{min(tally.edges, key=_rank)} only" if tally.edges else "at the borders only"
+        return at, False
+    if len(tally.blocks) == blocks and len(tally.beyond) == 1:
+        ((dimension, high),) = tally.beyond
+        end = "past the end" if high else "before the start"
+        return f"in all blocks, {end} of dimension {dimension}", False
+    return f"in {len(tally.blocks)} of {blocks} blocks, away from the borders", True
 
 
 def _rank(edge: str) -> tuple[bool, str]:
     return "iteration" in edge, edge  # blocks first
 
 
-def _edges(frame: Frame, sides: tuple[bool, bool]) -> set[str] | None:
-    """Where the block and the iterations around this access are at the end that an index leaves the
-    tensor by; None where there is one block and no loop of several iterations.
+def _edges(frame: Frame, ends: set[bool]) -> set[str] | None:
+    """Where the block and the iterations around this access are at the end (True: the far one) that
+    an index leaves the tensor by; None where there is one block and no loop of several iterations.
     """
     places: list[tuple[str, bool, bool]] = []
     axes = [d for d, extent in enumerate(frame.grid) if extent > 1]
@@ -200,18 +210,23 @@ def _edges(frame: Frame, sides: tuple[bool, bool]) -> set[str] | None:
         return None
     edges = set()
     for named, first, last in places:
-        if first and sides[0]:
+        if first and False in ends:
             edges.add(f"in the first {named}")
-        if last and sides[1]:
+        if last and True in ends:
             edges.add(f"in the last {named}")
     return edges
 
 
-def sides_of(index: tuple[Any, ...], shape: tuple[int, ...], bad: Mask) -> tuple[bool, bool]:
-    """Whether indices of the lanes `bad` are below the tensor, and above it."""
-    low = any(np.any(np.less(at, 0) & bad) for at in index)
-    high = any(np.any(np.greater_equal(at, n) & bad) for at, n in zip(index, shape, strict=True))
-    return low, high
+def ends_of(index: tuple[Any, ...], shape: tuple[int, ...], bad: Mask) -> set[tuple[int, bool]]:
+    """The dimensions that indices of the lanes `bad` are outside of: before (False), behind (True).
+    """
+    ends = set()
+    for dimension, (at, extent) in enumerate(zip(index, shape, strict=True)):
+        if np.any(np.less(at, 0) & bad):
+            ends.add((dimension, False))
+        if np.any(np.greater_equal(at, extent) & bad):
+            ends.add((dimension, True))
+    return ends
 
 
 def _tuple(values: tuple[int, ...]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.frame import Frame
-from tileworkbench.compiler.sim.masked import sides_of
+from tileworkbench.compiler.sim.masked import ends_of
 from tileworkbench.compiler.sim.observers import tell_asked, tell_read, tell_written
 from tileworkbench.compiler.sim.problems import ITERATION_READS, NEVER_WRITTEN
 from tileworkbench.compiler.sim.races import AccessLog
@@ -210,10 +210,10 @@ class Storage:
         if bad is not False:
             count, where = count_lanes(bad, lanes), first_index(index, bad, lanes)
             if self.guarded:
-                sides = sides_of(index, self.shape, bad)
+                beyond = ends_of(index, self.shape, bad)
                 who = frame.thread_of(bad, lanes), frame.iteration_of(bad, lanes)
                 frame.recorder.masks.add(
-                    frame, access, self.name, where, self.shape, sides, count, *who
+                    frame, access, self.name, where, self.shape, beyond, count, *who
                 )
             else:
                 frame.recorder.out_of_bounds(

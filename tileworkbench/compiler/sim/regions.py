@@ -89,11 +89,11 @@ def _clip(
     if outside:
         first = _first_outside(corner, shape, storage.shape)
         if storage.guarded:
-            pairs = list(zip(corner, shape, storage.shape, strict=True))
-            low = any(at < 0 for at, _, _ in pairs)
-            high = any(at + length > extent for at, length, extent in pairs)
+            boxes = list(enumerate(zip(corner, shape, storage.shape, strict=True)))
+            before = {(d, False) for d, (at, _, _) in boxes if at < 0}
+            behind = {(d, True) for d, (at, length, extent) in boxes if at + length > extent}
             frame.recorder.masks.add(
-                frame, access, storage.name, first, storage.shape, (low, high), outside
+                frame, access, storage.name, first, storage.shape, before | behind, outside
             )
         else:
             frame.recorder.out_of_bounds(
