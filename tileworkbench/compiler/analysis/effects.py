@@ -6,7 +6,7 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.effects import declared
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.rewrite import buffers_of, statements
-from tileworkbench.compiler.ir.simt import Start
+from tileworkbench.compiler.ir.simt import Start, TensorMap
 
 
 def written(stmt: st.Stmt) -> tuple[Buffer, ...]:
@@ -27,10 +27,10 @@ def exposes(call: st.ExternCall) -> bool:
 
 
 def owners(root: st.Stmt) -> dict[Buffer, Buffer]:
-    """The buffer whose memory each alias below `root` is a view of."""
+    """The buffer whose memory each alias or tensor map below `root` is a view of."""
     owner: dict[Buffer, Buffer] = {}
     for stmt in statements(root):
-        if isinstance(stmt, st.Alias):
+        if isinstance(stmt, st.Alias | TensorMap):
             owner[stmt.buffer] = owner.get(stmt.source, stmt.source)
     return owner
 

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tileworkbench.compiler.device.gpu import Call, Device, GpuKernel, Loaded, buffer_bytes
+from tileworkbench.compiler.device.tensor_maps import map_values
 from tileworkbench.compiler.diagnostics import Note, RunError, Span, interrupted
 from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.simt import TensorMap
 from tileworkbench.compiler.sim.ptx.launch import PtxProgram
+from tileworkbench.compiler.sim.ptx.tensormap import TensorMap as PtxTensorMap
 
 
 class InterpretedDevice(Device):
@@ -52,7 +55,18 @@ class _Interpretation:
         module, numbers = self.kernel.module, call.numbers
         specs = self.kernel.signature.binder.parameters
         slots = {spec.name: slot for spec, slot in zip(specs, call.bound.slots, strict=False)}
+        memories: dict[str, Any] = {}
         for argument in module.arguments:
+            if isinstance(argument, TensorMap):
+                memory = memories[argument.source.name]
+                made = map_values(argument, numbers, memory.ctypes.data)
+                swizzle = f"{made.swizzle}B" if made.swizzle else "none"
+                values.append(
+                    PtxTensorMap(
+                        memory, made.box[::-1], swizzle, made.shape, made.strides, made.dtype.bytes
+                    )
+                )
+                continue
             if not isinstance(argument, Buffer):
                 bytes_ = argument.dtype.bytes
                 number = numbers[argument.name] & ((1 << 8 * bytes_) - 1)
@@ -65,6 +79,7 @@ class _Interpretation:
                 address = slots[argument.name]
                 memory = (ctypes.c_uint8 * (size if address else 0)).from_address(address)
                 values.append(np.ctypeslib.as_array(memory))
+            memories[argument.name] = values[-1]
         return values
 
     def _place(self, error: RunError) -> None:

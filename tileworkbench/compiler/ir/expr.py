@@ -95,6 +95,7 @@ INTRINSICS: dict[str, int] = {
 }
 
 SCOPES = ("global", "shared", "shared.barrier", "local.fragment", "local", "local.var")
+TENSOR_MAP = "tensor_map"  # the scope of what `TensorMap` makes: a tensor for the copy engine
 
 
 class Expr(InternedNode):
@@ -219,7 +220,7 @@ class Broadcast(Expr):
 class Buffer(InternedNode):
     """A typed array with a place. Shapes are in elements.
 
-    `scope` is one of SCOPES. `strides` are in elements and exist for global buffers only; `()`
+    `scope` is one of SCOPES or TENSOR_MAP. `strides` are in elements and exist for global buffers only; `()`
     means row-major contiguous. `layout` is set by `infer_layouts` on shared buffers (a `Layout`)
     and fragments (a `Fragment`, or a `Layout` on the CPU); None means row-major. A `local.var` has
     shape `()`.

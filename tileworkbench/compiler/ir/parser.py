@@ -420,12 +420,10 @@ class _Parser:
         kind = self.called(value)
         if kind in _ALLOC or kind == "alloc_var":
             return self.alloc(target.id, kind, value)  # type: ignore[arg-type]
-        if kind == "view":
-            return self.alias(target.id, value)  # type: ignore[arg-type]
-        if kind == "peer":
-            return self.peer(target.id, value)  # type: ignore[arg-type]
-        if kind == "make_tensor":
-            return self.pointer(target.id, value)  # type: ignore[arg-type]
+        views = {"view": self.alias, "peer": self.peer, "make_tensor": self.tensor}
+        views["tensor_map"] = self.tensor
+        if kind in views:
+            return views[kind](target.id, value)  # type: ignore[arg-type]
         if kind == "call_extern":
             return self.extern_call(value, target.id)  # type: ignore[arg-type]
         if kind.startswith("atomic_"):
@@ -442,10 +440,8 @@ class _Parser:
             buffer = Buffer(name, DType(self.literal(call.args[0])), (), "local.var")
             init = self.expr(call.args[1]) if len(call.args) > 1 else None
         else:
-            dtype = DType(self.literal(call.args[1]))
-            buffer = Buffer(
-                name, dtype, self.exprs(call.args[0]), _ALLOC[kind], (), self.layout(call)
-            )
+            dtype, shape = DType(self.literal(call.args[1])), self.exprs(call.args[0])
+            buffer = Buffer(name, dtype, shape, _ALLOC[kind], (), self.layout(call))
             init = None
         offset = self.keywords(call).get("offset")
         self.names[name] = buffer
@@ -463,13 +459,16 @@ class _Parser:
         buffer = self.names[name] = dataclasses.replace(source, name=name)
         return simt.Peer(buffer, source, rank)
 
-    def pointer(self, name: str, call: ast.Call) -> st.Stmt:
-        address, shape = self.expr(call.args[0]), self.exprs(call.args[1])
-        strides = self.keywords(call).get("strides")
-        steps = () if strides is None else self.exprs(strides)
-        buffer = Buffer(name, DType(self.literal(call.args[2])), shape, "global", steps)
-        self.names[name] = buffer
-        return st.Pointer(buffer, address)
+    def tensor(self, name: str, call: ast.Call) -> st.Stmt:
+        options, dtype = self.keywords(call), DType(self.literal(call.args[2]))
+        steps = self.exprs(options["strides"]) if "strides" in options else ()
+        scope = "tensor_map" if "box" in options else "global"
+        shape = self.exprs(call.args[1])
+        buffer = self.names[name] = Buffer(name, dtype, shape, scope, steps)
+        if "box" not in options:
+            return st.Pointer(buffer, self.expr(call.args[0]))
+        box, swizzle = (self.literal(options[each]) for each in ("box", "swizzle"))
+        return simt.TensorMap(buffer, self.name(call.args[0], Buffer), box, swizzle)
 
     def source_kernel(self, call: ast.Call) -> st.Stmt:
         options = {key: self.literal(value) for key, value in self.keywords(call).items()}

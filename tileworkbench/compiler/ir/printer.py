@@ -362,9 +362,10 @@ def _simple(stmt: st.Stmt) -> str:
             shape = f'{_shape(buffer.shape)}, "{buffer.dtype}"{_layout(buffer)}'
             return f"{buffer.name} = T.view({source.name}, {shape})"
         case st.Pointer(buffer, address):
-            shape = f'{_shape(buffer.shape)}, "{buffer.dtype}"'
-            strides = f", strides={_shape(buffer.strides)}" if buffer.strides else ""
-            return f"{buffer.name} = T.make_tensor({print_expr(address)}, {shape}{strides})"
+            return f"{buffer.name} = T.make_tensor({print_expr(address)}, {_tensor(buffer)})"
+        case simt.TensorMap(buffer, source, box, swizzle):
+            options = f"box={box}, swizzle={swizzle}"
+            return f"{buffer.name} = T.tensor_map({source.name}, {_tensor(buffer)}, {options})"
         case st.SourceKernel(grid, threads, source, entry):
             texts = [*map(print_expr, grid), f"threads={threads!r}"]
             return f"T.source_kernel({', '.join([*texts, f'entry={entry!r}'])}, source={source!r})"
@@ -413,6 +414,11 @@ def _thread_statement(name: str, stmt: st.Stmt) -> str:
         optional = field.default is not dataclasses.MISSING
         parts.append(f"{field.name}={text}" if optional or not isinstance(value, Node) else text)
     return f"T.{name}({', '.join(parts)})"
+
+
+def _tensor(buffer: Buffer) -> str:
+    strides = f", strides={_shape(buffer.strides)}" if buffer.strides else ""
+    return f'{_shape(buffer.shape)}, "{buffer.dtype}"{strides}'
 
 
 def _atomic(stmt: st.Atomic) -> str:

@@ -252,6 +252,47 @@ class AsyncCopy(Stmt):
 
 
 @node
+class TensorMap(Stmt):
+    """Make `buffer`, of scope "tensor_map", the name of what the copy engine is told of the tensor
+    `source`: its shape and strides are those of `buffer`. A copy moves `box` elements, a number
+    for each dimension, which lie in shared memory one behind the other, the last dimension
+    innermost, and then with the swizzle of `swizzle` bytes (0: none).
+    """
+
+    buffer: Buffer
+    source: Buffer
+    box: tuple[int, ...]
+    swizzle: int = 0
+    site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
+
+
+@node
+class TensorLoad(Stmt):
+    """cp.async.bulk.tensor: the box at `src`, an element of a tensor map, goes to shared memory
+    from `dst` on; what is outside the tensor is zero. One thread does it, in a `Start`.
+    """
+
+    dst: Address
+    src: Address
+    site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects((Place("src"),), (Place("dst"),), starts="tma")
+
+
+@node
+class TensorStore(Stmt):
+    """The inverse of `TensorLoad`: what is outside the tensor is dropped. With `reduce` ("add")
+    each element of the tensor is updated, in one step that nobody can interrupt.
+    """
+
+    dst: Address
+    src: Address
+    reduce: str = ""
+    site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects((Place("src"),), (Place("dst"),), starts="tma_store")
+
+
+@node
 class CommitGroup(Stmt):
     """What this thread has started on `engine` since the last commit is one group, even nothing."""
 
@@ -345,7 +386,7 @@ THREAD_LEVEL = (
     Fence,
 )
 ASYNCHRONOUS = (Start, CommitGroup, WaitGroup)
-LOWERED = (AsyncCopy, LoadMatrix, StoreMatrix, Mma)
+LOWERED = (AsyncCopy, TensorMap, TensorLoad, TensorStore, LoadMatrix, StoreMatrix, Mma)
 
 
 # How the plain statements (without a body or a result) are called in the text of the IR.
@@ -360,6 +401,8 @@ NAMES: dict[str, type[Stmt]] = {
     "barrier_signal": BarrierSignal,
     "barrier_wait": BarrierWait,
     "async_copy": AsyncCopy,
+    "tensor_load": TensorLoad,
+    "tensor_store": TensorStore,
     "commit_group": CommitGroup,
     "wait_group": WaitGroup,
     "load_matrix": LoadMatrix,

@@ -30,7 +30,7 @@ _TILE = (
     *simt.THREAD_LEVEL,
     *simt.ASYNCHRONOUS,
 )
-_SIMT = (*simt.THREAD_LEVEL, *simt.LOWERED, simt.CommitGroup, simt.WaitGroup)
+_SIMT = (*simt.THREAD_LEVEL, *simt.ASYNCHRONOUS, *simt.LOWERED)
 LEGAL: dict[Stage, tuple[type[st.Stmt], ...]] = {
     Stage.TILE: _TILE,
     Stage.PLANNED: (*_TILE, *simt.LOWERED, tile.Pack, tile.MicroGemm),
@@ -122,6 +122,9 @@ class _Verifier:
             case simt.Peer(buffer, source, rank):
                 self.peer(buffer, source, rank, stmt)
                 return
+            case simt.TensorMap():
+                self.tensor_map(stmt)
+                return
             case st.Pointer(buffer, address):
                 for value in (address, *buffer.shape, *buffer.strides):
                     self.value(value, stmt)
@@ -166,6 +169,17 @@ class _Verifier:
         self.peers.add(buffer)
         if not self.cluster:
             self.fail("a launch without clusters", stmt)
+        self.declare(buffer, stmt)
+
+    def tensor_map(self, stmt: simt.TensorMap) -> None:
+        buffer, source = stmt.buffer, stmt.source
+        self.buffer(source, stmt)
+        for value in (*buffer.shape, *buffer.strides):
+            self.value(value, stmt)
+        if (source.scope, buffer.scope) != ("global", "tensor_map") or source.dtype != buffer.dtype:
+            self.fail(f"'{buffer.name}' is no map of '{source.name}'", stmt)
+        if len(stmt.box) != len(buffer.shape):
+            self.fail(f"a box of {len(stmt.box)} dimensions", stmt)
         self.declare(buffer, stmt)
 
     def operands(self, stmt: st.Stmt) -> None:

@@ -25,9 +25,19 @@ from tileworkbench.compiler.analysis.physical import physical_index
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import add, cast, const, const_int, int_const, mul, sub
-from tileworkbench.compiler.ir.expr import Address, AddressOf, Buffer, Expr, Load, Ramp, Var
+from tileworkbench.compiler.ir.expr import (
+    TENSOR_MAP,
+    Address,
+    AddressOf,
+    Buffer,
+    Expr,
+    Load,
+    Ramp,
+    Var,
+)
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
+from tileworkbench.compiler.ir.simt import TensorMap
 from tileworkbench.compiler.ir.sizes import const_shape, elements_of, strides_of
 from tileworkbench.compiler.ir.stmt import (
     Alias,
@@ -41,6 +51,9 @@ from tileworkbench.compiler.ir.stmt import (
 )
 from tileworkbench.compiler.ir.types import INT32, INT64, DType
 from tileworkbench.compiler.layout.layout import Layout
+
+
+_SHAPED = ("local.var", TENSOR_MAP)  # the scopes of what keeps its shape
 
 
 def flatten_buffers(program: Program) -> Program:
@@ -80,11 +93,13 @@ class _Flattening:
         if isinstance(node, Load) and node.buffer.scope != "local.var":
             index = self.offset(node.buffer, node.indices)
             return Load(self.flat(node.buffer), (index,), node.predicate, node.safe)
-        if isinstance(node, Address | AddressOf) and node.buffer.scope != "local.var":
+        if isinstance(node, Address | AddressOf) and node.buffer.scope not in _SHAPED:
             return type(node)(self.flat(node.buffer), (self.offset(node.buffer, node.indices),))
         return node
 
     def change_stmt(self, stmt: Stmt) -> Stmt:
+        if isinstance(stmt, TensorMap) and self.flat(stmt.source) is not stmt.source:
+            return replace(stmt, source=self.flat(stmt.source))
         if isinstance(stmt, Store | Atomic) and stmt.buffer.scope != "local.var":
             buffer, indices = self.flat(stmt.buffer), (self.offset(stmt.buffer, stmt.indices),)
             if buffer is not stmt.buffer or indices != stmt.indices:

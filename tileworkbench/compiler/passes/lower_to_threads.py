@@ -36,12 +36,13 @@ from tileworkbench.compiler.ir.stmt import (
     LoopKind,
     Seq,
     Stmt,
+    While,
     items,
     seq,
 )
 from tileworkbench.compiler.ir.tile import OPERATORS, Pipelined
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.lower.threads import scalars
+from tileworkbench.compiler.lower.threads import engine_copies, scalars
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.groups import vectorize
 from tileworkbench.compiler.lower.threads.table import lower
@@ -56,18 +57,20 @@ class LowerToThreads:
     target: Target
 
     def __call__(self, program: Program) -> Program:
-        names = Names(program)
+        names, notes = Names(program), list(program.notes)
 
         def change(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Kernel):
                 return stmt
             context = replace(ThreadContext.of(program, stmt, self.target), names=names)
+            notes.extend(engine_copies.notes(stmt, context))
             body = _lower(stmt.body, context)
             made = replace(stmt, body=seq([*context.prologue.stmts, body]))
             _check_local_memory(made, context)
             return made
 
-        return with_body(program, Rewriter(rewrite_stmt=change)(program.body))
+        body = Rewriter(rewrite_stmt=change)(program.body)
+        return program if body is program.body else replace(program, body=body, notes=tuple(notes))
 
 
 def _check_local_memory(kernel: Kernel, context: ThreadContext) -> None:
@@ -105,7 +108,9 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
     if isinstance(stmt, OPERATORS):
         return _lower_operator(stmt, context)
     if isinstance(stmt, Seq):
-        return seq([_lower(child, context) for child in stmt.stmts])
+        return seq([_lower_run(run, context) for run in engine_copies.runs(stmt, context)])
+    if isinstance(stmt, For | While):
+        context = replace(context, repeated=True)
     if isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED:
         vectors = vectorize(stmt, context)
         if vectors is not None:
@@ -118,9 +123,16 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
     return scalars.guard(made, context)
 
 
+def _lower_run(run: list[Stmt], context: ThreadContext) -> Stmt:
+    """A statement, or several copies that the engine does together."""
+    return _lower(run[0], context) if len(run) == 1 else engine_copies.lower(run, context)
+
+
 def _lower_operator(stmt: Stmt, context: ThreadContext) -> Stmt:
     """One operator's code; what is wrong with it is told at its line."""
     try:
+        if engine_copies.planned(stmt, context):
+            return engine_copies.lower([stmt], context)
         return lower(stmt, context)
     except CompileError as error:
         error.span = error.span or context.span(stmt.site)

@@ -14,22 +14,25 @@ from math import prod
 from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.expr import Address, Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import buffers_of
+from tileworkbench.compiler.ir.simt import TensorLoad, TensorStore
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Stmt, While
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.schedule.order import rows
 
 ALIGNMENT = 128  # bytes: one row of all banks, so that a swizzle meets the banks it was made for
+SWIZZLE_ALIGNMENT = 1024  # bytes: engines swizzle by bits of the address, 8 rows of 128 bytes
 SHARED_SCOPES = ("shared", "shared.barrier")
 _LOOPS = (For, While, Pipelined)
 
 
 @dataclass(slots=True)
 class Lifetime:
-    """The statements, counted in program order, between which `buffer` holds `size` bytes.
+    """The statements, counted in program order, between which `buffer` holds `size` bytes, from a
+    multiple of `alignment` on.
 
     A `fixed` one lives through the whole kernel. `sites` are those of the statements that use it.
     """
@@ -40,6 +43,7 @@ class Lifetime:
     last: int
     fixed: bool
     sites: set[int] = field(default_factory=set)
+    alignment: int = ALIGNMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,8 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
             case Alias(buffer, source):
                 owner[buffer] = owner.get(source, source)
                 return
+            case TensorLoad(Address(tile)) | TensorStore(_, Address(tile)):
+                lifetimes[owner.get(tile, tile)].alignment = SWIZZLE_ALIGNMENT
         for child in stmt.children():
             if not isinstance(child, Stmt):
                 for buffer in buffers_of(child):
@@ -174,7 +180,7 @@ def place(lives: Iterable[Lifetime]) -> tuple[dict[Buffer, int], int]:
         for start, end in sorted(busy):
             if start - offset >= life.size:
                 break
-            offset = max(offset, end)
+            offset = max(offset, -(-end // life.alignment) * life.alignment)
         placed.append((life, offset))
     size = max((offset + life.size for life, offset in placed), default=0)
     return {life.buffer: offset for life, offset in placed}, size

@@ -55,8 +55,8 @@ class Open:
     started: list[ThreadAccess] = field(default_factory=list)
 
     def add(self, accesses: Iterable[ThreadAccess]) -> Open:
-        """With more of them."""
-        own = list(accesses)
+        """With more of them. What is done when a memory barrier says so is open for nobody."""
+        own = [access for access in accesses if not access.at_barrier]
         done = [access for access in own if not access.asynchronous]
         started = [access for access in own if access.asynchronous]
         return self.join(Open(done, started))

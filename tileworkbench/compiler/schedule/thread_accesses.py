@@ -26,6 +26,7 @@ from tileworkbench.compiler.ir.build import const_int, unary
 from tileworkbench.compiler.ir.effects import Access, accesses
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Ramp, Var
 from tileworkbench.compiler.ir.rewrite import substitute, walk
+from tileworkbench.compiler.ir.simt import Start
 from tileworkbench.compiler.ir.types import BOOL, INT32, INT64
 from tileworkbench.compiler.layout.digits import NotDigitsError
 from tileworkbench.compiler.schedule.arrivals import same_everywhere
@@ -67,6 +68,8 @@ class ThreadAccess:
     What happened since: `warps_met`, the threads of each warp have waited for each other;
     `arrived`, the memory barriers that all threads of the access have arrived at; `age`, how many
     iterations have begun; `apart`, threads that wait for others by memory barriers have gone on.
+    `at_barrier`: it is started and done when a memory barrier says so, at which whoever needs that
+    waits.
     """
 
     buffer: Buffer
@@ -82,6 +85,7 @@ class ThreadAccess:
     arrived: frozenset[Address] = frozenset()
     age: int = 0
     apart: bool = False
+    at_barrier: bool = False
 
     def carried(self, values: Mapping[Var, Expr]) -> ThreadAccess:
         """The access as the next iteration sees it, where loop variables have the given `values`
@@ -122,6 +126,10 @@ class ThreadAccesses:
             if stmt.orelse is not None:
                 yield from self._branch(unary("not", stmt.cond), stmt.orelse, loops)
             return
+        if isinstance(stmt, Start) and stmt.barrier is not None:
+            below = self._below(stmt.body, loops)
+            yield from (replace(access, at_barrier=True) for access in below)
+            return
         if isinstance(stmt, st.For):
             bounds = [const_int(value) for value in (stmt.start, stmt.stop, stmt.step)]
             if None not in bounds and bounds[2]:
@@ -149,11 +157,13 @@ class ThreadAccesses:
         if access.predicate is not None:
             self.conditions.append(access.predicate)
         indices = access.indices
-        if access.count != 1:
+        if access.count > 1:
             last = indices[-1]
             indices = (*indices[:-1], Ramp(last, ir.Const(1, last.dtype), access.count))
         placed = self._placed(access, indices, site, loops)
         del self.conditions[before:]
+        if not access.count:  # how many elements it is about is not known
+            return replace(placed, owners=None, rows=None)
         return replace(placed, owners=_by_warps(placed.owners)) if access.rows else placed
 
     def _placed(

@@ -103,6 +103,7 @@ class Flight:
     written: list[Written] = field(default_factory=list)
     touched: list[tuple[Storage, Place]] = field(default_factory=list)
     operation: Operation | None = None  # what observers are told of it
+    bytes_: int = 0  # that it tells its memory barrier of, where code says what that waits for
 
     @property
     def source(self) -> str | None:
@@ -182,6 +183,11 @@ class Flights:
             for observer in frame.observers:
                 observer.started(frame, flight.operation)
         return flight
+
+    def carries(self, bytes_: int) -> None:
+        """The operation that is executed now tells its memory barrier of `bytes_` more bytes."""
+        if self._current is not None:
+            self._current.bytes_ += bytes_
 
     def commit(self, frame: ThreadFrame, engine: Engine) -> None:
         """What the active threads have started since their last commit is a group."""

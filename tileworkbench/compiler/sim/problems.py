@@ -29,6 +29,7 @@ TOO_MANY_ARRIVALS = "arrived at more often in one phase than it was made for"
 UNORDERED_ARRIVAL = "arrived at by a thread that no wait orders behind the phase before"
 
 NOT_ALIGNED = "the address of this access is not a multiple of its size"
+BOX_MISPLACED = "a box of the copy engine begins where it can store none"
 NOT_CONTIGUOUS = "the elements of this vector are not next to each other in memory"
 ABSENT = "the value of a thread that does not take part in the exchange"
 DIVERGENT = "the threads of a block meet at different statements"
@@ -61,6 +62,7 @@ _REMEDIES = {
     TOO_MANY_ARRIVALS: "make it for all threads that arrive in a phase",
     UNORDERED_ARRIVAL: "make it for all threads that arrive in a phase, or wait for that phase",
     NOT_ALIGNED: "begin the vector at a multiple of its length, or access the elements one by one",
+    BOX_MISPLACED: "let the tile begin at a multiple of 128 bytes, of 8 rows where it is swizzled",
     NOT_CONTIGUOUS: "let the last index grow by one from element to element",
     ABSENT: "let all threads of the warp take part, or exchange within the active ones only",
     DIVERGENT: "let all threads of the block reach the same barrier",

@@ -68,6 +68,10 @@ class Dialect(ABC):
     def check(self, helper: Helper) -> None:
         """Raise `UnsupportedError` where the machine has not what `helper` needs."""
 
+    def tensor_map(self, writer: KernelWriter) -> str:
+        """The type of a parameter that is a tensor map. Raises `UnsupportedError`."""
+        raise self.missing("tensor_map")
+
     # Text around the statements
 
     @abstractmethod

@@ -18,8 +18,11 @@ from tileworkbench.compiler.emit.c_like.statements import GRID_BARRIER, KernelWr
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
-from tileworkbench.compiler.ir.simt import GridBarrier
+from tileworkbench.compiler.ir.simt import GridBarrier, TensorMap
 from tileworkbench.compiler.ir.stmt import Alloc, Assume, Kernel, Let, Seq, SourceKernel, Stmt
+
+
+Argument = Buffer | Var | TensorMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +46,19 @@ class Launch:
 @dataclass(frozen=True, slots=True)
 class Module:
     """The text of a translation unit, its launches in order, and what each is given: the tensor and
-    scalar parameters, the symbols, then workspaces that live as long as one call. Where a launch is
-    cooperative the last of these is its barrier, which must be zero.
+    scalar parameters, the symbols, tensor maps, then workspaces that live as long as one call.
+    Where a launch is cooperative the last of these is its barrier, which must be zero.
     """
 
     text: str
     launches: tuple[Launch, ...]
-    arguments: tuple[Buffer | Var, ...]
+    arguments: tuple[Argument, ...]
     workspaces: tuple[Buffer, ...]
+
+    @property
+    def maps(self) -> tuple[TensorMap, ...]:
+        """The tensor maps among the arguments."""
+        return tuple(value for value in self.arguments if isinstance(value, TensorMap))
 
 
 def generate(program: Program, dialect: Dialect, source: tuple[str, ...] = ()) -> Module:
@@ -62,7 +70,9 @@ def generate(program: Program, dialect: Dialect, source: tuple[str, ...] = ()) -
     workspaces = tuple(buffer for buffer in allocated if buffer.scope == "global")
     if _is_cooperative(program.body):
         workspaces = (*workspaces, GRID_BARRIER)
-    arguments = (*(param.value for param in program.params), *program.symbols, *workspaces)
+    params = (param.value for param in program.params)
+    maps = (stmt for stmt in statements(program.body) if isinstance(stmt, TensorMap))
+    arguments = (*params, *program.symbols, *maps, *workspaces)
     texts: list[str] = []
     launches: list[Launch] = []
     names = renamed(program, dialect)
@@ -130,7 +140,7 @@ def _uses_shared(kernel: Kernel) -> bool:
 def _function(
     entry: str,
     kernel: Kernel,
-    arguments: tuple[Buffer | Var, ...],
+    arguments: tuple[Argument, ...],
     shared: int | None,
     writer: KernelWriter,
 ) -> Function:
@@ -139,6 +149,8 @@ def _function(
     for value in arguments:
         if value is GRID_BARRIER:
             params.append(("unsigned*", GRID_BARRIER.name))
+        elif isinstance(value, TensorMap):
+            params.append((dialect.tensor_map(writer), writer.named(value.buffer)))
         elif isinstance(value, Buffer):
             read, written = value in effects.reads, value in effects.writes
             const, c_type = "" if written else "const ", writer.memory_type(value.dtype)

@@ -53,7 +53,7 @@ class Cuda(Dialect):
     math = {"rsqrt": "rsqrt", "exp10": "exp10"}
     words = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"})
     pattern = (
-        r"(mma|cp_async|atomic|(global|shared)_add|lanes|make)_\w+|atomic[A-Z]\w*"
+        r"(mma|cp_async|tensor|atomic|(global|shared)_add|lanes|make)_\w+|atomic[A-Z]\w*"
         r"|(u?(char|short|int|long|longlong)|float|double)[1-4]"
     )
 
@@ -64,6 +64,9 @@ class Cuda(Dialect):
     def check(self, helper: Helper) -> None:
         if helper.feature:
             require(helper.feature, self.machine)
+
+    def tensor_map(self, writer: KernelWriter) -> str:
+        return f"const __grid_constant__ {writer.expressions.use('TensorMap')}"
 
     def kernel(self, function: Function) -> str:
         params = ", ".join(f"{c_type} {name}" for c_type, name in function.params)

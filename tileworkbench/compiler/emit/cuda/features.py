@@ -14,6 +14,7 @@ COPY = "an asynchronous copy"
 BARRIER = "a memory barrier"
 BYTES = "a memory barrier that counts bytes"
 FENCE = "a fence of asynchronous copies"
+BOX = "a copy of a box of a tensor"
 LOAD, STORE = "a load of matrix fragments (ldmatrix)", "a store of matrix fragments (stmatrix)"
 
 _HAS: dict[str, Callable[[Machine], bool]] = {
@@ -23,6 +24,7 @@ _HAS: dict[str, Callable[[Machine], bool]] = {
     BARRIER: lambda machine: machine.memory_barriers,
     BYTES: lambda machine: machine.engine("TMA load") is not None,
     FENCE: lambda machine: machine.engine("TMA load") is not None,
+    BOX: lambda machine: machine.engine("TMA load") is not None,
     LOAD: lambda machine: machine.move(loads=True) is not None,
     STORE: lambda machine: machine.move(loads=False) is not None,
 }

@@ -12,6 +12,7 @@ from tileworkbench.compiler.emit.cuda.copies import COPIES
 from tileworkbench.compiler.emit.cuda.features import BFLOAT16, PAIRS
 from tileworkbench.compiler.emit.cuda.functions import function
 from tileworkbench.compiler.emit.cuda.matrices import MATRICES
+from tileworkbench.compiler.emit.cuda.tensors import TENSORS
 
 WARP_TYPES = {"int": "i32", "unsigned": "u32", "float": "f32", "double": "f64"}
 BIT_CASTS = {
@@ -89,4 +90,5 @@ HELPERS: dict[str, Helper] = {
     **ATOMICS,
     **COPIES,
     **MATRICES,
+    **TENSORS,
 }

@@ -8,6 +8,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.dialect import shown
 from tileworkbench.compiler.emit.c_like.statements import GRID_BARRIER, KernelWriter
 from tileworkbench.compiler.emit.c_like.text import bare, bits_of, wrapped
+from tileworkbench.compiler.emit.cuda import tensors
 from tileworkbench.compiler.emit.cuda.addresses import shared_address
 from tileworkbench.compiler.emit.cuda.copies import wait_helper
 from tileworkbench.compiler.emit.cuda.exchanges import exchange
@@ -41,6 +42,18 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [f"{use('cp_async_commit')}();"]
         case simt.WaitGroup(pending, simt.Engine.CP_ASYNC):
             return [f"{use(*wait_helper(pending))}();"]
+        case simt.TensorMap(buffer):
+            prefetch = f"{use('tensor_prefetch')}(&{writer.named(buffer)});"
+            return [f"if ({dialect.thread_index} == 0) {prefetch}"]
+        case simt.Start(engine=simt.Engine.TMA | simt.Engine.TMA_STORE):
+            return tensors.start(stmt, writer)
+        case simt.CommitGroup(simt.Engine.TMA_STORE):
+            return [f"{use('tensor_commit')}();"]
+        case simt.WaitGroup(pending, simt.Engine.TMA_STORE, sources):
+            return [f"{use(*tensors.wait_helper(pending, sources))}();"]
+        case simt.BarrierSignal(barrier, 1, bytes_) if bytes_ > 0:
+            place = shared_address(writer, barrier)
+            return [f"{use('mbarrier_arrive_expect')}({place}, {bytes_});"]
         case simt.AsyncCopy():
             return [_copy(stmt, writer)]
         case simt.LoadMatrix(dst, src, count, transpose):

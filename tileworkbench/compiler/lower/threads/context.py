@@ -13,11 +13,12 @@ from tileworkbench.compiler.diagnostics import Span
 from tileworkbench.compiler.ir.build import binary, int_const, sub
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.simt import Role
+from tileworkbench.compiler.ir.simt import BarrierInit, Role, TensorMap
 from tileworkbench.compiler.ir.stmt import Alloc, Atomic, AtomicKind, Kernel, Let, Stmt
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan
 from tileworkbench.compiler.ir.types import INT32, DType
 from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.lower.threads.uses import Uses
 from tileworkbench.compiler.target import Target
 
 if TYPE_CHECKING:
@@ -29,15 +30,19 @@ OPERATORS = (Copy, Gemm, Fill, Reduce, Scan, Parallel)
 
 @dataclass(slots=True)
 class KernelPrologue:
-    """What operators put at the start of the kernel: register arrays and names of the thread."""
+    """What operators put at the start of the kernel: register arrays, names of the thread, tensor
+    maps by tensor, box and swizzle, and memory barriers.
+    """
 
     allocs: list[Alloc] = field(default_factory=list)
     lets: dict[Expr, Let] = field(default_factory=dict)
     registers: dict[Buffer, Buffer] = field(default_factory=dict)
+    maps: dict[tuple[Buffer, tuple[int, ...], int], TensorMap] = field(default_factory=dict)
+    barriers: list[BarrierInit] = field(default_factory=list)
 
     @property
     def stmts(self) -> list[Stmt]:
-        return [*self.lets.values(), *self.allocs]
+        return [*self.maps.values(), *self.lets.values(), *self.allocs, *self.barriers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,10 @@ class ThreadContext:
     """
     nests: dict[int, tuple[Stmt, Nest]] = field(default_factory=dict)
     """Operators, by identity, as element-wise nests: they are asked for again and again."""
+    repeated: bool = False
+    """Whether it may be executed more than once."""
+    uses: Uses = field(default_factory=Uses)
+    """Who accesses the tensors and shared tiles of the kernel."""
     reducers: Mapping[Buffer, AtomicKind] = field(default_factory=dict)
     """The fragments that collect contributions, of which every thread has a copy of its own."""
 
@@ -80,6 +89,7 @@ class ThreadContext:
             dict(program.safe_values),
             program.sites,
             KernelPrologue(),
+            uses=Uses.of(program, kernel),
             reducers=_reducers(kernel.body),
         )
 

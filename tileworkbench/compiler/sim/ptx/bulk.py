@@ -86,7 +86,7 @@ def _tensor_load(i: Instruction, d: Decoder) -> Step:
             map_, base = _find_map(state, int(sources[lane]))
             start = np.array([int(each[lane]) for each in starts])
             offsets, inside = map_.elements(start)
-            width = map_.array.itemsize
+            width = map_.itemsize
             to = _shared(int(targets[lane]))
             locate_bytes(
                 *(state, "shared", np.array([lane]), np.array([to]), map_.box_bytes),
@@ -167,7 +167,7 @@ def _tensor_store(i: Instruction, d: Decoder) -> Step:
                 *(state, "shared", np.array([lane]), np.array([from_]), map_.box_bytes),
                 *("copies", 128),
             )
-            width = map_.array.itemsize
+            width = map_.itemsize
             linear = from_ + np.arange(len(offsets), dtype=np.int64) * width
             places = swizzle(linear, map_.swizzle)
             _start_store(state, int(lane), places[inside], (base + offsets)[inside], width)

@@ -32,20 +32,28 @@ class TensorMap:
     """A tensor in global memory and the box that one copy moves.
 
     `array` is the tensor; `box` the extents of a box, innermost dimension first, as the driver
-    wants them; `strides` in bytes of the outer dimensions, also innermost first, by default those
-    of the array. Elements outside the tensor read as zeros and are not written.
+    wants them. With a `shape`, `array` is the memory from the first element on, and `strides` (in
+    bytes) and `itemsize` say where elements are in it; both outermost first, as numpy has them.
+    Elements outside the tensor read as zeros and are not written.
     """
 
     array: Array
     box: tuple[int, ...]
     swizzle: str = "none"
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    itemsize: int = 0
 
     def __post_init__(self) -> None:
-        width = self.box[0] * self.array.dtype.itemsize
+        if not self.shape:
+            object.__setattr__(self, "shape", self.array.shape)
+            object.__setattr__(self, "strides", self.array.strides)
+            object.__setattr__(self, "itemsize", self.array.dtype.itemsize)
+        width = self.box[0] * self.itemsize
         limit = {"32B": 32, "64B": 64, "128B": 128}.get(self.swizzle)
         if self.swizzle not in SWIZZLE_MASKS:
             raise ArgumentError(f"'{self.swizzle}' is none of {sorted(SWIZZLE_MASKS)}")
-        if len(self.box) != self.array.ndim or not 1 <= self.array.ndim <= 5:
+        if len(self.box) != len(self.shape) or not 1 <= len(self.shape) <= 5:
             raise ArgumentError("a tensor map's box has as many extents as its tensor, 1 to 5")
         if not all(1 <= extent <= 256 for extent in self.box):
             raise ArgumentError("an extent of a tensor map's box is between 1 and 256")
@@ -54,11 +62,16 @@ class TensorMap:
                 f"the inner extent of a box is {width} bytes; it must be a multiple of 16"
                 + (f" and at most {limit}" if limit is not None else "")
             )
+        if self.strides[-1] != self.itemsize or any(step % 16 for step in self.strides[:-1]):
+            raise ArgumentError(
+                f"the strides of a tensor map are multiples of 16 bytes, and those of neighbours "
+                f"in a row the size of an element, not {self.strides}"
+            )
 
     @property
     def box_bytes(self) -> int:
         """Bytes that one copy moves, those outside the tensor included."""
-        return int(np.prod(self.box)) * self.array.dtype.itemsize
+        return int(np.prod(self.box)) * self.itemsize
 
     def encode(self, number: int) -> bytes:
         """The 128 bytes that a kernel gets for map `number` of a launch."""
@@ -67,8 +80,7 @@ class TensorMap:
     def elements(self, start: Array) -> tuple[Array, Array]:
         """The byte offset in the tensor of each element of the box at `start` (innermost first), in
         the order in which the box lies in shared memory, and whether it is in the tensor."""
-        shape = self.array.shape[::-1]
-        strides = self.array.strides[::-1]
+        shape, strides = self.shape[::-1], self.strides[::-1]
         offsets = np.zeros((1,), dtype=np.int64)
         inside = np.ones((1,), dtype=bool)
         for first, extent, size, stride in zip(start, self.box, shape, strides, strict=True):

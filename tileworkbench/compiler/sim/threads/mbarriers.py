@@ -27,7 +27,8 @@ Array = np.ndarray[Any, Any]
 @dataclass(slots=True)
 class Mbarrier:
     """An mbarrier: `phase` completed phases, and what the open one waits for: arrivals, bytes, and
-    operations under way, which are done when somebody waits and nothing else is left.
+    operations under way, which are done when somebody waits and nothing else is left. Those that
+    bring bytes are waited for by way of these only.
     """
 
     count: int
@@ -50,22 +51,24 @@ class Mbarrier:
         self.times = times if self.times is None else np.maximum(self.times, times)
         self.pending -= count
         self.bytes_ += bytes_
-        while self.pending <= 0 and self.bytes_ == 0 and not self.flights:
+        while self.pending <= 0 and self.bytes_ == 0 and all(one.bytes_ for one in self.flights):
             self.phase += 1
             self.pending += self.count
             self.complete_times = self.times
 
     def is_complete(self, parity: int, flights: Flights | None) -> bool:
         """Whether the latest phase of that parity is complete, for somebody who waits for it."""
-        if self.phase & 1 == parity and self.pending <= 0 and self.bytes_ == 0 and self.flights:
+        waits = self.bytes_ == 0 or any(flight.bytes_ for flight in self.flights)
+        if self.phase & 1 == parity and self.pending <= 0 and waits and self.flights:
             arriving, self.flights = self.flights, []
+            brought = sum(flight.bytes_ for flight in arriving)
             for flight in arriving:
                 if flights is not None:
                     flights.land(flight)
                 if flight.times is not None and self.times is not None:
                     self.times = np.maximum(self.times, flight.times)
             if self.times is not None:
-                self.signal(0, 0, self.times)
+                self.signal(0, -brought, self.times)
         return self.phase & 1 != parity
 
 

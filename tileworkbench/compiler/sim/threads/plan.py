@@ -16,7 +16,7 @@ from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements, walk
 from tileworkbench.compiler.layout.layout import Layout
 
-_ALIGNMENT = 128
+_ALIGNMENT = 1024  # bytes, after which every swizzle of the copy engine repeats
 
 
 @dataclass(frozen=True, slots=True)

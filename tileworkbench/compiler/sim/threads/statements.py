@@ -31,7 +31,7 @@ from tileworkbench.compiler.sim.statements import (
     counted_loop,
     while_loop,
 )
-from tileworkbench.compiler.sim.threads import barriers, copies, matrix, mbarriers
+from tileworkbench.compiler.sim.threads import barriers, boxes, copies, matrix, mbarriers
 from tileworkbench.compiler.sim.threads.arena import ArenaStorage
 from tileworkbench.compiler.sim.threads.collective import different_values, translate_collective
 from tileworkbench.compiler.sim.threads.exchange import translate_exchange
@@ -149,6 +149,12 @@ class ThreadTranslator(StatementTranslator):
                 made = noting_when(slot, super()._translate(stmt))
             case simt.Fence(kind):
                 made = translate_fence(kind)
+            case simt.TensorMap():
+                made = boxes.translate_map(stmt, self.expr)
+            case simt.TensorLoad():
+                made = boxes.translate_load(stmt, self.expr)
+            case simt.TensorStore():
+                made = boxes.translate_store(stmt, self.expr)
             case simt.AsyncCopy():
                 made = copies.translate_copy(stmt, self.expr)
             case simt.Start(body, barrier=barrier) if barrier is not None:

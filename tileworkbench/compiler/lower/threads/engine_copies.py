@@ -1,0 +1,177 @@
+"""The code of copies that the copy engine does: one thread starts them, all wait.
+
+A load completes at a memory barrier, whose phase also waits for its bytes. Where it is executed
+again, a counter of each thread says the parity of the phase. Copies that follow one another share
+both. A store reads the tile after the start, so the thread that started it waits until it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tileworkbench.compiler.ir.build import binary, int_const
+from tileworkbench.compiler.ir.expr import TENSOR_MAP, Address, Buffer, Expr, Load
+from tileworkbench.compiler.ir.simt import (
+    BarrierInit,
+    BarrierSignal,
+    BarrierWait,
+    CommitGroup,
+    Engine,
+    Fence,
+    Start,
+    TensorLoad,
+    TensorMap,
+    TensorStore,
+    WaitGroup,
+)
+from tileworkbench.compiler.ir.sizes import strides_of
+from tileworkbench.compiler.ir.stmt import Alloc, If, Kernel, Seq, Stmt, Store, seq
+from tileworkbench.compiler.ir.tile import Copy
+from tileworkbench.compiler.ir.types import INT32, UINT64
+from tileworkbench.compiler.lower.threads.context import ThreadContext, with_contexts
+from tileworkbench.compiler.lower.threads.tensor_copies import (
+    LOAD,
+    TensorCopy,
+    Unsuitable,
+    between,
+    plan,
+)
+
+_ZERO, _ONE = int_const(0), int_const(1)
+
+
+def planned(stmt: Stmt, context: ThreadContext) -> TensorCopy | None:
+    """How the copy engine does `stmt`, None where threads do it."""
+    if not isinstance(stmt, Copy) or not between(stmt) or context.asynchronous:
+        return None
+    try:
+        return plan(stmt, context)
+    except Unsuitable:
+        return None
+
+
+def runs(stmts: Seq, context: ThreadContext) -> Iterator[list[Stmt]]:
+    """The statements of a sequence, where loads of different tiles that follow one another are one
+    run.
+    """
+    run: list[Stmt] = []
+    for stmt in stmts.stmts:
+        loads = isinstance(stmt, Copy) and stmt.dst.buffer.scope == "shared"
+        joins = loads and planned(stmt, context) is not None
+        tiles = [each.dst.buffer for each in run if isinstance(each, Copy)]
+        if run and not (joins and isinstance(stmt, Copy) and stmt.dst.buffer not in tiles):
+            yield run
+            run = []
+        run.append(stmt)
+        if not joins:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def lower(stmts: Sequence[Stmt], context: ThreadContext) -> Stmt:
+    """Loads that follow one another and do not depend on each other, or one store."""
+    copies = [(op, plan(op, context)) for op in stmts if isinstance(op, Copy)]
+    first, how = copies[0]
+    if first.dst.buffer.scope == "global":
+        return _store(first, how, context)
+    return _load(copies, context)
+
+
+def notes(kernel: Kernel, context: ThreadContext) -> Iterator[str]:
+    """Who does each copy between global and shared memory, and why."""
+    if context.target.machine.engine(LOAD) is None:
+        return
+    for op, own in with_contexts(kernel.body, context):
+        if isinstance(op, Copy) and between(op):
+            tensor = op.src.buffer if op.src.buffer.scope == "global" else op.dst.buffer
+            span = context.span(op.site)
+            try:
+                how = str(plan(op, own))
+            except Unsuitable as reason:
+                how = f"threads, because {reason}"
+            yield f"{tensor.name}: {how} (copy{f', line {span.line}' if span else ''})"
+
+
+def _load(copies: Sequence[tuple[Copy, TensorCopy]], context: ThreadContext) -> Stmt:
+    site = copies[0][0].site
+    barrier = memory_barrier("loaded", context, site)
+    total = sum(how.bytes_ for _, how in copies)
+    issued: list[Stmt] = [BarrierSignal(barrier, 1, total, site=site)]
+    for op, how in copies:
+        issued.append(Start(_boxes(op, how, context), Engine.TMA, barrier, site=op.site))
+    mixed = any(_is_written_by_threads(how.tile, context) for _, how in copies)
+    fence = [Fence("async", site=site)] if mixed else []
+    parity, advance = _parity(context, site)
+    wait = BarrierWait(barrier, parity, site=site)
+    return seq([*fence, If(elected(context), seq(issued), site=site), wait, *advance])
+
+
+def _store(op: Copy, how: TensorCopy, context: ThreadContext) -> Stmt:
+    """Behind it the tile may be written again."""
+    site = op.site
+    issued = seq(
+        [
+            Start(_boxes(op, how, context), Engine.TMA_STORE, site=site),
+            CommitGroup(Engine.TMA_STORE, site=site),
+            WaitGroup(0, Engine.TMA_STORE, sources=True, site=site),
+        ]
+    )
+    return seq([Fence("async", site=site), If(elected(context), issued, site=site)])
+
+
+def _is_written_by_threads(tile: Buffer, context: ThreadContext) -> bool:
+    """Whether threads write a tile, too, which the engine must not overtake."""
+    return not all(
+        planned(stmt, context) is not None
+        for stmt in context.uses.writers.get(tile, ())
+    )
+
+
+def elected(context: ThreadContext) -> Expr:
+    """The one thread that starts what all of them wait for."""
+    return binary("eq", context.thread, _ZERO)
+
+
+def memory_barrier(name: str, context: ThreadContext, site: int) -> Address:
+    """A new memory barrier at which one thread arrives."""
+    buffer = Buffer(context.names.fresh(name), UINT64, (_ONE,), "shared.barrier")
+    place = Address(buffer, (_ZERO,))
+    context.prologue.allocs.append(Alloc(buffer, site=site))
+    context.prologue.barriers.append(BarrierInit(place, _ONE, site=site))
+    return place
+
+
+def _parity(context: ThreadContext, site: int) -> tuple[Expr, list[Stmt]]:
+    """The parity of the phase to wait for, and what is done behind the wait."""
+    if not context.repeated:
+        return _ZERO, []
+    phase = Buffer(context.names.fresh("phase"), INT32, (), "local.var")
+    context.prologue.allocs.append(Alloc(phase, _ZERO, site=site))
+    value = Load(phase, ())
+    return value, [Store(phase, (), binary("xor", value, _ONE), site=site)]
+
+
+def _boxes(op: Copy, how: TensorCopy, context: ThreadContext) -> Stmt:
+    tensor_map = _map(how, context)
+    stmts: list[Stmt] = []
+    for origin, place in how.places:
+        there = Address(tensor_map, origin)
+        loads = op.src.buffer is how.tensor
+        made = TensorLoad(place, there) if loads else TensorStore(there, place)
+        stmts.append(made)
+    return seq(stmts)
+
+
+def _map(how: TensorCopy, context: ThreadContext) -> Buffer:
+    """The map of a tensor, one for each kind of box."""
+    key = (how.tensor, how.box, how.swizzle)
+    known = context.prologue.maps.get(key)
+    if known is None:
+        tensor = how.tensor
+        name = context.names.fresh(f"{tensor.name}_map")
+        strides = strides_of(tensor)
+        made = Buffer(name, tensor.dtype, tensor.shape, TENSOR_MAP, strides)
+        known = context.prologue.maps[key] = TensorMap(made, tensor, how.box, how.swizzle)
+    return known.buffer
