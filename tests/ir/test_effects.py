@@ -25,6 +25,7 @@ CLASSES = [
 ]
 # Fields that name memory without touching it.
 NAMES = {"Alloc.buffer", "Alias.buffer", "Alias.source", "Pointer.buffer"}
+NAMES |= {"TensorMap.buffer", "TensorMap.source"}
 
 
 def test_no_class_is_left_out():

@@ -63,7 +63,7 @@ class _Interpretation:
                 swizzle = f"{made.swizzle}B" if made.swizzle else "none"
                 values.append(
                     PtxTensorMap(
-                        memory, made.box[::-1], swizzle, made.shape, made.strides, made.dtype.bytes
+                        memory, made.box[::-1], swizzle, made.shape, made.strides, made.itemsize
                     )
                 )
                 continue

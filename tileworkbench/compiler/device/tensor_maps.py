@@ -11,19 +11,20 @@ from dataclasses import dataclass
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir.simt import TensorMap
-from tileworkbench.compiler.ir.types import DType
 
 _MOST_EXTENT, _MOST_STRIDE, _ALIGNMENT = 1 << 32, 1 << 40, 16
 
 
 @dataclass(frozen=True, slots=True)
 class MapValues:
-    """One tensor map: the address of the tensor, its extents and strides (in bytes), the box in
-    elements, outermost dimension first, and the width of the swizzle in bytes (0: none).
+    """One tensor map: the address of the tensor, the dtype of its elements and their bytes, extents
+    and strides (in bytes), the box in elements, outermost dimension first, and the width of the
+    swizzle in bytes (0: none).
     """
 
     address: int
-    dtype: DType
+    element: str
+    itemsize: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
@@ -50,4 +51,4 @@ def map_values(stmt: TensorMap, numbers: Mapping[str, int], address: int) -> Map
                 f"rows of '{name}' are {stride} bytes apart, and the copy engine takes multiples "
                 f"of {_ALIGNMENT} below {_MOST_STRIDE}"
             )
-    return MapValues(address, buffer.dtype, shape, strides, stmt.box, stmt.swizzle)
+    return MapValues(address, str(buffer.dtype), size, shape, strides, stmt.box, stmt.swizzle)

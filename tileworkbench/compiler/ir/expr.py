@@ -220,10 +220,10 @@ class Broadcast(Expr):
 class Buffer(InternedNode):
     """A typed array with a place. Shapes are in elements.
 
-    `scope` is one of SCOPES or TENSOR_MAP. `strides` are in elements and exist for global buffers only; `()`
-    means row-major contiguous. `layout` is set by `infer_layouts` on shared buffers (a `Layout`)
-    and fragments (a `Fragment`, or a `Layout` on the CPU); None means row-major. A `local.var` has
-    shape `()`.
+    `scope` is one of SCOPES or TENSOR_MAP. `strides` are in elements and exist for global buffers
+    and tensor maps only; `()` means row-major contiguous. `layout` is set by `infer_layouts` on
+    shared buffers (a `Layout`) and fragments (a `Fragment`, or a `Layout` on the CPU); None means
+    row-major. A `local.var` has shape `()`.
     """
 
     name: str

@@ -363,9 +363,8 @@ def _simple(stmt: st.Stmt) -> str:
             return f"{buffer.name} = T.view({source.name}, {shape})"
         case st.Pointer(buffer, address):
             return f"{buffer.name} = T.make_tensor({print_expr(address)}, {_tensor(buffer)})"
-        case simt.TensorMap(buffer, source, box, swizzle):
-            options = f"box={box}, swizzle={swizzle}"
-            return f"{buffer.name} = T.tensor_map({source.name}, {_tensor(buffer)}, {options})"
+        case simt.TensorMap():
+            return _tensor_map(stmt)
         case st.SourceKernel(grid, threads, source, entry):
             texts = [*map(print_expr, grid), f"threads={threads!r}"]
             return f"T.source_kernel({', '.join([*texts, f'entry={entry!r}'])}, source={source!r})"
@@ -414,6 +413,12 @@ def _thread_statement(name: str, stmt: st.Stmt) -> str:
         optional = field.default is not dataclasses.MISSING
         parts.append(f"{field.name}={text}" if optional or not isinstance(value, Node) else text)
     return f"T.{name}({', '.join(parts)})"
+
+
+def _tensor_map(stmt: simt.TensorMap) -> str:
+    tensor = f"{stmt.source.name}, {_tensor(stmt.buffer)}"
+    boxes = f"box={stmt.box}, swizzle={stmt.swizzle}"
+    return f"{stmt.buffer.name} = T.tensor_map({tensor}, {boxes})"
 
 
 def _tensor(buffer: Buffer) -> str:

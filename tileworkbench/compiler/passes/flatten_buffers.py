@@ -52,7 +52,6 @@ from tileworkbench.compiler.ir.stmt import (
 from tileworkbench.compiler.ir.types import INT32, INT64, DType
 from tileworkbench.compiler.layout.layout import Layout
 
-
 _SHAPED = ("local.var", TENSOR_MAP)  # the scopes of what keeps its shape
 
 

@@ -26,7 +26,15 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import binary, int_const
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
-from tileworkbench.compiler.ir.simt import LANGUAGE_WARP, Barrier, BarrierInit, Role, WarpBarrier
+from tileworkbench.compiler.ir.simt import (
+    LANGUAGE_WARP,
+    Barrier,
+    BarrierInit,
+    Fence,
+    Role,
+    Start,
+    WarpBarrier,
+)
 from tileworkbench.compiler.ir.stmt import Alloc, If, Kernel, Seq, Stmt, seq
 from tileworkbench.compiler.lower.thread_loops.decisions import with_decisions_apart
 from tileworkbench.compiler.schedule.barriers import BarrierPlaces
@@ -103,7 +111,7 @@ class _Placement:
         return seq([self.barrier(stmt, role), made])
 
     def initialised(self, stmts: list[Stmt]) -> list[Stmt]:
-        """One thread initialises mbarriers, and no other goes on before."""
+        """One thread initialises mbarriers, and nobody goes on before."""
         if not self.strict or not any(isinstance(stmt, BarrierInit) for stmt in stmts):
             return stmts
         first = next(at for at, stmt in enumerate(stmts) if isinstance(stmt, BarrierInit))
@@ -112,6 +120,8 @@ class _Placement:
         alone = binary("eq", self.kernel.thread_vars[0], int_const(0))
         site = inits[0].site
         barrier = Barrier(site=site)
+        if any(isinstance(stmt, Start) and stmt.barrier for stmt in statements(self.kernel.body)):
+            inits.append(Fence("async", site=site))  # engines see the barriers, too
         allocs = [stmt for stmt in others if isinstance(stmt, Alloc)]
         rest = [stmt for stmt in others if not isinstance(stmt, Alloc)]
         return [*stmts[:first], *allocs, If(alone, seq(inits), site=site), barrier, *rest]

@@ -25,7 +25,7 @@ from math import prod
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.diagnostics import CompileError, ResourceError
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.simt import Role, Start
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import (

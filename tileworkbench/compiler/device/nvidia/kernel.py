@@ -17,6 +17,8 @@ from tileworkbench.compiler.device.nvidia.nvrtc import (
     missing_nvrtc,
     nvrtc_version,
 )
+from tileworkbench.compiler.device.nvidia.tensor_maps import MapEncoder
+from tileworkbench.compiler.device.tensor_maps import map_values
 from tileworkbench.compiler.emit.c_like.program import Module
 from tileworkbench.compiler.emit.cuda.dialect import generate_cuda
 from tileworkbench.compiler.ir.program import Program
@@ -66,10 +68,20 @@ class _OnDevices:
 
     kernel: GpuKernel
     loaded: dict[int, LoadedKernels] = field(default_factory=dict)
+    encoders: dict[int, MapEncoder] = field(default_factory=dict)
 
     def launch(self, call: Call) -> None:
-        sizes = [buffer_bytes(buffer, call.numbers) for buffer in self.kernel.module.workspaces]
-        self._on(call.bound.device).run(call.grids, call.bound.slots, sizes)
+        module, numbers = self.kernel.module, call.numbers
+        slots: list[int | bytes] = [*call.bound.slots]
+        sizes = [buffer_bytes(buffer, numbers) for buffer in module.workspaces]
+        kernels = self._on(call.bound.device)
+        if module.maps:
+            specs = self.kernel.signature.binder.parameters
+            places = {spec.name: slot for spec, slot in zip(specs, call.bound.slots, strict=False)}
+            values = (map_values(each, numbers, places[each.source.name]) for each in module.maps)
+            encoder = self.encoders.setdefault(kernels.device.ordinal, MapEncoder(kernels.device))
+            slots += map(encoder.encode, values)
+        kernels.run(call.grids, slots, sizes)
 
     def _on(self, device: str) -> LoadedKernels:
         """The code on the device "cuda:1", or on the current one ("cuda")."""

@@ -21,7 +21,6 @@ from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
 from tileworkbench.compiler.ir.simt import GridBarrier, TensorMap
 from tileworkbench.compiler.ir.stmt import Alloc, Assume, Kernel, Let, Seq, SourceKernel, Stmt
 
-
 Argument = Buffer | Var | TensorMap
 
 

@@ -42,18 +42,6 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [f"{use('cp_async_commit')}();"]
         case simt.WaitGroup(pending, simt.Engine.CP_ASYNC):
             return [f"{use(*wait_helper(pending))}();"]
-        case simt.TensorMap(buffer):
-            prefetch = f"{use('tensor_prefetch')}(&{writer.named(buffer)});"
-            return [f"if ({dialect.thread_index} == 0) {prefetch}"]
-        case simt.Start(engine=simt.Engine.TMA | simt.Engine.TMA_STORE):
-            return tensors.start(stmt, writer)
-        case simt.CommitGroup(simt.Engine.TMA_STORE):
-            return [f"{use('tensor_commit')}();"]
-        case simt.WaitGroup(pending, simt.Engine.TMA_STORE, sources):
-            return [f"{use(*tensors.wait_helper(pending, sources))}();"]
-        case simt.BarrierSignal(barrier, 1, bytes_) if bytes_ > 0:
-            place = shared_address(writer, barrier)
-            return [f"{use('mbarrier_arrive_expect')}({place}, {bytes_});"]
         case simt.AsyncCopy():
             return [_copy(stmt, writer)]
         case simt.LoadMatrix(dst, src, count, transpose):
@@ -79,7 +67,10 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [f"{use('fence_async')}();"]
         case simt.Fence(kind):
             return ["__threadfence_block();" if kind == "block" else "__threadfence();"]
-    raise dialect.missing(shown(stmt))
+    lines = tensors.write(stmt, writer)
+    if lines is None:
+        raise dialect.missing(shown(stmt))
+    return lines
 
 
 def _copy(stmt: simt.AsyncCopy, writer: KernelWriter) -> str:

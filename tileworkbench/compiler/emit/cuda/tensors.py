@@ -9,9 +9,10 @@ from tileworkbench.compiler.emit.c_like.statements import KernelWriter
 from tileworkbench.compiler.emit.cuda.addresses import shared_address
 from tileworkbench.compiler.emit.cuda.features import BOX, BYTES
 from tileworkbench.compiler.emit.cuda.functions import asm, function
+from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
-from tileworkbench.compiler.ir.simt import Start, TensorLoad, TensorStore
-from tileworkbench.compiler.ir.stmt import items
+from tileworkbench.compiler.ir.simt import Engine, TensorLoad, TensorStore
+from tileworkbench.compiler.ir.stmt import Stmt, items
 
 _MAP = "const TensorMap* map"
 _DIMS = range(1, 6)
@@ -72,7 +73,7 @@ TENSORS: dict[str, Helper] = {
 }
 
 
-def wait_helper(pending: int, sources: bool) -> tuple[str, Helper]:
+def _wait(pending: int, sources: bool) -> tuple[str, Helper]:
     """cp.async.bulk.wait_group takes its count as a literal."""
     name = f"tensor_wait_{'read_' if sources else ''}{pending}"
     text = f"cp.async.bulk.wait_group{'.read' if sources else ''} {pending};"
@@ -80,7 +81,26 @@ def wait_helper(pending: int, sources: bool) -> tuple[str, Helper]:
     return name, Helper(function(f"void {name}()", body), (), BOX)
 
 
-def start(stmt: Start, writer: KernelWriter) -> list[str]:
+def write(stmt: Stmt, writer: KernelWriter) -> list[str] | None:
+    """The lines of a statement about copies of boxes, None for others."""
+    use = writer.expressions.use
+    match stmt:
+        case simt.TensorMap(buffer):
+            prefetch = f"{use('tensor_prefetch')}(&{writer.named(buffer)});"
+            return [f"if ({writer.dialect.thread_index} == 0) {prefetch}"]
+        case simt.Start(engine=Engine.TMA | Engine.TMA_STORE):
+            return _start(stmt, writer)
+        case simt.CommitGroup(Engine.TMA_STORE):
+            return [f"{use('tensor_commit')}();"]
+        case simt.WaitGroup(pending, Engine.TMA_STORE, sources):
+            return [f"{use(*_wait(pending, sources))}();"]
+        case simt.BarrierSignal(barrier, 1, bytes_) if bytes_ > 0:
+            place = shared_address(writer, barrier)
+            return [f"{use('mbarrier_arrive_expect')}({place}, {bytes_});"]
+    return None
+
+
+def _start(stmt: simt.Start, writer: KernelWriter) -> list[str]:
     """The lines that start the copies of boxes in `stmt`."""
     lines = []
     for copy in items(stmt.body):
@@ -94,9 +114,7 @@ def start(stmt: Start, writer: KernelWriter) -> list[str]:
     return lines
 
 
-def _call(
-    kind: str, tile: Address, place: Address, rest: list[str], writer: KernelWriter
-) -> str:
+def _call(kind: str, tile: Address, place: Address, rest: list[str], writer: KernelWriter) -> str:
     name = writer.expressions.use(f"tensor_{kind}_{len(place.indices)}")
     indices = [writer.expressions(index) for index in reversed(place.indices)]
     there = [shared_address(writer, tile), f"&{writer.named(place.buffer)}", *indices]

@@ -124,8 +124,7 @@ def _store(op: Copy, how: TensorCopy, context: ThreadContext) -> Stmt:
 def _is_written_by_threads(tile: Buffer, context: ThreadContext) -> bool:
     """Whether threads write a tile, too, which the engine must not overtake."""
     return not all(
-        planned(stmt, context) is not None
-        for stmt in context.uses.writers.get(tile, ())
+        planned(stmt, context) is not None for stmt in context.uses.writers.get(tile, ())
     )
 
 

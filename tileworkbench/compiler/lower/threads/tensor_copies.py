@@ -158,10 +158,11 @@ def _swizzle(tile: Buffer, engine: CopyEngine) -> int:
     layout, shape = tile.layout, const_shape(tile)
     if shape is None or not isinstance(layout, Layout) or layout == Layout.row_major(shape):
         return 0
+    row = shape[-1] * tile.dtype.bits if len(shape) > 1 else 0
     for width in engine.swizzles:
-        if width and len(shape) > 1 and shape[-1] * tile.dtype.bits % (width * 8) == 0:
-            if layout == Layout.swizzled(shape, tile.dtype.bits, width):
-                return width
+        whole = width and row and row % (width * 8) == 0
+        if whole and layout == Layout.swizzled(shape, tile.dtype.bits, width):
+            return width
     raise Unsuitable(f"the layout of '{tile.name}' is none that the engine stores")
 
 

@@ -78,7 +78,19 @@ class _Box:
     slots: Array
 
 
-def translate_map(stmt: simt.TensorMap, expr: ExpressionTranslator) -> Callable[..., None]:
+def translate(
+    stmt: simt.TensorMap | simt.TensorLoad | simt.TensorStore, expr: ExpressionTranslator
+) -> Callable[..., None]:
+    """The closure of a statement about copies of boxes."""
+    match stmt:
+        case simt.TensorMap():
+            return _map(stmt, expr)
+        case simt.TensorLoad():
+            return _load(stmt, expr)
+    return _store(stmt, expr)
+
+
+def _map(stmt: simt.TensorMap, expr: ExpressionTranslator) -> Callable[..., None]:
     """The closure of `tensor_map`."""
     slot, source = expr.slots.buffer(stmt.buffer), expr.slots.buffer(stmt.source)
     shape, strides = expr.all(stmt.buffer.shape), expr.all(stmt.buffer.strides)
@@ -94,7 +106,7 @@ def translate_map(stmt: simt.TensorMap, expr: ExpressionTranslator) -> Callable[
     return make
 
 
-def translate_load(stmt: simt.TensorLoad, expr: ExpressionTranslator) -> Callable[..., None]:
+def _load(stmt: simt.TensorLoad, expr: ExpressionTranslator) -> Callable[..., None]:
     """The closure of `tensor_load`."""
     boxes = _Boxes(stmt.src, stmt.dst, expr)
 
@@ -115,7 +127,7 @@ def translate_load(stmt: simt.TensorLoad, expr: ExpressionTranslator) -> Callabl
     return load
 
 
-def translate_store(stmt: simt.TensorStore, expr: ExpressionTranslator) -> Callable[..., None]:
+def _store(stmt: simt.TensorStore, expr: ExpressionTranslator) -> Callable[..., None]:
     """The closure of `tensor_store`."""
     boxes, adds = _Boxes(stmt.dst, stmt.src, expr), stmt.reduce == "add"
 

@@ -186,7 +186,19 @@ def translate_attach(
     return attach
 
 
-def translate_arrive(stmt: simt.BarrierArrive, expr: ExpressionTranslator) -> Callable[..., None]:
+def translate(
+    stmt: simt.BarrierArrive | simt.BarrierExpect | simt.BarrierSignal, expr: ExpressionTranslator
+) -> Callable[..., None]:
+    """The closure of what is said at an mbarrier without waiting."""
+    match stmt:
+        case simt.BarrierArrive():
+            return _arrive(stmt, expr)
+        case simt.BarrierExpect():
+            return _expect(stmt, expr)
+    return _signal(stmt, expr)
+
+
+def _arrive(stmt: simt.BarrierArrive, expr: ExpressionTranslator) -> Callable[..., None]:
     """The closure of `barrier_arrive`."""
     places = _Places(stmt.barrier, expr)
 
@@ -201,7 +213,7 @@ def translate_arrive(stmt: simt.BarrierArrive, expr: ExpressionTranslator) -> Ca
     return arrive
 
 
-def translate_expect(stmt: simt.BarrierExpect, expr: ExpressionTranslator) -> Callable[..., None]:
+def _expect(stmt: simt.BarrierExpect, expr: ExpressionTranslator) -> Callable[..., None]:
     """The closure of `barrier_expect`."""
     places, bytes_ = _Places(stmt.barrier, expr), expr(stmt.bytes_)
 
@@ -215,7 +227,7 @@ def translate_expect(stmt: simt.BarrierExpect, expr: ExpressionTranslator) -> Ca
     return expect
 
 
-def translate_signal(stmt: simt.BarrierSignal, expr: ExpressionTranslator) -> Callable[..., None]:
+def _signal(stmt: simt.BarrierSignal, expr: ExpressionTranslator) -> Callable[..., None]:
     """The closure of `barrier_signal`."""
     places = _Places(stmt.barrier, expr)
 

@@ -136,25 +136,16 @@ class ThreadTranslator(StatementTranslator):
                 made = translate_exchange(stmt, self.expr)
             case simt.BarrierInit():
                 made = mbarriers.translate_init(stmt, self.expr)
-            case simt.BarrierArrive():
-                made = mbarriers.translate_arrive(stmt, self.expr)
-            case simt.BarrierExpect():
-                made = mbarriers.translate_expect(stmt, self.expr)
-            case simt.BarrierSignal():
-                made = mbarriers.translate_signal(stmt, self.expr)
+            case simt.BarrierArrive() | simt.BarrierExpect() | simt.BarrierSignal():
+                made = mbarriers.translate(stmt, self.expr)
             case simt.Peer():
                 made = translate_peer(stmt, self.expr)
             case st.Alloc() | st.Alias() if self._plan.cluster_wide:
-                slot = self.slots.buffer(stmt.buffer)
-                made = noting_when(slot, super()._translate(stmt))
+                made = noting_when(self.slots.buffer(stmt.buffer), super()._translate(stmt))
             case simt.Fence(kind):
                 made = translate_fence(kind)
-            case simt.TensorMap():
-                made = boxes.translate_map(stmt, self.expr)
-            case simt.TensorLoad():
-                made = boxes.translate_load(stmt, self.expr)
-            case simt.TensorStore():
-                made = boxes.translate_store(stmt, self.expr)
+            case simt.TensorMap() | simt.TensorLoad() | simt.TensorStore():
+                made = boxes.translate(stmt, self.expr)
             case simt.AsyncCopy():
                 made = copies.translate_copy(stmt, self.expr)
             case simt.Start(body, barrier=barrier) if barrier is not None:
