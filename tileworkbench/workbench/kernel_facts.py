@@ -84,18 +84,17 @@ class gpu_property(cached_property[Fact]):
     """A fact that kernels for a GPU have; kernels for a CPU have no such attribute."""
 
     @overload
-    def __get__(self, kernel: None, owner: type | None = None) -> gpu_property[Fact]: ...
+    def __get__(self, kernel: None, owner: type[Any] | None = None) -> gpu_property[Fact]: ...
     @overload
-    def __get__(self, kernel: KernelFacts, owner: type | None = None) -> Fact: ...
-    def __get__(
-        self, kernel: KernelFacts | None, owner: type | None = None
-    ) -> gpu_property[Fact] | Fact:
+    def __get__(self, kernel: Any, owner: type[Any] | None = None) -> Fact: ...
+    def __get__(self, kernel: Any, owner: type[Any] | None = None) -> gpu_property[Fact] | Fact:
         if kernel is not None and not kernel.is_for_gpu:
             raise AttributeError(
                 f"'{kernel.name}' is compiled for '{kernel.target}', and only kernels for a GPU "
                 f"have '{self.attrname}': compile it for 'cuda:sm_80', 'ptx:sm_80' or 'sim:sm_80'"
             )
-        return super().__get__(kernel, owner)
+        fact: gpu_property[Fact] | Fact = super().__get__(kernel, owner)
+        return fact
 
 
 class KernelFacts(PipelineFacts, ReplayFacts):
