@@ -42,7 +42,13 @@ def unpack(packed: dict[str, Any]) -> np.ndarray:
         ("T.Layout((4, 4), lambda i, j: 4 * i + j)", Layout.row_major((4, 4))),
         ("Sw<3,3,3> o (8,64):(64,1)", Layout.swizzled((8, 64), 16, 128)),
         ("<3,3,3> o Layout.row_major((8, 64))", Layout.swizzled((8, 64), 16, 128)),
+        ("'(8,8):(8,1)'", Layout.row_major((8, 8))),
+        ("Sw<3,3,3>", read_layout("Sw<3,3,3> o (8,64):(64,1)", NAMES)),
+        ("<2, 3, -3>", read_layout("Sw<2,3,-3> o (4,64):(64,1)", NAMES)),
         ("mma.m16n8k16.f16 C", mma_c()),
+        ("'(8,8):(8,1)'", Layout.row_major((8, 8))),
+        ("Sw<3,3,3>", Layout.swizzled((8, 64), 16, 128)),
+        ("<3, 4, -4>", read_layout("Sw<3,4,-4> o (8,256):(256,1)", NAMES)),
     ],
 )
 def test_every_form_is_read(text: str, expected: Layout | Fragment) -> None:
@@ -109,17 +115,26 @@ A swizzle is for offsets, and a fragment has none.
   | ^^^^^^^^^^^""",
     ),
     (
-        "Sw<3,3,3>",
+        "Sw<3,3,3> o",
         """\
 A swizzle stands before a layout.
   --> <layout>, line 1
-1 | Sw<3,3,3>
-  | ^^^^^^^^^
+1 | Sw<3,3,3> o
+  | ^^^^^^^^^^^
 hint: Sw<3,3,3> o (8,64):(64,1)""",
     ),
     ("(300,300)", "This has 90000 elements, and at most 65536 are shown."),
     ("Layout((4, 2), lambda i, j: i << 40)", "This reaches beyond offset 2147483647."),
     ("Sw<3,3,3> o (9000,9000)", "This has 81000000 elements, and at most 65536 are shown."),
+    ("Sw<3,3,30>", "This has 17179869184 elements, and at most 65536 are shown."),
+    (
+        "'(4,(2,2):(2,(1,8))'",
+        """\
+Here ',' or ')' should stand.
+  --> <layout>, line 1
+1 | (4,(2,2):(2,(1,8)) 
+  |         ^""",
+    ),
     ("1" * 3000, "A layout has 3000 characters, and 2000 are read."),
 ]
 

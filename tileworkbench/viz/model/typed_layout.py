@@ -32,15 +32,18 @@ FORMS = (
     "(4,(2,2)):(2,(1,8)), Sw<3,3,3> o (8,64):(64,1), mma.m16n8k16.f16 A, or "
     "T.Layout((8, 8), lambda i, j: (i, i ^ j))"
 )
+_QUOTED = re.compile(r"""^\s*(['"])([^'"]*)\1\s*$""")
 
 
 def read_layout(text: str, names: Mapping[str, Any]) -> Layout | Fragment:
-    """The layout of `text`; `names` are what Python in it may use.
+    """The layout of `text`, which may stand in quotes; `names` are what Python in it may use.
+
+    A swizzle alone is that of rows which it permutes whole: ``Sw<3,3,3>`` of 8 rows of 64.
 
     Raises:
         LayoutError: with the place in `text` where there is one.
     """
-    line = re.sub(r"[\r\n\t]", " ", text)
+    line = _QUOTED.sub(r" \2 ", re.sub(r"[\r\n\t]", " ", text))
     _remember(line)
     if not line.strip():
         raise LayoutError("There is no layout yet.", hint=f"Type one: {FORMS}")
@@ -62,6 +65,8 @@ def _read(line: str, start: int, names: Mapping[str, Any]) -> Layout | Fragment:
         numbers, rest = parsed
         span = Span(FILE, 1, start, 1, rest)
         if not line[rest:].strip():
+            if line[start:rest].rstrip().endswith(">"):
+                return _swizzled_rows(*numbers)
             hint = "Sw<3,3,3> o (8,64):(64,1)"
             raise LayoutError("A swizzle stands before a layout.", hint=hint, span=span)
         inner = _read(line, rest, names)
@@ -75,6 +80,14 @@ def _read(line: str, start: int, names: Mapping[str, Any]) -> Layout | Fragment:
     if looks_like_cute(text):
         return parse_cute(line, start)
     return _evaluate(line, start, names)
+
+
+def _swizzled_rows(bits: int, base: int, shift: int) -> Layout:
+    """A swizzle over the offsets that it tells apart, row by row."""
+    width = 2 ** min(base + abs(shift), LARGEST.bit_length())
+    rows = Layout.row_major((2 ** min(bits, LARGEST.bit_length()), width))
+    check_size(rows)
+    return swizzle(rows, bits, base, shift)
 
 
 def _placed(line: str, start: int, text: str) -> Fragment:
