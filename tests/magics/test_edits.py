@@ -64,6 +64,12 @@ def test_the_code_goes_into_a_cell_and_back(notebook: Notebook) -> None:
     )
 
 
+def test_no_cell_with_code_that_nothing_would_run(notebook: Notebook) -> None:
+    notebook.run(CELL.replace("%%tile", "%%tile -t sim:sm_80", 1))
+    error = notebook.run("%tile src scale").error
+    assert str(error).startswith("'sim:sm_80' runs the lowered program, not its CUDA text\n")
+
+
 @pytest.mark.parametrize(
     ("cell", "expected"),
     [

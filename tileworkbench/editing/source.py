@@ -65,13 +65,9 @@ def edit_source(
 
     `file` is what diagnostics know the text by, which begins there at `first_line`.
     """
+    check_runs_code(kernel)
     compiled = kernel.compiled
-    record, target = compiled.record, compiled.target
-    if target.execution == "sim":
-        raise UnsupportedError(
-            f"'{record.target}' runs the lowered program, not its CUDA text",
-            hint=f"edit its IR ('%%tile ir'), or compile it for 'ptx:{target.arch}'",
-        )
+    record = compiled.record
     source = Source(record.source, record.source_file, record.first_line)
     options = replace(compiled.options, code=text)
     given = (record.program, record.target, source, options, list(arguments))
@@ -89,6 +85,16 @@ def edit_source(
     difference = _difference((reply["returned"], reply["arguments"]), (returned, mine))
     said = f"{record.name} with this code ran in a process of its own: {difference}"
     return Trial(type(kernel)(made), said)
+
+
+def check_runs_code(kernel: Kernel) -> None:
+    """Raise `UnsupportedError` for a kernel of which something else is run than generated code."""
+    target = kernel.compiled.target
+    if target.execution == "sim":
+        raise UnsupportedError(
+            f"'{kernel.target}' runs the lowered program, not its CUDA text",
+            hint=f"edit its IR ('%%tile ir'), or compile it for 'ptx:{target.arch}'",
+        )
 
 
 def _run_apart(name: str, given: tuple[Any, ...], seconds: float) -> dict[str, Any]:

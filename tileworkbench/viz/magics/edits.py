@@ -8,7 +8,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from tileworkbench.editing.ir import edit_ir, find_pass
-from tileworkbench.editing.source import edit_source
+from tileworkbench.editing.source import check_runs_code, edit_source
 from tileworkbench.viz.magics.commands import find_kernel
 from tileworkbench.viz.magics.forms import EditOptions
 from tileworkbench.viz.magics.source import name_cell
@@ -64,5 +64,6 @@ def put_cell(shell: InteractiveShell, form: str, words: list[str]) -> None:
     if form == "ir":
         text = ir_cell(kernel.record, find_pass(kernel.record, words[2]), words[0])
     else:
+        check_runs_code(kernel)
         text = source_cell(kernel.record, words[0])
     shell.set_next_input(text)
