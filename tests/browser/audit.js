@@ -186,6 +186,30 @@
     return faults.map((node) => `no visible focus: ${described(node)}`);
   }
 
+  /** Texts with a gap between them that are one word when they are copied. */
+  function words(root) {
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+    const [chosen, range, faults] = [getSelection(), document.createRange(), []];
+    const box = (node, which) => {
+      range.selectNodeContents(node);
+      return [...range.getClientRects()].at(which);
+    };
+    for (let before = null, node; (node = walker.nextNode()); before = node) {
+      if (!before || !shown(node.parentElement) || !shown(before.parentElement)) continue;
+      if (!/[\p{L}\p{N}]$/u.test(before.data) || !/^[\p{L}\p{N}(]/u.test(node.data)) continue;
+      const [left, right] = [box(before, -1), box(node, 0)];
+      if (!left || !right || Math.abs(left.top - right.top) > left.height || right.left - left.right < 2) continue;
+      const [start, end] = [before.data.slice(-12), node.data.slice(0, 12)];
+      range.setStart(before, before.length - start.length);
+      range.setEnd(node, end.length);
+      chosen.removeAllRanges();
+      chosen.addRange(range);
+      if (chosen.toString() === start + end) faults.push(`one word: '${start + end}'`);
+    }
+    chosen.removeAllRanges();
+    return faults;
+  }
+
   // Who listens is not in the page, so it is written down from here on.
   const listen = EventTarget.prototype.addEventListener;
   EventTarget.prototype.addEventListener = function (kind, ...rest) {
@@ -195,5 +219,5 @@
   };
   const texts = (root) => [...root.querySelectorAll("canvas")].filter(shown)
     .reduce((sum, canvas) => sum + (canvas.twTexts ?? []).length, 0);
-  window.audit = { contrast, texts, names, keys, focus, controls, ratio, colour };
+  window.audit = { contrast, texts, names, keys, focus, words, controls, ratio, colour };
 })();

@@ -18,7 +18,7 @@ DRAWN_MS = 800  # until canvases are drawn again: half a second after the theme 
 
 
 def faults(view: Locator, *kinds: str) -> list[str]:
-    """What is wrong with a view: `kinds` of contrast, names, keys, focus."""
+    """What is wrong with a view: `kinds` of contrast, names, keys, focus, words."""
     if "focus" in kinds:
         view.page.keyboard.press("Tab")  # outlines are for those who use keys
     found = [view.evaluate("(node, kind) => window.audit[kind](node)", kind) for kind in kinds]

@@ -137,8 +137,8 @@ def test_texts_are_readable(notebook: NotebookPage) -> None:
 def test_names_keys_and_explanations(notebook: NotebookPage) -> None:
     page = notebook.page
     views = open_all(notebook)
-    assert faults(views.pop("static"), "names") == []
-    assert [faults(view, "names", "keys", "focus") for view in views.values()] == [[]] * 5
+    assert faults(views.pop("static"), "names", "words") == []
+    assert [faults(view, "names", "keys", "focus", "words") for view in views.values()] == [[]] * 5
     for kernel, card in cards(notebook).items():
         for name in tabs(card):
             assert reached_by_tab(page, card) == [], (kernel, name)
@@ -197,6 +197,7 @@ BAD = """
 <div id="pressed">press</div>
 <button style="outline:none">plain</button>
 <p style="background:#fff;color:#000">black</p>
+<p style="background:#fff;color:#000"><b>two</b><i style="margin-left:9px">words</i></p>
 <canvas id="drawn" aria-label="grid" width="90" height="20"></canvas>
 """
 
@@ -225,6 +226,7 @@ def test_what_is_wrong_is_found(notebook: NotebookPage) -> None:
         named = faults(bad, "names")
         assert len(named) == 5 and any("svg" in each for each in named)
         assert faults(bad, "keys") == ["clicks alone: <div> 'press'"]
+        assert faults(bad, "words") == ["one word: 'twowords'"]
         assert "no visible focus: <button> 'plain'" in faults(bad, "focus")
     finally:
         bad.evaluate("node => node.remove()")

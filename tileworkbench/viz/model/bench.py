@@ -40,4 +40,4 @@ def bench_html(run: RunRecord) -> str:
     """What is left of a measurement in a saved notebook."""
     name = html.tag("b", f"{html.MONO};margin-right:8px", html.text(run.name))
     note = "measured; the times are shown live, and printed by print(...)"
-    return html.panel(html.tag("div", "", name, html.tag("span", html.FAINT, note)))
+    return html.panel(html.tag("div", "", name, " ", html.tag("span", html.FAINT, note)))

@@ -183,7 +183,7 @@ def _static_head(view: KernelView) -> str:
         html.tag("span", "font-weight:600", html.text(clip(value, 60))) for _, value, _ in shown
     ]
     parts = [
-        html.tag("div", "", name, *chips),
+        html.tag("div", "", name, " ", *chips),
         html.table([values], [label for label, _, _ in shown]),
     ]
     if bound := bound_of(view):

@@ -36,13 +36,13 @@ def tone(colour: str) -> str:
 
 
 def chip(label: str, colour: str = "#8a8a8a", title: str = "") -> str:
-    """A small rounded label."""
+    """A small rounded label, and a space that parts its text from the next when it is copied."""
     style = (
         f"display:inline-block;border:1px solid {colour};border-radius:9px;"
         "padding:0 7px;margin-right:4px;font-size:11px;line-height:16px"
     )
     attributes = {"title": title} if title else {}
-    return tag("span", style, text(label), **attributes)
+    return tag("span", style, text(label), **attributes) + " "
 
 
 def panel(*content: str) -> str:
@@ -58,7 +58,7 @@ def details(summary: str, *content: str, note: str = "", opened: bool = False) -
     """A section that opens on a click, or is open; `summary` and `note` are text."""
     head = tag("b", "", text(summary))
     if note:
-        head += tag("span", f"{FAINT};margin-left:8px", text(note))
+        head += " " + tag("span", f"{FAINT};margin-left:8px", text(note))
     body = tag("div", "margin:6px 0 4px 14px", *content)
     state = {"open": ""} if opened else {}
     return tag("details", "margin-top:6px", tag("summary", "cursor:pointer", head), body, **state)
@@ -67,7 +67,7 @@ def details(summary: str, *content: str, note: str = "", opened: bool = False) -
 def line(label: str, note: str) -> str:
     """A line that looks like the head of a section; `label` and `note` are text."""
     faint = tag("span", f"{FAINT};margin-left:8px", text(note))
-    return tag("div", "margin-top:6px", tag("b", "", text(label)), faint)
+    return tag("div", "margin-top:6px", tag("b", "", text(label)), " ", faint)
 
 
 def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:

@@ -190,7 +190,9 @@ def layout_figure(buffer: BufferLayout, hardware: bool = False) -> str:
         images.append(html.tag("div", f"{_BESIDE};margin-right:12px", image))
     style = f"{_BESIDE};margin:0 18px 8px 0"
     caption = html.tag("div", f"{html.FAINT};font-size:11px", by)
-    return html.tag("div", style, name, role, chips, html.tag("div", "", *images), caption)
+    return html.tag(
+        "div", style, name, " ", role, " ", chips, html.tag("div", "", *images), caption
+    )
 
 
 def layouts_missing(view: KernelView) -> str:

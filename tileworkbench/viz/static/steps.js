@@ -22,7 +22,7 @@ export function stepList(model, steps) {
       ? tw.button(`line ${step.line}`, select, { class: "tw-link", title: step.code || null })
       : tw.faint("–");
     return tw.el("li", {},
-      tw.span("tw-step-line", place), tw.chip(step.said, KINDS[step.verdict] ?? ""),
+      tw.span("tw-step-line", place), " ", tw.chip(step.said, KINDS[step.verdict] ?? ""), " ",
       tw.div("tw-step-text", step.text,
         ...(step.layout ? [tw.div("tw-step-layout", step.layout)] : [])));
   });

@@ -96,7 +96,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
       state.tile.shape.at(-1)} elements)` : ""}`;
     const row = tw.el("tr", { "data-choice": name, class: chosen ? "tw-current" : "" },
       tw.el("td", {}, tw.link(label, () => attempt(choice)),
-        chosen ? tw.chip("now", "tw-accent") : null));
+        chosen ? " " : null, chosen ? tw.chip("now", "tw-accent") : null));
     if (problem) {
       row.append(tw.el("td", { colspan: mine.length + 4, class: "tw-problem" }, problem));
       return row;
