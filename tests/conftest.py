@@ -29,11 +29,12 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from error
     if not hasattr(config, "workerinput"):  # a worker sees a part of the tests only
         config.pluginmanager.register(Passed(config))
-    # Compiled kernels and measured ceilings go to a folder of this run: no test sees what an
-    # earlier run cached, and none writes into the user's cache. Child processes inherit it.
-    cache = tempfile.TemporaryDirectory(prefix="tileworkbench-tests-", ignore_cleanup_errors=True)
-    config.add_cleanup(cache.cleanup)
-    os.environ["TILEWORKBENCH_CACHE_DIR"] = cache.name
+    # Compiled kernels, measured ceilings and solved puzzles go to folders of this run: no test sees
+    # what an earlier run left, and none writes into the user's. Child processes inherit them.
+    for variable in ("TILEWORKBENCH_CACHE_DIR", "TILEWORKBENCH_DATA_DIR"):
+        folder = tempfile.TemporaryDirectory(prefix="tileworkbench-", ignore_cleanup_errors=True)
+        config.add_cleanup(folder.cleanup)
+        os.environ[variable] = folder.name
     os.environ["MPLBACKEND"] = "Agg"
 
 

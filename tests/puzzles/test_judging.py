@@ -41,7 +41,7 @@ def test_a_kernel_that_does_not_end_is_stopped(
     done = notebook.run(endless(ADD.head, "for i in", ADD.solution))
     where = [(9, "while x < 1:"), (10, "x = x * 2")]  # in turn
     assert done.text in [
-        "RunError: puzzle 01, with N=1: this did not end within 1.5 s, and was stopped\n"
+        "RunError: puzzle 01, with N=128: this did not end within 1.5 s, and was stopped\n"
         f"  --> Cell In[{number(notebook)}], line {line}\n"
         f"{line} | {text}\n"
         f"{'':{len(str(line))}} | {'^' * len(text.rstrip(':'))}\n"
@@ -83,14 +83,14 @@ def test_a_loop_of_python_in_a_kernel_is_stopped(notebook: Notebook) -> None:
     answer = ADD.solution.replace('    N = T.const("N")', '    forever()\n    N = T.const("N")')
     notebook.run("def forever():\n    while True:\n        pass")
     done = notebook.run(f"{ADD.head}\n{answer}")
-    assert "with N=1: this did not end within 0.4 s, and was stopped" in done.text
+    assert "with N=128: this did not end within 0.4 s, and was stopped" in done.text
     assert "3 | forever()" in done.text
 
 
 def test_while_true_in_a_kernel_is_refused_at_once(notebook: Notebook) -> None:
     answer = ADD.solution.replace("for i in T.Parallel(128):", "while True:\n            i = 0")
     done = notebook.run(f"{ADD.head}\n{answer}")
-    assert "puzzle 01, with N=1: the condition of 'while' is known while compiling" in done.text
+    assert "puzzle 01, with N=128: the condition of 'while' is known while compiling" in done.text
     assert "line 8\n8 | while True:" in done.text
 
 
@@ -155,7 +155,7 @@ def add(A, B):
 
 def test_what_is_returned_is_compared(notebook: Notebook) -> None:
     done = notebook.run(ADD.head + "\n" + ADD.solution.replace("    return C\n", ""))
-    assert "puzzle 01, with N=1: " in done.text and done.error is not None
+    assert "puzzle 01, with N=128: " in done.text and done.error is not None
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_a_task_is_shown_and_makes_a_cell(notebook: Notebook) -> None:
     assert text.startswith("### Puzzle 14: Find the bank conflict\n\n")
     assert task.spec.strip() in text and "M=33, N=64" in text
     assert "the code must have `conflicts==0` on `sim:sm_80`" in text
-    assert inserted(notebook) == f"%%tile puzzle 14\n{task.skeleton}"
+    assert inserted(notebook) == f"%%tile puzzle 14\n{task.skeleton.rstrip()}"
 
 
 def test_hints_come_one_after_the_other(notebook: Notebook) -> None:
@@ -64,8 +64,8 @@ def test_hints_come_one_after_the_other(notebook: Notebook) -> None:
 
 def test_a_solution_is_shown_and_makes_a_cell(notebook: Notebook) -> None:
     text = repr(shown(notebook, "%tile solution 03"))
-    assert text.startswith("**Solution of puzzle 03**: a mask is about places")
-    assert inserted(notebook) == f"%%tile puzzle 03\n{find_task('03').solution}"
+    assert text.startswith("**Solution of puzzle 03**, in the cell below: a mask is about places")
+    assert inserted(notebook) == f"%%tile puzzle 03\n{find_task('03').solution.rstrip()}"
     assert load_progress().of("03").shown
 
 
@@ -73,7 +73,7 @@ def test_a_right_answer_says_what_was_tried_and_what_is_next(notebook: Notebook)
     done = notebook.run(f"{ADD.head}\n{ADD.solution}").value
     head, tried, following = repr(done).splitlines()
     assert head == "puzzle 01 solved: Vector add"
-    assert tried.startswith("right for N=1; N=128; N=129; N=1000; N=")
+    assert tried.startswith("right for N=128; N=1; N=129; N=1000; N=")
     assert tried.endswith("; every block simulated: no race, nothing outside a tile")
     assert following == "next: '%tile puzzle 02', Rows and columns"
     assert head in done._repr_html_()

@@ -118,8 +118,8 @@ class Solution(_Page):
     __slots__ = ()
 
     def _markdown(self) -> str:
-        code = f"```python\n{self.task.solution.strip()}\n```"
-        return f"**Solution of puzzle {self.task.number}**: {self.task.why.strip()}\n\n{code}"
+        number, why = self.task.number, self.task.why.strip()
+        return f"**Solution of puzzle {number}**, in the cell below: {why}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -60,7 +60,7 @@ def show_puzzle(shell: InteractiveShell, words: list[str]) -> Any:
     if not words:
         return shown.PuzzleList(progress)
     task = _task(_one(words, "puzzle"))
-    shell.set_next_input(f"{task.head}\n{task.skeleton}")
+    shell.set_next_input(f"{task.head}\n{task.skeleton.rstrip()}")
     return shown.Statement(task)
 
 
@@ -82,7 +82,7 @@ def show_solution(shell: InteractiveShell, words: list[str]) -> Any:
     task, progress = _task(_one(words, "solution")), load_progress()
     progress.note(task.number, shown=True)
     _say_trouble(progress)
-    shell.set_next_input(f"{task.head}\n{task.solution}")
+    shell.set_next_input(f"{task.head}\n{task.solution.rstrip()}")
     return shown.Solution(task)
 
 
