@@ -22,6 +22,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tests")
 
+
 def pytest_configure(config: pytest.Config) -> None:
     try:
         required_capabilities()

@@ -154,6 +154,11 @@ CHAPTERS = (
         "For those who know Triton",
         "What is called what, and what is different.",
     ),
+    Chapter(
+        "23_puzzles",
+        "Puzzles",
+        "Eighteen kernels to complete, from adding two vectors to flash attention.",
+    ),
 )
 
 
