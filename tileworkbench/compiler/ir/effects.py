@@ -193,7 +193,7 @@ def _access(stmt: Node, place: Place, reads: bool, writes: bool, started: bool) 
         predicate=predicate,
         count=count,
         atomic=reads and writes,
-        started=started and writes,
+        started=started,
         rows=place.rows,
     )
 

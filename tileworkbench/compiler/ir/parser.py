@@ -618,6 +618,7 @@ class _Parser:
             tile.WarpPolicy(self.literal(options["policy"]))
             if "policy" in options
             else tile.WarpPolicy.SQUARE,
+            self.literal(options["instruction"]) if "instruction" in options else "",
         )
 
     def fill(self, call: ast.Call) -> st.Stmt:

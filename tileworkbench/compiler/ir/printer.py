@@ -473,6 +473,8 @@ def _gemm(stmt: tile.Gemm) -> str:
         parts.append(f'policy="{stmt.policy}"')
     if not (isinstance(stmt.clear, Const) and not stmt.clear.value):
         parts.append(f"clear_accum={print_expr(stmt.clear)}")
+    if stmt.instruction:
+        parts.append(f'instruction="{stmt.instruction}"')
     return f"T.gemm({', '.join(parts)})"
 
 

@@ -360,9 +360,34 @@ class Mma(Stmt):
 
 
 @node
+class Wgmma(Stmt):
+    """wgmma.mma_async.m64n`n`k`k`: `c += a @ b`, or `c = a @ b` where `clear` holds, by a warpgroup:
+    four warps, the first of which has a number that is a multiple of four.
+
+    `c`, and `a` without `a_form`, are consecutive registers of each lane in the instruction's
+    order. Other operands lie in shared memory from their address on, in the form (leading, stride,
+    swizzle, transposed) of a `layout.descriptors.Descriptor`. It is part of a `Start`.
+    """
+
+    a: Address
+    b: Address
+    c: Address
+    clear: Expr
+    n: int
+    k: int
+    a_form: tuple[int, ...]
+    b_form: tuple[int, ...]
+    site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(
+        (Place("a"), Place("b"), Place("c")), (Place("c"),), starts="wgmma"
+    )
+
+
+@node
 class Fence(Stmt):
-    """Order this thread's memory accesses: "block", "grid", or "async" (before the copy engine and
-    wgmma read what threads wrote to shared memory).
+    """Order this thread's accesses: those of memory for "block", "grid", or "async" (before the
+    copy engine and wgmma read what threads wrote to shared memory), for "wgmma" those of registers
+    before it reads and writes them.
     """
 
     kind: str
@@ -386,7 +411,7 @@ THREAD_LEVEL = (
     Fence,
 )
 ASYNCHRONOUS = (Start, CommitGroup, WaitGroup)
-LOWERED = (AsyncCopy, TensorMap, TensorLoad, TensorStore, LoadMatrix, StoreMatrix, Mma)
+LOWERED = (AsyncCopy, TensorMap, TensorLoad, TensorStore, LoadMatrix, StoreMatrix, Mma, Wgmma)
 
 
 # How the plain statements (without a body or a result) are called in the text of the IR.
@@ -408,5 +433,6 @@ NAMES: dict[str, type[Stmt]] = {
     "load_matrix": LoadMatrix,
     "store_matrix": StoreMatrix,
     "mma": Mma,
+    "wgmma": Wgmma,
     "fence": Fence,
 }

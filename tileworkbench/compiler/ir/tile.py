@@ -99,7 +99,8 @@ class Gemm(Stmt):
     """`c += op(a) @ op(b)`, or `c = op(a) @ op(b)` where `clear` holds. Accumulates in c's dtype.
 
     `c` is (M, N); `a` is (M, K), or (K, M) when `transpose_a`; `b` is (K, N), or (N, K) when
-    `transpose_b`; leading unit dimensions are dropped.
+    `transpose_b`; leading unit dimensions are dropped. `instruction` is the matrix instruction that
+    inference chose, where it is not the target's usual one.
     """
 
     a: Region
@@ -109,6 +110,7 @@ class Gemm(Stmt):
     transpose_b: bool
     clear: Expr
     policy: WarpPolicy = WarpPolicy.SQUARE
+    instruction: str = ""
     site: int = field(default=0, compare=False)
     effects: ClassVar[Effects] = Effects(
         (Place("a"), Place("b"), Place("c", unless="clear")), (Place("c"),), orders=Order.BLOCK

@@ -153,7 +153,8 @@ _MMA = tuple(_mma_rows())
 _WGMMA = (
     *(("float16", "float16", c) for c in ("float32", "float16")),
     ("bfloat16", "bfloat16", "float32"),
-    ("float32", "float32", "float32"),
+    *((dtype, dtype, "float32") for dtype in ("float32", "tfloat32")),
     *((a, b, "float32") for a in _SMALL for b in _SMALL),
+    *((dtype, dtype, "int32") for dtype in ("int8", "uint8")),
 )
 MACHINES = {name: partial(_machine, name) for name in _MULTIPROCESSORS}

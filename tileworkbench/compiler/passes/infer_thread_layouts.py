@@ -39,6 +39,11 @@ from tileworkbench.compiler.ir.tile import Gemm, Parallel, WarpPolicy
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.lower.shared.names import operator_name
 from tileworkbench.compiler.lower.threads.chains import chain_policies, chain_remedy
+from tileworkbench.compiler.lower.threads.choice import (
+    Choice,
+    choose_instructions,
+    with_products,
+)
 from tileworkbench.compiler.lower.threads.conflicts import describe_failure
 from tileworkbench.compiler.lower.threads.context import (
     OPERATORS,
@@ -68,8 +73,10 @@ class InferThreadLayouts:
         loops: dict[int, Fragment] = {}
         launches = [stmt for stmt in statements(program.body) if isinstance(stmt, Kernel)]
         for kernel in launches:
-            solver, products, retried = _solve_chains(program, kernel, self.target)
-            program = with_body(program, _with_products(program.body, products))
+            choice, solver, products, retried = _solve_chosen(program, kernel, self.target)
+            body = with_products(program.body, choice.products)
+            program = with_body(program, with_products(body, products))
+            notes += choice.notes
             notes += _notes(solver, program)
             decisions += [*retried, *_decisions(solver)]
             layouts |= {b: replace(b, layout=layout) for b, layout in solver.known.items()}
@@ -82,6 +89,22 @@ class InferThreadLayouts:
             notes=(*program.notes, *notes),
             decisions=(*program.decisions, *decisions),
         )
+
+
+def _solve_chosen(
+    program: Program, kernel: Kernel, target: Target
+) -> tuple[Choice, Solver, dict[int, Gemm], list[LayoutDecision]]:
+    """The instructions of one kernel's products, and its layouts with those; without instructions
+    of warpgroups where layouts would not agree.
+    """
+    choice = choose_instructions(program, kernel, target)
+    if choice.products:
+        changed = replace(kernel, body=with_products(kernel.body, choice.products))
+        try:
+            return choice, *_solve_chains(program, changed, target)
+        except LayoutError as error:
+            choice = choice.without(f"with wgmma: {error.message}")
+    return choice, *_solve_chains(program, kernel, target)
 
 
 def _solve_chains(
@@ -103,7 +126,7 @@ def _solve_chains(
         if isinstance(stmt, Gemm) and id(stmt) in policies and stmt.policy is WarpPolicy.SQUARE
     }
     if products:
-        changed = replace(kernel, body=_with_products(kernel.body, products))
+        changed = replace(kernel, body=with_products(kernel.body, products))
         with suppress(LayoutError):
             return solve(program, changed, target), products, [_retried(failed, products)]
     lanes = target.machine.lanes
@@ -182,17 +205,6 @@ def _views(body: Stmt, tiles: list[Buffer]) -> dict[Buffer, tuple[Buffer, ...]]:
         for buffer in group
         if len(group) > 1
     }
-
-
-def _with_products(stmt: Stmt, products: dict[int, Gemm]) -> Stmt:
-    """`stmt` with the products of these statements replaced; nothing else is made anew."""
-    if isinstance(stmt, Gemm):
-        return products.get(id(stmt), stmt)
-    if not products:
-        return stmt
-    return stmt.map_children(
-        lambda child: _with_products(child, products) if isinstance(child, Stmt) else child
-    )
 
 
 def _with_loops(stmt: Stmt, loops: dict[int, Fragment]) -> Stmt:

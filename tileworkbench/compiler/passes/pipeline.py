@@ -94,6 +94,7 @@ def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
     from tileworkbench.compiler.passes.bind_threads import BindThreads
     from tileworkbench.compiler.passes.drop_unused_lets import drop_unused_lets
     from tileworkbench.compiler.passes.expand_pipelines import expand_pipelines
+    from tileworkbench.compiler.passes.fence_proxies import fence_proxies
     from tileworkbench.compiler.passes.infer_thread_layouts import InferThreadLayouts
     from tileworkbench.compiler.passes.insert_barriers import InsertBarriers
     from tileworkbench.compiler.passes.lower_to_threads import LowerToThreads
@@ -114,6 +115,8 @@ def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
         expand_pipelines,
         # Buffers in one place are one hazard: places before barriers.
         PlanSharedMemory(target),
+        # Behind waits, and in front of barriers: threads fence what they wrote, then meet.
+        fence_proxies,
         # Barriers by the elements that threads touch, while indices are still those of the tile.
         InsertBarriers(target),
         flatten_buffers,

@@ -17,7 +17,7 @@ from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Address, Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import buffers_of
-from tileworkbench.compiler.ir.simt import TensorLoad, TensorStore
+from tileworkbench.compiler.ir.simt import TensorLoad, TensorStore, Wgmma
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Stmt, While
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.layout.layout import Layout
@@ -95,6 +95,11 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
             for used in side_by_side:
                 used.add(buffer)
 
+    def align(buffer: Buffer) -> None:
+        life = lifetimes.get(owner.get(buffer, buffer))
+        if life is not None:  # else it is in registers
+            life.alignment = SWIZZLE_ALIGNMENT
+
     def visit(stmt: Stmt) -> None:
         nonlocal clock
         clock += 1
@@ -110,7 +115,10 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
                 owner[buffer] = owner.get(source, source)
                 return
             case TensorLoad(Address(tile)) | TensorStore(_, Address(tile)):
-                lifetimes[owner.get(tile, tile)].alignment = SWIZZLE_ALIGNMENT
+                align(tile)
+            case Wgmma(Address(left), Address(right)):
+                align(left)
+                align(right)
         for child in stmt.children():
             if not isinstance(child, Stmt):
                 for buffer in buffers_of(child):

@@ -76,7 +76,7 @@ class ThreadConflicts:
         """Whether different threads may touch one byte, one of them writing."""
         if not (a.write or b.write) or (a.atomic and b.atomic):
             return False
-        if a.asynchronous and b.asynchronous:
+        if a.asynchronous and b.asynchronous and a.write and b.write:
             return False
         memory, start, end = self.places[a.buffer]
         other, other_start, other_end = self.places[b.buffer]

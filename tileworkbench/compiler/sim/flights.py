@@ -30,7 +30,7 @@ from tileworkbench.compiler.sim.problems import (
     SOURCE_WRITTEN,
     STORE_OVERTAKEN,
 )
-from tileworkbench.compiler.sim.proxies import Proxies
+from tileworkbench.compiler.sim.proxies import Proxies, RegisterFences
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.values import poison
 
@@ -123,11 +123,15 @@ class Flights:
 
     Each byte of a memory that one of them touches has a mark: the number of the operation that
     writes it, or below zero of the latest one that reads it. With `fences` what threads write must
-    be fenced before engines read it.
+    be fenced before engines read it, and so must accesses of `products`, registers of products.
     """
 
-    def __init__(self, threads: int, fences: bool = False) -> None:
+    def __init__(
+        self, threads: int, fences: bool = False, products: frozenset[str] = frozenset()
+    ) -> None:
         self._proxies = Proxies() if fences else None
+        self._registers = RegisterFences() if fences else None
+        self.products = products
         self._flights: list[Flight] = []
         self._committed = {engine: np.zeros(threads, np.int64) for engine in Engine}
         self._marks: dict[int, Array] = {}
@@ -271,6 +275,10 @@ class Flights:
         if self._proxies is not None and storage.scope == "shared":
             engine = None if current is None else current.engine
             self._proxies.touch(frame, storage, place, write, engine, self._ids(frame))
+        if self._registers is not None and storage.name in self.products:
+            self._registers.touch(frame, storage, current is not None)
+        if current is None and not self._flights:
+            return
         if current is not None and not write and not storage.changes:
             return  # nobody can write it too early
         marks = self._marks_of(storage)
@@ -291,10 +299,14 @@ class Flights:
         if write:
             current.written.append(Written(storage, place))
 
-    def fence(self, frame: ThreadFrame) -> None:
-        """The active threads order what they know to be written before what engines read."""
-        if self._proxies is not None:
+    def fence(self, frame: ThreadFrame, kind: str) -> None:
+        """The active threads order what they know to be written before what engines read, or for
+        "wgmma" their registers.
+        """
+        if kind == "async" and self._proxies is not None:
             self._proxies.fence(frame, self._ids(frame))
+        if kind == "wgmma" and self._registers is not None:
+            self._registers.fence(frame)
 
     @staticmethod
     def _ids(frame: ThreadFrame) -> Array:
@@ -413,11 +425,11 @@ def translate_commit(engine: Engine) -> Execute:
 
 
 def translate_fence(kind: str) -> Execute:
-    """The closure of `fence`; of other kinds than "async" the order of statements is enough."""
+    """The closure of `fence`; of memory alone the order of statements is enough."""
 
     def fence(frame: Any) -> None:
-        if kind == "async" and frame.flights is not None:
-            frame.flights.fence(frame)
+        if frame.flights is not None:
+            frame.flights.fence(frame, kind)
 
     return fence
 

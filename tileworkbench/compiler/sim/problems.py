@@ -13,6 +13,9 @@ NOT_FENCED = "read by the copy engine or tensor cores, with no fence behind the 
 SENDER_ENDED = "still read by a copy to another block when its own block ends"
 NOT_FORMED = "read before the wait for the asynchronous product that writes it"
 PRODUCT_OVERTAKEN = "written while an asynchronous product into it is under way"
+REGISTERS_NOT_FENCED = "used by an asynchronous product with no fence behind an access of a thread"
+DESCRIPTOR_MISPLACED = "a matrix descriptor begins at no multiple of 16 bytes"
+DESCRIPTOR_OUTSIDE = "a matrix descriptor reads outside the tile"
 OPERAND_WRITTEN = "written while an asynchronous product still reads it"
 
 ITERATIONS_WRITE = "two iterations of one parallel loop write this element"
@@ -48,6 +51,9 @@ _REMEDIES = {
     SENDER_ENDED: "let all blocks of the cluster wait at its end, with T.cluster_sync()",
     NOT_FORMED: "wait for the product first, with T.wait_wgmma(0) or at its memory barrier",
     PRODUCT_OVERTAKEN: "wait for the product first, with T.wait_wgmma(0) or at its memory barrier",
+    REGISTERS_NOT_FENCED: "fence the registers in front of the first product of a group",
+    DESCRIPTOR_MISPLACED: "begin operands at multiples of 16 bytes",
+    DESCRIPTOR_OUTSIDE: "give the descriptor the distances that the tile's layout has",
     OPERAND_WRITTEN: "wait for the product first, with T.wait_wgmma(0) or at its memory barrier",
     ITERATIONS_WRITE: f"let each iteration write elements of its own, {_ATOMIC}",
     ITERATION_READS: f"split the loop in two, write another buffer than it reads, {_ATOMIC}",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tileworkbench.compiler.ir.simt import Engine
-from tileworkbench.compiler.sim.problems import NOT_FENCED
+from tileworkbench.compiler.sim.problems import NOT_FENCED, REGISTERS_NOT_FENCED
 from tileworkbench.compiler.sim.report import FindingKind
 
 if TYPE_CHECKING:
@@ -121,3 +121,44 @@ def _knows(frame: ThreadFrame, threads: Array, write: _Write) -> bool:
     others = write.threads[~np.isin(write.threads, threads)]
     times = np.full(len(others), write.time)
     return not frame.order.unordered(times, others, threads[:1]).any()
+
+
+class RegisterFences:
+    """Which threads have used registers that products use too, with no fence behind that (PTX ISA,
+    "wgmma.fence"). The first product of a thread needs a fence in any case.
+    """
+
+    def __init__(self) -> None:
+        self._used: dict[int, Array] = {}  # by memory: by thread, whether it is so
+        self._fenced: dict[tuple[int, ...], Array] = {}  # by block: who has fenced at all
+
+    def touch(self, frame: ThreadFrame, storage: Storage, product: bool) -> None:
+        """Active threads are about to access such registers, or a `product` is."""
+        key, active = storage.data.ctypes.data, frame.active()
+        used = self._used.get(key)
+        if used is None:
+            fenced = self._fenced.get(frame.block)
+            used = np.ones(len(active), np.bool_) if fenced is None else ~fenced
+            self._used[key] = used
+        if not product:
+            used |= active
+        elif (wrong := used & active).any() and frame.options.races:
+            first = int(np.argmax(wrong))
+            frame.recorder.found(
+                FindingKind.RACE,
+                REGISTERS_NOT_FENCED,
+                storage.name,
+                (),
+                frame.block,
+                frame.site,
+                int(np.count_nonzero(wrong)),
+                first,
+            )
+
+    def fence(self, frame: ThreadFrame) -> None:
+        """What the active threads did with them is done."""
+        active = frame.active()
+        fenced = self._fenced.setdefault(frame.block, np.zeros(len(active), np.bool_))
+        fenced |= active
+        for used in self._used.values():
+            used &= ~active

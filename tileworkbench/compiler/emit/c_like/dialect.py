@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.helpers import Helper
-from tileworkbench.compiler.ir.simt import NAMES, Exchange
+from tileworkbench.compiler.ir.simt import NAMES, Exchange, Start
 from tileworkbench.compiler.ir.stmt import AtomicKind, SourceKernel, Stmt
 from tileworkbench.compiler.ir.types import DType
 
@@ -127,6 +127,10 @@ class Dialect(ABC):
     @abstractmethod
     def statement(self, stmt: Stmt, writer: KernelWriter) -> list[str]:
         """The lines of a statement of `ir/simt.py`. Raises `UnsupportedError`."""
+
+    def batch(self, stmt: Start, writer: KernelWriter, depth: int) -> None:
+        """Write operations that an engine does later. Raises `UnsupportedError`."""
+        raise self.missing(shown(stmt))
 
     def missing(self, what: str) -> UnsupportedError:
         """The error for a statement that the language cannot express."""

@@ -33,6 +33,7 @@ class KernelWriter:
         self.site = 0
         self.unrolled: set[ir.Var] = set()  # what counts loops that are written out
         self.running: set[ir.Var] = set()  # other variables that change in loops
+        self.in_flight: dict[Buffer, None] = {}  # registers that operations under way write
         self.named, self.c_type = expressions.named, expressions.c_type
         self.vectors = VectorWriter(expressions, self.line)
 
@@ -110,6 +111,8 @@ class KernelWriter:
                 tests = [f"{thread} >= {start}"] if start else []
                 tests.append(f"{thread} < {start + extent}")
                 self.block(depth, f"if ({' && '.join(tests)})", body)
+            case simt.Start(engine=simt.Engine.WGMMA):
+                self.dialect.batch(stmt, self, depth)
             case st.Pointer(buffer, address):
                 place = wrapped(self.expressions(address))
                 self.point(depth, self.memory_type(buffer.dtype), buffer, place)

@@ -11,6 +11,8 @@ from tileworkbench.compiler.emit.c_like.text import joined, wrapped
 from tileworkbench.compiler.ir.expr import Address, Expr
 from tileworkbench.compiler.ir.rewrite import variables
 
+_NUMBER = 2  # the rank of what is a number in the end
+
 
 def shared_address(writer: KernelWriter, address: Address) -> str:
     """The address of an element as a sum: first what no loop changes, then what running loops
@@ -19,17 +21,44 @@ def shared_address(writer: KernelWriter, address: Address) -> str:
     In this order compilers compute the first part once, the second once per iteration, and write
     the last into the instruction.
     """
-    base = f"{writer.expressions.use('smem_address')}({writer.named(address.buffer)})"
-    size, rest = divmod(address.buffer.dtype.bits, 8)
-    if rest:  # two elements share a byte
+    if address.buffer.dtype.bits % 8:  # two elements share a byte
         return f"{writer.expressions.use('smem_address')}({writer.expressions.address(address)})"
+    terms = _terms(writer, address)
+    return _sum(_base(writer, address), [(text, factor) for _, text, factor in terms])
+
+
+def split_address(writer: KernelWriter, address: Address) -> tuple[str, str]:
+    """The same in two parts, the second one a number once loops are unrolled."""
+    terms = _terms(writer, address)
+    first = [(text, factor) for rank, text, factor in terms if rank < _NUMBER]
+    last = [(text, factor) for rank, text, factor in terms if rank == _NUMBER]
+    return _sum(_base(writer, address), first), _sum("", last)
+
+
+def _base(writer: KernelWriter, address: Address) -> str:
+    return f"{writer.expressions.use('smem_address')}({writer.named(address.buffer)})"
+
+
+def _terms(writer: KernelWriter, address: Address) -> list[tuple[int, str, int]]:
+    """The rank, the text and the factor in bytes of what is added to the base; a number has no
+    text.
+    """
+    size = address.buffer.dtype.bits // 8
     form = writer.expressions.ranges.linear(address.indices[0])
-    text: str = base
-    for atom, factor in sorted(form.terms, key=lambda term: _rank(writer, term[0])):
-        scaled = joined("mul", wrapped(writer.expressions(atom), 13), str(abs(factor * size)))
-        text = joined("add" if factor > 0 else "sub", text, scaled)
-    offset = form.constant * size
-    return joined("add" if offset > 0 else "sub", text, str(abs(offset))) if offset else text
+    terms = [
+        (_rank(writer, atom), wrapped(writer.expressions(atom), 13), factor * size)
+        for atom, factor in sorted(form.terms, key=lambda term: _rank(writer, term[0]))
+    ]
+    return [*terms, (_NUMBER, "", form.constant * size)] if form.constant else terms
+
+
+def _sum(base: str, terms: list[tuple[str, int]]) -> str:
+    total = base
+    for text, factor in terms:
+        part = joined("mul", text, str(abs(factor))) if text else str(abs(factor))
+        minus = "-" if factor < 0 else ""
+        total = joined("sub" if minus else "add", total, part) if total else f"{minus}{part}"
+    return total
 
 
 def _rank(writer: KernelWriter, atom: Expr) -> int:
@@ -37,4 +66,4 @@ def _rank(writer: KernelWriter, atom: Expr) -> int:
     if writer.is_running(atom):
         return 1
     used = set(variables(atom))
-    return 2 if used and used <= writer.unrolled else 0
+    return _NUMBER if used and used <= writer.unrolled else 0

@@ -14,7 +14,9 @@ from tileworkbench.compiler.emit.cuda.atomics import half_addition, narrow_updat
 from tileworkbench.compiler.emit.cuda.features import require
 from tileworkbench.compiler.emit.cuda.helpers import BIT_CASTS, HELPERS
 from tileworkbench.compiler.emit.cuda.statements import write
+from tileworkbench.compiler.emit.cuda.wgmma import write_start
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.simt import Start
 from tileworkbench.compiler.ir.stmt import AtomicKind, SourceKernel, Stmt
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.machine.machine import Machine
@@ -132,6 +134,9 @@ class Cuda(Dialect):
 
     def vector_addition(self, dtype: DType, lanes: int, scope: str) -> tuple[str, Helper]:
         return vector_addition(HALVES.get(str(dtype), "f32"), lanes, scope)
+
+    def batch(self, stmt: Start, writer: KernelWriter, depth: int) -> None:
+        write_start(stmt, writer, depth)
 
     def statement(self, stmt: Stmt, writer: KernelWriter) -> list[str]:
         return write(stmt, writer, self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.machine.instructions import Scope
 from tileworkbench.compiler.machine.machine import Machine
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 
@@ -15,6 +16,7 @@ BARRIER = "a memory barrier"
 BYTES = "a memory barrier that counts bytes"
 FENCE = "a fence of asynchronous copies"
 BOX = "a copy of a box of a tensor"
+PRODUCT = "a product of warpgroups (wgmma)"
 LOAD, STORE = "a load of matrix fragments (ldmatrix)", "a store of matrix fragments (stmatrix)"
 
 _HAS: dict[str, Callable[[Machine], bool]] = {
@@ -25,6 +27,7 @@ _HAS: dict[str, Callable[[Machine], bool]] = {
     BYTES: lambda machine: machine.engine("TMA load") is not None,
     FENCE: lambda machine: machine.engine("TMA load") is not None,
     BOX: lambda machine: machine.engine("TMA load") is not None,
+    PRODUCT: lambda machine: any(row.scope is Scope.WARPGROUP for row in machine.matrices),
     LOAD: lambda machine: machine.move(loads=True) is not None,
     STORE: lambda machine: machine.move(loads=False) is not None,
 }

@@ -13,6 +13,7 @@ from tileworkbench.compiler.emit.cuda.features import BFLOAT16, PAIRS
 from tileworkbench.compiler.emit.cuda.functions import function
 from tileworkbench.compiler.emit.cuda.matrices import MATRICES
 from tileworkbench.compiler.emit.cuda.tensors import TENSORS
+from tileworkbench.compiler.emit.cuda.wgmma import WGMMA
 
 WARP_TYPES = {"int": "i32", "unsigned": "u32", "float": "f32", "double": "f64"}
 BIT_CASTS = {
@@ -91,4 +92,5 @@ HELPERS: dict[str, Helper] = {
     **COPIES,
     **MATRICES,
     **TENSORS,
+    **WGMMA,
 }

@@ -8,7 +8,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.dialect import shown
 from tileworkbench.compiler.emit.c_like.statements import GRID_BARRIER, KernelWriter
 from tileworkbench.compiler.emit.c_like.text import bare, bits_of, wrapped
-from tileworkbench.compiler.emit.cuda import tensors
+from tileworkbench.compiler.emit.cuda import tensors, wgmma
 from tileworkbench.compiler.emit.cuda.addresses import shared_address
 from tileworkbench.compiler.emit.cuda.copies import wait_helper
 from tileworkbench.compiler.emit.cuda.exchanges import exchange
@@ -42,6 +42,14 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [f"{use('cp_async_commit')}();"]
         case simt.WaitGroup(pending, simt.Engine.CP_ASYNC):
             return [f"{use(*wait_helper(pending))}();"]
+        case simt.CommitGroup(simt.Engine.WGMMA):
+            return [f"{use('wgmma_commit')}();"]
+        case simt.WaitGroup(engine=simt.Engine.WGMMA):
+            return wgmma.wait(stmt, writer)
+        case simt.Wgmma():
+            return [wgmma.product(stmt, writer, dialect.machine)]
+        case simt.Fence("wgmma"):
+            return [f"{use('wgmma_fence')}();"]
         case simt.AsyncCopy():
             return [_copy(stmt, writer)]
         case simt.LoadMatrix(dst, src, count, transpose):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tileworkbench.compiler.ir.build import add, binary, cast, const, int_const
+from tileworkbench.compiler.ir.build import add, binary, cast, const, int_const, unary
 from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, Ramp
 from tileworkbench.compiler.ir.stmt import If, Stmt, Store
 from tileworkbench.compiler.ir.tile import Gemm
@@ -17,10 +17,12 @@ from tileworkbench.compiler.lower.threads.registers import register_map
 
 
 def warp_origin(plan: MatrixPlan, context: ThreadContext) -> tuple[Expr, Expr]:
-    """The first row and the first column of the warp's part of C."""
-    grid, zero = plan.grid, int_const(0)
-    along_m: Expr = zero if grid.warps_m == 1 else context.warp
-    along_n: Expr = zero if grid.warps_n == 1 else context.warp
+    """The first row and the first column of C that the instruction's threads have: the part of the
+    warp or of the warpgroup.
+    """
+    grid, zero, threads = plan.grid, int_const(0), plan.threads
+    along_m: Expr = zero if grid.warps_m == 1 else context.group(threads)
+    along_n: Expr = zero if grid.warps_n == 1 else context.group(threads)
     if grid.warps_m > 1 < grid.warps_n:
         along_m = binary("floormod", along_m, int_const(grid.warps_m))
         along_n = binary("floordiv", along_n, int_const(grid.warps_m))
@@ -48,6 +50,16 @@ class Accumulator:
         """Where the registers of an atom start."""
         number = add(scale(i, self.plan.atoms_n), j)
         return Address(self.registers, (scale(number, self.plan.c_elements),))
+
+    def added_to(self) -> list[Stmt]:
+        """The elements of C, where they are not in place, for an instruction that can do without
+        them where the product replaces C.
+        """
+        clear = self.op.clear
+        if self.in_place or (isinstance(clear, Const) and clear.value):
+            return []
+        load = self._transfer(load=True)
+        return [load] if isinstance(clear, Const) else [If(unary("not", clear), load)]
 
     def begin(self) -> list[Stmt]:
         """Zeros where the product replaces C, else its elements."""

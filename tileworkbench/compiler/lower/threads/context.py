@@ -19,6 +19,7 @@ from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, S
 from tileworkbench.compiler.ir.types import INT32, DType
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.lower.threads.uses import Uses
+from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.target import Target
 
 if TYPE_CHECKING:
@@ -108,12 +109,22 @@ class ThreadContext:
     @property
     def warp(self) -> Expr:
         """The index of the thread's warp."""
-        return self.named("warp", binary("floordiv", self.thread, int_const(self.lanes)))
+        return self.group(self.lanes)
 
     @property
     def lane(self) -> Expr:
         """The index of the thread within its warp."""
-        return self.named("lane", binary("floormod", self.thread, int_const(self.lanes)))
+        return self.member(self.lanes)
+
+    def group(self, threads: int) -> Expr:
+        """The index of the thread's group of so many, a warp or a warpgroup."""
+        name = "warp" if threads == self.lanes else "warpgroup"
+        return self.named(name, binary("floordiv", self.thread, int_const(threads)))
+
+    def member(self, threads: int) -> Expr:
+        """The index of the thread within its group of so many."""
+        name = "lane" if threads == self.lanes else "member"
+        return self.named(name, binary("floormod", self.thread, int_const(threads)))
 
     def named(self, name: str, value: Expr) -> Expr:
         """`value`, a function of the thread alone, computed once at the start of the kernel."""
@@ -122,6 +133,15 @@ class ThreadContext:
             var: Var = self.names.var(name, value.dtype)
             known = self.prologue.lets[value] = Let(var, value)
         return known.var
+
+    def placed(self, fragment: Fragment, buffer: Buffer) -> Fragment:
+        """`fragment` with the buffer's leading dimensions of extent 1, on the operator's threads."""
+        lead = len(buffer.shape) - 2
+        if lead:
+            fragment = fragment @ Layout((1,) * lead + fragment.shape, lambda *x: x[-2:])
+        if self.start:
+            return fragment.bind_thread_range(self.start, self.threads)
+        return fragment
 
     def registers(self, fragment: Buffer) -> Buffer:
         """The register array of a fragment: one element per slot of its layout."""

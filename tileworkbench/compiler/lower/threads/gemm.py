@@ -32,7 +32,7 @@ from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
-from tileworkbench.compiler.lower.threads import scalar_gemm
+from tileworkbench.compiler.lower.threads import scalar_gemm, wgmma
 from tileworkbench.compiler.lower.threads.accumulator import Accumulator, warp_origin
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.inference import (
@@ -73,6 +73,8 @@ def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
     Raises `TileValueError` when the warps cannot share the result.
     """
     product, warp = product_of(op), context.lanes
+    if op.instruction:
+        return wgmma.plan_of(op, product, context)
     instruction = select_instruction(context.target, product)
     if instruction is None:
         return None
@@ -153,7 +155,7 @@ def _fragments(op: Gemm, plan: MatrixPlan | None, context: ThreadContext) -> lis
 
     def add_one(buffer: Buffer, fragment: Fragment, name: str, strict: bool) -> None:
         if buffer.scope == "local.fragment":
-            placed = _for_buffer(fragment, buffer, context)
+            placed = context.placed(fragment, buffer)
             fragments.append(_Wanted(buffer, placed, _REASONS[name], strict))
 
     if plan is None:
@@ -162,18 +164,9 @@ def _fragments(op: Gemm, plan: MatrixPlan | None, context: ThreadContext) -> lis
     add_one(op.c.buffer, plan.fragment_c(), "c", True)
     short = DType(plan.instruction.a.dtype).bits == 16
     add_one(op.a.buffer, plan.fragment_a(op.transpose_a), "a", short)
-    add_one(op.b.buffer, plan.fragment_b(op.transpose_b), "b", short)
+    if plan.instruction.b.place is not None:
+        add_one(op.b.buffer, plan.fragment_b(op.transpose_b), "b", short)
     return fragments
-
-
-def _for_buffer(fragment: Fragment, buffer: Buffer, context: ThreadContext) -> Fragment:
-    """`fragment` with the buffer's leading dimensions of extent 1, on the operator's threads."""
-    lead = len(buffer.shape) - 2
-    if lead:
-        fragment = fragment @ Layout((1,) * lead + fragment.shape, lambda *x: x[-2:])
-    if context.start:
-        return fragment.bind_thread_range(context.start, context.threads)
-    return fragment
 
 
 def _shared(op: Gemm, plan: MatrixPlan | None, context: ThreadContext) -> list[Proposal]:
@@ -194,6 +187,8 @@ def _shared_layout(
     constant = [extent for extent in shape if extent is not None]
     if len(constant) < len(shape):
         return None
+    if plan is not None and plan.instruction.a.swizzles:
+        return wgmma.shared_layout(buffer)
     reader, memory = _reader(buffer.dtype, k_last, plan), context.target.machine.shared
     return operand_layout(constant, buffer.dtype.bits, reader, memory)
 
@@ -214,6 +209,8 @@ def _reader(dtype: DType, k_last: bool, plan: MatrixPlan | None) -> Reader:
 def lower(op: Gemm, context: ThreadContext) -> Stmt:
     """The code of one thread, which belongs to a warp of the plan."""
     plan = plan_of(op, context)
+    if plan is not None and op.instruction:
+        return wgmma.lower(op, plan, context)
     stmts: list[Stmt] = []
     op = _with_readable_operands(op, plan, context, stmts)
     if plan is None:

@@ -52,6 +52,11 @@ class MatrixPlan:
     depth: int
 
     @property
+    def threads(self) -> int:
+        """How many execute the instruction together: a warp or a warpgroup, of which `grid` is."""
+        return self.instruction.c.fragment.threads
+
+    @property
     def atoms_m(self) -> int:
         """Atoms of a warp along M."""
         return self.grid.warp_rows // self.instruction.m

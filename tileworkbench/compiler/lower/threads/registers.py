@@ -47,7 +47,8 @@ class RegisterMap:
 
     def first(self, context: ThreadContext) -> tuple[Expr, Expr]:
         """Row and column of this lane's first register."""
-        row, column = map_exprs(self.lanes.mapping, (context.lane,))
+        member = context.member(self.lanes.size)
+        row, column = map_exprs(self.lanes.mapping, (member,))
         return row, column
 
     def each_run(

@@ -38,6 +38,7 @@ class _Flight:
     addresses: Array
     data: Array
     site: int
+    tile: ArenaStorage
     operation: Operation | None = None  # what observers are told of it
 
     def part(self, chosen: Array) -> _Flight:
@@ -48,6 +49,7 @@ class _Flight:
             self.addresses[chosen],
             self.data[chosen],
             self.site,
+            self.tile,
             self.operation,
         )
 
@@ -66,11 +68,12 @@ class CopyQueue:
         addresses: Array,
         data: Array,
         site: int,
+        tile: ArenaStorage,
         operation: Operation | None = None,
     ) -> None:
         """`threads` begin to copy a row of `data` (bytes) each to `addresses`."""
         groups = self._committed[threads]
-        self._flights.append(_Flight(threads, groups, addresses, data, site, operation))
+        self._flights.append(_Flight(threads, groups, addresses, data, site, tile, operation))
 
     def commit(self, threads: Array) -> None:
         """What `threads` have issued since the last commit is a group."""
@@ -90,6 +93,9 @@ class CopyQueue:
 
     def _land(self, frame: ThreadFrame, flight: _Flight) -> None:
         width = flight.data.shape[1]
+        if frame.flights is not None:  # products may read it then
+            row, _ = flight.tile.row(flight.addresses, width)
+            frame.flights.touch(frame, flight.tile, (row.reshape(-1),), True)
         self._arena.memory[flight.addresses[:, None] + np.arange(width)] = flight.data
         granules = self._arena.granules(flight.addresses, width)
         self._arena.state[granules] = WRITTEN
@@ -150,7 +156,7 @@ def translate_copy(stmt: simt.AsyncCopy, expr: ExpressionTranslator) -> Any:
             operation = Operation(frame.site, frame.block, engine, owners.reshape(-1), targets)
             for observer in frame.observers:
                 observer.started(frame, operation)
-        frame.copies.issue(threads, at, data, frame.site, operation)
+        frame.copies.issue(threads, at, data, frame.site, tile, operation)
 
     return copy
 

@@ -59,7 +59,8 @@ class Launch:
         for blocks in clusters:
             clock = Clock(len(blocks) * self._threads, self._now, self._now + 1)
             frames = [self._frame(number, grid, clock, rank) for rank, number in enumerate(blocks)]
-            flights = Flights(clock.threads, fences) if self._plan.starts else None
+            products = self._plan.products
+            flights = Flights(clock.threads, fences, products) if self._plan.starts else None
             for frame in frames:
                 frame.cluster, frame.block_number = frames, frames[0].block_number
                 frame.flights = flights

@@ -69,7 +69,7 @@ def uniform_index(frame: ThreadFrame, storage: LaneStorage, index: tuple[Any, ..
     return flat
 
 
-class _Registers:
+class Registers:
     """Consecutive registers of each thread, from an address on."""
 
     def __init__(self, address: Address, expr: ExpressionTranslator) -> None:
@@ -149,7 +149,7 @@ def matrix_kind(name: str, count: int, transpose: bool) -> str:
 
 def translate_load(stmt: simt.LoadMatrix, expr: ExpressionTranslator) -> Execute:
     """The closure of ldmatrix."""
-    rows, registers = _Rows(stmt.src, stmt.count, expr), _Registers(stmt.dst, expr)
+    rows, registers = _Rows(stmt.src, stmt.count, expr), Registers(stmt.dst, expr)
     kind = matrix_kind("ldmatrix", stmt.count, stmt.transpose)
 
     def load(frame: ThreadFrame) -> None:
@@ -168,7 +168,7 @@ def translate_load(stmt: simt.LoadMatrix, expr: ExpressionTranslator) -> Execute
 
 def translate_store(stmt: simt.StoreMatrix, expr: ExpressionTranslator) -> Execute:
     """The closure of stmatrix."""
-    rows, registers = _Rows(stmt.dst, stmt.count, expr), _Registers(stmt.src, expr)
+    rows, registers = _Rows(stmt.dst, stmt.count, expr), Registers(stmt.src, expr)
     kind = matrix_kind("stmatrix", stmt.count, stmt.transpose)
 
     def store(frame: ThreadFrame) -> None:
@@ -215,22 +215,26 @@ def _places(fragment_rows: int, depth: int, bits: int) -> tuple[Array, int]:
     """For each element of an operand its place among the registers of a warp, lane by lane, and
     how many a lane has.
     """
-    return _by_lane(mma_operand(fragment_rows, depth, bits))
+    return by_lane(mmamultiplied(fragment_rows, depth, bits))
 
 
 @cache
 def _accumulator_places(rows: int) -> tuple[Array, int]:
-    return _by_lane(mma_c(rows))
+    return by_lane(mma_c(rows))
 
 
-def _by_lane(fragment: Fragment) -> tuple[Array, int]:
+@cache
+def by_lane(fragment: Fragment) -> tuple[Array, int]:
+    """For each element of a fragment its place among the registers of its threads, lane by lane,
+    and how many a lane has.
+    """
     lane, slot = (np.asarray(table).reshape(fragment.shape) for table in fragment.table())
     return lane * fragment.slots + slot, fragment.slots
 
 
 def translate_mma(stmt: simt.Mma, expr: ExpressionTranslator) -> Execute:
     """The closure of mma.sync."""
-    a, b, c = _Registers(stmt.a, expr), _Registers(stmt.b, expr), _Registers(stmt.c, expr)
+    a, b, c = Registers(stmt.a, expr), Registers(stmt.b, expr), Registers(stmt.c, expr)
     if stmt.n != 8 or stmt.m not in (8, 16):
         raise VerifyError(f"mma.m{stmt.m}n{stmt.n}k{stmt.k}")
     at_a, slots_a = _places(stmt.m, stmt.k, a.dtype.bits)
@@ -241,16 +245,16 @@ def translate_mma(stmt: simt.Mma, expr: ExpressionTranslator) -> Execute:
     def mma(frame: ThreadFrame) -> None:
         require_warps(frame, "mma")
         frame.counters.instruction("mma", frame.active())
-        left = _operand(a.read(frame, slots_a).reshape(-1, frame.warp * slots_a)[:, at_a], a.dtype)
-        right = _operand(b.read(frame, slots_b).reshape(-1, frame.warp * slots_b)[:, at_b], b.dtype)
+        left = multiplied(a.read(frame, slots_a).reshape(-1, frame.warp * slots_a)[:, at_a], a.dtype)
+        right = multiplied(b.read(frame, slots_b).reshape(-1, frame.warp * slots_b)[:, at_b], b.dtype)
         old = c.read(frame, slots_c).reshape(-1, frame.warp * slots_c)[:, at_c]
-        total = _accumulate(left, right.swapaxes(1, 2), old, c.dtype)
+        total = accumulate(left, right.swapaxes(1, 2), old, c.dtype)
         c.write(frame, total.reshape(len(total), -1)[:, inverse].reshape(-1, slots_c))
 
     return mma
 
 
-def _operand(values: Array, dtype: DType) -> Array:
+def multiplied(values: Array, dtype: DType) -> Array:
     """Operand elements in the type they are multiplied in."""
     if not dtype.is_float or dtype.bits == 64:
         return values.astype(np.float64)  # exact, and fast
@@ -260,7 +264,8 @@ def _operand(values: Array, dtype: DType) -> Array:
     return wide
 
 
-def _accumulate(a: Array, b: Array, old: Array, dtype: DType) -> Array:
+def accumulate(a: Array, b: Array, old: Array, dtype: DType) -> Array:
+    """`old` plus the products, in the accumulator's dtype."""
     if dtype.is_float:
         working = np.float64 if dtype.bits == 64 else np.float32
         total = np.matmul(a, b).astype(working) + old.astype(working)

@@ -27,7 +27,8 @@ class KernelPlan:
     as wholes. `granule` divides the size and the place of every access of shared memory. `partial`:
     some threads synchronise without the others. `lock_step` and `guards` as before stage SIMT;
     `grid_wide`: all blocks run at once, `cluster_wide`: those of a cluster do;
-    `blocks` as in `Kernel`; `starts`: operations are started and waited for.
+    `blocks` as in `Kernel`; `starts`: operations are started and waited for, `products`:
+    the registers of asynchronous products.
     """
 
     bases: dict[Buffer, int]
@@ -39,6 +40,7 @@ class KernelPlan:
     cluster_wide: bool
     blocks: int
     starts: bool
+    products: frozenset[str] = frozenset()
 
 
 def plan_kernel(program: Program, kernel: st.Kernel) -> KernelPlan:
@@ -64,6 +66,13 @@ def plan_kernel(program: Program, kernel: st.Kernel) -> KernelPlan:
         cluster_wide,
         kernel.blocks,
         any(isinstance(stmt, simt.Start) for stmt in stmts),
+        frozenset(
+            address.buffer.name
+            for stmt in stmts
+            if isinstance(stmt, simt.Wgmma)
+            for address in (stmt.a, stmt.c)
+            if address.buffer.scope == "local"
+        ),
     )
 
 

@@ -59,6 +59,7 @@ class LaneStorage(Storage):
     def load(self, frame: Frame, index: Index, active: Mask, lanes: tuple[int, ...]) -> Value:
         inside, valid = self.bounds(frame, "load", index, active, lanes)
         place = self._place(inside, lanes)
+        self._tell(frame, (thread_column(lanes), *inside), False, mask_and(active, valid), lanes)
         if self.written is not None and frame.options.uninitialised:
             known = self.written[place]
             if not known.all():
@@ -77,6 +78,7 @@ class LaneStorage(Storage):
         if active is False:
             return
         place = self._place(inside, lanes)
+        self._tell(frame, (thread_column(lanes), *inside), True, active, lanes)
         if active is True:
             self.data[place] = value
             if self.written is not None:
@@ -93,6 +95,18 @@ class LaneStorage(Storage):
             self.written[at] = True
         if frame.registers_watched:
             tell_written(frame, self, at, chosen, lanes)
+
+    def _tell(
+        self, frame: Frame, place: Index, write: bool, active: Mask, lanes: tuple[int, ...]
+    ) -> None:
+        """Products under way may use these registers."""
+        if frame.flights is not None and self.name in frame.flights.products:
+            frame.flights.touch(frame, self, place, write, active, lanes)
+
+    def _tell_row(self, frame: ThreadFrame, first: int, count: int, write: bool) -> None:
+        if frame.flights is not None and self.name in frame.flights.products:
+            place, lanes = self._row(first, count)
+            frame.flights.touch(frame, self, place, write, frame.active()[:, None], lanes)
 
     def _place(self, index: Index, lanes: tuple[int, ...]) -> tuple[Any, ...]:
         """An index of `data`; a slice in front where all threads use the same elements."""
@@ -112,6 +126,7 @@ class LaneStorage(Storage):
     def read_registers(self, frame: ThreadFrame, first: int, count: int) -> Array:
         """The same, recording elements that active threads never wrote."""
         values = self.registers(frame, first, count)
+        self._tell_row(frame, first, count, False)
         if frame.registers_watched:
             place, lanes = self._row(first, count)
             tell_read(frame, self, place, frame.active()[:, None], lanes)
@@ -126,6 +141,7 @@ class LaneStorage(Storage):
     def write_registers(self, frame: ThreadFrame, first: int, values: Array) -> None:
         """Replace elements of the active threads from the flat index `first` on."""
         target = self.registers(frame, first, values.shape[1])
+        self._tell_row(frame, first, values.shape[1], True)
         if frame.mask is True:
             target[...] = values
         else:

@@ -31,7 +31,7 @@ from tileworkbench.compiler.sim.statements import (
     counted_loop,
     while_loop,
 )
-from tileworkbench.compiler.sim.threads import barriers, boxes, copies, matrix, mbarriers
+from tileworkbench.compiler.sim.threads import barriers, boxes, copies, matrix, mbarriers, wgmma
 from tileworkbench.compiler.sim.threads.arena import ArenaStorage
 from tileworkbench.compiler.sim.threads.collective import different_values, translate_collective
 from tileworkbench.compiler.sim.threads.exchange import translate_exchange
@@ -161,6 +161,8 @@ class ThreadTranslator(StatementTranslator):
                 made = matrix.translate_store(stmt, self.expr)
             case simt.Mma():
                 made = matrix.translate_mma(stmt, self.expr)
+            case simt.Wgmma():
+                made = wgmma.translate_wgmma(stmt, self.expr)
             case simt.Role(start, count, body):
                 made = _role(start, start + count, self(body))
             case _:

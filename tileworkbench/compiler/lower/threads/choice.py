@@ -1,0 +1,63 @@
+"""Which products of a kernel are for warpgroups, on targets that have instructions of those, and why
+the others are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.stmt import Kernel, Stmt
+from tileworkbench.compiler.ir.tile import Gemm
+from tileworkbench.compiler.lower.threads import wgmma
+from tileworkbench.compiler.lower.threads.context import ThreadContext, with_contexts
+from tileworkbench.compiler.lower.threads.gemm import product_of
+from tileworkbench.compiler.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The products for warpgroups, by the `id` of the statement they replace, and a sentence about
+    each product.
+    """
+
+    products: Mapping[int, Gemm]
+    notes: tuple[str, ...]
+
+    def without(self, reason: str) -> Choice:
+        """The choice of none, for one `reason`."""
+        return Choice({}, (f"T.gemm: mma.sync, because {reason}",))
+
+
+def choose_instructions(program: Program, kernel: Kernel, target: Target) -> Choice:
+    """The choice for `kernel`; where the target has no instructions of warpgroups nothing is said."""
+    rows = wgmma.instructions(target)
+    if not rows:
+        return Choice({}, ())
+    products: dict[int, Gemm] = {}
+    notes = []
+    context = ThreadContext.of(program, kernel, target)
+    for stmt, threads in with_contexts(kernel.body, context):
+        if isinstance(stmt, Gemm):
+            product = product_of(stmt)
+            reason = wgmma.objection(stmt, product, threads)
+            said = f"mma.sync, because {reason}"
+            if not reason:
+                products[id(stmt)] = replace(stmt, instruction=rows[0].name)
+                said = wgmma.describe(products[id(stmt)], product, threads)
+            span = program.span(stmt.site)
+            notes.append(f"T.gemm{f', line {span.line}' if span else ''}: {said}")
+    return Choice(products, tuple(notes))
+
+
+def with_products(stmt: Stmt, products: Mapping[int, Gemm]) -> Stmt:
+    """`stmt` with the products of these statements replaced; nothing else is made anew."""
+    if isinstance(stmt, Gemm):
+        return products.get(id(stmt), stmt)
+    if not products:
+        return stmt
+    change: Callable[[object], object] = lambda child: (
+        with_products(child, products) if isinstance(child, Stmt) else child
+    )
+    return stmt.map_children(change)

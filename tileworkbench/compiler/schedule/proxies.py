@@ -1,0 +1,77 @@
+"""Where the memory accesses of threads and of engines meet: engines see what threads wrote to shared
+memory only behind a fence (PTX ISA, "Async proxy").
+
+A walk in program order keeps the tiles that threads wrote and nobody has fenced; loops are walked
+twice. A product or a copy out of shared memory that reads one of them needs a fence in front. A
+role does not know what the fences of others order; what others wrote may be new behind each wait
+for a memory barrier.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from tileworkbench.compiler.analysis.effects import owners
+from tileworkbench.compiler.ir.effects import accesses
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.simt import BarrierWait, Engine, Fence, Role, Start
+from tileworkbench.compiler.ir.stmt import For, If, Kernel, Seq, Stmt, While
+
+_READERS = (Engine.WGMMA, Engine.TMA_STORE)
+
+Tiles = frozenset[Buffer]
+
+
+class ProxyFences:
+    """The statements of one kernel, by `id`, that need a fence in front."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.owners = owners(kernel.body)
+        self.needed: set[int] = set()
+        roles = [stmt for stmt in statements(kernel.body) if isinstance(stmt, Role)]
+        self.by_roles = frozenset[Buffer]().union(*map(self.written_below, roles))
+        self.walk(kernel.body, frozenset())
+
+    def walk(self, stmt: Stmt, before: Tiles) -> Tiles:
+        """The tiles that are not fenced behind `stmt`."""
+        match stmt:
+            case Seq(stmts):
+                return reduce(lambda tiles, child: self.walk(child, tiles), stmts, before)
+            case For() | While():
+                once = self.walk(stmt.body, before)
+                return before | self.walk(stmt.body, before | once)
+            case Role(body=body):
+                return before | self.walk(body, before)
+            case If(then=then, orelse=orelse):
+                other = before if orelse is None else self.walk(orelse, before)
+                return self.walk(then, before) | other
+            case Start(engine=engine) if engine in _READERS:
+                if self.touched(stmt, writes=False) & before:
+                    self.needed.add(id(stmt))
+                    return frozenset()
+                return before
+            case Start():
+                return before
+            case Fence("async"):
+                return frozenset()
+            case BarrierWait():
+                return before | self.by_roles
+        return before | self.touched(stmt, writes=True)
+
+    def written_below(self, stmt: Stmt) -> Tiles:
+        """What threads themselves write in `stmt`."""
+        if isinstance(stmt, Start):
+            return frozenset()
+        below = (child for child in stmt.children() if isinstance(child, Stmt))
+        own = self.touched(stmt, writes=True, deep=False)
+        return own.union(*map(self.written_below, below))
+
+    def touched(self, stmt: Stmt, writes: bool, deep: bool = True) -> Tiles:
+        """The shared tiles that `stmt`, and with `deep` what is below it, reads or writes."""
+        return frozenset(
+            self.owners.get(access.buffer, access.buffer)
+            for each in (statements(stmt) if deep else (stmt,))
+            for access in accesses(each)
+            if access.buffer.scope == "shared" and (access.writes if writes else access.reads)
+        )

@@ -1,0 +1,172 @@
+"""Products of warpgroups: wgmma, on all warpgroups of a block at once.
+
+Operands in shared memory are read where the instruction looks for them, by their descriptor and the
+bits of addresses, whatever layout the tile has. Numbers are those of `matrix`: sums of one
+instruction are formed in float32 (float64 for integers) and rounded once to the accumulator.
+Tensor cores keep fewer bits of sums of 8-bit floats (see the numerics decision), which no document
+defines; they are not imitated.
+
+An instruction is part of a `Start`, which hides what it writes until the wait for its group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tileworkbench.compiler.diagnostics import RunError, VerifyError
+from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir.expr import Address
+from tileworkbench.compiler.layout.atoms import wgmma_a, wgmma_c
+from tileworkbench.compiler.layout.descriptors import Descriptor
+from tileworkbench.compiler.sim.expressions import ExpressionTranslator
+from tileworkbench.compiler.sim.problems import (
+    DESCRIPTOR_MISPLACED,
+    DESCRIPTOR_OUTSIDE,
+    NEVER_WRITTEN,
+)
+from tileworkbench.compiler.sim.report import FindingKind, located
+from tileworkbench.compiler.sim.threads.arena import NEVER, ArenaStorage
+from tileworkbench.compiler.sim.threads.findings import report_clash, report_threads
+from tileworkbench.compiler.sim.threads.frame import ThreadFrame
+from tileworkbench.compiler.sim.threads.matrix import Registers, accumulate, by_lane, multiplied
+from tileworkbench.compiler.sim.values import storage_dtype
+
+Array = np.ndarray[Any, Any]
+ROWS, WARPS = 64, 4
+
+
+def translate_wgmma(stmt: simt.Wgmma, expr: ExpressionTranslator) -> Callable[..., None]:
+    """The closure of wgmma."""
+    c = Registers(stmt.c, expr)
+    at_c, slots_c = by_lane(wgmma_c(stmt.n))
+    inverse = np.argsort(at_c.reshape(-1))
+    a = _Tile(stmt.a, stmt.a_form, (ROWS, stmt.k), expr) if stmt.a_form else None
+    b = _Tile(stmt.b, stmt.b_form, (stmt.n, stmt.k), expr)
+    clear = expr(stmt.clear)
+    in_registers = None if stmt.a_form else Registers(stmt.a, expr)
+    dtype_a, dtype_b = stmt.a.buffer.dtype, stmt.b.buffer.dtype
+
+    def wgmma(frame: ThreadFrame) -> None:
+        groups = _groups(frame)
+        frame.counters.instruction("wgmma", frame.active())
+        if a is not None:
+            left = a.read(frame, groups)
+        else:
+            assert in_registers is not None
+            at_a, slots_a = by_lane(wgmma_a(dtype_a.bits))
+            left = _by_group(in_registers.read(frame, slots_a), frame)[groups][:, at_a]
+        right = b.read(frame, groups)
+        replaced = bool(np.broadcast_to(np.asarray(clear(frame)), frame.lanes)[frame.active()][0])
+        count = len(frame.active()) // (frame.warp * WARPS)
+        if replaced:
+            old = np.zeros((len(groups), ROWS, stmt.n), storage_dtype(c.dtype))
+        else:
+            old = _by_group(c.read(frame, slots_c), frame)[groups][:, at_c]
+        sums = accumulate(
+            multiplied(left, dtype_a), multiplied(right, dtype_b).swapaxes(1, 2), old, c.dtype
+        )
+        whole = np.zeros((count, sums[0].size), sums.dtype)
+        whole[groups] = sums.reshape(len(sums), -1)[:, inverse]
+        c.write(frame, whole.reshape(-1, slots_c))
+
+    return wgmma
+
+
+def _groups(frame: ThreadFrame) -> Array:
+    """The warpgroups that take part. Raises `RunError` unless each does as a whole."""
+    active, size = frame.active(), frame.warp * WARPS
+    if len(active) % size:
+        detail = f"in a block of {len(active)} threads, whose last warpgroup is not whole"
+    else:
+        counts = active.reshape(-1, size).sum(axis=1)
+        wrong = (counts != 0) & (counts != size)
+        if not wrong.any():
+            return np.flatnonzero(counts)
+        group = int(np.argmax(wrong))
+        detail = (
+            f"by {counts[group]} of the {size} threads of warpgroup {group}, which begins at "
+            f"thread {group * size}"
+        )
+    where = f" in block ({', '.join(map(str, frame.block))})"
+    span = frame.recorder.program.span(frame.site)
+    raise located(RunError, f"'wgmma' is executed {detail}{where}", span)
+
+
+def _by_group(registers: Array, frame: ThreadFrame) -> Array:
+    return registers.reshape(-1, frame.warp * WARPS * registers.shape[1])
+
+
+class _Tile:
+    """An operand that the instruction finds in shared memory."""
+
+    def __init__(
+        self,
+        address: Address,
+        form: tuple[int, ...],
+        extents: tuple[int, int],
+        expr: ExpressionTranslator,
+    ) -> None:
+        leading, stride, swizzle, transposed = form
+        self._descriptor = Descriptor(leading, stride, swizzle, bool(transposed))
+        self._slot, self._indices = expr.slots.buffer(address.buffer), expr.all(address.indices)
+        self._extents = extents
+
+    def read(self, frame: ThreadFrame, groups: Array) -> Array:
+        """The elements as [group, row, k]."""
+        storage = frame.storages[self._slot]
+        if not isinstance(storage, ArenaStorage):
+            raise VerifyError(f"'{storage.name}' is not in shared memory")
+        size = storage.bits // 8
+        index = tuple([at(frame) for at in self._indices])
+        place = np.broadcast_to(np.asarray(storage.locate(index)), frame.lanes)
+        starts = storage.base + place.reshape(-1, frame.warp * WARPS)[groups] * size
+        if (starts != starts[:, :1]).any():
+            span = frame.recorder.program.span(frame.site)
+            raise located(
+                RunError, f"threads of a warpgroup name different places of '{storage.name}'", span
+            )
+        row, k = np.indices(self._extents)
+        linear = self._descriptor.places(row, k, size)
+        pairs = zip(starts[:, 0], groups, strict=True)
+        return np.stack([self._read(frame, storage, int(at), linear, int(g)) for at, g in pairs])
+
+    def _read(
+        self, frame: ThreadFrame, storage: ArenaStorage, start: int, linear: Array, group: int
+    ) -> Array:
+        size, first = storage.bits // 8, group * frame.warp * WARPS
+        wrong = np.arange(frame.threads) == first
+        if start % 16:
+            kind = FindingKind.MISALIGNED
+            report_threads(frame, kind, DESCRIPTOR_MISPLACED, storage.name, (), wrong)
+        addresses = self._descriptor.swizzled(start + linear)
+        slots = (addresses - storage.base) // size
+        outside = (slots < 0) | (slots >= storage.data.size)
+        if outside.any():
+            kind = FindingKind.OUT_OF_BOUNDS
+            report_threads(frame, kind, DESCRIPTOR_OUTSIDE, storage.name, (), wrong)
+            slots = np.clip(slots, 0, storage.data.size - 1)
+        self._note(frame, storage, slots, first, wrong)
+        return np.asarray(storage.data[slots])
+
+    def _note(
+        self, frame: ThreadFrame, storage: ArenaStorage, slots: Array, first: int, wrong: Array
+    ) -> None:
+        """The tensor cores read these elements, for each warp of the group."""
+        size, arena = storage.bits // 8, storage.arena
+        if frame.flights is not None:
+            frame.flights.touch(frame, storage, (slots.reshape(-1),), False)
+        granules = np.unique(arena.granules(storage.base + slots.reshape(-1) * size, size))
+        if frame.options.uninitialised and (arena.state[granules] == NEVER).any():
+            kind = FindingKind.UNINITIALISED
+            report_threads(frame, kind, NEVER_WRITTEN, storage.name, (), wrong)
+        if not frame.options.races:
+            return
+        for warp in range(WARPS):
+            threads = np.full(len(granules), first + warp * frame.warp)
+            clash = arena.marks.read(frame.order, threads, granules, frame.site)
+            if clash is not None:
+                report_clash(frame, storage.name, (), threads, clash)
+                return
