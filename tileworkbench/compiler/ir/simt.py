@@ -361,8 +361,8 @@ class Mma(Stmt):
 
 @node
 class Wgmma(Stmt):
-    """wgmma.mma_async.m64n`n`k`k`: `c += a @ b`, or `c = a @ b` where `clear` holds, by a warpgroup:
-    four warps, the first of which has a number that is a multiple of four.
+    """wgmma.mma_async.m64n`n`k`k`: `c += a @ b`, or `c = a @ b` where `clear` holds, by a
+    warpgroup: four warps, the first of which has a number that is a multiple of four.
 
     `c`, and `a` without `a_form`, are consecutive registers of each lane in the instruction's
     order. Other operands lie in shared memory from their address on, in the form (leading, stride,

@@ -1,8 +1,8 @@
 """How tensor cores find an operand in shared memory: a start address, two distances and a swizzle.
 
-PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Matrix Descriptor Format" and "Strides".
-An operand is cut in pieces of eight lines. A line is `swizzle` bytes long, or 16 without a swizzle,
-and runs along K, or along the rows of an operand that is `transposed`.
+PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Matrix Descriptor Format" and
+"Strides". An operand is cut in pieces of eight lines. A line is `swizzle` bytes long, or 16 without
+a swizzle, and runs along K, or along the rows of an operand that is `transposed`.
 """
 
 from __future__ import annotations

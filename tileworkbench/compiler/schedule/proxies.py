@@ -1,4 +1,4 @@
-"""Where the memory accesses of threads and of engines meet: engines see what threads wrote to shared
+"""Where the accesses of threads and of engines meet: engines see what threads wrote to shared
 memory only behind a fence (PTX ISA, "Async proxy").
 
 A walk in program order keeps the tiles that threads wrote and nobody has fenced; loops are walked

@@ -1,13 +1,11 @@
-"""Products of warpgroups as lines of CUDA C++: wgmma.mma_async with its fence, groups and waits (PTX
-ISA, "Asynchronous Warpgroup Level Matrix Instructions").
+"""Products of warpgroups as lines of CUDA C++: wgmma.mma_async with its fence, groups and waits
+(PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
 
 Compilers move arithmetic past inline PTX that does not name its registers. So registers pass
 through an empty statement in front of the fence, and results through one behind their wait.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.helpers import Helper
@@ -20,7 +18,6 @@ from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Address, Buffer
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Start, WaitGroup, Wgmma
-from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.descriptors import Descriptor
 from tileworkbench.compiler.machine.instructions import OPERAND_DTYPES
 from tileworkbench.compiler.machine.machine import Machine
@@ -95,7 +92,9 @@ def _product_helper(stmt: Wgmma) -> tuple[str, Helper]:
     given = "unsigned long long a" if stmt.a_form else "const unsigned* a"
     signature = f"void {name}{'' if stmt.a_form else '_rs'}"
     signature += f"(\n    {_WORDS[letter]}* d, {given}, unsigned long long b, bool adds)"
-    body = f"  asm volatile({text}\n               : {outputs}\n               : {', '.join(inputs)});"
+    body = (
+        f"  asm volatile({text}\n               : {outputs}\n               : {', '.join(inputs)});"
+    )
     name += "" if stmt.a_form else "_rs"
     return name, Helper(function(signature, body), (), PRODUCT)
 
@@ -145,7 +144,9 @@ def product(stmt: Wgmma, writer: KernelWriter, machine: Machine) -> str:
             f"{dtypes[0]}, {dtypes[1]} and {dtypes[2]}"
         )
     name = writer.expressions.use(*_product_helper(stmt))
-    left = _descriptor(stmt.a, stmt.a_form, writer) if stmt.a_form else writer.register_words(stmt.a)
+    left = (
+        _descriptor(stmt.a, stmt.a_form, writer) if stmt.a_form else writer.register_words(stmt.a)
+    )
     right = _descriptor(stmt.b, stmt.b_form, writer)
     clear = const_int(stmt.clear)
     adds = f"!({bare(writer.expressions(stmt.clear))})" if clear is None else str(not clear).lower()

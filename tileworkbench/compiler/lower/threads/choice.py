@@ -1,10 +1,10 @@
-"""Which products of a kernel are for warpgroups, on targets that have instructions of those, and why
-the others are not.
+"""Which products of a kernel are for warpgroups, on targets that have instructions of those, and
+why the others are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.ir.program import Program
@@ -31,7 +31,7 @@ class Choice:
 
 
 def choose_instructions(program: Program, kernel: Kernel, target: Target) -> Choice:
-    """The choice for `kernel`; where the target has no instructions of warpgroups nothing is said."""
+    """The choice for `kernel`; nothing is said where the target has no such instructions."""
     rows = wgmma.instructions(target)
     if not rows:
         return Choice({}, ())
@@ -57,7 +57,6 @@ def with_products(stmt: Stmt, products: Mapping[int, Gemm]) -> Stmt:
         return products.get(id(stmt), stmt)
     if not products:
         return stmt
-    change: Callable[[object], object] = lambda child: (
-        with_products(child, products) if isinstance(child, Stmt) else child
+    return stmt.map_children(
+        lambda child: with_products(child, products) if isinstance(child, Stmt) else child
     )
-    return stmt.map_children(change)

@@ -135,7 +135,9 @@ class ThreadContext:
         return known.var
 
     def placed(self, fragment: Fragment, buffer: Buffer) -> Fragment:
-        """`fragment` with the buffer's leading dimensions of extent 1, on the operator's threads."""
+        """`fragment` with the leading dimensions of `buffer`, of extent 1, on the operator's
+        threads.
+        """
         lead = len(buffer.shape) - 2
         if lead:
             fragment = fragment @ Layout((1,) * lead + fragment.shape, lambda *x: x[-2:])

@@ -211,22 +211,9 @@ def _from_lanes(registers: Array, warp: int, transpose: bool) -> Array:
 
 
 @cache
-def _places(fragment_rows: int, depth: int, bits: int) -> tuple[Array, int]:
-    """For each element of an operand its place among the registers of a warp, lane by lane, and
-    how many a lane has.
-    """
-    return by_lane(mmamultiplied(fragment_rows, depth, bits))
-
-
-@cache
-def _accumulator_places(rows: int) -> tuple[Array, int]:
-    return by_lane(mma_c(rows))
-
-
-@cache
 def by_lane(fragment: Fragment) -> tuple[Array, int]:
-    """For each element of a fragment its place among the registers of its threads, lane by lane,
-    and how many a lane has.
+    """For each element of an operand its place among the registers of the threads that execute an
+    instruction, lane by lane, and how many a lane has.
     """
     lane, slot = (np.asarray(table).reshape(fragment.shape) for table in fragment.table())
     return lane * fragment.slots + slot, fragment.slots
@@ -237,17 +224,18 @@ def translate_mma(stmt: simt.Mma, expr: ExpressionTranslator) -> Execute:
     a, b, c = Registers(stmt.a, expr), Registers(stmt.b, expr), Registers(stmt.c, expr)
     if stmt.n != 8 or stmt.m not in (8, 16):
         raise VerifyError(f"mma.m{stmt.m}n{stmt.n}k{stmt.k}")
-    at_a, slots_a = _places(stmt.m, stmt.k, a.dtype.bits)
-    at_b, slots_b = _places(stmt.n, stmt.k, b.dtype.bits)
-    at_c, slots_c = _accumulator_places(stmt.m)
+    at_a, slots_a = by_lane(mma_operand(stmt.m, stmt.k, a.dtype.bits))
+    at_b, slots_b = by_lane(mma_operand(stmt.n, stmt.k, b.dtype.bits))
+    at_c, slots_c = by_lane(mma_c(stmt.m))
     inverse = np.argsort(at_c.reshape(-1))
 
     def mma(frame: ThreadFrame) -> None:
         require_warps(frame, "mma")
         frame.counters.instruction("mma", frame.active())
-        left = multiplied(a.read(frame, slots_a).reshape(-1, frame.warp * slots_a)[:, at_a], a.dtype)
-        right = multiplied(b.read(frame, slots_b).reshape(-1, frame.warp * slots_b)[:, at_b], b.dtype)
+        left = a.read(frame, slots_a).reshape(-1, frame.warp * slots_a)[:, at_a]
+        right = b.read(frame, slots_b).reshape(-1, frame.warp * slots_b)[:, at_b]
         old = c.read(frame, slots_c).reshape(-1, frame.warp * slots_c)[:, at_c]
+        left, right = multiplied(left, a.dtype), multiplied(right, b.dtype)
         total = accumulate(left, right.swapaxes(1, 2), old, c.dtype)
         c.write(frame, total.reshape(len(total), -1)[:, inverse].reshape(-1, slots_c))
 

@@ -60,7 +60,6 @@ def translate_wgmma(stmt: simt.Wgmma, expr: ExpressionTranslator) -> Callable[..
             left = _by_group(in_registers.read(frame, slots_a), frame)[groups][:, at_a]
         right = b.read(frame, groups)
         replaced = bool(np.broadcast_to(np.asarray(clear(frame)), frame.lanes)[frame.active()][0])
-        count = len(frame.active()) // (frame.warp * WARPS)
         if replaced:
             old = np.zeros((len(groups), ROWS, stmt.n), storage_dtype(c.dtype))
         else:
@@ -68,9 +67,9 @@ def translate_wgmma(stmt: simt.Wgmma, expr: ExpressionTranslator) -> Callable[..
         sums = accumulate(
             multiplied(left, dtype_a), multiplied(right, dtype_b).swapaxes(1, 2), old, c.dtype
         )
-        whole = np.zeros((count, sums[0].size), sums.dtype)
-        whole[groups] = sums.reshape(len(sums), -1)[:, inverse]
-        c.write(frame, whole.reshape(-1, slots_c))
+        made = np.zeros((frame.threads, slots_c), sums.dtype)
+        _by_group(made, frame)[groups] = sums.reshape(len(sums), -1)[:, inverse]
+        c.write(frame, made)
 
     return wgmma
 
@@ -78,25 +77,25 @@ def translate_wgmma(stmt: simt.Wgmma, expr: ExpressionTranslator) -> Callable[..
 def _groups(frame: ThreadFrame) -> Array:
     """The warpgroups that take part. Raises `RunError` unless each does as a whole."""
     active, size = frame.active(), frame.warp * WARPS
-    if len(active) % size:
-        detail = f"in a block of {len(active)} threads, whose last warpgroup is not whole"
-    else:
-        counts = active.reshape(-1, size).sum(axis=1)
-        wrong = (counts != 0) & (counts != size)
-        if not wrong.any():
-            return np.flatnonzero(counts)
-        group = int(np.argmax(wrong))
-        detail = (
-            f"by {counts[group]} of the {size} threads of warpgroup {group}, which begins at "
-            f"thread {group * size}"
-        )
+    counts = np.add.reduceat(active, range(0, len(active), size), dtype=np.int64)
+    wrong = (counts != 0) & (counts != size)
+    if not wrong.any():
+        return np.flatnonzero(counts)
+    group = int(np.argmax(wrong))
+    detail = (
+        f"by {counts[group]} of the {size} threads of warpgroup {group}, which begins at "
+        f"thread {group * size}"
+    )
     where = f" in block ({', '.join(map(str, frame.block))})"
     span = frame.recorder.program.span(frame.site)
     raise located(RunError, f"'wgmma' is executed {detail}{where}", span)
 
 
-def _by_group(registers: Array, frame: ThreadFrame) -> Array:
-    return registers.reshape(-1, frame.warp * WARPS * registers.shape[1])
+def _by_group(values: Array, frame: ThreadFrame) -> Array:
+    """What threads have, a row for each whole warpgroup."""
+    size = frame.warp * WARPS
+    whole = len(values) // size
+    return values[: whole * size].reshape(whole, -1)
 
 
 class _Tile:
@@ -122,7 +121,7 @@ class _Tile:
         size = storage.bits // 8
         index = tuple([at(frame) for at in self._indices])
         place = np.broadcast_to(np.asarray(storage.locate(index)), frame.lanes)
-        starts = storage.base + place.reshape(-1, frame.warp * WARPS)[groups] * size
+        starts = storage.base + _by_group(place, frame)[groups] * size
         if (starts != starts[:, :1]).any():
             span = frame.recorder.program.span(frame.site)
             raise located(
