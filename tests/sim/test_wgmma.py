@@ -32,7 +32,8 @@ def kernel(
         T.clear(C_local)
         for k in T.Pipelined(2, num_stages=1):
             T.copy(A[0, k * 64], A_shared)
-            T.copy(B[k * 64, 0], B_shared)
+            for i, j in T.Parallel(64, 64):  # so that threads fill the tile
+                B_shared[i, j] = B[k * 64 + i, j] * T.float16(2.0)
             T.gemm(A_shared, B_shared, C_local)
         T.copy(C_local, C)
 """
@@ -48,6 +49,8 @@ TOO_EARLY = "read before the wait for the asynchronous product that writes it"
 NOT_FENCED = "read by the copy engine or tensor cores, with no fence behind the write of a thread"
 FENCE = "used by an asynchronous product with no fence behind an access of a thread"
 OUTSIDE = "a matrix descriptor reads outside the tile"
+FENCED = "T.fence(kind='async')\n            T.sync_threads()"
+STARTED = 'with T.started("wgmma"):'
 FORM_A, FORM_B = "a_form=(16, 1024, 128, 0)", "b_form=(16, 1024, 128, 1)"
 
 # What changes, and what is found; "" where only the result is wrong.
@@ -61,10 +64,15 @@ MISTAKES = {
         f"{WAIT}\n            T.commit_group(engine='wgmma')",
         TOO_EARLY,
     ),
-    "no fence of the copies": (KERNEL, "T.fence(kind='async')", "", NOT_FENCED),
+    "no fence of the stores": (KERNEL, FENCED, "T.sync_threads()", NOT_FENCED),
     "no fence of the accumulator": (KERNEL, "T.fence(kind='wgmma')", "", FENCE),
     "no fence of the operand": (REGISTERS, "T.fence(kind='wgmma')", "", FENCE),
-    "no barrier": (KERNEL, "T.sync_threads()", "", "one thread reads what another one writes"),
+    "no barrier": (
+        KERNEL,
+        FENCED,
+        "T.fence(kind='async')",
+        "one thread reads what another one writes",
+    ),
     "another distance": (KERNEL, FORM_A, "a_form=(16, 512, 128, 0)", ""),
     "a distance beyond the tile": (KERNEL, FORM_A, "a_form=(16, 2048, 128, 0)", OUTSIDE),
     "another swizzle of A": (KERNEL, FORM_A, "a_form=(16, 1024, 64, 0)", ""),
@@ -109,7 +117,7 @@ def run(program: Program) -> tuple[SimResult, bool]:
     b = rng.integers(-3, 4, (128, 64)).astype(np.float16)
     c = np.zeros(128 * 64, np.float32)
     result = simulate(program, {"A": a.reshape(-1), "B": b.reshape(-1), "C": c})
-    expected = a.astype(np.float32) @ b.astype(np.float32)
+    expected = 2 * a.astype(np.float32) @ b.astype(np.float32)
     return result, np.array_equal(result.arrays["C"].reshape(128, 64), expected)
 
 
@@ -139,9 +147,7 @@ def test_a_mistake_is_found(name):
 
 
 def test_a_warpgroup_is_whole():
-    program = changed(
-        KERNEL, 'with T.started("wgmma"):', 'if tx < 96:\n              with T.started("wgmma"):'
-    )
+    program = changed(KERNEL, STARTED, f"if tx < 96:\n              {STARTED}")
     with pytest.raises(RunError) as error:
         run(program)
     assert error.value.message == (
@@ -151,8 +157,7 @@ def test_a_warpgroup_is_whole():
 
 
 def test_a_warpgroup_begins_at_a_multiple_of_four_warps():
-    started = 'with T.started("wgmma"):'
-    program = changed(KERNEL, started, f"if tx >= 32 and tx < 160:\n              {started}")
+    program = changed(KERNEL, STARTED, f"if tx >= 32 and tx < 160:\n              {STARTED}")
     with pytest.raises(RunError) as error:
         run(program)
     assert error.value.message == (

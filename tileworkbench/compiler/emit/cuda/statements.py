@@ -42,14 +42,6 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [f"{use('cp_async_commit')}();"]
         case simt.WaitGroup(pending, simt.Engine.CP_ASYNC):
             return [f"{use(*wait_helper(pending))}();"]
-        case simt.CommitGroup(simt.Engine.WGMMA):
-            return [f"{use('wgmma_commit')}();"]
-        case simt.WaitGroup(engine=simt.Engine.WGMMA):
-            return wgmma.wait(stmt, writer)
-        case simt.Wgmma():
-            return [wgmma.product(stmt, writer, dialect.machine)]
-        case simt.Fence("wgmma"):
-            return [f"{use('wgmma_fence')}();"]
         case simt.AsyncCopy():
             return [_copy(stmt, writer)]
         case simt.LoadMatrix(dst, src, count, transpose):
@@ -73,9 +65,9 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [f"{use(name)}({shared_address(writer, barrier)}, {value});"]
         case simt.Fence("async"):
             return [f"{use('fence_async')}();"]
-        case simt.Fence(kind):
+        case simt.Fence("block" | "grid" as kind):
             return ["__threadfence_block();" if kind == "block" else "__threadfence();"]
-    lines = tensors.write(stmt, writer)
+    lines = tensors.write(stmt, writer) or wgmma.write(stmt, writer, dialect.machine)
     if lines is None:
         raise dialect.missing(shown(stmt))
     return lines

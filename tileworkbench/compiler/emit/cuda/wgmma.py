@@ -17,7 +17,8 @@ from tileworkbench.compiler.emit.cuda.functions import asm, function
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Address, Buffer
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.simt import Start, WaitGroup, Wgmma
+from tileworkbench.compiler.ir.simt import CommitGroup, Engine, Fence, Start, WaitGroup, Wgmma
+from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.layout.descriptors import Descriptor
 from tileworkbench.compiler.machine.instructions import OPERAND_DTYPES
 from tileworkbench.compiler.machine.machine import Machine
@@ -104,6 +105,21 @@ def _words(stmt: Wgmma) -> int:
     return _ROWS * stmt.n // _THREADS * stmt.c.buffer.dtype.bits // 32
 
 
+def write(stmt: Stmt, writer: KernelWriter, machine: Machine) -> list[str] | None:
+    """The lines of a statement about products of warpgroups, None for others."""
+    use = writer.expressions.use
+    match stmt:
+        case Wgmma():
+            return [_product(stmt, writer, machine)]
+        case Fence("wgmma"):
+            return [f"{use('wgmma_fence')}();"]
+        case CommitGroup(Engine.WGMMA):
+            return [f"{use('wgmma_commit')}();"]
+        case WaitGroup(engine=Engine.WGMMA):
+            return _wait(stmt, writer)
+    return None
+
+
 def write_start(stmt: Start, writer: KernelWriter, depth: int) -> None:
     """A batch: its registers are what they are, the fence, the products."""
     products = [inner for inner in statements(stmt.body) if isinstance(inner, Wgmma)]
@@ -115,7 +131,7 @@ def write_start(stmt: Start, writer: KernelWriter, depth: int) -> None:
     writer.write(stmt.body, depth)
 
 
-def wait(stmt: WaitGroup, writer: KernelWriter) -> list[str]:
+def _wait(stmt: WaitGroup, writer: KernelWriter) -> list[str]:
     """The wait, and behind it what is there now."""
     use = writer.expressions.use
     lines = [f"{use(*_wait_helper(stmt.pending))}();"]
@@ -134,7 +150,7 @@ def _keep(buffer: Buffer, writer: KernelWriter) -> str:
     return f"{name}({cast}{words});"
 
 
-def product(stmt: Wgmma, writer: KernelWriter, machine: Machine) -> str:
+def _product(stmt: Wgmma, writer: KernelWriter, machine: Machine) -> str:
     """One instruction. Raises `UnsupportedError` where the machine has none of that shape."""
     dtypes = tuple(str(x.buffer.dtype) for x in (stmt.a, stmt.b, stmt.c))
     shape = (_ROWS, stmt.n, stmt.k)

@@ -18,8 +18,8 @@ from tileworkbench.compiler.ir.stmt import Alloc, Atomic, AtomicKind, Kernel, Le
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan
 from tileworkbench.compiler.ir.types import INT32, DType
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.lower.threads.uses import Uses
 from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.lower.threads.uses import Uses
 from tileworkbench.compiler.target import Target
 
 if TYPE_CHECKING:

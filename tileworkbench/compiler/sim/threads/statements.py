@@ -54,6 +54,12 @@ from tileworkbench.compiler.sim.threads.strands import (
 from tileworkbench.compiler.sim.threads.tensors import ThreadTensor
 from tileworkbench.compiler.sim.values import storage_dtype
 
+_MATRICES: dict[type[st.Stmt], Any] = {
+    simt.LoadMatrix: matrix.translate_load,
+    simt.StoreMatrix: matrix.translate_store,
+    simt.Mma: matrix.translate_mma,
+    simt.Wgmma: wgmma.translate_wgmma,
+}
 BLOCKING = (simt.Barrier, simt.WarpBarrier, simt.GridBarrier, simt.ClusterBarrier, simt.BarrierWait)
 _SPECIAL = (st.LoopKind.VECTORIZED, st.LoopKind.BLOCKS)
 _AROUND = (st.Seq, st.For, st.While, tile.Pipelined, simt.Start)
@@ -155,14 +161,8 @@ class ThreadTranslator(StatementTranslator):
                 made = copies.translate_commit()
             case simt.WaitGroup(engine=simt.Engine.CP_ASYNC) if self._plan.lock_step is False:
                 made = copies.translate_wait(stmt)
-            case simt.LoadMatrix():
-                made = matrix.translate_load(stmt, self.expr)
-            case simt.StoreMatrix():
-                made = matrix.translate_store(stmt, self.expr)
-            case simt.Mma():
-                made = matrix.translate_mma(stmt, self.expr)
-            case simt.Wgmma():
-                made = wgmma.translate_wgmma(stmt, self.expr)
+            case simt.LoadMatrix() | simt.StoreMatrix() | simt.Mma() | simt.Wgmma():
+                made = _MATRICES[type(stmt)](stmt, self.expr)
             case simt.Role(start, count, body):
                 made = _role(start, start + count, self(body))
             case _:
