@@ -262,6 +262,19 @@ def test_executed_ptx_of_the_rest(name):
     run(name, "ptx:sm_80")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_simulated_threads_of_a_hopper(name):
+    run(name, "sim:sm_90a")
+
+
+@pytest.mark.slow
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("name", CASES)
+def test_executed_ptx_of_a_hopper(name):
+    run(name, "ptx:sm_90a")
+
+
 def test_float32_products_are_held_to_tf32():
     a, b = random(64, 64), random(64, 64, seed=1)
     kernel = tw.compile(

@@ -66,12 +66,18 @@ def objection(op: Gemm, product: Product, context: ThreadContext) -> str:
     rows = _rows(product, context.target)
     if not rows:
         return f"there is none for {product.a}, {product.b} and {product.c}"
-    if product.k % rows[0].k:
-        return f"K is {product.k}, no multiple of {rows[0].k}"
+    for name, extent, unit in (
+        ("M", product.m, rows[-1].m),
+        ("N", product.n, rows[-1].n),
+        ("K", product.k, rows[-1].k),
+    ):
+        if extent % unit:
+            return f"{name} is {extent}, no multiple of {unit}"
     try:
         plan = plan_of(op, product, context)
-    except TileValueError as error:
-        return error.message
+    except TileValueError:
+        groups, tile = context.threads // threads, f"{rows[-1].m} x {rows[-1].n}"
+        return f"{groups} warpgroups cannot share {product.m} x {product.n} in tiles of {tile}"
     if op.transpose_a and op.a.buffer.scope != "shared" and product.a.bits != 16:
         return f"A, '{op.a.buffer.name}', is not stored along K"
     sides = [("B", op.b, not op.transpose_b, plan.instruction.n)]
