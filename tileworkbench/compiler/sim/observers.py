@@ -40,7 +40,8 @@ class Observer:
 
     A `place` is an index of `storage.data`: one slice per dimension where an operator of the whole
     block takes a box, else one integer or array per dimension, with an entry for each lane that
-    takes part (lanes that are masked have none). Of shared memory of a block of threads, and of
+    takes part (lanes that are masked have none) in at least one of them: the others broadcast to
+    it. Of shared memory of a block of threads, and of
     registers, that is the place in memory: one number of an element there, the thread before the
     indices here. `threads` are those of the block, an entry for each lane; -1 where lanes are no
     threads. Accesses of registers are told where somebody asks for them (`of_registers`): they are
@@ -121,18 +122,26 @@ def _spread(values: Any, lanes: tuple[int, ...]) -> Array:
     return np.broadcast_to(values, lanes)
 
 
+def _spread_one(place: Place, lanes: tuple[int, ...]) -> Place:
+    """The same place with an entry for each lane in one of its dimensions at least."""
+    if any(type(at) is np.ndarray and at.shape == lanes for at in place):
+        return place
+    return (np.broadcast_to(place[0], lanes), *place[1:]) if place else place
+
+
 def tell_read(
     frame: Frame, storage: Storage, place: Place, active: Mask, lanes: tuple[int, ...]
 ) -> None:
     """Tell the observers that the lanes of `active` read what is at `place`, as they have it."""
     threads: Any = frame.threads_of(lanes)
     if lanes:
-        place = tuple([_spread(at, lanes) for at in place])
-        if active is not True:
-            # Where all are active there is nothing to choose.
-            chosen = slice(None) if np.all(active) else _spread(active, lanes).reshape(-1)
-            place = tuple([at.reshape(-1)[chosen] for at in place])
-            threads = _spread(threads, lanes).reshape(-1)[chosen]
+        threads = _spread(threads, lanes)
+        if active is True or np.all(active):
+            place = _spread_one(place, lanes)
+        else:
+            chosen = _spread(active, lanes)
+            place = tuple([_spread(at, lanes)[chosen] for at in place])
+            threads = threads[chosen]
     for observer in frame.observers:
         observer.read(frame, storage, place, threads)
 
@@ -145,8 +154,10 @@ def tell_written(
     """
     threads, registers = frame.threads_of(lanes), frame.register
     if lanes:
-        place = place if chosen is not None else tuple([_spread(at, lanes) for at in place])
-        spread = (_spread(each, lanes) for each in (threads, registers))
-        threads, registers = (each if chosen is None else each[chosen] for each in spread)
+        threads, registers = _spread(threads, lanes), _spread(registers, lanes)
+        if chosen is None:
+            place = _spread_one(place, lanes)
+        else:
+            threads, registers = threads[chosen], registers[chosen]
     for observer in frame.observers:
         observer.wrote(frame, storage, place, threads, registers)

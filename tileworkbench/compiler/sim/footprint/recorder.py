@@ -34,8 +34,8 @@ class Side:
     """The loads or the stores of one tensor, cell by cell.
 
     `times`: how many elements are loaded or stored; `blocks`: by how many blocks; `block`: the
-    number of the one that came first; `threads`: by how many threads, and `thread` the lowest of
-    them, where a run records threads. `block` and `thread` are -1 where nobody is known.
+    lowest of their numbers; `threads`: by how many threads, and `thread` the lowest of them, where
+    a run records threads. `block` and `thread` are -1 where nobody is known.
     """
 
     times: Array
@@ -46,10 +46,36 @@ class Side:
 
     @classmethod
     def of(cls, cells: int) -> Side:
-        """Nobody touches any cell."""
-        times, blocks, threads = (np.zeros(cells, kind) for kind in (np.int64, np.int32, np.int32))
-        block, thread = (np.full(cells, -1, np.int32) for _ in range(2))
-        return cls(times, blocks, block, threads, thread)
+        """Nobody touches any cell. Who does takes no memory until somebody does."""
+        times, blocks = np.zeros(cells, np.int64), np.zeros(cells, np.int32)
+        none, nobody = np.zeros((), np.int32), np.full((), -1, np.int32)
+        who = (np.broadcast_to(each, cells) for each in (nobody, none, nobody))
+        return cls(times, blocks, *who)
+
+    @property
+    def lowest(self) -> Array:
+        """`block` to be changed, as numbers of which -1 is the highest."""
+        if not self.block.flags.writeable:
+            self.block = self.block.copy()
+        return self.block.view(np.uint32)
+
+    def add_block(self, cells: Array, block: int) -> None:
+        """The block of that number touches the `cells`."""
+        self.blocks[cells] += 1
+        lowest = self.lowest
+        lowest[cells] = np.minimum(lowest[cells], _unsigned(block))
+
+    def add_threads(self, cells: Array, many: Array, lowest: Array) -> None:
+        """`many` threads of one block touch each of the `cells`."""
+        if not self.threads.flags.writeable:
+            self.threads, self.thread = self.threads.copy(), self.thread.copy()
+        self.threads[cells] += many.astype(np.int32)
+        self.thread[cells] = lowest
+
+
+def _unsigned(block: int) -> np.uint32:
+    """The number of a block, of which that of none (-1) is the highest."""
+    return np.uint32(block & 0xFFFFFFFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +93,75 @@ class Counts:
     stores: Side
 
 
+Corners = tuple[tuple[int, int], ...]
+"""First and last index + 1 of a box, along each dimension."""
+
+
+class _Boxes:
+    """Boxes of a side of a tensor with who touches them: `[times, blocks, lowest block]` of each.
+
+    Blocks share most of their boxes (all that are in one row of a product's grid read the same
+    tiles): what they do is gathered by box, and painted once.
+    """
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._shape: tuple[int, ...] = ()
+        self._known: dict[Corners, list[int]] = {}
+
+    def add(self, shape: tuple[int, ...], boxes: dict[Corners, int], block: int) -> None:
+        """`block` touches disjoint boxes of a tensor of that shape, each so many times."""
+        if shape != self._shape:
+            self.paint()
+            self._shape = shape
+        for corners, times in boxes.items():
+            known = self._known.setdefault(corners, [0, 0, block])
+            known[0] += times
+            known[1] += 1
+            known[2] = min(known[2], block)
+
+    def paint(self) -> None:
+        """Count them."""
+        if not self._known:
+            return
+        side = self._side
+        times, blocks, lowest = (
+            each.reshape(self._shape) for each in (side.times, side.blocks, side.lowest)
+        )
+        for corners, (many, several, block) in self._known.items():
+            box = tuple([slice(*each) for each in corners])
+            times[box] += many
+            blocks[box] += several
+            np.minimum(lowest[box], _unsigned(block), out=lowest[box])
+        self._known = {}
+
+
+def _are_disjoint(boxes: dict[Corners, int]) -> bool:
+    """Whether no two have an element in common, as they are tiles of one grid."""
+    for along in zip(*boxes, strict=True):
+        extent = max(stop - start for start, stop in along)
+        if len({start % extent for start, _ in along}) > 1:
+            return False
+    return True
+
+
 class _Batch:
     """What one block did to one side of a tensor: `cells` that are not counted yet, with `threads`
     where these are recorded, and which cells it has touched: as a mask, or where many blocks are
     open at once as numbers. `kept` are the numbers that it remembers.
     """
 
-    __slots__ = ("_cells", "_mask", "_owned", "_range", "_side", "_threads", "_touched", "size")
+    __slots__ = (
+        "_boxes", "_cells", "_mask", "_owned", "_range", "_shape", "_side", "_threads",
+        "_touched", "size",
+    )  # fmt: skip
 
     def __init__(self, side: Side, masked: bool) -> None:
         self._side, self.size = side, 0
         self._cells: list[Array] = []
         self._threads: list[Array] = []
+        self._boxes: dict[Corners, int] = {}
+        self._shape: tuple[int, ...] = ()
         self._mask = np.zeros(len(side.times), np.bool_) if masked else None
         self._range = (len(side.times), 0)  # where the mask is set
         self._touched, self._owned = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -101,13 +184,22 @@ class _Batch:
         if self._mask is None or len(self._mask) != prod(shape):
             return False
         if all(at.stop > at.start for at in box):
-            self._side.times.reshape(shape)[box] += 1
-            self._mask.reshape(shape)[box] = True
-            first, last = 0, 0
-            for at, extent in zip(box, shape, strict=True):
-                first, last = first * extent + at.start, last * extent + at.stop - 1
-            self._range = min(first, self._range[0]), max(last + 1, self._range[1])
+            corners = tuple([(at.start, at.stop) for at in box])
+            self._boxes[corners] = self._boxes.get(corners, 0) + 1
+            self._shape = shape
         return True
+
+    def _paint(self, mask: Array) -> None:
+        """Count the boxes in the mask."""
+        for corners, times in self._boxes.items():
+            box = tuple([slice(*each) for each in corners])
+            self._side.times.reshape(self._shape)[box] += times
+            mask.reshape(self._shape)[box] = True
+            first, last = 0, 0
+            for (start, stop), extent in zip(corners, self._shape, strict=True):
+                first, last = first * extent + start, last * extent + stop - 1
+            self._range = min(first, self._range[0]), max(last + 1, self._range[1])
+        self._boxes = {}
 
     def count(self) -> None:
         """Count what was gathered."""
@@ -133,22 +225,23 @@ class _Batch:
             self._owned = np.union1d(self._owned, keys)
         self._cells, self._threads, self.size = [], [], 0
 
-    def end(self, block: int) -> None:
-        """The block has ended."""
+    def end(self, block: int, boxes: _Boxes) -> None:
+        """The block has ended. `boxes` are those of the side."""
+        if self._boxes and not self.size and not self._range[1] and _are_disjoint(self._boxes):
+            boxes.add(self._shape, self._boxes, block)
+            return
         self.count()
         side, cells = self._side, self._touched
         if self._mask is not None:
+            self._paint(self._mask)
             first, last = self._range
             cells = np.flatnonzero(self._mask[first:last]) + first
-        side.blocks[cells] += 1
-        fresh = cells[side.block[cells] < 0]
-        side.block[fresh] = block
+        side.add_block(cells, block)
         if len(self._owned):
             cells, first_of, many = np.unique(
                 self._owned // _THREADS, return_index=True, return_counts=True
             )
-            side.threads[cells] += many.astype(np.int32)
-            side.thread[cells] = self._owned[first_of] % _THREADS
+            side.add_threads(cells, many, self._owned[first_of] % _THREADS)
 
 
 class FootprintRecorder(Observer):
@@ -174,6 +267,7 @@ class FootprintRecorder(Observer):
         self._launch, self._first = 0, 0  # the current launch, and the number of its first block
         self._together = -1  # the cluster that runs now
         self._open: dict[tuple[int, str, bool], _Batch] = {}
+        self._boxes: dict[tuple[str, bool], _Boxes] = {}
         self._kept = 0
 
     def bound(self, storage: Storage) -> None:
@@ -182,7 +276,7 @@ class FootprintRecorder(Observer):
             cell *= 2
         cells = -(-size // cell)
         item, address = storage.data.itemsize, _address(storage)
-        sides = Side.of(cells), Side.of(cells)
+        sides = (Side.of(cells) for _ in range(2))
         made = Counts(storage.name, size, cell, item, address, *sides)
         self.tensors[storage.name] = self._named[storage.name] = made
 
@@ -208,8 +302,13 @@ class FootprintRecorder(Observer):
 
     def finish(self) -> None:
         """Count the rest."""
-        for (block, _, _), batch in self._open.items():
-            batch.end(block)
+        self._end_blocks()
+        for boxes in self._boxes.values():
+            boxes.paint()
+
+    def _end_blocks(self) -> None:
+        for (block, name, written), batch in self._open.items():
+            batch.end(block, self._boxes[name, written])
         self._open, self._kept = {}, 0
 
     def _note(
@@ -228,6 +327,7 @@ class FootprintRecorder(Observer):
         if batch is None:
             side = counts.stores if written else counts.loads
             batch = self._open[key] = _Batch(side, not self._side_by_side)
+            self._boxes.setdefault(key[1:], _Boxes(side))
         boxed = bool(place) and isinstance(place[0], slice)
         if boxed and batch.add_box(place, storage.data.shape):
             return
@@ -267,12 +367,12 @@ class FootprintRecorder(Observer):
         if not frame.block:
             return -1
         if frame.launch != self._launch:
-            self.finish()
+            self._end_blocks()
             self._first += prod(self.launches[-1]) if self.launches else 0
             self._launch = frame.launch
             self.launches.append(frame.grid)
         if frame.block_number != self._together and not self._side_by_side:
-            self.finish()
+            self._end_blocks()
             self._together = frame.block_number
         number = self._first + frame.number_in_launch()
         self.seen.add(number)

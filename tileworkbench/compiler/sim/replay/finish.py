@@ -60,7 +60,7 @@ class _Cut:
     """What is kept of a buffer: all of it, or the box of a tensor that was touched."""
 
     def __init__(self, tracked: Tracked) -> None:
-        self.touched = not tracked.is_tensor or tracked.lows is not None
+        self.touched = tracked.is_kept
         self.whole = tracked.shape
         self.origin, self.shape = tracked.cropped()
         self._known: dict[int, tuple[Array, Array]] = {}

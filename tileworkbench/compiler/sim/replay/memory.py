@@ -15,13 +15,16 @@ from tileworkbench.compiler.sim.threads.arena import NEVER, ArenaStorage
 
 Array = np.ndarray[Any, Any]
 
+_REMEMBERED = 1 << 20
+"""Elements of a buffer's boxes whose positions are remembered, 4 bytes each."""
+
 
 class Tracked:
     """One buffer: its `storage`, the last contents seen (`shadow`, row-major by index) and the
     steps that wrote them (`writers`).
 
-    Of tensors only the elements that are touched are copied into the log, and `box` has the lowest
-    and highest index of those along each dimension; `changes` is whether the program writes it.
+    Of tensors only the box of the elements that are touched is copied into the log; `changes` is
+    whether the program writes it.
     """
 
     def __init__(
@@ -33,8 +36,7 @@ class Tracked:
         self.adopt(storage)
         if shape and prod(shape) == self.size:
             self.shape = shape
-        self.lows: Array | None = None
-        self.highs: Array | None = None
+        self.touched: Array | None = None  # of a tensor: the elements that were read or written
         self.shadow = self.contents()
         if changes:
             self.shadow = self.shadow.copy()
@@ -47,6 +49,9 @@ class Tracked:
     def adopt(self, storage: Storage) -> None:
         """The buffer has this memory from now on."""
         self.storage, self.shape = storage, storage.data.shape
+        self._positions: dict[Any, Array] = {}  # of the boxes that were asked for
+        self._boxes: dict[int, Place] = {}  # and those boxes, by the identity of their positions
+        self._remembered = 0
         self.lanes = len(storage.data.shape) - len(storage.shape)
         self.order: Array | None = None  # the place of each element
         self.inverse: Array | None = None  # the element at each place
@@ -80,11 +85,30 @@ class Tracked:
     def taken(self, places: Array) -> Array:
         """What the elements at row-major positions hold now."""
         data = self.storage.data
-        if isinstance(data, np.ndarray) and data.flags.c_contiguous:
-            return np.asarray(data.reshape(-1)[places])
+        if isinstance(data, np.ndarray):
+            box = self._boxes.get(id(places))
+            if box is not None:
+                return data[box].flatten()
+            if data.flags.c_contiguous:
+                return np.asarray(data.reshape(-1)[places])
         if isinstance(self.storage, ArenaStorage):
             return self.contents()[places]
         return np.asarray(data[np.unravel_index(places, data.shape)])
+
+    def replace(self, kept: Array, places: Array, new: Any) -> Array:
+        """Write `new` at row-major positions of `kept` (the shadow or the writers); what was there.
+
+        Positions that `flat` gave for a box are written as one.
+        """
+        box = self._boxes.get(id(places))
+        if box is None:
+            old = kept[places]
+            kept[places] = new
+            return old
+        inside = kept.reshape(self.storage.data.shape)[box]
+        old = inside.flatten()
+        inside[...] = new.reshape(inside.shape) if isinstance(new, np.ndarray) else new
+        return old
 
     def flat(self, place: Place) -> Array:
         """The row-major positions of an index of the storage's data, one for each element."""
@@ -96,31 +120,42 @@ class Tracked:
             return np.asarray(elements[elements >= 0])
         data = self.storage.data.shape
         if not data:
-            return np.zeros(1, np.int64)
+            return np.zeros(1, np.int32)
         if any(isinstance(at, slice) for at in place):
-            axes = [
-                np.arange(extent)[at] if isinstance(at, slice) else np.asarray(at)
-                for at, extent in zip(place, data, strict=True)
-            ]
-            if all(axis.ndim < 2 for axis in axes):
-                box = np.zeros((), np.int64)
-                for axis, extent in zip(axes, data, strict=True):
-                    box = box[..., None] * extent + np.atleast_1d(axis)
-                return np.asarray(box).reshape(-1)
-            return np.arange(self.size).reshape(data)[place].reshape(-1)
-        flat: Any = 0
-        for at, extent in zip(place, data, strict=True):
+            return self._flat_box(place, data)
+        flat: Any = place[0]
+        for at, extent in zip(place[1:], data[1:], strict=True):
             flat = flat * extent + at
-        return np.asarray(flat, np.int64).reshape(-1)
+        return np.asarray(flat).reshape(-1)
+
+    def _flat_box(self, place: Place, data: tuple[int, ...]) -> Array:
+        """The same of an index with slices. Loops ask for the same boxes again and again."""
+        if not all(isinstance(at, slice) for at in place):
+            return np.arange(self.size).reshape(data)[place].reshape(-1)
+        key = tuple([(at.start, at.stop) for at in place])
+        known = self._positions.get(key)
+        if known is None:
+            flat = np.zeros((), np.int32 if self.size < 1 << 31 else np.int64)
+            for at, extent in zip(place, data, strict=True):
+                flat = flat[..., None] * extent + np.arange(extent, dtype=flat.dtype)[at]
+            known = flat.reshape(-1)
+            if self._remembered + known.size > _REMEMBERED:
+                self._positions, self._boxes, self._remembered = {}, {}, 0
+            self._positions[key], self._boxes[id(known)] = known, place
+            self._remembered += known.size
+        return known
+
+    def is_rising(self, places: Array) -> bool:
+        """Whether each position is larger than the one before."""
+        if places.size < 2 or id(places) in self._boxes:
+            return True
+        return bool((places[1:] > places[:-1]).all())
 
     def touch(self, places: Array) -> None:
         """Elements of a tensor are read or written."""
-        if not places.size:
-            return
-        index = np.stack(np.unravel_index(places, self.shape)) if self.shape else np.zeros((0, 1))
-        lows, highs = index.min(axis=1), index.max(axis=1)
-        self.lows = lows if self.lows is None else np.minimum(self.lows, lows)
-        self.highs = highs if self.highs is None else np.maximum(self.highs, highs)
+        if self.touched is None:
+            self.touched = np.zeros(self.size, np.bool_)
+        self.replace(self.touched, places, True)
 
     def changed(self, undefines: bool) -> Array:
         """The positions whose contents differ from the last seen; with those that are undefined now
@@ -145,13 +180,24 @@ class Tracked:
             return None
         return np.asarray(~storage.written).reshape(-1)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether it belongs into the log."""
+        return not self.is_tensor or (self.touched is not None and bool(self.touched.any()))
+
     def cropped(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Origin and shape of what is kept of it: all, or the box of a tensor that was touched."""
-        if not self.is_tensor or self.lows is None or self.highs is None:
-            return (0,) * len(self.shape), self.shape
-        origin = tuple(map(int, self.lows))
-        pairs = zip(origin, self.highs, strict=True)
-        return origin, tuple(int(high) - low + 1 for low, high in pairs)
+        origin, shape = (0,) * len(self.shape), self.shape
+        if not self.is_tensor or not self.is_kept or self.touched is None:
+            return origin, shape
+        touched = self.touched.reshape(self.shape)
+        for axis in range(touched.ndim):
+            others = tuple(at for at in range(touched.ndim) if at != axis)
+            along = np.flatnonzero(touched.any(axis=others))
+            first, extent = int(along[0]), int(along[-1] - along[0]) + 1
+            origin = (*origin[:axis], first, *origin[axis + 1 :])
+            shape = (*shape[:axis], extent, *shape[axis + 1 :])
+        return origin, shape
 
 
 def _bits(values: Array) -> Array:

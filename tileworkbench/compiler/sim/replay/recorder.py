@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,7 @@ MEMORY_BYTES = 64 << 20
 MOST_READ = 1 << 16
 """Of one access whose places are kept; what a larger one reads is not marked."""
 _STEP_BYTES = 400
+_MERGED_BYTES = 8 << 20
 _MAKING = (st.Alloc, st.Alias, st.Pointer, simt.Peer)
 _BARRIERS = "shared.barrier"  # their phases are told by who waits at them
 _KINDS = {"Assign": "let", "DeviceAssert": "assert", "BarrierWait": "barrier wait"}
@@ -59,10 +60,10 @@ class StepRecorder(Observer):
     """
 
     __slots__ = (
-        "_blocks", "_bytes", "_flights", "_keys", "_landing", "_limit", "_loops", "_moments",
-        "_notes", "_open", "_outer", "_pool", "_reads", "_seen", "_shapes", "_slots", "_steps",
-        "_suspects", "_targets", "_texts", "_told", "_tracked", "_waits", "_wanted", "_written",
-        "program", "total",
+        "_blocks", "_bytes", "_flights", "_kept", "_keys", "_landing", "_limit", "_loops",
+        "_merged", "_moments", "_notes", "_open", "_outer", "_pool", "_reads", "_seen", "_shapes",
+        "_shared", "_slots", "_steps", "_suspects", "_targets", "_texts", "_told", "_tracked",
+        "_waits", "_wanted", "_written", "program", "total",
     )  # fmt: skip
 
     def __init__(
@@ -85,7 +86,10 @@ class StepRecorder(Observer):
         self._waits: list[tuple[Any, Waiting]] = []
         self._moments: list[tuple[int, Finding | RunError | st.Stmt]] = []
         self._texts: dict[int, tuple[st.Stmt, str, str]] = {}
-        self._pool: dict[Any, list[Any]] = {}
+        self._pool: dict[Any, _Kept] = {}  # by content
+        self._kept: dict[int, _Kept] = {}  # by identity
+        self._merged = _Merged()
+        self._shared: dict[Tracked, list[tuple[Tracked, Contents]]] = {}
         self._notes: list[str] = []
         self._seen: dict[tuple[int, ...], None] = {}
         self._bytes = self._wanted = self.total = 0
@@ -258,16 +262,15 @@ class StepRecorder(Observer):
             return
         step = self._steps[-1]
         for tracked, read in self._reads.items():
-            merged = read[0] if len(read) == 1 else np.concatenate(read)
-            if merged.size > 1 and not (merged[1:] > merged[:-1]).all():
-                merged = np.unique(merged)
-            step.reads.append((tracked.number, self._keep(merged.astype(np.int32))))
+            places, _ = self._merged.of(tracked, [(each, -1) for each in read])
+            step.reads.append((tracked.number, self._keep(places)))
         told, suspects, landing = self._told, self._suspects, self._landing
         self._reads, self._told, self._suspects, self._landing = {}, {}, {}, []
         for tracked, places, operation, threads in landing:
-            self._change(step, tracked, places, operation.site, threads, lands=True)
+            who = _one(np.asarray(threads))
+            self._change(step, tracked, places, operation.site, who, lands=True)
         for tracked, accesses in told.items():
-            places, threads = _merged(accesses)
+            places, threads = self._merged.of(tracked, accesses)
             self._change(step, tracked, places, step.site, threads)
         touched = [*told, *(tracked for tracked, *_ in landing), *suspects]
         for tracked in dict.fromkeys((*touched, *self._overlapping(touched))):
@@ -296,25 +299,24 @@ class StepRecorder(Observer):
         tracked: Tracked,
         places: Array,
         site: int,
-        threads: Any,
+        threads: Array | int,
         defines: bool = True,
         lands: bool = False,
     ) -> None:
         if not places.size or not tracked.writers.size:
             return
         new = tracked.taken(places)
-        old, writers = tracked.shadow[places], tracked.writers[places]
-        tracked.shadow[places] = new
-        tracked.writers[places] = step.number if defines else UNDEFINED
+        old = tracked.replace(tracked.shadow, places, new)
+        writers = tracked.replace(tracked.writers, places, step.number if defines else UNDEFINED)
         step.changes.append(
             Change(
                 tracked.number,
-                self._keep(places.astype(np.int32 if tracked.size < 1 << 31 else np.int64)),
+                self._keep(places if places.dtype == np.int32 else _narrow(places, tracked.size)),
                 self._count(old),
                 self._count(new),
-                self._uniform(writers),
+                self._keep_one(_one(writers)),
                 site,
-                self._uniform(np.asarray(threads)),
+                self._keep_one(threads),
                 defines,
                 lands,
             )
@@ -322,13 +324,21 @@ class StepRecorder(Observer):
 
     def _overlapping(self, touched: list[Tracked]) -> Iterator[Tracked]:
         """Other buffers in the memory of those that were touched."""
+        here = ((), self._steps[-1].block)
         for tracked in touched:
-            if tracked.writers.size:
-                for other, contents in self._tracked:
-                    here = contents.block in ((), self._steps[-1].block)
-                    apart = other is tracked or not other.writers.size or not here
-                    if not apart and tracked.overlaps(other):
-                        yield other
+            others = self._shared.get(tracked)
+            if others is None:
+                others = self._shared[tracked] = [
+                    (other, contents)
+                    for other, contents in self._tracked
+                    if other is not tracked
+                    and tracked.writers.size
+                    and other.writers.size
+                    and tracked.overlaps(other)
+                ]
+            for other, contents in others:
+                if contents.block in here:
+                    yield other
 
     # Buffers
 
@@ -347,6 +357,7 @@ class StepRecorder(Observer):
             )
         elif tracked.storage is not storage:
             tracked.adopt(storage)
+            self._shared.clear()
             self._suspects.setdefault(tracked, True)
         if isinstance(storage, PrivateStorage):  # whose last iteration's values come back later
             for outer, contents in self._tracked:
@@ -360,33 +371,28 @@ class StepRecorder(Observer):
         dtype, lanes = str(storage.dtype), tracked.lanes
         contents = Contents(name, dtype, storage.scope, (), (), block, born, lanes)
         self._tracked.append((tracked, contents))
+        self._shared.clear()
         return tracked
 
     # Memory of the log
 
     def _keep(self, array: Array) -> Array:
         """`array`, or an equal one that is kept already."""
-        key = (array.dtype.str, array.tobytes())
-        entry = self._pool.get(key)
+        entry = self._kept.get(id(array))
         if entry is None:
-            entry = self._pool[key] = [self._count(array), 0]
-        entry[1] += 1
-        kept: Array = entry[0]
-        return kept
+            entry = self._pool.get(_content(array))
+        if entry is None:
+            entry = self._pool[_content(array)] = self._kept[id(array)] = _Kept(self._count(array))
+        entry.uses += 1
+        return entry.array
 
     def _count(self, array: Array) -> Array:
         self._bytes += array.nbytes
         self._wanted += array.nbytes
         return array
 
-    def _uniform(self, values: Array) -> Array | int:
-        """One number where all are the same."""
-        if values.ndim == 0:
-            return int(values)
-        first = int(values.flat[0])
-        if (values == first).all():
-            return first
-        return self._keep(values.astype(np.int32))
+    def _keep_one(self, values: Array | int) -> Array | int:
+        return values if isinstance(values, int) else self._keep(values)
 
     def _drop(self) -> None:
         """Forget the first step."""
@@ -402,12 +408,11 @@ class StepRecorder(Observer):
     def _release(self, array: Array | int) -> None:
         if isinstance(array, int):
             return
-        key = (array.dtype.str, array.tobytes())
-        entry = self._pool[key]
-        entry[1] -= 1
-        if entry[1] == 0:
+        entry = self._kept[id(array)]
+        entry.uses -= 1
+        if entry.uses == 0:
             self._bytes -= array.nbytes
-            del self._pool[key]
+            del self._kept[id(array)], self._pool[_content(array)]
 
     def _stops_here(self) -> bool:
         """Whether the blocks that follow would take too much; says so."""
@@ -485,14 +490,71 @@ def _find_loops(stmt: st.Stmt, around: tuple[Var, ...], loops: dict[int, tuple[V
         _find_loops(child, around, loops)
 
 
-def _merged(accesses: list[tuple[Array, Any]]) -> tuple[Array, Array]:
-    """Places, each once, with the thread that wrote it last."""
+@dataclass(slots=True)
+class _Kept:
+    """An array of the log, and how many steps have it."""
+
+    array: Array
+    uses: int = 0
+
+
+def _content(array: Array) -> tuple[str, bytes]:
+    return array.dtype.str, array.tobytes()
+
+
+class _Merged:
+    """The accesses of a statement as places, each once and in order, with the threads that came
+    last. Loops make the same accesses again and again: the last results are remembered.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, tuple[Array, Array | int]] = {}
+        self._bytes = 0
+
+    def of(self, tracked: Tracked, accesses: list[tuple[Array, Any]]) -> tuple[Array, Array | int]:
+        """The places as int32 where the buffer is not larger; the threads as int32, or one number
+        where all are the same.
+        """
+        if len(accesses) == 1:
+            places, threads = accesses[0]
+            if type(threads) is int and places.dtype == np.int32 and tracked.is_rising(places):
+                return places, threads
+        key = tuple(
+            [
+                (places.tobytes(), threads.tobytes() if type(threads) is np.ndarray else threads)
+                for places, threads in accesses
+            ]
+        )
+        known = self._known.get(key)
+        if known is None:
+            known = _merge(tracked, accesses)
+            self._bytes += 2 * sum(len(places) for places, _ in key)
+            if self._bytes > _MERGED_BYTES:
+                self._known, self._bytes = {}, 0
+            self._known[key] = known
+        return known
+
+
+def _merge(tracked: Tracked, accesses: list[tuple[Array, Any]]) -> tuple[Array, Array | int]:
     places = np.concatenate([each for each, _ in accesses])
     threads = np.concatenate([spread_threads(who, each.size) for each, who in accesses])
-    if places.size > 1 and not (np.diff(places) > 0).all():
+    if not tracked.is_rising(places):
         places, last = np.unique(places[::-1], return_index=True)
         threads = threads[::-1][last]
-    return places, threads
+    return _narrow(places, tracked.size), _one(threads)
+
+
+def _one(values: Array) -> Array | int:
+    """One number where all are the same, else as int32."""
+    if not values.ndim:
+        return int(values)
+    first = values.flat[0] if values.size else 0
+    return int(first) if (values == first).all() else values.astype(np.int32)
+
+
+def _narrow(places: Array, size: int) -> Array:
+    """Positions in a buffer of `size` elements, in no more bytes than that takes."""
+    return places.astype(np.int32 if size < 1 << 31 else np.int64)
 
 
 def _threads_text(frame: Any) -> str:
@@ -502,8 +564,15 @@ def _threads_text(frame: Any) -> str:
     active = getattr(frame, "active_threads", None)
     if active is None:
         return ""
+    if frame.mask is True:
+        return _first_threads(frame.threads)
     threads = active()
     return _named_threads(threads.tobytes(), threads.dtype.str) if threads.size else ""
+
+
+@lru_cache(maxsize=16)
+def _first_threads(count: int) -> str:
+    return ranges_text(np.arange(count))
 
 
 @lru_cache(maxsize=256)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,7 @@ class ThreadFrame(Frame):
     def threads_of(self, lanes: tuple[int, ...]) -> Value:
         if self.parallel is not None or not lanes:
             return -1
-        return np.arange(lanes[0]).reshape(-1, *(1,) * (len(lanes) - 1))
+        return _threads_of(lanes)
 
     def lanes_there(self, lanes: tuple[int, ...]) -> int:
         if self.parallel is not None or not lanes or self.owned is True:
@@ -128,3 +129,9 @@ class ThreadFrame(Frame):
     def is_whole(self) -> bool:
         """Whether this group is all of the block."""
         return self.owned is True or bool(np.all(self.owned))
+
+
+@lru_cache(maxsize=256)
+def _threads_of(lanes: tuple[int, ...]) -> Any:
+    """The thread of each lane, which are those of the first dimension; not to be changed."""
+    return np.broadcast_to(np.arange(lanes[0]).reshape(-1, *(1,) * (len(lanes) - 1)), lanes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -151,17 +152,25 @@ class LaneStorage(Storage):
             known[frame.active_threads(), first : first + values.shape[1]] = True
         if frame.registers_watched:
             place, lanes = self._row(first, values.shape[1])
-            chosen = np.broadcast_to(frame.active()[:, None], lanes)
-            place = tuple(np.broadcast_to(at, lanes)[chosen] for at in place)
+            chosen = None
+            if frame.mask is not True:
+                chosen = np.broadcast_to(frame.active()[:, None], lanes)
+                place = tuple(np.broadcast_to(at, lanes)[chosen] for at in place)
             tell_written(frame, self, place, chosen, lanes)
 
     def _row(self, first: int, count: int) -> tuple[Index, tuple[int, ...]]:
         """Where `count` elements of each thread are, from the flat index `first` on, and the lanes
         that takes.
         """
-        columns = np.unravel_index(np.arange(first, first + count), self.shape)
         lanes = (len(self.data), count)
-        return (thread_column(lanes), *columns), lanes
+        return _row(first, lanes, self.shape), lanes
+
+
+@lru_cache(maxsize=256)
+def _row(first: int, lanes: tuple[int, ...], shape: tuple[int, ...]) -> Index:
+    """Loops read the same registers again and again."""
+    columns = np.unravel_index(np.arange(first, first + lanes[1]), shape)
+    return (np.broadcast_to(thread_column(lanes), lanes), *columns)
 
 
 def thread_column(lanes: tuple[int, ...]) -> Array:
