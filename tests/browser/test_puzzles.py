@@ -65,6 +65,20 @@ def test_a_puzzle_is_refused_and_then_solved(
 
 
 @pytest.mark.slow
+def test_code_that_is_not_as_it_should_be_is_shown(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    task = find_task("14")
+    write(lab, "banks.ipynb", "%load_ext tileworkbench", f"{task.head}\n{task.skeleton.strip()}")
+    notebook = open_notebook("banks.ipynb")
+    notebook.run_all()
+    notebook.page.set_default_timeout(10_000)
+    cell = notebook.cell(1)
+    cell.get_by_text("FAILED  conflicts==0").wait_for()
+    cell.get_by_text("load of tile on line 11 takes 1024 wavefronts where 32 would do").wait_for()
+
+
+@pytest.mark.slow
 def test_an_answer_that_never_ends_leaves_the_kernel_alive(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:

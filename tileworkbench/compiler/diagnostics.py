@@ -278,10 +278,12 @@ class CheckError(RunError, AssertionError):
     """A kernel's result disagrees with its reference.
 
     `map` says where, and who wrote it: a `tileworkbench.viz.model.error_map.ErrorMap`; None where
-    the two cannot be compared element by element.
+    the two cannot be compared element by element. `view` names the view of `kernel` that shows what
+    is wrong, where it is not the map.
     """
 
     map: Any = None
+    view: str = ""
 
 
 class Interrupted(RunError, KeyboardInterrupt):

@@ -66,6 +66,7 @@ def _check_facts(task: Task, kernel: Kernel) -> tuple[str, ...]:
         counts = [each for each in kernel.accesses if isinstance(each, AccessCount)]
         if counts:
             error.span = max(counts, key=lambda access: access.factor).span
+        error.kernel, error.view = kernel, task.view
         _explain(task, error, "right, but not as it should be")
         raise
 

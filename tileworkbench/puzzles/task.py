@@ -41,7 +41,7 @@ class Task:
     `spec` is Python that defines `spec`, numpy arrays to the expected results; `inputs` defines
     `inputs(rng, N, ...)`, a shape to the arrays of a call. `edges` are shapes that are always
     tried, `random` bounds of others: lowest, highest, and what it is a multiple of. `expects` are
-    conditions of `Kernel.expect`.
+    conditions of `Kernel.expect`, and `view` is what shows that one does not hold.
     """
 
     number: str
@@ -53,6 +53,7 @@ class Task:
     edges: tuple[Shape, ...]
     random: Mapping[str, Sequence[int]]
     expects: tuple[str, ...]
+    view: str
     skeleton: str
     hints: tuple[str, ...]
     solution: str
@@ -121,5 +122,6 @@ def _read(path: Path) -> Task:
         hints=tuple(fields.pop("hints")),
         wrong=tuple(WrongAnswer(**each) for each in fields.pop("wrong")),
         target=fields.pop("target", "cpu"),
+        view=fields.pop("view", ""),
         **fields,
     )

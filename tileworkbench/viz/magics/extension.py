@@ -76,8 +76,8 @@ def unload(shell: InteractiveShell) -> None:
 
 def _show_stopped(result: Any) -> None:
     """Below the error of a cell whose compilation was ended by a pass, the passes so far; of one
-    whose check failed, where the wrong elements are; of one in which the simulator found something
-    wrong, the block at that moment.
+    whose check failed, where the wrong elements are, or the view that shows what else is wrong; of
+    one in which the simulator found something wrong, the block at that moment.
     """
     from tileworkbench.compiler.driver import record_of
     from tileworkbench.viz.model.bundle import in_notebook
@@ -85,7 +85,7 @@ def _show_stopped(result: Any) -> None:
     error = result.error_in_exec
     if error is None or not in_notebook():
         return
-    from IPython.display import publish_display_data
+    from IPython.display import display, publish_display_data
 
     from tileworkbench.viz.display import (
         failed_mimebundle,
@@ -93,6 +93,9 @@ def _show_stopped(result: Any) -> None:
         stopped_mimebundle,
     )
 
+    if isinstance(error, CheckError) and error.view:
+        display(error.kernel.show(error.view))  # type: ignore[no-untyped-call]
+        return
     if isinstance(error, CheckError) and error.map is not None:
         data, metadata = failed_mimebundle(error.kernel.view())
     elif isinstance(error, RunError) and _replays(error):
