@@ -82,3 +82,186 @@ def test_one_to_five_dimensions(shape, tile, grid):
 )
 def test_every_dtype(dtype):
     check_through((20, 48), (8, 32), dtype, 3)
+
+
+def matmul(stages, k=160, m=128, n=64):
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((m, k), "float16"),
+        B: T.Tensor((k, n), "float16"),
+        C: T.Tensor((m, n), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(m, 64), threads=128) as by:
+            A_shared = T.alloc_shared((64, 32), "float16")
+            B_shared = T.alloc_shared((32, 64), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.clear(C_local)
+            for ko in T.Pipelined(T.ceildiv(k, 32), num_stages=stages):
+                T.copy(A[by * 64, ko * 32], A_shared)
+                T.copy(B[ko * 32, 0], B_shared)
+                T.gemm(A_shared, B_shared, C_local)
+            T.copy(C_local, C[by * 64, 0])
+
+    return kernel
+
+
+def integers(shape, dtype="float16", seed=0):
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
+
+
+def check_matmul(kernel, m, k, n, *uses):
+    a, b = integers((m, k)), integers((k, n), seed=1)
+    c = np.zeros((m, n), np.float32)
+    expected = a.astype(np.float32) @ b.astype(np.float32)
+    check_engine(kernel, {"A": a, "B": b, "C": c}, equals(C=expected), *uses)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize(
+    "stages", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4, 7))]
+)
+def test_a_ring_of_barriers_per_stage(stages):
+    check_matmul(matmul(stages), 128, 160, 64, LOAD, "!cp_async")
+
+
+@pytest.mark.nvrtc
+@pytest.mark.slow
+def test_tiles_over_the_edge_are_filled_with_zeros():
+    check_matmul(matmul(3, k=72, m=100), 100, 72, 64, LOAD, "!cp_async")
+
+
+@pytest.mark.nvrtc
+def test_rows_that_are_no_multiples_of_16_bytes_stay_with_threads():
+    check_matmul(matmul(3, k=68, m=64), 64, 68, 64, LOAD, "cp_async")
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("k", [64, pytest.param(68, marks=pytest.mark.slow)])
+def test_dynamic_shapes_take_the_code_that_fits(k):
+    K = T.dynamic("K")
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((64, K), "float16"),
+        B: T.Tensor((K, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((64, 32), "float16")
+            B_shared = T.alloc_shared((32, 64), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.clear(C_local)
+            for ko in T.Pipelined(T.ceildiv(K, 32), num_stages=2):
+                T.copy(A[0, ko * 32], A_shared)
+                T.copy(B[ko * 32, 0], B_shared)
+                T.gemm(A_shared, B_shared, C_local)
+            T.copy(C_local, C)
+
+    check_matmul(kernel, 64, k, 64, LOAD, "!A_map")
+    compiled = compile_program(kernel.program, "ptx:sm_90")
+    a, b = integers((64, k)), integers((k, 64), seed=1)
+    compiled(a, b, np.zeros((64, 64), np.float32))
+    assert ("A_map" in compiled.taken.module.text) is (k % 8 == 0)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("trips", [3, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_pipelined_loop_that_runs_again_counts_on(trips):
+    @T.prim_func
+    def kernel(A: T.Tensor((4, trips * 16, 64), "float16"), B: T.Tensor((4, 16, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((16, 64), "float16")
+            total = T.alloc_fragment((16, 64), "float32")
+            for b in T.serial(4):
+                T.clear(total)
+                for i in T.Pipelined(trips, num_stages=2):
+                    T.copy(A[b, i * 16 : i * 16 + 16, :], S)
+                    for r, c in T.Parallel(16, 64):
+                        total[r, c] += S[r, c]
+                T.copy(total, B[b, :, :])
+
+    a = integers((4, trips * 16, 64))
+    expected = a.astype(np.float32).reshape(4, trips, 16, 64).sum(axis=1)
+    check_engine(
+        kernel, {"A": a, "B": np.zeros_like(expected)}, equals(B=expected), LOAD, "!cp_async"
+    )
+
+
+@pytest.mark.nvrtc
+def test_a_copy_in_a_loop_waits_for_a_phase_each_time():
+    @T.prim_func
+    def kernel(A: T.Tensor((5, 8, 32), "float32"), B: T.Tensor((5, 8, 32), "float32")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((8, 32), "float32")
+            for i in T.serial(5):
+                T.copy(A[i, :, :], S)
+                for r, c in T.Parallel(8, 32):
+                    B[i, r, c] = S[7 - r, c] + 1.0
+
+    a = random_array((5, 8, 32), "float32")
+    expected = a[:, ::-1] + np.float32(1)
+    check_engine(kernel, {"A": a, "B": np.zeros_like(a)}, equals(B=expected), LOAD)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize(
+    ("shape", "tile", "boxes"),
+    [
+        ((300, 64), (288, 64), 2),  # 288 rows are two boxes of 144
+        ((8, 512), (1, 512), 2),  # 512 elements of a row
+        ((1000,), (768,), 3),
+    ],
+)
+def test_extents_above_256_are_several_boxes(shape, tile, boxes):
+    check_through(shape, tile, "float16", 1)
+    text = compile_program(through(shape, tile).program, "ptx:sm_90").module.text
+    assert text.count(f"{LOAD}{len(shape)}(smem_address") == boxes
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize(
+    "columns", [64, *(pytest.param(n, marks=pytest.mark.slow) for n in (16, 32, 128))]
+)
+def test_the_swizzle_is_that_of_the_layout_that_is_read(columns):
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((64, columns), "float16"),
+        B: T.Tensor((64, columns), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((64, columns), "float16")
+            B_shared = T.alloc_shared((64, columns), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.clear(C_local)
+            T.copy(A, A_shared)
+            T.copy(B, B_shared)
+            T.gemm(A_shared, B_shared, C_local, transpose_B=True)
+            T.copy(C_local, C)
+
+    a, b = integers((64, columns)), integers((64, columns), seed=1)
+    expected = a.astype(np.float32) @ b.astype(np.float32).T
+    check_engine(kernel, {"A": a, "B": b, "C": np.zeros_like(expected)}, equals(C=expected), LOAD)
+    notes = compile_program(kernel.program, "sim:sm_90").record.snapshots[-1].program.notes
+    width = min(2 * columns, 128)
+    assert sum(f"TMA, {width}-byte swizzle" in note for note in notes) == 2
+
+
+@pytest.mark.nvrtc
+def test_a_tile_that_threads_fill_is_stored_behind_a_fence():
+    @T.prim_func
+    def kernel(A: T.Tensor((70, 64), "float32"), B: T.Tensor((70, 64), "float16")):
+        with T.Kernel(5, threads=128) as bx:
+            S = T.alloc_shared((16, 64), "float16")
+            for i, j in T.Parallel(16, 64):
+                S[i, j] = A[bx * 16 + i, j] * 2.0
+            T.copy(S, B[bx * 16, 0])
+
+    a = integers((70, 64), "float32")
+    check_engine(
+        kernel,
+        {"A": a, "B": np.zeros((70, 64), np.float16)},
+        equals(B=(a * 2).astype(np.float16)),
+        STORE,
+        "fence_async();",
+    )

@@ -263,16 +263,11 @@ def test_executed_ptx_of_the_rest(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_simulated_threads_of_a_hopper(name):
-    run(name, "sim:sm_90a")
-
-
-@pytest.mark.slow
 @pytest.mark.nvrtc
+@pytest.mark.parametrize("target", ["sim:sm_90", "ptx:sm_90", "sim:sm_90a", "ptx:sm_90a"])
 @pytest.mark.parametrize("name", CASES)
-def test_executed_ptx_of_a_hopper(name):
-    run(name, "ptx:sm_90a")
+def test_a_hopper(name, target):
+    run(name, target)
 
 
 def test_float32_products_are_held_to_tf32():

@@ -26,12 +26,12 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.ir.build import int_const
+from tileworkbench.compiler.ir.build import int_const, sub
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.program import Program
@@ -43,9 +43,23 @@ from tileworkbench.compiler.ir.rewrite import (
     variables,
     with_body,
 )
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, If, Let, Seq, Stmt, items, seq
+from tileworkbench.compiler.ir.simt import TensorMap
+from tileworkbench.compiler.ir.stmt import (
+    Alias,
+    Alloc,
+    For,
+    If,
+    Kernel,
+    Let,
+    Seq,
+    Stmt,
+    While,
+    items,
+    seq,
+)
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.schedule.completion import completions_of
+from tileworkbench.compiler.schedule.phases import Ring, rings_of
 from tileworkbench.compiler.schedule.pipelines import Item, Schedule, Step
 from tileworkbench.compiler.schedule.versions import (
     in_versions,
@@ -63,33 +77,29 @@ def expand_pipelines(program: Program) -> Program:
     """
     names, ranges = Names(program), Ranges(program)
     versions: dict[Buffer, int] = {}
-    for stmt in statements(program.body):
-        if isinstance(stmt, Pipelined):
-            for buffer, number in needed_versions(stmt, program).items():
-                versions[buffer] = max(number, versions.get(buffer, 1))
+    loops = [stmt for stmt in statements(program.body) if isinstance(stmt, Pipelined)]
+    for buffer, number in (pair for s in loops for pair in needed_versions(s, program).items()):
+        versions[buffer] = max(number, versions.get(buffer, 1))
     expanded: dict[Buffer, Buffer] = {}
+    barriers: list[Ring] = []  # of the kernel at hand
+    maps = {s.buffer: s for s in statements(program.body) if isinstance(s, TensorMap)}
 
-    def own(loop: Pipelined) -> dict[Buffer, Buffer]:
-        """The buffers whose version is the loop's iteration: not those of a loop inside."""
-        needed = needed_versions(loop, program)
-        inside = {
-            buffer
-            for stmt in statements(loop.body)
-            if isinstance(stmt, Pipelined)
-            for buffer in needed_versions(stmt, program)
-        }
-        for buffer in buffers_of(loop.body):
-            if buffer in versions and buffer not in inside:
-                needed[buffer] = versions[buffer]
-        return {buffer: in_versions(buffer, number) for buffer, number in needed.items()}
-
-    def expand(stmt: Stmt) -> Stmt:
+    def expand(stmt: Stmt, repeated: bool = False) -> Stmt:
         """Loops outside first: a loop inside is one item of their schedule."""
         if isinstance(stmt, Pipelined):
-            rings = own(stmt)
+            rings = _own(stmt, versions, program)
+            phases = rings_of(Schedule(stmt), rings, maps, repeated, names.fresh)
+            stmt = _Expansion(stmt, rings, phases, names, ranges).run()
             expanded.update(rings)
-            stmt = _Expansion(stmt, rings, names, ranges).run()
-        made = stmt.map_children(lambda child: expand(child) if isinstance(child, Stmt) else child)
+            barriers.extend(phases)
+        repeated = repeated or isinstance(stmt, For | While)
+        made = stmt.map_children(
+            lambda child: expand(child, repeated) if isinstance(child, Stmt) else child
+        )
+        if isinstance(made, Kernel):
+            first = [each for ring in barriers for each in ring.initialised()]
+            barriers.clear()
+            return replace(made, body=seq([*first, made.body])) if first else made
         return seq(made.stmts) if isinstance(made, Seq) and made is not stmt else made
 
     body = expand(program.body)
@@ -99,14 +109,34 @@ def expand_pipelines(program: Program) -> Program:
     return with_body(program, with_versions(body, expanded, lambda buffer: int_const(0)))
 
 
+def _own(loop: Pipelined, versions: Mapping[Buffer, int], program: Program) -> dict[Buffer, Buffer]:
+    """The buffers whose version is the loop's iteration: not those of a loop inside."""
+    needed = needed_versions(loop, program)
+    inside = {
+        buffer
+        for stmt in statements(loop.body)
+        if isinstance(stmt, Pipelined)
+        for buffer in needed_versions(stmt, program)
+    }
+    for buffer in buffers_of(loop.body):
+        if buffer in versions and buffer not in inside:
+            needed[buffer] = versions[buffer]
+    return {buffer: in_versions(buffer, number) for buffer, number in needed.items()}
+
+
 class _Expansion:
     def __init__(
-        self, loop: Pipelined, rings: Mapping[Buffer, Buffer], names: Names, ranges: Ranges
+        self,
+        loop: Pipelined,
+        rings: Mapping[Buffer, Buffer],
+        phases: Sequence[Ring],
+        names: Names,
+        ranges: Ranges,
     ) -> None:
-        self.loop, self.rings = loop, rings
+        self.loop, self.rings, self.phases = loop, rings, phases
         self.names, self.ranges = names, ranges
         self.schedule = Schedule(loop)
-        self.completions = completions_of(loop, self.schedule)
+        self.completions = completions_of(loop, self.schedule, phases)
         self.lets = [stmt for stmt in items(loop.body) if isinstance(stmt, Let)]
         self.bound: set[Var] = set()  # scalars of the loop's own iteration that are there already
 
@@ -164,7 +194,11 @@ class _Expansion:
         lets = [let for let in self.replayed(item.stmt) if let.var not in self.bound]
         if step.is_current(item):
             self.bound.update(let.var for let in lets)
-        body = substitute(seq([*lets, item.stmt]), {self.loop.var: iteration})
+        stmt = item.stmt
+        for ring in self.phases:
+            if self.schedule.items[ring.at] is item:
+                stmt = ring.started(stmt, sub(self.loop.var, self.loop.start))
+        body = substitute(seq([*lets, stmt]), {self.loop.var: iteration})
         if not step.is_current(item):
             body = with_new_names(body, self.names.fresh)  # it occurs a second time
 

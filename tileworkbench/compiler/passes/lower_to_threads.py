@@ -19,6 +19,7 @@ After::
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -96,9 +97,9 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
         case Role(start, extent, body):
             return replace(stmt, body=_lower(body, context.restricted(start, extent)))
         case Start(body):
-            return _lower(body, replace(context, asynchronous=True))
+            return _lower(body, replace(context, asynchronous=True, started=True))
         case Pipelined():
-            return _lower_pipeline(stmt, replace(context, asynchronous=True))
+            return _lower_pipeline(stmt, replace(context, asynchronous=True, repeated=True))
         case Alloc(buffer) if isinstance(buffer.layout, Fragment):
             registers = context.registers(buffer)
             context.prologue.allocs.append(Alloc(registers, site=stmt.site))
@@ -139,16 +140,36 @@ def _lower_operator(stmt: Stmt, context: ThreadContext) -> Stmt:
         raise
 
 
+def _scheduled_runs(
+    loop: Pipelined, context: ThreadContext
+) -> Iterator[tuple[list[Stmt], tuple[int, int] | None]]:
+    """The statements of a loop, each with its order and stage (None for what has none). Loads of
+    the copy engine that follow one another in both ways are one run.
+    """
+    schedule = iter(zip(loop.order, loop.stage, strict=True))
+    for run in engine_copies.runs(Seq(items(loop.body)), context):
+        places = [None if declares(stmt) else next(schedule) for stmt in run]
+        first = places[0]
+        together = first is not None and places == [
+            (first[0] + at, first[1]) for at in range(len(run))
+        ]
+        if together:
+            yield run, first
+        else:
+            yield from (([stmt], place) for stmt, place in zip(run, places, strict=True))
+
+
 def _lower_pipeline(loop: Pipelined, context: ThreadContext) -> Stmt:
     """The loop with the statements of each operator at the operator's place in the schedule."""
     stmts: list[Stmt] = []
     places: list[tuple[int, int]] = []  # order and stage of each scheduled statement
-    schedule = iter(zip(loop.order, loop.stage, strict=True))
-    for item in items(loop.body):
-        lowered = items(_lower(item, context))
+    for run, place in _scheduled_runs(loop, context):
+        ahead = place is not None and place[1] < max(loop.stage)
+        ring = ahead and engine_copies.planned(run[0], context) is not None
+        made = engine_copies.in_pipeline(run, context) if ring else _lower_run(run, context)
+        lowered = items(made)
         stmts += lowered
-        if not declares(item):
-            place = next(schedule)
+        if place is not None:
             places += [place for stmt in lowered if not declares(stmt)]
     ranked = sorted(range(len(places)), key=lambda at: (places[at][0], at))
     order = [0] * len(places)

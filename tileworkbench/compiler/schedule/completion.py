@@ -1,8 +1,8 @@
 """How the operations that a pipelined loop starts are completed, and who waits for them.
 
 An engine completes its work in one of two ways: in groups that each thread counts
-(`commit_groups`), or at memory barriers. A way of completion adds statements to the expanded loop
-at the places that `Completion` names.
+(`commit_groups`), or at memory barriers (`phases`). A way of completion adds statements to the
+expanded loop at the places that `Completion` names.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Protocol
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.schedule.commit_groups import CommitGroups
+from tileworkbench.compiler.schedule.phases import Phases, Ring
 from tileworkbench.compiler.schedule.pipelines import Schedule, Step
 
 
@@ -40,6 +41,6 @@ class Completion(Protocol):
         """Behind the loop."""
 
 
-def completions_of(loop: Pipelined, schedule: Schedule) -> list[Completion]:
-    """The ways in which the loop's operations complete."""
-    return [CommitGroups(loop, schedule)]
+def completions_of(loop: Pipelined, schedule: Schedule, rings: Sequence[Ring]) -> list[Completion]:
+    """The ways in which the loop's operations complete; `rings` are its memory barriers."""
+    return [CommitGroups(loop, schedule), *([Phases(loop, schedule, rings)] if rings else [])]

@@ -69,6 +69,8 @@ class ThreadContext:
     """
     nests: dict[int, tuple[Stmt, Nest]] = field(default_factory=dict)
     """Operators, by identity, as element-wise nests: they are asked for again and again."""
+    started: bool = False
+    """Whether the kernel starts it itself, for an engine of its choice."""
     repeated: bool = False
     """Whether it may be executed more than once."""
     uses: Uses = field(default_factory=Uses)

@@ -8,6 +8,7 @@ both. A store reads the tile after the start, so the thread that started it wait
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tileworkbench.compiler.ir.build import binary, int_const
 from tileworkbench.compiler.ir.expr import TENSOR_MAP, Address, Buffer, Expr, Load
@@ -18,6 +19,7 @@ from tileworkbench.compiler.ir.simt import (
     CommitGroup,
     Engine,
     Fence,
+    Role,
     Start,
     TensorLoad,
     TensorMap,
@@ -25,10 +27,10 @@ from tileworkbench.compiler.ir.simt import (
     WaitGroup,
 )
 from tileworkbench.compiler.ir.sizes import strides_of
-from tileworkbench.compiler.ir.stmt import Alloc, If, Kernel, Seq, Stmt, Store, seq
-from tileworkbench.compiler.ir.tile import Copy
+from tileworkbench.compiler.ir.stmt import Alloc, If, Seq, Stmt, Store, seq
+from tileworkbench.compiler.ir.tile import Copy, Pipelined
 from tileworkbench.compiler.ir.types import INT32, UINT64
-from tileworkbench.compiler.lower.threads.context import ThreadContext, with_contexts
+from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.tensor_copies import (
     LOAD,
     TensorCopy,
@@ -42,7 +44,7 @@ _ZERO, _ONE = int_const(0), int_const(1)
 
 def planned(stmt: Stmt, context: ThreadContext) -> TensorCopy | None:
     """How the copy engine does `stmt`, None where threads do it."""
-    if not isinstance(stmt, Copy) or not between(stmt) or context.asynchronous:
+    if not isinstance(stmt, Copy) or not between(stmt) or context.started:
         return None
     try:
         return plan(stmt, context)
@@ -79,33 +81,59 @@ def lower(stmts: Sequence[Stmt], context: ThreadContext) -> Stmt:
     return _load(copies, context)
 
 
-def notes(kernel: Kernel, context: ThreadContext) -> Iterator[str]:
+def notes(stmt: Stmt, context: ThreadContext) -> Iterator[str]:
     """Who does each copy between global and shared memory, and why."""
     if context.target.machine.engine(LOAD) is None:
         return
-    for op, own in with_contexts(kernel.body, context):
-        if isinstance(op, Copy) and between(op):
-            tensor = op.src.buffer if op.src.buffer.scope == "global" else op.dst.buffer
-            span = context.span(op.site)
-            try:
-                how = str(plan(op, own))
-            except Unsuitable as reason:
-                how = f"threads, because {reason}"
-            yield f"{tensor.name}: {how} (copy{f', line {span.line}' if span else ''})"
+    match stmt:
+        case Role(start, extent):
+            context = context.restricted(start, extent)
+        case Start() | Pipelined():
+            context = replace(context, asynchronous=True, started=isinstance(stmt, Start))
+        case Copy() if between(stmt):
+            yield _note(stmt, context)
+    for child in stmt.children():
+        if isinstance(child, Stmt):
+            yield from notes(child, context)
+
+
+def _note(op: Copy, context: ThreadContext) -> str:
+    loads = op.src.buffer.scope == "global"
+    tensor, span = (op.src if loads else op.dst).buffer, context.span(op.site)
+    alike = op.src.buffer.dtype == op.dst.buffer.dtype
+    others = "cp.async" if loads and alike and context.asynchronous else "threads"
+    try:
+        how = f"{others}, which the kernel starts" if context.started else str(plan(op, context))
+    except Unsuitable as reason:
+        how = f"{others}, because {reason}"
+    return f"{tensor.name}: {how} (copy{f', line {span.line}' if span else ''})"
+
+
+def in_pipeline(stmts: Sequence[Stmt], context: ThreadContext) -> Stmt:
+    """Loads that follow one another in a pipelined loop, which will start them and wait."""
+    copies = [(op, plan(op, context)) for op in stmts if isinstance(op, Copy)]
+    boxes = seq([_boxes(op, how, context) for op, how in copies])
+    body = If(elected(context), boxes, site=copies[0][0].site)
+    return seq([*_fence(copies, context), body])
 
 
 def _load(copies: Sequence[tuple[Copy, TensorCopy]], context: ThreadContext) -> Stmt:
     site = copies[0][0].site
-    barrier = memory_barrier("loaded", context, site)
+    barrier = _memory_barrier(context, site)
     total = sum(how.bytes_ for _, how in copies)
     issued: list[Stmt] = [BarrierSignal(barrier, 1, total, site=site)]
     for op, how in copies:
         issued.append(Start(_boxes(op, how, context), Engine.TMA, barrier, site=op.site))
-    mixed = any(_is_written_by_threads(how.tile, context) for _, how in copies)
-    fence = [Fence("async", site=site)] if mixed else []
     parity, advance = _parity(context, site)
     wait = BarrierWait(barrier, parity, site=site)
-    return seq([*fence, If(elected(context), seq(issued), site=site), wait, *advance])
+    begin = If(elected(context), seq(issued), site=site)
+    return seq([*_fence(copies, context), begin, wait, *advance])
+
+
+def _fence(copies: Sequence[tuple[Copy, TensorCopy]], context: ThreadContext) -> list[Stmt]:
+    """Where threads write the same tiles, the engine does so behind them."""
+    mixed = any(_is_written_by_threads(how.tile, context) for _, how in copies)
+    return [Fence("async", site=copies[0][0].site)] if mixed else []
 
 
 def _store(op: Copy, how: TensorCopy, context: ThreadContext) -> Stmt:
@@ -133,9 +161,9 @@ def elected(context: ThreadContext) -> Expr:
     return binary("eq", context.thread, _ZERO)
 
 
-def memory_barrier(name: str, context: ThreadContext, site: int) -> Address:
+def _memory_barrier(context: ThreadContext, site: int) -> Address:
     """A new memory barrier at which one thread arrives."""
-    buffer = Buffer(context.names.fresh(name), UINT64, (_ONE,), "shared.barrier")
+    buffer = Buffer(context.names.fresh("loaded"), UINT64, (_ONE,), "shared.barrier")
     place = Address(buffer, (_ZERO,))
     context.prologue.allocs.append(Alloc(buffer, site=site))
     context.prologue.barriers.append(BarrierInit(place, _ONE, site=site))
@@ -158,8 +186,11 @@ def _boxes(op: Copy, how: TensorCopy, context: ThreadContext) -> Stmt:
     for origin, place in how.places:
         there = Address(tensor_map, origin)
         loads = op.src.buffer is how.tensor
-        made = TensorLoad(place, there) if loads else TensorStore(there, place)
-        stmts.append(made)
+        stmts.append(
+            TensorLoad(place, there, site=op.site)
+            if loads
+            else TensorStore(there, place, site=op.site)
+        )
     return seq(stmts)
 
 
