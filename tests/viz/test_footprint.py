@@ -145,3 +145,9 @@ def test_a_comparison_says_what_differs(view: KernelView) -> None:
     assert footprint.rows(fresh, live=False) == {
         "recorded": "not yet: kernel.footprint() simulates a call"
     }
+
+
+def test_a_picture_of_a_tall_tensor_is_no_larger_than_the_tensor() -> None:
+    grouped = footprint._grouped(np.ones((70_000, 2), np.int32), 1094, -1)
+    assert grouped.shape == (64, 1, 2 * 1094)
+    assert (grouped == 1).sum() == 140_000

@@ -215,13 +215,16 @@ def window(figure: Figure, at: Window, alone: Figure | None = None) -> dict[str,
 
 
 def _grouped(values: Array, step: int, empty: int) -> Array:
-    """``[rows, columns]`` as ``[cell rows, cell columns, elements of a cell]``."""
+    """``[rows, columns]`` as ``[cell rows, cell columns, elements of a cell]``; a cell is no larger
+    than the whole.
+    """
     rows, columns = values.shape
-    cells = ceil(rows / step), ceil(columns / step)
-    padded = np.full((cells[0] * step, cells[1] * step), empty, values.dtype)
+    high, wide = min(step, rows), min(step, columns)
+    cells = ceil(rows / high), ceil(columns / wide)
+    padded = np.full((cells[0] * high, cells[1] * wide), empty, values.dtype)
     padded[:rows, :columns] = values
-    parts = padded.reshape(cells[0], step, cells[1], step).swapaxes(1, 2)
-    return parts.reshape(*cells, step * step)
+    parts = padded.reshape(cells[0], high, cells[1], wide).swapaxes(1, 2)
+    return parts.reshape(*cells, high * wide)
 
 
 def _figures(recorded: Footprint) -> Iterator[Figure]:

@@ -47,10 +47,8 @@ export function render({ model, el }) {
   /** What a tab has to say before it is opened. */
   function counts(tab) {
     const [count, what] = card.alarms?.[tab] ?? [];
-    return [ // spaces, for those who copy the text or hear it
-      tab === "passes" ? " " : null,
+    return [
       tab === "passes" ? tw.span("tw-count", String(card.changed)) : null,
-      count ? " " : null,
       count ? tw.el("span", { class: "tw-count tw-alarm", title: what }, String(count)) : null,
     ];
   }

@@ -14,7 +14,8 @@ export function tabButton(model, tab, title, ...children) {
   };
   const attributes = { class: "", role: "tab", "data-tab": tab, onkeydown };
   const button = tw.button(title, () => tw.set(model, { tab }), attributes);
-  button.append(...children.filter(Boolean));
+  // With spaces, for those who copy the text or hear it.
+  button.append(...children.filter(Boolean).flatMap((child) => [" ", child]));
   return button;
 }
 
