@@ -11,7 +11,8 @@ from tileworkbench.compiler.device.host.dispatch import dispatch
 
 @pytest.fixture
 def default_threads() -> Iterator[None]:
-    """Whatever a test sets, the next one finds the default."""
+    """The default, whatever tests before and after set."""
+    threads.set_num_threads(None)
     yield
     threads.set_num_threads(None)
 
