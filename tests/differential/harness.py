@@ -76,6 +76,12 @@ def check_executors(kernel: PrimFunc | Program, arguments: dict[str, Any], check
     check_on_threads(kernel, arguments, check)
 
 
+def check_clusters(kernel: PrimFunc | Program, arguments: dict[str, Any], check: Check) -> None:
+    """`check` holds everywhere on a processor, and on the threads of a GPU that has clusters."""
+    check_everywhere(kernel, arguments, check)
+    check_on_threads(kernel, arguments, check, "sim:sm_90")
+
+
 def check_simulated(stage: str, result: SimResult, check: Check) -> None:
     """A simulated run gives the right values, and nothing was wrong with its accesses."""
     with named(f"simulated {stage}"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tests.differential.harness import check_everywhere, equals, random_array
+from tests.differential.harness import check_clusters, equals, random_array
 from tileworkbench.compiler.diagnostics import (
     DeadlockError,
     DeviceAssertError,
@@ -46,7 +46,7 @@ def test_a_tile_goes_to_another_block():
 
     assert parse(print_program(kernel.program)) == kernel.program
     a = integers(128)
-    check_everywhere(kernel, {"A": a, "B": np.zeros_like(a)}, equals(B=a))
+    check_clusters(kernel, {"A": a, "B": np.zeros_like(a)}, equals(B=a))
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -71,7 +71,7 @@ def test_a_ring(size):
 
     a = integers(8, 32)
     sums = np.repeat(a.reshape(8 // size, size, 32).sum(axis=1), size, axis=0)
-    check_everywhere(kernel, {"A": a, "B": np.zeros_like(a)}, equals(B=sums))
+    check_clusters(kernel, {"A": a, "B": np.zeros_like(a)}, equals(B=sums))
 
 
 @pytest.mark.parametrize("barrier", [False, True])
@@ -113,7 +113,7 @@ def test_parts_of_a_product_meet_in_one_block(barrier):
         return C
 
     a, b = integers(M, K), integers(K, N)
-    check_everywhere(kernel, {"A": a, "B": b}, equals(C=a @ b))
+    check_clusters(kernel, {"A": a, "B": b}, equals(C=a @ b))
 
 
 def test_a_row_that_blocks_share_is_normalised():
@@ -157,7 +157,7 @@ def test_a_row_that_blocks_share_is_normalised():
     def check(arrays):
         np.testing.assert_allclose(arrays["Y"], expected, rtol=2e-5)
 
-    check_everywhere(kernel, {"X": x}, check)
+    check_clusters(kernel, {"X": x}, check)
 
 
 @pytest.mark.parametrize("roles", [False, True])
@@ -204,7 +204,7 @@ def test_a_producer_and_a_consumer_in_two_blocks(roles):
             T.cluster_sync()
 
     a = random_array((steps, 64), "int32")
-    check_everywhere(kernel, {"A": a, "B": np.zeros_like(a)}, equals(B=a))
+    check_clusters(kernel, {"A": a, "B": np.zeros_like(a)}, equals(B=a))
 
 
 def test_threads_meet_within_their_block_of_a_cluster():
@@ -233,7 +233,7 @@ def test_threads_meet_within_their_block_of_a_cluster():
     swapped = a.reshape(6, 32, 2)[:, :, ::-1].reshape(6, 64)
     own = swapped + np.arange(64)[::-1]
     expected = own.reshape(3, 2, 64)[:, ::-1].reshape(6, 64) + swapped
-    check_everywhere(kernel, {"A": a}, equals(B=expected.astype(np.int32)))
+    check_clusters(kernel, {"A": a}, equals(B=expected.astype(np.int32)))
 
 
 @pytest.mark.parametrize("limit", [1, 5, 9])
@@ -282,7 +282,7 @@ def test_clusters_that_take_ways_of_their_own(limit):
         sums.append(total + (own[::-1] if n > 2 else got))
         counts += [n, n]
     check = equals(B=np.concatenate(sums), steps=np.array(counts, np.int32))
-    check_everywhere(kernel, {"A": a, "limit": limit}, check)
+    check_clusters(kernel, {"A": a, "limit": limit}, check)
 
 
 def test_votes_are_those_of_a_block():
@@ -309,7 +309,7 @@ def test_votes_are_those_of_a_block():
     count, some = (a > 0).sum(axis=1), (a > 8).any(axis=1)
     every = (a >= -np.arange(4)[:, None]).all(axis=1)
     expected = np.stack([count[[1, 0, 3, 2]], count + some, every], axis=1).astype(np.int32)
-    check_everywhere(kernel, {"A": a}, equals(B=expected))
+    check_clusters(kernel, {"A": a}, equals(B=expected))
 
 
 def test_views_of_tiles_in_two_launches():
@@ -341,7 +341,7 @@ def test_views_of_tiles_in_two_launches():
 
     a = integers(6, 64)
     expected = a + np.arange(6, dtype=np.float32)[[1, 0, 3, 2, 5, 4], None]
-    check_everywhere(kernel, {"A": a}, equals(A=expected))
+    check_clusters(kernel, {"A": a}, equals(A=expected))
 
 
 def test_a_block_that_is_known_at_run_time():
@@ -364,7 +364,7 @@ def test_a_block_that_is_known_at_run_time():
     a, to = random_array((4, 32), "int32"), np.array([2, 0, 3, 1], np.int32)
     expected = np.zeros_like(a)
     expected[to] = a
-    check_everywhere(kernel, {"A": a, "to": to}, equals(B=expected))
+    check_clusters(kernel, {"A": a, "to": to}, equals(B=expected))
     with pytest.raises(RunError) as error:
         simulate(kernel.program, {"A": a, "to": to + 1})
     assert error.value.message.splitlines()[0] == "block 4 of a cluster of 4 does not exist"
@@ -522,4 +522,4 @@ def test_exchanges_in_any_order(size, rounds):
             for r in range(size):
                 own = own * 3 + got[:, r]
         expected.append(own)
-    check_everywhere(kernel, {"A": a}, equals(B=np.concatenate(expected)), ("native",))
+    check_clusters(kernel, {"A": a}, equals(B=np.concatenate(expected)))

@@ -33,7 +33,10 @@ CASES = {
     "T.mma(T.address_of(y[0]), T.address_of(y[4]), T.address_of(x[0]), m=16, n=8, k=8)": (
         "sm_80 has no mma of 16 x 8 x 8 elements of int32, int32 and float32"
     ),
-    "T.cluster_sync()": "CUDA has nothing for 'cluster_sync'",
+    "T.cluster_sync()": (
+        "a cluster of blocks needs sm_90, the target is sm_80\n"
+        "hint: compile for 'cuda:sm_90' or later"
+    ),
 }
 
 

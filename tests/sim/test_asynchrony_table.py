@@ -99,8 +99,7 @@ def cells(row: tuple[str, str]) -> list[str]:
 
     origin = program_of(changed(WIDE if source is COPIES else source, changes))
     seen: dict[str, list[str]] = {"written": [judged(origin)]}
-    # No GPU has code for clusters yet; the passes of a CPU keep their memory barriers.
-    target = resolve_target("cpu" if row[0] == "cluster" else "sim:sm_80")
+    target = resolve_target("sim:sm_90" if row[0] == "cluster" else "sim:sm_80")
     stages = {Stage.TILE: "tile", Stage.PLANNED: "planned", Stage.SIMT: "hardware"}
     before = origin
     for snapshot in lower_program(origin, target):
@@ -150,8 +149,8 @@ What the simulator says of each mistake (tests/sim/test_asynchrony.py), of the p
              they start, but for cp.async where each copy is plainly waited for,
   planned    after each pass that leaves threads in lock step,
   hardware   after each later pass, as hardware runs threads.
-Rows of "pass" put the mistake into what each pass leaves of a right kernel. No GPU has code for
-clusters yet: theirs are the passes of a CPU.
+Rows of "pass" put the mistake into what each pass leaves of a right kernel. Clusters are those of
+sm_90, the others run on sm_80.
 
 found: reported, with its line. done: every operation is done where it starts, so nothing is wrong.
 -: nothing is wrong (a wait that leaves less than it may), or lock step hides it until threads run

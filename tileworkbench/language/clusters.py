@@ -20,7 +20,13 @@ from tileworkbench.compiler.frontend.regions import to_operand
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.threads import at_thread_level, barrier_address, started
 from tileworkbench.compiler.frontend.values import Value
-from tileworkbench.compiler.ir.simt import BarrierSignal, ClusterBarrier, Engine
+from tileworkbench.compiler.ir.simt import (
+    BarrierSignal,
+    ClusterArrive,
+    ClusterBarrier,
+    ClusterWait,
+    Engine,
+)
 from tileworkbench.language.barriers import alloc_barrier, check_cluster_mask
 from tileworkbench.language.loops import check_loop_layout, check_width
 from tileworkbench.language.tile import copy, emit_operands
@@ -50,19 +56,25 @@ def cluster_sync() -> None:
 
 
 def cluster_arrive() -> None:
-    """The first half of `cluster_sync`: no effect, `cluster_wait` is where threads wait."""
+    """The first half of `cluster_sync`: the thread has come there, and goes on. What it does from
+    here on is not ordered before what others do behind their `cluster_wait`.
+    """
     in_cluster("T.cluster_arrive")
+    at_thread_level("T.cluster_arrive").emit(ClusterArrive())
 
 
 def cluster_arrive_relaxed() -> None:
-    """The same, without an order of memory accesses: no effect either."""
+    """`cluster_arrive` that orders no memory: others only know that the thread came there."""
     in_cluster("T.cluster_arrive_relaxed")
+    at_thread_level("T.cluster_arrive_relaxed").emit(ClusterArrive(relaxed=True))
 
 
 def cluster_wait() -> None:
-    """The second half of `cluster_sync`."""
+    """The second half of `cluster_sync`: wait until all threads of the cluster have arrived as
+    often as this one, which arrives first.
+    """
     in_cluster("T.cluster_wait")
-    at_thread_level("T.cluster_wait").emit(ClusterBarrier())
+    at_thread_level("T.cluster_wait").emit(ClusterWait())
 
 
 def alloc_cluster_barrier(arrive_count: int | list[int]) -> TensorValue:

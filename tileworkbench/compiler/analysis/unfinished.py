@@ -105,7 +105,7 @@ class _Walk:
                 ]
             case simt.Role(body=body):
                 self.visit(body, _State(), repeated)
-            case _ if order_of(stmt) in (Order.CLUSTER, Order.GRID):
+            case _ if order_of(stmt) in (Order.CLUSTER, Order.CLUSTER_PHASE, Order.GRID):
                 state.under_way = _of_this_block(state.under_way)
             case _ if not _is_asynchronous(stmt):
                 self.check(stmt, state)

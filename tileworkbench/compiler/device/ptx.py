@@ -40,6 +40,7 @@ class _Interpretation:
                 self.program.launch(
                     *(launch.entry, grid, (launch.threads, 1, 1), values, launch.shared_bytes),
                     cooperative=launch.cooperative,
+                    cluster=launch.cluster,
                 )
             except KeyboardInterrupt:
                 raise interrupted(self.kernel.record.name) from None

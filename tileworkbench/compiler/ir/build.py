@@ -15,7 +15,16 @@ from typing import Any
 
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.expr import Binary, Const, Expr, Select, Unary
-from tileworkbench.compiler.ir.types import BOOL, FLOAT32, INT32, INT64, DType, promote
+from tileworkbench.compiler.ir.types import (
+    BOOL,
+    FLOAT32,
+    INT32,
+    INT64,
+    UINT32,
+    UINT64,
+    DType,
+    promote,
+)
 
 
 def round_to(value: float, dtype: DType) -> float:
@@ -112,6 +121,11 @@ def python_scalar(value: bool | int | float) -> Const:
             raise ValueError(f"{value} has no value in 'int64'")
         return const(value, INT32 if -(1 << 31) <= value < 1 << 31 else INT64)
     return const(value, FLOAT32)
+
+
+def all_lanes(lanes: int) -> Const:
+    """The mask of a warp's threads."""
+    return const((1 << lanes) - 1, UINT32 if lanes <= 32 else UINT64)
 
 
 def int_const(value: int) -> Const:

@@ -32,6 +32,7 @@ class Order(StrEnum):
     BLOCK = "block"  # all threads of the block meet
     WARP = "warp"  # lanes of a warp meet
     CLUSTER = "cluster"  # all threads of the blocks of a cluster meet
+    CLUSTER_PHASE = "cluster_phase"  # waits for what threads of a cluster did before they arrived
     GRID = "grid"  # all threads of all blocks meet
     ARRIVE = "arrive"  # what was done before it, for whoever waits for that phase
     PHASE = "phase"  # waits for a phase: for what others did before they arrived

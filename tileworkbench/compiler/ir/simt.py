@@ -123,6 +123,31 @@ class ClusterBarrier(Stmt):
 
 
 @node
+class ClusterArrive(Stmt):
+    """The first half of a `ClusterBarrier`: this thread has come there, and goes on. Those that
+    wait for it know what it did before, unless it is `relaxed`.
+    """
+
+    relaxed: bool = False
+    site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(orders=Order.ARRIVE)
+
+
+@node
+class ClusterWait(Stmt):
+    """The second half: wait until all threads of the blocks of the cluster have arrived as often as
+    this one.
+    """
+
+    site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(orders=Order.CLUSTER_PHASE)
+
+
+CLUSTER_WIDE = (ClusterBarrier, ClusterArrive, ClusterWait)
+"""Where the blocks of a cluster meet."""
+
+
+@node
 class Peer(Stmt):
     """Make `buffer` name what the block of rank `rank` in the cluster has under the name `source`,
     shared memory or memory barriers, for the rest of the enclosing sequence.
@@ -399,7 +424,7 @@ THREAD_LEVEL = (
     Barrier,
     WarpBarrier,
     GridBarrier,
-    ClusterBarrier,
+    *CLUSTER_WIDE,
     Peer,
     Exchange,
     Role,
@@ -420,6 +445,8 @@ NAMES: dict[str, type[Stmt]] = {
     "sync_warp": WarpBarrier,
     "sync_grid": GridBarrier,
     "cluster_sync": ClusterBarrier,
+    "cluster_arrive": ClusterArrive,
+    "cluster_wait": ClusterWait,
     "barrier_init": BarrierInit,
     "barrier_arrive": BarrierArrive,
     "barrier_expect": BarrierExpect,

@@ -55,8 +55,8 @@ class Machine:
     many neighbours one instruction adds to memory, each atomically, by scope and dtype.
     `pairs` are the 16-bit floats to which one instruction rounds two float32. `memory_barriers`:
     threads can wait for a barrier in shared memory. `dot_product`: a thread multiplies and adds
-    four signed bytes at once. `without` names what kernels cannot use for want of tensor
-    memory, with the way around it.
+    four signed bytes at once. `cluster_blocks` can share their memory, 0 for none. `without` names
+    what kernels cannot use for want of tensor memory, with the way around it.
     """
 
     name: str
@@ -73,6 +73,7 @@ class Machine:
     pairs: tuple[str, ...] = ()
     memory_barriers: bool = False
     dot_product: bool = False
+    cluster_blocks: int = 0
     without: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def warp_registers(self, count: int) -> int:

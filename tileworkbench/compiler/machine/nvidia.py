@@ -64,6 +64,7 @@ def _machine(name: str) -> Machine:
         pairs=("float16", "bfloat16") if capability >= 80 else (),
         memory_barriers=capability >= 80,
         dot_product=capability >= 61,
+        cluster_blocks=8 if capability >= 90 else 0,  # 16 where a kernel asks for it
         without=_TENSOR_MEMORY,
     )
 

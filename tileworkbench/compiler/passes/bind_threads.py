@@ -62,16 +62,34 @@ class BindThreads:
             if not isinstance(stmt, Kernel):
                 return stmt
             if stmt.cluster:
-                raise UnsupportedError(
-                    "clusters of blocks need sm_90, and there is no code for them on a GPU yet",
-                    program.span(stmt.site),
-                    hint="run it in the simulator, with k.simulate(...) of a kernel for 'cpu'",
-                )
+                _check_cluster(stmt, program, self.target)
             kernel = with_roles(bind_thread(stmt, names), program, lanes)
             return _bind_blocks(with_counted_barriers(kernel, program, lanes), names)
 
         body = with_own_views(program.body, names)
         return with_body(program, Rewriter(rewrite_stmt=bind)(body))
+
+
+def _check_cluster(kernel: Kernel, program: Program, target: Target) -> None:
+    most, blocks = target.machine.cluster_blocks, prod(kernel.cluster)
+    if not most:
+        raise UnsupportedError(
+            f"clusters of blocks need sm_90, and '{target.arch}' has none",
+            program.span(kernel.site),
+            hint="compile for 'cuda:sm_90', 'ptx:sm_90' or 'sim:sm_90', or later",
+        )
+    if blocks > most:
+        raise UnsupportedError(
+            f"a cluster has at most {most} blocks on every '{target.arch}', and this one {blocks}",
+            program.span(kernel.site),
+        )
+    if is_swizzled(kernel) or len(kernel.vars) > _GRID_DIMS:
+        raise UnsupportedError(
+            "the blocks of clusters are visited in the order of the grid, which has at most "
+            f"{_GRID_DIMS} dimensions",
+            program.span(kernel.site),
+            hint="leave T.use_swizzle out, and join dimensions of the grid",
+        )
 
 
 def bind_thread(kernel: Kernel, names: Names) -> Kernel:

@@ -37,7 +37,7 @@ from tileworkbench.compiler.ir.expr import (
 )
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
-from tileworkbench.compiler.ir.simt import TensorMap
+from tileworkbench.compiler.ir.simt import Peer, TensorMap
 from tileworkbench.compiler.ir.sizes import const_shape, elements_of, strides_of
 from tileworkbench.compiler.ir.stmt import (
     Alias,
@@ -105,7 +105,7 @@ class _Flattening:
                 return replace(stmt, buffer=buffer, indices=indices)
         elif isinstance(stmt, Pointer):
             return replace(stmt, buffer=self.flat(stmt.buffer))
-        elif isinstance(stmt, Alias):
+        elif isinstance(stmt, Alias | Peer):
             return replace(stmt, buffer=self.flat(stmt.buffer), source=self.flat(stmt.source))
         elif isinstance(stmt, Alloc) and self.flat(stmt.buffer) is not stmt.buffer:
             return replace(stmt, buffer=self.flat(stmt.buffer))

@@ -33,6 +33,7 @@ from tileworkbench.compiler.ir.decisions import LayoutDecision, Verdict
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import buffers_of, replace_buffers, statements, with_body
+from tileworkbench.compiler.ir.simt import Peer
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Stmt
 from tileworkbench.compiler.ir.tile import Gemm, Parallel, WarpPolicy
@@ -147,7 +148,7 @@ def solve(program: Program, kernel: Kernel, target: Target) -> Solver:
     tiles = [
         stmt.buffer
         for stmt in statements(kernel.body)
-        if isinstance(stmt, Alloc | Alias) and stmt.buffer.scope in _TILES
+        if isinstance(stmt, Alloc | Alias | Peer) and stmt.buffer.scope in _TILES
     ]
     solver = Solver(operators, infer_layout, traffic, _views(kernel.body, tiles))
     try:
@@ -196,6 +197,8 @@ def _read_outside(stmt: Stmt) -> Iterator[Buffer]:
 def _views(body: Stmt, tiles: list[Buffer]) -> dict[Buffer, tuple[Buffer, ...]]:
     """The other tiles that share the memory of each tile."""
     owner = owners(body)
+    # What another block has of a tile lies there as it does here.
+    owner |= {s.buffer: s.source for s in statements(body) if isinstance(s, Peer)}
     groups: dict[Buffer, list[Buffer]] = {}
     for buffer in tiles:
         groups.setdefault(owner.get(buffer, buffer), []).append(buffer)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.ir.build import binary, int_const
+from tileworkbench.compiler.ir.build import all_lanes, binary, int_const
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.simt import (
@@ -38,7 +38,6 @@ from tileworkbench.compiler.ir.simt import (
 from tileworkbench.compiler.ir.stmt import Alloc, If, Kernel, Seq, Stmt, seq
 from tileworkbench.compiler.lower.thread_loops.decisions import with_decisions_apart
 from tileworkbench.compiler.schedule.barriers import BarrierPlaces
-from tileworkbench.compiler.schedule.order import all_lanes
 from tileworkbench.compiler.target import Target
 
 

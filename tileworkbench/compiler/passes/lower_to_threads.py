@@ -27,7 +27,7 @@ from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.diagnostics import CompileError, ResourceError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
-from tileworkbench.compiler.ir.simt import Role, Start
+from tileworkbench.compiler.ir.simt import BarrierSignal, Role, Start
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import (
     Alias,
@@ -43,7 +43,7 @@ from tileworkbench.compiler.ir.stmt import (
 )
 from tileworkbench.compiler.ir.tile import OPERATORS, Pipelined
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.lower.threads import engine_copies, scalars
+from tileworkbench.compiler.lower.threads import engine_copies, scalars, signals
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.groups import vectorize
 from tileworkbench.compiler.lower.threads.table import lower
@@ -98,6 +98,8 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
             return replace(stmt, body=_lower(body, context.restricted(start, extent)))
         case Start(body):
             return _lower(body, replace(context, asynchronous=True, started=True))
+        case BarrierSignal(barrier) if barrier.buffer in context.peers:
+            return signals.lower(stmt, context)
         case Pipelined():
             return _lower_pipeline(stmt, replace(context, asynchronous=True, repeated=True))
         case Alloc(buffer) if isinstance(buffer.layout, Fragment):

@@ -33,7 +33,8 @@ from tileworkbench.compiler.ir.expr import Buffer, Region
 from tileworkbench.compiler.ir.loops import as_serial
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import buffers_of
+from tileworkbench.compiler.ir.rewrite import buffers_of, statements
+from tileworkbench.compiler.ir.simt import Peer
 from tileworkbench.compiler.ir.stmt import Alloc, Let, Seq, Stmt, items
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
 from tileworkbench.compiler.passes.optional import optional
@@ -110,6 +111,9 @@ def _plan(
     Buffers of `outside` are used outside the loop too, so they have only one version. `views` maps
     each view to the buffer whose memory it is.
     """
+    if any(isinstance(stmt, Peer) for stmt in statements(loop.body)):
+        notes.append(f"loop '{loop.var.name}' is not pipelined: it uses memory of another block")
+        return as_serial(loop)
     if loop.order or loop.stage:
         return checked_schedule(loop, views, outside, program)
     schedule = schedule_of(loop, views)

@@ -64,7 +64,7 @@ def unite_clusters(program: Program) -> Program:
     def unite(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, Kernel) or not stmt.cluster:
             return stmt
-        if not any(isinstance(s, simt.ClusterBarrier | simt.Peer) for s in statements(stmt)):
+        if not any(isinstance(s, (*simt.CLUSTER_WIDE, simt.Peer)) for s in statements(stmt)):
             return replace(stmt, cluster=())
         parts, needed = split_at_grid_barriers(bind_thread(stmt, names), names, program)
         workspaces.extend(needed)

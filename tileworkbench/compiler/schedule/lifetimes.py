@@ -17,7 +17,7 @@ from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Address, Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import buffers_of
-from tileworkbench.compiler.ir.simt import TensorLoad, TensorStore, Wgmma
+from tileworkbench.compiler.ir.simt import Peer, TensorLoad, TensorStore, Wgmma
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Stmt, While
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.layout.layout import Layout
@@ -119,6 +119,8 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
             case Wgmma(Address(left), Address(right)):
                 align(left)
                 align(right)
+            case Peer(source=source):  # other blocks access it when they like
+                lifetimes[owner.get(source, source)].fixed = True
         for child in stmt.children():
             if not isinstance(child, Stmt):
                 for buffer in buffers_of(child):

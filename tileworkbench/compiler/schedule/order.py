@@ -9,6 +9,7 @@ them behind it:
 | barrier of a warp | what its lanes did before it | the lanes of that warp |
 | arrival at a memory barrier | nothing yet | |
 | wait for a phase | what was done before each arrival, if the phase needs all | who waits |
+| arrival at a cluster's barrier, wait there | nothing between threads of one block | |
 | wait for groups | what this thread has started: a copy counts as done here | this thread |
 | commit, fence | nothing between threads | |
 
@@ -23,20 +24,14 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from tileworkbench.compiler.analysis.uniformity import Uniformity
-from tileworkbench.compiler.ir.build import const, sub
+from tileworkbench.compiler.ir.build import all_lanes, sub
 from tileworkbench.compiler.ir.effects import Order, order_of
-from tileworkbench.compiler.ir.expr import Address, Expr
+from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import BarrierArrive, BarrierWait, Role, WarpBarrier
 from tileworkbench.compiler.ir.stmt import For, If, Kernel, Stmt, While
-from tileworkbench.compiler.ir.types import UINT32, UINT64
 from tileworkbench.compiler.schedule.arrivals import Arrivals
 from tileworkbench.compiler.schedule.thread_accesses import ThreadAccess
-
-
-def all_lanes(lanes: int) -> Expr:
-    """The mask of a warp's threads."""
-    return const((1 << lanes) - 1, UINT32 if lanes <= 32 else UINT64)
 
 
 def rows(stmts: Iterable[Stmt]) -> Iterator[tuple[bool, list[Stmt]]]:

@@ -32,6 +32,7 @@ class KernelWriter:
         self.lines: list[str] = []
         self.site = 0
         self.unrolled: set[ir.Var] = set()  # what counts loops that are written out
+        self.addresses: dict[ir.Buffer, str] = {}  # in shared memory, of no pointer
         self.running: set[ir.Var] = set()  # other variables that change in loops
         self.in_flight: dict[Buffer, None] = {}  # registers that operations under way write
         self.named, self.c_type = expressions.named, expressions.c_type

@@ -36,7 +36,8 @@ def split_address(writer: KernelWriter, address: Address) -> tuple[str, str]:
 
 
 def _base(writer: KernelWriter, address: Address) -> str:
-    return f"{writer.expressions.use('smem_address')}({writer.named(address.buffer)})"
+    known = writer.addresses.get(address.buffer)
+    return known or f"{writer.expressions.use('smem_address')}({writer.named(address.buffer)})"
 
 
 def _terms(writer: KernelWriter, address: Address) -> list[tuple[int, str, int]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.dialect import Dialect, Function
@@ -11,10 +12,12 @@ from tileworkbench.compiler.emit.c_like.program import Module, generate
 from tileworkbench.compiler.emit.c_like.statements import KernelWriter
 from tileworkbench.compiler.emit.c_like.text import HALVES, wrapped
 from tileworkbench.compiler.emit.cuda.atomics import half_addition, narrow_update, vector_addition
+from tileworkbench.compiler.emit.cuda.clusters import peers
 from tileworkbench.compiler.emit.cuda.features import require
 from tileworkbench.compiler.emit.cuda.helpers import BIT_CASTS, HELPERS
 from tileworkbench.compiler.emit.cuda.statements import write
 from tileworkbench.compiler.emit.cuda.wgmma import write_start
+from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.simt import Start
 from tileworkbench.compiler.ir.stmt import AtomicKind, SourceKernel, Stmt
@@ -36,14 +39,17 @@ def generate_cuda(program: Program, target: Target, source: tuple[str, ...] = ()
     """
     if target.kind != "cuda":
         raise UnsupportedError(f"target '{target}' is not a CUDA target")
-    return generate(program, Cuda(target.machine), source)
+    return generate(program, Cuda(target.machine, peers(program)), source)
 
 
 @dataclass(frozen=True)
 class Cuda(Dialect):
-    """CUDA C++ for one architecture."""
+    """CUDA C++ for one architecture. `peers` is what a program names of other blocks of a cluster,
+    with the memory of the block that it is like.
+    """
 
     machine: Machine
+    peers: Mapping[Buffer, Buffer] = field(default_factory=dict, hash=False)
 
     language = "CUDA"
     restrict = "__restrict__"

@@ -17,6 +17,7 @@ BYTES = "a memory barrier that counts bytes"
 FENCE = "a fence of asynchronous copies"
 BOX = "a copy of a box of a tensor"
 PRODUCT = "a product of warpgroups (wgmma)"
+CLUSTER = "a cluster of blocks"
 LOAD, STORE = "a load of matrix fragments (ldmatrix)", "a store of matrix fragments (stmatrix)"
 
 _HAS: dict[str, Callable[[Machine], bool]] = {
@@ -28,6 +29,7 @@ _HAS: dict[str, Callable[[Machine], bool]] = {
     FENCE: lambda machine: machine.engine("TMA load") is not None,
     BOX: lambda machine: machine.engine("TMA load") is not None,
     PRODUCT: lambda machine: any(row.scope is Scope.WARPGROUP for row in machine.matrices),
+    CLUSTER: lambda machine: machine.cluster_blocks > 0,
     LOAD: lambda machine: machine.move(loads=True) is not None,
     STORE: lambda machine: machine.move(loads=False) is not None,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tileworkbench.compiler.emit.c_like.helpers import Helper, common_helpers
 from tileworkbench.compiler.emit.cuda.atomics import ATOMICS
+from tileworkbench.compiler.emit.cuda.clusters import CLUSTERS
 from tileworkbench.compiler.emit.cuda.copies import COPIES
 from tileworkbench.compiler.emit.cuda.features import BFLOAT16, PAIRS
 from tileworkbench.compiler.emit.cuda.functions import function
@@ -90,6 +91,7 @@ HELPERS: dict[str, Helper] = {
     },
     **ATOMICS,
     **COPIES,
+    **CLUSTERS,
     **MATRICES,
     **TENSORS,
     **WGMMA,

@@ -8,7 +8,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.dialect import shown
 from tileworkbench.compiler.emit.c_like.statements import GRID_BARRIER, KernelWriter
 from tileworkbench.compiler.emit.c_like.text import bare, bits_of, wrapped
-from tileworkbench.compiler.emit.cuda import tensors, wgmma
+from tileworkbench.compiler.emit.cuda import clusters, tensors, wgmma
 from tileworkbench.compiler.emit.cuda.addresses import shared_address
 from tileworkbench.compiler.emit.cuda.copies import wait_helper
 from tileworkbench.compiler.emit.cuda.exchanges import exchange
@@ -36,6 +36,8 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [f'asm volatile("barrier.{name} {number}, {count};" ::: "memory");']
         case simt.GridBarrier():
             return [f"{use('sync_grid')}({GRID_BARRIER.name});"]
+        case simt.ClusterBarrier() | simt.ClusterArrive() | simt.ClusterWait() | simt.Peer():
+            return clusters.write(stmt, writer)
         case simt.WarpBarrier(mask):
             return [f"__syncwarp((unsigned){wrapped(text(mask))});"]
         case simt.CommitGroup(simt.Engine.CP_ASYNC):
@@ -52,12 +54,8 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [f"{name}({shared_address(writer, dst)}, {writer.register_words(src)});"]
         case simt.Mma():
             return [_mma(stmt, writer, dialect)]
-        case simt.BarrierArrive(barrier, None):
-            return [f"{use('mbarrier_arrive')}({shared_address(writer, barrier)});"]
-        case simt.BarrierInit(barrier, operand) | simt.BarrierWait(barrier, operand):
-            name = "mbarrier_init" if isinstance(stmt, simt.BarrierInit) else "mbarrier_wait"
-            value = text(operand)
-            return [f"{use(name)}({shared_address(writer, barrier)}, {value});"]
+        case simt.BarrierArrive(engine=None) | simt.BarrierInit() | simt.BarrierWait():
+            return [_memory_barrier(stmt, writer, dialect)]
         case simt.BarrierExpect(barrier, bytes_):
             arrived = -(const_int(bytes_) or 0)
             name = "mbarrier_complete" if arrived > 0 else "mbarrier_expect"
@@ -71,6 +69,25 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
     if lines is None:
         raise dialect.missing(shown(stmt))
     return lines
+
+
+def _memory_barrier(
+    stmt: simt.BarrierArrive | simt.BarrierInit | simt.BarrierWait,
+    writer: KernelWriter,
+    dialect: Cuda,
+) -> str:
+    barrier = stmt.barrier.buffer
+    match stmt:
+        case simt.BarrierArrive():
+            name = "mbarrier_arrive_peer" if barrier in dialect.peers else "mbarrier_arrive"
+            given = ""
+        case simt.BarrierInit():
+            name, given = "mbarrier_init", f", {writer.expressions(stmt.count)}"
+        case simt.BarrierWait():
+            others_arrive = barrier in dialect.peers.values()
+            name = "mbarrier_wait_cluster" if others_arrive else "mbarrier_wait"
+            given = f", {writer.expressions(stmt.parity)}"
+    return f"{writer.expressions.use(name)}({shared_address(writer, stmt.barrier)}{given});"
 
 
 def _copy(stmt: simt.AsyncCopy, writer: KernelWriter) -> str:

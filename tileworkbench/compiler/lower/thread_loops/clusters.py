@@ -89,7 +89,9 @@ def _as_role(body: Stmt, rank: int, count: int, blocks: int) -> Stmt:
 
     def change(stmt: Stmt) -> Stmt:
         match stmt:
-            case simt.ClusterBarrier():
+            case simt.ClusterArrive():
+                return Seq(())  # threads meet where they wait, which is later and orders more
+            case simt.ClusterBarrier() | simt.ClusterWait():
                 return simt.Barrier(OF_CLUSTER, blocks * count, site=stmt.site)
             case simt.Barrier(number, threads):
                 return replace(stmt, id=(rank + 1) * BARRIERS + number, count=threads or count)

@@ -13,7 +13,8 @@ from tileworkbench.compiler.diagnostics import Span
 from tileworkbench.compiler.ir.build import binary, int_const, sub
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.simt import BarrierInit, Role, TensorMap
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.simt import Barrier, BarrierInit, Peer, Role, TensorMap
 from tileworkbench.compiler.ir.stmt import Alloc, Atomic, AtomicKind, Kernel, Let, Stmt
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan
 from tileworkbench.compiler.ir.types import INT32, DType
@@ -25,6 +26,7 @@ from tileworkbench.compiler.target import Target
 if TYPE_CHECKING:
     from tileworkbench.compiler.lower.threads.nests import Nest
 
+_BARRIERS = 16  # PTX ISA, "bar"; barrier 0 is the block's
 OPERATORS = (Copy, Gemm, Fill, Reduce, Scan, Parallel)
 """What all threads of a block, or of a role, execute together."""
 
@@ -40,6 +42,10 @@ class KernelPrologue:
     registers: dict[Buffer, Buffer] = field(default_factory=dict)
     maps: dict[tuple[Buffer, tuple[int, ...], int], TensorMap] = field(default_factory=dict)
     barriers: list[BarrierInit] = field(default_factory=list)
+    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+    """The numbers of the kernel's own barriers, and of those of groups of threads, by the first
+    thread and the count.
+    """
 
     @property
     def stmts(self) -> list[Stmt]:
@@ -63,6 +69,8 @@ class ThreadContext:
     prologue: KernelPrologue
     start: int = 0
     """The first thread of the block that takes part."""
+    block_threads: int = 0
+    """All threads of the block."""
     asynchronous: bool = False
     """Whether copies may come later: in a pipelined loop, which owns commits and waits, or where
     the kernel starts them and waits itself.
@@ -75,6 +83,10 @@ class ThreadContext:
     """Whether it may be executed more than once."""
     uses: Uses = field(default_factory=Uses)
     """Who accesses the tensors and shared tiles of the kernel."""
+    peers: Mapping[Buffer, Buffer] = field(default_factory=dict)
+    """What other blocks of the cluster have, which only plain accesses reach, with the memory of
+    this block that it is like.
+    """
     reducers: Mapping[Buffer, AtomicKind] = field(default_factory=dict)
     """The fragments that collect contributions, of which every thread has a copy of its own."""
 
@@ -91,7 +103,9 @@ class ThreadContext:
             Names(program),
             dict(program.safe_values),
             program.sites,
-            KernelPrologue(),
+            KernelPrologue(numbers=_own_barriers(kernel.body)),
+            block_threads=prod(kernel.threads),
+            peers={s.buffer: s.source for s in statements(kernel.body) if isinstance(s, Peer)},
             uses=Uses.of(program, kernel),
             reducers=_reducers(kernel.body),
         )
@@ -159,6 +173,18 @@ class ThreadContext:
             self.prologue.registers[fragment] = array
         return array
 
+    def barrier(self) -> int | None:
+        """The number of a barrier of the threads that take part, whole warps and not all of the
+        block; None where the block has no more.
+        """
+        numbers, group = self.prologue.numbers, (self.start, self.threads)
+        if group not in numbers:
+            free = next((n for n in range(_BARRIERS - 1, 0, -1) if n not in numbers.values()), None)
+            if free is None:
+                return None
+            numbers[group] = free
+        return numbers[group]
+
     def temporary(self, name: str, dtype: DType, elements: int, scope: str = "local") -> Buffer:
         """A fresh register array (or, for scope "shared", workspace) of this kernel."""
         buffer = Buffer(self.names.fresh(name), dtype, (int_const(elements),), scope)
@@ -184,6 +210,11 @@ def with_contexts(stmt: Stmt, context: ThreadContext) -> Iterator[tuple[Stmt, Th
     for child in stmt.children():
         if isinstance(child, Stmt):
             yield from with_contexts(child, context)
+
+
+def _own_barriers(body: Stmt) -> dict[tuple[int, int], int]:
+    numbers = {stmt.id for stmt in statements(body) if isinstance(stmt, Barrier)}
+    return {(-1, number): number for number in numbers}
 
 
 def _reducers(body: Stmt) -> dict[Buffer, AtomicKind]:

@@ -239,6 +239,7 @@ class Group:
             and engine is not None
             and value.buffer.scope == "global"
             and stmt.buffer.scope == "shared"
+            and stmt.buffer not in self.context.peers
             and value.buffer.dtype == stmt.buffer.dtype
             and width * stmt.buffer.dtype.bits in [8 * size for size in engine.sizes]
             and (value.predicate is None or is_zero(value.safe))

@@ -59,6 +59,8 @@ def lower(op: Copy, nest: Nest, shared: Partition, context: ThreadContext) -> St
     matrix = move.fragment(bits)
     if matrix is None or len(nest.op.vars) != 2:
         return None
+    if memory.buffer in context.peers:
+        return None  # these instructions reach the block's own memory only
     if not _rows_are_whole(memory, matrix.shape[1], context):
         return None
     pattern = _pattern(shared, matrix)

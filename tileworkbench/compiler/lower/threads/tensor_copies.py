@@ -84,6 +84,8 @@ def plan(op: Copy, context: ThreadContext) -> TensorCopy:
     engine = context.target.machine.engine(LOAD if loads else STORE)
     if engine is None:
         raise Unsuitable(f"{context.target.arch} has no engine for it")
+    if tile.buffer in (*context.peers, *context.peers.values()):
+        raise Unsuitable(f"'{tile.buffer.name}' is memory that blocks of the cluster share")
     _check_tensor(op, tensor.buffer, loads, engine, context)
     try:
         pairs = match_dims(op, context)

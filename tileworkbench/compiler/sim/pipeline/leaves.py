@@ -37,6 +37,7 @@ _ORDERS: dict[Order, tuple[Kind, str]] = {
     Order.BLOCK: (Kind.WAIT, "block barrier"),
     Order.WARP: (Kind.WAIT, "warp barrier"),
     Order.CLUSTER: (Kind.WAIT, "cluster barrier"),
+    Order.CLUSTER_PHASE: (Kind.WAIT, "cluster barrier"),
     Order.GRID: (Kind.WAIT, "grid barrier"),
     Order.ARRIVE: (Kind.SIGNAL, ""),
     Order.COMMIT: (Kind.COMMIT, ""),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import OutOfBoundsError
+from tileworkbench.compiler.sim.ptx.clusters import is_peer, resolve
 from tileworkbench.compiler.sim.ptx.errors import MisalignedAccessError, locate
 from tileworkbench.compiler.sim.ptx.geometry import WARP
 from tileworkbench.compiler.sim.ptx.memory import WINDOWS, space_of, window_number
@@ -41,16 +42,15 @@ def locate_bytes(
         if (tensors < 0).any():
             _refuse(state, space, lanes, addresses, tensors < 0, size, verb)
         return memory.global_memory.places_of(addresses, tensors)
-    limit = {
-        "shared": memory.shared_bytes,
-        "local": memory.local_bytes,
-        "param": memory.parameter_bytes,
-    }[space]
+    owners = state.geometry.block_index[lanes] if space == "shared" else lanes
+    if space == "cluster":
+        owners, addresses = resolve(state, lanes, addresses)
+    limit = _limit(state, space)
     if addresses.size and (int(addresses.min()) < 0 or int(addresses.max()) + size > limit):
         outside = (addresses < 0) | (addresses + size > limit)
         _refuse(state, space, lanes, addresses, outside, size, verb)
-    if space == "shared":
-        return np.asarray(addresses + state.geometry.block_index[lanes] * memory.shared_stride)
+    if space in ("shared", "cluster"):
+        return np.asarray(addresses + owners * memory.shared_stride)
     if space == "local":
         return np.asarray(addresses + lanes * memory.local_stride)
     return addresses
@@ -67,15 +67,21 @@ def _refuse(
 
 
 def _describe(state: State, space: str, address: int) -> str:
-    memory = state.memory
     if space == "global":
-        return memory.global_memory.describe(address)
-    limit = {
+        return state.memory.global_memory.describe(address)
+    name = "shared memory of another block" if space == "cluster" else f"{space} memory"
+    return f"byte {address} of {name}, which has {_limit(state, space)} bytes"
+
+
+def _limit(state: State, space: str) -> int:
+    """The bytes of a space."""
+    memory = state.memory
+    return {
         "shared": memory.shared_bytes,
+        "cluster": memory.shared_bytes,
         "local": memory.local_bytes,
         "param": memory.parameter_bytes,
     }[space]
-    return f"byte {address} of {space} memory, which has {limit} bytes"
 
 
 def split_generic(state: State, addresses: Array) -> list[tuple[str, Array, Array]]:
@@ -88,7 +94,12 @@ def split_generic(state: State, addresses: Array) -> list[tuple[str, Array, Arra
         mine = lanes[windows == window]
         for space, base in WINDOWS.items():
             if window == window_number(space):
-                groups.append((space, mine, addresses[mine] - base))
+                within = addresses[mine] - base
+                peer = is_peer(within) if space == "shared" else np.zeros(len(mine), bool)
+                if peer.any():
+                    groups.append(("cluster", mine[peer], within[peer]))
+                if not peer.all():
+                    groups.append((space, mine[~peer], within[~peer]))
                 break
         else:
             groups.append(("global", mine, addresses[mine]))
@@ -119,8 +130,9 @@ def load_elements(
     size = bits // 8 * count
     places = locate_bytes(state, space, lanes, addresses, size, "reads")
     note_access(state, space, lanes, addresses, size)
-    if space == "shared" and state.shadow is not None:
-        state.shadow.read(lanes, addresses, size, atomic=atomic)
+    if state.shadow is not None and space in ("shared", "cluster"):
+        offsets, owners = owned(state, space, lanes, addresses)
+        state.shadow.read(lanes, offsets, size, atomic=atomic, owners=owners)
     first = places // (bits // 8)
     view = state.memory.view(space, bits)
     if count == 1:
@@ -162,17 +174,31 @@ def store_elements(
         note_access(state, space, lanes, addresses, size)
     index = (places // (bits // 8))[:, None] + np.arange(count)
     view = state.memory.view(space, bits)
-    if space != "shared" or state.shadow is None:
+    if space not in ("shared", "cluster") or state.shadow is None:
         view[index] = values
         return
+    offsets, owners = owned(state, space, lanes, addresses)
     values = np.ascontiguousarray(values)
     old = np.ascontiguousarray(view[index])
     view[index] = values
     lost = (view[index] != values).any(axis=1)
     changed = old.view(np.uint8) != values.view(np.uint8)
     state.shadow.write(
-        *(lanes, addresses, size), changed=changed, lost=lost, atomic=atomic, whole=whole
+        *(lanes, offsets, size),
+        changed=changed,
+        lost=lost,
+        atomic=atomic,
+        whole=whole,
+        owners=owners,
     )
+
+
+def owned(state: State, space: str, lanes: Array, addresses: Array) -> tuple[Array, Array | None]:
+    """The bytes of shared memory at addresses, and whose they are, None for the lanes' own."""
+    if space == "shared":
+        return addresses, None
+    owners, offsets = resolve(state, lanes, addresses)
+    return offsets, owners
 
 
 def check_writable(state: State, lanes: Array, addresses: Array) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import RunError
-from tileworkbench.compiler.sim.ptx.access import locate_bytes, note_access
+from tileworkbench.compiler.sim.ptx.access import locate_bytes, note_access, owned
+from tileworkbench.compiler.sim.ptx.clusters import is_peer
 from tileworkbench.compiler.sim.ptx.errors import locate
 from tileworkbench.compiler.sim.ptx.geometry import WARP
 from tileworkbench.compiler.sim.ptx.numeric import Array
@@ -228,10 +229,13 @@ class Asynchronous:
         state = self.state
         lanes = state.index
         mine = addresses[lanes]
-        locate_bytes(state, "shared", lanes, mine, 8, verb)
+        space = "cluster" if is_peer(mine).any() else "shared"
+        locate_bytes(state, space, lanes, mine, 8, verb)
+        mine, owners = owned(state, space, lanes, mine)
         if state.shadow is not None and verb != "initialises":
-            state.shadow.read(lanes, mine, 8, atomic=True)
-        keys = (state.geometry.block_index[lanes].astype(np.int64) << 32) | mine
+            state.shadow.read(lanes, mine, 8, atomic=True, owners=owners)
+        blocks = state.geometry.block_index[lanes] if owners is None else owners
+        keys = (blocks.astype(np.int64) << 32) | mine
         for key in np.unique(keys):
             yield int(key >> 32), int(key & 0xFFFFFFFF), lanes[keys == key]
 
@@ -263,8 +267,12 @@ class Asynchronous:
             f"{barrier.pending} of {barrier.expected} arrivals and {bytes_} bytes"
         )
 
-    def arrive(self, block: int, address: int, lanes: Array, count: int) -> None:
-        """Let `count` arrivals of these lanes (none for asynchronous work) happen."""
+    def arrive(
+        self, block: int, address: int, lanes: Array, count: int, wide: bool = True
+    ) -> None:
+        """Let `count` arrivals of these lanes (none for asynchronous work) happen. Those at a
+        barrier of another block tell what they did if they are `wide`: of the scope of the cluster.
+        """
         barrier = self.barrier(block, address)
         barrier.pending -= count
         if barrier.pending < 0:
@@ -275,11 +283,9 @@ class Asynchronous:
             )
         shadow = self.state.shadow
         if shadow is not None:
-            if len(lanes):
-                known = shadow.release(block, np.unique(self.state.geometry.warp[lanes]))
-            else:
-                known = shadow.release_copies(block)
-            barrier.learn(known)
+            known = shadow.release(lanes) if len(lanes) else shadow.release_copies(block)
+            if wide or not len(lanes) or self.state.geometry.block_index[lanes[0]] == block:
+                barrier.learn(known)
         self.settle(barrier)
 
     def complete(self, block: int, address: int, bytes_: int) -> None:
@@ -326,9 +332,11 @@ class Asynchronous:
         self._finish(chosen, True)
 
     def is_complete(
-        self, block: int, address: int, lanes: Array, *, parity: int | None, token: int
+        self, block: int, address: int, lanes: Array, *, parity: int | None, token: int, wide: bool
     ) -> bool:
-        """Whether the phase that a wait names is over; if so the lanes learn what was released."""
+        """Whether the phase that a wait names is over; if so the lanes learn what was released: by
+        other blocks only if the wait is `wide`, of the scope of the cluster.
+        """
         barrier = self.barrier(block, address)
         done = (barrier.phase & 1) != parity if parity is not None else barrier.phase > token
         if not done:
@@ -336,6 +344,5 @@ class Asynchronous:
             done = (barrier.phase & 1) != parity if parity is not None else barrier.phase > token
         shadow = self.state.shadow
         if done and shadow is not None and barrier.completed is not None:
-            warps = np.unique(self.state.geometry.warp[lanes])
-            shadow.acquire(block, warps, barrier.completed)
+            shadow.acquire(lanes, barrier.completed, wide)
         return done

@@ -1,4 +1,4 @@
-"""``cp.async`` and ``mbarrier`` instructions, on top of `asynchronous`."""
+"""``cp.async``, ``mbarrier`` and the barrier of a cluster, on top of `asynchronous`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import numpy as np
 
 from tileworkbench.compiler.sim.ptx.asynchronous import Asynchronous
 from tileworkbench.compiler.sim.ptx.bulk import decode_bulk
+from tileworkbench.compiler.sim.ptx.clusters import is_relaxed, map_address
 from tileworkbench.compiler.sim.ptx.control import guarded_lanes
 from tileworkbench.compiler.sim.ptx.errors import unsupported
 from tileworkbench.compiler.sim.ptx.execute import Control, Executor, Group
 from tileworkbench.compiler.sim.ptx.loads import over_lanes
 from tileworkbench.compiler.sim.ptx.memory import SHARED_WINDOW
 from tileworkbench.compiler.sim.ptx.module import Address, Immediate, Instruction, Operand
-from tileworkbench.compiler.sim.ptx.numeric import Array
+from tileworkbench.compiler.sim.ptx.numeric import DTYPES, Array
 from tileworkbench.compiler.sim.ptx.operands import Decoder, Reader
 from tileworkbench.compiler.sim.ptx.state import State, Step
 
@@ -149,6 +150,7 @@ def _decode_arrive(i: Instruction, d: Decoder, where: int) -> Step:
     address = shared_address(i, d, i.operands[where])
     rest = i.operands[where + 1 :]
     operand = d.read(rest[0], "u32") if rest else d.read(Immediate(1), "u32")
+    wide = i.has("cluster")
     expects, drops = i.has("expect_tx"), i.modifiers[0] == "arrive_drop"
     write = d.write(i.operands[0], "b64") if where else None
 
@@ -165,7 +167,7 @@ def _decode_arrive(i: Instruction, d: Decoder, where: int) -> Step:
                 total = len(lanes)
             if drops:
                 barrier.expected -= total
-            asynchronous.arrive(block, place, lanes, total)
+            asynchronous.arrive(block, place, lanes, total, wide)
         if write is not None:
             write(state, tokens)
 
@@ -190,7 +192,7 @@ def _decode_transaction(i: Instruction, d: Decoder, sign: int) -> Step:
 def _wait(i: Instruction, d: Decoder) -> Callable[[State], Array]:
     """The active lanes whose phase is over."""
     address = shared_address(i, d, i.operands[1])
-    by_parity = i.has("parity")
+    by_parity, wide = i.has("parity"), i.has("cluster")
     operand = d.read(i.operands[2], "u32" if by_parity else "b64")
 
     def done(state: State) -> Array:
@@ -201,7 +203,7 @@ def _wait(i: Instruction, d: Decoder) -> Callable[[State], Array]:
                 mine = lanes[named[lanes] == value]
                 parity = int(value) & 1 if by_parity else None
                 complete[mine] = state.asynchronous.is_complete(
-                    block, place, mine, parity=parity, token=int(value)
+                    block, place, mine, parity=parity, token=int(value), wide=wide
                 )
         return complete
 
@@ -226,21 +228,64 @@ def decode_try_wait(i: Instruction, d: Decoder) -> Control:
             group.pc += 1
             return True
         state.activate(asking, False)
-        version = state.asynchronous.version
         finished = done(state)
         write(state, finished)
-        waiting = asking & ~finished
-        if not waiting.any():
-            group.pc += 1
-            return True
-        rest = group.mask & ~waiting
-        if rest.any():
-            executor.merge(executor.split(group, rest, group.pc + 1))
-        group.waits, group.version = "memory", max(version, state.asynchronous.version)
-        lane = int(np.argmax(waiting))
-        group.reason = state.asynchronous.describe(
-            int(state.geometry.block_index[lane]), int(over_lanes(state, address(state))[lane])
-        )
-        return False
+
+        def reason(lane: int) -> str:
+            block, place = state.geometry.block_index[lane], over_lanes(state, address(state))[lane]
+            return state.asynchronous.describe(int(block), int(place))
+
+        return wait_for(executor, group, asking & ~finished, reason)
 
     return control
+
+
+def decode_cluster_arrive(i: Instruction, d: Decoder) -> Step:
+    """``barrier.cluster.arrive``"""
+    relaxed = is_relaxed(i)
+    return lambda state: state.clusters.arrive(relaxed)
+
+
+def decode_cluster_wait(i: Instruction, d: Decoder) -> Control:
+    """``barrier.cluster.wait``"""
+    who = guarded_lanes(i, d)
+
+    def control(executor: Executor, group: Group) -> bool:
+        state = executor.state
+        asking = who(group, state)
+        state.activate(asking, False)
+        waiting = asking & ~state.clusters.done()
+        return wait_for(executor, group, waiting, state.clusters.describe)
+
+    return control
+
+
+def wait_for(
+    executor: Executor, group: Group, waiting: Array, reason: Callable[[int], str]
+) -> bool:
+    """Let the lanes that are not `waiting` go on; whether that is the whole group."""
+    if not waiting.any():
+        group.pc += 1
+        return True
+    rest = group.mask & ~waiting
+    if rest.any():
+        executor.merge(executor.split(group, rest, group.pc + 1))
+    group.waits, group.version = "memory", executor.state.asynchronous.version
+    group.reason = reason(int(np.argmax(waiting)))
+    return False
+
+
+def decode_mapa(i: Instruction, d: Decoder) -> Step:
+    """``mapa``: what an address of shared memory is in another block of the cluster."""
+    kind = i.modifiers[-1]
+    named = i.has("shared::cluster")
+    address, rank = d.read(i.operands[1], kind), d.read(i.operands[2], "u32")
+    write = d.write(i.operands[0], kind)
+    window = 0 if named else SHARED_WINDOW
+
+    def step(state: State) -> None:
+        own = over_lanes(state, address(state)).astype(np.int64) - window
+        mapped = map_address(state, own, over_lanes(state, rank(state)).astype(np.int64))
+        write(state, (mapped + window).astype(DTYPES[kind]))
+
+    return step

@@ -71,7 +71,7 @@ _PLAIN: dict[str, DecodeStep] = {
     "createpolicy": conversion.decode_policy,
     "cp": copies.decode_cp,
     "fence": copies.decode_fence,
-    "mbarrier": copies.decode_mbarrier,
+    **{"mbarrier": copies.decode_mbarrier, "mapa": copies.decode_mapa},
 }
 
 # Instructions that the lanes of a warp execute together; the second item says that the last operand
@@ -101,6 +101,8 @@ def decode(i: Instruction, d: Decoder, calls: dict[int, control.Call], place: in
     if opcode in _TYPED:
         as_float, as_integer = _TYPED[opcode]
         step = (as_float if i.modifiers[-1] in FLOATS else as_integer)(i, d)
+    elif opcode == "barrier":
+        step = copies.decode_cluster_arrive(i, d)
     elif opcode in _PLAIN:
         step = _PLAIN[opcode](i, d)
     elif opcode == "call" and isinstance(i.operands[1], Symbol):
@@ -120,7 +122,7 @@ def _decode_control(
         return control.decode_warp(i, d, decoder(i, d), member)
     if opcode in ("bar", "barrier"):
         if i.has("cluster"):
-            raise unsupported(i)
+            return copies.decode_cluster_wait(i, d) if i.has("wait") else None
         return control.decode_warp(i, d, control.warp_barrier(i, d), i.operands[0])
     if opcode == "mbarrier" and i.has("try_wait"):
         return copies.decode_try_wait(i, d)

@@ -194,6 +194,7 @@ class Executor:
         """Lanes that will do nothing more: nobody waits for them from here on."""
         self.state.live = self.state.live & ~lanes
         self.live_count = int(np.count_nonzero(self.state.live))
+        self.state.asynchronous.version += 1  # who waits for the cluster looks again
         for group in self.groups:
             if group.waits == "warp":
                 group.waits = ""

@@ -20,11 +20,15 @@ Triple = tuple[int, int, int]
 class Geometry:
     """Where each lane of a batch is: its thread, warp and block.
 
-    `blocks` holds the linear numbers of the batch's blocks in the grid.
+    `blocks` holds the linear numbers of the batch's blocks in the grid. Those of a `cluster` follow
+    each other, by rank.
     """
 
-    def __init__(self, grid: Triple, block: Triple, blocks: Sequence[int]) -> None:
-        self.grid, self.block, self.blocks = grid, block, blocks
+    def __init__(
+        self, grid: Triple, block: Triple, blocks: Sequence[int], cluster: Triple = (1, 1, 1)
+    ) -> None:
+        self.grid, self.block, self.blocks, self.cluster = grid, block, blocks, cluster
+        self.cluster_blocks = cluster[0] * cluster[1] * cluster[2]
         self.threads = block[0] * block[1] * block[2]
         self.warps = -(-self.threads // WARP)
         self.block_lanes = self.warps * WARP
@@ -33,6 +37,8 @@ class Geometry:
         self.block_index = number // self.block_lanes  # within the batch
         self.thread = number % self.block_lanes
         self.warp = self.thread // WARP
+        self.cluster_index = self.block_index // self.cluster_blocks  # within the batch
+        self.rank = self.block_index % self.cluster_blocks
         self.lane_in_warp = number % WARP
         self.exists = self.thread < self.threads
 
@@ -64,15 +70,18 @@ class Geometry:
         registers["%lanemask_eq"], registers["%lanemask_lt"] = bit, below
         registers["%lanemask_le"], registers["%lanemask_gt"] = below | bit, ~(below | bit)
         registers["%lanemask_ge"] = ~below
-        for axis in "xyz":
-            registers[f"%cluster_ctaid.{axis}"] = self._full(0)
-            registers[f"%cluster_nctaid.{axis}"] = self._full(1)
-            registers[f"%clusterid.{axis}"] = registers[f"%ctaid.{axis}"]
-            registers[f"%nclusterid.{axis}"] = registers[f"%nctaid.{axis}"]
-        for name in ("%cluster_ctarank", "%smid", "%gridid"):
-            registers[name] = self._full(0)
-        registers["%cluster_nctarank"] = registers["%nsmid"] = self._full(1)
-        registers["%is_explicit_cluster"] = np.zeros(self.lanes, dtype=bool)
+        for axis, size in zip("xyz", self.cluster, strict=True):
+            place, count = registers[f"%ctaid.{axis}"], np.uint32(size)
+            registers[f"%cluster_ctaid.{axis}"] = place % count
+            registers[f"%cluster_nctaid.{axis}"] = self._full(size)
+            registers[f"%clusterid.{axis}"] = place // count
+            registers[f"%nclusterid.{axis}"] = registers[f"%nctaid.{axis}"] // count
+        registers["%cluster_ctarank"] = self.rank.astype(np.uint32)
+        registers["%smid"] = registers["%gridid"] = self._full(0)
+        registers["%cluster_nctarank"] = self._full(self.cluster_blocks)
+        registers["%nsmid"] = self._full(1)
+        explicit = self.cluster_blocks > 1
+        registers["%is_explicit_cluster"] = np.full(self.lanes, explicit, dtype=bool)
         return registers
 
     def _full(self, value: int) -> Array:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import ArgumentError, TileValueError
 from tileworkbench.compiler.sim.ptx.asynchronous import Asynchronous
+from tileworkbench.compiler.sim.ptx.clusters import ClusterBarriers
 from tileworkbench.compiler.sim.ptx.control import Call
 from tileworkbench.compiler.sim.ptx.decode import decode
 from tileworkbench.compiler.sim.ptx.execute import Control, Executor, Release
@@ -122,6 +124,7 @@ class PtxProgram:
         detectors: bool = True,
         instruction_limit: int = 20_000_000,
         cooperative: bool = False,
+        cluster: Sequence[int] = (),
         blocks: Sequence[int] | None = None,
     ) -> PtxRun:
         """Run a kernel.
@@ -133,7 +136,9 @@ class PtxProgram:
         With `detectors` reads of unwritten shared memory, races and unawaited copies are errors;
         accesses out of bounds or misaligned always are. A batch of blocks that executes more than
         `instruction_limit` instructions is stopped. All blocks of a `cooperative` launch run side
-        by side. Of another launch only the `blocks` of these numbers (x fastest) run, None for all.
+        by side, and so do those of a `cluster`, of which so many lie along x, y, z. Of other
+        launches only the `blocks` of these numbers (x fastest) and those of their clusters run,
+        None for all.
 
         Raises classes of `RunError` naming the thread and the PTX and source lines,
         `UnsupportedError` for an instruction that is not modelled.
@@ -150,14 +155,17 @@ class PtxProgram:
         printed: list[str] = []
         total_bytes = prepared.frame.dynamic_start + shared_bytes
         try:
-            whole = range(shape[0] * shape[1] * shape[2])
-            chosen = whole if blocks is None else blocks
-            for batch in [whole] if cooperative else _batches(chosen, threads, total_bytes):
-                geometry = Geometry(shape, threads, batch)
+            together, size = _triple(cluster), prod(_triple(cluster))
+            whole = _by_cluster(shape, together)
+            chosen = whole if blocks is None else _with_clusters(whole, blocks, size)
+            batches = [whole] if cooperative else _batches(chosen, threads, total_bytes, size)
+            for batch in batches:
+                geometry = Geometry(shape, threads, batch, together)
                 space = prepared.frame.memory(memory, geometry, shared_bytes, parameters)
                 bits, code = self.module.register_bits, self.module.code
                 state = State(geometry, bits, code, space, statistics, detectors)
                 state.asynchronous = Asynchronous(state, mode == "lazy")
+                state.clusters = ClusterBarriers(state)
                 state.tensor_maps, state.printed = maps, printed
                 prepared.execute(state, instruction_limit)
         finally:
@@ -196,7 +204,7 @@ class PtxProgram:
 
 
 def _triple(shape: Sequence[int]) -> Triple:
-    x, y, z = (*shape, 1, 1)[:3]
+    x, y, z = (*shape, 1, 1, 1)[:3]
     return int(x), int(y), int(z)
 
 
@@ -205,10 +213,38 @@ def _lanes(block: Triple) -> int:
     return -(-block[0] * block[1] * block[2] // WARP) * WARP
 
 
-def _batches(blocks: Sequence[int], block: Triple, shared_bytes: int) -> Iterator[Sequence[int]]:
-    """The blocks of a launch in the groups that run side by side."""
+def _by_cluster(grid: Triple, cluster: Triple) -> Sequence[int]:
+    """The numbers of all blocks, those of a cluster behind each other by their rank.
+
+    Raises `ArgumentError` for a grid that is not made of whole clusters.
+    """
+    if cluster == (1, 1, 1):
+        return range(prod(grid))
+    if any(extent % count for extent, count in zip(grid, cluster, strict=True)):
+        raise ArgumentError(f"a grid of {grid} blocks is not made of clusters of {cluster}")
+    numbers = np.arange(prod(grid)).reshape(grid[::-1])
+    (z, y, x), (cz, cy, cx) = grid[::-1], cluster[::-1]
+    parts = numbers.reshape(z // cz, cz, y // cy, cy, x // cx, cx)
+    return [int(each) for each in parts.transpose(0, 2, 4, 1, 3, 5).ravel()]
+
+
+def _with_clusters(whole: Sequence[int], blocks: Sequence[int], size: int) -> Sequence[int]:
+    """The blocks to run: those chosen, and all of their clusters."""
+    if size == 1:
+        return blocks
+    wanted = set(blocks)
+    starts = range(0, len(whole), size)
+    parts = [whole[start : start + size] for start in starts]
+    return [block for part in parts if wanted.intersection(part) for block in part]
+
+
+def _batches(
+    blocks: Sequence[int], block: Triple, shared_bytes: int, cluster: int
+) -> Iterator[Sequence[int]]:
+    """The blocks of a launch in the groups that run side by side: whole clusters of so many."""
     lanes = _lanes(block)
     together = max(1, min(_BATCH_LANES // lanes, _BATCH_SHARED_BYTES // max(shared_bytes, 1)))
+    together = max(1, together // cluster) * cluster
     for start in range(0, len(blocks), together):
         yield blocks[start : start + together]
 

@@ -12,6 +12,7 @@ from tileworkbench.compiler.sim.ptx.access import (
     load_elements,
     locate_bytes,
     note_access,
+    owned,
     select,
     store_elements,
 )
@@ -37,6 +38,8 @@ def space_named(i: Instruction, d: Decoder, address: Operand) -> str:
     """The space that an access names: "" for a generic address. Constant memory is part of global
     memory, and the parameters of calls are local to a thread."""
     for modifier in i.modifiers:
+        if modifier == "shared::cluster":
+            return "cluster"
         space = modifier.split("::")[0]
         if space in _SPACES:
             if space == "param":
@@ -214,9 +217,10 @@ def _update_memory(
     if space == "global":
         check_writable(state, lanes, addresses)
     note_access(state, space, lanes, addresses, size)
-    shadow = state.shadow if space == "shared" else None
+    shadow = state.shadow if space in ("shared", "cluster") else None
     if shadow is not None:
-        shadow.read(lanes, addresses, size, atomic=True)
+        offsets, owners = owned(state, space, lanes, addresses)
+        shadow.read(lanes, offsets, size, atomic=True, owners=owners)
     index = (places // (bits // 8))[:, None] + np.arange(count)
     view = state.memory.view(space, bits)
     before = np.empty_like(first)
@@ -226,7 +230,7 @@ def _update_memory(
         new = np.asarray(update(old.ravel(), first[now].ravel(), second[now].ravel()))
         view[index[now]] = new.reshape(old.shape)
     if shadow is not None:
-        shadow.write(lanes, addresses, size, atomic=True)
+        shadow.write(lanes, offsets, size, atomic=True, owners=owners)
     return before
 
 

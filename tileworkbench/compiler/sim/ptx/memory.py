@@ -214,7 +214,7 @@ class Memory:
     def _bytes(self, space: str) -> Array:
         if space == "global":
             return self.global_memory.bytes_
-        if space == "shared":
+        if space in ("shared", "cluster"):
             return self.shared
         return self.local if space == "local" else self.parameters
 

@@ -1,7 +1,8 @@
 """Who wrote and who read each byte of shared memory, and whether that was ordered.
 
-Order is happens-before with vector clocks, one per warp of a block and one for the asynchronous
-copies that a barrier in memory completes. Barriers join clocks. Between threads of one warp only a
+Order is happens-before with vector clocks. Those of a cluster of blocks know each other: one per
+warp, and one per block for the asynchronous copies that a barrier in memory completes. Barriers
+join clocks. Between threads of one warp only a
 synchronisation of that warp orders anything.
 
 Threads and asynchronous work (tensor copies, warpgroup products) see shared memory through
@@ -11,6 +12,8 @@ Bytes are tracked in granules: sixteen bytes at first, halved whenever an access
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +30,10 @@ class Shadow:
     """Detectors of uninitialised reads, races and unawaited copies for a batch of blocks."""
 
     def __init__(self, geometry: Geometry, stride: int, code: tuple[Instruction, ...]) -> None:
-        blocks, warps = len(geometry.blocks), geometry.warps
+        blocks, cluster = len(geometry.blocks), geometry.cluster_blocks
+        warps = geometry.warps * cluster
         self.geometry, self.code = geometry, code
-        self.warps = warps
+        self.warps = warps  # of a cluster, block after block
         self.stride = stride
         self.pc = 0  # the instruction being executed
         self.granule = 16
@@ -45,12 +49,13 @@ class Shadow:
         self.reader = np.full((count, warps), NOBODY, dtype=np.int32)
         self.read_clock = np.zeros((count, warps), dtype=np.int32)
         self.read_pc = np.zeros((count, warps), dtype=np.int32)
-        # The clock of agent w as agent v knows it; the last agent is the asynchronous copies.
-        self.clocks = np.zeros((blocks, warps + 1, warps + 1), dtype=np.int32)
-        own = np.arange(warps + 1)
+        # The clock of agent w as agent v knows it; behind the warps come each block's copies.
+        clusters, agents = blocks // cluster, warps + cluster
+        self.clocks = np.zeros((clusters, agents, agents), dtype=np.int32)
+        own = np.arange(agents)
         self.clocks[:, own, own] = 1
         # Accesses of a warp with an earlier clock are ordered between its threads.
-        self.warp_sync = np.zeros((blocks, warps), dtype=np.int32)
+        self.warp_sync = np.zeros((clusters, warps), dtype=np.int32)
 
         self._fenced: dict[tuple[int, int], Array] = {}
 
@@ -58,32 +63,55 @@ class Shadow:
 
     def synchronise_block(self, block: int, warps: Array) -> None:
         """A barrier of these warps of a block: all before it is ordered before all after it."""
-        clocks = self.clocks[block]
-        clocks[warps] = clocks[warps].max(axis=0)
-        self._advance(block, warps)
-        self.warp_sync[block, warps] = clocks[warps, warps]
+        cluster, agents = self._agents_of(block, warps)
+        clocks = self.clocks[cluster]
+        clocks[agents] = clocks[agents].max(axis=0)
+        self._advance(cluster, agents)
+        self.warp_sync[cluster, agents] = clocks[agents, agents]
 
     def synchronise_warps(self, blocks: Array, warps: Array) -> None:
         """A barrier of the threads of each of these warps."""
-        self.clocks[blocks, warps, warps] += 1
-        self.warp_sync[blocks, warps] = self.clocks[blocks, warps, warps]
+        clusters, agents = self._agents_of(blocks, warps)
+        self.clocks[clusters, agents, agents] += 1
+        self.warp_sync[clusters, agents] = self.clocks[clusters, agents, agents]
 
-    def release(self, block: int, warps: Array) -> Array:
-        """The knowledge of these warps, for somebody who acquires it later."""
-        known = np.asarray(self.clocks[block][warps].max(axis=0))
-        self._advance(block, warps)
-        return known
+    def release(self, lanes: Array) -> Array:
+        """The knowledge of the warps of these lanes, of one cluster, for somebody who acquires it
+        later.
+        """
+        cluster, _, agents = self._agents(lanes)
+        return self._release(int(cluster[0]), np.unique(agents))
 
-    def acquire(self, block: int, warps: Array, known: Array) -> None:
-        """What was released is ordered before all that these warps do from here on."""
-        clocks = self.clocks[block]
-        clocks[warps] = np.maximum(clocks[warps], known)
-        self.warp_sync[block, warps] = np.maximum(self.warp_sync[block, warps], known[warps] + 1)
+    def acquire(self, lanes: Array, known: Array, wide: bool = True) -> None:
+        """What was released is ordered before all that the warps of these lanes, of one cluster, do
+        from here on. Unless it is `wide`, only what their own blocks did.
+        """
+        numbers, _, all_agents = self._agents(lanes)
+        cluster, agents = int(numbers[0]), np.unique(all_agents)
+        clocks, per_block = self.clocks[cluster], self.geometry.warps
+        if not wide:
+            ranks = np.arange(len(known)) // per_block
+            ranks[self.warps :] = np.arange(len(known) - self.warps)
+            for rank in np.unique(agents // per_block):
+                mine = agents[agents // per_block == rank]
+                clocks[mine] = np.maximum(clocks[mine], np.where(ranks == rank, known, -1))
+        else:
+            clocks[agents] = np.maximum(clocks[agents], known)
+        sync = self.warp_sync[cluster]
+        sync[agents] = np.maximum(sync[agents], known[agents] + 1)
+
+    def knows(self, lanes: Array, owners: Array) -> Array:
+        """Whether the warp of each lane has learnt anything from the block that owns the memory."""
+        cluster, _, agents = self._agents(lanes)
+        first = owners % self.geometry.cluster_blocks * self.geometry.warps
+        theirs = first[:, None] + np.arange(self.geometry.warps)
+        known = self.clocks[cluster[:, None], agents[:, None], theirs].max(axis=1)
+        return np.asarray((known > 0) | (owners == self.geometry.block_index[lanes]))
 
     def fence(self, lanes: Array) -> None:
         """A fence of these lanes' memory: what a later relaxed operation on a barrier releases."""
         for number, agent in self._warps(lanes):
-            self._fenced[number, agent] = self.release(number, np.array([agent]))
+            self._fenced[number, agent] = self._release(number, np.array([agent]))
 
     def fenced(self, lanes: Array) -> Array:
         """What the fences of the warps of these lanes have ordered."""
@@ -91,17 +119,30 @@ class Shadow:
         known = [self._fenced.get(agent, nothing) for agent in self._warps(lanes)]
         return np.asarray(np.max(known, axis=0))
 
-    def _advance(self, block: int, warps: Array) -> None:
-        self.clocks[block, warps, warps] += 1
+    def _release(self, cluster: int, agents: Array) -> Array:
+        known = np.asarray(self.clocks[cluster][agents].max(axis=0))
+        self._advance(cluster, agents)
+        return known
+
+    def _advance(self, cluster: int, agents: Array) -> None:
+        self.clocks[cluster, agents, agents] += 1
+
+    def _agents_of(self, block: Any, warps: Array) -> tuple[Any, Array]:
+        """The cluster of a block, and the numbers that its warps have there."""
+        cluster, rank = divmod(block, self.geometry.cluster_blocks)
+        return cluster, np.asarray(rank * self.geometry.warps + warps)
 
     # -- granules
 
-    def _cover(self, lanes: Array, offsets: Array, size: int) -> tuple[Array, Array]:
-        """The granules of an access of `size` bytes at byte `offsets` of each lane's block, and
-        for each the lane."""
+    def _cover(
+        self, lanes: Array, offsets: Array, size: int, owners: Array | None = None
+    ) -> tuple[Array, Array]:
+        """The granules of an access of `size` bytes at byte `offsets` of each lane's block, or of
+        `owners`, and for each the lane."""
         while self.granule > size:
             self._refine()
-        base = self.geometry.block_index[lanes] * self.stride + offsets
+        blocks = self.geometry.block_index[lanes] if owners is None else owners
+        base = blocks * self.stride + offsets
         while (base & (self.granule - 1)).any():
             self._refine()
         first = base // self.granule
@@ -138,10 +179,12 @@ class Shadow:
         atomic: bool = False,
         whole: bool = False,
         proxy: bool = False,
+        owners: Array | None = None,
     ) -> None:
-        """Check and note a read; `whole` says that a warp reads together (ldmatrix), `proxy` that
+        """Check and note a read; `owners` are the blocks whose memory it is where these are not the
+        lanes' own. `whole` says that a warp reads together (ldmatrix), `proxy` that
         the asynchronous proxy reads for a thread."""
-        granules, lanes = self._cover(lanes, offsets, size)
+        granules, lanes = self._cover(lanes, offsets, size, owners)
         self._check_pending(granules, lanes, "reads")
         if proxy and (unfenced := self.unfenced[granules]).any():
             at = int(np.argmax(unfenced))
@@ -187,20 +230,22 @@ class Shadow:
         lost: Array | None = None,
         atomic: bool = False,
         whole: bool = False,
+        owners: Array | None = None,
     ) -> None:
-        """Check and note a write. `changed` says for each byte of each lane whether it gets
-        another value: writing what is there already disturbs nobody. `lost` says for each
-        lane whether another one wrote something else there in the same instruction."""
+        """Check and note a write, with `owners` as in `read`. `changed` says for each byte of each
+        lane whether it gets another value: writing what is there already disturbs nobody. `lost`
+        says for each lane whether another one wrote something else there in the same instruction.
+        """
         if lost is not None and lost.any():
             at = int(np.argmax(lost))
             met = np.abs(offsets - offsets[at]) < size
             met[at] = False
-            other = int(self._agents(lanes)[1][int(np.argmax(met))])
+            other = self._thread(int(self._agents(lanes)[1][int(np.argmax(met))]))
             raise RaceError(
-                f"{self._name(lanes[at])} and thread {other} write different values to byte "
+                f"{self._name(lanes[at])} and {other} write different values to byte "
                 f"{int(offsets[at])} of shared memory at once: {locate(self.code[self.pc])}"
             )
-        granules, lanes = self._cover(lanes, offsets, size)
+        granules, lanes = self._cover(lanes, offsets, size, owners)
         self._check_pending(granules, lanes, "writes")
         block, thread, warp = self._agents(lanes)
         checked: Array = np.ones(len(lanes), dtype=bool)
@@ -227,9 +272,9 @@ class Shadow:
     def fence_proxy(self, lanes: Array) -> None:
         """A fence between the proxies: what was written before, as these lanes know it, may be read
         by asynchronous work."""
-        per_block = self.stride // self.granule
+        per_cluster = self.stride // self.granule * self.geometry.cluster_blocks
         for number, agent in self._warps(lanes):
-            mine = slice(number * per_block, (number + 1) * per_block)
+            mine = slice(number * per_cluster, (number + 1) * per_cluster)
             writers = self.writer_warp[mine]
             known = self.write_clock[mine] <= self.clocks[number, agent][writers]
             self.unfenced[mine] &= ~(known | (writers == agent))
@@ -258,8 +303,8 @@ class Shadow:
     def finish_bulk_copy(self, lanes: Array, offsets: Array, size: int, pc: int) -> None:
         """A copy has landed that a barrier in memory tracks: whoever waits for that sees it."""
         granules, lanes = self._cover(lanes, offsets, size)
-        block = self.geometry.block_index[lanes]
-        agent = np.full(len(lanes), self.warps, dtype=np.int32)
+        block = self.geometry.cluster_index[lanes]
+        agent = (self.warps + self.geometry.rank[lanes]).astype(np.int32)
         asynchronous = np.full(len(lanes), ASYNCHRONOUS, dtype=np.int32)
         self._note_write(granules, asynchronous, agent, self.clocks[block, agent, agent])
         self.write_pc[granules] = pc
@@ -269,17 +314,19 @@ class Shadow:
 
     def release_copies(self, block: int) -> Array:
         """The knowledge of the asynchronous copies that have landed in a block."""
-        return self.release(block, np.array([self.warps]))
+        cluster, rank = divmod(block, self.geometry.cluster_blocks)
+        return self._release(cluster, np.array([self.warps + rank]))
 
     # -- checks
 
     def _agents(self, lanes: Array) -> tuple[Array, Array, Array]:
+        """The cluster of each lane, its thread and its warp, counted over the cluster."""
         geometry = self.geometry
-        thread = geometry.thread[lanes].astype(np.int32)
-        return geometry.block_index[lanes], thread, thread // WARP
+        thread = geometry.rank[lanes] * geometry.block_lanes + geometry.thread[lanes]
+        return geometry.cluster_index[lanes], thread.astype(np.int32), thread // WARP
 
     def _warps(self, lanes: Array) -> list[tuple[int, int]]:
-        """The warps of these lanes, each by its block and number."""
+        """The warps of these lanes, each by its cluster and number."""
         block, _, warp = self._agents(lanes)
         return sorted({(int(b), int(w)) for b, w in zip(block, warp, strict=True)})
 
@@ -343,16 +390,22 @@ class Shadow:
         self, granule: int, lane: int, verb: str, other: int, warp: int, did: str, pc: int
     ) -> RaceError:
         names: dict[int, str] = {
-            SEVERAL: f"threads of warp {warp}",
-            WHOLE_WARP: f"warp {warp}",
+            SEVERAL: f"threads of warp {warp % self.geometry.warps}",
+            WHOLE_WARP: f"warp {warp % self.geometry.warps}",
             ASYNCHRONOUS: "an asynchronous copy",
         }
-        who = names.get(other, f"thread {other}")
+        who = names.get(other) or self._thread(other)
         return RaceError(
             f"{self._name(lane)} {verb} {self._place(granule)}, which {who} {did} with no "
             f"synchronisation between: {locate(self.code[self.pc])} after "
             f"{locate(self.code[pc])}"
         )
+
+    def _thread(self, number: int) -> str:
+        """``thread 3``, and of which block of the cluster."""
+        rank, thread = divmod(number, self.geometry.block_lanes)
+        of_block = f" of block {rank} of the cluster" if self.geometry.cluster_blocks > 1 else ""
+        return f"thread {thread}{of_block}"
 
     def _name(self, lane: int) -> str:
         return self.geometry.thread_name(int(lane))

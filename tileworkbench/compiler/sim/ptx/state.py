@@ -21,6 +21,7 @@ from tileworkbench.compiler.sim.ptx.tensormap import TensorMap
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.ptx.asynchronous import Asynchronous
+    from tileworkbench.compiler.sim.ptx.clusters import ClusterBarriers
 
 # A decoded instruction: acts on the state's active lanes.
 Step = Callable[["State"], None]
@@ -50,6 +51,7 @@ class State:
         }
         self.registers: list[Array] = [poison[bits] for bits in register_bits]
         self.asynchronous: Asynchronous  # set by whoever makes the state
+        self.clusters: ClusterBarriers  # likewise
         self.carry = np.zeros(self.lanes, dtype=np.uint32)
         self.live = geometry.exists.copy()
         self.pc = 0

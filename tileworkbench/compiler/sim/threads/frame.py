@@ -16,7 +16,7 @@ from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import BlockBarriers
 from tileworkbench.compiler.sim.threads.counters import Counters
-from tileworkbench.compiler.sim.threads.order import Clock, Order
+from tileworkbench.compiler.sim.threads.order import Clock, ClusterPhases, Order
 from tileworkbench.compiler.sim.values import Mask, Value
 from tileworkbench.compiler.target import parse_target
 
@@ -53,8 +53,8 @@ class ThreadFrame(Frame):
     `apart`: threads of the group have had different roles since, in which they did not. `cluster`
     are the frames of the blocks that share memory with this one, itself at `rank`, in the state in
     which they began; `made` says when, and by which thread of the clock, the memory of each slot
-    was made, `visits` what the others did with it until the block `ended`. `warp`: the threads
-    of a warp.
+    was made, `visits` what the others did with it until the block `ended`, `phases` the barrier of
+    the cluster. `warp`: the threads of a warp.
     """
 
     counters: Counters = field(default_factory=lambda: Counters(LANGUAGE_WARP))
@@ -73,6 +73,7 @@ class ThreadFrame(Frame):
     made: dict[int, tuple[int, int]] = field(default_factory=dict)
     visits: list[Visit] = field(default_factory=list)
     ended: bool = False
+    phases: ClusterPhases = field(default_factory=lambda: ClusterPhases(1))
     warp: int = LANGUAGE_WARP
 
     def __post_init__(self) -> None:

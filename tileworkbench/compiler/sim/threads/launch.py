@@ -18,7 +18,7 @@ from tileworkbench.compiler.sim.threads.blocks import BlockRun
 from tileworkbench.compiler.sim.threads.clusters import ClusterRun, left_waiting
 from tileworkbench.compiler.sim.threads.copies import CopyQueue
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
-from tileworkbench.compiler.sim.threads.order import Clock, Order
+from tileworkbench.compiler.sim.threads.order import Clock, ClusterPhases, Order
 from tileworkbench.compiler.sim.threads.plan import KernelPlan
 from tileworkbench.compiler.sim.threads.strands import Code
 from tileworkbench.compiler.sim.threads.tensors import ThreadTensor
@@ -61,7 +61,9 @@ class Launch:
             frames = [self._frame(number, grid, clock, rank) for rank, number in enumerate(blocks)]
             products = self._plan.products
             flights = Flights(clock.threads, fences, products) if self._plan.starts else None
+            phases = ClusterPhases(clock.threads)
             for frame in frames:
+                frame.phases = phases
                 frame.cluster, frame.block_number = frames, frames[0].block_number
                 frame.flights = flights
             run = ClusterRun([BlockRun(frame, code, self._dtypes) for frame in frames], clock)

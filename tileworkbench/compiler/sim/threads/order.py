@@ -8,7 +8,7 @@ barriers that w arrived at) of everything that w did until some time >= c.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -111,3 +111,35 @@ class Order:
         if known is not None and late.any():
             late &= (others < 0) | (times > known[ids, others])
         return np.asarray(late)
+
+
+@dataclass(slots=True)
+class ClusterPhases:
+    """The barrier of a cluster of `threads` threads, in its two halves.
+
+    `arrived` and `waited` say how often each thread did so. A phase is over when all have arrived;
+    `complete_times` is what they knew then.
+    """
+
+    threads: int
+    arrived: Array = field(init=False)
+    waited: Array = field(init=False)
+    times: Array = field(init=False)
+    complete_times: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.arrived, self.waited = (np.zeros(self.threads, np.int64) for _ in range(2))
+        self.times, self.complete_times = self.arrived.copy(), self.arrived.copy()
+
+    @property
+    def phase(self) -> int:
+        """How many phases are over."""
+        return int(self.arrived.min())
+
+    def arrive(self, ids: Array, times: Array | None) -> None:
+        """These threads arrive, and tell what `times` says."""
+        self.arrived[ids] += 1
+        if times is not None:
+            self.times = np.maximum(self.times, times)
+        if self.arrived.min() == self.arrived.max():
+            self.complete_times = self.times

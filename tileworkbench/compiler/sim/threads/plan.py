@@ -46,7 +46,7 @@ class KernelPlan:
 def plan_kernel(program: Program, kernel: st.Kernel) -> KernelPlan:
     """The plan of one launch of `program`."""
     stmts = list(statements(kernel.body))
-    cluster_wide = any(isinstance(stmt, simt.ClusterBarrier | simt.Peer) for stmt in stmts)
+    cluster_wide = any(isinstance(stmt, (*simt.CLUSTER_WIDE, simt.Peer)) for stmt in stmts)
     partial = cluster_wide or any(
         isinstance(stmt, (simt.WarpBarrier, simt.Role, simt.BarrierArrive, simt.BarrierWait))
         or (isinstance(stmt, simt.Barrier) and stmt.count not in (0, prod(kernel.threads)))

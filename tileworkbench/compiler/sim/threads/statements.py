@@ -31,7 +31,15 @@ from tileworkbench.compiler.sim.statements import (
     counted_loop,
     while_loop,
 )
-from tileworkbench.compiler.sim.threads import barriers, boxes, copies, matrix, mbarriers, wgmma
+from tileworkbench.compiler.sim.threads import (
+    barriers,
+    boxes,
+    copies,
+    matrix,
+    mbarriers,
+    phases,
+    wgmma,
+)
 from tileworkbench.compiler.sim.threads.arena import ArenaStorage
 from tileworkbench.compiler.sim.threads.collective import different_values, translate_collective
 from tileworkbench.compiler.sim.threads.exchange import translate_exchange
@@ -60,7 +68,10 @@ _MATRICES: dict[type[st.Stmt], Any] = {
     simt.Mma: matrix.translate_mma,
     simt.Wgmma: wgmma.translate_wgmma,
 }
-BLOCKING = (simt.Barrier, simt.WarpBarrier, simt.GridBarrier, simt.ClusterBarrier, simt.BarrierWait)
+BLOCKING = (
+    *(simt.Barrier, simt.WarpBarrier, simt.GridBarrier, simt.ClusterBarrier, simt.ClusterWait),
+    simt.BarrierWait,
+)
 _SPECIAL = (st.LoopKind.VECTORIZED, st.LoopKind.BLOCKS)
 _AROUND = (st.Seq, st.For, st.While, tile.Pipelined, simt.Start)
 _COMPOUND = (st.If, st.For, st.While, tile.Pipelined, simt.Role)
@@ -144,6 +155,8 @@ class ThreadTranslator(StatementTranslator):
                 made = mbarriers.translate_init(stmt, self.expr)
             case simt.BarrierArrive() | simt.BarrierExpect() | simt.BarrierSignal():
                 made = mbarriers.translate(stmt, self.expr)
+            case simt.ClusterArrive(relaxed):
+                made = phases.translate_arrive(relaxed)
             case simt.Peer():
                 made = translate_peer(stmt, self.expr)
             case st.Alloc() | st.Alias() if self._plan.cluster_wide:
@@ -236,6 +249,8 @@ class ThreadTranslator(StatementTranslator):
                 return barriers.translate_warp_barrier(stmt, self.expr)
             case simt.BarrierWait():
                 return mbarriers.translate_wait(stmt, self.expr)
+            case simt.ClusterWait():
+                return phases.translate_wait()
         return barriers.translate_grid_barrier(isinstance(stmt, simt.ClusterBarrier))
 
     def _blocks_in(self, stmt: st.Stmt) -> bool:
