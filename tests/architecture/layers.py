@@ -137,6 +137,7 @@ RULES: Mapping[str, Rule] = {
     "workbench.results": Rule((*_FOUNDATION, "compiler.analysis.atoms")),
     "tuning": Rule(("",), eager=("numpy",), lazy=("pandas", "torch")),
     "editing": Rule(("",), eager=("numpy",)),
+    "pytorch": Rule(("",), lazy=("torch",)),
     "puzzles": Rule(("",), eager=("numpy",), lazy=("platformdirs",)),
     "compat": Rule(("",), lazy=("numpy", "pytest", "torch")),
     "labext": Rule(),

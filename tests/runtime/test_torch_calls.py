@@ -141,7 +141,7 @@ def test_a_detached_result_is_a_warning_once_per_kernel(target: str) -> None:
     assert str(warning.message) == (
         "'plus': 'A' requires grad, and autograd does not see into a kernel: its results are "
         "detached (call it under torch.no_grad(), or give it a gradient with "
-        "torch.autograd.Function)"
+        "tw.torch_op)"
     )
 
 
@@ -205,7 +205,7 @@ def test_transformations(transform: Callable[[Any], Any]) -> None:
     assert rendered(lambda: transform(tw.compile(plus, out_idx=[1]))) == (
         "ArgumentError: 'plus': 'A' is a value inside a transformation of torch, such as vmap or "
         "grad, and has no memory of its own\n"
-        "hint: call the kernel outside of it, or make it an operator with torch.library.custom_op"
+        "hint: call the kernel outside of it, or make it an operator with tw.torch_op"
     )
 
 
@@ -234,7 +234,7 @@ def test_a_graph_has_no_place_for_a_kernel(way: str) -> None:
     assert rendered(trace) == (
         "ArgumentError: 'plus' is called while torch traces (make_fx, torch.export), and a kernel "
         "is no operator that a graph can hold\n"
-        "hint: make it one with torch.library.custom_op"
+        "hint: make it one with tw.torch_op"
     )
 
 

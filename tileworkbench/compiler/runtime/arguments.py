@@ -134,6 +134,11 @@ class ArgumentBinder:
         self._slot_template = [0] * (len(self.parameters) + len(self.symbols))
 
     @property
+    def sources(self) -> tuple[Source, ...]:
+        """Where the value of each symbol is found in a call's arguments."""
+        return self._sources
+
+    @property
     def slot_count(self) -> int:
         """Slots of a launch: one per parameter and one per symbol."""
         return len(self._slot_template)
@@ -492,7 +497,7 @@ class ArgumentBinder:
         return ArgumentError(
             f"'{self.kernel_name}' is called while torch traces (make_fx, torch.export), and a "
             "kernel is no operator that a graph can hold",
-            hint="make it one with torch.library.custom_op",
+            hint="make it one with tw.torch_op",
         )
 
     def _no_memory(self, slot: int, bytes_: int) -> ArgumentError:

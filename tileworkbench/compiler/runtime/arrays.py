@@ -134,8 +134,7 @@ def _torch_pointer(torch: Any, value: Any) -> int:
         raise ArgumentError(
             "is a value inside a transformation of torch, such as vmap or grad, and has no memory "
             "of its own",
-            hint="call the kernel outside of it, or make it an operator with "
-            "torch.library.custom_op",
+            hint="call the kernel outside of it, or make it an operator with tw.torch_op",
         )
     raise ArgumentError(
         "has elements and no memory: its storage was freed, or it stands for other tensors"

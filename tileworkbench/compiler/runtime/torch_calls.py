@@ -99,7 +99,7 @@ def warn_of_detached(kernel: str, name: str) -> None:
     warnings.warn(
         f"'{kernel}': '{name}' requires grad, and autograd does not see into a kernel: its results "
         "are detached (call it under torch.no_grad(), or give it a gradient with "
-        "torch.autograd.Function)",
+        "tw.torch_op)",
         UserWarning,
         stacklevel=level,
     )

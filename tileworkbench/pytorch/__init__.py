@@ -1,0 +1,1 @@
+"""Kernels as part of torch: its operators, its graphs, its gradients."""
