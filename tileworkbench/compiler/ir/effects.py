@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from weakref import WeakKeyDictionary
 
 from tileworkbench.compiler.ir.expr import (
     Address,
@@ -22,6 +23,7 @@ from tileworkbench.compiler.ir.expr import (
     Load,
     Region,
     Select,
+    Var,
 )
 from tileworkbench.compiler.ir.node import InternedNode, Node
 
@@ -86,6 +88,7 @@ class Effects:
 
 
 NOTHING = Effects()
+_WITHOUT_LOADS = (Const, Var)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ def accesses(stmt: Node) -> Iterator[Access]:
     """
     yield from declared(stmt)
     for child in stmt.children():
-        if isinstance(child, InternedNode):
+        if isinstance(child, InternedNode) and not isinstance(child, _WITHOUT_LOADS):
             yield from _loads(child)
 
 
@@ -199,12 +202,27 @@ def _access(stmt: Node, place: Place, reads: bool, writes: bool, started: bool) 
     )
 
 
-def _loads(root: Node) -> Iterator[Access]:
+def _loads(root: InternedNode) -> tuple[Access, ...]:
     """The loads of an expression, or of the indices of a region or an address."""
-    for node, certain in _nodes(root).items():
-        if isinstance(node, Load):
-            sure = certain and node.predicate is None
-            yield Access(node.buffer, node.indices, True, False, sure, predicate=node.predicate)
+    known = _KNOWN_LOADS.get(root)
+    if known is None:
+        known = _KNOWN_LOADS[root] = tuple(
+            Access(
+                node.buffer,
+                node.indices,
+                reads=True,
+                writes=False,
+                certain=certain and node.predicate is None,
+                predicate=node.predicate,
+            )
+            for node, certain in _nodes(root).items()
+            if isinstance(node, Load)
+        )
+    return known
+
+
+# Passes ask for the same expressions again and again. An entry goes with its expression.
+_KNOWN_LOADS: WeakKeyDictionary[InternedNode, tuple[Access, ...]] = WeakKeyDictionary()
 
 
 def _nodes(root: Node) -> dict[Node, bool]:

@@ -27,8 +27,10 @@ class ProxyFences:
     """The statements of one kernel, by `id`, that need a fence in front."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self.owners = owners(kernel.body)
         self.needed: set[int] = set()
+        if not any(_reads_shared(stmt) for stmt in statements(kernel.body)):
+            return
+        self.owners = owners(kernel.body)
         roles = [stmt for stmt in statements(kernel.body) if isinstance(stmt, Role)]
         self.by_roles = frozenset[Buffer]().union(*map(self.written_below, roles))
         self.walk(kernel.body, frozenset())
@@ -46,7 +48,7 @@ class ProxyFences:
             case If(then=then, orelse=orelse):
                 other = before if orelse is None else self.walk(orelse, before)
                 return self.walk(then, before) | other
-            case Start(engine=engine) if engine in _READERS:
+            case Start() if _reads_shared(stmt):
                 if self.touched(stmt, writes=False) & before:
                     self.needed.add(id(stmt))
                     return frozenset()
@@ -75,3 +77,8 @@ class ProxyFences:
             for access in accesses(each)
             if access.buffer.scope == "shared" and (access.writes if writes else access.reads)
         )
+
+
+def _reads_shared(stmt: Stmt) -> bool:
+    """Whether `stmt` starts an engine that reads shared memory."""
+    return isinstance(stmt, Start) and stmt.engine in _READERS

@@ -217,11 +217,8 @@ class ThreadAccesses:
         if any(extent is None for extent in extents):
             return None
         atoms = [atom for index in indices for atom, _ in index.terms]
-        used = [
-            var
-            for var in loops
-            if any(var in set(walk(part)) for part in (*atoms, *self.conditions))
-        ]
+        named = {node for part in (*atoms, *self.conditions) for node in walk(part)}
+        used = [var for var in loops if var in named]
         lanes = 1 if ramp is None else ramp.lanes
         start, count = self.threads
         if count * lanes * prod(len(loops[var]) for var in used) > _POINTS:
