@@ -59,7 +59,7 @@ LIMITS: dict[str, tuple[str, float | None]] = {
     GPU_IMPORT: ("ms", None),
     "sm_80: matmul to CUDA text, cold": ("ms", 100),
     "sm_80: matmul, NVRTC to cubin": ("ms", None),
-    "sm_80: attention to CUDA text, cold": ("ms", 400),
+    "sm_80: attention to CUDA text, cold": ("ms", 150),
     "sm_80: attention, NVRTC to cubin": ("ms", None),
     "TileLang: import": ("ms", None),
     "TileLang, sm_80: matmul to CUDA text, first in the process": ("ms", None),

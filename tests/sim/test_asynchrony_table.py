@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -27,10 +27,19 @@ from tests.sim.test_asynchrony import (
 )
 from tileworkbench.compiler.diagnostics import DeadlockError
 from tileworkbench.compiler.driver import lower_program, resolve_target
+from tileworkbench.compiler.ir.build import add, const, sub
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
-from tileworkbench.compiler.ir.simt import AsyncCopy, Start, WaitGroup
-from tileworkbench.compiler.ir.stmt import Seq, Stmt
+from tileworkbench.compiler.ir.simt import (
+    AsyncCopy,
+    BarrierInit,
+    BarrierWait,
+    Engine,
+    Start,
+    WaitGroup,
+)
+from tileworkbench.compiler.ir.stmt import If, Seq, Stmt
+from tileworkbench.compiler.ir.types import INT32
 from tileworkbench.compiler.sim import simulate
 
 FILE = Path(__file__).with_name("asynchrony.txt")
@@ -48,26 +57,112 @@ ABSENT = dict.fromkeys(
 ROWS = {(engine, mistake): (source, changes) for engine, mistake, source, changes, _ in TABLE}
 
 
-def _no_wait(stmt: Stmt) -> Stmt:
-    return Seq(()) if isinstance(stmt, WaitGroup) else stmt
+@dataclass(frozen=True)
+class Waits:
+    """Those of one engine in lowered code, and the mistakes that a pass might make of them."""
+
+    pipelined: str
+    in_turn: str
+    target: str
+    engine: Engine
+
+    def among(self, stmt: Stmt) -> bool:
+        if self.engine is Engine.TMA:
+            return isinstance(stmt, BarrierWait)
+        return isinstance(stmt, WaitGroup) and stmt.engine is self.engine
+
+    def none(self, stmt: Stmt) -> Stmt:
+        return Seq(()) if self.among(stmt) else stmt
+
+    def moved(self, stmt: Stmt, to_end: bool) -> Stmt:
+        if not isinstance(stmt, Seq):
+            return stmt
+        waits = [each for each in map(self.wait_of, stmt.stmts) if each is not None]
+        rest = [Rewriter(rewrite_stmt=self.none)(each) for each in stmt.stmts]
+        rest = [each for each in rest if each != Seq(())]
+        starts = [at for at, each in enumerate(rest) if self.begins(each)]
+        at = len(rest) if to_end or not starts else starts[0]
+        stmts = (*rest[:at], *waits, *rest[at:])
+        return stmt if not waits or stmts == stmt.stmts else Seq(stmts)
+
+    def wait_of(self, stmt: Stmt) -> Stmt | None:
+        """The wait that `stmt` is, or has at its end for some of the threads."""
+        if self.among(stmt):
+            return stmt
+        last = stmt.then.stmts[-1] if isinstance(stmt, If) and isinstance(stmt.then, Seq) else None
+        return replace(stmt, then=last) if last is not None and self.among(last) else None
+
+    def begins(self, stmt: Stmt) -> bool:
+        kinds = (Start, AsyncCopy)
+        return any(isinstance(each, kinds) for each in statements(stmt))
+
+    def one_more(self, stmt: Stmt) -> Stmt:
+        if self.engine is Engine.TMA:  # what a phase counts, in place of the groups that are left
+            return (
+                replace(stmt, count=add(stmt.count, const(1, INT32)))
+                if isinstance(stmt, BarrierInit)
+                else stmt
+            )
+        return replace(stmt, pending=stmt.pending + 1) if self.among(stmt) else stmt
+
+    def other_phase(self, stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, BarrierWait):
+            return stmt
+        return replace(stmt, parity=sub(const(1, INT32), stmt.parity))
+
+    def mistakes(self) -> dict[str, Callable[[Stmt], Stmt]]:
+        made = {
+            "no wait": self.none,
+            "early": partial(self.moved, to_end=False),
+            "late": partial(self.moved, to_end=True),
+            "count one off": self.one_more,
+        }
+        return made | ({"wrong phase": self.other_phase} if self.engine is Engine.TMA else {})
 
 
-def _one_off(stmt: Stmt) -> Stmt:
-    return replace(stmt, pending=stmt.pending + 1) if isinstance(stmt, WaitGroup) else stmt
-
-
-def _moved(stmt: Stmt, to_end: bool) -> Stmt:
-    if not isinstance(stmt, Seq):
-        return stmt
-    return Seq(tuple(sorted(stmt.stmts, key=lambda each: isinstance(each, WaitGroup) is to_end)))
-
-
-# Mistakes that are put into what each pass leaves of the kernel of cp.async, as a pass might.
-PASSES: dict[tuple[str, str], Callable[[Stmt], Stmt]] = {
-    ("pass", "no wait"): _no_wait,
-    ("pass", "early"): partial(_moved, to_end=False),
-    ("pass", "late"): partial(_moved, to_end=True),
-    ("pass", "one too many left"): _one_off,
+HOPPER = """\
+@T.prim_func
+def kernel(
+    A: T.Tensor((64, 96), "float16"),
+    B: T.Tensor((96, 64), "float16"),
+    C: T.Tensor((64, 64), "float16"),
+):
+    with T.Kernel(1, threads=128) as bx:
+        A_shared = T.alloc_shared((64, 32), "float16")
+        B_shared = T.alloc_shared((32, 64), "float16")
+        C_shared = T.alloc_shared((64, 64), "float16")
+        C_local = T.alloc_fragment((64, 64), "float32")
+        T.clear(C_local)
+"""
+STEP = ("T.copy(A[0, k * 32], A_shared)", "T.copy(B[k * 32, 0], B_shared)")
+STEP += ("T.gemm(A_shared, B_shared, C_local)",)
+STORE = """\
+        T.copy(C_local, C_shared)
+        T.copy(C_shared, C)
+"""
+# Loads in a ring of memory barriers, products of warpgroups, and a store: all by engines.
+RING = "".join(
+    [HOPPER, "        for k in T.Pipelined(3, num_stages=2):\n"]
+    + [f"            {line}\n" for line in STEP]
+    + [STORE]
+)
+# The same behind each other, so that each wait has its operation in front and its reader behind.
+IN_TURN = "".join(
+    [HOPPER]
+    + [f"        {line.replace('k * 32', '0')}\n" for line in STEP]
+    + [STORE, "        T.clear(C_shared)\n"]
+)
+# Mistakes that are put into what each pass leaves of a right kernel, as a pass might.
+MADE = {
+    "cp.async made": Waits(WIDE, WIDE, "sim:sm_80", Engine.CP_ASYNC),
+    "TMA made": Waits(RING, IN_TURN, "sim:sm_90a", Engine.TMA),
+    "TMA store made": Waits(RING, IN_TURN, "sim:sm_90a", Engine.TMA_STORE),
+    "wgmma made": Waits(RING, IN_TURN, "sim:sm_90a", Engine.WGMMA),
+}
+PASSES = {
+    (name, mistake): (waits, change)
+    for name, waits in MADE.items()
+    for mistake, change in waits.mistakes().items()
 }
 
 
@@ -89,20 +184,27 @@ def verdict(program: Program, origin: Program) -> str:
 
 def cells(row: tuple[str, str]) -> list[str]:
     """A verdict for each column; several where passes of a column differ."""
-    source, changes = ROWS.get(row, (COPIES, {}))
-    change = PASSES.get(row)
+    change = None
+    if row in PASSES:
+        waits, change = PASSES[row]
+        source = waits.in_turn if row[1] in ("early", "late") else waits.pipelined
+        target = waits.target
+    else:
+        source, changes = ROWS[row]
+        source = changed(WIDE if source is COPIES else source, changes)
+        target = "sim:sm_90" if row[0] == "cluster" else "sim:sm_80"
 
     def judged(program: Program) -> str:
-        if change is not None:
-            program = with_body(program, Rewriter(rewrite_stmt=change)(program.body))
-        return verdict(program, origin)
+        body = Rewriter(rewrite_stmt=change)(program.body)
+        if row in PASSES and body is program.body:
+            return "none"
+        return verdict(with_body(program, body), origin)
 
-    origin = program_of(changed(WIDE if source is COPIES else source, changes))
+    origin = program_of(source)
     seen: dict[str, list[str]] = {"written": [judged(origin)]}
-    target = resolve_target("sim:sm_90" if row[0] == "cluster" else "sim:sm_80")
     stages = {Stage.TILE: "tile", Stage.PLANNED: "planned", Stage.SIMT: "hardware"}
     before = origin
-    for snapshot in lower_program(origin, target):
+    for snapshot in lower_program(origin, resolve_target(target)):
         column = stages.get(snapshot.program.stage)
         if snapshot.program is not before and column is not None:
             before = snapshot.program
@@ -128,6 +230,13 @@ def test_a_mistake_of_a_pass_is_found_as_hardware_runs_it():
     assert {table()[row][-1] for row in PASSES} == {"found"}
 
 
+@pytest.mark.parametrize("source", [RING, IN_TURN], ids=["ring", "in turn"])
+def test_without_a_mistake_nothing_is_found(source):
+    origin = program_of(source)
+    for snapshot in lower_program(origin, resolve_target("sim:sm_90a")):
+        assert verdict(snapshot.program, origin) != "found", snapshot.name
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_kind_of_mistake_is_in_the_table(engine, mistake):
@@ -149,12 +258,13 @@ What the simulator says of each mistake (tests/sim/test_asynchrony.py), of the p
              they start, but for cp.async where each copy is plainly waited for,
   planned    after each pass that leaves threads in lock step,
   hardware   after each later pass, as hardware runs threads.
-Rows of "pass" put the mistake into what each pass leaves of a right kernel. Clusters are those of
-sm_90, the others run on sm_80.
+Rows of operations that lowering made put the mistake into what each pass leaves of a right kernel:
+copies of threads on sm_80, engines on sm_90a. Clusters are those of sm_90, the others run on sm_80.
 
 found: reported, with its line. done: every operation is done where it starts, so nothing is wrong.
 -: nothing is wrong (a wait that leaves less than it may), or lock step hides it until threads run
-on their own. none: no pass leaves such a program. Two verdicts: passes of one column differ.
+on their own. none: no pass leaves such a program, or it has no such wait yet. Several verdicts:
+passes of one column differ.
 Groups complete in order, so cp.async, stores by TMA and wgmma have no wrong phase.
 """
 
