@@ -7,12 +7,12 @@ outside loops only, and arrivals at memory barriers where no loop repeats them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tileworkbench.compiler.analysis.arrival_counts import arrival_counts
 from tileworkbench.compiler.analysis.effects import owners
+from tileworkbench.compiler.analysis.pending import Operation, Pending
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
@@ -43,32 +43,9 @@ def unfinished(kernel: st.Kernel) -> Iterator[Found]:
             yield stmt.site, _nothing_to_wait_for(stmt.engine)
     if started:
         walk = _Walk(owners(kernel.body))
-        walk.visit(kernel.body, _State(), False)
+        walk.visit(kernel.body, Pending(), False)
         yield from walk.found
     yield from arrival_counts(kernel)
-
-
-@dataclass(frozen=True, slots=True)
-class _Operation:
-    """One under way: in a group of its engine, or (`barrier`) counted at a memory barrier."""
-
-    engine: Engine
-    group: int
-    barrier: Buffer | None
-    touched: tuple[Access, ...]
-
-
-@dataclass(slots=True)
-class _State:
-    """The operations under way, and how many groups each engine has; whether these are all."""
-
-    under_way: list[_Operation] = field(default_factory=list)
-    committed: Counter[Engine] = field(default_factory=Counter)
-    complete: bool = True
-
-    def forget(self) -> None:
-        """Nothing is known any more."""
-        self.under_way, self.complete = [], False
 
 
 @dataclass(slots=True)
@@ -76,37 +53,24 @@ class _Walk:
     owner: dict[Buffer, Buffer]
     found: list[Found] = field(default_factory=list)
 
-    def visit(self, stmt: st.Stmt, state: _State, repeated: bool) -> None:
+    def visit(self, stmt: st.Stmt, state: Pending, repeated: bool) -> None:
         """Check `stmt`, which is certainly executed; `repeated`: by a loop."""
         match stmt:
             case st.Seq(stmts):
                 for part in stmts:
                     self.visit(part, state, repeated)
-            case simt.Start(body, engine, barrier):
-                self.check(body, state)
-                touched = tuple(each for part in statements(body) for each in accesses(part))
-                where = None if barrier is None else barrier.buffer
-                group = state.committed[engine]
-                state.under_way.append(_Operation(engine, group, where, touched))
-            case simt.CommitGroup(engine):
-                state.committed[engine] += 1
-            case simt.WaitGroup():
-                self.wait(stmt, state, repeated)
-            case simt.BarrierWait(place):
-                self.check(stmt, state)
-                left = [one for one in state.under_way if one.barrier is not place.buffer]
-                state.under_way = _of_this_block(left)
-            case simt.BarrierArrive(place, engine) if engine is not None:
-                state.under_way = [
-                    replace(one, barrier=place.buffer)
-                    if one.engine is engine and one.barrier is None
-                    else one
-                    for one in state.under_way
-                ]
+            case simt.Start():
+                self.check(stmt.body, state)
+                state.start(stmt)
             case simt.Role(body=body):
-                self.visit(body, _State(), repeated)
-            case _ if order_of(stmt) in (Order.CLUSTER, Order.CLUSTER_PHASE, Order.GRID):
-                state.under_way = _of_this_block(state.under_way)
+                self.visit(body, Pending(), repeated)
+            case tile.Parallel() if _is_asynchronous(stmt):
+                state.forget()
+            case _ if order_of(stmt) is not None:
+                if isinstance(stmt, simt.WaitGroup) and not repeated:
+                    self.check_count(stmt, state)
+                self.check(stmt, state)
+                state.order(stmt)
             case _ if not _is_asynchronous(stmt):
                 self.check(stmt, state)
             case st.For(_, start, stop, step, body=body) if _runs(start, stop, step):
@@ -118,33 +82,27 @@ class _Walk:
             case _:
                 state.forget()
 
-    def wait(self, stmt: simt.WaitGroup, state: _State, repeated: bool) -> None:
-        engine, count = stmt.engine, state.committed[stmt.engine]
-        open_ = [one for one in state.under_way if one.engine is engine and one.barrier is None]
-        if state.complete and not repeated and open_ and stmt.pending >= count:
-            self.found.append((stmt.site, _never_reached(engine, stmt.pending, count)))
-        done = [one for one in open_ if one.group < count - stmt.pending]
-        state.under_way = [one for one in state.under_way if one not in done]
-        if stmt.sources:  # what they write may still be on its way
-            for one in done:
-                writes = tuple(access for access in one.touched if access.writes)
-                state.under_way.append(replace(one, touched=writes))
+    def check_count(self, stmt: simt.WaitGroup, state: Pending) -> None:
+        """Report a wait that leaves as many groups under way as there are."""
+        count = state.committed[stmt.engine]
+        if state.complete and state.in_groups(stmt.engine) and stmt.pending >= count:
+            self.found.append((stmt.site, _never_reached(stmt.engine, stmt.pending, count)))
 
-    def check(self, stmt: st.Stmt, state: _State) -> None:
+    def check(self, stmt: st.Stmt, state: Pending) -> None:
         """Report accesses that `stmt` certainly makes to what an operation under way reads or
         writes.
         """
-        if not state.under_way:
+        if not state.operations:
             return
         for part in _certain(stmt):
             for access in accesses(part):
-                for one in state.under_way:
+                for one in state.operations:
                     sentence = self.sentence(one, access, isinstance(stmt, tile.Gemm))
                     if sentence is not None and access.certain:
                         self.found.append((part.site, sentence))
                         return
 
-    def sentence(self, one: _Operation, access: Access, product: bool) -> str | None:
+    def sentence(self, one: Operation, access: Access, product: bool) -> str | None:
         if product and one.engine in _PRODUCTS:
             return None  # products into one accumulator follow each other
         met = [each for each in one.touched if self.same(each, access)]
@@ -173,11 +131,6 @@ class _Walk:
         if _is_whole(a) or _is_whole(b):
             return True
         return a.buffer is b.buffer and a.region is not None and a.region is b.region
-
-
-def _of_this_block(under_way: list[_Operation]) -> list[_Operation]:
-    """Without copies to other blocks: these may have waited, and say so."""
-    return [one for one in under_way if one.engine is not Engine.CLUSTER]
 
 
 def _is_whole(access: Access) -> bool:

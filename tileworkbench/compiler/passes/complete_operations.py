@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tileworkbench.compiler.analysis.pending import Pending
 from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
@@ -76,9 +77,8 @@ def _keeps_copies(body: Stmt) -> bool:
     """Whether each copy that threads start is waited for, and read behind that."""
     order: list[tuple[Stmt, bool]] = []
     _collect(body, True, order)
+    pending = Pending()
     unread: set[Buffer] = set()  # started, and not read behind their wait yet
-    committed: set[Buffer] = set()
-    awaited: set[Buffer] = set()
     for stmt, certain in order:
         match stmt:
             case Start(Copy(src, dst), Engine.CP_ASYNC):
@@ -86,19 +86,16 @@ def _keeps_copies(body: Stmt) -> bool:
                 if not (certain and fits and src.buffer.dtype == dst.buffer.dtype):
                     return False
                 unread.add(dst.buffer)
-                committed.discard(dst.buffer)
-                awaited.discard(dst.buffer)
+                pending.start(stmt)
             case Start(_, Engine.CP_ASYNC) | BarrierArrive(_, Engine.CP_ASYNC):
                 return False
             case Pipelined(num_stages=stages) if stages > 1:
                 return False
-            case CommitGroup(Engine.CP_ASYNC) if certain:
-                committed |= unread
-            case WaitGroup(0, Engine.CP_ASYNC) if certain:
-                awaited |= committed
+            case CommitGroup() | WaitGroup(0) if certain:
+                pending.order(stmt)
             case _:
                 read = {access.buffer for access in accesses(stmt) if access.reads}
-                unread -= read & awaited
+                unread -= read - pending.written()
     return not unread
 
 
