@@ -48,7 +48,9 @@ def helper_lines(code: str, entry: str) -> int:
     return 0
 
 
-_HELPER = re.compile(r"\b(\w+)\([^;{}]*\)\s*\{\s*asm volatile\(\"([a-z][\w.:]*)")
+_HELPER = re.compile(r"__forceinline__ [^(]*\b(\w+)\([^;{}]*\)\s*\{(.*?)\n\}", re.DOTALL)
+_ASM = re.compile(r"asm volatile\(\"(.*?)\"\s*:", re.DOTALL)
+_OPCODE = re.compile(r"(?<![\w.%])(?!setp|selp)[a-z]\w*(?:\.[\w:]+)+")  # but those about predicates
 _BUILT_IN = re.compile(r"\b(__syncthreads|__syncwarp|__shfl\w*|atomic\w+)\s*\(")
 _LLVM = re.compile(r"@llvm\.([\w.]+)\(")
 
@@ -61,7 +63,10 @@ def instructions(view: KernelView, live: bool) -> dict[str, tuple[str, int]]:
     if view.target_kind == "cpu":
         calls = Counter(_LLVM.findall(code.partition("\ndeclare ")[0])) if live else Counter()
         return {f"llvm.{name}": (f"llvm.{name}", calls[name]) for name in sorted(calls)}
-    names = dict(_HELPER.findall(code)) | {name: name for name in _BUILT_IN.findall(code)}
+    names = {name: name for name in _BUILT_IN.findall(code)}
+    for helper, body in _HELPER.findall(code):
+        if (text := _ASM.search(body)) and (opcode := _OPCODE.search(text[1])):
+            names[helper] = opcode[0]
     counts = Counter(re.findall(r"\b(\w+)\s*\(", code))
     places = {name: counts[name] - (name != told) for name, told in names.items()}
     return {name: (names[name], places[name]) for name in sorted(names) if places[name] > 0}
