@@ -26,6 +26,9 @@ OWNERS = {"block": BLOCKS, "thread": THREADS, "register": REGISTERS}
         (ROWS % 16 == 15, "all in rows whose number modulo 16 is 15"),
         ((ROWS == 63) | (COLUMNS == 63), "all in the last row or column"),
         ((ROWS % 63 == 0) | (COLUMNS % 63 == 0), "all in the border"),
+        (ROWS == COLUMNS, "all in the diagonal"),
+        (ROWS < COLUMNS, "all in the triangle above the diagonal"),
+        ((ROWS > COLUMNS) & (ROWS >= 32), "all in the triangle below the diagonal and rows 32-63"),
     ],
 )
 def test_places(wrong: np.ndarray, said: str) -> None:

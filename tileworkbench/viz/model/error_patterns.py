@@ -137,8 +137,15 @@ def _parts(wrong: Array, owners: Mapping[str, Array], grid: tuple[int, ...]) -> 
             last |= along == extent - 1
             border |= (along == 0) | (along == extent - 1)
     if dims > 1:
-        for name, cost, mask in (("the last row or column", 2, last), ("the border", 2, border)):
-            members = mask.reshape(-1)
+        row, column = np.ogrid[: wrong.shape[-2], : wrong.shape[-1]]
+        for name, cost, mask in (
+            ("the last row or column", 2, last),
+            ("the border", 2, border),
+            ("the diagonal", 2, row == column),
+            ("the triangle above the diagonal", 2, row < column),
+            ("the triangle below the diagonal", 2, row > column),
+        ):
+            members = np.broadcast_to(mask, wrong.shape).reshape(-1)
             if members[flat].all() and not members.all():
                 yield Part("place", name, cost, members)
 
