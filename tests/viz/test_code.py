@@ -11,7 +11,8 @@ def test_instructions_in_blocks_of_assembly_are_named() -> None:
     """The product of a warpgroup begins with a predicate."""
     view = tw.compile(matmul(128, 128, 64, "float16"), target="sim:sm_90a").view()
     found = dict(instructions(view, True).values())
-    (product,) = [name for name in found if "mma" in name]
+    (product,) = [name for name in found if "mma_async" in name]
     assert product == "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16"
-    assert "cp.async.bulk.tensor.2d" in "".join(found) or "cp.async.cg.shared.global" in found
+    assert any(name.startswith("cp.async.bulk.tensor.2d.shared") for name in found)
+    assert {"wgmma.fence.sync.aligned", "wgmma.wait_group.sync.aligned"} <= set(found)
     assert not [name for name in found if name.startswith(("setp", "selp", "."))]
