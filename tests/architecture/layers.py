@@ -76,7 +76,6 @@ RULES: Mapping[str, Rule] = {
     # The core of C-like languages knows none of them, and they do not know each other.
     "compiler.emit.c_like": Rule(_EMITTING),
     "compiler.emit.cuda": Rule((*_EMITTING, "compiler.emit.c_like")),
-    "compiler.emit.cpp": Rule((*_EMITTING, "compiler.emit.c_like")),
     "compiler.emit.llvm": Rule((*_EMITTING, "compiler.emit.c_sources"), eager=("numpy",)),
     # 2: execution
     "compiler.record": Rule((*_FOUNDATION, *_MIDDLE), eager=("numpy",)),

@@ -93,16 +93,6 @@ def test_architectures_are_checked(needs_nvrtc: None) -> None:
     assert str(unknown.value) == f"NVRTC {major}.{minor} does not know the architecture 'sm_79'"
 
 
-@pytest.mark.nvrtc
-def test_headers_where_there_are_some(needs_nvrtc: None) -> None:
-    try:
-        options = nvrtc.header_options()
-    except UnsupportedError as error:
-        pytest.skip(error.message)
-    source = '#include <cuda_fp16.h>\nextern "C" __global__ void k(__half* x) { *x = __hneg(*x); }'
-    assert "neg.f16" in compile_cuda(source, "sm_80", options=options).ptx
-
-
 def test_a_missing_library_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
+from tests.emit.plain.dialect import generate_cpp
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.driver import lower_program
 from tileworkbench.compiler.emit.c_like.program import Module
-from tileworkbench.compiler.emit.cpp.dialect import generate_cpp
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.target import parse_target
 

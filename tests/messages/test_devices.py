@@ -56,16 +56,6 @@ def test_a_machine_without_a_device() -> None:
     )
 
 
-def test_a_compiler_without_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "wheel_directories", lambda part: ())
-    monkeypatch.setattr(nvrtc, "toolkit_directories", lambda part: ())
-    monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: (12, 9))
-    assert rendered(nvrtc.header_options, tw.UnsupportedError) == (
-        "UnsupportedError: the CUDA headers are not installed\n"
-        "hint: install 'nvidia-cuda-runtime', or 'nvidia-cuda-nvrtc' 13.3 or later"
-    )
-
-
 def test_a_compiler_that_fails() -> None:
     library: Any = SimpleNamespace(nvrtcGetErrorString=lambda status: b"NVRTC_ERROR_OUT_OF_MEMORY")
     assert rendered(lambda: nvrtc._check(library, 1), CompileError) == (

@@ -17,7 +17,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.stmt import Seq, Stmt
 from tileworkbench.compiler.sim import simulate
-from tileworkbench.compiler.sim.threads.listing import list_accesses
+from tileworkbench.compiler.sim.threads.listing import list_requests
 
 SIZE = 128
 
@@ -76,11 +76,11 @@ def test_what_is_listed_is_what_is_simulated():
     kind = Matmul()
     a = np.zeros((kind.m, kind.k), np.float16)
     simulated = simulate(kind.program(), {"A": a, "B": a.reshape(kind.k, kind.n)}).report.accesses
-    assert factors(list_accesses(kind.program())) == factors(simulated)
+    assert factors([access.count for access in list_requests(kind.program())]) == factors(simulated)
     # One iteration of each loop, and the statement that a guard skips in others.
     one = replace(kind, k=32, stages=2, pending=0)
     short = one.program()
-    listed = {(a.buffer, a.kind): a.count for a in list_accesses(short)}
+    listed = {(a.count.buffer, a.count.kind): a.count.count for a in list_requests(short)}
     assert listed["A_shared", "ldmatrix.x4"] == 2 * 2 * 4
     assert listed["A_shared", "cp.async"] == 2 * 2 * 4  # the prologue's and the loop's
 
@@ -93,7 +93,8 @@ def test_accesses_that_depend_on_memory_are_not_listed():
     for k in T.unroll(2):
         A[tx * 2 + k] = S[i]
     """
-    found = list_accesses(threads("A: (64,) float32; B: (32,) int32", body))
+    requests = list_requests(threads("A: (64,) float32; B: (32,) int32", body))
+    found = [access.count for access in requests]
     assert by_cost(found) == [
         ("A", "store", 4, 2, 0, 0, 16, 8),
         ("B", "load", 4, 1, 0, 0, 4, 4),

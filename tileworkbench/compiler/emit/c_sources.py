@@ -68,11 +68,6 @@ def python_function(
     return ctypes.CFUNCTYPE(returned, *kinds)(find_function(name, sources))
 
 
-def is_passed(dtype: DType) -> bool:
-    """Whether an external function can take or return a value of `dtype`."""
-    return str(dtype) in _C_TYPES
-
-
 @cache
 def _compiled(sources: tuple[str, ...]) -> ctypes.CDLL:
     text = "\n".join(sources)

@@ -53,16 +53,6 @@ def mma_c(rows: int = 16) -> Fragment:
     return Fragment((rows, 8), lambda i, j: (4 * (i % 8) + j // 2, i // 8 * 2 + j % 2))
 
 
-def mma_b16(bits: int) -> Fragment:
-    """B of two instructions side by side: 16 x K."""
-    return mma_b(bits).repeat((2, 1))
-
-
-def mma_c16() -> Fragment:
-    """C of two instructions side by side: 16 x 16."""
-    return mma_c().repeat((1, 2))
-
-
 @dataclass(frozen=True, slots=True)
 class WarpGrid:
     """`rows` x `columns` of C over `warps_m` x `warps_n` warps, which count along M first.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.diagnostics import LayoutError
@@ -251,21 +251,6 @@ class Fragment:
             return mapping.evaluate((*x[:-1], rep))
 
         return self._derive(self.shape, prod(atom.extent for atom in kept), place)
-
-    def de_replicate(self) -> Fragment:
-        """Spread the elements over their replicas instead of holding copies.
-
-        With ``f = gcd(R, slots)``, an element at slot ``s`` stays only with replicas
-        ``rep * f + s % f``, at slot ``s // f``: R and the slots both shrink by ``f``.
-        """
-        factor = gcd(self.replicate, self.slots)
-
-        def place(*x: Any) -> tuple[Any, Any]:
-            _, slot = self.mapping.evaluate((*x[:-1], 0))
-            thread, _ = self.mapping.evaluate((*x[:-1], x[-1] * factor + slot % factor))
-            return thread, slot // factor
-
-        return self._derive(self.shape, self.replicate // factor, place)
 
     def inverse(self) -> Layout:
         """``(slot, thread) -> (*index, replica)``.

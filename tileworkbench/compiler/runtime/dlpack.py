@@ -19,7 +19,6 @@ _DEVICES = {
     13: "cuda",
     14: "oneapi",
 }
-_CPU_CODES = tuple(code for code, name in _DEVICES.items() if name == "cpu")
 # DLDataTypeCode -> the dtype's name, or its stem where the width completes the name
 _STEMS = {0: "int", 1: "uint", 2: "float", 5: "complex"}
 _NAMES = {

@@ -82,11 +82,6 @@ def poison(dtype: DType) -> Value:
     return np.float32("nan").astype(storage)
 
 
-def is_lanes(value: Value) -> bool:
-    """Whether `value` has one element per lane."""
-    return type(value) is np.ndarray
-
-
 @cache
 def wrapper(dtype: DType) -> Callable[[int], int]:
     """The function that reduces a Python integer to `dtype` (two's complement)."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -101,28 +100,6 @@ def missing_nvrtc() -> str | None:
     except UnsupportedError as error:
         return error.message
     return None
-
-
-def header_options() -> tuple[str, ...]:
-    """Options with which a source may include ``cuda_fp16.h``, ``cuda_fp8.h`` and their like.
-
-    The headers are those of `nvidia-cuda-runtime` or of a toolkit, else those that NVRTC 13.3 and
-    later carry. Raises `UnsupportedError` where there are none.
-    """
-    for directory in (*wheel_directories("include"), *toolkit_directories("include")):
-        if (directory / "cuda_fp16.h").is_file():
-            return (f"-I{directory}",)
-    if nvrtc_version() < (13, 3):
-        raise UnsupportedError(
-            "the CUDA headers are not installed",
-            hint="install 'nvidia-cuda-runtime', or 'nvidia-cuda-nvrtc' 13.3 or later",
-        )
-    import platformdirs
-
-    named = os.environ.get("TILEWORKBENCH_CACHE_DIR")
-    cache = named or platformdirs.user_cache_dir("tileworkbench", appauthor=False)
-    major, minor = nvrtc_version()
-    return (f"--use-bundled-headers={Path(cache) / f'cuda-headers-{major}.{minor}'}",)
 
 
 def compile_cuda(

@@ -20,8 +20,6 @@ from tileworkbench.compiler.sim.ptx.numeric import (
 from tileworkbench.compiler.sim.ptx.operands import Decoder
 from tileworkbench.compiler.sim.ptx.state import State, Step
 
-INTEGERS = frozenset({f"{kind}{bits}" for kind in "us" for bits in (16, 32, 64)})
-
 
 def _elementwise(
     i: Instruction, d: Decoder, function: Callable[..., Array], kind: str | None = None

@@ -68,12 +68,6 @@ class PtxRun:
         """All instructions that warps executed."""
         return sum(self.instructions.values())
 
-    def shared_ratio(self) -> float:
-        """Wavefronts of all shared accesses over the least number possible."""
-        shared = [access for access in self.accesses if access.space == "shared"]
-        ideal = sum(access.ideal for access in shared)
-        return sum(access.units for access in shared) / ideal if ideal else 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class _Entry:

@@ -18,7 +18,6 @@ from tileworkbench.compiler.sim.ptx.numeric import DTYPES, UNSIGNED, Array
 from tileworkbench.compiler.sim.ptx.operands import Decoder
 from tileworkbench.compiler.sim.ptx.state import State, Step
 
-_LANE = np.arange(WARP)
 _BITS = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
 
 

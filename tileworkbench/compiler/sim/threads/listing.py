@@ -23,7 +23,7 @@ from tileworkbench.compiler.ir.stmt import LoopKind
 from tileworkbench.compiler.sim.abstract import Evaluator, own_loads
 from tileworkbench.compiler.sim.expressions import vector_indices
 from tileworkbench.compiler.sim.frame import SimOptions
-from tileworkbench.compiler.sim.report import AccessCount, Recorder
+from tileworkbench.compiler.sim.report import Recorder
 from tileworkbench.compiler.sim.threads.arena import Arena, ArenaStorage
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.matrix import matrix_kind
@@ -40,11 +40,6 @@ def list_requests(program: Program) -> tuple[WarpAccess, ...]:
     in program order, those of equal site, buffer and kind as one, with the requests of each.
     """
     return list_all(program)[0]
-
-
-def list_accesses(program: Program) -> tuple[AccessCount, ...]:
-    """The counts of `list_requests`."""
-    return tuple(access.count for access in list_requests(program))
 
 
 @dataclass(frozen=True, slots=True)
