@@ -1,0 +1,75 @@
+"""Nodes of torch's graphs: what an operation is called, what it reads, and the shapes of values."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tileworkbench.pytorch import aten
+from tileworkbench.pytorch.shapes import Extents
+
+Node = Any  # of torch.fx
+
+
+def name_of(node: Node) -> str:
+    """The operation of a call as the table names it; "" for what is no operation of torch."""
+    return str(node.target) if node.op == "call_function" else ""
+
+
+def value_of(node: Node) -> Any:
+    """The tensor without contents that torch has computed for a node."""
+    return node.meta.get("val")
+
+
+def shape_of(node: Node) -> Extents:
+    """The extents of a node's tensor."""
+    return tuple(value_of(node).shape)
+
+
+def operands(node: Node) -> list[Node]:
+    """The nodes that a call takes, in order."""
+    return list(node.all_input_nodes)
+
+
+def is_part(node: Node) -> bool:
+    """Whether it picks one result of an operation that has several."""
+    return name_of(node) == "<built-in function getitem>"
+
+
+def seen_through(node: Node) -> Node:
+    """What a node broadcasts: a kernel reads that, and repeats nothing in memory."""
+    while name_of(node) == aten.EXPANSION:
+        node = node.args[0]
+    return node
+
+
+def is_tuple(node: Node) -> bool:
+    """Whether an operation has several results."""
+    return isinstance(value_of(node), tuple | list)
+
+
+def constant_of(node: Node) -> Any:
+    """The number that a node fills a tensor with, None for other nodes."""
+    if name_of(node) == "aten.scalar_tensor.default":
+        return node.args[0]
+    if name_of(node) in ("aten.full.default", "aten.full_like.default"):
+        return node.args[1]
+    return None
+
+
+def label_of(node: Node) -> str:
+    """The operation in short: "gelu" of aten.gelu.default."""
+    parts = name_of(node).split(".")
+    return parts[1].lstrip("_") if len(parts) > 1 else parts[0]
+
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
+
+
+def line_of(node: Node) -> tuple[str, int, str] | None:
+    """(file, line, text) of the user's code that an operation comes from, if torch kept it."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    if not frames:
+        return None
+    file, line, _, text = frames[-1]
+    return file, int(line), text.strip()

@@ -1,0 +1,419 @@
+"""A group of operations as the text of a `T.prim_func`, as a person would write it.
+
+A kernel is over rows and columns. Values are computed in stages: what needs a reduction over a row
+comes after the loop that it reduces. What a later stage uses again stays in a fragment; everything
+else is a name inside one loop.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tileworkbench.pytorch.dtypes import compute_dtype, name_of
+from tileworkbench.pytorch.terms import Kind, NoRuleError, Term, text_of
+
+TILE = 4096  # elements of a tile that is read and written once
+LONGEST_ROW = 16384  # columns of a row that is kept in fast memory
+_ROW_TILE = 2048  # elements of a tile of rows
+_RESERVED = {"T", "i", "j", "at", "bx", "by", "row", "column", "k", *keyword.kwlist}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The rows and columns of a kernel. `rows` are the extents along which some input does not
+    vary, outer first; there are none where all values have one shape. `tile` are the rows and
+    columns of a block.
+    """
+
+    rows: tuple[int, ...]
+    columns: int
+    tile: tuple[int, int]
+
+    @property
+    def row_count(self) -> int:
+        count = 1
+        for extent in self.rows:
+            count *= extent
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A tensor that the kernel loads: its name, dtype, which of the form's `rows` it varies along,
+    and whether along the columns."""
+
+    name: str
+    dtype: Any
+    rows: tuple[bool, ...]
+    columns: bool
+
+    def shape(self, form: Form) -> tuple[int, ...]:
+        """Its extents as the kernel takes it."""
+        sizes = _united(form.rows) if all(self.rows) else ()
+        if not all(self.rows):
+            sizes = tuple(n for n, has in zip(form.rows, self.rows, strict=True) if has)
+        return (*sizes, *((form.columns,) if self.columns else ())) or (1,)
+
+    def index(self, form: Form, row: str, column: str) -> str:
+        """Where an element of `row` and `column` is."""
+        parts = [column] if self.columns else []
+        if form.rows and all(self.rows):
+            return ", ".join([row, *parts])
+        places, stride = [], 1
+        for at in reversed(range(len(form.rows))):
+            if self.rows[at]:
+                place = row if stride == 1 else f"{row} // {stride}"
+                places.append(place if at == 0 else f"{place} % {form.rows[at]}")
+            stride *= form.rows[at]
+        return ", ".join([*reversed(places), *parts]) or "0"
+
+
+def _united(rows: tuple[int, ...]) -> tuple[int, ...]:
+    count = 1
+    for extent in rows:
+        count *= extent
+    return (count,) if rows else ()
+
+
+@dataclass(eq=False, slots=True)
+class Definition:
+    """A named value. `reduce` is "sum", "max" or "min" where it is that of `term` over each row."""
+
+    name: str
+    term: Term
+    kind: str
+    stage: int
+    reduce: str = ""
+    used_in: set[int] = field(default_factory=set)
+    uses: int = 0
+    is_inline: bool = False  # it is written where it is used
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is in a fragment: others than its own loop use it."""
+        return bool(self.reduce) or self.kind == "row" or self.used_in - {self.stage} != set()
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The product whose accumulator the kernel begins with: the names and dtypes of its operands,
+    whether they are transposed, and its depth."""
+
+    a: str
+    b: str
+    dtype: Any
+    transposed: tuple[bool, bool]
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What the kernel returns: a name, a dtype, the value that is stored in it, and whether that is
+    one for each element, not one for each row."""
+
+    name: str
+    dtype: Any
+    term: Term
+    is_full: bool
+
+
+class Body:
+    """The values of a kernel, in the order in which they are made; `Rows` of the table."""
+
+    def __init__(self, form: Form) -> None:
+        self.columns = form.columns
+        self.definitions: list[Definition] = []
+        self._has_rows = bool(form.rows)
+        self._taken = set(_RESERVED)
+
+    def name(self, wanted: str) -> str:
+        """A name that nothing else has, close to `wanted`."""
+        plain = re.sub(r"\W|^(?=\d)", "_", wanted).strip("_") or "value"
+        number, free = 2, plain
+        while free in self._taken:
+            number, free = number + 1, f"{plain}_{number}"
+        self._taken.add(free)
+        return free
+
+    def load(self, parameter: Parameter) -> Term:
+        """An element of an input, in the dtype that it is computed in."""
+        kind: Kind = "row" if self._has_rows and not parameter.columns else "full"
+        return Term("load", (parameter,), parameter.dtype, kind).to(parameter.dtype)
+
+    def product(self, name: str, dtype: Any) -> Term:
+        """The accumulator of the kernel's product."""
+        made = Definition(name, Term("number", (0,), dtype), "full", -1)
+        return Term("value", (made,), dtype, "full", 0)
+
+    def keep(self, name: str, x: Term) -> Term:
+        """`x`, computed once and called `name`."""
+        if x.op in ("value", "load", "number"):
+            return x
+        made = Definition(self.name(name), x, x.kind, x.stage)
+        self.definitions.append(made)
+        return Term("value", (made,), x.dtype, x.kind, x.stage)
+
+    def sum(self, x: Term) -> Term:
+        return self._reduce("sum", x)
+
+    def max(self, x: Term) -> Term:
+        return self._reduce("max", x)
+
+    def min(self, x: Term) -> Term:
+        return self._reduce("min", x)
+
+    def _reduce(self, how: str, x: Term) -> Term:
+        if x.kind != "full":
+            raise NoRuleError("a reduction of what is the same along a row")
+        operand = x if x.op == "value" and x.args[0].stage >= 0 else self._own(x)
+        made = Definition(self.name(f"row_{how}"), operand, "row", operand.stage, how)
+        self.definitions.append(made)
+        return Term("value", (made,), x.dtype, "row", operand.stage + 1)
+
+    def _own(self, x: Term) -> Term:
+        """A full definition of `x`, which a reduction reads from its fragment."""
+        wanted = f"{x.args[0].name}_tile" if x.op == "load" else "terms"
+        made = Definition(self.name(wanted), x, "full", x.stage)
+        self.definitions.append(made)
+        return Term("value", (made,), x.dtype, "full", x.stage)
+
+
+def find_uses(body: Body, outputs: Sequence[Output]) -> list[Definition]:
+    """The definitions that outputs follow from, with the stages that use each."""
+    used: list[Definition] = []
+
+    def visit(term: Term, stage: int) -> None:
+        if term.op == "value":
+            (definition,) = term.args
+            definition.used_in.add(stage)
+            definition.uses += 1
+            return
+        for each in term.args:
+            if isinstance(each, Term):
+                visit(each, stage)
+
+    for output in outputs:
+        visit(output.term, output.term.stage)
+    for definition in reversed(body.definitions):
+        if definition.used_in:
+            used.append(definition)
+            # A reduction reads the fragment of its operand behind the loop that writes it.
+            visit(definition.term, _BEHIND if definition.reduce else definition.stage)
+    return used[::-1]
+
+
+_BEHIND = 1 << 20
+
+
+def write(
+    name: str,
+    comments: Sequence[str],
+    form: Form,
+    parameters: Sequence[Parameter],
+    body: Body,
+    outputs: Sequence[Output],
+    product: Product | None = None,
+) -> str:
+    """The text of the kernel. Raises `NoRuleError` for a number that T does not write."""
+    return "\n".join(_Writer(form, body, parameters, outputs, product).lines(name, comments)) + "\n"
+
+
+class _Writer:
+    def __init__(
+        self,
+        form: Form,
+        body: Body,
+        parameters: Sequence[Parameter],
+        outputs: Sequence[Output],
+        product: Product | None,
+    ) -> None:
+        self.form, self.parameters, self.outputs = form, parameters, outputs
+        self.definitions = find_uses(body, outputs)
+        self.product = product
+        self.row, self.column = "row", "j"
+        self.is_flat = not form.rows
+        self.splits_columns = form.tile[1] < form.columns or product is not None
+        stored = {output.term.args[0] for output in outputs if output.term.op == "value"}
+        for each in self.definitions:
+            # What is short, or for nothing but to be stored, needs no name.
+            once = each.uses == 1 and not each.is_kept
+            each.is_inline = once and (each in stored or len(self._text(each.term)) <= _SHORT)
+
+    def lines(self, name: str, comments: Sequence[str]) -> Iterator[str]:
+        form = self.form
+        for comment in comments:
+            yield f"# {comment}"
+        yield "@T.prim_func"
+        yield f"def {name}("
+        if self.product is not None:
+            yield from self._matrices(self.product)
+        for parameter in self.parameters:
+            yield f"    {parameter.name}: {_tensor(parameter.shape(form), parameter.dtype)},"
+        yield "):"
+        for output in self.outputs:
+            count = _united(form.rows)
+            shape = (*count, form.columns) if output.is_full else count
+            yield f"    {output.name} = T.empty({_shape(shape)}, T.{name_of(output.dtype)})"
+        yield from _indented(self._kernel(), 1)
+        yield f"    return {', '.join(output.name for output in self.outputs)}"
+
+    def _matrices(self, product: Product) -> Iterator[str]:
+        m, n, k = self.form.row_count, self.form.columns, product.depth
+        a = (k, m) if product.transposed[0] else (m, k)
+        b = (n, k) if product.transposed[1] else (k, n)
+        yield f"    {product.a}: {_tensor(a, product.dtype)},"
+        yield f"    {product.b}: {_tensor(b, product.dtype)},"
+
+    def _kernel(self) -> Iterator[str]:
+        form, (rows, columns) = self.form, self.form.tile
+        across = f"T.ceildiv({form.columns}, {columns})"
+        down = f"T.ceildiv({form.row_count}, {rows})" if rows > 1 else str(form.row_count)
+        if self.is_flat:
+            yield f"with T.Kernel({across}, threads=128) as bx:"
+        elif self.splits_columns:
+            yield f"with T.Kernel({across}, {down}, threads=128) as (bx, by):"
+        else:
+            yield f"with T.Kernel({down}, threads=128) as by:"
+        yield from _indented(self._block(), 1)
+
+    def _block(self) -> Iterator[str]:
+        if self.product is not None:
+            yield from self._multiply(self.product)
+        for each in self.definitions:
+            if each.is_kept:
+                shape = self.form.tile if each.kind == "full" else self.form.tile[:1]
+                dtype = name_of(compute_dtype(each.term.dtype))
+                yield f"{each.name} = T.alloc_fragment({_shape(shape)}, T.{dtype})"
+        stages = [each.stage for each in self.definitions]
+        stages += [output.term.stage for output in self.outputs]
+        for stage in range(max(stages, default=-1) + 1):
+            yield from self._stage(stage)
+
+    def _multiply(self, product: Product) -> Iterator[str]:
+        (rows, columns), depth, dtype = self.form.tile, _DEPTH, name_of(product.dtype)
+        accumulator = name_of(compute_dtype(product.dtype))
+        t_a, t_b = product.transposed
+        tile_a = (depth, rows) if t_a else (rows, depth)
+        tile_b = (columns, depth) if t_b else (depth, columns)
+        at_a = f"k * {depth}, by * {rows}" if t_a else f"by * {rows}, k * {depth}"
+        at_b = f"bx * {columns}, k * {depth}" if t_b else f"k * {depth}, bx * {columns}"
+        flags = ", transpose_A=True" * t_a + ", transpose_B=True" * t_b
+        a, b = product.a, product.b
+        yield f"{a}_shared = T.alloc_shared({_shape(tile_a)}, T.{dtype})"
+        yield f"{b}_shared = T.alloc_shared({_shape(tile_b)}, T.{dtype})"
+        yield f"product = T.alloc_fragment({_shape(self.form.tile)}, T.{accumulator})"
+        yield "T.clear(product)"
+        yield f"for k in T.Pipelined(T.ceildiv({product.depth}, {depth}), num_stages=2):"
+        yield f"    T.copy({a}[{at_a}], {a}_shared)"
+        yield f"    T.copy({b}[{at_b}], {b}_shared)"
+        yield f"    T.gemm({a}_shared, {b}_shared, product{flags})"
+
+    def _stage(self, stage: int) -> Iterator[str]:
+        here = [each for each in self.definitions if each.stage == stage]
+        outputs = [each for each in self.outputs if each.term.stage == stage]
+        yield from self._loop("row", here, outputs)
+        yield from self._loop("full", here, outputs)
+        for each in here:
+            if each.reduce:
+                (operand,) = each.term.args
+                last = ", nan_propagate=True" if each.reduce != "sum" else ""
+                yield f"T.reduce_{each.reduce}({operand.name}, {each.name}, dim=1{last})"
+
+    def _loop(
+        self, kind: str, here: Sequence[Definition], outputs: Sequence[Output]
+    ) -> Iterator[str]:
+        stored = [each for each in outputs if each.is_full == (kind == "full")]
+        values = [
+            each for each in here if each.kind == kind and not each.reduce and not each.is_inline
+        ]
+        if not values and not stored:
+            return
+        rows, columns = self.form.tile
+        if self.is_flat:
+            yield f"for i in T.Parallel({columns}):"
+            yield f"    at = bx * {columns} + i"
+        elif kind == "full":
+            yield f"for i, j in T.Parallel({rows}, {columns}):"
+        else:
+            yield f"for i in T.Parallel({rows}):"
+        if not self.is_flat and self._needs_row(values, stored):
+            block = f"by * {rows}" if rows > 1 else "by"
+            yield f"    row = {block} + i"
+        if kind == "full" and self.splits_columns and not self.is_flat:
+            yield f"    column = bx * {columns} + j"
+        for each in values:
+            place = each.name + (f"[{self._at(kind)}]" if each.is_kept else "")
+            yield f"    {place} = {self._text(each.term)}"
+        for output in stored:
+            index = self._output_index(kind)
+            yield f"    {output.name}[{index}] = {self._text(output.term)}"
+
+    def _needs_row(self, values: Sequence[Definition], stored: Sequence[Output]) -> bool:
+        def loads(term: Term) -> bool:
+            if term.op == "load":
+                return any(term.args[0].rows)
+            if term.op == "value":
+                return bool(term.args[0].is_inline) and loads(term.args[0].term)
+            return any(loads(each) for each in term.args if isinstance(each, Term))
+
+        return bool(stored) or any(loads(each.term) for each in values)
+
+    def _at(self, kind: str) -> str:
+        return "i, j" if kind == "full" else "i"
+
+    def _output_index(self, kind: str) -> str:
+        if self.is_flat:
+            return "at"
+        return f"row, {self._column()}" if kind == "full" else "row"
+
+    def _column(self) -> str:
+        if self.is_flat:
+            return "at"
+        return "column" if self.splits_columns else "j"
+
+    def _text(self, term: Term) -> str:
+        return text_of(term, self._leaf)
+
+    def _leaf(self, term: Term) -> str:
+        (what,) = term.args
+        if term.op == "load":
+            return f"{what.name}[{what.index(self.form, 'row', self._column())}]"
+        if what.stage < 0:
+            return "product[i, j]"
+        return f"{what.name}[{self._at(what.kind)}]" if what.is_kept else str(what.name)
+
+
+_SHORT = 40  # characters
+_DEPTH = 32  # of a product's tiles
+
+
+def tile_of(rows: int, columns: int, has_reductions: bool, has_product: bool) -> tuple[int, int]:
+    """Rows and columns of a block."""
+    if has_product:
+        return min(128, _power(rows)), min(128, _power(columns))
+    if has_reductions:
+        return max(1, min(_ROW_TILE // columns, _power(rows), 64)), columns
+    wide = min(columns, TILE)
+    return max(1, min(TILE // wide, _power(rows))), wide
+
+
+def _power(size: int) -> int:
+    """The next power of two."""
+    return max(16, 1 << (size - 1).bit_length()) if size > 1 else 1
+
+
+def _tensor(shape: tuple[int, ...], dtype: Any) -> str:
+    return f"T.Tensor({_shape(shape)}, T.{name_of(dtype)})"
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return f"({shape[0]},)" if len(shape) == 1 else f"({', '.join(map(str, shape))})"
+
+
+def _indented(lines: Iterator[str], depth: int) -> Iterator[str]:
+    for line in lines:
+        yield "    " * depth + line

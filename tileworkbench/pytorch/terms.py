@@ -1,0 +1,214 @@
+"""Expressions of generated kernels: what an element of a value follows from, and how T writes it.
+
+A term is of one element of a tile ("full"), of a row, or of nothing (a number). Operators promote
+as torch does; 16-bit floats are computed in float32, as torch's own compiler computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tileworkbench.pytorch.dtypes import compute_dtype, name_of, promote, weak_dtype
+
+Kind = Literal["number", "row", "full"]
+_ORDER: tuple[Kind, ...] = ("number", "row", "full")
+_LEVELS = {"<": 4, "<=": 4, ">": 4, ">=": 4, "==": 4, "!=": 4, "&": 5, "|": 5, "^": 5}
+_LEVELS |= {"+": 6, "-": 6, "*": 7, "/": 7, "//": 7, "%": 7}
+_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+_ATOM, _UNARY = 10, 8
+
+
+class NoRuleError(Exception):
+    """There is no T expression for this use of an operation; its text says why."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Term:
+    """An expression: `op` with `args`.
+
+    `op` is an operator, "call" (a name of T and its arguments), "cast", "number", "load" (an
+    input) or "value" (a definition). `stage` counts the reductions over rows that come before it.
+    """
+
+    op: str
+    args: tuple[Any, ...]
+    dtype: Any  # of torch; never a 16-bit float
+    kind: Kind = "number"
+    stage: int = 0
+
+    def __add__(self, other: Any) -> Term:
+        return binary("+", self, other)
+
+    def __radd__(self, other: Any) -> Term:
+        return binary("+", other, self)
+
+    def __sub__(self, other: Any) -> Term:
+        return binary("-", self, other)
+
+    def __rsub__(self, other: Any) -> Term:
+        return binary("-", other, self)
+
+    def __mul__(self, other: Any) -> Term:
+        return binary("*", self, other)
+
+    def __rmul__(self, other: Any) -> Term:
+        return binary("*", other, self)
+
+    def __truediv__(self, other: Any) -> Term:
+        return binary("/", self, other)
+
+    def __rtruediv__(self, other: Any) -> Term:
+        return binary("/", other, self)
+
+    def __neg__(self) -> Term:
+        if self.dtype.is_floating_point or self.dtype.is_signed:
+            return _made("neg", (self,), self.dtype)
+        raise NoRuleError(f"the negative of a {name_of(self.dtype)}")
+
+    def __lt__(self, other: Any) -> Term:
+        return binary("<", self, other)
+
+    def __le__(self, other: Any) -> Term:
+        return binary("<=", self, other)
+
+    def __gt__(self, other: Any) -> Term:
+        return binary(">", self, other)
+
+    def __ge__(self, other: Any) -> Term:
+        return binary(">=", self, other)
+
+    def equals(self, other: Any) -> Term:
+        """Whether the two are equal, element by element."""
+        return binary("==", self, other)
+
+    def differs(self, other: Any) -> Term:
+        """Whether the two differ, element by element."""
+        return binary("!=", self, other)
+
+    @property
+    def is_bool(self) -> bool:
+        return name_of(self.dtype) == "bool"
+
+    def to(self, dtype: Any) -> Term:
+        """The value in the dtype that `dtype` is computed in."""
+        wanted = compute_dtype(dtype)
+        if wanted == self.dtype:
+            return self
+        if self.op == "number":
+            return number(self.args[0], wanted)
+        return _made("cast", (self,), wanted)
+
+    def rounded(self, dtype: Any) -> Term:
+        """The value rounded to `dtype`, as an explicit conversion of the user's does."""
+        wanted = compute_dtype(dtype)
+        if wanted == dtype:
+            return self.to(dtype)
+        narrow = Term("cast", (self,), dtype, self.kind, self.stage)
+        return Term("cast", (narrow,), wanted, self.kind, self.stage)
+
+
+def number(value: Any, dtype: Any) -> Term:
+    """A constant."""
+    if dtype.is_floating_point:
+        value = float(value)
+    elif name_of(dtype) == "bool":
+        value = bool(value)
+    return Term("number", (value,), compute_dtype(dtype))
+
+
+def binary(op: str, a: Any, b: Any) -> Term:
+    """`a op b` in the promoted dtype; a number takes that of the other."""
+    if not isinstance(a, Term):
+        a = number(a, weak_dtype(a, b.dtype))
+    if not isinstance(b, Term):
+        b = number(b, weak_dtype(b, a.dtype))
+    common = compute_dtype(promote(a.dtype, b.dtype))
+    if op == "/" and not common.is_floating_point:
+        common = weak_dtype(1.0, common)
+    if name_of(common) == "bool" and op not in _COMPARISONS:
+        raise NoRuleError(f"'{op}' of two bools")
+    result = weak_dtype(True, None) if op in _COMPARISONS else common
+    return _made(op, (a.to(common), b.to(common)), result)
+
+
+def call(name: str, *args: Any, dtype: Any = None) -> Term:
+    """`T.name(...)` of floats, in the dtype of the first of them, or `dtype`."""
+    first = next(each for each in args if isinstance(each, Term))
+    return _made("call", (name, *args), dtype or first.dtype)
+
+
+def of_float(name: str) -> Callable[[Term], Term]:
+    """A function of T that takes a float; integers become float32 first, as in torch."""
+
+    def apply(x: Term) -> Term:
+        wide = x if x.dtype.is_floating_point else x.to(weak_dtype(1.0, x.dtype))
+        if name_of(wide.dtype) == "float64":
+            raise NoRuleError(f"'{name}' of a float64")
+        return call(name, wide)
+
+    return apply
+
+
+def select(condition: Term, then: Any, other: Any) -> Term:
+    """`then` where the condition holds, else `other`."""
+    if not isinstance(then, Term) and not isinstance(other, Term):
+        raise NoRuleError("a choice between two numbers")
+    if not isinstance(then, Term):
+        then = number(then, weak_dtype(then, other.dtype))
+    if not isinstance(other, Term):
+        other = number(other, weak_dtype(other, then.dtype))
+    common = promote(then.dtype, other.dtype)
+    return _made("call", ("if_then_else", condition, then.to(common), other.to(common)), common)
+
+
+def _made(op: str, args: tuple[Any, ...], dtype: Any) -> Term:
+    terms = [each for each in args if isinstance(each, Term)]
+    kind = max((each.kind for each in terms), key=_ORDER.index)
+    return Term(op, args, dtype, kind, max(each.stage for each in terms))
+
+
+# Text
+
+Write = Callable[[Term], str]
+
+
+def text_of(term: Term, leaf: Write) -> str:
+    """The text of a term; `leaf` writes loads and values."""
+    return _text(term, leaf)[0]
+
+
+def _text(term: Term, leaf: Write) -> tuple[str, int]:
+    op, args = term.op, term.args
+    if op == "value" and args[0].is_inline:
+        return _text(args[0].term, leaf)
+    if op in ("load", "value"):
+        return leaf(term), _ATOM
+    if op == "number":
+        return _number_text(args[0], term.dtype)
+    if op == "cast":
+        return f"T.cast({_text(args[0], leaf)[0]}, T.{name_of(term.dtype)})", _ATOM
+    if op == "call":
+        inner = (_text(x, leaf)[0] if isinstance(x, Term) else repr(x) for x in args[1:])
+        return f"T.{args[0]}({', '.join(inner)})", _ATOM
+    if op == "neg":
+        return f"-{_inside(args[0], leaf, _UNARY)}", _UNARY
+    level = _LEVELS[op]
+    # What stands on the right of an operator of its own level is in parentheses.
+    left, right = _inside(args[0], leaf, level), _inside(args[1], leaf, level + 1)
+    return f"{left} {op} {right}", level
+
+
+def _inside(term: Term, leaf: Write, level: int) -> str:
+    text, own = _text(term, leaf)
+    return text if own >= level else f"({text})"
+
+
+def _number_text(value: Any, dtype: Any) -> tuple[str, int]:
+    if isinstance(value, float) and value != value:
+        raise NoRuleError("NaN as a constant")
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        text = f"T.infinity(T.{name_of(dtype)})"
+        return (text, _ATOM) if value > 0 else (f"-{text}", _UNARY)
+    return repr(value), _ATOM if value >= 0 else _UNARY

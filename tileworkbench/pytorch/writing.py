@@ -1,0 +1,219 @@
+"""A group as a kernel: its values as terms, its text, and how torch's tensors become arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from tileworkbench.pytorch import aten
+from tileworkbench.pytorch.nodes import (
+    Node,
+    constant_of,
+    is_part,
+    label_of,
+    line_of,
+    name_of,
+    seen_through,
+    shape_of,
+    value_of,
+)
+from tileworkbench.pytorch.program import Body, Form, Output, Parameter, Product, write
+from tileworkbench.pytorch.terms import NoRuleError, Term, number
+
+if TYPE_CHECKING:
+    from tileworkbench.pytorch.groups import Group, Plan
+
+_NUMBERS = (int, float, bool)
+_LABELS = 3  # operations that a kernel's name tells
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What the kernel is passed: a node's tensor, transposed or not, in the kernel's own shape."""
+
+    node: Node
+    shape: tuple[int, ...]
+    transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A kernel's text with its name, and what goes in and comes out in order."""
+
+    name: str
+    text: str
+    arguments: tuple[Argument, ...]
+    results: tuple[tuple[Node, tuple[int, ...]], ...]  # with the shapes that torch gives them
+
+
+def written(
+    group: Group, plan: Plan, names: Mapping[Node, str], taken: Collection[str] = ()
+) -> Written:
+    """The kernel of a group; `names` are those that the user's code has for tensors, `taken` are
+    the names of other kernels. Raises `NoRuleError` where the table has no expression for a use of
+    an operation.
+    """
+    body = Body(plan.form)
+    product, matrices = _product(group, body, names)
+    inputs = {
+        node: Parameter(body.name(names.get(node, node.name)), value_of(node).dtype, *pattern)
+        for node, pattern in plan.patterns.items()
+    }
+    values = _Values(group, body, inputs)
+    for node in group.members:
+        values.add(node)
+    outputs = [
+        Output(
+            body.name(f"{node.name}_out"),
+            value_of(node).dtype,
+            values.of[node],
+            is_full=value_of(node).numel() == prod(group.domain),
+        )
+        for node in group.outputs()
+    ]
+    for output in outputs:
+        if output.term.kind == "number":
+            raise NoRuleError("a constant")
+    name = _kernel_name(group, taken)
+    text = write(
+        name, _comments(group, plan.form), plan.form, list(inputs.values()), body, outputs, product
+    )
+    loaded = [Argument(node, each.shape(plan.form)) for node, each in inputs.items()]
+    results = tuple((node, shape_of(node)) for node in group.outputs())
+    return Written(name, text, (*matrices, *loaded), results)
+
+
+def _product(
+    group: Group, body: Body, names: Mapping[Node, str]
+) -> tuple[Product | None, tuple[Argument, ...]]:
+    node = group.product
+    if node is None:
+        return None, ()
+    first, second, _ = aten.PRODUCTS[name_of(node)]
+    nodes = (node.args[first], node.args[second])
+    flipped = tuple(_is_transposed(value_of(each)) for each in nodes)
+    arguments, called = [], []
+    for each, is_flipped in zip(nodes, flipped, strict=True):
+        shape = shape_of(each)[::-1] if is_flipped else shape_of(each)
+        arguments.append(Argument(each, shape, is_flipped))
+        called.append(body.name(_base_name(each, names)))
+    depth = shape_of(nodes[0])[1]
+    body.name("product")
+    for each in called:
+        body.name(f"{each}_shared")
+    dtype = value_of(nodes[0]).dtype
+    return Product(called[0], called[1], dtype, (flipped[0], flipped[1]), depth), tuple(arguments)
+
+
+def _is_transposed(tensor: Any) -> bool:
+    rows, columns = tensor.stride()
+    return bool(rows == 1 and columns != 1)
+
+
+def _base_name(node: Node, names: Mapping[Node, str]) -> str:
+    """The name of what a view or a transposed matrix is of."""
+    while node not in names and name_of(node) in (*aten.VIEWS, *aten.TRANSPOSITIONS):
+        node = node.args[0]
+    return names.get(node, str(node.name))
+
+
+class _Values:
+    """The terms of a group's values."""
+
+    def __init__(self, group: Group, body: Body, inputs: Mapping[Node, Parameter]) -> None:
+        self.group, self.body, self.inputs = group, body, inputs
+        self.of: dict[Node, Any] = {}
+
+    def add(self, node: Node) -> None:
+        """The term of a member whose operands have theirs."""
+        name = name_of(node)
+        if name in aten.VIEWS:
+            self.of[node] = self._operand(node.args[0])
+        elif is_part(node):
+            whole, place = node.args
+            self.of[node] = self.body.keep(label_of(whole), self.of[whole][place])
+        elif node is self.group.product:
+            self._keep(node, self._of_product(node))
+        elif name == aten.CONVERSION:
+            self._keep(node, self._converted(node))
+        elif name in aten.ROWS:
+            self._add_row_operation(node, aten.ROWS[name])
+        else:
+            args = [self._operand(each) for each in node.args]
+            made = aten.MAPS[name](*args, **node.kwargs)
+            self._keep(node, made.to(value_of(node).dtype))
+
+    def _add_row_operation(self, node: Node, operation: aten.RowOperation) -> None:
+        picked = operation.terms(*node.args, **node.kwargs)
+        made = operation.make(self.body, *(self._operand(each) for each in picked))
+        if isinstance(made, tuple):
+            self.of[node] = made  # its parts are kept where they are picked
+        else:
+            self._keep(node, made)
+
+    def _keep(self, node: Node, term: Term) -> None:
+        self.of[node] = self.body.keep(str(node.name), term)
+
+    def _of_product(self, node: Node) -> Term:
+        added = aten.PRODUCTS[name_of(node)][2]
+        made = self.body.product("product", _accumulator(value_of(node).dtype))
+        return made if added is None else made + self._operand(node.args[added])
+
+    def _converted(self, node: Node) -> Term:
+        before, after = value_of(seen_through(node.args[0])), value_of(node)
+        if before.device != after.device or before.layout != after.layout:
+            raise NoRuleError("a conversion of more than the dtype")
+        term: Term = self._operand(node.args[0])
+        return term.rounded(value_of(node).dtype)
+
+    def _operand(self, value: Any) -> Any:
+        if isinstance(value, _NUMBERS) or value is None or isinstance(value, str):
+            return value
+        if value in self.of:
+            return self.of[value]
+        source = seen_through(value)
+        if (filled := constant_of(source)) is not None:
+            return number(filled, value_of(source).dtype)
+        if source not in self.inputs:
+            raise NoRuleError("a value that is broadcast inside of the kernel")
+        return self.body.load(self.inputs[source])
+
+
+def _accumulator(dtype: Any) -> Any:
+    from tileworkbench.pytorch.dtypes import compute_dtype
+
+    return compute_dtype(dtype)
+
+
+def _kernel_name(group: Group, taken: Collection[str]) -> str:
+    labels = [label_of(each) for each in group.members if not _is_quiet(each)]
+    if len(labels) > _LABELS:
+        labels = [*labels[: _LABELS - 1], labels[-1]]
+    name, number = "_".join(dict.fromkeys(labels)), 2
+    free = name
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    return free
+
+
+def _is_quiet(node: Node) -> bool:
+    return is_part(node) or name_of(node) in aten.VIEWS
+
+
+def _comments(group: Group, form: Form) -> Sequence[str]:
+    """What the kernel computes, from which lines, and how it is cut into blocks."""
+    labels = [label_of(each) for each in group.members if not _is_quiet(each)]
+    lines = dict.fromkeys(filter(None, map(line_of, group.members)))
+    rows, columns = form.tile
+    if group.product is not None:
+        shape = f"A block computes {rows} x {columns} of the product and what follows from it."
+    elif group.inner:
+        shape = f"A block has {rows} whole row{'s' * (rows > 1)} of {columns}, kept in fast memory."
+    elif not form.rows:
+        shape = f"A block has {columns} elements, each read and written once."
+    else:
+        shape = f"A block has {rows} x {columns} elements, each read and written once."
+    code = [f"line {line}: {text}" for _, line, text in list(lines)[:4]]
+    return [", ".join(labels), *code, shape]
