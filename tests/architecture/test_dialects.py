@@ -12,7 +12,8 @@ from tests.architecture.layers import ROOT
 EMIT = Path(__file__).parents[2] / ROOT / "compiler" / "emit"
 # Words of CUDA and of `threads.h`; what begins with two underscores is a compiler's own.
 WORDS = re.compile(
-    r"threadIdx|blockIdx|asm volatile|cp[._]async|mbarrier|ldmatrix|stmatrix|\bmma\b|\bwmma\b"
+    r"threadIdx|blockIdx|asm volatile|cp[._]async|mbarrier|ldmatrix|stmatrix|\bw?g?mma\b"
+    r"|\bWGMMA|\bTMA|CP_ASYNC|tcgen05|CUtensorMap|cluster[._]|shfl"
     r"|atomic[A-Z]|make_u?(int|float|long)|block::|\bCUDA\b|\bPTX\b|\bsm_\d|__[A-Za-z]\w*"
 )
 PYTHON = {"__call__", "__future__", "__init__", "__name__", "__new__", "__slots__"}
@@ -29,7 +30,14 @@ def test_the_core_spells_nothing_of_a_dialect() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["__shared__ int x;", "__syncthreads();", 'asm volatile("x")', "cp.async.wait_all"]
+    "text",
+    [
+        "__shared__ int x;",
+        "Engine.WGMMA",
+        "__syncthreads();",
+        'asm volatile("x")',
+        "cp.async.wait_all",
+    ],
 )
 def test_the_check_sees_words_of_a_dialect(text: str) -> None:
     assert words_in(text)

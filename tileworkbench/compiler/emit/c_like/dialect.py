@@ -128,7 +128,7 @@ class Dialect(ABC):
     def statement(self, stmt: Stmt, writer: KernelWriter) -> list[str]:
         """The lines of a statement of `ir/simt.py`. Raises `UnsupportedError`."""
 
-    def batch(self, stmt: Start, writer: KernelWriter, depth: int) -> None:
+    def start(self, stmt: Start, writer: KernelWriter, depth: int) -> None:
         """Write operations that an engine does later. Raises `UnsupportedError`."""
         raise self.missing(shown(stmt))
 

@@ -112,8 +112,8 @@ class KernelWriter:
                 tests = [f"{thread} >= {start}"] if start else []
                 tests.append(f"{thread} < {start + extent}")
                 self.block(depth, f"if ({' && '.join(tests)})", body)
-            case simt.Start(engine=simt.Engine.WGMMA):
-                self.dialect.batch(stmt, self, depth)
+            case simt.Start():
+                self.dialect.start(stmt, self, depth)
             case st.Pointer(buffer, address):
                 place = wrapped(self.expressions(address))
                 self.point(depth, self.memory_type(buffer.dtype), buffer, place)

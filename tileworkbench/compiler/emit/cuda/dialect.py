@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.emit.c_like.dialect import Dialect, Function
+from tileworkbench.compiler.emit.c_like.dialect import Dialect, Function, shown
 from tileworkbench.compiler.emit.c_like.helpers import Helper
 from tileworkbench.compiler.emit.c_like.program import Module, generate
 from tileworkbench.compiler.emit.c_like.statements import KernelWriter
@@ -16,10 +16,11 @@ from tileworkbench.compiler.emit.cuda.clusters import peers
 from tileworkbench.compiler.emit.cuda.features import require
 from tileworkbench.compiler.emit.cuda.helpers import BIT_CASTS, HELPERS
 from tileworkbench.compiler.emit.cuda.statements import write
-from tileworkbench.compiler.emit.cuda.wgmma import write_start
+from tileworkbench.compiler.emit.cuda.tensors import copies_of_boxes
+from tileworkbench.compiler.emit.cuda.wgmma import write_products
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.simt import Start
+from tileworkbench.compiler.ir.simt import Engine, Start
 from tileworkbench.compiler.ir.stmt import AtomicKind, SourceKernel, Stmt
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.machine.machine import Machine
@@ -141,8 +142,15 @@ class Cuda(Dialect):
     def vector_addition(self, dtype: DType, lanes: int, scope: str) -> tuple[str, Helper]:
         return vector_addition(HALVES.get(str(dtype), "f32"), lanes, scope)
 
-    def batch(self, stmt: Start, writer: KernelWriter, depth: int) -> None:
-        write_start(stmt, writer, depth)
+    def start(self, stmt: Start, writer: KernelWriter, depth: int) -> None:
+        match stmt.engine:
+            case Engine.WGMMA:
+                write_products(stmt, writer, depth)
+            case Engine.TMA | Engine.TMA_STORE:
+                for text in copies_of_boxes(stmt, writer):
+                    writer.line(depth, text)
+            case _:
+                raise self.missing(shown(stmt))
 
     def statement(self, stmt: Stmt, writer: KernelWriter) -> list[str]:
         return write(stmt, writer, self)

@@ -88,8 +88,6 @@ def write(stmt: Stmt, writer: KernelWriter) -> list[str] | None:
         case simt.TensorMap(buffer):
             prefetch = f"{use('tensor_prefetch')}(&{writer.named(buffer)});"
             return [f"if ({writer.dialect.thread_index} == 0) {prefetch}"]
-        case simt.Start(engine=Engine.TMA | Engine.TMA_STORE):
-            return _start(stmt, writer)
         case simt.CommitGroup(Engine.TMA_STORE):
             return [f"{use('tensor_commit')}();"]
         case simt.WaitGroup(pending, Engine.TMA_STORE, sources):
@@ -100,7 +98,7 @@ def write(stmt: Stmt, writer: KernelWriter) -> list[str] | None:
     return None
 
 
-def _start(stmt: simt.Start, writer: KernelWriter) -> list[str]:
+def copies_of_boxes(stmt: simt.Start, writer: KernelWriter) -> list[str]:
     """The lines that start the copies of boxes in `stmt`."""
     lines = []
     for copy in items(stmt.body):

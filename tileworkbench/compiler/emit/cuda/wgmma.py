@@ -120,7 +120,7 @@ def write(stmt: Stmt, writer: KernelWriter, machine: Machine) -> list[str] | Non
     return None
 
 
-def write_start(stmt: Start, writer: KernelWriter, depth: int) -> None:
+def write_products(stmt: Start, writer: KernelWriter, depth: int) -> None:
     """A batch: its registers are what they are, the fence, the products."""
     products = [inner for inner in statements(stmt.body) if isinstance(inner, Wgmma)]
     operands = [product.a.buffer for product in products if not product.a_form]
