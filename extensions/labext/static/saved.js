@@ -1,18 +1,13 @@
 // Draws kernel cards of saved notebooks from the data that their outputs hold: the views of a live
 // card, on a model whose answers are in the file. Nothing of the file is ever run, and its HTML goes
 // through JupyterLab's sanitiser, so this is done for notebooks that are not trusted too.
+import { take } from "./shared.js";
+
 const MIME = "application/vnd.tileworkbench+json";
 const VERSION = "0.1.0"; // of the package that these views belong to
 const RANK = 10; // before HTML
 const PLACE = "data-tileworkbench";
 const LIMIT = 32e6; // bytes that an output may unpack to
-
-/** A package that JupyterLab shares with its extensions. */
-async function take(shared, name) {
-  const versions = Object.values(shared[name]);
-  const factory = await (versions.find((each) => each.loaded) ?? versions[0]).get();
-  return factory();
-}
 
 /** What `viz/model/saved.py` packed: JSON, with tables as differences behind it. */
 async function unpack(text) {

@@ -147,7 +147,7 @@ def _matcher(shell: InteractiveShell) -> Any:
             record = getattr(kernel, "record", None)
             return [] if record is None else [each.name for each in record.snapshots]
 
-        names = Names(kernels, starting, _targets, _optional_passes, passes_of)
+        names = Names(kernels, starting, _targets, optional_pass_names, passes_of)
         replaced, texts = complete(line, names)
         completions = [SimpleCompletion(text) for text in texts]
         return {
@@ -169,7 +169,7 @@ def _targets() -> list[str]:
     return ["auto", *sorted(names, key=lambda name: order.get(name.partition(":")[0], len(order)))]
 
 
-def _optional_passes() -> list[str]:
+def optional_pass_names() -> list[str]:
     """The passes that can be switched off, those of all targets."""
     from tileworkbench.compiler.driver import resolve_target
     from tileworkbench.compiler.lowering import optional_passes

@@ -1,0 +1,88 @@
+// What a name of the language or a flag is: where the pointer rests on it, and by a command for the
+// one at the cursor.
+import { element, prose, style, take, vocabulary } from "./shared.js";
+import { marksOf } from "./line.js";
+import { nameAt, speaks } from "./language.js";
+
+const COMMAND = "tileworkbench:help";
+
+export async function make(shared) {
+  const [{ IEditorExtensionRegistry, EditorExtensionRegistry }, view, state, apputils, words] =
+    await Promise.all([
+      take(shared, "@jupyterlab/codemirror"), take(shared, "@codemirror/view"),
+      take(shared, "@codemirror/state"), take(shared, "@jupyterlab/apputils"), vocabulary(), style(),
+    ]);
+
+  /** What is said of a place in a cell: `{ pos, end, create }`, or null. */
+  function tip(model, { doc }, at) {
+    const line = doc.lineAt(at);
+    const column = at - line.from;
+    const found = nameAt(line.text, column);
+    const entry = found && Object.hasOwn(words.language, found.name) && speaks(model)
+      ? words.language[found.name] : null;
+    if (found && entry) return placed(line, found, () => entryNode(found.name, entry));
+    const mark = marksOf(line.text, line.number === 1, words)
+      .find((each) => each.about && each.from <= column && column <= each.to);
+    if (!mark) return null;
+    const title = line.text.slice(mark.from, mark.to);
+    return placed(line, mark, () => node(title, prose(mark.about)));
+  }
+
+  const placed = (line, { from, to }, make) => ({
+    pos: line.from + from, end: line.from + to, above: false, create: () => ({ dom: make() }),
+  });
+  const node = (title, children) => element("div", { className: "tw-tip", role: "tooltip" },
+    element("div", { className: "tw-tip-title" }, title), children);
+  const entryNode = (name, { kind, signature, about }) => kind === "dtype"
+    ? node(`T.${name}`, prose("A dtype of the language."))
+    : node(signature, prose(about));
+
+  const show = state.StateEffect.define();
+  const shown = state.StateField.define({
+    create: () => null,
+    update(value, transaction) {
+      const asked = transaction.effects.find((effect) => effect.is(show));
+      if (asked) return asked.value;
+      return transaction.docChanged || transaction.selection ? null : value;
+    },
+    provide: (field) => view.showTooltip.from(field),
+  });
+  const close = (editor) => {
+    if (!editor.state.field(shown, false)) return false;
+    editor.dispatch({ effects: show.of(null) });
+    return true;
+  };
+
+  const factory = ({ model }) => EditorExtensionRegistry.createImmutableExtension([
+    view.hoverTooltip((editor, at) => (editor.state.field(shown) ? null
+      : tip(model, editor.state, at)), { hoverTime: 400 }),
+    shown, state.Prec.highest(view.keymap.of([{ key: "Escape", run: close }])),
+    // JupyterLab may take Escape first, and leaves the editor.
+    view.EditorView.domEventHandlers({ blur: (_event, editor) => void close(editor) }),
+  ]);
+
+  return {
+    id: "@tileworkbench/labext:help",
+    description: "Describes names of the language and flags of %%tile.",
+    requires: [IEditorExtensionRegistry],
+    optional: [apputils.ICommandPalette],
+    activate(app, registry, palette) {
+      registry.addExtension({ name: "tileworkbench:help", factory });
+      const cell = () => app.shell.currentWidget?.content?.activeCell;
+      app.commands.addCommand(COMMAND, {
+        label: "Help on the Name or Flag at the Cursor",
+        isEnabled: () => Boolean(cell()?.editor?.editor?.state?.field(shown, false) !== undefined),
+        execute: () => {
+          const editor = cell().editor.editor;
+          const found = tip(cell().model, editor.state, editor.state.selection.main.head);
+          editor.dispatch({ effects: show.of(found) });
+          editor.focus();
+        },
+      });
+      app.commands.addKeyBinding({
+        command: COMMAND, keys: ["Alt H"], selector: ".jp-Notebook .jp-CodeCell.jp-mod-active",
+      });
+      palette?.addItem({ command: COMMAND, category: "Tile Kernels" });
+    },
+  };
+}

@@ -1,0 +1,121 @@
+"""The JupyterLab extension beside cells: colours, completion and help before any cell has run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.browser.lab import LabServer, NotebookPage
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+LINE = (
+    '%%tile mm -D M=256 --define dtype="a b" -t sim:sm_80,foo --show card,bnaks --frob -a '
+    "--check 'lambda x: x'\ndef mm(A: T.Tensor((M, 256), 'float16')):\n    T.copy(A, A)"
+)
+COMMANDS = "%tile show mm banks\nkernels = %tile list"
+FLAG = "%%tile "
+TARGET = "%%tile -t sim:sm_8"
+IMPORTED = "from tileworkbench import T\nT.alloc_f"
+CELLS = (LINE, COMMANDS, FLAG, TARGET, IMPORTED)
+
+
+def write(path: Path, *cells: str, kernel: str = "python3") -> None:
+    """A notebook without outputs."""
+    metadata = {"kernelspec": {"name": kernel, "display_name": "Python 3"}}
+    made = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=metadata), path)
+
+
+def coloured(cell: Locator, kind: str) -> str:
+    """The words of one kind in a cell."""
+    return "".join(cell.locator(f".tw-line-{kind}").all_inner_texts())
+
+
+def completed(notebook: NotebookPage, cell: int) -> list[str]:
+    """What Tab offers at the end of a cell."""
+    notebook.cell(cell).locator(".cm-content").click()
+    notebook.page.keyboard.press("Control+End")
+    notebook.page.keyboard.press("Tab")
+    offered = notebook.page.locator(".jp-Completer-item .jp-Completer-match")
+    expect(offered.first).to_be_visible()
+    texts = offered.all_inner_texts()
+    notebook.page.keyboard.press("Escape")
+    return texts
+
+
+def check_colours(cell: Locator) -> None:
+    assert coloured(cell, "magic") == "%%tile"
+    assert coloured(cell, "name") == "mm"
+    assert coloured(cell, "flag") == "-D--define-t--show-a--check"
+    assert coloured(cell, "value") == "M=256dtype=\"a b\"'lambda x: x'"
+    assert coloured(cell, "known") == "sim:sm_80card"
+    assert coloured(cell, "wrong") == "foobnaks--frob"
+
+
+def check_help(notebook: NotebookPage) -> None:
+    """Where the pointer rests, and at the cursor; Escape ends it."""
+    tip = notebook.page.locator(".tw-tip")
+    notebook.cell(0).get_by_text("copy").hover()
+    expect(tip).to_contain_text("T.copy(src, dst")
+    expect(tip).to_contain_text("Copy elements with a cast to the destination's dtype.")
+    notebook.page.mouse.move(1, 1)
+    expect(tip).to_have_count(0)
+    notebook.cell(0).get_by_text("frob").click()
+    notebook.page.mouse.move(1, 1)
+    notebook.page.keyboard.press("Alt+h")
+    expect(tip).to_contain_text("%%tile has no flag '--frob'.")
+    notebook.page.keyboard.press("Escape")
+    expect(tip).to_have_count(0)
+
+
+def check_words(notebook: NotebookPage) -> None:
+    check_colours(notebook.cell(0))
+    assert coloured(notebook.cell(1), "magic") == "%tile%tile"
+    assert {"--show", "-t", "mm", "puzzle"} <= set(completed(notebook, 2))
+    assert {"sim:sm_80", "sim:sm_86"} <= set(completed(notebook, 3))
+    assert "alloc_fragment" in completed(notebook, 4)
+    check_help(notebook)
+    assert (notebook.errors, notebook.outside) == ([], [])
+
+
+def test_cells_are_coloured_completed_and_explained_before_they_run(
+    lab: LabServer, open_notebook: Callable[..., NotebookPage]
+) -> None:
+    write(lab.root / "words.ipynb", *CELLS)
+    check_words(open_notebook("words.ipynb"))
+
+
+@pytest.mark.slow
+def test_notebook_7_has_the_same(lab: LabServer, browser: Browser) -> None:
+    write(lab.root / "seven_words.ipynb", *CELLS)
+    context = browser.new_context(viewport={"width": 1400, "height": 1800})
+    notebook = NotebookPage(context.new_page(), lab, app="notebooks")
+    notebook.load("seven_words.ipynb")
+    notebook.errors.clear()  # Notebook 7.6 has one of its own while it starts
+    check_words(notebook)
+    context.close()
+    lab.stop_kernels()
+
+
+@pytest.mark.slow
+def test_a_t_of_another_package_is_left_alone(
+    lab: LabServer, open_notebook: Callable[..., NotebookPage]
+) -> None:
+    write(
+        lab.root / "other.ipynb",
+        "%load_ext tileworkbench\nimport torchvision.transforms as T\nT.copy",
+        "# %%tile -a",
+    )
+    notebook = open_notebook("other.ipynb")
+    notebook.cell(0).get_by_text("copy").click()
+    notebook.page.keyboard.press("Alt+h")
+    expect(notebook.page.locator(".tw-tip")).to_have_count(0)
+    expect(notebook.page.locator("[class^=tw-line-]")).to_have_count(0)
+    assert (notebook.errors, notebook.outside) == ([], [])
