@@ -34,7 +34,7 @@ class Atom:
     slots: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """The atom as plain data."""
         return {
             "name": self.name,
             "rows": self.rows,

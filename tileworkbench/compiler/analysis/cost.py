@@ -137,7 +137,7 @@ def count_sites(program: Program) -> dict[int, SiteWork]:
 
 
 class _Tally:
-    """What was counted so far."""
+    """The counts so far."""
 
     def __init__(self) -> None:
         self.flops = _Sum()

@@ -52,7 +52,7 @@ def find_fresh_reads(program: Program) -> tuple[Note, ...]:
 
 
 def breakpoints(kernel: Kernel) -> list[tuple[int, str]]:
-    """Where somebody might wait for a call to stop."""
+    """The breakpoints of a kernel: somebody might expect a call to stop there."""
     stops = [stmt.site for stmt in statements(kernel.body) if isinstance(stmt, Breakpoint)]
     return [(site, _PASSED_OVER) for site in stops]
 

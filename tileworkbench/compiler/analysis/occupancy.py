@@ -68,7 +68,7 @@ def occupancy(
 def _advice(
     limited_by: str, blocks: int, machine: Machine, warps: int, registers: int | None
 ) -> str:
-    """What would let one block more in."""
+    """What to change so that one more block fits."""
     more = blocks + 1
     if limited_by == "shared memory":
         memory = machine.shared

@@ -36,7 +36,9 @@ _OTHER_BLOCKS = (Order.PHASE, Order.CLUSTER, Order.CLUSTER_PHASE, Order.GRID)
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One under way: in a group of its engine, or (`barrier`) counted at a memory barrier."""
+    """An operation under way. It belongs to a group of its engine or, where `barrier` is given, is
+    counted at that memory barrier.
+    """
 
     engine: Engine
     group: int
@@ -53,7 +55,7 @@ class Pending:
     complete: bool = True
 
     def forget(self) -> None:
-        """Nothing is known any more."""
+        """From here on it is not known what is under way."""
         self.operations, self.complete = [], False
 
     def start(self, stmt: Start) -> None:
@@ -64,16 +66,16 @@ class Pending:
         self.operations.append(Operation(stmt.engine, group, barrier, touched))
 
     def in_groups(self, engine: Engine) -> list[Operation]:
-        """Those of `engine` for which waits for groups wait."""
+        """The operations of `engine` that complete in groups."""
         return [one for one in self.operations if one.engine is engine and one.barrier is None]
 
     def written(self) -> set[Buffer]:
-        """What they may still write."""
+        """The buffers that operations under way may still write."""
         touched = (access for one in self.operations for access in one.touched)
         return {access.buffer for access in touched if access.writes}
 
     def order(self, stmt: Stmt) -> None:
-        """What is under way behind `stmt`."""
+        """Take into account what `stmt` commits, counts or waits for."""
         match stmt:
             case CommitGroup(engine):
                 self.committed[engine] += 1

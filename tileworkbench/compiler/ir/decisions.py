@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What became of a demand."""
+    """What happened to a demand for a layout."""
 
     SET = "set"  # the layout is taken
     REFINED = "refined"  # it takes the place of one that it suits as well

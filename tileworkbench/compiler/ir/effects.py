@@ -130,7 +130,7 @@ def accesses(stmt: Node) -> Iterator[Access]:
 
 
 def declared(stmt: Node) -> Iterator[Access]:
-    """The same without loads."""
+    """The accesses that the class declares, without loads in expressions."""
     effects = _effects(stmt)
     started = bool(effects.starts)
     for places, reads, writes in (

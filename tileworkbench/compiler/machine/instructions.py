@@ -27,7 +27,7 @@ OPERAND_DTYPES = {
 
 
 class Scope(Enum):
-    """Who executes an instruction together."""
+    """The threads that execute an instruction together."""
 
     THREAD = "thread"
     WARP = "warp"
@@ -81,7 +81,7 @@ class MatrixInstruction:
 
     @property
     def dtypes(self) -> tuple[str, str, str]:
-        """Those of A, B and C."""
+        """The dtypes of A, B and C."""
         return self.a.dtype, self.b.dtype, self.c.dtype
 
 

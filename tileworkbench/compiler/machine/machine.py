@@ -33,11 +33,11 @@ class SharedMemory:
 
     @property
     def row_bytes(self) -> int:
-        """What all banks hold side by side."""
+        """Bytes of one row: a word of each bank."""
         return self.banks * self.bank_bytes
 
     def taken(self, bytes_: int) -> int:
-        """What a block of `bytes_` bytes takes of it."""
+        """The bytes that a block takes if it asks for `bytes_`, with the reserved ones."""
         return -(-bytes_ // self.granule) * self.granule + self.reserved
 
     def served(self, lanes: int, width: int) -> int:

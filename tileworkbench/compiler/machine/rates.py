@@ -41,12 +41,12 @@ class Rates:
 
 
 def _floats(rate: int, **others: int) -> dict[str, int]:
-    """Of 16-bit floats, and half as much of tf32."""
+    """Rates of 16-bit floats, and half of that for tf32."""
     return {"float16": rate, "bfloat16": rate, "tfloat32": rate // 2, **others}
 
 
 def _integers(rate: int, of_4_bits: bool = False) -> dict[str, int]:
-    """Of 8-bit integers, and twice as much of 4-bit ones where tensor cores have them."""
+    """Rates of 8-bit integers, and twice that for 4-bit ones where tensor cores have them."""
     rates = {"int8": rate, "uint8": rate}
     return rates | ({"int4": 2 * rate, "uint4": 2 * rate} if of_4_bits else {})
 

@@ -70,7 +70,7 @@ class _Check:
 
     @cached_property
     def uniformity(self) -> Uniformity:
-        """What threads may disagree on."""
+        """The values that may differ between threads."""
         return Uniformity(self.kernel)
 
     @cached_property

@@ -171,7 +171,7 @@ class _Merger:
         return Region(region.buffer, mins, _times(region.extents, dim, count))
 
     def whole(self, tile: Buffer, dim: int, count: int) -> Region:
-        """All of the tile that takes the place of `tile`."""
+        """The region that is all of the tile which replaces `tile`."""
         shape = _times(tile.shape, dim, count)
         grown = self.grown.setdefault(tile, replace(tile, shape=shape))
         return Region(grown, tuple(int_const(0) for _ in shape), shape)

@@ -2,7 +2,7 @@
 share it.
 
 Lifetimes come from `schedule/lifetimes.py`. Offsets are multiples of 128 bytes, one row of all
-banks, so that a swizzle meets the banks it was made for. This comes before barriers: two buffers in
+banks, where every swizzle has the banks it was made for. This comes before barriers: two buffers in
 one place are one hazard.
 
 Before::

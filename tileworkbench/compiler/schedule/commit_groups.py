@@ -16,7 +16,7 @@ from tileworkbench.compiler.schedule.pipelines import Item, Schedule, Step
 
 
 class CommitGroups:
-    """Those of one loop; the `Completion` of copies that threads start themselves."""
+    """The groups of one loop: the `Completion` of copies that threads start themselves."""
 
     def __init__(self, loop: Pipelined, schedule: Schedule) -> None:
         self.site = loop.site

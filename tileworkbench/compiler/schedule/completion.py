@@ -26,19 +26,19 @@ class Completion(Protocol):
     """
 
     def prepare(self) -> Sequence[Stmt]:
-        """In front of the prologue, once."""
+        """Statements to put in front of the prologue, once."""
 
     def begin(self, step: Step) -> Sequence[Stmt]:
-        """At the start of a step, in front of its copies."""
+        """Statements to put at the start of a step, in front of its copies."""
 
     def before(self, at: int, step: Step) -> Sequence[Stmt]:
-        """In front of statement `at` of the schedule."""
+        """Statements to put in front of statement `at` of the schedule."""
 
     def behind(self, at: int, step: Step) -> Sequence[Stmt]:
-        """Behind statement `at` of the schedule."""
+        """Statements to put behind statement `at` of the schedule."""
 
     def finish(self) -> Sequence[Stmt]:
-        """Behind the loop."""
+        """Statements to put behind the loop."""
 
 
 def completions_of(loop: Pipelined, schedule: Schedule, rings: Sequence[Ring]) -> list[Completion]:

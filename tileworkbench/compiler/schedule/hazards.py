@@ -39,8 +39,8 @@ class Hazard:
 
 
 class Hazards:
-    """Those of one kernel. `place` decides for each whether a barrier stands in front of its
-    statement from now on; `barriers` are the statements, by `id`, that have one.
+    """Finds the hazards of one kernel. For each of them `place` decides whether its statement gets
+    a barrier in front. `barriers` holds the `id` of each statement that has one.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Hazards:
         return before.add(accesses)
 
     def enter(self, stmt: Stmt, accesses: Accesses, before: Open) -> Open:
-        """What is open in front of `stmt`, behind its barrier where it has one."""
+        """Return what is open just before `stmt` runs: nothing of before a barrier that it has."""
         if id(stmt) not in self.barriers:
             hazard = self.hazard(stmt, accesses, before)
             if hazard is None or not self.place(hazard):
@@ -132,12 +132,12 @@ class Hazards:
         return self.enter(row[0], accesses, before) if self.order.roles_at_once else before
 
     def decided(self, stmt: Stmt, before: Open) -> Open:
-        """What is open once the condition or the bounds of `stmt` were read."""
+        """Add the reads of the condition or the bounds of `stmt`."""
         return before.add(self.between.own(stmt))
 
     def walk_below(self, stmt: Stmt, before: Open) -> Open:
-        """One of the statements in `stmt` is executed, or none; waits and barriers count where they
-        are surely reached.
+        """Walk the statements in `stmt`, of which one is executed or none. A wait or a barrier
+        counts only where it is certainly reached.
         """
         below = [child for child in stmt.children() if isinstance(child, Stmt)]
         ways = [self.walk(child, before) for child in below]
@@ -146,8 +146,8 @@ class Hazards:
         return reduce(Open.join, ways)
 
     def walk_arms_apart(self, stmt: If, accesses: Accesses, before: Open) -> Open:
-        """A branch that some threads take, in which data are exchanged: its own barriers must do,
-        as far as is known which elements are touched.
+        """Walk a branch that only some threads take and in which data are exchanged. No barrier of
+        the block can be placed in it, so its own barriers must be enough.
         """
         outer, self.branch = self.branch, stmt
         for cond, body in ((stmt.cond, stmt.then), (unary("not", stmt.cond), stmt.orelse)):
@@ -160,7 +160,7 @@ class Hazards:
         return before.join(inside.apart() if self.order.takes_turns(stmt) else inside)
 
     def walk_loop_apart(self, loop: For | While, accesses: Accesses, before: Open) -> Open:
-        """A loop that threads leave at different times, in which data are exchanged: likewise."""
+        """Walk a loop that threads leave at different times; as `walk_arms_apart`."""
         outer, self.branch = self.branch, loop
         meets = any(isinstance(pair, Barrier | WarpBarrier) for pair in statements(loop))
         pair = None if meets else self.between.conflict(list(accesses), accesses)
@@ -173,8 +173,9 @@ class Hazards:
         return before.join(Open(list(accesses)))
 
     def walk_loop(self, loop: For | While, before: Open) -> Open:
-        """Until nothing is added, with what the iteration before leaves; the first walk only finds
-        that out, so that one barrier can serve both the data that came and the room that is free.
+        """Walk the body again and again, each time with what the iteration before left open, until
+        nothing is added. The first walk only finds out what an iteration leaves open and places no
+        barrier, so that one barrier can serve both: data have come, and room is free.
         """
         barriers = set(self.barriers)
         again, _ = self.walk_iteration(loop, before)
@@ -189,7 +190,7 @@ class Hazards:
                 return behind.join(before)
 
     def walk_iteration(self, loop: For | While, before: Open) -> tuple[Open, Open]:
-        """What is open in front of the next iteration, and behind the loop."""
+        """Walk one iteration. Return what is open before the next one, and behind the loop."""
         self.exits.append([])
         again = behind = self.walk(loop.body, before)
         for left, continues in self.exits.pop():
@@ -218,7 +219,7 @@ class Hazards:
         return self.exchanging[id(stmt)]
 
     def exchanges_later(self, loop: For) -> bool:
-        """Whether an iteration of the loop may meet the accesses of one before it; with constant
+        """Whether an iteration of the loop may conflict with one before it; with constant
         bounds its accesses are those of all iterations anyway.
         """
         if None not in map(const_int, (loop.start, loop.stop, loop.step)):

@@ -23,7 +23,7 @@ from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.schedule.order import rows
 
-ALIGNMENT = 128  # bytes: one row of all banks, so that a swizzle meets the banks it was made for
+ALIGNMENT = 128  # bytes: one row of all banks, where every swizzle has the banks it was made for
 SWIZZLE_ALIGNMENT = 1024  # bytes: engines swizzle by bits of the address, 8 rows of 128 bytes
 SHARED_SCOPES = ("shared", "shared.barrier")
 _LOOPS = (For, While, Pipelined)

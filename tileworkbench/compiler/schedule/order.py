@@ -53,45 +53,45 @@ class Open:
     started: list[ThreadAccess] = field(default_factory=list)
 
     def add(self, accesses: Iterable[ThreadAccess]) -> Open:
-        """With more of them. What is done when a memory barrier says so is open for nobody."""
+        """Add accesses. What completes at a memory barrier is not open: its readers wait."""
         own = [access for access in accesses if not access.at_barrier]
         done = [access for access in own if not access.asynchronous]
         started = [access for access in own if access.asynchronous]
         return self.join(Open(done, started))
 
     def join(self, other: Open) -> Open:
-        """Those of either way to a place."""
+        """What is open where two ways through the code come together."""
         return Open(_union(self.done, other.done), _union(self.started, other.started))
 
     def ordered(self) -> Open:
-        """Behind a barrier of all threads."""
+        """What is still open behind a barrier of all threads."""
         return Open([], self.started)
 
     def apart(self) -> Open:
-        """Behind code of threads that take turns with others, by memory barriers."""
+        """What is open behind code whose threads wait for others by memory barriers."""
         return Open([replace(access, apart=True) for access in self.done], self.started)
 
     def waited(self) -> Open:
-        """Behind a wait for groups."""
+        """What is open behind a wait for groups: what was started is done, for this thread."""
         return Open(_union(self.done, self.started), self.started)
 
     def warps_met(self) -> Open:
-        """Behind a barrier of each warp."""
+        """What is open behind a barrier of each warp."""
         return Open([replace(access, warps_met=True) for access in self.done], self.started)
 
     def arrived(self, barrier: Address) -> Open:
-        """Behind the arrival of all threads whose accesses these are."""
+        """What is open after all threads of these accesses have arrived at `barrier`."""
         known = [replace(one, arrived=one.arrived | {barrier}) for one in self.done]
         return Open(known, self.started)
 
     def awaited(self, barrier: Address) -> Open:
-        """Behind a wait for the phase of the latest arrival. Parities are not looked at: to wait
-        for another phase is a mistake of the kernel that no barrier mends.
+        """What is open behind a wait for the phase of the latest arrival. The parity is not looked
+        at: if the kernel waits for another phase, a barrier of the block would not mend that.
         """
         return Open([one for one in self.done if barrier not in one.arrived], self.started)
 
     def carried(self, loop: For | While) -> Open:
-        """At the end of an iteration, as the next one sees it."""
+        """What is open at the end of an iteration, in terms of the next iteration's variables."""
         back = {loop.var: sub(loop.var, loop.step)} if isinstance(loop, For) else {}
         return Open(
             [access.carried(back) for access in self.done],

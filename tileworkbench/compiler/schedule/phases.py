@@ -50,11 +50,11 @@ class Ring:
         return version_count(self.buffer)
 
     def place(self, distance: Expr) -> Address:
-        """That of an iteration which is `distance` behind the loop's start."""
+        """The barrier of the iteration that is `distance` behind the loop's start."""
         return Address(self.buffer, (_modulo(self._count(distance), self.number),))
 
     def parity(self, distance: Expr) -> Expr:
-        """The parity of the phase that completes for it."""
+        """The parity of the phase that completes for that iteration."""
         if self.number == 1:
             return cast(_modulo(self._count(distance), 2), INT32)
         rounds = _modulo(self._count(distance), 2 * self.number)
@@ -121,7 +121,7 @@ def _loads(stmt: Stmt) -> list[TensorLoad]:
 
 
 class Phases:
-    """Those of one loop; the `Completion` of copies that tell memory barriers of their bytes."""
+    """The phases of one loop: the `Completion` of copies that count bytes at memory barriers."""
 
     def __init__(self, loop: Pipelined, schedule: Schedule, rings: Sequence[Ring]) -> None:
         self.loop, self.items, self.rings = loop, schedule.items, rings
@@ -132,7 +132,7 @@ class Phases:
         return ()
 
     def begin(self, step: Step) -> Sequence[Stmt]:
-        """Nothing: what is free for new copies is known without a wait."""
+        """Nothing: barriers of the block keep new copies behind the last reads of their tiles."""
         return ()
 
     def before(self, at: int, step: Step) -> Sequence[Stmt]:
@@ -149,7 +149,7 @@ class Phases:
         ]
 
     def finish(self) -> Sequence[Stmt]:
-        """Where the loop is executed again, how many iterations there were."""
+        """Count the iterations of this execution, if the loop may be executed again."""
         loop, stmts = self.loop, []
         for ring in self.rings:
             if ring.done is not None:

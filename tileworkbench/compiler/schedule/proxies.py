@@ -1,5 +1,5 @@
-"""Where the accesses of threads and of engines meet: engines see what threads wrote to shared
-memory only behind a fence (PTX ISA, "Async proxy").
+"""Where engines use what threads wrote: they see it in shared memory only behind a fence (PTX ISA,
+"Async proxy").
 
 A walk in program order keeps the tiles that threads wrote and nobody has fenced; loops are walked
 twice. A product or a copy out of shared memory that reads one of them needs a fence in front. A

@@ -116,7 +116,7 @@ class ThreadAccesses:
         return tuple(self._below(stmt, {}))
 
     def own(self, stmt: st.Stmt) -> tuple[ThreadAccess, ...]:
-        """Those of the expressions of `stmt` itself, which `of` lists first."""
+        """The accesses of the expressions of `stmt` itself, which `of` lists first."""
         return tuple(self._own(stmt, {}))
 
     def _below(self, stmt: st.Stmt, loops: dict[Var, range]) -> Iterator[ThreadAccess]:
@@ -312,7 +312,7 @@ def same_version(a: Expr, b: Expr, ranges: Ranges) -> bool | None:
 
 def iterations_apart(accesses: Iterable[ThreadAccess], var: Var, ranges: Ranges) -> int:
     """The most iterations of the loop over `var` that can lie between two of `accesses` to one
-    version. Those whose versions do not follow `var` meet in the next iteration already.
+    version. Where versions do not follow `var`, it is the next iteration.
     """
     most = 1
     constants: dict[Buffer, list[int]] = {}

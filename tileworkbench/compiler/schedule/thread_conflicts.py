@@ -1,7 +1,7 @@
-"""Accesses of different threads that may meet: what has to be ordered, by whatever means.
+"""Accesses of different threads that may touch one byte and have to be ordered, by whatever means.
 
-Buffers in one place are one memory. Of a ring of versions accesses meet where the versions may be
-equal.
+Buffers in one place are one memory. Accesses to a ring of versions conflict where the versions may
+be equal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tileworkbench.compiler.schedule.thread_accesses import (
 
 
 class ThreadConflicts:
-    """Those of one kernel; `lanes` are the threads of a warp."""
+    """The conflicts of one kernel; `lanes` are the threads of a warp."""
 
     def __init__(self, kernel: Kernel, ranges: Ranges, lanes: int) -> None:
         self.kernel, self.ranges, self.lanes = kernel, ranges, lanes

@@ -30,7 +30,7 @@ class _Unknown(Storage):
     __slots__ = ()
 
     def __init__(self) -> None:
-        """Nothing is known."""
+        """Start without knowledge of any variable."""
 
     def load(self, *place: Any) -> Any:
         raise _UnknownError

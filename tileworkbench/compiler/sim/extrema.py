@@ -49,7 +49,7 @@ class Extremum:
         return self._signed(extreme, wins)[()]
 
     def accumulate(self, values: Array, axis: int, dtype: Any = None) -> Array:
-        """Those of each element and all before it."""
+        """The extremes of each element together with all before it."""
         if not _has_signs(values):
             return np.asarray(self.choose.accumulate(values, axis=axis, dtype=dtype))
         extremes = self.choose.accumulate(_quiet(values), axis=axis, dtype=dtype)

@@ -78,7 +78,7 @@ class Written:
         self.storage.data[self.place] = poison(self.storage.dtype)
 
     def show(self) -> None:
-        """It is there."""
+        """Make the written values visible."""
         self.storage.data[self.place] = self.values
 
 
@@ -213,7 +213,7 @@ class Flights:
                 self._settle(frame, flight)
 
     def land(self, flight: Flight) -> None:
-        """It is done: what it wrote is there."""
+        """Complete the operation: make what it wrote visible."""
         if flight in self._flights:  # which may have been given to several barriers
             flight.show()
             self._unmark(flight, (flight.number, -flight.number))

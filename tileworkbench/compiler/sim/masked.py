@@ -73,7 +73,7 @@ class Masked:
         return who
 
     def note(self) -> Note:
-        """It as a warning, with its line."""
+        """The masked access as a warning, with its line."""
         times = "" if self.count == 1 else f" ({self.count} elements in all)"
         return Note(f"{self.error().message}{times}; {GUARD}", self.span)
 

@@ -65,7 +65,7 @@ class Observer:
         """
 
     def ended(self, frame: Frame, stmt: Stmt) -> None:
-        """It has run. Of one that waits: its threads have arrived."""
+        """A statement has run. Of a statement that waits: its threads have arrived."""
 
     def asked(self, frame: Frame, storage: Storage, access: str, active: int, lanes: int) -> None:
         """An access ("load", "store" or "atomic") of `lanes` elements of a global tensor is about

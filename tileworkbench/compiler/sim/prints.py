@@ -108,7 +108,7 @@ class Prints:
         return [line.to_dict() for line in self.lines]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """The prints as plain data."""
         names = ("kernel", "dropped", "inputs", "stopped")
         return {name: getattr(self, name) for name in names} | {"lines": self.rows()}
 

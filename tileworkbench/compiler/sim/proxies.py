@@ -156,7 +156,7 @@ class RegisterFences:
             )
 
     def fence(self, frame: ThreadFrame) -> None:
-        """What the active threads did with them is done."""
+        """The accesses of the active threads so far are ordered before those of engines."""
         active = frame.active()
         fenced = self._fenced.setdefault(frame.block, np.zeros(len(active), np.bool_))
         fenced |= active

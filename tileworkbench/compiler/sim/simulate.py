@@ -167,7 +167,7 @@ class _Run:
         return self._result(frame, arguments)
 
     def _place(self, frame: Frame) -> Span | None:
-        """Where the run is."""
+        """The line at which the run is."""
         site = frame.recorder.interrupted_at
         return self._program.span(frame.site if site is None else site)
 

@@ -41,15 +41,15 @@ class TranslatedRegion:
         return frame.storages[self.slot]
 
     def corner(self, frame: Frame) -> Box:
-        """Its first element."""
+        """The indices of the first element."""
         return tuple([low(frame) for low in self.mins])
 
     def shape(self, frame: Frame) -> Box:
-        """Its extents; one below zero is zero."""
+        """The extents of the region; one below zero is zero."""
         return tuple([max(extent(frame), 0) for extent in self.extents])
 
     def read(self, frame: Frame) -> Array:
-        """Its elements."""
+        """The elements of the region."""
         return read_box(frame, self.storage(frame), self.corner(frame), self.shape(frame))
 
     def write(self, frame: Frame, values: Array) -> None:
@@ -212,7 +212,7 @@ def combiner(kind: ReduceKind, nan_propagate: bool) -> np.ufunc | Extremum:
 
 
 def identity(kind: ReduceKind, dtype: DType) -> float | int | bool:
-    """What a reduction of nothing gives."""
+    """The result of a reduction of no elements."""
     if kind in (ReduceKind.MAX, ReduceKind.MIN):
         if dtype.is_float:
             return -np.inf if kind is ReduceKind.MAX else np.inf

@@ -202,7 +202,7 @@ class Expressions:
         return self.narrow(f"({wrapped(text)} < 0 ? -{wrapped(text)} : {wrapped(text)})", dtype)
 
     def narrow(self, text: str, dtype: DType) -> str:
-        """What C++ computed as int, in the bits that it has here."""
+        """Cut a value that C++ computed as `int` to the bits of its own type."""
         if not dtype.is_int or dtype.bits >= 32:
             return text
         if dtype.bits == 4:

@@ -70,7 +70,7 @@ class Scope:
         return replace(self, start=first, extent=max(stop - first, 0))
 
     def masked(self, mask: Buffer) -> Scope:
-        """Those for which `mask` holds too."""
+        """The threads of this scope for which `mask` holds too."""
         return replace(self, masks=(*self.masks, mask))
 
     def in_loop(self, turns: Turns | None) -> Scope:

@@ -166,7 +166,7 @@ class _Keeper:
         return place
 
     def index(self, name: Var | Buffer) -> tuple[Expr, ...]:
-        """Where this block, or this thread, has its place."""
+        """The index of this block, or of this thread, in a workspace."""
         if isinstance(name, Buffer) and name.scope in _TILES:
             return self.kernel.vars
         return (*self.kernel.vars, *self.kernel.thread_vars)

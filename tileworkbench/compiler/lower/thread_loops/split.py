@@ -383,7 +383,7 @@ class Splitter:
         out.done += [*before, *make(count)]
 
     def waiting(self, stmt: simt.BarrierWait, scope: Scope) -> str:
-        """What a deadlock at `stmt` is described with."""
+        """The message of a deadlock at `stmt`."""
         span = self.program.span(stmt.site)
         line = f" in line {span.line}" if span is not None else ""
         name = self.threads.called(stmt.barrier.buffer)

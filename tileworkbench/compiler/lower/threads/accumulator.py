@@ -47,7 +47,7 @@ class Accumulator:
             self.registers = context.temporary(name, self.dtype, self.count)
 
     def atom(self, i: Expr, j: Expr) -> Address:
-        """Where the registers of an atom start."""
+        """The first register of an atom."""
         number = add(scale(i, self.plan.atoms_n), j)
         return Address(self.registers, (scale(number, self.plan.c_elements),))
 

@@ -50,7 +50,7 @@ class Holding:
         return tuple(sum_expr(partition.box, total, (*steps, thread)) for total in partition.sums)
 
     def point(self, steps: Sequence[int]) -> tuple[int, ...]:
-        """The same in numbers, for the first thread."""
+        """The indices as numbers, for the first thread."""
         box = self.partition.box
         return tuple(evaluate_sum(box, total, (*steps, 0)) for total in self.partition.sums)
 

@@ -133,7 +133,7 @@ class Loader:
     versions: int
 
     def atom(self, step: Expr, atom: Expr) -> Address:
-        """Where the registers of an atom start."""
+        """The first register of an atom."""
         operand = self.operand
         index = add(scale(self._version(step), operand.atoms), atom)
         return Address(self.registers, (scale(index, operand.elements),))

@@ -52,7 +52,7 @@ class TensorCopy:
 
     @property
     def bytes_(self) -> int:
-        """All that is moved."""
+        """The bytes of the whole copy."""
         return len(self.places) * prod(self.box) * self.tensor.dtype.bits // 8
 
     def __str__(self) -> str:

@@ -47,7 +47,7 @@ WARPS = 4  # of a warpgroup
 
 
 def instructions(target: Target) -> list[MatrixInstruction]:
-    """Those of warpgroups, the widest first for each dtype."""
+    """The instructions of warpgroups, the widest first for each dtype."""
     return [row for row in target.machine.matrices if row.scope is Scope.WARPGROUP]
 
 
@@ -101,7 +101,7 @@ def _rows(product: Product, target: Target) -> list[MatrixInstruction]:
 def _side(
     name: str, region: Region, transposed: bool, rows: int, k: int, context: ThreadContext
 ) -> str:
-    """What is wrong with an operand in shared memory."""
+    """Why an operand in shared memory cannot be used, None where it can."""
     buffer = region.buffer
     bits = buffer.dtype.bits
     if transposed and bits != 16:

@@ -48,7 +48,7 @@ def why_not_wider(program: Program, site: int, name: str, width: int, target: Ta
 
 
 class _Limits:
-    """What speaks against vectors of twice the width."""
+    """Reasons why vectors cannot be twice as wide."""
 
     def __init__(self, nest: Nest, name: str, width: int, context: ThreadContext) -> None:
         self.nest, self.context, self.ranges = nest, context, context.ranges

@@ -35,7 +35,7 @@ class Access:
 
     @property
     def name(self) -> str:
-        """Of the buffer."""
+        """The name of the buffer."""
         return self.storage.name
 
     @property
@@ -63,7 +63,7 @@ class Access:
         return tuple(index)
 
     def at(self, number: int) -> Operand:
-        """One of its elements as an operand."""
+        """One element as an operand."""
         value = float(self.wide.reshape(-1)[number])
         return Operand(named(self.name, self.element(number)), value, value)
 

@@ -126,7 +126,7 @@ def leaf_of(stmt: st.Stmt) -> Leaf | None:
 
 
 def joined(first: Kind, second: Kind) -> Kind:
-    """What an operation is that is both."""
+    """The kind of an operation that is of both kinds."""
     return max(first, second, key=JOINED.index)
 
 

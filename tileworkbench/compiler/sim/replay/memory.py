@@ -72,7 +72,7 @@ class Tracked:
         return self.bounds[0] < other.bounds[1] and other.bounds[0] < self.bounds[1]
 
     def contents(self) -> Array:
-        """What it holds now, row-major by index; may be a view."""
+        """The contents now, row-major by index; may be a view."""
         storage = self.storage
         if isinstance(storage, ArenaStorage):
             if storage.bits == 4:
@@ -83,7 +83,7 @@ class Tracked:
         return np.asarray(storage.data).reshape(-1)
 
     def taken(self, places: Array) -> Array:
-        """What the elements at row-major positions hold now."""
+        """The values of the elements at row-major positions now."""
         data = self.storage.data
         if isinstance(data, np.ndarray):
             box = self._boxes.get(id(places))
@@ -201,7 +201,7 @@ class Tracked:
 
 
 def _bits(values: Array) -> Array:
-    """The same as numbers that compare bit by bit."""
+    """The values as numbers that compare bit by bit."""
     return unsigned(values) if values.itemsize in (1, 2, 4, 8) else values
 
 

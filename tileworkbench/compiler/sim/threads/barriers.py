@@ -258,7 +258,7 @@ class GridWait:
 
     @property
     def place(self) -> str:
-        """Whose barrier it is."""
+        """Whose blocks wait here: those of a cluster, or of the whole grid."""
         return "cluster" if self.of_cluster else "grid"
 
 

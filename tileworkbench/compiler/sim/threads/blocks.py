@@ -99,7 +99,7 @@ class BlockRun:
                 kept.append(strand)
 
     def deadlock(self) -> RunError:
-        """Who waits for what."""
+        """The error of a deadlock: which threads wait for what."""
         program, parts = self.frame.recorder.program, []
         for strand in self.strands:
             if strand.waiting is not None:

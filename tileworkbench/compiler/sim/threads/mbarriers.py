@@ -243,7 +243,7 @@ def _signal(stmt: simt.BarrierSignal, expr: ExpressionTranslator) -> Callable[..
 
 @dataclass(slots=True)
 class MbarrierWait:
-    """For phases of mbarriers to complete."""
+    """A wait for phases of mbarriers to complete."""
 
     waits: list[tuple[MbarrierStorage, int, int]]
     flights: Flights | None = None

@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(slots=True)
 class PhaseWait:
-    """For the phase in which some threads have arrived."""
+    """A wait for the phase in which some threads have arrived."""
 
     phases: ClusterPhases
     ids: Array

@@ -142,7 +142,7 @@ class Meet(Code):
 
 @dataclass(frozen=True, slots=True)
 class MeetWait:
-    """For the other threads that began a sequence."""
+    """A wait for the other threads that began a sequence."""
 
     place: Meet
     entered: Mask

@@ -92,7 +92,7 @@ def _groups(frame: ThreadFrame) -> Array:
 
 
 def _by_group(values: Array, frame: ThreadFrame) -> Array:
-    """What threads have, a row for each whole warpgroup."""
+    """Values of threads, with one row for each whole warpgroup."""
     size = frame.warp * WARPS
     whole = len(values) // size
     return values[: whole * size].reshape(whole, -1)
