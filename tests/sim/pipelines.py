@@ -16,10 +16,10 @@ def product(stages: int = 3, target: str = "sim:sm_80", size: int = 256) -> tw.K
 
 
 @cache
-def attention() -> tw.Kernel:
+def attention(target: str = "sim:sm_80") -> tw.Kernel:
     """Attention with a loop whose trip count depends on the block."""
     made = flash_attention(1, 2, 512, 512, 64, causal=True, dtype="float16")
-    return tw.compile(made, target="sim:sm_80")
+    return tw.compile(made, target=target)
 
 
 @cache
@@ -93,7 +93,7 @@ def meeting() -> tw.Kernel:
 
 
 @cache
-def repeated() -> tw.Kernel:
+def repeated(target: str = "sim:sm_80") -> tw.Kernel:
     """A pipelined loop that is executed twice."""
 
     @T.prim_func
@@ -114,7 +114,7 @@ def repeated() -> tw.Kernel:
                     T.gemm(A_shared, B_shared, acc)
                 T.copy(acc, C[row * 64, 0])
 
-    return tw.compile(kernel, target="sim:sm_80")
+    return tw.compile(kernel, target=target)
 
 
 @cache

@@ -26,6 +26,8 @@ from tileworkbench.compiler.sim.pipeline.model import Event, Pipeline
 from tileworkbench.compiler.sim.pipeline.trace import Trace
 from tileworkbench.kernels import matmul
 
+BY_THREADS = "through registers"
+
 
 def events_of(pipeline: Pipeline, kind: str, line: int | None = None) -> list[Event]:
     return [
@@ -137,13 +139,15 @@ def test_stages_that_do_not_fit_say_so() -> None:
     )
 
 
-def test_roles_work_in_one_pipeline() -> None:
-    pipeline = roles().pipeline
+@pytest.mark.parametrize(("target", "how"), [("sim:sm_80", BY_THREADS), ("sim:sm_90", "TMA")])
+def test_roles_work_in_one_pipeline(target: str, how: str) -> None:
+    pipeline = roles(target).pipeline
     assert pipeline.roles == ("role of threads 0-127", "role of threads 128-255")
     (loop,) = pipeline.loops
     assert (loop.iterations, loop.num_stages) == (8, 2)
     copies, products = events_of(pipeline, "copy"), events_of(pipeline, "product")
-    assert {pipeline.operations[event.operation].how for event in copies} == {"through registers"}
+    assert {pipeline.operations[event.operation].how for event in copies} == {how}
+    assert {pipeline.operations[event.operation].bytes_ for event in copies} == {64 * 32 * 2}
     assert [event.iteration for event in products] == list(range(8))
     # Copies of an iteration run while the one before is multiplied.
     assert copies[2].start < products[0].end <= copies[4].start
@@ -245,6 +249,10 @@ def test_rates_agree_with_published_peaks(arch: str) -> None:
 # Traces
 
 
+def three_stages(target: str) -> tw.Kernel:
+    return product(3, target)
+
+
 def order_of(pipeline: Pipeline) -> dict[str, list[tuple[Any, ...]]]:
     found = defaultdict(list)
     for event in pipeline.events:
@@ -260,16 +268,48 @@ def simulated_order(trace: Trace) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-@pytest.mark.parametrize("make", [product, roles, attention])
-def test_the_simulator_does_what_is_predicted_in_that_order(make: Any) -> None:
-    kernel = make()
+@pytest.mark.parametrize(
+    ("make", "target"),
+    [
+        *((make, "sim:sm_80") for make in (three_stages, roles, attention)),
+        *((make, "sim:sm_90a") for make in (three_stages, roles, attention, repeated)),
+        (three_stages, "sim:sm_90"),
+    ],
+)
+def test_the_simulator_does_what_is_predicted_in_that_order(make: Any, target: str) -> None:
+    kernel = make(target)
+    assert not kernel.pipeline.guessed
     assert simulated_order(kernel.trace()) == order_of(kernel.pipeline)
 
 
+@pytest.mark.parametrize("target", ["sim:sm_90", "sim:sm_90a"])
+def test_copies_of_the_engine_have_a_start_and_an_end_and_somebody_waits_for_them(
+    target: str,
+) -> None:
+    """The wait for a phase names the copies that it waits for; products begin behind that."""
+    kernel = product(3, target)
+    pipeline, trace = kernel.pipeline, kernel.trace()
+    copies = events_of(pipeline, "copy")
+    assert sorted(event.iteration for event in copies) == sorted([*range(8)] * 2)
+    waits = [event for event in events_of(pipeline, "wait") if event.waits_for]
+    by_phase = [w for w in waits if pipeline.operations[w.operation].how == "memory barrier"]
+    assert [len(wait.waits_for) for wait in by_phase] == [2] * 8
+    for wait in by_phase:
+        awaited = [pipeline.events[at] for at in wait.waits_for]
+        assert {event.iteration for event in awaited} == {wait.iteration}
+        assert max(event.landed for event in awaited) <= wait.end
+        assert all(event.landed > event.end for event in awaited)
+    loaded = [event for event in trace.events if event.kind == "copy"]
+    assert len(loaded) == 16 and all(event.landed > event.end for event in loaded)
+
+
 @pytest.mark.parametrize("name", ["convolution", "flash_attention_backward", "chunk_scan"])
-def test_loops_in_which_statements_take_turns_and_later_launches_agree_too(name: str) -> None:
+@pytest.mark.parametrize("target", ["sim:sm_80", "sim:sm_90a"])
+def test_loops_in_which_statements_take_turns_and_later_launches_agree_too(
+    name: str, target: str
+) -> None:
     program, args, *_ = CASES[name]()
-    kernel = tw.compile(program, target="sim:sm_80")
+    kernel = tw.compile(program, target=target)
     trace = kernel.trace(*args)
     assert simulated_order(trace) == order_of(kernel.pipeline)
     rows = defaultdict(list)
@@ -320,7 +360,10 @@ def test_other_numbers_of_stages_are_of_one_launch() -> None:
 
 def test_logical_time_follows_what_threads_wait_for() -> None:
     trace = roles().trace()
-    arrivals = [e for e in trace.events if e.kind == "signal" and e.role.endswith("128-255")]
+    text = roles().record.source.splitlines()
+    told = next(at for at, line in enumerate(text) if "T.mbarrier_arrive(loaded" in line)
+    told += roles().record.first_line
+    arrivals = [e for e in trace.events if e.kind == "signal" and e.line == told]
     products = [e for e in trace.events if e.kind == "product"]
     fills = [e for e in trace.events if e.kind == "copy"]
     for at, multiplied in enumerate(products):

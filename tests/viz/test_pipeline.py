@@ -117,7 +117,7 @@ def test_the_trace_is_drawn_over_the_prediction() -> None:
     ]
     assert count[1] > 1.7 * count[0]
     assert traced["agreement"] == (
-        "The simulator did the 60 operations that are predicted, in the predicted order. Its time "
+        "The simulator did the 84 operations that are predicted, in the predicted order. Its time "
         "is logical: it counts statements and measures nothing."
     )
 
@@ -133,7 +133,7 @@ def test_a_trace_that_differs_is_said_to() -> None:
     assert agreement(kernel.pipeline, elsewhere) == (
         "The trace is of block (3,), the prediction of block (0,)."
     )
-    assert sorted(paired(kernel.pipeline, trace)) == list(range(60))
+    assert sorted(paired(kernel.pipeline, trace)) == list(range(84))
     unknown = replace(trace.events[0], line=99)
     assert paired(kernel.pipeline, replace(trace, events=(unknown,))) == [-1]
 

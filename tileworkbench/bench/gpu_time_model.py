@@ -140,8 +140,7 @@ class _Model:
             if count.scope != "shared":
                 continue
             times = self.rounds * self.block.repeats(count.site, count.buffer) * self.us
-            writes = _writes(count.kind) or count.kind == "cp.async"
-            does = "writes" if writes else "reads"
+            does = "writes" if count.writes else "reads"
             finding = (
                 f"{does} '{count.buffer}' with bank conflicts, {count.factor:.1f} times the "
                 "wavefronts it needs"
@@ -171,7 +170,7 @@ class _Model:
         for count in _requests(self.launch, self.block):
             if count.scope == "shared":
                 continue
-            key = count.buffer, _writes(count.kind)
+            key = count.buffer, count.writes
             times = self.block.repeats(count.site, count.buffer) * self.block.blocks * _SECTOR
             listed.append((count, key, times))
             needed[key] = needed.get(key, 0.0) + count.ideal_sectors * times
@@ -293,7 +292,3 @@ def _line(launch: Launch, site: int) -> int:
 
 def _scaled(part: Part, time_us: float, waste_us: float) -> Part:
     return Part(*(part.cause, time_us, part.uses, part.line, part.finding, waste_us, part.remedy))
-
-
-def _writes(kind: str) -> bool:
-    return kind in ("store", "atomic") or kind.startswith("stmatrix")

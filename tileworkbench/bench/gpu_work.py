@@ -15,6 +15,7 @@ from tileworkbench.bench.cpu_work import Env, value_of
 from tileworkbench.compiler.analysis.access import depends_on
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Call, Expr, Load, Select, Unary, Var
 from tileworkbench.compiler.ir.rewrite import walk
 
@@ -107,6 +108,9 @@ class _Loop:
     load_site: int = 0
     issues: bool = False  # cp.async
     pending: int = -1
+    begun: dict[Buffer, int] = field(default_factory=dict)  # phases with bytes, in front of it
+    phases: dict[Buffer, int] = field(default_factory=dict)  # and in it
+    waited: list[Buffer] = field(default_factory=list)  # barriers that it waits for itself
     sums: int = 0
 
 
@@ -117,6 +121,8 @@ class _Walker:
         # Variables that are the same for all threads of a block; the thread's; values of others.
         self.blocks, self.thread_vars, self.named = blocks, threads, dict[Var, Expr]()
         self.conditions: list[tuple[Expr, bool]] = []
+        self.tensors: dict[Buffer, Buffer] = {}  # of tensor maps
+        self.phases: dict[Buffer, int] = {}  # of barriers, for which somebody says what they bring
 
     def visit(self, stmt: st.Stmt, times: float, once: float, site: int, env: Env) -> None:
         """Count `stmt`, executed `times` times, `once` where only unrolled loops repeat."""
@@ -146,6 +152,19 @@ class _Walker:
                 self.visit(body, times, once, site, env)
                 self.threads = outer
                 return
+            case simt.Start(body):
+                self.visit(body, times, once, site, env)
+                return
+            case simt.TensorMap(buffer, source):
+                self.tensors[buffer] = source
+                return
+            case simt.BarrierSignal(barrier, bytes_=bytes_) if bytes_:
+                self.phases[barrier.buffer] = self.phases.get(barrier.buffer, 0) + 1
+            case simt.BarrierWait(barrier):
+                for each in self.loops[-1:]:
+                    each.waited.append(barrier.buffer)
+            case simt.Wgmma():
+                self.product(site, stmt.b.buffer, times * 2 * 16 * stmt.n * stmt.k)
             case simt.Barrier():
                 work.barriers[site] = work.barriers.get(site, 0.0) + times
             case simt.Exchange():
@@ -158,9 +177,7 @@ class _Walker:
                     each.issues = True
                     each.load_site = each.load_site or site
             case simt.Mma():
-                key = site, str(stmt.a.buffer.dtype)
-                flops = times * 2 * stmt.m * stmt.n * stmt.k * self.threads / 32
-                work.products[key] = work.products.get(key, 0.0) + flops
+                self.product(site, stmt.a.buffer, times * 2 * stmt.m * stmt.n * stmt.k)
             case st.Atomic():
                 self.update(stmt, times, site, env)
             case st.Let(var, value):
@@ -187,11 +204,18 @@ class _Walker:
         if loop.kind is st.LoopKind.UNROLLED:
             self.visit(loop.body, times * trips, once * trips, site, env)
             return
-        made = _Loop(loop, times * trips, site, set())
+        made = _Loop(loop, times * trips, site, set(), begun=dict(self.phases))
         self.loops.append(made)
         self.visit(loop.body, times * trips, once, site, env)
         self.loops.pop()
+        made.phases = self.phases
         self.work.waits += _waits(made)
+
+    def product(self, site: int, operand: Buffer, flops: float) -> None:
+        """Matrix instructions do `flops` in each warp."""
+        key = site, str(operand.dtype)
+        done = self.work.products.get(key, 0.0)
+        self.work.products[key] = done + flops * self.threads / 32
 
     def update(self, stmt: st.Atomic, times: float, site: int, env: Env) -> None:
         """Note updates of an element of a tensor that all threads of the block share."""
@@ -222,7 +246,7 @@ class _Walker:
     def memory(self, stmt: st.Stmt, times: float, once: float, site: int) -> None:
         """Note whose memory a statement reads and writes, and what waits for it."""
         buffers = {node for node in walk(stmt) if isinstance(node, Buffer)}
-        for buffer in buffers:
+        for buffer in {self.tensors.get(each, each) for each in buffers}:
             if buffer.scope in ("global", "shared"):
                 sums = self.work.made.setdefault((site, buffer.name), [0.0, 0.0])
                 sums[0] += times
@@ -278,10 +302,24 @@ def _waits(loop: _Loop) -> Iterator[Wait]:
         yield Wait("load", loop.site, loop.trips)
     elif loop.issues and loop.pending >= 0:
         yield Wait("ahead", loop.site, loop.trips, loop.pending + 1)
+    elif ahead := [_ahead(loop, barrier) for barrier in loop.waited if barrier in loop.phases]:
+        first = min(ahead)
+        yield Wait("ahead" if first else "load", loop.site, loop.trips, first)
     elif loop.loads:
         yield Wait("element", loop.load_site, loop.trips)
     elif loop.sums:
         yield Wait("sum", loop.sums, loop.trips)
+
+
+def _ahead(loop: _Loop, barrier: Buffer) -> int:
+    """How many phases of `barrier` have been started when an iteration waits for one: those in
+    front of a loop that starts one in each iteration. Where others start them, as many as there are
+    barriers.
+    """
+    before, after = loop.begun.get(barrier, 0), loop.phases.get(barrier, 0)
+    if after > before:
+        return before
+    return const_int(barrier.shape[0]) or 1
 
 
 def _cost(node: Expr) -> tuple[str, float]:

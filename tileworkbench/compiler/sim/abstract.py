@@ -36,6 +36,20 @@ class _Unknown(Storage):
         raise _UnknownError
 
 
+class Register(_Unknown):
+    """A scalar of each thread: what is known of it, None for nothing."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def load(self, *place: Any) -> Any:
+        if self.value is None:
+            raise _UnknownError
+        return self.value
+
+
 # An unknown variable is no number, so arithmetic with it fails in one of these ways.
 _FAILURES = (_UnknownError, RunError, TypeError, AttributeError)
 
@@ -61,6 +75,13 @@ class Evaluator(Generic[AnyFrame]):
         for param in program.params:
             if isinstance(param.value, Var):
                 self.assign(param.value, 1)
+
+    def register(self, buffer: Buffer) -> Register:
+        """The scalar `buffer`, of which nothing is known yet."""
+        slot, made = self._slots.buffer(buffer), Register()
+        self._grow()
+        self.frame.storages[slot] = made
+        return made
 
     def value(self, value: Expr) -> Any:
         """What `value` is for each lane, None where it is not known."""

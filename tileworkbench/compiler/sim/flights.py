@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,6 +105,7 @@ class Flight:
     touched: list[tuple[Storage, Place]] = field(default_factory=list)
     operation: Operation | None = None  # what observers are told of it
     bytes_: int = 0  # that it tells its memory barrier of, where code says what that waits for
+    tell: Callable[[], None] | None = None  # the trace, that it is done
 
     @property
     def source(self) -> str | None:
@@ -168,6 +170,8 @@ class Flights:
         for one in chained:
             one.show()
         self._current = flight
+        trace = frame.options.trace
+        before = 0 if trace is None else trace.started
         try:
             execute(frame)
         finally:
@@ -176,6 +180,9 @@ class Flights:
             written.keep()
         for written in (each for one in chained for each in one.written):
             written.hide()
+        if trace is not None:
+            mine, parts = threads - frame.order.first, trace.started - before
+            flight.tell = partial(trace.landed, frame, mine, flight.site, parts)
         if at_barrier and frame.partial:
             flight.times = frame.order.release(threads - frame.order.first)
         self._flights.append(flight)
@@ -218,6 +225,8 @@ class Flights:
             flight.show()
             self._unmark(flight, (flight.number, -flight.number))
             self._flights.remove(flight)
+            if flight.tell is not None:
+                flight.tell()
             if flight.operation is not None:
                 for observer in self._observers:
                     observer.landed(flight.operation, flight.operation.threads)

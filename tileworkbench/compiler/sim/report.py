@@ -101,6 +101,8 @@ class AccessCount:
     memory moves `sectors` of 32 bytes, and could do with `ideal_sectors`.
 
     `kind` is "load", "store", "atomic", "cp.async", "ldmatrix.x4", "ldmatrix.x4.trans" and so on.
+    What engines do by themselves ("TMA load", "TMA store", "wgmma") is counted as if 32 lanes made
+    requests of 16 bytes each.
     """
 
     site: int
@@ -128,13 +130,21 @@ class AccessCount:
         return used / needed if needed else 1.0
 
     @property
+    def writes(self) -> bool:
+        """Whether it writes the buffer; copies between two memories are listed for each."""
+        if self.kind in ("cp.async", "TMA load"):
+            return self.scope == "shared"
+        if self.kind == "TMA store":
+            return self.scope == "global"
+        return self.kind in ("store", "atomic") or self.kind.startswith("stmatrix")
+
+    @property
     def described(self) -> str:
         """What it does and its factor, such as `load (ldmatrix.x4) 1.00x`."""
         kind = self.kind
-        if kind.startswith(("ldmatrix", "stmatrix")):
-            kind = f"{'load' if kind.startswith('ld') else 'store'} ({kind})"
-        elif kind == "cp.async":
-            kind = f"{'store' if self.scope == 'shared' else 'load'} ({kind})"
+        if kind not in ("load", "store", "atomic"):
+            name = kind.removesuffix(" load").removesuffix(" store")
+            kind = f"{'store' if self.writes else 'load'} ({name})"
         return f"{kind} {self.factor:.2f}x"
 
     def __str__(self) -> str:

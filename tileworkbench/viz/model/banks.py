@@ -17,6 +17,7 @@ from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.layout import Layout
 from tileworkbench.compiler.sim.threads.counters import BANKS
+from tileworkbench.compiler.sim.threads.pieces import ENGINES
 from tileworkbench.compiler.sim.threads.requests import Phase, Request, WarpAccess
 from tileworkbench.viz.model import cache_lines, html
 from tileworkbench.viz.model.annotated_cell import cell_with
@@ -25,6 +26,7 @@ from tileworkbench.viz.model.palette import EMPTY, PALETTE
 from tileworkbench.viz.model.png import png_address
 from tileworkbench.viz.model.text import numbered
 from tileworkbench.viz.model.tiles import (
+    ENGINES_ABOUT,
     NOT_LOWERED,
     SharedTile,
     lowered_program,
@@ -119,8 +121,7 @@ class Patterns:
 
 def side(access: WarpAccess) -> str:
     """Whether an access of shared memory reads or writes it."""
-    kind = access.count.kind
-    return "write" if kind in ("store", "cp.async") or kind.startswith("stmatrix") else "read"
+    return "write" if access.count.writes else "read"
 
 
 def _access(tile: SharedTile, access: WarpAccess, patterns: Patterns) -> dict[str, Any]:
@@ -197,11 +198,14 @@ def about(view: KernelView) -> str:
         "at once. A phase takes as many wavefronts as its busiest bank has different words. A "
         f"block of this kernel takes {used} wavefronts where its bytes need {ideal}"
     )
+    counted = "Counted for one iteration of each loop."
+    if any(each.kind in ENGINES for each in shared):
+        counted += f" {ENGINES_ABOUT}"
     if worst is None:
-        return f"{text}: no lane waits for another. Counted for one iteration of each loop."
+        return f"{text}: no lane waits for another. {counted}"
     return (
         f"{text}. The worst phase is in '{worst.count.described}' of '{worst.count.buffer}': "
-        f"{worst.degree} words of one bank. Counted for one iteration of each loop."
+        f"{worst.degree} words of one bank. {counted}"
     )
 
 

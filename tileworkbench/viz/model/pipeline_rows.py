@@ -85,10 +85,10 @@ def bars_of(pipeline: Pipeline, window: Window) -> list[Bar]:
                 if event.released > event.landed:
                     use = (event.landed, event.released, "use", text, operation.line, number)
                     bars.append(Bar(row, *use))
-        bar = Bar(
-            operation.role, event.start, event.end, operation.kind, text, operation.line, number
-        )
-        bars.append(bar)
+        # A product that was started is under way until its sums are there.
+        end = max(event.end, event.landed) if operation.kind == "product" else event.end
+        row, kind, line = operation.role, operation.kind, operation.line
+        bars.append(Bar(row, event.start, end, kind, text, line, number))
     return bars
 
 

@@ -11,6 +11,7 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.lower.threads.widths import why_not_wider
 from tileworkbench.compiler.sim.report import AccessCount
+from tileworkbench.compiler.sim.threads.pieces import ENGINES
 from tileworkbench.compiler.sim.threads.requests import WarpAccess
 from tileworkbench.compiler.target import parse_target
 from tileworkbench.viz.model import cache_lines, html
@@ -94,7 +95,9 @@ def _access(view: KernelView, access: WarpAccess, patterns: Patterns) -> dict[st
 
 def side(count: AccessCount) -> str:
     """Whether an access of global memory reads or writes it."""
-    return {"store": "write", "atomic": "update"}.get(count.kind, "read")
+    if count.kind == "atomic":
+        return "update"
+    return "write" if count.writes else "read"
 
 
 def why(view: KernelView, access: WarpAccess) -> str:
@@ -104,6 +107,8 @@ def why(view: KernelView, access: WarpAccess) -> str:
     many = f"{elements} elements" if elements > 1 else "1 element"
     size = f"{count.width} byte{'s' if count.width > 1 else ''}"
     chosen = f"A lane accesses {size} at once ({many})"
+    if count.kind in ENGINES:
+        return f"The copy engine moves whole boxes; {size} of one are drawn as a lane's"
     planned = [s.program for s in view.record.snapshots if s.program.stage is Stage.PLANNED]
     reason = (
         why_not_wider(

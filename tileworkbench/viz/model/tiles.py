@@ -26,6 +26,10 @@ Array = np.ndarray[Any, Any]
 
 
 NOT_LOWERED = "the kernel was not lowered"
+ENGINES_ABOUT = (
+    "What the copy engine (TMA) and the tensor cores (wgmma) do by themselves is drawn as if each "
+    "lane accessed a piece of 16 bytes."
+)
 
 
 def lowered_program(view: KernelView, stage: Stage) -> Program | None:

@@ -227,8 +227,9 @@ class _Builder:
         for timed in self._timed:
             for slot in timed.step.reads:
                 landed = [at for at in filled.get(slot, ()) if self._timed[at].landed <= timed.end]
+                until = max(timed.end, timed.landed) if timed.step.started else timed.end
                 for at in landed[-1:]:
-                    ends[at] = max(ends.get(at, 0.0), timed.end)
+                    ends[at] = max(ends.get(at, 0.0), until)
         return ends
 
     def _loop(self, site: int, number: int) -> Loop:

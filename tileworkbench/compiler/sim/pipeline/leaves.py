@@ -29,6 +29,7 @@ class Kind(StrEnum):
     COMMIT = "commit"
 
 
+TMA = "TMA"
 THROUGH_REGISTERS = "through registers"
 TO_REGISTERS = "to registers"
 _ORDERS: dict[Order, tuple[Kind, str]] = {
@@ -42,7 +43,11 @@ _ORDERS: dict[Order, tuple[Kind, str]] = {
     Order.ARRIVE: (Kind.SIGNAL, ""),
     Order.COMMIT: (Kind.COMMIT, ""),
 }
-_NAMES = (st.Let, st.Alloc, st.Alias, st.Pointer, simt.Peer, simt.BarrierInit)
+_GROUPS = {simt.Engine.WGMMA: "products", simt.Engine.TMA_STORE: "stores"}
+_NAMES = (
+    *(st.Let, st.Alloc, st.Alias, st.Pointer, simt.Peer, simt.BarrierInit),
+    *(simt.Start, simt.TensorMap),
+)
 JOINED = (Kind.MOVE, Kind.COMPUTE, Kind.STORE, Kind.COPY, Kind.PRODUCT)
 """Kinds of which neighbours with one site are one operation; the last of them says what it is."""
 
@@ -60,8 +65,8 @@ class Work:
     """What is done, and how much of it.
 
     `bytes_` of global memory, `shared_bytes`, `flops` of matrix instructions whose operands are of
-    `dtype`, and `issues` (instructions). `how` says how a copy travels and what a wait waits for;
-    what is `started` is done later, by another engine.
+    `dtype`, and `issues` (instructions). `how` says how a copy travels and what a wait waits for.
+    What has an `engine` is started, and done later by that.
     """
 
     kind: Kind
@@ -72,7 +77,12 @@ class Work:
     flops: float = 0
     issues: float = 0
     dtype: str = ""
-    started: bool = False
+    engine: str = ""
+
+    @property
+    def started(self) -> bool:
+        """Whether an engine does it later."""
+        return bool(self.engine)
 
     def add(self, work: Work, threads: float, warps: float) -> None:
         """`work` is done too, by so many threads and warps."""
@@ -81,7 +91,7 @@ class Work:
         self.flops += warps * work.flops
         self.issues += warps * work.issues
         self.dtype = self.dtype or work.dtype
-        self.started |= work.started
+        self.engine = self.engine or work.engine
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,8 +119,24 @@ def leaf_of(stmt: st.Stmt) -> Leaf | None:
     """What `stmt` itself does, None for one that only makes names or has statements below it."""
     match stmt:
         case simt.Mma(a, _, _, m, n, k):
-            name = "tfloat32" if str(a.buffer.dtype) == "float32" else str(a.buffer.dtype)
-            return Leaf(Kind.PRODUCT, flops=2 * m * n * k, dtype=name)
+            return Leaf(Kind.PRODUCT, flops=2 * m * n * k, dtype=_product_name(a.buffer))
+        case simt.Wgmma(a, b, n=n, k=k, a_form=a_form):  # each of the four warps does 16 rows
+            left = _tile(a.buffer, a.indices) if a_form else ()
+            return Leaf(
+                Kind.PRODUCT,
+                flops=2 * 16 * n * k,
+                dtype=_product_name(b.buffer),
+                engine=simt.Engine.WGMMA,
+                reads=(*left, *_tile(b.buffer, b.indices)),
+            )
+        case simt.TensorLoad(dst):
+            writes = _tile(dst.buffer, dst.indices)
+            return Leaf(Kind.COPY, TMA, writes=writes, engine=simt.Engine.TMA)
+        case simt.TensorStore(src=src):
+            reads = _tile(src.buffer, src.indices)
+            return Leaf(Kind.STORE, TMA, reads=reads, engine=simt.Engine.TMA_STORE)
+        case simt.WaitGroup(engine=engine) if engine in _GROUPS:
+            return Leaf(Kind.WAIT, _GROUPS[engine])
         case simt.LoadMatrix(_, src, count):
             return Leaf(Kind.MOVE, reads=_tile(src.buffer, src.indices), shared_bytes=4 * count)
         case simt.StoreMatrix(dst, _, count):
@@ -125,6 +151,11 @@ def leaf_of(stmt: st.Stmt) -> Leaf | None:
     return None if isinstance(stmt, _NAMES) else _by_accesses(stmt)
 
 
+def _product_name(operand: Buffer) -> str:
+    """The type of the operands of a matrix instruction."""
+    return "tfloat32" if str(operand.dtype) == "float32" else str(operand.dtype)
+
+
 def joined(first: Kind, second: Kind) -> Kind:
     """The kind of an operation that is of both kinds."""
     return max(first, second, key=JOINED.index)
@@ -137,7 +168,7 @@ def _by_accesses(stmt: st.Stmt) -> Leaf | None:
     uses = list(accesses(stmt))
     if any(access.buffer.scope == "shared.barrier" for access in uses):
         return Leaf(Kind.SIGNAL)
-    started = any(access.started for access in uses)
+    engine = type(stmt).effects.starts
     writes = {access.buffer.scope for access in uses if access.writes}
     fetched = [access for access in uses if access.reads and access.buffer.scope == "global"]
     far = [access for access in uses if access.buffer.scope == "global"]
@@ -152,13 +183,13 @@ def _by_accesses(stmt: st.Stmt) -> Leaf | None:
         how = THROUGH_REGISTERS if "shared" in writes else TO_REGISTERS
     return Leaf(
         kind,
-        type(stmt).effects.starts or how,
+        engine or how,
         writes=tuple(t for a in near if a.writes for t in _tile(a.buffer, a.indices)),
         reads=tuple(t for a in near if a.reads for t in _tile(a.buffer, a.indices)),
         bytes_=sum(map(_bytes, far if kind is Kind.STORE else fetched)),
-        shared_bytes=0 if started else sum(map(_bytes, near)),
+        shared_bytes=0 if engine else sum(map(_bytes, near)),
         issues=issues,
-        started=started,
+        engine=engine,
     )
 
 

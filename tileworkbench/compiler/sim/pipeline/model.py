@@ -18,7 +18,7 @@ class Operation:
         kind: copy, store, product, compute, wait, signal (at a memory barrier).
         text, line: of the user's text; line 0 where it is not known.
         role: the threads that execute it.
-        how: of a copy "cp.async", "through registers" or "to registers", of a wait what it is for.
+        how: of a copy "cp.async", "TMA", "through registers" or "to registers", of a wait what for.
         buffers: the tiles in shared memory that it fills (a copy) or reads.
         bytes_: of global memory that it moves, once for the whole block.
         flops: of matrix instructions, likewise.
@@ -49,7 +49,8 @@ class Event:
         phase: "before", "prologue", "steady", "epilogue" or "after".
         slots: stages of its tiles, as (buffer, stage).
         start, end: while its threads are busy with it, or wait.
-        landed: when the data of a copy are there; `end` for others.
+        landed: when the data of a copy, or the sums of a product that was started, are there; `end`
+            for others.
         released: when the last operation that reads what a copy brought has ended.
         waits_for: the events that a wait waits for, by number.
         reason: what it waits for, in words.

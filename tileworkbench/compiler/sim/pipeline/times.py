@@ -33,41 +33,64 @@ class Timed:
 
 @dataclass(slots=True)
 class _Phases:
-    """An mbarrier: when each of its phases was complete."""
+    """An mbarrier: when each of its phases was complete, and the copies (positions in the list)
+    whose bytes it waited for.
+    """
 
     count: int
     arrived: int = 0
+    bytes_: float = 0
     latest: float = 0
-    done: list[float] = field(default_factory=list)
+    copies: list[int] = field(default_factory=list)
+    done: list[tuple[float, tuple[int, ...]]] = field(default_factory=list)
 
-    def arrive(self, number: int, at: float) -> None:
+    def arrive(self, number: int, bytes_: float, at: float) -> None:
+        """`number` arrivals; the phase waits for `bytes_` more, or has got them."""
         self.arrived += number
+        self.bytes_ += bytes_
         self.latest = max(self.latest, at)
-        while self.arrived >= self.count > 0:
+        while self.arrived >= self.count > 0 and self.bytes_ <= 0:
             self.arrived -= self.count
-            self.done.append(self.latest)
+            self.done.append((self.latest, tuple(self.copies)))
+            self.copies.clear()
 
-    def completed(self, parity: int) -> float | None:
-        """When the phase of that parity was complete, None where it is open."""
+    def bring(self, copy: int, bytes_: float, at: float) -> None:
+        """The bytes of a copy are there."""
+        self.copies.append(copy)
+        self.arrive(0, -bytes_, at)
+
+    def completed(self, parity: int) -> tuple[float, tuple[int, ...]] | None:
+        """When the phase of that parity was complete and with which copies, None where it is
+        open.
+        """
         if len(self.done) & 1 == parity:
             return None
-        return self.done[-1] if self.done else 0.0
+        return self.done[-1] if self.done else (0.0, ())
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Operations of an engine: not committed yet, and in committed groups."""
+
+    open: list[int] = field(default_factory=list)
+    committed: list[list[int]] = field(default_factory=list)
+    waited: int = 0
 
 
 @dataclass(slots=True)
 class _Thread:
-    """How far a group of threads has come, and its copies: not committed yet, and in committed
-    groups.
-    """
+    """How far a group of threads has come, and what it has started."""
 
     number: int
     group: Group
     now: float = 0
     at: int = 0
     since: float = 0
-    open: list[int] = field(default_factory=list)
-    committed: list[list[int]] = field(default_factory=list)
-    waited: int = 0
+    queues: dict[str, _Queue] = field(default_factory=dict)
+
+    def queue(self, engine: str) -> _Queue:
+        """What one engine does for them."""
+        return self.queues.setdefault(engine, _Queue())
 
 
 class Schedule:
@@ -132,15 +155,15 @@ class Schedule:
             case Kind.COPY | Kind.STORE:
                 self._transfer(thread, step)
             case Kind.PRODUCT:
-                start = max(thread.now, self.products_busy)
-                end = self.products_busy = start + self.product_cycles(step)
-                self._note(thread, step, start, end)
+                self._product(thread, step)
             case Kind.COMMIT:
-                thread.committed.append(thread.open)
-                thread.open = []
+                assert isinstance(step.stmt, simt.CommitGroup)
+                queue = thread.queue(step.stmt.engine)
+                queue.committed.append(queue.open)
+                queue.open = []
             case Kind.SIGNAL:
                 if step.place in self._phases:
-                    self._phases[step.place].arrive(step.amount, thread.now)
+                    self._phases[step.place].arrive(step.amount, step.expected, thread.now)
                 self._note(thread, step, thread.now, thread.now)
             case Kind.WAIT:
                 return self._wait(thread, step)
@@ -163,22 +186,40 @@ class Schedule:
         landed = max(self.copies_busy + latency, issued)
         behind = step.kind is Kind.COPY and not step.started  # the threads wait for it
         made = self._note(thread, step, thread.now, landed if behind else issued)
+        self._started(thread, made, landed)
+
+    def _product(self, thread: _Thread, step: Step) -> None:
+        start = max(thread.now, self.products_busy)
+        end = self.products_busy = start + self.product_cycles(step)
+        if step.started:  # the threads go on
+            issued = thread.now + self.issue_cycles(step)
+            self._started(thread, self._note(thread, step, thread.now, issued), end)
+        else:
+            self._note(thread, step, start, end)
+
+    def _started(self, thread: _Thread, made: Timed, landed: float) -> None:
+        """What was issued is there at `landed`, which somebody may wait for."""
+        step, number = made.step, len(self.timed) - 1
         made.landed = landed
-        if step.started:
-            thread.open.append(len(self.timed) - 1)
+        if step.place in self._phases:
+            self._phases[step.place].bring(number, step.bytes_, landed)
+        elif step.started:
+            thread.queue(step.engine).open.append(number)
 
     def _wait(self, thread: _Thread, step: Step) -> bool:
         if isinstance(step.stmt, simt.WaitGroup):
-            self._wait_for_copies(thread, step)
+            self._wait_for_groups(thread, step, step.stmt.engine)
             return True
         if isinstance(step.stmt, simt.Barrier):
             return self._wait_at_barrier(thread, step, step.stmt)
         if isinstance(step.stmt, simt.BarrierWait) and step.place in self._phases:
             phases = self._phases[step.place]
-            done = phases.completed(step.amount)
-            if done is None:
+            completed = phases.completed(step.amount)
+            if completed is None:
                 return False
+            done, copies = completed
             made = self._note(thread, step, thread.now, max(thread.now, done))
+            made.waits_for = copies
             name, at = step.place
             made.reason = f"phase {len(phases.done) - 1} of {name}[{at}]"
             if not phases.done:
@@ -188,14 +229,15 @@ class Schedule:
         thread.at += 1
         return True
 
-    def _wait_for_copies(self, thread: _Thread, step: Step) -> None:
-        until = len(thread.committed) - step.amount
-        copies = [at for group in thread.committed[thread.waited : max(until, 0)] for at in group]
-        thread.waited = max(thread.waited, until)
-        landed = max([thread.now, *(self.timed[at].landed for at in copies)])
+    def _wait_for_groups(self, thread: _Thread, step: Step, engine: str) -> None:
+        queue = thread.queue(engine)
+        until = len(queue.committed) - step.amount
+        started = [at for group in queue.committed[queue.waited : max(until, 0)] for at in group]
+        queue.waited = max(queue.waited, until)
+        landed = max([thread.now, *(self.timed[at].landed for at in started)])
         made = self._note(thread, step, thread.now, landed)
-        made.waits_for = tuple(copies)
-        made.reason = f"copies, all but the latest {step.amount} groups"
+        made.waits_for = tuple(started)
+        made.reason = f"{step.how}, all but the latest {step.amount} groups"
         thread.at += 1
 
     def _wait_at_barrier(self, thread: _Thread, step: Step, stmt: simt.Barrier) -> bool:

@@ -103,6 +103,7 @@ class TraceRecorder:
     limit: int = LIMIT
     parts: Mapping[int, int] = field(default_factory=dict)
     dropped: int = 0
+    started: int = 0  # statements that started something
     events: list[_Open] = field(default_factory=list)
     counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     stamps: dict[int, int] = field(default_factory=dict)
@@ -144,6 +145,7 @@ class TraceRecorder:
         return watched
 
     def _executed(self, site: int, leaf: Leaf, active: Array, part: int) -> None:
+        self.started += leaf.started
         before = self.counts.copy()
         self.counts[active] += 1
         for group, (first, count) in enumerate(self.groups):
@@ -202,15 +204,15 @@ class TraceRecorder:
                 reached = self.counts[first : first + count][mine].max()
                 last.end = max(last.end, int(reached))
 
-    def landed(self, frame: ThreadFrame, threads: Array, site: int) -> None:
-        """Copies of `threads` at `site` have landed: a part of their oldest event there."""
+    def landed(self, frame: ThreadFrame, threads: Array, site: int, parts: int = 1) -> None:
+        """What `threads` started at `site` is done: `parts` of their oldest event there."""
         if not self._is_of(frame):
             return
         now = int(self.counts[threads].max())
         for group, (first, count) in enumerate(self.groups):
             flying = self._flying.get((group, site))
             if flying and ((threads >= first) & (threads < first + count)).any():
-                flying[0].landed_parts += 1
+                flying[0].landed_parts += parts
                 if flying[0].landed_parts >= flying[0].parts:
                     flying.popleft().landed = now
 

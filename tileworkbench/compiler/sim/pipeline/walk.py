@@ -17,10 +17,10 @@ import numpy as np
 
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.expr import Address, Expr
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.sim.abstract import Evaluator
+from tileworkbench.compiler.sim.abstract import Evaluator, Register
 from tileworkbench.compiler.sim.expressions import Evaluate
 from tileworkbench.compiler.sim.frame import SimOptions
 from tileworkbench.compiler.sim.pipeline.leaves import (
@@ -55,7 +55,8 @@ class Step(Work):
     """One operation of a group of threads, once; its work is that of the whole group.
 
     `threads` take part. `stmt` is a wait or a signal, `place` the memory barrier that it names,
-    `amount` the parity that it waits for or how often it arrives.
+    `amount` the parity that it waits for or how often it arrives, and `expected` the bytes that the
+    phase waits for from then on. A copy tells the barrier at `place` of its bytes.
     """
 
     site: int
@@ -67,6 +68,7 @@ class Step(Work):
     stmt: st.Stmt | None = None
     place: Slot | None = None
     amount: int = 0
+    expected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,12 @@ def walk_block(
         return _Walk(program, launch, products).run(block)
 
 
+def _box_sizes(program: Program) -> dict[Buffer, int]:
+    """The bytes of a box, by the tensor map that says how large it is."""
+    maps = (stmt for stmt in statements(program.body) if isinstance(stmt, simt.TensorMap))
+    return {each.buffer: prod(each.box) * each.buffer.dtype.bits // 8 for each in maps}
+
+
 class _Walk(Evaluator[ThreadFrame]):
     def __init__(self, program: Program, launch: Launch, products: frozenset[int]) -> None:
         frame = ThreadFrame([], [], Recorder(program), SimOptions(), False, np.zeros(0, np.uint8))
@@ -112,6 +120,9 @@ class _Walk(Evaluator[ThreadFrame]):
         self._part: dict[int, Step] | None = None  # operations of the counted loop around
         self._translated: dict[Expr, Evaluate] = {}
         self._barriers: dict[Slot, int] = {}
+        self._barrier: Slot | None = None  # of what is being started
+        self._boxes = _box_sizes(program)
+        self._registers: dict[Buffer, Register] = {}
         self._turns: dict[int, int] = {}
         self._skipped: dict[int, int] = {}
         self._members = self._sites()
@@ -160,6 +171,7 @@ class _Walk(Evaluator[ThreadFrame]):
     def _begin(self, kernel: st.Kernel, block: tuple[int, ...], first: int, end: int) -> None:
         """The threads `first .. end - 1` begin the kernel."""
         self._steps, self._counts, self._again = [], {}, []
+        self._size = end - first
         self._turn = self._lead = 0
         for var, position in zip(kernel.vars, block, strict=True):
             self.assign(var, position)
@@ -192,6 +204,11 @@ class _Walk(Evaluator[ThreadFrame]):
     def _active(self) -> int:
         return int(np.count_nonzero(np.broadcast_to(self.frame.mask, self.frame.lanes)))
 
+    def _assign(self, buffer: Buffer, value: Expr | None) -> None:
+        """A register of each thread is `value`; unknown where only some of the threads set it."""
+        whole = self._active() == self._size
+        self._registers[buffer].value = self._value(value) if value is not None and whole else None
+
     # Statements
 
     def _visit(self, stmt: st.Stmt, weight: int) -> None:
@@ -217,6 +234,17 @@ class _Walk(Evaluator[ThreadFrame]):
                 self._guessed = True
                 visit = self._count if self._is_counted(stmt) else self._visit
                 visit(body, weight)
+            case simt.Start(body, barrier=barrier):
+                outer = self._barrier
+                self._barrier = None if barrier is None else self._place(barrier)
+                self._visit(body, weight)
+                self._barrier = outer
+            case st.Alloc(buffer, init) if buffer.scope == "local.var" and not buffer.shape:
+                self._registers[buffer] = self.register(buffer)
+                self._assign(buffer, init)
+            case st.Store(buffer, (), value) if buffer in self._registers:
+                self._assign(buffer, value)
+                self._leaf(stmt, weight)
             case simt.BarrierInit(barrier, count):
                 self._barriers[self._place(barrier)] = self._number(count, 1)
             case _:
@@ -295,6 +323,9 @@ class _Walk(Evaluator[ThreadFrame]):
             last = self._steps[-1:]
             self._part = {step.site: step for step in last if step.kind in JOINED}
         self._visit(body, weight)
+        for below in statements(body):
+            if isinstance(below, st.Store) and below.buffer in self._registers:
+                self._registers[below.buffer].value = None
         if outermost:
             self._part = None
 
@@ -313,6 +344,10 @@ class _Walk(Evaluator[ThreadFrame]):
         warps = -(-active // self.frame.warp)
         step.threads = max(step.threads, active)
         step.add(leaf, weight * active, weight * warps)
+        if isinstance(stmt, simt.TensorLoad | simt.TensorStore):
+            tensor_map = (stmt.src if isinstance(stmt, simt.TensorLoad) else stmt.dst).buffer
+            step.bytes_ += weight * active * self._boxes[tensor_map]
+            step.place = self._barrier
         step.writes.update(map(self._slot, leaf.writes))
         step.reads.update(map(self._slot, leaf.reads))
         self._note_wait(step, stmt)
@@ -366,8 +401,10 @@ class _Walk(Evaluator[ThreadFrame]):
                 step.place, step.amount = self._place(barrier), self._active()
             case simt.BarrierSignal(barrier, arrivals):
                 step.place, step.amount = self._place(barrier), arrivals
-            case simt.BarrierExpect(barrier):
+                step.expected = stmt.bytes_
+            case simt.BarrierExpect(barrier, bytes_):
                 step.place = self._place(barrier)
+                step.expected = self._active() * self._number(bytes_, 0)
             case simt.WaitGroup(pending):
                 step.amount = pending
         if step.kind in (Kind.WAIT, Kind.SIGNAL, Kind.COMMIT):

@@ -18,13 +18,16 @@ import numpy as np
 from tileworkbench.compiler.diagnostics import VerifyError
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
+from tileworkbench.compiler.layout.descriptors import UNIT
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.memory import Storage
+from tileworkbench.compiler.sim.observers import tell_asked
 from tileworkbench.compiler.sim.problems import BOX_MISPLACED, NEVER_WRITTEN
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.threads.arena import NEVER, WRITTEN, ArenaStorage
 from tileworkbench.compiler.sim.threads.findings import report_clash, report_threads
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
+from tileworkbench.compiler.sim.threads.pieces import TMA_LOAD, TMA_STORE, Boxes
 from tileworkbench.compiler.sim.threads.tensors import ThreadTensor
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +40,7 @@ class MapStorage(Storage):
     swizzle in bytes.
     """
 
-    __slots__ = ("box", "extents", "steps", "swizzle", "tensor")
+    __slots__ = ("box", "extents", "pieces", "steps", "swizzle", "tensor")
 
     def __init__(
         self,
@@ -51,6 +54,8 @@ class MapStorage(Storage):
         self.prefix, self.shape, self.safe, self.log = (), extents, tensor.safe, tensor.log
         self.tensor, self.extents, self.steps = tensor, extents, steps
         self.box, self.swizzle = stmt.box, stmt.swizzle
+        size = tensor.data.itemsize
+        self.pieces = Boxes(stmt.box, size, stmt.swizzle, extents, steps)
 
     def elements(self, origin: tuple[int, ...]) -> tuple[tuple[Array, ...], Array]:
         """(where the elements of the box at `origin` are in the data of the tensor, which of them
@@ -76,6 +81,8 @@ class _Box:
     place: tuple[Array, ...]
     inside: Array
     slots: Array
+    origin: tuple[int, ...]
+    first: int
 
 
 def translate(
@@ -123,6 +130,7 @@ def _load(stmt: simt.TensorLoad, expr: ExpressionTranslator) -> Callable[..., No
             tile.data[box.slots] = values.view(tile.data.dtype)
             if frame.flights is not None:
                 frame.flights.carries(values.nbytes)
+            _tell(frame, box, thread, (tensor, box.place), (tile, (box.slots,)))
 
     return load
 
@@ -144,6 +152,7 @@ def _store(stmt: simt.TensorStore, expr: ExpressionTranslator) -> Callable[..., 
             if frame.flights is not None:
                 frame.flights.touch(frame, tensor, box.place, True)
             tensor.data[box.place] = values
+            _tell(frame, box, thread, (tile, (box.slots,)), (tensor, box.place))
             if tensor.written is not None:
                 tensor.written[box.place] = True
 
@@ -177,13 +186,38 @@ class _Boxes:
         mask = made.swizzle - 1 & 0x70 if made.swizzle else 0
         addresses ^= addresses >> 3 & mask
         place, inside = made.elements(origin)
-        return _Box(made, tile, place, inside, (addresses - tile.base) // size)
+        slots = (addresses - tile.base) // size
+        return _Box(made, tile, place, inside, slots, origin, first)
+
+
+def _tell(
+    frame: ThreadFrame,
+    box: _Box,
+    thread: int,
+    source: tuple[Storage, tuple[Array, ...]],
+    target: tuple[Storage, tuple[Array, ...]],
+) -> None:
+    """Tell the observers that the engine has copied a box for `thread`."""
+    if not frame.observers:
+        return
+    access = "load" if source[0].scope == "global" else "store"
+    tell_asked(frame, box.map.tensor, access, box.inside, box.inside.shape)
+    for observer in frame.observers:
+        for told, (storage, place) in ((observer.read, source), (observer.wrote, target)):
+            count = len(place[0])
+            registers = (np.full(count, -1),) if told == observer.wrote else ()
+            told(frame, storage, place, np.full(count, thread), *registers)
 
 
 def _touch(frame: ThreadFrame, box: _Box, thread: int, write: bool) -> None:
     """The engine reads or writes the elements of a tile for `thread`."""
     tile, arena = box.tile, box.tile.arena
-    frame.counters.instruction("TMA store" if not write else "TMA load", frame.active())
+    kind, pieces = TMA_LOAD if write else TMA_STORE, box.map.pieces
+    frame.counters.instruction(kind, frame.active())
+    places, inside = pieces.there(box.origin)
+    frame.counters.global_(frame.site, box.map.name, kind, places, inside, UNIT)
+    places = pieces.here(box.first)
+    frame.counters.shared(frame.site, tile.name, kind, places, np.ones_like(inside), UNIT)
     if frame.flights is not None:
         frame.flights.touch(frame, tile, (box.slots,), write)
     size = tile.bits // 8

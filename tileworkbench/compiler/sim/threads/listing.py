@@ -20,6 +20,7 @@ from tileworkbench.compiler.ir.expr import Address, Buffer, Cast, Expr, Load, Ra
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.stmt import LoopKind
+from tileworkbench.compiler.layout.descriptors import UNIT, Descriptor
 from tileworkbench.compiler.sim.abstract import Evaluator, own_loads
 from tileworkbench.compiler.sim.expressions import vector_indices
 from tileworkbench.compiler.sim.frame import SimOptions
@@ -27,8 +28,17 @@ from tileworkbench.compiler.sim.report import Recorder
 from tileworkbench.compiler.sim.threads.arena import Arena, ArenaStorage
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.matrix import matrix_kind
+from tileworkbench.compiler.sim.threads.pieces import (
+    TMA_LOAD,
+    TMA_STORE,
+    WGMMA,
+    Boxes,
+    dealt,
+    operand_bytes,
+)
 from tileworkbench.compiler.sim.threads.plan import plan_kernel
 from tileworkbench.compiler.sim.threads.requests import Request, RequestRecorder, WarpAccess
+from tileworkbench.compiler.sim.threads.wgmma import ROWS, WARPS
 from tileworkbench.compiler.sim.values import mask_and, storage_dtype
 
 Array = np.ndarray[Any, Any]
@@ -83,6 +93,7 @@ class _Lister(Evaluator[ThreadFrame]):
         self._program = program
         self._requests = RequestRecorder(frame.warp)
         self._shared: dict[Buffer, ArenaStorage] = {}
+        self._maps: dict[Buffer, simt.TensorMap] = {}
         self.unlisted: dict[tuple[int, Buffer, str], str] = {}
 
     def run(self) -> tuple[WarpAccess, ...]:
@@ -137,6 +148,18 @@ class _Lister(Evaluator[ThreadFrame]):
             case simt.AsyncCopy(dst, src, elements, predicate):
                 self._access(src.buffer, src.indices, predicate, "cp.async", elements)
                 self._access(dst.buffer, dst.indices, None, "cp.async", elements)
+            case simt.Start(body):
+                self._visit(body)
+            case simt.TensorMap(buffer):
+                self._maps[buffer] = stmt
+            case simt.TensorLoad(dst, src):
+                self._box(src, dst, TMA_LOAD)
+            case simt.TensorStore(dst, src):
+                self._box(dst, src, TMA_STORE)
+            case simt.Wgmma(a, b, n=n, k=k, a_form=a_form, b_form=b_form):
+                if a_form:
+                    self._operand(a, a_form, (ROWS, k))
+                self._operand(b, b_form, (n, k))
             case simt.LoadMatrix(dst, src, count, transpose):
                 self._matrix(src, dst, count, matrix_kind("ldmatrix", count, transpose))
             case simt.StoreMatrix(dst, src, count, transpose):
@@ -217,6 +240,47 @@ class _Lister(Evaluator[ThreadFrame]):
             register = self._register(registers.buffer, registers.indices, held)
             self._record(address.buffer, kind, 16, Request(located[0], giving, register))
 
+    def _box(self, there: Address, here: Address, kind: str) -> None:
+        """A copy of a box by the first of the active threads, in pieces."""
+        stmt, tile = self._maps[there.buffer], self._shared[here.buffer]
+        shape = [self.value(each) for each in (*there.buffer.shape, *there.buffer.strides)]
+        origin, index = ([self.value(at) for at in each.indices] for each in (there, here))
+        for buffer, values in ((stmt.source, (*shape, *origin)), (here.buffer, tuple(index))):
+            if None in values:
+                indices = (there if buffer is stmt.source else here).indices
+                self._leave_out(buffer, indices, kind)
+                return
+        thread = int(np.flatnonzero(self.frame.active())[0])
+        starts = [_of_thread(at, thread) for at in origin]
+        first = tile.base + _of_thread(tile.locate(tuple(index)), thread) * tile.bits // 8
+        rank = len(origin)
+        pieces = Boxes(
+            stmt.box, tile.bits // 8, stmt.swizzle, tuple(shape[:rank]), tuple(shape[rank:])
+        )
+        places, inside = pieces.there(starts)
+        lanes = np.arange(self.frame.threads) // self.frame.warp == thread // self.frame.warp
+        for request in dealt(places, inside, lanes):
+            self._record(stmt.source, kind, UNIT, Request(*request))
+        for request in dealt(pieces.here(first), np.ones_like(inside), lanes):
+            self._record(here.buffer, kind, UNIT, Request(*request))
+
+    def _operand(self, address: Address, form: tuple[int, ...], extents: tuple[int, int]) -> None:
+        """What each active warpgroup reads of shared memory for a product, in pieces."""
+        located = self._first_addresses(address.buffer, address.indices)
+        if located is None:
+            self._leave_out(address.buffer, address.indices, WGMMA)
+            return
+        leading, stride, swizzle, transposed = form
+        descriptor = Descriptor(leading, stride, swizzle, bool(transposed))
+        groups = np.arange(self.frame.threads) // (WARPS * self.frame.warp)
+        size = _bits(address.buffer) // 8
+        for group in np.unique(groups[self.frame.active()]):
+            lanes = groups == group
+            start = int(located[0][np.argmax(lanes)])
+            places = operand_bytes(descriptor, *extents, size, start)
+            for request in dealt(places, np.ones(len(places), np.bool_), lanes):
+                self._record(address.buffer, WGMMA, UNIT, Request(*request))
+
     def _leave_out(self, buffer: Buffer, indices: tuple[Expr, ...], kind: str) -> None:
         """An access without a known address: what it depends on is read from memory."""
         nodes = [node for index in indices for node in walk(index)]
@@ -296,6 +360,12 @@ class _Lister(Evaluator[ThreadFrame]):
             else:
                 place = place * factor + np.asarray(position, np.int64)
         return place
+
+
+def _of_thread(value: Any, thread: int) -> int:
+    """What `value`, one number or one for each thread, is for `thread`."""
+    values = np.asarray(value)
+    return int(values[thread] if values.ndim else values)
 
 
 def _bits(buffer: Buffer) -> int:

@@ -20,7 +20,7 @@ from tileworkbench.compiler.diagnostics import RunError, VerifyError
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.layout.atoms import wgmma_a, wgmma_c
-from tileworkbench.compiler.layout.descriptors import Descriptor
+from tileworkbench.compiler.layout.descriptors import UNIT, Descriptor
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.problems import (
     DESCRIPTOR_MISPLACED,
@@ -32,6 +32,7 @@ from tileworkbench.compiler.sim.threads.arena import NEVER, ArenaStorage
 from tileworkbench.compiler.sim.threads.findings import report_clash, report_threads
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.matrix import Registers, accumulate, by_lane, multiplied
+from tileworkbench.compiler.sim.threads.pieces import WGMMA, operand_bytes
 from tileworkbench.compiler.sim.values import storage_dtype
 
 Array = np.ndarray[Any, Any]
@@ -129,6 +130,10 @@ class _Tile:
             )
         row, k = np.indices(self._extents)
         linear = self._descriptor.places(row, k, size)
+        for start in starts[:, 0]:
+            places = operand_bytes(self._descriptor, *self._extents, size, int(start))
+            every = np.ones(len(places), np.bool_)
+            frame.counters.shared(frame.site, storage.name, WGMMA, places, every, UNIT)
         pairs = zip(starts[:, 0], groups, strict=True)
         return np.stack([self._read(frame, storage, int(at), linear, int(g)) for at, g in pairs])
 
