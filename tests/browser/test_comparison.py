@@ -51,7 +51,7 @@ def test_only_what_differs_is_loud_and_each_view_is_there(notebook: NotebookPage
     ]
     assert view.locator(".tw-pane-card tr:not(.tw-differs) th[scope=row]").count() > 6
     tabs = view.get_by_role("tab")
-    titles = [text.rstrip("0123456789") for text in tabs.all_inner_texts()]
+    titles = [text.rstrip("0123456789").strip() for text in tabs.all_inner_texts()]
     shown = [each.title for each in VIEWS.values() if each.title in titles]
     assert titles == ["Card", *shown]
     assert {"Source", "Layouts", "Banks", "Shared memory", "Pipeline", "Code"} <= set(shown)
