@@ -153,6 +153,7 @@ class Flights:
     ) -> Flight:
         """Execute an operation that writes the buffers `targets`, and hide what it wrote."""
         threads = self._ids(frame)
+        mine = threads - frame.order.first
         self._last += 1
         flight = Flight(
             self._last,
@@ -181,15 +182,13 @@ class Flights:
         for written in (each for one in chained for each in one.written):
             written.hide()
         if trace is not None:
-            mine, parts = threads - frame.order.first, trace.started - before
-            flight.tell = partial(trace.landed, frame, mine, flight.site, parts)
+            flight.tell = partial(trace.landed, frame, mine, flight.site, trace.started - before)
         if at_barrier and frame.partial:
-            flight.times = frame.order.release(threads - frame.order.first)
+            flight.times = frame.order.release(mine)
         self._flights.append(flight)
         if frame.observers:
             self._observers = frame.observers
             hidden = tuple((each.storage, each.place) for each in flight.written)
-            mine = threads - frame.order.first
             flight.operation = Operation(frame.site, frame.block, engine.value, mine, hidden)
             for observer in frame.observers:
                 observer.started(frame, flight.operation)
