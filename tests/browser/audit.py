@@ -45,15 +45,17 @@ def use_theme(page: Page, name: str) -> None:
 
 def reached_by_tab(page: Page, view: Locator) -> list[str]:
     """The controls of a view that the Tab key does not come to, from its first one on."""
-    missed: list[str] = view.evaluate(
+    count: int = view.evaluate(
         "node => { window.toReach = new Set(window.audit.controls(node).filter("
-        "each => each.tabIndex >= 0)); [...window.toReach][0]?.focus(); return []; }"
+        "each => each.tabIndex >= 0)); const count = window.toReach.size;"
+        " window.onReach = () => window.toReach.delete(document.activeElement);"
+        " document.addEventListener('focusin', window.onReach);"
+        " [...window.toReach][0]?.focus(); window.onReach(); return count; }"
     )
-    count: int = page.evaluate("window.toReach.size")
-    for _ in range(count + 2):
-        page.evaluate("window.toReach.delete(document.activeElement)")
+    for _ in range(count + 1):
         page.keyboard.press("Tab")
-    missed = page.evaluate(
+    page.evaluate("document.removeEventListener('focusin', window.onReach)")
+    missed: list[str] = page.evaluate(
         "[...window.toReach].map(node => `${node.localName} ${node.className} "
         "${(node.textContent ?? '').trim().slice(0, 30)}`)"
     )
