@@ -8,7 +8,7 @@ differ when they depend on what tells the iterations apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -20,9 +20,10 @@ from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import const_int, int_const
+from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.effects import Access, accesses
-from tileworkbench.compiler.ir.expr import Expr
+from tileworkbench.compiler.ir.expr import Expr, Var
+from tileworkbench.compiler.ir.loops import iterations
 from tileworkbench.compiler.ir.rewrite import bound_by, statements, variables
 
 _PRIVATE_TO_BLOCKS = ("shared", "local.fragment", "local", "local.var")
@@ -44,41 +45,40 @@ def conflicts(kernel: st.Kernel, ranges: Ranges) -> Iterator[tuple[int, str]]:
 
 
 def _between_blocks(kernel: st.Kernel) -> Iterator[tuple[int, str]]:
+    written = [(stmt, use) for stmt, _ in _certain(kernel.body) for use in _plain_writes(stmt)]
+    places = [(stmt, use) for stmt, use in written if use.buffer.scope == "global"]
     for var, extent in zip(kernel.vars, kernel.grid, strict=True):
-        if (const_int(extent) or 0) < 2:
-            continue
-        dependence: Dependence | None = None
-        for stmt, _ in _certain(kernel.body):
-            for use in _plain_writes(stmt):
-                if use.buffer.scope != "global":
-                    continue
-                dependence = dependence or Dependence(kernel.body, var, _PRIVATE_TO_BLOCKS)
-                if _collides(stmt, use, dependence):
-                    yield (
-                        stmt.site,
-                        f"blocks of different '{var.name}' write the same elements of "
-                        f"'{use.buffer.name}', with different values",
-                    )
+        if (const_int(extent) or 0) > 1:
+            sentence = f"blocks of different '{var.name}' write the same elements of"
+            yield from _collisions(kernel, var, _PRIVATE_TO_BLOCKS, places, sentence)
 
 
 def _between_threads(kernel: st.Kernel) -> Iterator[tuple[int, str]]:
+    places = [
+        (stmt, use)
+        for stmt, parallel in _certain(kernel.body)
+        if isinstance(stmt, st.Store) and not parallel
+        for use in _plain_writes(stmt)
+        if use.buffer.scope in ("global", "shared")
+    ]
     for var, extent in zip(kernel.thread_vars, kernel.threads, strict=False):
-        if extent < 2:
-            continue
-        dependence: Dependence | None = None
-        for stmt, parallel in _certain(kernel.body):
-            if parallel or not isinstance(stmt, st.Store):
-                continue
-            for use in _plain_writes(stmt):
-                if use.buffer.scope not in ("global", "shared"):
-                    continue
-                dependence = dependence or Dependence(kernel.body, var, _PRIVATE_TO_THREADS)
-                if _collides(stmt, use, dependence):
-                    yield (
-                        stmt.site,
-                        f"threads of different '{var.name}' write the same element of "
-                        f"'{use.buffer.name}', with different values",
-                    )
+        if extent > 1:
+            sentence = f"threads of different '{var.name}' write the same element of"
+            yield from _collisions(kernel, var, _PRIVATE_TO_THREADS, places, sentence)
+
+
+def _collisions(
+    kernel: st.Kernel,
+    var: Var,
+    private: tuple[str, ...],
+    places: Sequence[tuple[st.Stmt, Access]],
+    sentence: str,
+) -> Iterator[tuple[int, str]]:
+    """Writes to the same place with a value that differs with `var`."""
+    dependence = Dependence(kernel.body, var, private) if places else None
+    for stmt, use in places:
+        if dependence is not None and _collides(stmt, use, dependence):
+            yield stmt.site, f"{sentence} '{use.buffer.name}', with different values"
 
 
 def _collides(stmt: st.Stmt, use: Access, dependence: Dependence) -> bool:
@@ -110,11 +110,8 @@ def _certain(body: st.Stmt, parallel: bool = False) -> Iterator[tuple[st.Stmt, b
         return
     yield body, parallel
     match body:
-        case st.For(_, start, stop, step, body=inner):
-            if not _runs(start, stop, step) or may_leave(inner):
-                return
-        case tile.Pipelined(_, start, stop, body=inner):
-            if not _runs(start, stop, int_const(1)) or may_leave(inner):
+        case st.For() | tile.Pipelined():
+            if not iterations(body) or may_leave(body.body):
                 return
         case tile.Parallel(extents=extents):
             parallel = True
@@ -123,14 +120,6 @@ def _certain(body: st.Stmt, parallel: bool = False) -> Iterator[tuple[st.Stmt, b
     for child in body.children():
         if isinstance(child, st.Stmt):
             yield from _certain(child, parallel)
-
-
-def _runs(start: Expr, stop: Expr, step: Expr) -> bool:
-    """Whether a loop is known to run at least once."""
-    first, last, by = const_int(start), const_int(stop), const_int(step)
-    if first is None or last is None or not by:
-        return False
-    return bool(range(first, last, by))
 
 
 # Iterations of one parallel loop
@@ -172,7 +161,7 @@ class _Nest:
         if isinstance(body, st.Let):
             self.values[body.var.name] = body.value
         elif isinstance(body, st.For):
-            if not _runs(body.start, body.stop, body.step) or may_leave(body.body):
+            if not iterations(body) or may_leave(body.body):
                 return
             self.values[body.var.name] = body.start
         for child in body.children():

@@ -7,6 +7,7 @@ from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.loops import iterations
 
 UNKNOWN_TRIPS = 1 << 16
 """What a loop is taken to run when its bounds are not constants."""
@@ -34,7 +35,7 @@ def steps(stmt: st.Stmt) -> int:
 
 def trips(loop: st.For) -> int:
     """Iterations of a loop, `UNKNOWN_TRIPS` where they are not constant."""
-    values = _values(loop)
+    values = iterations(loop)
     return UNKNOWN_TRIPS if values is None else _count(values)
 
 
@@ -42,18 +43,12 @@ def _count(values: range) -> int:
     return (values[-1] - values[0]) // values.step + 1 if values else 0
 
 
-def _values(loop: st.For) -> range | None:
-    """The values of a loop with constant bounds."""
-    bounds = [const_int(bound) for bound in (loop.start, loop.stop, loop.step)]
-    return None if None in bounds or bounds[2] == 0 else range(*bounds)  # type: ignore[arg-type]
-
-
 def may_be_endless(loop: st.For, vectors: bool) -> bool:
     """Whether nothing says that an innermost loop ends within seconds.
 
     A loop over vectors with 32-bit bounds does end: it cannot pass over more memory than that.
     """
-    values = _values(loop)
+    values = iterations(loop)
     if values is not None:
         return _count(values) * steps(loop.body) >= _SECONDS
     return not vectors or loop.var.dtype.bits == 64
@@ -63,7 +58,7 @@ def may_take_seconds(loop: st.For, ranges: Ranges) -> bool:
     """Whether nothing says that a loop around others ends sooner: neither its bounds nor what is
     known of what they are computed from.
     """
-    values = _values(loop)
+    values = iterations(loop)
     if values is not None:
         most: int | None = _count(values)
     else:
@@ -74,4 +69,4 @@ def may_take_seconds(loop: st.For, ranges: Ranges) -> bool:
 
 def runs_at_least_once(loop: st.For) -> bool:
     """Whether the loop is known to have an iteration."""
-    return bool(_values(loop))
+    return bool(iterations(loop))

@@ -18,6 +18,7 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.effects import Access, Order, accesses, order_of
 from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.loops import iterations
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Engine
 
@@ -73,11 +74,8 @@ class _Walk:
                 state.order(stmt)
             case _ if not _is_asynchronous(stmt):
                 self.check(stmt, state)
-            case st.For(_, start, stop, step, body=body) if _runs(start, stop, step):
-                self.visit(body, state, True)
-                state.forget()
-            case tile.Pipelined(_, start, stop, body=body) if _runs(start, stop, None):
-                self.visit(body, state, True)
+            case st.For() | tile.Pipelined() if iterations(stmt):
+                self.visit(stmt.body, state, True)
                 state.forget()
             case _:
                 state.forget()
@@ -153,21 +151,13 @@ def _certain(stmt: st.Stmt) -> Iterator[st.Stmt]:
     """The statements of `stmt` that are executed whenever it is."""
     yield stmt
     match stmt:
-        case st.For(_, start, stop, step, body=body) if _runs(start, stop, step):
+        case st.For(body=body) if iterations(stmt):
             yield from _certain(body)
         case tile.Parallel(extents=extents, body=body) if all(map(const_int, extents)):
             yield from _certain(body)
         case st.Seq(stmts):
             for part in stmts:
                 yield from _certain(part)
-
-
-def _runs(start: object, stop: object, step: object) -> bool:
-    """Whether a loop is known to run at least once."""
-    bounds = [1 if value is None else const_int(value) for value in (start, stop, step)]  # type: ignore[arg-type]
-    if None in bounds or not bounds[2]:
-        return False
-    return bool(range(*bounds))  # type: ignore[arg-type]
 
 
 def _nothing_to_wait_for(engine: Engine) -> str:

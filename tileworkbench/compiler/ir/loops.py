@@ -1,8 +1,8 @@
-"""Loops that count up by one, as passes and lowering make them."""
+"""Loops that count: those that passes and lowering make, and the values that they count."""
 
 from __future__ import annotations
 
-from tileworkbench.compiler.ir.build import const
+from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import Expr, Var
 from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt
 from tileworkbench.compiler.ir.tile import Pipelined
@@ -26,3 +26,10 @@ def counting(
 def as_serial(loop: Pipelined) -> For:
     """The loop without overlap between its iterations."""
     return counting(loop.var, loop.stop, loop.body, loop.site, loop.start)
+
+
+def iterations(loop: For | Pipelined) -> range | None:
+    """The values of the loop's variable, None where they are not constant."""
+    step = const_int(loop.step) if isinstance(loop, For) else 1
+    start, stop = const_int(loop.start), const_int(loop.stop)
+    return None if start is None or stop is None or not step else range(start, stop, step)

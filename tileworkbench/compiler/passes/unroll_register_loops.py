@@ -38,6 +38,7 @@ from tileworkbench.compiler.ir.build import (
     sub,
 )
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.loops import iterations
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
     Rewriter,
@@ -138,7 +139,7 @@ class _Unrolling:
     def period(self, loop: st.For, trips: int | None, indices: list[Expr]) -> int:
         """The iterations after which the registers repeat: a divisor of `trips`."""
         whole = trips or 1
-        constant = None not in map(const_int, (loop.start, loop.stop, loop.step))
+        constant = iterations(loop) is not None
         if constant and not _leaves(loop):
             rows = self.rows(loop, indices, min(whole, _WINDOW))
             for period in range(1, len(rows)):

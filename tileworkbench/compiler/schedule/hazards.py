@@ -14,7 +14,8 @@ from functools import reduce
 
 from tileworkbench.compiler.analysis.dataflow import leaves_early
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.ir.build import const_int, unary
+from tileworkbench.compiler.ir.build import unary
+from tileworkbench.compiler.ir.loops import iterations
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Barrier, Role, WaitGroup, WarpBarrier
 from tileworkbench.compiler.ir.stmt import Continue, For, If, Kernel, Seq, Stmt, While
@@ -222,7 +223,7 @@ class Hazards:
         """Whether an iteration of the loop may conflict with one before it; with constant
         bounds its accesses are those of all iterations anyway.
         """
-        if None not in map(const_int, (loop.start, loop.stop, loop.step)):
+        if iterations(loop) is not None:
             return False
         accesses = self.between.of(loop.body)
         state = Open(list(accesses))

@@ -25,6 +25,7 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int, unary
 from tileworkbench.compiler.ir.effects import Access, accesses
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Ramp, Var
+from tileworkbench.compiler.ir.loops import iterations
 from tileworkbench.compiler.ir.rewrite import substitute, walk
 from tileworkbench.compiler.ir.simt import Start
 from tileworkbench.compiler.ir.types import BOOL, INT32, INT64
@@ -131,9 +132,9 @@ class ThreadAccesses:
             yield from (replace(access, at_barrier=True) for access in below)
             return
         if isinstance(stmt, st.For):
-            bounds = [const_int(value) for value in (stmt.start, stmt.stop, stmt.step)]
-            if None not in bounds and bounds[2]:
-                loops = {**loops, stmt.var: range(*bounds)}  # type: ignore[arg-type]
+            values = iterations(stmt)
+            if values is not None:
+                loops = {**loops, stmt.var: values}
         yield from self._own(stmt, loops)
         for child in stmt.children():
             if isinstance(child, st.Stmt):

@@ -18,6 +18,7 @@ from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.effects import declared
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Engine
+from tileworkbench.compiler.sim.byte_marks import ByteMarks
 from tileworkbench.compiler.sim.observers import Observer, Operation
 from tileworkbench.compiler.sim.problems import (
     ENDED,
@@ -136,7 +137,7 @@ class Flights:
         self.products = products
         self._flights: list[Flight] = []
         self._committed = {engine: np.zeros(threads, np.int64) for engine in Engine}
-        self._marks: dict[int, Array] = {}
+        self._marks = ByteMarks()
         self._current: Flight | None = None
         self._observers: tuple[Observer, ...] = ()
         self._last = 0
@@ -289,7 +290,7 @@ class Flights:
             return
         if current is not None and not write and not storage.changes:
             return  # nobody can write it too early
-        marks = self._marks_of(storage)
+        marks = self._marks.of(storage, make=current is not None)
         if marks is None:
             return
         seen = others = marks[place]
@@ -330,30 +331,9 @@ class Flights:
         ]
         return np.asarray(np.isin(np.abs(marked), [0, *numbers]).all(axis=-1))
 
-    def _marks_of(self, storage: Storage) -> Array | None:
-        """The marks of a storage's data, with one more dimension: the bytes of an element. None
-        where nothing is under way in it.
-        """
-        data = storage.data
-        if not isinstance(data, np.ndarray) or not data.size:
-            return None
-        key, size = data.ctypes.data, data.size * data.itemsize
-        marks = self._marks.get(key)
-        if marks is None or len(marks) < size:
-            if self._current is None and marks is None:
-                return None
-            if self._current is not None:
-                more = np.zeros(size, np.int32)
-                if marks is not None:
-                    more[: len(marks)] = marks
-                marks = self._marks[key] = more
-        if marks is None or len(marks) < size:
-            return None
-        return marks[:size].reshape(*data.shape, data.itemsize)
-
     def _unmark(self, flight: Flight, numbers: tuple[int, ...]) -> None:
         for storage, place in flight.touched:
-            marks = self._marks_of(storage)
+            marks = self._marks.of(storage)
             if marks is not None:
                 old = marks[place]
                 marks[place] = np.where(np.isin(old, numbers), 0, old)

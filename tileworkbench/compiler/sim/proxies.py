@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tileworkbench.compiler.ir.simt import Engine
+from tileworkbench.compiler.sim.byte_marks import ByteMarks
 from tileworkbench.compiler.sim.problems import NOT_FENCED, REGISTERS_NOT_FENCED
 from tileworkbench.compiler.sim.report import FindingKind
 
@@ -38,7 +39,7 @@ class Proxies:
 
     def __init__(self) -> None:
         self._writes: dict[int, _Write] = {}
-        self._marks: dict[int, Array] = {}  # by memory: the number of the write of each byte
+        self._marks = ByteMarks()  # by memory: the number of the write of each byte
         self._last = 0
 
     def touch(
@@ -55,7 +56,7 @@ class Proxies:
             if write:
                 self._wrote(frame, storage, place, threads)
         elif write:
-            marks = self._marks_of(storage)
+            marks = self._marks.of(storage)
             if marks is not None:
                 marks[place] = 0
         else:
@@ -64,7 +65,7 @@ class Proxies:
     def _wrote(
         self, frame: ThreadFrame, storage: Storage, place: tuple[Any, ...], threads: Array
     ) -> None:
-        marks = self._marks_of(storage, make=True)
+        marks = self._marks.of(storage, make=True)
         last, now = self._writes.get(self._last), frame.order.now
         alike = last is not None and last.time == now and last.site == frame.site
         if not (alike and last is not None and np.array_equal(last.threads, threads)):
@@ -74,7 +75,7 @@ class Proxies:
             marks[place] = self._last
 
     def _read(self, frame: ThreadFrame, storage: Storage, place: tuple[Any, ...]) -> None:
-        marks = self._marks_of(storage)
+        marks = self._marks.of(storage)
         writes = None if marks is None else marks[place]
         if writes is None or not writes.any():
             return
@@ -94,26 +95,10 @@ class Proxies:
     def fence(self, frame: ThreadFrame, threads: Array) -> None:
         """`threads` (numbers on the clock) order what they know of before what engines do next."""
         seen = [number for number, write in self._writes.items() if _knows(frame, threads, write)]
-        for marks in self._marks.values():
+        for marks in self._marks:
             marks[np.isin(marks, seen)] = 0
         for number in seen:
             del self._writes[number]
-
-    def _marks_of(self, storage: Storage, make: bool = False) -> Array | None:
-        """The marks of a storage's data, with one more dimension: the bytes of an element."""
-        data = storage.data
-        if not isinstance(data, np.ndarray) or not data.size:
-            return None
-        key, size = data.ctypes.data, data.size * data.itemsize
-        marks = self._marks.get(key)
-        if marks is None or len(marks) < size:
-            if not make:
-                return None
-            more = np.zeros(size, np.int32)
-            if marks is not None:
-                more[: len(marks)] = marks
-            marks = self._marks[key] = more
-        return marks[:size].reshape(*data.shape, data.itemsize)
 
 
 def _knows(frame: ThreadFrame, threads: Array, write: _Write) -> bool:

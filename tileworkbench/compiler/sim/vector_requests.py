@@ -17,6 +17,7 @@ from tileworkbench.compiler.diagnostics import Span
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr
+from tileworkbench.compiler.ir.loops import iterations
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import LoopKind
@@ -246,10 +247,7 @@ def _iterations(body: st.Stmt) -> int:
     most = max((_iterations(each) for each in children if isinstance(each, st.Stmt)), default=1)
     if not isinstance(body, st.For) or body.kind is LoopKind.VECTORIZED:
         return most
-    start, stop, step = (const_int(bound) for bound in (body.start, body.stop, body.step))
-    if start is None or stop is None or not step:
-        return most
-    return most * max(len(range(start, stop, step)), 1)
+    return most * max(len(iterations(body) or ()), 1)
 
 
 def _bits(buffer: Buffer) -> int:

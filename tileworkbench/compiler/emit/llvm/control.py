@@ -19,6 +19,7 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import Expr
+from tileworkbench.compiler.ir.loops import iterations
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.types import INT64
 
@@ -43,10 +44,9 @@ class ControlFlow(Stores, ABC):
 
     def trip_count(self, loop: st.For) -> range | None:
         """The values of a loop short enough to be written out, else None."""
-        bounds = [const_int(bound) for bound in (loop.start, loop.stop, loop.step)]
-        if None in bounds:
+        values = iterations(loop)
+        if values is None:
             return None
-        values = range(*bounds)  # type: ignore[arg-type]
         size = len(values) * sum(1 for _ in statements(loop.body))
         exits = any(isinstance(inner, st.Break | st.Continue) for inner in statements(loop.body))
         return values if size <= _UNROLL_LIMIT and not exits else None
