@@ -12,8 +12,6 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Kernel as Launch
 from tileworkbench.compiler.ir.stmt import Print
-from tileworkbench.workbench.inputs import simulated_inputs
-from tileworkbench.workbench.simulation import named_arguments
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.footprint.result import Footprint
@@ -81,6 +79,7 @@ class Debugging:
         means, and `ArgumentError` for arguments or a block that do not fit.
         """
         from tileworkbench.compiler.sim.numerics.replay import compare
+        from tileworkbench.workbench.simulation import named_arguments
 
         given, said = (args, "the inputs that were given") if args else inputs_of(self)
         if block is None and not args:
@@ -168,4 +167,6 @@ def inputs_of(kernel: Kernel) -> tuple[Sequence[Any], str]:
         return kernel._inputs, "the inputs that were given"
     if kernel._failed is not None:
         return kernel._failed[1], "the inputs of the check that failed"
+    from tileworkbench.workbench.inputs import simulated_inputs
+
     return simulated_inputs(kernel.program), "made-up inputs (random numbers)"

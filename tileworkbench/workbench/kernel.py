@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tileworkbench.bench.points import Trail
 from tileworkbench.compiler.compilation import CompiledKernel, Options, Source
 from tileworkbench.compiler.diagnostics import ArgumentError, RunError
 from tileworkbench.compiler.ir.program import Program
@@ -17,6 +16,7 @@ from tileworkbench.workbench.replays import trouble_in, trouble_of
 
 if TYPE_CHECKING:
     from tileworkbench.bench.parts import Causes
+    from tileworkbench.bench.points import Trail
     from tileworkbench.bench.timing import BenchResult
     from tileworkbench.compiler.sim.masked import Masked
     from tileworkbench.compiler.sim.report import SimReport
@@ -60,7 +60,13 @@ class Kernel(KernelFacts, Debugging):
         self._bench: BenchResult | None = None
         self._roofline = False
         self._annotated = False
-        self.trail = Trail()
+
+    @cached_property
+    def trail(self) -> Trail:
+        """The versions that this one follows; see `follow`."""
+        from tileworkbench.bench.points import Trail
+
+        return Trail()
 
     def __call__(self, *args: Any) -> Any:
         if self._watches_calls:
