@@ -204,11 +204,13 @@ def test_a_reduced_dimension_inside_a_thread_vanishes() -> None:
 
 
 def test_neighbouring_lanes_read_neighbouring_elements_of_shared_memory() -> None:
-    rows = plan_source((64, 128), 1, 128)
+    rows = plan_source((64, 128), 1, 128, 32)
     assert [rows.thread_of(0, j) for j in range(33)] == [*range(32), 0]
-    columns = plan_source((64, 128), 0, 128)
+    wide = plan_source((64, 128), 1, 128, 64)
+    assert [wide.thread_of(0, j) for j in range(65)] == [*range(64), 0]
+    columns = plan_source((64, 128), 0, 128, 32)
     assert [columns.thread_of(0, j) for j in range(128)] == list(range(128))
-    one = plan_source((512,), 0, 128)
+    one = plan_source((512,), 0, 128, 32)
     assert one.threads == 128
 
 

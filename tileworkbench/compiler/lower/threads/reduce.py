@@ -84,7 +84,7 @@ def infer_layout(
         return NOTHING
     source = layouts.fragment(op.src)
     if op.src.scope == "shared" and level is Level.FREE:
-        source = plan_source(_shape(op.src), op.dim, context.threads)
+        source = plan_source(_shape(op.src), op.dim, context.threads, context.lanes)
     if source is None:
         return NOTHING
     fragment = reduced_fragment(source, op.dim, len(op.dst.shape) == len(op.src.shape))
@@ -167,7 +167,7 @@ class _Reduction:
             read = self._to_shared(source, registers)
         else:
             read = lambda slot, index: Load(op.src, index)  # noqa: E731
-        plan = plan_source(self.shape, op.dim, context.threads)
+        plan = plan_source(self.shape, op.dim, context.threads, context.lanes)
         self._reduce(hold(plan, context.threads), read)
         return self.stmts
 

@@ -33,8 +33,8 @@ def reduced_fragment(source: Fragment, dim: int, keep: bool) -> Fragment:
 
 
 @lru_cache(maxsize=1024)
-def plan_source(shape: tuple[int, ...], dim: int, threads: int) -> Fragment:
-    """Which thread combines which element of a tile in shared memory.
+def plan_source(shape: tuple[int, ...], dim: int, threads: int, warp: int) -> Fragment:
+    """Which of `threads` threads, in warps of `warp`, combines which element of a shared tile.
 
     Neighbouring lanes read neighbouring elements: along the last dimension when it is reduced, a
     warp or less per row; otherwise along the kept ones.
@@ -44,7 +44,7 @@ def plan_source(shape: tuple[int, ...], dim: int, threads: int) -> Fragment:
     along_last = dim == len(shape) - 1
     lanes = 1
     while lanes < extent and lanes * 2 <= threads:
-        if not (along_last and lanes < 32) and count * lanes * 2 > threads:
+        if not (along_last and lanes < warp) and count * lanes * 2 > threads:
             break
         lanes *= 2
     groups = threads // lanes
