@@ -347,6 +347,16 @@ def test_what_stays_in_torch_is_named_with_the_reason() -> None:
     ]
 
 
+def test_the_report_counts_what_is_the_same() -> None:
+    reason = "no rule for it"
+    report = Report(in_torch=[("aten.sort.default", reason), ("aten.mm.default", "alone")])
+    report.in_torch.append(("aten.sort.default", reason))
+    assert str(report) == (
+        "0 of 3 operations run in 0 kernels\n3 run in torch:\n"
+        "  aten.sort.default (2 times): no rule for it\n  aten.mm.default: alone"
+    )
+
+
 def test_functions_that_torch_has_to_break_or_repeat() -> None:
     def branching(x: Any) -> Any:
         if x.sum() > 0:

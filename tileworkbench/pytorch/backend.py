@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import linecache
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,7 +65,9 @@ class Report:
         text += [f"  {part!r}" for part in self.parts]
         if self.in_torch:
             text.append(f"{len(self.in_torch)} run in torch:")
-            text += [f"  {name}: {reason}" for name, reason in self.in_torch]
+            for (name, reason), count in Counter(self.in_torch).items():
+                times = f" ({count} times)" if count > 1 else ""
+                text.append(f"  {name}{times}: {reason}")
         return "\n".join(text)
 
 
