@@ -71,7 +71,11 @@ def _power(x: Term, exponent: Any) -> Term:
     if exponent in (2, 3):
         return x * x if exponent == 2 else x * x * x
     known: dict[Any, Callable[[Term], Term]] = {
-        0.5: _sqrt, -0.5: _rsqrt, 1: lambda x: x, -1: lambda x: 1.0 / x}
+        0.5: _sqrt,
+        -0.5: _rsqrt,
+        1: lambda x: x,
+        -1: lambda x: 1.0 / x,
+    }
     if exponent not in known:
         raise NoRuleError(f"the power {exponent}")
     return known[exponent](x)

@@ -132,7 +132,9 @@ class Body:
 
     def name(self, wanted: str) -> str:
         """A name that nothing else has, close to `wanted`."""
-        plain = re.sub(r"\W|^(?=\d)", "_", wanted).strip("_") or "value"
+        plain = re.sub(r"\W", "_", wanted).strip("_") or "value"
+        if plain[0].isdigit():  # of a module without a name, by its place
+            plain = f"layer_{plain}"
         number, free = 2, plain
         while free in self._taken:
             number, free = number + 1, f"{plain}_{number}"
