@@ -4,6 +4,7 @@
 #   make demo       the same kernel without a browser: compile, check, measure, write an HTML page
 #   make test       every test but the slow ones, and the notebooks
 #   make test-all   the slow ones too
+#   make docs       the documentation, from docstrings and notebooks, into build/docs/index.html
 #   make check      ruff, mypy and the fast tests: what to run before a commit
 #   make gpu-report on a machine with a CUDA device: tests and benchmarks into one file; needs no .venv
 #   make check-js   the types of the JavaScript, by TypeScript; the one target that needs Node.js
@@ -32,7 +33,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 # Tests start many processes, and each would compile the package's sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lab demo test test-all check check-js gpu-report clean
+.PHONY: help setup lab demo docs test test-all check check-js gpu-report clean
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -47,6 +48,10 @@ lab: $(VENV)/.lab
 
 demo: $(VENV)/.lab
 	$(PY) -m tileworkbench.demo
+
+docs: $(VENV)/.test
+	$(PY) -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "build/docs/index.html"
 
 test: $(VENV)/.test
 	$(PY) -m pytest $(NBVAL) $(PARALLEL) $(PYTEST_FLAGS) notebooks tests
@@ -86,7 +91,7 @@ $(VENV)/.lab: $(VENV)/.created pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/.lab
 	@echo "Installing the test tools into $(VENV)"
-	@$(INSTALL) --editable '.[cuda,lab,test]'
+	@$(INSTALL) --editable '.[cuda,docs,lab,test]'
 	@touch $@
 
 clean:

@@ -37,6 +37,12 @@ def comm_reducer(fcombine: Callable[[Any, Any], Any], identity: Sequence[Any]) -
     list.
 
     Raises `TileTypeError` or `TileValueError` for anything else.
+
+    >>> total = T.comm_reducer(lambda x, y: x + y, [T.float32(0)])
+    >>> out = T.alloc_local((1,), T.float32)
+    >>> with T.attr(total, "reduce_scope", 0):
+    ...     T.tvm_thread_allreduce(1, A[tx], True, out[0], tx)
+    >>> B[tx] = out[0]
     """
     if not callable(fcombine):
         raise TileTypeError(f"T.comm_reducer needs a function, not {describe(fcombine)}")
@@ -65,6 +71,12 @@ def attr(node: Any, attr_key: str, value: Any) -> AttributeBlock:
     """`with T.attr(reducer, "reduce_scope", handle):` the combination of the
     `T.tvm_thread_allreduce` inside; `with T.attr(node, "async_scope", 1):` copies that a GPU may
     finish later, which are finished at once. Raises `UnsupportedError` for any other attribute.
+
+    >>> total = T.comm_reducer(lambda x, y: x + y, [T.float32(0)])
+    >>> out = T.alloc_local((1,), T.float32)
+    >>> with T.attr(total, "reduce_scope", 0):
+    ...     T.tvm_thread_allreduce(1, A[tx], True, out[0], tx)
+    >>> B[tx] = out[0]
     """
     if attr_key == "async_scope":
         return AttributeBlock(None)
@@ -86,6 +98,12 @@ def tvm_thread_allreduce(
 
     `size` is the number of values, 1; `dtype` has no effect. All threads of the block execute it.
     Raises `TileValueError` outside a T.attr block with its T.comm_reducer.
+
+    >>> total = T.comm_reducer(lambda x, y: x + y, [T.float32(0)])
+    >>> out = T.alloc_local((1,), T.float32)
+    >>> with T.attr(total, "reduce_scope", 0):
+    ...     T.tvm_thread_allreduce(1, A[tx], True, out[0], tx)
+    >>> B[tx] = out[0]
     """
     builder = at_thread_level("T.tvm_thread_allreduce")
     reducer = builder.reducer

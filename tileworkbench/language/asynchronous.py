@@ -28,18 +28,34 @@ from tileworkbench.language.tile import GemmWarpPolicy, copy, gemm
 
 
 def async_copy(src: Any, dst: Any, annotations: Any = None) -> None:
-    """`T.copy` whose result may be read after `T.ptx_commit_group` and `T.ptx_wait_group`."""
+    """`T.copy` whose result may be read after `T.ptx_commit_group` and `T.ptx_wait_group`.
+
+    >>> T.async_copy(A, a)
+    >>> T.ptx_commit_group()
+    >>> T.ptx_wait_group(0)
+    >>> T.sync_threads()
+    """
     with started(Engine.CP_ASYNC):
         copy(src, dst)
 
 
 def ptx_commit_group() -> None:
-    """End a group: the asynchronous copies of this thread since the last one."""
+    """End a group: the asynchronous copies of this thread since the last one.
+
+    >>> T.ptx_cp_async(T.address_of(s[tx]), T.address_of(A[tx]), 1)
+    >>> T.ptx_commit_group()
+    >>> T.ptx_wait_group(0)
+    """
     in_kernel("T.ptx_commit_group").emit(CommitGroup(Engine.CP_ASYNC))
 
 
 def ptx_wait_group(count: int = 0) -> None:
-    """Wait until at most `count` groups of asynchronous copies of this thread are left."""
+    """Wait until at most `count` groups of asynchronous copies of this thread are left.
+
+    >>> T.ptx_cp_async(T.address_of(s[tx]), T.address_of(A[tx]), 1)
+    >>> T.ptx_commit_group()
+    >>> T.ptx_wait_group(0)
+    """
     _wait("T.ptx_wait_group", count, Engine.CP_ASYNC)
 
 
@@ -52,6 +68,11 @@ def ptx_cp_async(
 
     Raises `TileTypeError` for anything but addresses of elements of equal dtypes, and
     `TileValueError` for a number that is not positive.
+
+    >>> T.ptx_cp_async(T.address_of(s[tx]), T.address_of(A[tx]), 1)
+    >>> T.ptx_commit_group()
+    >>> T.ptx_wait_group(0)
+    >>> B[tx] = s[tx]
     """
     construct = "T.ptx_cp_async"
     target = _addressed(construct, "destination", dst_access_ptr)
@@ -93,7 +114,13 @@ def _addressed(construct: str, role: str, value: Any) -> AddressOf:
 
 
 def cp_async_barrier_noinc(barrier: Any) -> None:
-    """Arrive at a memory barrier once the thread's asynchronous copies so far are done."""
+    """Arrive at a memory barrier once the thread's asynchronous copies so far are done.
+
+    >>> full = T.alloc_barrier(128)
+    >>> T.ptx_cp_async(T.address_of(s[tx]), T.address_of(A[tx]), 1)
+    >>> T.cp_async_barrier_noinc(full)
+    >>> T.mbarrier_wait_parity(full, 0)
+    """
     emit_arrival("T.cp_async_barrier_noinc", barrier, Engine.CP_ASYNC)
 
 
@@ -109,6 +136,9 @@ def wgmma_gemm(
 ) -> None:
     """`T.gemm` whose result may be read, and its operands written, after `T.wait_wgmma`. Each is a
     group of its own; products into the same C follow each other without a wait.
+
+    >>> T.wgmma_gemm(a, b, acc)
+    >>> T.wait_wgmma(0)
     """
     with started(Engine.WGMMA):
         gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum)
@@ -131,6 +161,10 @@ def tcgen05_gemm(
     """`T.gemm` whose result may be read once the memory barrier `mbar` has its arrival.
 
     Raises as `T.gemm`; there is no code for an architecture with tensor memory.
+
+    >>> done = T.alloc_barrier(1)
+    >>> T.tcgen05_gemm(a, b, acc, mbar=done)
+    >>> T.mbarrier_wait_parity(done, 0)
     """
     builder = in_kernel("T.tcgen05_gemm")
     builder.uses.append(("T.tcgen05_gemm", builder.site))
@@ -141,29 +175,46 @@ def tcgen05_gemm(
 
 
 def wait_wgmma(count: int = 0) -> None:
-    """Wait until at most `count` asynchronous products are left."""
+    """Wait until at most `count` asynchronous products are left.
+
+    >>> T.wgmma_gemm(a, b, acc)
+    >>> T.wait_wgmma(0)
+    """
     _wait("T.wait_wgmma", count, Engine.WGMMA)
 
 
 def warpgroup_fence_operand(
     buffer_or_ptr: Any, offset: Any = 0, num_regs: Any = None, dtype: Any = None
 ) -> None:
-    """Keep a compiler from moving uses of accumulators over a wait: no effect."""
+    """Keep a compiler from moving uses of accumulators over a wait: no effect.
+
+    >>> T.warpgroup_fence_operand(acc)
+    """
     in_kernel("T.warpgroup_fence_operand")
 
 
 def warpgroup_arrive() -> None:
-    """Announce that a warp group's operands are there: no effect."""
+    """Announce that a warp group's operands are there: no effect.
+
+    >>> T.warpgroup_arrive()
+    """
     in_kernel("T.warpgroup_arrive")
 
 
 def warpgroup_commit_batch() -> None:
-    """End a group of asynchronous products: no effect, each T.wgmma_gemm is a group of its own."""
+    """End a group of asynchronous products: no effect, each T.wgmma_gemm is a group of its own.
+
+    >>> T.warpgroup_commit_batch()
+    """
     in_kernel("T.warpgroup_commit_batch")
 
 
 def warpgroup_wait(num_mma: int = 0) -> None:
-    """Wait until at most `num_mma` asynchronous products are left."""
+    """Wait until at most `num_mma` asynchronous products are left.
+
+    >>> T.wgmma_gemm(a, b, acc)
+    >>> T.warpgroup_wait(0)
+    """
     _wait("T.warpgroup_wait", num_mma, Engine.WGMMA)
 
 

@@ -55,6 +55,8 @@ def atomic_add(
     them in a second launch, as `kernels.split_k_matmul(deterministic=True)` does. `memory_order`
     is "relaxed" to "seq_cst"; all are executed as "seq_cst". Raises `TileTypeError`,
     `TileValueError` or `ShapeError` for operands that do not fit.
+
+    >>> T.atomic_add(B[0], A[i])
     """
     return _atomic(AtomicKind.ADD, dst, value, memory_order, return_prev)
 
@@ -66,7 +68,10 @@ def atomic_max(
     return_prev: bool = False,
     annotations: Any = None,
 ) -> Any:
-    """`dst = max(dst, value)`, atomically for each element, ignoring NaN; see `atomic_add`."""
+    """`dst = max(dst, value)`, atomically for each element, ignoring NaN; see `atomic_add`.
+
+    >>> T.atomic_max(B[0], A[i])
+    """
     return _atomic(AtomicKind.MAX, dst, value, memory_order, return_prev)
 
 
@@ -77,14 +82,20 @@ def atomic_min(
     return_prev: bool = False,
     annotations: Any = None,
 ) -> Any:
-    """`dst = min(dst, value)`, atomically for each element, ignoring NaN; see `atomic_add`."""
+    """`dst = min(dst, value)`, atomically for each element, ignoring NaN; see `atomic_add`.
+
+    >>> T.atomic_min(B[0], A[i])
+    """
     return _atomic(AtomicKind.MIN, dst, value, memory_order, return_prev)
 
 
 def atomic_or(
     dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False
 ) -> Any:
-    """`dst |= value` for one element of an integer tensor; see `atomic_add`."""
+    """`dst |= value` for one element of an integer tensor; see `atomic_add`.
+
+    >>> T.atomic_or(N[0], 1)
+    """
     place = to_operand(dst, "T.atomic_or", "destination")
     if place.extents is not None or isinstance(value, TensorValue | RegionValue):
         raise TileTypeError("T.atomic_or takes an element and a scalar")
@@ -101,17 +112,25 @@ def atomic_addx2(dst: Any, src: Any, return_prev: bool = False) -> VectorValue |
     Each is given by its first element, `C[i, j]`, or is a slice, a tensor or a vector of two, as
     `C[T.Ramp(i, 1, 2)]` is. With `return_prev`, as in `atomic_add`, the result is the vector of
     what the elements held before. Raises as `atomic_add`.
+
+    >>> T.atomic_addx2(C[0, 0], row[0])
     """
     return _neighbours("T.atomic_addx2", 2, dst, src, return_prev)
 
 
 def atomic_addx4(dst: Any, src: Any, return_prev: bool = False) -> VectorValue | None:
-    """Add four neighbouring elements; see `atomic_addx2`."""
+    """Add four neighbouring elements; see `atomic_addx2`.
+
+    >>> T.atomic_addx4(C[0, 0], row[0])
+    """
     return _neighbours("T.atomic_addx4", 4, dst, src, return_prev)
 
 
 def atomic_load(src: Any, memory_order: str = "seq_cst") -> Value:
-    """The element `src`, read as one step. Raises `TileValueError` for a releasing order."""
+    """The element `src`, read as one step. Raises `TileValueError` for a releasing order.
+
+    >>> B[i] = T.atomic_load(A[i])
+    """
     _check_order("T.atomic_load", memory_order, ("release", "acq_rel"))
     place = _element("T.atomic_load", src)
     zero = build.const(0, place.buffer.dtype)
@@ -122,6 +141,8 @@ def atomic_store(dst: Any, value: Any, memory_order: str = "seq_cst") -> None:
     """`dst = value` for one element, as one step.
 
     Raises `TileValueError` for an acquiring order.
+
+    >>> T.atomic_store(B[i], A[i])
     """
     _check_order("T.atomic_store", memory_order, ("consume", "acquire", "acq_rel"))
     place = _element("T.atomic_store", dst)

@@ -56,12 +56,22 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
     and with `arrive_count` (a multiple of 32) that many threads of it.
 
     Raises `TileTypeError` or `TileValueError` for another number.
+
+    >>> s[tx] = A[tx]
+    >>> T.sync_threads()
+    >>> B[tx] = s[127 - tx]
     """
     _block_barrier("T.sync_threads", barrier_id, arrive_count, wait=True)
 
 
 def named_barrier_arrive(barrier_id: int, thread_count: int) -> None:
-    """Arrive at a barrier of `thread_count` threads without waiting for the others."""
+    """Arrive at a barrier of `thread_count` threads without waiting for the others.
+
+    >>> if tx < 64:
+    ...     T.named_barrier_arrive(1, 128)
+    ... else:
+    ...     T.sync_threads(1, 128)
+    """
     _block_barrier("T.named_barrier_arrive", barrier_id, thread_count, wait=False)
 
 
@@ -93,13 +103,22 @@ def _constant(construct: str, what: str, value: Any, default: int) -> int:
 
 
 def sync_warp(mask: Any = None) -> None:
-    """The lanes of the warp named by `mask`, all by default, wait for each other."""
+    """The lanes of the warp named by `mask`, all by default, wait for each other.
+
+    >>> s[tx] = A[tx]
+    >>> T.sync_warp()
+    >>> B[tx] = s[tx ^ 1]
+    """
     builder = at_thread_level("T.sync_warp")
     builder.emit(WarpBarrier(to_mask("T.sync_warp", mask) or _ALL_LANES))
 
 
 def sync_grid() -> None:
-    """All threads of all blocks wait for each other (a cooperative launch)."""
+    """All threads of all blocks wait for each other (a cooperative launch).
+
+    >>> N[tx] = 1
+    >>> T.sync_grid()
+    """
     at_thread_level("T.sync_grid").emit(GridBarrier())
 
 
@@ -108,6 +127,10 @@ def tvm_storage_sync(scope: str) -> None:
     warp.
 
     Raises `TileValueError` for another scope.
+
+    >>> s[tx] = A[tx]
+    >>> T.tvm_storage_sync("shared")
+    >>> B[tx] = s[127 - tx]
     """
     if scope in ("shared", "shared.dyn"):
         at_thread_level("T.tvm_storage_sync").emit(Barrier())
@@ -129,6 +152,10 @@ def alloc_barrier(arrive_count: int | list[int]) -> TensorValue:
 
     Raises `TileTypeError` or `TileValueError` for a number that is not positive, and
     `TileValueError` inside a loop, branch or T.ws block.
+
+    >>> full = T.alloc_barrier(128)
+    >>> T.mbarrier_arrive(full)
+    >>> T.mbarrier_wait_parity(full, 0)
     """
     builder = in_kernel("T.alloc_barrier")
     counts = list(arrive_count) if isinstance(arrive_count, list | tuple) else [arrive_count]
@@ -156,12 +183,22 @@ def alloc_barrier(arrive_count: int | list[int]) -> TensorValue:
 
 
 def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> None:
-    """Wait until the phase of that parity (0 or 1) of a memory barrier has completed."""
+    """Wait until the phase of that parity (0 or 1) of a memory barrier has completed.
+
+    >>> full = T.alloc_barrier(128)
+    >>> T.mbarrier_arrive(full)
+    >>> T.mbarrier_wait_parity(full, 0)
+    """
     _wait("T.mbarrier_wait_parity", mbarrier, parity)
 
 
 def barrier_wait(mbarrier: Any, parity: Any) -> None:
-    """The same as `mbarrier_wait_parity`."""
+    """The same as `mbarrier_wait_parity`.
+
+    >>> full = T.alloc_barrier(128)
+    >>> T.barrier_arrive(full)
+    >>> T.barrier_wait(full, 0)
+    """
     _wait("T.barrier_wait", mbarrier, parity)
 
 
@@ -184,6 +221,10 @@ def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
 
     Raises `TileTypeError` or `TileValueError` for a rank that the cluster does not have, and
     `TileValueError` for one in a launch without clusters.
+
+    >>> full = T.alloc_barrier(128)
+    >>> T.mbarrier_arrive(full)
+    >>> T.mbarrier_wait_parity(full, 0)
     """
     construct = "T.mbarrier_arrive"
     if cta_id is None:
@@ -195,12 +236,26 @@ def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
 
 
 def barrier_arrive(mbarrier: Any) -> None:
-    """The same as `mbarrier_arrive`."""
+    """The same as `mbarrier_arrive`.
+
+    >>> full = T.alloc_barrier(128)
+    >>> T.barrier_arrive(full)
+    >>> T.barrier_wait(full, 0)
+    """
     emit_arrival("T.barrier_arrive", mbarrier)
 
 
 def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> None:
-    """The current phase also waits for `tx` bytes of copies."""
+    """The current phase also waits for `tx` bytes of copies.
+
+    >>> rows = T.alloc_shared((4, 64), T.float16)
+    >>> full = T.alloc_barrier(128)
+    >>> if T.shuffle_elect(0):
+    ...     T.mbarrier_expect_tx(full, T.tma_gather4_bytes(64, T.float16))
+    ...     T.tma_gather4(A, rows, 0, [3, 1, 4, 1], barrier=full)
+    >>> T.mbarrier_arrive(full)
+    >>> T.mbarrier_wait_parity(full, 0)
+    """
     construct = "T.mbarrier_expect_tx"
     place = barrier_address(construct, mbarrier)
     at_thread_level(construct).emit(
@@ -209,7 +264,12 @@ def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> None:
 
 
 def mbarrier_arrive_expect_tx(mbarrier: Any, tx: Any) -> None:
-    """`mbarrier_expect_tx`, then `mbarrier_arrive`."""
+    """`mbarrier_expect_tx`, then `mbarrier_arrive`.
+
+    >>> full = T.alloc_barrier(128)
+    >>> T.mbarrier_arrive_expect_tx(full, 0)
+    >>> T.mbarrier_wait_parity(full, 0)
+    """
     mbarrier_expect_tx(mbarrier, tx)
     mbarrier_arrive(mbarrier)
 
@@ -242,6 +302,11 @@ def tma_copy(
 
     Raises `TileValueError` for a barrier that is missing or superfluous, `UnsupportedError` for a
     place that blocks of the mask take from memory, and as `T.copy`.
+
+    >>> full = T.alloc_barrier(128)
+    >>> T.tma_copy(A, a, barrier=full)
+    >>> T.mbarrier_arrive(full)
+    >>> T.mbarrier_wait_parity(full, 0)
     """
     builder = at_thread_level("T.tma_copy")
     origin = to_operand(src, "T.tma_copy", "source")
@@ -284,7 +349,12 @@ def check_cluster_mask(construct: str, mask: Any) -> None:
 
 
 def tma_store_arrive() -> None:
-    """End a group of copies into global memory by T.tma_copy."""
+    """End a group of copies into global memory by T.tma_copy.
+
+    >>> T.tma_copy(a, A)
+    >>> T.tma_store_arrive()
+    >>> T.tma_store_wait(0)
+    """
     in_kernel("T.tma_store_arrive").emit(CommitGroup(Engine.TMA_STORE))
 
 
@@ -293,6 +363,10 @@ def tma_store_wait(count: int = 0, read: bool = True) -> None:
     the others have read shared memory, which may be written then.
 
     Raises `TileTypeError` or `TileValueError` for another number.
+
+    >>> T.tma_copy(a, A)
+    >>> T.tma_store_arrive()
+    >>> T.tma_store_wait(0)
     """
     builder = in_kernel("T.tma_store_wait")
     groups = _constant("T.tma_store_wait", "number of groups", count, 0)

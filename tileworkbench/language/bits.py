@@ -16,6 +16,8 @@ def ffs(value: Any) -> Any:
     """The position of the lowest bit that is set, counted from 1; 0 where none is (int32).
 
     Raises `TileTypeError` for anything but an integer.
+
+    >>> N[i] = T.__ffs(N[i])
     """
     word = _word("T.__ffs", value)
     word, one = _named("word", word), word.dtype(1)
@@ -29,6 +31,8 @@ def clz(value: Any) -> Any:
     them for zero (int32).
 
     Raises `TileTypeError` for anything but an integer.
+
+    >>> N[i] = T.clz(N[i])
     """
     word = _word("T.clz", value)
     width = word.expr.dtype.bits
@@ -43,6 +47,8 @@ def fns(mask: Any, base: Any, offset: Any) -> Any:
     asks for the bit `base` itself. 0xFFFFFFFF where there is none (uint32).
 
     Raises `TileTypeError` for anything but integers.
+
+    >>> N[i] = T.__fns(255, 0, 3)
     """
     construct = "T.__fns"
     bits, start = uint32(_word(construct, mask)), _named("start", uint32(_word(construct, base)))

@@ -39,18 +39,29 @@ def ClusterKernel(
     extent of the grid, which must be a multiple of it.
 
     Raises `TileValueError` for extents that are none, and as `T.Kernel`.
+
+    >>> @T.prim_func
+    ... def kernel(A: T.Tensor((256,), T.float32)):
+    ...     with T.ClusterKernel(4, cluster_dims=2, threads=64) as bx:
+    ...         T.fill(A[bx * 64 : bx * 64 + 64], T.block_rank_in_cluster())
     """
     return KernelBlock(blocks, threads, prelude, cluster_dims)
 
 
 def block_rank_in_cluster() -> Value:
-    """The number of the block in its cluster, x fastest."""
+    """The number of the block in its cluster, x fastest.
+
+    >>> B[bx * 128 + tx] = T.block_rank_in_cluster()
+    """
     builder = in_cluster("T.block_rank_in_cluster")
     return Value(own_rank(builder), builder.bind("rank", kind="kernel"))
 
 
 def cluster_sync() -> None:
-    """All threads of all blocks of a cluster wait for each other."""
+    """All threads of all blocks of a cluster wait for each other.
+
+    >>> T.cluster_sync()
+    """
     in_cluster("T.cluster_sync")
     at_thread_level("T.cluster_sync").emit(ClusterBarrier())
 
@@ -58,13 +69,20 @@ def cluster_sync() -> None:
 def cluster_arrive() -> None:
     """The first half of `cluster_sync`: the thread has come there, and goes on. What it does from
     here on is not ordered before what others do behind their `cluster_wait`.
+
+    >>> T.cluster_arrive()
+    >>> T.cluster_wait()
     """
     in_cluster("T.cluster_arrive")
     at_thread_level("T.cluster_arrive").emit(ClusterArrive())
 
 
 def cluster_arrive_relaxed() -> None:
-    """`cluster_arrive` that orders no memory: others only know that the thread came there."""
+    """`cluster_arrive` that orders no memory: others only know that the thread came there.
+
+    >>> T.cluster_arrive_relaxed()
+    >>> T.cluster_wait()
+    """
     in_cluster("T.cluster_arrive_relaxed")
     at_thread_level("T.cluster_arrive_relaxed").emit(ClusterArrive(relaxed=True))
 
@@ -72,6 +90,9 @@ def cluster_arrive_relaxed() -> None:
 def cluster_wait() -> None:
     """The second half of `cluster_sync`: wait until all threads of the cluster have arrived as
     often as this one, which arrives first.
+
+    >>> T.cluster_arrive()
+    >>> T.cluster_wait()
     """
     in_cluster("T.cluster_wait")
     at_thread_level("T.cluster_wait").emit(ClusterWait())
@@ -80,6 +101,13 @@ def cluster_wait() -> None:
 def alloc_cluster_barrier(arrive_count: int | list[int]) -> TensorValue:
     """`T.alloc_barrier` in a launch of clusters: threads of other blocks can arrive there too, with
     `T.mbarrier_arrive(bars[k], rank)` or a copy, once `T.cluster_sync()` says that it is made.
+
+    >>> full = T.alloc_cluster_barrier(256)
+    >>> T.cluster_sync()
+    >>> T.mbarrier_arrive(full, 0)
+    >>> if T.block_rank_in_cluster() == 0:
+    ...     T.mbarrier_wait_parity(full, 0)
+    >>> T.cluster_sync()
     """
     in_cluster("T.alloc_cluster_barrier")
     return alloc_barrier(arrive_count)
@@ -110,6 +138,12 @@ def copy_cluster(
     The other options are those of `T.copy`. Raises `TileValueError` for options that exclude each
     other and a destination that is not in shared memory, `UnsupportedError` for a mask where only
     some threads or blocks would wait for the others, and as `T.copy`.
+
+    >>> T.copy(A[bx * 128 : bx * 128 + 128], s)
+    >>> T.cluster_sync()
+    >>> T.copy_cluster(s, other, dst_block=1 - T.block_rank_in_cluster())
+    >>> T.cluster_sync()
+    >>> T.copy(other, B[bx * 128])
     """
     construct = "T.copy_cluster"
     builder = in_cluster(construct)

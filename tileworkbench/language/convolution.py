@@ -34,6 +34,9 @@ def im2col(
     `h = m % (OH * OW) // OW * stride + k // (kernel * C) * dilation - pad` and
     `w = m % OW * stride + k // C % kernel * dilation - pad`, zero outside the image. Raises
     `ShapeError`, `TileTypeError` or `TileValueError` for operands that do not fit.
+
+    >>> image = T.view(A, (1, 8, 8, 64))
+    >>> T.im2col(image, a, 0, 0, kernel=3, stride=1, dilation=1, pad=1)
     """
     construct = "T.im2col"
     builder = in_kernel(construct)

@@ -88,5 +88,7 @@ def dtype(value: Any) -> TileDType:
     """The dtype that `value` names: text, a torch or numpy dtype, or Python's int, float and bool.
 
     Raises `TypeError` when it names none.
+
+    >>> half = T.dtype("float16")
     """
     return TileDType(value)

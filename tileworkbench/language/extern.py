@@ -24,6 +24,13 @@ def import_source(source: str | None = None) -> None:
 
     Target `cpu` compiles it with the machine's C compiler; for a CUDA target it is CUDA C++. Raises
     `TileTypeError` for anything but text.
+
+    >>> @T.prim_func
+    ... def kernel(A: T.Tensor((64,), T.float32)):
+    ...     T.import_source("float half_of(float x) { return x / 2; }")
+    ...     with T.Kernel(1):
+    ...         for i in T.Parallel(64):
+    ...             A[i] = T.call_extern("float32", "half_of", A[i])
     """
     builder = current("T.import_source")
     if source is None:
@@ -41,6 +48,8 @@ def call_extern(dtype: Any, name: str, *operands: Any) -> Any:
     addresses (`T.address_of`, `T.access_ptr`), and tensors, which stand for their address. Inside
     T.Parallel every iteration makes one call. Raises `TileTypeError` for operands that no C
     function takes.
+
+    >>> T.call_extern("int32", "abs", 3)
     """
     builder = in_kernel("T.call_extern")
     if not isinstance(name, str) or not name.isidentifier():
@@ -91,6 +100,11 @@ def CUDASourceCodeKernel(
     `source_code_or_path` is the text or the path of a file with it, `blocks` and `threads` are as
     in `T.Kernel`. CUDA targets compile it; others raise `UnsupportedError`. Raises
     `TileTypeError` or `TileValueError` for arguments of a wrong kind.
+
+    >>> SOURCE = 'extern "C" __global__ void fill(float* A) { A[threadIdx.x] = 1; }'
+    >>> @T.prim_func
+    ... def kernel(A: T.Tensor((64,), T.float32)):
+    ...     T.CUDASourceCodeKernel(1, threads=64, source_code_or_path=SOURCE, entry_name="fill")
     """
     builder = current("T.CUDASourceCodeKernel")
     builder.launched = True

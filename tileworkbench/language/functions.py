@@ -37,6 +37,11 @@ def prim_func(func: Callable[..., Any]) -> PrimFunc:
 
     Such a function launches one or more `T.Kernel` blocks in sequence. Tensors made by `T.empty`
     and returned are outputs. Raises `CompileError` for a kernel that is not legal.
+
+    >>> @T.prim_func
+    ... def kernel(A: T.Tensor((64,), T.float32)):
+    ...     with T.Kernel(1):
+    ...         T.clear(A)
     """
     return function.prim_func(checked_function(func, "T.prim_func"))
 
@@ -47,6 +52,15 @@ def macro(func: Callable[..., Any]) -> Macro:
     It may take and return tensors, values and Python objects. A variable of `T.alloc_var` and an
     element of a tensor are passed by value, or by reference to a parameter annotated `T.Ref` or
     `T.Var`.
+
+    >>> @T.macro
+    ... def double(x):
+    ...     for i in T.Parallel(64):
+    ...         x[i] = x[i] * 2
+    >>> @T.prim_func
+    ... def kernel(A: T.Tensor((64,), T.float32)):
+    ...     with T.Kernel(1):
+    ...         double(A)
     """
     return Macro(checked_function(func, "T.macro"))
 
@@ -68,6 +82,16 @@ def meta_class(cls: type) -> type:
 
     Its methods run then, as any Python function does; a method with statements of the kernel is
     decorated with `T.inline`. Attributes that hold variables of `T.alloc_var` may be assigned to.
+
+    >>> @T.meta_class
+    ... class Pair:
+    ...     def __init__(self, first, second):
+    ...         self.first, self.second = first, second
+    >>> @T.prim_func
+    ... def kernel(A: T.Tensor((64,), T.float32)):
+    ...     with T.Kernel(1):
+    ...         pair = Pair(1, 2)
+    ...         A[0] = pair.first + pair.second
     """
     return cls
 
@@ -76,11 +100,30 @@ class Ref(Reference):
     """Annotation of a macro's parameter that takes a variable or an element by reference:
 
     `x: T.Ref` or `x: T.Ref[T.float32]`.
+
+    >>> @T.macro
+    ... def double(x: T.Ref):
+    ...     x = x * 2
+    >>> @T.prim_func
+    ... def kernel(A: T.Tensor((64,), T.float32)):
+    ...     with T.Kernel(1):
+    ...         for i in T.Parallel(64):
+    ...             double(A[i])
     """
 
 
 class Var(Reference):
-    """The same as `Ref`."""
+    """The same as `Ref`.
+
+    >>> @T.macro
+    ... def double(x: T.Var):
+    ...     x = x * 2
+    >>> @T.prim_func
+    ... def kernel(A: T.Tensor((64,), T.float32)):
+    ...     with T.Kernel(1):
+    ...         for i in T.Parallel(64):
+    ...             double(A[i])
+    """
 
 
 def Kernel(
@@ -93,6 +136,11 @@ def Kernel(
     threads of a block, 128 by default, or up to three extents. Yields the block's index along each
     extent. `cluster_dims` is as in `T.ClusterKernel`. Raises `TileValueError` for extents that are
     not positive and `TileTypeError` for ones that are not integers.
+
+    >>> @T.prim_func
+    ... def kernel(A: T.Tensor((256,), T.float32)):
+    ...     with T.Kernel(T.ceildiv(256, 64), threads=64) as bx:
+    ...         T.fill(A[bx * 64 : bx * 64 + 64], bx)
     """
     return KernelBlock(blocks, threads, prelude, () if cluster_dims is None else cluster_dims)
 
@@ -104,6 +152,12 @@ def dynamic(name: str, dtype: Any = "int32") -> Any:
 
     It is bound from the shapes and strides of the tensors it appears in, which must agree; `M * 4`
     and `M + 1` are allowed there. Raises `TileTypeError` for a dtype other than int32 and int64.
+
+    >>> M = T.dynamic("M")
+    >>> @T.prim_func
+    ... def kernel(A: T.Tensor((M,), T.float32)):
+    ...     with T.Kernel(T.ceildiv(M, 64)) as bx:
+    ...         T.fill(A[bx * 64 : bx * 64 + 64], 1)
     """
     return declarations.dynamic(name, dtype)
 
@@ -119,6 +173,15 @@ def const(names: str) -> Any:
     In the body of a @tw.jit kernel, before the declarations of the tensors that they are extents or
     strides of. Raises `JITNoBuilderError` elsewhere and `TileValueError` for a name that stands
     alone in no declaration.
+
+    >>> @tw.jit
+    ... def kernel(A):
+    ...     M = T.const("M")
+    ...     A: T.Tensor[[M], T.float32]
+    ...     B = T.empty((M,), T.float32)
+    ...     with T.Kernel(1):
+    ...         T.copy(A, B)
+    ...     return B
     """
     return declarations.const(names)
 
@@ -129,6 +192,13 @@ def empty(*shape: Any, dtype: Any = "float32") -> TensorValue:
     `T.empty(M, N)`, `T.empty((M, N), T.float16)`.
 
     It must be returned. Raises `TileTypeError` for a shape that is none.
+
+    >>> @T.prim_func
+    ... def kernel(A: T.Tensor((64,), T.float32)):
+    ...     B = T.empty((64,), T.float32)
+    ...     with T.Kernel(1):
+    ...         T.copy(A, B)
+    ...     return B
     """
     if len(shape) == 2 and not isinstance(shape[1], int) and is_dtype(shape[1]):
         return declarations.empty(as_shape(shape[0]), shape[1])

@@ -38,6 +38,14 @@ def tma_gather4(
     `if T.shuffle_elect(0)`. It is done when the phase has completed. The other options
     are hints. Raises `TileTypeError`, `TileValueError` or `ShapeError` for operands of another
     kind.
+
+    >>> rows = T.alloc_shared((4, 64), T.float16)
+    >>> full = T.alloc_barrier(128)
+    >>> if T.shuffle_elect(0):
+    ...     T.mbarrier_expect_tx(full, T.tma_gather4_bytes(64, T.float16))
+    ...     T.tma_gather4(A, rows, 0, [3, 1, 4, 1], barrier=full)
+    >>> T.mbarrier_arrive(full)
+    >>> T.mbarrier_wait_parity(full, 0)
     """
     builder = at_thread_level("T.tma_gather4")
     width = _width("T.tma_gather4", src, dst, rows)
@@ -64,6 +72,12 @@ def tma_scatter4(
 
     What lies outside `dst` is skipped. It is done behind T.tma_store_arrive and T.tma_store_wait.
     Raises as `tma_gather4`.
+
+    >>> rows = T.alloc_shared((4, 64), T.float16)
+    >>> T.clear(rows)
+    >>> T.tma_scatter4(rows, A, 0, [3, 1, 4, 2])
+    >>> T.tma_store_arrive()
+    >>> T.tma_store_wait(0)
     """
     at_thread_level("T.tma_scatter4")
     width = _width("T.tma_scatter4", dst, src, rows)
@@ -73,7 +87,10 @@ def tma_scatter4(
 
 
 def tma_gather4_bytes(K_box: int, dtype: Any) -> int:
-    """The bytes of four rows of `K_box` elements, which `T.mbarrier_expect_tx` announces."""
+    """The bytes of four rows of `K_box` elements, which `T.mbarrier_expect_tx` announces.
+
+    >>> size = T.tma_gather4_bytes(64, T.float16)
+    """
     return (_ROWS * K_box * to_dtype(dtype).bits + 7) // 8
 
 

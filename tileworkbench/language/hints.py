@@ -24,6 +24,8 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
     hint for caches.
 
     Raises `TileValueError` for another order or a size that is not positive.
+
+    >>> T.use_swizzle(8)
     """
     builder = in_kernel("T.use_swizzle")
     if isinstance(panel_size, bool) or not isinstance(panel_size, int):
@@ -47,6 +49,8 @@ def annotate_safe_value(values: Mapping[Any, Any]) -> None:
 
     Raises `TileTypeError` for a key that is no tensor and `TileValueError` for one that is not in
     global memory.
+
+    >>> T.annotate_safe_value({A: 1.0})
     """
     builder = current("T.annotate_safe_value")
     for tensor, value in _entries("T.annotate_safe_value", values):
@@ -55,7 +59,10 @@ def annotate_safe_value(values: Mapping[Any, Any]) -> None:
 
 
 def annotate_l2_hit_ratio(ratios: Mapping[Any, float]) -> None:
-    """The share of each global tensor that should stay in the L2 cache, from 0 to 1: a hint."""
+    """The share of each global tensor that should stay in the L2 cache, from 0 to 1: a hint.
+
+    >>> T.annotate_l2_hit_ratio({A: 0.5})
+    """
     current("T.annotate_l2_hit_ratio")
     for tensor, ratio in _entries("T.annotate_l2_hit_ratio", ratios):
         _require_global("T.annotate_l2_hit_ratio", tensor)
@@ -89,6 +96,8 @@ def annotate_min_blocks_per_sm(count: int) -> None:
     """How many blocks should fit on one multiprocessor: a hint.
 
     Raises `TileValueError` unless positive.
+
+    >>> T.annotate_min_blocks_per_sm(2)
     """
     current("T.annotate_min_blocks_per_sm")
     if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
@@ -96,7 +105,10 @@ def annotate_min_blocks_per_sm(count: int) -> None:
 
 
 def annotate_restrict_buffers(*tensors: Any) -> None:
-    """A promise that the tensors do not overlap, which every call is checked for anyway."""
+    """A promise that the tensors do not overlap, which every call is checked for anyway.
+
+    >>> T.annotate_restrict_buffers(A, C)
+    """
     current("T.annotate_restrict_buffers")
     for tensor in tensors:
         if not isinstance(tensor, TensorValue):
@@ -109,6 +121,8 @@ def annotate_pass_configs(options: Mapping[str, Any] | None = None, **named: Any
     """Options for compiler passes, by name. They change no result, and passes here take none.
 
     Raises `TileTypeError` for anything but a dictionary.
+
+    >>> T.annotate_pass_configs()
     """
     current("T.annotate_pass_configs")
     if options is not None and not isinstance(options, Mapping):
@@ -121,6 +135,8 @@ def annotate_compile_flags(flags: Any) -> None:
     """Flags for a target's compiler, as text or a list of texts; targets without one ignore them.
 
     Raises `TileTypeError` for anything else.
+
+    >>> T.annotate_compile_flags("--use_fast_math")
     """
     current("T.annotate_compile_flags")
     texts = [flags] if isinstance(flags, str) else flags
@@ -131,29 +147,44 @@ def annotate_compile_flags(flags: Any) -> None:
 
 
 def annotate_ws_schedule(*roles: Any, **options: Any) -> None:
-    """How warp-specialised code is scheduled: a hint without effect."""
+    """How warp-specialised code is scheduled: a hint without effect.
+
+    >>> T.annotate_ws_schedule()
+    """
     current("T.annotate_ws_schedule")
 
 
 def ws_op(*operands: Any, **options: Any) -> None:
-    """An operator of a schedule of warp-specialised code: a hint without effect."""
+    """An operator of a schedule of warp-specialised code: a hint without effect.
+
+    >>> T.ws_op()
+    """
     current("T.ws_op")
 
 
 def evaluate(value: Any) -> None:
-    """A statement that computes `value` and drops it: no effect, since expressions have none."""
+    """A statement that computes `value` and drops it: no effect, since expressions have none.
+
+    >>> T.evaluate(A[0, 0])
+    """
     in_kernel("T.evaluate")
     if isinstance(value, Operators):
         to_value(value)
 
 
 def disable_warp_group_reg_alloc() -> None:
-    """Keep registers evenly divided between warp groups: a hint for Hopper."""
+    """Keep registers evenly divided between warp groups: a hint for Hopper.
+
+    >>> T.disable_warp_group_reg_alloc()
+    """
     in_kernel("T.disable_warp_group_reg_alloc")
 
 
 def set_max_nreg(count: int, is_increase: int = 1) -> None:
-    """The number of registers a thread may use from here on: a hint for Hopper."""
+    """The number of registers a thread may use from here on: a hint for Hopper.
+
+    >>> T.set_max_nreg(240, 1)
+    """
     _registers("T.set_max_nreg", count)
 
 
@@ -164,43 +195,66 @@ def _registers(construct: str, count: int) -> None:
 
 
 def inc_max_nreg(count: int) -> None:
-    """Raise the number of registers a thread may use: a hint for Hopper."""
+    """Raise the number of registers a thread may use: a hint for Hopper.
+
+    >>> T.inc_max_nreg(240)
+    """
     _registers("T.inc_max_nreg", count)
 
 
 def dec_max_nreg(count: int) -> None:
-    """Lower the number of registers a thread may use: a hint for Hopper."""
+    """Lower the number of registers a thread may use: a hint for Hopper.
+
+    >>> T.dec_max_nreg(24)
+    """
     _registers("T.dec_max_nreg", count)
 
 
 def no_set_max_nreg() -> None:
-    """The compiler shall not move registers between warp groups: a hint for Hopper."""
+    """The compiler shall not move registers between warp groups: a hint for Hopper.
+
+    >>> T.no_set_max_nreg()
+    """
     in_kernel("T.no_set_max_nreg")
 
 
 def annotate_producer_reg_dealloc(count: int = 24) -> None:
-    """Registers that a copying warp group keeps: a hint for Hopper."""
+    """Registers that a copying warp group keeps: a hint for Hopper.
+
+    >>> T.annotate_producer_reg_dealloc(24)
+    """
     _registers("T.annotate_producer_reg_dealloc", count)
 
 
 def annotate_consumer_reg_alloc(count: int = 240) -> None:
-    """Registers that a computing warp group gets: a hint for Hopper."""
+    """Registers that a computing warp group gets: a hint for Hopper.
+
+    >>> T.annotate_consumer_reg_alloc(240)
+    """
     _registers("T.annotate_consumer_reg_alloc", count)
 
 
 def pdl_sync() -> None:
-    """Wait for the preceding launch of the stream, which has always finished here: no effect."""
+    """Wait for the preceding launch of the stream, which has always finished here: no effect.
+
+    >>> T.pdl_sync()
+    """
     in_kernel("T.pdl_sync")
 
 
 def pdl_trigger() -> None:
-    """Let the next launch of the stream start early, which never happens here: no effect."""
+    """Let the next launch of the stream start early, which never happens here: no effect.
+
+    >>> T.pdl_trigger()
+    """
     in_kernel("T.pdl_trigger")
 
 
 def fence_proxy_async() -> None:
     """Let the copy engine and tensor cores see what this thread knows to be written to shared
     memory. The simulator misses one where it is asked to (`kernel.simulate(fences=True)`).
+
+    >>> T.fence_proxy_async()
     """
     in_kernel("T.fence_proxy_async").emit(Fence("async"))
 
@@ -209,6 +263,8 @@ def assume(cond: Any) -> None:
     """A condition that the compiler may rely on.
 
     Raises `TileValueError` when it is known to be false.
+
+    >>> T.assume(N[i] < 1000)
     """
     builder = current("T.assume")
     if isinstance(cond, Operators):
@@ -222,6 +278,8 @@ def device_assert(cond: Any, msg: str = "") -> None:
     """Stop the kernel with `msg` where `cond` does not hold.
 
     Raises `TileValueError` when it is known to be false.
+
+    >>> T.device_assert(i < 64, "i is an index")
     """
     builder = in_kernel("T.device_assert")
     if isinstance(cond, Operators):

@@ -37,6 +37,8 @@ def Layout(shape: Any, forward_fn: Callable[..., Any]) -> Any:
 
     An extent may be a symbol in the layout of a tensor in global memory. Raises `LayoutError` for
     a function that gives no places.
+
+    >>> T.annotate_layout({a: T.Layout((64, 64), lambda i, j: i * 72 + j)})
     """
     extents = as_shape(shape)
     if any(isinstance(extent, Operators) for extent in extents):
@@ -57,6 +59,8 @@ def Fragment(
 
     With `replicate` copies the first two functions take the copy's number as a last argument.
     Raises `TileTypeError` without a function and `LayoutError` for one that gives no places.
+
+    >>> T.annotate_layout({row: T.Fragment((64,), lambda i: (i, 0))})
     """
     if forward_fn is not None:
         return _Fragment(_extents(shape), forward_fn, replicate)
@@ -70,6 +74,8 @@ def Fragment(
 def make_swizzled_layout(buffer: Any) -> _Layout:
     """The layout of a shared tile in which 8 neighbouring rows of 16 bytes touch all banks: the
     widest swizzle that its rows allow, row-major order where they allow none.
+
+    >>> T.annotate_layout({b: T.make_swizzled_layout(b)})
     """
     tile = _buffer("T.make_swizzled_layout", buffer, _TILES)
     shape, bits = _constant_shape(tile), tile.dtype.bits
@@ -88,6 +94,8 @@ def annotate_layout(layouts: Mapping[Any, Any]) -> None:
     indices. Memory that is private to a thread takes either, without effect. Raises
     `TileTypeError` for a layout of the wrong kind and `LayoutError` for one of another shape or
     one that puts two elements in one place.
+
+    >>> T.annotate_layout({a: T.make_swizzled_layout(a)})
     """
     construct = "T.annotate_layout"
     builder = in_kernel(construct)

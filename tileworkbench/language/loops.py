@@ -33,6 +33,9 @@ def serial(
     `annotations` has no effect.
 
     Raises `TileValueError` for a step of 0.
+
+    >>> for k in T.serial(4):
+    ...     T.copy(A[k * 16 : k * 16 + 16, :], C[k * 16, 0])
     """
     return SerialLoop(*_span(start, stop), 1 if step is None else step)
 
@@ -50,6 +53,9 @@ def unroll(
 
     `explicit`, `unroll_factor` and `annotations` have no effect on results. Raises `TileValueError`
     when both `explicit` and `unroll_factor` are given.
+
+    >>> for k in T.unroll(4):
+    ...     T.copy(A[k * 16 : k * 16 + 16, :], C[k * 16, 0])
     """
     if explicit and unroll_factor is not None:
         raise TileValueError("T.unroll takes 'explicit' or 'unroll_factor', not both")
@@ -57,13 +63,20 @@ def unroll(
 
 
 def vectorized(start: Any, stop: Any = None, *, annotations: Any = None) -> SerialLoop:
-    """A loop whose iterations may be lanes of vector instructions, with the results of `serial`."""
+    """A loop whose iterations may be lanes of vector instructions, with the results of `serial`.
+
+    >>> for i in T.vectorized(4):
+    ...     C[0, i] = A[0, i]
+    """
     return SerialLoop(*_span(start, stop), 1, LoopKind.VECTORIZED)
 
 
 def grid(*extents: Any) -> GridLoop:
     """`for i, j in T.grid(m, n)`: a serial nest, the last variable fastest. One extent gives a
     number, as in `for i in T.grid(m)`.
+
+    >>> for i, j in T.grid(2, 2):
+    ...     T.copy(A[i * 32 : i * 32 + 32, j * 32 : j * 32 + 32], C[i * 32, j * 32])
     """
     if not 1 <= len(extents) <= 16:
         raise TileValueError(f"T.grid takes 1 to 16 extents, not {len(extents)}")
@@ -86,6 +99,9 @@ def Parallel(
     access), `prefer_async` and `annotations` are hints. Raises `TileValueError` for these misuses
     and for an extent that is negative, `LayoutError` for a layout that is not one of the
     iterations.
+
+    >>> for i, j in T.Parallel(64, 64):
+    ...     C[i, j] = A[i, j] * 2
     """
     check_loop_layout("T.Parallel", loop_layout)
     if not 1 <= len(extents) <= 16:
@@ -97,6 +113,9 @@ def parallel(start: Any, stop: Any = None, *, annotations: Any = None) -> LoopSp
     """`for i in T.parallel(stop)` or `(start, stop)`: a `T.Parallel` loop of one variable.
 
     `annotations` has no effect.
+
+    >>> for i in T.parallel(64):
+    ...     row[i] = i
     """
     first, last = _span(start, stop)
     loop = Parallel(last - first)
@@ -146,6 +165,11 @@ def Pipelined(
     Every option is about scheduling and changes no result; `order` and `stage` hold one integer per
     statement of the body. Raises `TileTypeError` or `TileValueError` for an option of the wrong
     kind.
+
+    >>> part = T.alloc_shared((64, 16), T.float16)
+    >>> for k in T.Pipelined(4, num_stages=2):
+    ...     T.copy(A[:, k * 16 : k * 16 + 16], part)
+    ...     T.gemm(part, part, acc, transpose_B=True)
     """
     if isinstance(num_stages, bool) or not isinstance(num_stages, int):
         raise TileTypeError(
@@ -180,6 +204,9 @@ def Persistent(
     Tiles that are near in time are near in the box: the last dimension is walked in groups of
     `group_size`. `num_stages` and `annotations` have no effect. Raises `TileTypeError` or
     `TileValueError` for a domain or group size that is none.
+
+    >>> for m, n in T.Persistent([2, 2], 1, bx):
+    ...     T.copy(A[m * 32 : m * 32 + 32, n * 32 : n * 32 + 32], C[m * 32, n * 32])
     """
     if not isinstance(domain, list | tuple) or not 1 <= len(domain) <= 8:
         raise TileTypeError(
@@ -209,6 +236,12 @@ def PersistentTileScheduler(
     place. `num_workers` is the number of blocks of the launch by default. Tiles are numbered
     along m (n unless `column_major`) in panels of `swizzle_size`; clusters take `cluster_size`
     rows. Raises `TileTypeError` or `TileValueError` for arguments of a wrong kind.
+
+    >>> tiles = T.PersistentTileScheduler(2, 2)
+    >>> tiles.init(bx)
+    >>> while tiles.valid():
+    ...     C[tiles.m_idx * 32, tiles.n_idx * 32] = 1
+    ...     tiles.next_tile()
     """
     return TileScheduler(
         (num_m, num_n), num_workers, swizzle_size, bool(column_major), cluster_size, name
@@ -226,7 +259,12 @@ def _integers(name: str, values: Any) -> tuple[int, ...]:
 
 
 def loop_break() -> None:
-    """Leave the innermost loop: the same as `break`."""
+    """Leave the innermost loop: the same as `break`.
+
+    >>> for k in T.serial(64):
+    ...     if A[0, k] > 0:
+    ...         T.loop_break()
+    """
     builder = current("T.loop_break")
     if not builder.loops or isinstance(builder.loops[-1], PythonLoop):
         raise TileValueError("'T.loop_break' stands in no loop of the kernel")

@@ -67,7 +67,10 @@ def _call(name: str, *operands: Any) -> Any:
 
 
 def ceildiv(a: Any, b: Any) -> Any:
-    """`a / b` rounded up, for positive `b`."""
+    """`a / b` rounded up, for positive `b`.
+
+    >>> N[i] = T.ceildiv(N[i], 3)
+    """
     if _numbers(a, b):
         return -(-a // b)
     left, right = pair(a, b)
@@ -78,22 +81,34 @@ cdiv = ceildiv
 
 
 def floordiv(a: Any, b: Any) -> Any:
-    """`a / b` rounded toward minus infinity: Python's `//`."""
+    """`a / b` rounded toward minus infinity: Python's `//`.
+
+    >>> N[i] = T.floordiv(N[i], 3)
+    """
     return a // b if _numbers(a, b) else arithmetic("floordiv", a, b)
 
 
 def floormod(a: Any, b: Any) -> Any:
-    """`a - b * floordiv(a, b)`: Python's `%`."""
+    """`a - b * floordiv(a, b)`: Python's `%`.
+
+    >>> N[i] = T.floormod(N[i], 3)
+    """
     return a % b if _numbers(a, b) else arithmetic("floormod", a, b)
 
 
 def truncdiv(a: Any, b: Any) -> Any:
-    """`a / b` rounded toward zero: C's `/`."""
+    """`a / b` rounded toward zero: C's `/`.
+
+    >>> N[i] = T.truncdiv(N[i], 3)
+    """
     return _number_of(_binary("truncdiv", a, b), a, b)
 
 
 def truncmod(a: Any, b: Any) -> Any:
-    """`a - b * truncdiv(a, b)`: C's `%`."""
+    """`a - b * truncdiv(a, b)`: C's `%`.
+
+    >>> N[i] = T.truncmod(N[i], 3)
+    """
     return _number_of(_binary("truncmod", a, b), a, b)
 
 
@@ -103,7 +118,10 @@ def _number_of(value: Any, *operands: Any) -> Any:
 
 
 def align_up(a: Any, b: Any) -> Any:
-    """The least multiple of `b` that is not less than `a`."""
+    """The least multiple of `b` that is not less than `a`.
+
+    >>> N[i] = T.align_up(N[i], 16)
+    """
     return ceildiv(a, b) * b
 
 
@@ -112,26 +130,38 @@ def align_up(a: Any, b: Any) -> Any:
 
 
 def if_then_else(cond: Any, then: Any, other: Any) -> Any:
-    """`then` where `cond` holds, else `other`; only the chosen one is evaluated."""
+    """`then` where `cond` holds, else `other`; only the chosen one is evaluated.
+
+    >>> B[i] = T.if_then_else(A[i] > 0, A[i], T.exp(A[i]) - 1)
+    """
     if isinstance(cond, bool):
         return then if cond else other
     return select(cond, then, other, lazy=True)
 
 
 def Select(cond: Any, then: Any, other: Any) -> Any:
-    """`then` where `cond` holds, else `other`; both are evaluated."""
+    """`then` where `cond` holds, else `other`; both are evaluated.
+
+    >>> B[i] = T.Select(A[i] > 0, A[i], 0)
+    """
     return select(cond, then, other, lazy=False)
 
 
 def max(a: Any, b: Any) -> Any:
-    """The larger operand: of a NaN and a number, the number; of two zeros, +0."""
+    """The larger operand: of a NaN and a number, the number; of two zeros, +0.
+
+    >>> B[i] = T.max(A[i], 0)
+    """
     if _numbers(a, b):
         return build.larger(a, b)
     return _binary("max", a, b)
 
 
 def min(a: Any, b: Any) -> Any:
-    """The smaller operand: of a NaN and a number, the number; of two zeros, -0."""
+    """The smaller operand: of a NaN and a number, the number; of two zeros, -0.
+
+    >>> B[i] = T.min(A[i], 1)
+    """
     if _numbers(a, b):
         return build.smaller(a, b)
     return _binary("min", a, b)
@@ -148,7 +178,10 @@ def min_nan(a: Any, b: Any) -> Any:
 
 
 def clamp(value: Any, min_val: Any, max_val: Any) -> Any:
-    """`value` limited to [min_val, max_val]; NaN stays NaN."""
+    """`value` limited to [min_val, max_val]; NaN stays NaN.
+
+    >>> B[i] = T.clamp(A[i], 0, 1)
+    """
     operands = (value, min_val, max_val)
     if not _numbers(*operands) and any(to_value(o).expr.dtype.is_float for o in operands):
         return min_nan(max_nan(value, min_val), max_val)
@@ -156,14 +189,21 @@ def clamp(value: Any, min_val: Any, max_val: Any) -> Any:
 
 
 def abs(value: Any) -> Any:
-    """The absolute value."""
+    """The absolute value.
+
+    >>> B[i] = T.abs(A[i])
+    """
     if _has_vector(value):
         return lanewise(lambda lane: abs(lane).expr, value)
     return (value if value >= 0 else -value) if _numbers(value) else unary("abs", value)
 
 
 def likely(cond: Any) -> Any:
-    """`cond`, with a hint that it usually holds."""
+    """`cond`, with a hint that it usually holds.
+
+    >>> if T.likely(A[i] > 0):
+    ...     B[i] = A[i]
+    """
     return cond
 
 
@@ -176,7 +216,7 @@ def _function(name: str, what: str) -> Callable[[Any], Any]:
         return _call(name, value)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{what}, element type as in the module's description."
+    function.__doc__ = f"{what}.\n\n>>> {'N' if name.startswith('is') else 'B'}[i] = T.{name}(A[i])"
     return function
 
 
@@ -207,7 +247,10 @@ isinf = _function("isinf", "Whether the operand is infinite; a bool")
 
 
 def isfinite(value: Any) -> Value:
-    """Whether the operand is neither NaN nor infinite; a bool."""
+    """Whether the operand is neither NaN nor infinite; a bool.
+
+    >>> B[i] = T.if_then_else(T.isfinite(A[i]), A[i], 0)
+    """
     made = to_value(value)
     finite = [build.unary("not", build.call(name, made.expr)) for name in ("isnan", "isinf")]
     return Value(build.logical("logical_and", *finite), made.binding)
@@ -224,6 +267,8 @@ def round(value: Any, rounding_mode: str = "ties-to-even") -> Any:
     the one that is farther from zero.
 
     Raises `TileValueError` for another mode.
+
+    >>> B[i] = T.round(A[i])
     """
     name = _ROUNDINGS.get(rounding_mode) if isinstance(rounding_mode, str) else None
     if name is None:
@@ -235,12 +280,18 @@ def round(value: Any, rounding_mode: str = "ties-to-even") -> Any:
 
 
 def pow(base: Any, exponent: Any) -> Any:
-    """`base ** exponent`: by multiplication for a small constant integer exponent."""
+    """`base ** exponent`: by multiplication for a small constant integer exponent.
+
+    >>> B[i] = T.pow(A[i], 3)
+    """
     return power(base, exponent)
 
 
 def fmod(a: Any, b: Any) -> Any:
-    """The remainder of `a / b` with the sign of `a`, for floats."""
+    """The remainder of `a / b` with the sign of `a`, for floats.
+
+    >>> B[i] = T.fmod(A[i], 0.5)
+    """
     made = _binary("fmod", a, b)
     if not made.expr.dtype.is_float:
         raise TileTypeError("T.fmod needs floats", hint="use '%' or T.truncmod for integers")
@@ -252,6 +303,8 @@ def copysign(magnitude: Any, sign: Any) -> Any:
     bits; Python numbers take the dtype of the other side.
 
     Raises `TileTypeError` for other dtypes.
+
+    >>> B[i] = T.copysign(1.0, A[i])
     """
     left, right = pair(magnitude, sign)
     dtype = promote(left.expr.dtype, right.expr.dtype)
@@ -269,6 +322,8 @@ def fast_rcp(value: Any) -> Any:
     """1 over a float, where a target may use a faster approximation.
 
     Raises `TileTypeError` for an operand that is no float.
+
+    >>> B[i] = T.fast_rcp(A[i])
     """
     if not to_value(value).expr.dtype.is_float:
         raise TileTypeError("'T.fast_rcp' needs a float", hint="cast the operand")
@@ -276,12 +331,18 @@ def fast_rcp(value: Any) -> Any:
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:
-    """`a * b + c`, rounded once."""
+    """`a * b + c`, rounded once.
+
+    >>> B[i] = T.fma(A[i], 2.0, B[i])
+    """
     return _call("fma", a, b, c)
 
 
 def popcount(value: Any) -> Any:
-    """The number of set bits of an integer."""
+    """The number of set bits of an integer.
+
+    >>> N[i] = T.popcount(N[i])
+    """
     return _call("popcount", value)
 
 
@@ -295,7 +356,8 @@ def _fast(name: str, function: Callable[[Any], Value]) -> Callable[[Any], Value]
 
     fast.__name__ = fast.__qualname__ = name
     fast.__doc__ = (
-        f"`{function.__name__}` of a float, where a target may use a faster approximation."
+        f"`{function.__name__}` of a float, where a target may use a faster approximation.\n\n"
+        f">>> B[i] = T.{name}(A[i])"
     )
     return fast
 
@@ -311,32 +373,50 @@ FAST_FUNCTIONS = {
 
 
 def bitwise_and(a: Any, b: Any) -> Any:
-    """`a & b`"""
+    """`a & b`
+
+    >>> N[i] = T.bitwise_and(N[i], 15)
+    """
     return _number_of(_binary("and", a, b), a, b)
 
 
 def bitwise_or(a: Any, b: Any) -> Any:
-    """`a | b`"""
+    """`a | b`
+
+    >>> N[i] = T.bitwise_or(N[i], 1)
+    """
     return _number_of(_binary("or", a, b), a, b)
 
 
 def bitwise_xor(a: Any, b: Any) -> Any:
-    """`a ^ b`"""
+    """`a ^ b`
+
+    >>> N[i] = T.bitwise_xor(N[i], 255)
+    """
     return _number_of(_binary("xor", a, b), a, b)
 
 
 def bitwise_not(a: Any) -> Any:
-    """`~a`"""
+    """`~a`
+
+    >>> N[i] = T.bitwise_not(N[i])
+    """
     return ~a
 
 
 def shift_left(a: Any, b: Any) -> Any:
-    """`a << b`"""
+    """`a << b`
+
+    >>> N[i] = T.shift_left(N[i], 2)
+    """
     return _number_of(_binary("shl", a, b), a, b)
 
 
 def shift_right(a: Any, b: Any) -> Any:
-    """`a >> b`, keeping the sign of a signed `a`."""
+    """`a >> b`, keeping the sign of a signed `a`.
+
+    >>> N[i] = T.shift_right(N[i], 2)
+    """
     return _number_of(_binary("shr", a, b), a, b)
 
 
@@ -353,17 +433,29 @@ def _logical(op: str, operands: tuple[Any, ...]) -> Any:
 
 
 def And(first: Any, *others: Any) -> Any:
-    """All of the conditions hold."""
+    """All of the conditions hold.
+
+    >>> if T.And(A[i] > 0, A[i] < 1):
+    ...     B[i] = A[i]
+    """
     return _logical("logical_and", (first, *others))
 
 
 def Or(first: Any, *others: Any) -> Any:
-    """One of the conditions holds."""
+    """One of the conditions holds.
+
+    >>> if T.Or(A[i] < 0, A[i] > 1):
+    ...     B[i] = A[i]
+    """
     return _logical("logical_or", (first, *others))
 
 
 def Not(cond: Any) -> Any:
-    """The condition does not hold."""
+    """The condition does not hold.
+
+    >>> if T.Not(A[i] > 0):
+    ...     B[i] = 0
+    """
     return (
         not cond
         if isinstance(cond, bool)
@@ -379,6 +471,8 @@ def reinterpret(value: Any, dtype: Any) -> Any:
     """The bits of `value`, a scalar or a vector, as a `dtype` of the same width.
 
     Raises `TileTypeError` when the widths differ.
+
+    >>> N[i] = T.reinterpret(A[i], T.int32)
     """
     if is_dtype(value) and not is_dtype(dtype):
         value, dtype = dtype, value  # an older order of the arguments
@@ -395,7 +489,10 @@ def reinterpret(value: Any, dtype: Any) -> Any:
 
 
 def infinity(dtype: Any) -> Value:
-    """Positive infinity of a float dtype. Raises `TileTypeError` for a type without it."""
+    """Positive infinity of a float dtype. Raises `TileTypeError` for a type without it.
+
+    >>> B[i] = T.min(A[i], T.infinity(T.float32))
+    """
     kind = to_dtype(dtype)
     if not kind.is_float or (kind.bits <= 8 and kind != "float8_e5m2"):
         raise TileTypeError(f"'{kind}' has no infinity", hint=f"use T.max_value('{kind}')")
@@ -403,12 +500,18 @@ def infinity(dtype: Any) -> Value:
 
 
 def max_value(dtype: Any) -> Value:
-    """The largest finite value of a dtype."""
+    """The largest finite value of a dtype.
+
+    >>> N[i] = T.max_value(T.int32)
+    """
     kind = to_dtype(dtype)
     return Value(build.const(kind.max_value, kind))
 
 
 def min_value(dtype: Any) -> Value:
-    """The least finite value of a dtype."""
+    """The least finite value of a dtype.
+
+    >>> N[i] = T.min_value(T.int32)
+    """
     kind = to_dtype(dtype)
     return Value(build.const(kind.min_value, kind))

@@ -48,6 +48,12 @@ def gemm_sp(
     groups each, or transposed when `transpose_E`. For 32-bit elements one of each two neighbours is
     stored, and its four bits are 0b0100 or 0b1110. Operands are tiles as in `T.gemm`. Raises
     `ShapeError`, `TileTypeError` or `TileValueError` for operands that do not fit.
+
+    >>> half = T.alloc_shared((64, 32), T.float16)
+    >>> meta = T.alloc_shared((64, 4), T.int16)
+    >>> T.copy(A[:, 0:32], half)
+    >>> T.fill(meta, 0x4444)
+    >>> T.gemm_sp(half, meta, b, acc)
     """
     builder = _operator("T.gemm_sp")
     a, e = to_region(A_sparse, "T.gemm_sp", "operand A"), to_region(E, "T.gemm_sp", "operand E")
@@ -118,6 +124,10 @@ def gemm_blockscaled(
     is the same with N rows. Element k uses scale number `(k_start + k) // granularity` modulo the
     scales of a row. `policy`, `wg_wait`, `use_2cta`, `sf_layout` and `annotations` change no
     result, `mbar` is that of `T.gemm`. Raises as `T.gemm`.
+
+    >>> scale = T.alloc_shared((64, 2), T.float32)
+    >>> T.fill(scale, 1)
+    >>> T.gemm_blockscaled(a, b, acc, scale, scale)
     """
     builder = _operator("T.gemm_blockscaled")
     sides = (
@@ -134,7 +144,12 @@ mma_gemm_blockscaled = gemm_blockscaled
 
 @wraps(gemm_blockscaled)
 def tcgen05_gemm_blockscaled(*args: Any, **options: Any) -> None:
-    """The same, where the architecture's matrix unit has tensor memory; no code for one yet."""
+    """The same, where the architecture's matrix unit has tensor memory; no code for one yet.
+
+    >>> scale = T.alloc_shared((64, 2), T.float32)
+    >>> T.fill(scale, 1)
+    >>> T.tcgen05_gemm_blockscaled(a, b, acc, scale, scale)
+    """
     builder = in_kernel("T.tcgen05_gemm_blockscaled")
     builder.uses.append(("T.tcgen05_gemm_blockscaled", builder.site))
     gemm_blockscaled(*args, **options)

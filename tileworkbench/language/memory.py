@@ -54,6 +54,9 @@ def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> TensorVal
 
     Raises `TileTypeError` or `TileValueError` for a wrong dtype, scope or extent, and
     `ResourceError` for a tile larger than any memory.
+
+    >>> t = T.alloc_shared((64, 64), T.float16)
+    >>> T.copy(A, t)
     """
     return _allocate("T.alloc_shared", "shared", shape, dtype, scope)
 
@@ -63,18 +66,26 @@ def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> Ten
     which thread holds what.
 
     Its elements are accessed inside T.Parallel. Raises as `alloc_shared`.
+
+    >>> t = T.alloc_fragment((64, 64), T.float32)
+    >>> T.copy(A, t)
     """
     return _allocate("T.alloc_fragment", "fragment", shape, dtype, scope)
 
 
 def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> TensorValue:
-    """An array of `shape` that each thread has for itself. Raises as `alloc_shared`."""
+    """An array of `shape` that each thread has for itself. Raises as `alloc_shared`.
+
+    >>> t = T.alloc_local((4,), T.float32)
+    """
     return _allocate("T.alloc_local", "local", shape, dtype, scope)
 
 
 def alloc_tmem(shape: Any, dtype: Any) -> TensorValue:
     """A tile of at least two dimensions in tensor memory, which is shared memory on a CPU and on
     GPUs before Blackwell; there is no code for later ones. Raises as `alloc_shared`.
+
+    >>> t = T.alloc_tmem((64, 64), T.float32)
     """
     if len(as_shape(shape)) < 2:
         raise TileValueError("T.alloc_tmem needs a shape of at least two dimensions")
@@ -89,6 +100,9 @@ def alloc_global(shape: Any, dtype: Any) -> TensorValue:
 
     Its extents may be symbols, as those of parameters. Raises `TileTypeError` or `TileValueError`
     for a wrong dtype or extent.
+
+    >>> t = T.alloc_global((64, 64), T.float16)
+    >>> T.copy(A, t)
     """
     element = _element("T.alloc_global", dtype)
     return workspace(as_shape(shape), element)
@@ -99,6 +113,9 @@ def alloc_buffer(
 ) -> TensorValue:
     """Memory of a scope: "global" as `alloc_global`, "shared" and "shared.dyn" as `alloc_shared`,
     "local.fragment" as `alloc_fragment`, "local" as `alloc_local`. Raises as these.
+
+    >>> t = T.alloc_buffer((64, 64), T.float16, scope="shared")
+    >>> T.copy(A, t)
     """
     if scope == "global":
         return alloc_global(shape, dtype)
@@ -150,6 +167,9 @@ def reshape(buffer: Any, shape: Any) -> TensorValue:
 
     Raises `ShapeError` for another number of elements and `TileValueError` for memory that cannot
     be seen so.
+
+    >>> flat = T.reshape(A, (4096,))
+    >>> T.copy(flat[0:64], row)
     """
     return _view("T.reshape", buffer, shape, None)
 
@@ -160,6 +180,9 @@ def view(buffer: Any, shape: Any = None, dtype: Any = None, strides: Any = None)
 
     Without a shape the last extent changes with the size of the dtype. With `strides`, in elements,
     a tensor in global memory is seen in part. Raises as `reshape`.
+
+    >>> words = T.view(A, dtype=T.int16)
+    >>> T.copy(words[0, 0:64], word)
     """
     if strides is not None:
         return strided_view(buffer, shape, strides, dtype, "T.view")
@@ -279,6 +302,11 @@ def make_tensor(ptr: Any, shape: Any, dtype: Any = "float32", strides: Any = Non
     `strides` are in elements, row-major by default. Accesses outside `shape` follow the rule of
     global memory; that the memory exists is the caller's promise. Raises `TileTypeError` for an
     address or dtype that is none.
+
+    >>> @T.prim_func
+    ... def kernel(A: T.ptr, B: T.Tensor((64,), T.float32)):
+    ...     with T.Kernel(1):
+    ...         T.copy(T.make_tensor(A, (64,), T.float32), B)
     """
     builder = current("T.make_tensor")
     refuse_in_parallel(builder, "T.make_tensor")
@@ -324,6 +352,8 @@ def address_of(element: Any) -> Value:
     """The address of an element, for external functions: a value of type `T.ptr`.
 
     Raises `TileTypeError` for anything but an element of a tensor.
+
+    >>> first = T.address_of(A[0, 0])
     """
     in_kernel("T.address_of")
     return pointer_to("T.address_of", element)
@@ -336,6 +366,8 @@ def access_ptr(
 
     `access` is "r", "w" or "rw"; it, `extents` and further keywords are hints. Raises
     `TileValueError` for another access.
+
+    >>> first = T.access_ptr(A, "r")
     """
     in_kernel("T.access_ptr")
     if access not in ("r", "w", "rw"):
@@ -369,6 +401,10 @@ def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str = "local.var"
     `T.alloc_var(dtype)`, `T.alloc_var(dtype, init)` or `T.alloc_var(dtype, init=...)`; without an
     initial value it is zero. Raises `TileValueError` for an initial value that the dtype does not
     have.
+
+    >>> n = T.alloc_var(T.int32, 0)
+    >>> for k in T.serial(4):
+    ...     n = n + k
     """
     builder = in_kernel("T.alloc_var")
     values = [arg for arg in args if not isinstance(arg, str)]

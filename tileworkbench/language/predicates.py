@@ -18,6 +18,9 @@ def any_of(buffer: Any) -> Value:
     """Whether some element of a tensor, or of a slice along its last dimension, is not zero.
 
     Raises `TileValueError` for a slice with an extent along another dimension.
+
+    >>> if T.any_of(row):
+    ...     T.clear(acc)
     """
     return _fold("T.any_of", buffer, "logical_or", False)
 
@@ -26,6 +29,9 @@ def all_of(buffer: Any) -> Value:
     """Whether no element of a tensor, or of a slice along its last dimension, is zero.
 
     Raises `TileValueError` for a slice with an extent along another dimension.
+
+    >>> if T.all_of(row):
+    ...     T.clear(acc)
     """
     return _fold("T.all_of", buffer, "logical_and", True)
 

@@ -21,6 +21,8 @@ def print(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int =
     each iteration writes a line. In a kernel that names its threads, every thread that executes it
     writes a value with its index; tensors that threads share are written once. `warp_group_id` and
     `warp_id` have no effect. Raises `TileValueError` for anything but values, numbers and tensors.
+
+    >>> T.print(A[0, 0], msg="the first")
     """
     builder = in_kernel("T.print")
     if not isinstance(msg, str):
@@ -42,6 +44,8 @@ def breakpoint() -> None:
     in the simulator, stop at each execution of this statement, at every stage of lowering.
 
     Calls, checks and measurements pass over it on every target; the kernel's warnings say so.
+
+    >>> T.breakpoint()
     """
     builder = in_kernel("T.breakpoint")
     builder.emit(Breakpoint(site=builder.site))

@@ -23,6 +23,10 @@ def rng_init(seed: Any, seq: Any = None, off: Any = 0, generator: str = _GENERAT
 
     Without `seq` a block takes the sequence of its first thread in the launch, `bx * threads`.
     Raises `TileValueError` for a generator that does not exist.
+
+    >>> T.rng_init(42)
+    >>> for i in T.Parallel(64):
+    ...     word[i] = T.rng_rand()
     """
     builder = in_kernel("T.rng_init")
     if generator not in _GENERATORS:
@@ -46,6 +50,10 @@ def rng_rand() -> Value:
 
     In T.Parallel each iteration gets numbers of its own, in row-major order. Raises
     `TileRuntimeError` before `T.rng_init`.
+
+    >>> T.rng_init(42)
+    >>> for i in T.Parallel(64):
+    ...     word[i] = T.rng_rand()
     """
     return random.draw("T.rng_rand")[0]
 
@@ -56,6 +64,10 @@ def rng_rand_float(bit: int = 32, dist: str = "uniform") -> Value:
     A uniform `float64` and every normal number take two numbers of the sequence; of the pair that
     the Box-Muller transform makes from them the first is used. Raises `TileValueError` for other
     sizes and distributions.
+
+    >>> T.rng_init(42)
+    >>> for i in T.Parallel(64):
+    ...     row[i] = T.rng_rand_float(dist="normal")
     """
     if bit not in (32, 64) or isinstance(bit, bool):
         raise TileValueError(f"'bit' of T.rng_rand_float must be 32 or 64, not {describe(bit)}")

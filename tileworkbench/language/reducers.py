@@ -294,6 +294,12 @@ def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: str | No
     `T.clear`, then updated in T.Parallel as in `acc[i] += x`, then finished in place.
     `replication` ("all" or "none", deprecated) has no effect. Raises `TileTypeError` or
     `TileValueError` for a wrong dtype, shape or operation, and for a round that is never finished.
+
+    >>> total = T.alloc_reducer((64,), T.float32, "sum")
+    >>> T.reducer_init(total)
+    >>> for i, j in T.Parallel(64, 64):
+    ...     T.reducer_update(total[i], acc[i, j])
+    >>> T.finalize_reducer(total, row)
     """
     if op not in _KINDS:
         raise TileValueError(
@@ -315,6 +321,10 @@ def reducer_init(reducer: Any, init: Any = None) -> None:
 
     Raises `TileValueError` for a reducer that is started already, and `TileTypeError` for an
     `init` of another dtype.
+
+    >>> most = T.alloc_reducer((64,), T.float32, "max")
+    >>> T.reducer_init(most, 0)
+    >>> T.finalize_reducer(most, row)
     """
     construct = "T.reducer_init"
     builder = in_kernel(construct)
@@ -337,6 +347,12 @@ def reducer_update(element: Any, value: Any) -> None:
     of the enclosing T.Parallel.
 
     Raises `TileValueError` outside T.Parallel and before `T.reducer_init`.
+
+    >>> most = T.alloc_reducer((1,), T.float32, "max")
+    >>> T.reducer_init(most)
+    >>> for i in T.Parallel(64):
+    ...     T.reducer_update(most[0], row[i])
+    >>> T.finalize_reducer(most, row[0:1])
     """
     construct = "T.reducer_update"
     builder = in_kernel(construct)
@@ -366,6 +382,10 @@ def finalize_reducer(reducer: Any, dst: Any = None, batch: int = 1) -> None:
     What T.fill or T.clear has started is finished in place, without `dst`. `batch` is a hint. A
     reducer is finished once for each time it is started: in the same block, or in a branch of it.
     Raises `TileValueError` elsewhere and `ShapeError` for another shape.
+
+    >>> most = T.alloc_reducer((1,), T.float32, "max")
+    >>> T.reducer_init(most, 7)
+    >>> T.finalize_reducer(most, row[0:1])
     """
     construct = "T.finalize_reducer"
     builder = in_kernel(construct)

@@ -51,6 +51,8 @@ def cast(value: Any, dtype: Any, round: Any = None, sat: Any = None, rbits: Any 
     the bits that are lost, added to as many of `rbits`, carry. Floats of 8 bits and less saturate;
     with `sat=False` what is too large becomes infinite or NaN, and with `sat=True` wider floats
     saturate too. Raises `TileValueError` for other options.
+
+    >>> B[i] = T.cast(A[i], T.float16)
     """
     mode, target = _cast_mode(round, sat, rbits), to_dtype(dtype)
     if isinstance(value, VectorValue):
@@ -73,7 +75,10 @@ def cast(value: Any, dtype: Any, round: Any = None, sat: Any = None, rbits: Any 
 
 
 def Cast(dtype: Any, value: Any) -> Any:
-    """`cast` with its arguments in the other order."""
+    """`cast` with its arguments in the other order.
+
+    >>> B[i] = T.Cast(T.float16, A[i])
+    """
     return cast(value, dtype)
 
 
@@ -212,6 +217,8 @@ def ieee_add(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
 
     `rounding_mode` is "rn" (to nearest), "rz" (toward zero), "ru" (up) or "rd" (down). Raises
     `TileValueError` for another one.
+
+    >>> B[i] = T.ieee_add(A[i], B[i], "rz")
     """
     mode = _mode("ieee_add", rounding_mode)
     left, right = _operands(a, b)
@@ -219,14 +226,20 @@ def ieee_add(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
 
 
 def ieee_sub(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
-    """`a - b`, as `ieee_add`."""
+    """`a - b`, as `ieee_add`.
+
+    >>> B[i] = T.ieee_sub(A[i], B[i], "ru")
+    """
     _mode("ieee_sub", rounding_mode)
     left, right = _operands(a, b)
     return ieee_add(left, unary("neg", right), rounding_mode)
 
 
 def ieee_mul(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
-    """`a * b`, as `ieee_add`."""
+    """`a * b`, as `ieee_add`.
+
+    >>> B[i] = T.ieee_mul(A[i], B[i], "rd")
+    """
     mode = _mode("ieee_mul", rounding_mode)
     left, right = _operands(a, b)
 
@@ -238,7 +251,10 @@ def ieee_mul(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
 
 
 def ieee_fdiv(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
-    """`a / b`, as `ieee_add`."""
+    """`a / b`, as `ieee_add`.
+
+    >>> B[i] = T.ieee_fdiv(A[i], 3.0)
+    """
     mode = _mode("ieee_fdiv", rounding_mode)
     left, right = _operands(a, b)
 
@@ -253,14 +269,20 @@ def ieee_fdiv(a: Any, b: Any, rounding_mode: str = "rn") -> Any:
 
 
 def ieee_frcp(value: Any, rounding_mode: str = "rn") -> Any:
-    """`1 / value`, as `ieee_add`."""
+    """`1 / value`, as `ieee_add`.
+
+    >>> B[i] = T.ieee_frcp(A[i])
+    """
     made = to_value(value)
     _mode("ieee_frcp", rounding_mode)
     return ieee_fdiv(Value(build.const(1, made.expr.dtype)), made, rounding_mode)
 
 
 def ieee_fsqrt(value: Any, rounding_mode: str = "rn") -> Any:
-    """The square root, as `ieee_add`."""
+    """The square root, as `ieee_add`.
+
+    >>> B[i] = T.ieee_fsqrt(A[i])
+    """
     mode = _mode("ieee_fsqrt", rounding_mode)
     made = to_value(value)
 
@@ -272,7 +294,10 @@ def ieee_fsqrt(value: Any, rounding_mode: str = "rn") -> Any:
 
 
 def ieee_frsqrt(value: Any, rounding_mode: str = "rn") -> Any:
-    """1 over the square root, as `ieee_add`."""
+    """1 over the square root, as `ieee_add`.
+
+    >>> B[i] = T.ieee_frsqrt(A[i])
+    """
     mode = _mode("ieee_frsqrt", rounding_mode)
     made, _ = _operands(value, value)
     if made.expr.dtype == _DOUBLE:
@@ -327,7 +352,10 @@ def _named(value: Value) -> Value:
 
 
 def ieee_fmaf(a: Any, b: Any, c: Any, rounding_mode: str = "rn") -> Any:
-    """`a * b + c` rounded once, as `ieee_add`."""
+    """`a * b + c` rounded once, as `ieee_add`.
+
+    >>> B[i] = T.ieee_fmaf(A[i], 2.0, B[i])
+    """
     mode = _mode("ieee_fmaf", rounding_mode)
     made = math.fma(a, b, c)
     if mode == "rn":

@@ -29,51 +29,75 @@ _BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 
 def get_thread_binding(dim: int = 0) -> Value:
-    """The thread's index along `dim` (0 is x); 0 along one that the block does not have."""
+    """The thread's index along `dim` (0 is x); 0 along one that the block does not have.
+
+    >>> B[T.get_thread_binding()] = 1
+    """
     builder = in_kernel("T.get_thread_binding")
     return thread_index(builder, check_dimension("T.get_thread_binding", dim, 3))
 
 
 def get_thread_bindings() -> list[Value]:
-    """The thread's indices x, y, z."""
+    """The thread's indices x, y, z.
+
+    >>> x, y, z = T.get_thread_bindings()
+    """
     builder = in_kernel("T.get_thread_bindings")
     return [thread_index(builder, dim) for dim in range(3)]
 
 
 def get_thread_extent(dim: int = 0) -> int:
-    """How many threads a block has along `dim`."""
+    """How many threads a block has along `dim`.
+
+    >>> B[tx] = T.get_thread_extent(0)
+    """
     builder = in_kernel("T.get_thread_extent")
     dim = check_dimension("T.get_thread_extent", dim, 3)
     return (*builder.threads, 1, 1)[dim]
 
 
 def get_thread_extents() -> list[int]:
-    """How many threads a block has along x, y, z."""
+    """How many threads a block has along x, y, z.
+
+    >>> x, y, z = T.get_thread_extents()
+    """
     builder = in_kernel("T.get_thread_extents")
     return list((*builder.threads, 1, 1)[:3])
 
 
 def get_block_binding(dim: int = 0) -> Value:
-    """The index of the block along `dim` of the grid."""
+    """The index of the block along `dim` of the grid.
+
+    >>> B[tx] = T.get_block_binding(0)
+    """
     builder = in_kernel("T.get_block_binding")
     dim = check_dimension("T.get_block_binding", dim, len(builder.blocks))
     return kernel_value(builder, builder.blocks[dim])
 
 
 def get_block_bindings() -> list[Value]:
-    """The indices of the block, one for each extent of the grid."""
+    """The indices of the block, one for each extent of the grid.
+
+    >>> (block,) = T.get_block_bindings()
+    """
     builder = in_kernel("T.get_block_bindings")
     return [kernel_value(builder, var) for var in builder.blocks]
 
 
 def get_block_extent(dim: int = 0) -> Any:
-    """The extent of the grid along `dim`: an integer where it is known, else a value."""
+    """The extent of the grid along `dim`: an integer where it is known, else a value.
+
+    >>> B[tx] = T.get_block_extent(0)
+    """
     builder = in_kernel("T.get_block_extent")
     return from_expr(builder.grid[check_dimension("T.get_block_extent", dim, len(builder.grid))])
 
 
 def get_block_extents() -> list[Any]:
-    """The extents of the grid."""
+    """The extents of the grid.
+
+    >>> (blocks,) = T.get_block_extents()
+    """
     return [from_expr(extent) for extent in in_kernel("T.get_block_extents").grid]
 
 
@@ -85,6 +109,9 @@ def thread_binding(
     threads.
 
     Raises `TileValueError` for another number of them.
+
+    >>> for t in T.thread_binding(128, "threadIdx.x"):
+    ...     B[t] = A[t]
     """
     if isinstance(stop, str) and thread is None:
         stop, thread = None, stop
@@ -107,27 +134,39 @@ def thread_binding(
 
 
 def get_lane_idx(warp_size: int | None = None) -> Value:
-    """The thread's index in its warp of 32 (or `warp_size`) threads."""
+    """The thread's index in its warp of 32 (or `warp_size`) threads.
+
+    >>> B[tx] = T.get_lane_idx()
+    """
     return _of_linear(
         "T.get_lane_idx", "floormod", _size("T.get_lane_idx", warp_size, LANGUAGE_WARP)
     )
 
 
 def get_warp_idx(warp_size: int | None = None) -> Value:
-    """The number of the thread's warp in the block."""
+    """The number of the thread's warp in the block.
+
+    >>> B[tx] = T.get_warp_idx()
+    """
     return _of_linear(
         "T.get_warp_idx", "floordiv", _size("T.get_warp_idx", warp_size, LANGUAGE_WARP)
     )
 
 
 def get_warp_idx_sync(warp_size: int | None = None) -> Value:
-    """The same as `get_warp_idx`, for code that whole warps execute."""
+    """The same as `get_warp_idx`, for code that whole warps execute.
+
+    >>> B[tx] = T.get_warp_idx_sync()
+    """
     construct = "T.get_warp_idx_sync"
     return _of_linear(construct, "floordiv", _size(construct, warp_size, LANGUAGE_WARP))
 
 
 def get_warp_group_idx(warp_size: int | None = None, warps_per_group: int | None = None) -> Value:
-    """The number of the thread's warp group, of 4 warps unless `warps_per_group` says otherwise."""
+    """The number of the thread's warp group, of 4 warps unless `warps_per_group` says otherwise.
+
+    >>> B[tx] = T.get_warp_group_idx()
+    """
     construct = "T.get_warp_group_idx"
     warp = _size(construct, warp_size, LANGUAGE_WARP)
     return _of_linear(
@@ -136,7 +175,11 @@ def get_warp_group_idx(warp_size: int | None = None, warps_per_group: int | None
 
 
 def shuffle_elect(thread_extent: int) -> Value:
-    """True in one thread of every `thread_extent` neighbours; for 0 in one thread of the block."""
+    """True in one thread of every `thread_extent` neighbours; for 0 in one thread of the block.
+
+    >>> if T.shuffle_elect(32):
+    ...     B[tx] = 1
+    """
     construct = "T.shuffle_elect"
     builder = in_kernel(construct)
     if isinstance(thread_extent, bool) or not isinstance(thread_extent, int):
@@ -183,5 +226,8 @@ def ws(*groups: int) -> RoleBlock:
     neighbours the longest row of neighbours (the first of several) executes tile operators.
 
     Raises `TileValueError` for a group that the block does not have.
+
+    >>> with T.ws(0):
+    ...     T.copy(A, a)
     """
     return role_of_groups(groups)

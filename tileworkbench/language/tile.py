@@ -39,7 +39,10 @@ from tileworkbench.language.loops import check_loop_layout, check_width
 
 
 class GemmWarpPolicy(IntEnum):
-    """How the warps of a block share the result of T.gemm; changes no value."""
+    """How the warps of a block share the result of T.gemm; changes no value.
+
+    >>> T.gemm(a, b, acc, policy=T.GemmWarpPolicy.FullRow)
+    """
 
     Square = 0
     FullRow = 1
@@ -78,6 +81,8 @@ def copy(
     its safe value (zero); what lies outside a global destination is dropped. `loop_layout` is as in
     T.Parallel, over the extents that are not 1 of the side that is nearer the threads; the other
     keywords are hints. Raises `ShapeError` for extents that do not fit together.
+
+    >>> T.copy(A[0:32, :], C[32, 0])
     """
     check_loop_layout("T.copy", loop_layout)
     width = check_width("T.copy", coalesced_width)
@@ -106,6 +111,8 @@ def fill(buffer: Any, value: Any) -> None:
     """Set every element of a tensor, slice or element to `value`, cast to its dtype.
 
     Raises `TileValueError` for a region that provably leaves the tensor.
+
+    >>> T.fill(acc, 1.0)
     """
     builder = _operator("T.fill")
     target = buffer.filled() if isinstance(buffer, TensorValue) else buffer
@@ -119,7 +126,10 @@ def fill(buffer: Any, value: Any) -> None:
 
 
 def clear(buffer: Any) -> None:
-    """Set every element of a tensor, slice or element to zero."""
+    """Set every element of a tensor, slice or element to zero.
+
+    >>> T.clear(acc)
+    """
     fill(buffer, 0)
 
 
@@ -147,6 +157,8 @@ def gemm(
     gets one arrival when the product is done. `policy`, `k_pack` and `annotations` change no
     result. Raises `ShapeError` for shapes that do not fit and
     `TileTypeError` for dtypes that do not.
+
+    >>> T.gemm(a, b, acc, transpose_B=True)
     """
     builder = _operator("T.gemm")
     a, b, c = (to_region(v, "T.gemm", f"operand {n}") for v, n in ((A, "A"), (B, "B"), (C, "C")))
@@ -264,6 +276,8 @@ def reduce(
     there; elements are converted to its dtype first. max, min and absmax ignore NaN unless
     `nan_propagate`. `batch` and `annotations` are hints. Raises
     `ShapeError`, `TileTypeError` or `TileValueError` for operands that do not fit.
+
+    >>> T.reduce(acc, row, "sum", dim=1)
     """
     try:
         which = ReduceKind(kind)
@@ -330,7 +344,10 @@ def reduce_sum(
     batch: int = 1,
     annotations: Any = None,
 ) -> None:
-    """Sum along `dim`; see `reduce`."""
+    """Sum along `dim`; see `reduce`.
+
+    >>> T.reduce_sum(acc, row, dim=1)
+    """
     reduce(buffer, out, "sum", dim, clear, batch)
 
 
@@ -343,7 +360,10 @@ def reduce_max(
     nan_propagate: bool = False,
     annotations: Any = None,
 ) -> None:
-    """Maximum along `dim`; see `reduce`."""
+    """Maximum along `dim`; see `reduce`.
+
+    >>> T.reduce_max(acc, row, dim=1)
+    """
     reduce(buffer, out, "max", dim, clear, batch, nan_propagate)
 
 
@@ -356,7 +376,10 @@ def reduce_min(
     nan_propagate: bool = False,
     annotations: Any = None,
 ) -> None:
-    """Minimum along `dim`; see `reduce`."""
+    """Minimum along `dim`; see `reduce`.
+
+    >>> T.reduce_min(acc, row, dim=1)
+    """
     reduce(buffer, out, "min", dim, clear, batch, nan_propagate)
 
 
@@ -369,14 +392,20 @@ def reduce_absmax(
     nan_propagate: bool = False,
     annotations: Any = None,
 ) -> None:
-    """Largest absolute value along `dim`; see `reduce`."""
+    """Largest absolute value along `dim`; see `reduce`.
+
+    >>> T.reduce_absmax(acc, row, dim=1)
+    """
     reduce(buffer, out, "absmax", dim, clear, batch, nan_propagate)
 
 
 def reduce_abssum(
     buffer: Any, out: Any, dim: int = -1, batch: int = 1, annotations: Any = None
 ) -> None:
-    """Sum of absolute values along `dim`; see `reduce`. Always overwrites `out`."""
+    """Sum of absolute values along `dim`; see `reduce`. Always overwrites `out`.
+
+    >>> T.reduce_abssum(acc, row, dim=1)
+    """
     reduce(buffer, out, "abssum", dim, True, batch)
 
 
@@ -388,7 +417,10 @@ def reduce_bitand(
     batch: int = 1,
     annotations: Any = None,
 ) -> None:
-    """Bitwise and along `dim`; see `reduce`."""
+    """Bitwise and along `dim`; see `reduce`.
+
+    >>> T.reduce_bitand(bits, word, dim=1)
+    """
     reduce(buffer, out, "bitand", dim, clear, batch)
 
 
@@ -400,7 +432,10 @@ def reduce_bitor(
     batch: int = 1,
     annotations: Any = None,
 ) -> None:
-    """Bitwise or along `dim`; see `reduce`."""
+    """Bitwise or along `dim`; see `reduce`.
+
+    >>> T.reduce_bitor(bits, word, dim=1)
+    """
     reduce(buffer, out, "bitor", dim, clear, batch)
 
 
@@ -412,7 +447,10 @@ def reduce_bitxor(
     batch: int = 1,
     annotations: Any = None,
 ) -> None:
-    """Bitwise exclusive or along `dim`; see `reduce`."""
+    """Bitwise exclusive or along `dim`; see `reduce`.
+
+    >>> T.reduce_bitxor(bits, word, dim=1)
+    """
     reduce(buffer, out, "bitxor", dim, clear, batch)
 
 
@@ -424,7 +462,10 @@ def reduce_prod(
     batch: int = 1,
     annotations: Any = None,
 ) -> None:
-    """Product along `dim`; see `reduce`."""
+    """Product along `dim`; see `reduce`.
+
+    >>> T.reduce_prod(acc, row, dim=1)
+    """
     reduce(buffer, out, "prod", dim, clear, batch)
 
 
@@ -436,6 +477,8 @@ def cumsum(
 
     Raises `TileValueError` for a dimension out of range and `ShapeError` for a destination of
     another shape.
+
+    >>> T.cumsum(a, dim=1)
     """
     _scan("T.cumsum", ReduceKind.SUM, src, dst, dim, reverse)
 
@@ -443,7 +486,10 @@ def cumsum(
 def cummax(
     src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annotations: Any = None
 ) -> None:
-    """Inclusive running maximum; see `cumsum`."""
+    """Inclusive running maximum; see `cumsum`.
+
+    >>> T.cummax(a, dim=1)
+    """
     _scan("T.cummax", ReduceKind.MAX, src, dst, dim, reverse)
 
 
@@ -470,6 +516,8 @@ def transpose(src: Any, dst: Any) -> None:
     """`dst[..., j, i] = src[..., i, j]` for two tiles or slices.
 
     Raises `ShapeError` when the shapes do not fit.
+
+    >>> T.transpose(a, b)
     """
     source, target = (
         to_region(src, "T.transpose", "source"),

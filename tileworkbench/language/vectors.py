@@ -39,6 +39,8 @@ def Ramp(base: Any, stride: Any, lanes: int) -> VectorValue:
     `A[T.Ramp(0, 2, 4)]` is a vector of four elements; a negative index counts from the end. Vectors
     of equal lanes and scalars are added, subtracted, multiplied and divided lane by lane. Raises
     `TileTypeError` or `TileValueError` for arguments of a wrong kind.
+
+    >>> C[0, 0:4] = C[1, T.Ramp(0, 2, 4)]
     """
     return vectors.ramp(base, stride, lanes)
 
@@ -47,6 +49,8 @@ def Broadcast(value: Any, lanes: int) -> VectorValue:
     """`value` in each of `lanes` lanes: `B[0:32] = T.Broadcast(x, 32)`.
 
     Raises `TileValueError` for a number of lanes that is none.
+
+    >>> C[0, 0:4] = T.Broadcast(1.0, 4)
     """
     return vectors.broadcast(value, lanes)
 
@@ -56,6 +60,8 @@ def Shuffle(values: Any, lanes: Any) -> VectorValue:
 
     Raises `TileTypeError` for anything but vectors and `TileValueError` for a lane that none of
     them has.
+
+    >>> C[0, 0:4] = T.Shuffle([C[1, T.Ramp(0, 1, 4)]], [3, 2, 1, 0])
     """
     return vectors.shuffle(values, lanes)
 
@@ -86,7 +92,8 @@ def _function(name: str, what: str, combine: Callable[..., Any]) -> Callable[...
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (
-        f"{what} of vectors of two. Raises `TileValueError` for values of other types."
+        f"{what} of vectors of two. Raises `TileValueError` for values of other types.\n\n"
+        f">>> x = A[T.Ramp(0, 1, 2)]\n>>> B[0:2] = T.{name}({', '.join(['x'] * count)})"
     )
     return function
 
@@ -165,11 +172,20 @@ def _store(construct: str, scope: str, bits: int) -> Callable[..., None]:
     return _documented(store, construct, f"{bits} bits, of any element type, into {scope} memory")
 
 
+_EXAMPLES = {
+    "ldg": "x = {}(A[0])",
+    "lds": "x = {}(s[0])",
+    "stg": "{}(B[0], T.ldg{}(A[0]))",
+    "sts": "{}(s[0], T.ldg{}(A[0]))",
+}
+
+
 def _documented(function: Callable[..., Any], construct: str, what: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = construct.removeprefix("T.")
     function.__doc__ = (
         f"{what}, from the element given on; where `pred` does not hold nothing is accessed and a "
-        "load gives 0. Raises `TileTypeError` or `TileValueError` for other operands."
+        "load gives 0. Raises `TileTypeError` or `TileValueError` for other operands.\n\n>>> "
+        + _EXAMPLES[construct[2:5]].format(construct, construct[5:])
     )
     return function
 
@@ -192,6 +208,10 @@ def dp4a(A: Any, B: Any, C: Any) -> None:
 
     A and B are `int8` (or both `uint8`), C is `int32`. Raises `TileTypeError` for operands in no
     memory and `TileValueError` for other dtypes.
+
+    >>> bytes = T.alloc_local((4,), T.int8)
+    >>> T.clear(bytes)
+    >>> T.dp4a(bytes[0], bytes[0], N[tx])
     """
     a, b, c = (to_operand(v, "T.dp4a", f"operand {n}") for v, n in ((A, "A"), (B, "B"), (C, "C")))
     for place, name, wanted in ((a, "A", ("int8", "uint8")), (b, "B", (a.buffer.dtype,))):
@@ -229,6 +249,8 @@ def call_intrin(dtype: Any, name: Any, *operands: Any) -> Value:
 
     Mathematical functions exist; raises `TileValueError` for anything else, which has no meaning
     outside the compiler it belongs to.
+
+    >>> B[i] = T.call_intrin("float32", "tir.exp", A[i])
     """
     in_kernel("T.call_intrin")
     short = str(getattr(name, "name", name)).rsplit(".", 1)[-1]

@@ -46,6 +46,11 @@ class TensorFactory:
 
     `T.Tensor(shape, dtype)`, `T.Tensor[(M, N), dtype]` or `T.Tensor[M, N]` (float32).
     `view(data, shape, dtype)` makes the tensor of `T.Tensor(shape, dtype, data)`.
+
+    >>> @T.prim_func
+    ... def kernel(A: T.Tensor((64, 64), T.float16)):
+    ...     with T.Kernel(1):
+    ...         T.clear(A)
     """
 
     def __init__(self, view: Callable[[Any, Any, Any], TensorValue]) -> None:
@@ -85,6 +90,11 @@ class StridedTensorFactory:
     """`T.StridedTensor(shape, strides, dtype)`, called or subscripted.
 
     `view(data, shape, strides, dtype)` makes the tensor of `T.StridedTensor(..., data)`.
+
+    >>> @T.prim_func
+    ... def kernel(A: T.StridedTensor((64,), (2,), T.float32)):
+    ...     with T.Kernel(1):
+    ...         T.clear(A)
     """
 
     def __init__(self, view: Callable[[Any, Any, Any, Any], TensorValue]) -> None:
@@ -129,6 +139,18 @@ class TileSpec:
 class TileFactory:
     """`T.FragmentBuffer`, `T.SharedBuffer`, `T.LocalBuffer`: annotations that document a macro's
     parameter.
+
+    >>> @T.macro
+    ... def double(x: T.FragmentBuffer((64,), T.float32)):
+    ...     for i in T.Parallel(64):
+    ...         x[i] = x[i] * 2
+    >>> @T.prim_func
+    ... def kernel(A: T.Tensor((64,), T.float32)):
+    ...     with T.Kernel(1):
+    ...         x = T.alloc_fragment((64,), T.float32)
+    ...         T.copy(A, x)
+    ...         double(x)
+    ...         T.copy(x, A)
     """
 
     scope: str

@@ -40,6 +40,8 @@ class TileDType(DType):
 
     Calling one makes a constant from a Python number, a cast from a value, and a fresh variable
     from nothing.
+
+    >>> tile = T.alloc_shared((8, 64), T.float16)
     """
 
     __slots__ = ()
