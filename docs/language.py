@@ -100,12 +100,12 @@ def _group(group: str, names: list[str]) -> str:
         )
     frames = []
     if used:
-        frames.append("## Where the lines stand")
+        frames.append("## The kernel that the lines stand in")
         frames.append("At the place of `...`.")
     for frame in used:
         frames.append(f"The kernel of {frame}:")
         frames.append(markdown.fenced(FRAMES[frame]))
-    return markdown.page(f"# {TITLES[group]}", _about(group), "## Names", *entries, *frames)
+    return markdown.page(f"# {TITLES[group]}", _about(group), *frames, "## Names", *entries)
 
 
 def _dtypes(names: list[str]) -> str:

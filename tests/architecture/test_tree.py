@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = {"tileworkbench", "notebooks", "extensions", "tests", "benchmarks"}
+FOLDERS = {"tileworkbench", "notebooks", "extensions", "tests", "benchmarks", "docs"}
 LINES = 700  # the aim is 400
 LONG_FUNCTIONS = 24
 
