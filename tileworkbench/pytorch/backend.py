@@ -16,14 +16,8 @@ from typing import Any
 
 from tileworkbench.api import compile as compile_kernel
 from tileworkbench.compiler.diagnostics import ArgumentError
-from tileworkbench.pytorch.groups import (
-    LEAST_ELEMENTS,
-    LEAST_WORK,
-    Group,
-    find_groups,
-    in_order,
-    plan,
-)
+from tileworkbench.pytorch.groups import Group, plan
+from tileworkbench.pytorch.growing import LEAST_ELEMENTS, LEAST_WORK, find_groups, in_order
 from tileworkbench.pytorch.nodes import Node, constant_of, is_part, label_of, name_of
 from tileworkbench.pytorch.writing import Written, written
 from tileworkbench.workbench.kernel import Kernel

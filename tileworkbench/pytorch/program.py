@@ -7,208 +7,25 @@ else is a name inside one loop.
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from tileworkbench.pytorch.body import (
+    Body,
+    Definition,
+    Form,
+    Output,
+    Parameter,
+    Product,
+    find_uses,
+    united,
+)
 from tileworkbench.pytorch.dtypes import compute_dtype, name_of
-from tileworkbench.pytorch.terms import Kind, NoRuleError, Term, text_of
+from tileworkbench.pytorch.terms import Term, text_of
 
 TILE = 4096  # elements of a tile that is read and written once
 LONGEST_ROW = 16384  # columns of a row that is kept in fast memory
 _ROW_TILE = 2048  # elements of a tile of rows
-_RESERVED = {"T", "i", "j", "at", "bx", "by", "row", "column", "k", *keyword.kwlist}
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The rows and columns of a kernel. `rows` are the extents along which some input does not
-    vary, outer first; there are none where all values have one shape. `tile` are the rows and
-    columns of a block.
-    """
-
-    rows: tuple[int, ...]
-    columns: int
-    tile: tuple[int, int]
-
-    @property
-    def row_count(self) -> int:
-        count = 1
-        for extent in self.rows:
-            count *= extent
-        return count
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A tensor that the kernel loads: its name, dtype, which of the form's `rows` it varies along,
-    and whether along the columns."""
-
-    name: str
-    dtype: Any
-    rows: tuple[bool, ...]
-    columns: bool
-
-    def shape(self, form: Form) -> tuple[int, ...]:
-        """Its extents as the kernel takes it."""
-        sizes = _united(form.rows) if all(self.rows) else ()
-        if not all(self.rows):
-            sizes = tuple(n for n, has in zip(form.rows, self.rows, strict=True) if has)
-        return (*sizes, *((form.columns,) if self.columns else ())) or (1,)
-
-    def index(self, form: Form, row: str, column: str) -> str:
-        """Where an element of `row` and `column` is."""
-        parts = [column] if self.columns else []
-        if form.rows and all(self.rows):
-            return ", ".join([row, *parts])
-        places, stride = [], 1
-        for at in reversed(range(len(form.rows))):
-            if self.rows[at]:
-                place = row if stride == 1 else f"{row} // {stride}"
-                places.append(place if at == 0 else f"{place} % {form.rows[at]}")
-            stride *= form.rows[at]
-        return ", ".join([*reversed(places), *parts]) or "0"
-
-
-def _united(rows: tuple[int, ...]) -> tuple[int, ...]:
-    count = 1
-    for extent in rows:
-        count *= extent
-    return (count,) if rows else ()
-
-
-@dataclass(eq=False, slots=True)
-class Definition:
-    """A named value. `reduce` is "sum", "max" or "min" where it is that of `term` over each row."""
-
-    name: str
-    term: Term
-    kind: str
-    stage: int
-    reduce: str = ""
-    used_in: set[int] = field(default_factory=set)
-    uses: int = 0
-    is_inline: bool = False  # it is written where it is used
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether it is in a fragment: others than its own loop use it."""
-        return bool(self.reduce) or self.kind == "row" or self.used_in - {self.stage} != set()
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """The product whose accumulator the kernel begins with: the names and dtypes of its operands,
-    whether they are transposed, and its depth."""
-
-    a: str
-    b: str
-    dtype: Any
-    transposed: tuple[bool, bool]
-    depth: int
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What the kernel returns: a name, a dtype, the value that is stored in it, and whether that is
-    one for each element, not one for each row."""
-
-    name: str
-    dtype: Any
-    term: Term
-    is_full: bool
-
-
-class Body:
-    """The values of a kernel, in the order in which they are made; `Rows` of the table."""
-
-    def __init__(self, form: Form) -> None:
-        self.columns = form.columns
-        self.definitions: list[Definition] = []
-        self._has_rows = bool(form.rows)
-        self._taken = set(_RESERVED)
-
-    def name(self, wanted: str) -> str:
-        """A name that nothing else has, close to `wanted`."""
-        plain = re.sub(r"\W", "_", wanted).strip("_") or "value"
-        if plain[0].isdigit():  # of a module without a name, by its place
-            plain = f"layer_{plain}"
-        number, free = 2, plain
-        while free in self._taken:
-            number, free = number + 1, f"{plain}_{number}"
-        self._taken.add(free)
-        return free
-
-    def load(self, parameter: Parameter) -> Term:
-        """An element of an input, in the dtype that it is computed in."""
-        kind: Kind = "row" if self._has_rows and not parameter.columns else "full"
-        return Term("load", (parameter,), parameter.dtype, kind).to(parameter.dtype)
-
-    def product(self, name: str, dtype: Any) -> Term:
-        """The accumulator of the kernel's product."""
-        made = Definition(name, Term("number", (0,), dtype), "full", -1)
-        return Term("value", (made,), dtype, "full", 0)
-
-    def keep(self, name: str, x: Term) -> Term:
-        """`x`, computed once and called `name`."""
-        if x.op in ("value", "load", "number"):
-            return x
-        made = Definition(self.name(name), x, x.kind, x.stage)
-        self.definitions.append(made)
-        return Term("value", (made,), x.dtype, x.kind, x.stage)
-
-    def sum(self, x: Term) -> Term:
-        return self._reduce("sum", x)
-
-    def max(self, x: Term) -> Term:
-        return self._reduce("max", x)
-
-    def min(self, x: Term) -> Term:
-        return self._reduce("min", x)
-
-    def _reduce(self, how: str, x: Term) -> Term:
-        if x.kind != "full":
-            raise NoRuleError("a reduction of what is the same along a row")
-        operand = x if x.op == "value" and x.args[0].stage >= 0 else self._own(x)
-        made = Definition(self.name(f"row_{how}"), operand, "row", operand.stage, how)
-        self.definitions.append(made)
-        return Term("value", (made,), x.dtype, "row", operand.stage + 1)
-
-    def _own(self, x: Term) -> Term:
-        """A full definition of `x`, which a reduction reads from its fragment."""
-        wanted = f"{x.args[0].name}_tile" if x.op == "load" else "terms"
-        made = Definition(self.name(wanted), x, "full", x.stage)
-        self.definitions.append(made)
-        return Term("value", (made,), x.dtype, "full", x.stage)
-
-
-def find_uses(body: Body, outputs: Sequence[Output]) -> list[Definition]:
-    """The definitions that outputs follow from, with the stages that use each."""
-    used: list[Definition] = []
-
-    def visit(term: Term, stage: int) -> None:
-        if term.op == "value":
-            (definition,) = term.args
-            definition.used_in.add(stage)
-            definition.uses += 1
-            return
-        for each in term.args:
-            if isinstance(each, Term):
-                visit(each, stage)
-
-    for output in outputs:
-        visit(output.term, output.term.stage)
-    for definition in reversed(body.definitions):
-        if definition.used_in:
-            used.append(definition)
-            # A reduction reads the fragment of its operand behind the loop that writes it.
-            visit(definition.term, _BEHIND if definition.reduce else definition.stage)
-    return used[::-1]
-
-
-_BEHIND = 1 << 20
 
 
 def write(
@@ -257,7 +74,7 @@ class _Writer:
             yield f"    {parameter.name}: {_tensor(parameter.shape(form), parameter.dtype)},"
         yield "):"
         for output in self.outputs:
-            count = _united(form.rows)
+            count = united(form.rows)
             shape = (*count, form.columns) if output.is_full else count
             yield f"    {output.name} = T.empty({_shape(shape)}, T.{name_of(output.dtype)})"
         yield from _indented(self._kernel(), 1)

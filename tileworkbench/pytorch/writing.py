@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.pytorch import aten
+from tileworkbench.pytorch.body import Body, Form, Output, Parameter, Product
 from tileworkbench.pytorch.nodes import (
     Node,
     constant_of,
@@ -19,7 +20,7 @@ from tileworkbench.pytorch.nodes import (
     shape_of,
     value_of,
 )
-from tileworkbench.pytorch.program import Body, Form, Output, Parameter, Product, write
+from tileworkbench.pytorch.program import write
 from tileworkbench.pytorch.terms import NoRuleError, Term, number
 
 if TYPE_CHECKING:

@@ -1,0 +1,283 @@
+"""Which operations of a graph become one kernel.
+
+A group grows from producers to consumers, in the order of the graph. An operation joins the group
+of one of its operands where the kernel would still have one form, and where no other operation
+would have to run in the middle of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tileworkbench.pytorch import aten, shapes
+from tileworkbench.pytorch.dtypes import is_known
+from tileworkbench.pytorch.dtypes import name_of as dtype_name
+from tileworkbench.pytorch.groups import Group, domain_of, place, plan, size_of, weight_of
+from tileworkbench.pytorch.nodes import (
+    Node,
+    is_part,
+    is_tuple,
+    name_of,
+    operands,
+    shape_of,
+    value_of,
+)
+from tileworkbench.pytorch.shapes import Extents
+from tileworkbench.pytorch.terms import NoRuleError
+from tileworkbench.pytorch.writing import written
+
+
+def started(node: Node) -> Group:
+    """A group of one operation. Raises `NoRuleError` for one that runs in torch."""
+    name = name_of(node)
+    if not weight_of(node):
+        raise NoRuleError("no rule for it")
+    _check_dtypes(node)
+    if name in aten.PRODUCTS:
+        _check_product(node)
+        group = Group((node,), _fine(shape_of(node)), product=node)
+    elif name in aten.ROWS:
+        group = Group((node,), _fine(domain_of(node)), inner=_reduced(node))
+        group = replace(group, domain=_common(group.domain, _rows_and_columns(group)))
+    else:
+        group = Group((node,), _fine(shape_of(node)))
+    written(group, plan(group), {})
+    return group
+
+
+def _check_product(node: Node) -> None:
+    first, second, _ = aten.PRODUCTS[name_of(node)]
+    a, b = value_of(node.args[first]), value_of(node.args[second])
+    if node.kwargs:
+        raise NoRuleError("a scaled product")
+    if a.dtype != b.dtype or dtype_name(a.dtype) != "float32":
+        # 16-bit products are instructions of their own on some processors, which torch uses.
+        raise NoRuleError(f"a product of {dtype_name(a.dtype)} is as fast in torch")
+    if min(*a.shape, *b.shape) < _SMALL:
+        raise NoRuleError("a product with few rows or columns is as fast in torch")
+
+
+_SMALL = 16  # rows, columns or depth of a product that is not worth a kernel
+
+
+def _fine(shape: Extents) -> Extents:
+    return tuple(extent for extent in shape if extent != 1)
+
+
+def _rows_and_columns(group: Group) -> Extents:
+    return (size_of(group.domain) // group.inner, group.inner)
+
+
+def joined(group: Group, node: Node) -> Group:
+    """The group with one operation more, whose operands are some of its values. Raises
+    `NoRuleError` where the kernel would have no form.
+    """
+    name = name_of(node)
+    if name in aten.PRODUCTS or not (is_part(node) or name in aten.VIEWS or weight_of(node)):
+        raise NoRuleError("no rule for it")
+    _check_dtypes(node)
+    inner = group.inner
+    domain = domain_of(node)
+    if name in aten.ROWS:
+        if group.product is not None:
+            raise NoRuleError("a reduction over the rows of a product's tiles")
+        reduced = _reduced(node)
+        if inner and reduced != inner:
+            raise NoRuleError("reductions over rows of two lengths")
+        inner = reduced
+    elements, whole = size_of(domain), size_of(group.domain)
+    if elements == whole:
+        fine = _common(group.domain, domain)
+    elif inner and elements * inner == whole:
+        rows = group.domain[: place(group.domain, inner)]
+        fine = _common(rows, domain) + group.domain[len(rows) :]
+    else:
+        raise NoRuleError("another number of elements")
+    if inner:
+        fine = _common(fine, (whole // inner, inner))
+    grown = Group((*group.members, node), fine, inner, group.product)
+    for each in operands(node):
+        if each in group.members and name not in aten.VIEWS and not is_part(node):
+            _check_value(grown, each, domain)
+    written(grown, plan(grown), {})
+    return grown
+
+
+def _check_value(group: Group, operand: Node, domain: Extents) -> None:
+    """A member that another reads has the elements of the domain, or one for each row."""
+    if is_tuple(operand):
+        return
+    shape = shape_of(operand)
+    if size_of(shape) == size_of(domain):
+        return
+    aligned = (1,) * (len(domain) - len(shape)) + shape
+    if not group.inner or not any(
+        aligned[:at] == domain[:at]
+        and set(aligned[at:]) <= {1}
+        and size_of(domain[at:]) == group.inner
+        for at in range(len(domain) + 1)
+    ):
+        raise NoRuleError("a value that is broadcast inside of the kernel")
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> Extents:
+    fine = shapes.common_extents(a, b)
+    if fine is None:
+        raise NoRuleError("shapes that cut across each other")
+    return fine
+
+
+def _reduced(node: Node) -> int:
+    """The product of the dimensions that a row operation goes over. Raises `NoRuleError` where
+    those are not the last ones.
+    """
+    shape = shape_of(node.args[0])
+    dims = aten.ROWS[name_of(node)].dims(*node.args, **node.kwargs)
+    places = sorted(dim % len(shape) for dim in dims) if shape else []
+    if not places or places != list(range(len(shape) - len(places), len(shape))):
+        raise NoRuleError("not along the last dimensions")
+    count = size_of([shape[at] for at in places])
+    if count == 1:
+        raise NoRuleError("rows of one element")
+    return count
+
+
+def _check_dtypes(node: Node) -> None:
+    import torch
+
+    values = [value_of(each) for each in (node, *operands(node))]
+    for value in values:
+        for each in value if isinstance(value, tuple | list) else (value,):
+            if each is None:
+                continue
+            if not isinstance(each, torch.Tensor) or each.layout != torch.strided:
+                raise NoRuleError("what is no dense tensor")
+            if not all(isinstance(extent, int) for extent in each.shape):
+                raise NoRuleError("sizes that torch keeps open")
+            if not is_known(each.dtype):
+                raise NoRuleError(f"{each.dtype} is not computed here")
+            if each.numel() == 0:
+                raise NoRuleError("a tensor without elements")
+            if each.device.type != "cpu":
+                raise NoRuleError(f"a tensor on {each.device}")
+    made = values[0] if isinstance(values[0], tuple | list) else (values[0],)
+    if not all(each is None or each.is_contiguous() for each in made):
+        raise NoRuleError("a result that is not contiguous")
+    if made[0].numel() == 1 and name_of(node) not in aten.ROWS:
+        raise NoRuleError("on few elements, it is as fast in torch")
+
+
+# A whole graph
+
+
+LEAST_WORK = 2  # operations of a kernel: alone, one is as fast in torch
+LEAST_ELEMENTS = 8192  # of a kernel: a launch takes as long as several operations on fewer
+
+
+def find_groups(
+    nodes: Sequence[Node], least_work: int = LEAST_WORK, least_elements: int = LEAST_ELEMENTS
+) -> tuple[list[Group], dict[Node, str]]:
+    """(the groups of a graph, why each other operation runs in torch)."""
+    groups: dict[int, Group] = {}
+    home: dict[Node, int] = {}
+    reasons: dict[Node, str] = {}
+    for node in nodes:
+        if node.op != "call_function":
+            continue
+        chosen, reason = _home_of(node, groups, home)
+        if chosen is None:
+            reasons[node] = reason
+            continue
+        number, group = chosen
+        groups[number] = group
+        home[node] = number
+    kept = []
+    for group in groups.values():
+        group = _trimmed(group)
+        if not group.outputs():
+            continue
+        if size_of(group.domain) < least_elements:
+            reasons.update(dict.fromkeys(group.members, "on few elements, it is as fast in torch"))
+        elif group.weight < least_work:
+            reasons.update(dict.fromkeys(group.members, "alone, it is as fast in torch"))
+        else:
+            kept.append(group)
+    members = {node for group in kept for node in group.members}
+    outside = [node for node in nodes if node.op == "call_function" and node not in members]
+    return kept, {node: reasons.get(node, "nothing reads it") for node in outside}
+
+
+def _home_of(
+    node: Node, groups: dict[int, Group], home: dict[Node, int]
+) -> tuple[tuple[int, Group] | None, str]:
+    """(the group that an operation joins or begins with its number, "") or (None, why not)."""
+    reason = ""
+    candidates = dict.fromkeys(home[each] for each in operands(node) if each in home)
+    for number in sorted(candidates, reverse=True):
+        if _needs_result_of(node, number, groups, home):
+            continue
+        try:
+            return (number, joined(groups[number], node)), ""
+        except NoRuleError as error:
+            reason = str(error)
+    try:
+        return (len(groups), started(node)), ""
+    except NoRuleError as error:
+        return None, reason if is_part(node) else str(error)
+
+
+def _needs_result_of(
+    node: Node, number: int, groups: dict[int, Group], home: dict[Node, int]
+) -> bool:
+    """Whether an operand from outside of a group is computed from the group's results."""
+    waiting = [each for each in operands(node) if home.get(each) != number]
+    visited: set[Any] = set()
+    while waiting:
+        each = waiting.pop()
+        own = home.get(each)
+        key = each if own is None else own
+        if key in visited:
+            continue
+        visited.add(key)
+        if own == number:
+            return True
+        members: Sequence[Node] = (each,) if own is None else groups[own].members
+        waiting += [operand for member in members for operand in operands(member)]
+    return False
+
+
+def _trimmed(group: Group) -> Group:
+    """Without views that nothing inside reads: torch makes those without a kernel."""
+    members = list(group.members)
+    while True:
+        last = [
+            node
+            for node in members
+            if name_of(node) in aten.VIEWS and not any(user in members for user in node.users)
+        ]
+        if not last:
+            return replace(group, members=tuple(members))
+        members = [node for node in members if node not in last]
+
+
+def in_order(nodes: Sequence[Node], groups: Sequence[Group]) -> Iterator[Node | Group]:
+    """Nodes and groups, each behind all that it reads."""
+    home = {node: group for group in groups for node in group.members}
+    done: set[int] = set()
+
+    def visit(each: Node | Group) -> Iterator[Node | Group]:
+        if id(each) in done:
+            return
+        done.add(id(each))
+        members = each.members if isinstance(each, Group) else (each,)
+        for member in members:
+            for operand in operands(member):
+                inner = home.get(operand, operand)
+                if inner is not each:
+                    yield from visit(inner)
+        yield each
+
+    for node in nodes:
+        yield from visit(home.get(node, node))
