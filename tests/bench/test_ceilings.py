@@ -206,6 +206,15 @@ def test_what_a_busy_machine_reached_is_possible() -> None:
     )
 
 
+def test_samples_several_times_apart_promise_no_percentage() -> None:
+    found = best_of(seen(300.0, 250.0, busy=True), seen(310.0, 100.0))
+    assert found.doubt == (
+        "busy or shared machine: ceilings are the best seen, maybe far too low (the best sample "
+        "of float32, 2 T, is 2.5 times the third best); '%tile peaks --measure' measures again "
+        "and keeps the better"
+    )
+
+
 def test_two_quiet_measurements_that_disagree_were_not_quiet() -> None:
     assert best_of(seen(300.0, 250.0), seen(300.0, 200.0)).busy
     assert not best_of(seen(300.0, 204.0), seen(300.0, 200.0)).busy

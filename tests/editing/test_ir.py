@@ -141,8 +141,11 @@ def test_after_which_pass() -> None:
     assert str(edited_error("", "simplify_expressions", "sim:sm_80")) == (
         f"'simplify_expressions' runs more than once: say which, {first} or {second}"
     )
-    assert str(edited_error("", "bind_blocks", "sim:sm_80")) == (
-        "there is no pass 'bind_blocks'\nhint: 0 for the front end, or "
+    assert str(edited_error("", "infer_layouts", "sim:sm_80")) == (
+        "there is no pass 'infer_layouts'\nhint: did you mean 'infer_thread_layouts'?"
+    )
+    assert str(edited_error("", "xyz", "sim:sm_80")) == (
+        "there is no pass 'xyz'\nhint: 0 for the front end, or "
         + ", ".join(dict.fromkeys(names))
     )
 

@@ -81,6 +81,12 @@ def test_no_cell_with_code_that_nothing_would_run(notebook: Notebook) -> None:
         ),
         ("%%tile src scale\n ", "the cell is empty: '%tile src scale' makes one with the text"),
         ("%%tile src nothing\nx", "'nothing' is not a kernel; one of scale"),
+        (
+            "%%tile src scale --run x\nx",
+            "'--run' is a flag of '%%tile', '%%tile src' has --args, --seconds, -o, --output, -q, "
+            "--quiet, -h, --help",
+        ),
+        ("%%tile src scale --arg x\nx", "there is no flag '--arg'; did you mean '--args'?"),
         ("%%tile src scale --seconds no\nx", "'--seconds': 'no' is not a number of seconds"),
         ("%%tile src scale --args 1/0\nx", "'--args 1/0' has no value: division by zero"),
         ("%tile ir scale", "%tile ir takes a kernel and --after PASS"),

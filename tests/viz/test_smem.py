@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import tileworkbench as tw
 from tests.sim.pipelines import launched_twice
 from tests.viz.sanitiser import problems
-from tileworkbench.kernels import matmul
+from tileworkbench.kernels import flash_attention, matmul
 from tileworkbench.viz.model import smem
 from tileworkbench.viz.model.smem_svg import smem_svg
 from tileworkbench.viz.model.view import KernelView
@@ -79,3 +80,13 @@ def test_launches_are_chosen_among() -> None:
     assert [(row["launch"], row["name"]) for row in rows] == [
         *((1, "A_shared"), (1, "B_shared"), (2, "T_shared"))
     ]
+
+
+def test_numbers_of_lines_do_not_touch() -> None:
+    kernel = tw.compile(flash_attention(1, 2, 128, 128, 64, "float32"), target="cpu")
+    drawn = ElementTree.fromstring(smem_svg(kernel.view().shared[0], smem.limits()))
+    groups = drawn.iter("{http://www.w3.org/2000/svg}g")
+    (group,) = (group for group in groups if group.get("text-anchor") == "middle")
+    places = [(float(text.get("x", "")), 3.4 * len(text.text or "")) for text in group]
+    assert len(places) > 10
+    assert all(x + w < y - v for (x, w), (y, v) in pairwise(places))

@@ -219,15 +219,15 @@ def doubt_of(ceilings: Sequence[Ceiling], reasons: Sequence[str]) -> str:
     """Why another measurement may find other ceilings, empty where it will not."""
     worst = max(ceilings, key=lambda ceiling: ceiling.spread)
     if worst.spread > _STEADY:
-        apart = (
-            f"the best sample of {worst.name}, {worst.threads} T, is {worst.spread:.1%} above "
-            "the third best"
-        )
+        much = f"{worst.spread:.1%} above" if worst.spread < 1 else f"{1 + worst.spread:.1f} times"
+        apart = f"the best sample of {worst.name}, {worst.threads} T, is {much} the third best"
         reasons = (*reasons, apart)
     if not reasons:
         return ""
+    # Samples several times apart say nothing about how far the best is from the truth.
+    off = f"±{max(worst.spread, AGREEMENT):.0%}" if worst.spread < 1 else "maybe far too low"
     return (
-        f"busy or shared machine: ceilings are the best seen, ±{max(worst.spread, AGREEMENT):.0%} "
+        f"busy or shared machine: ceilings are the best seen, {off} "
         f"({'; '.join(reasons)}); '%tile peaks --measure' measures again and keeps the better"
     )
 

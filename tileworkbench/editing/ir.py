@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from typing import TYPE_CHECKING
 
 from tileworkbench.compiler.compilation import Source
@@ -56,8 +56,10 @@ def find_pass(record: CompileRecord, after: str | int) -> int:
     if word.isdigit() and int(word) <= len(names):
         return int(word)
     if word not in names:
-        listed = ", ".join(dict.fromkeys(names))
-        raise ArgumentError(f"there is no pass '{word}'", f"0 for the front end, or {listed}")
+        near = get_close_matches(word, names, 1)
+        listed = f"0 for the front end, or {', '.join(dict.fromkeys(names))}"
+        hint = f"did you mean '{near[0]}'?" if near else listed
+        raise ArgumentError(f"there is no pass '{word}'", hint)
     numbers = [str(number) for number, name in enumerate(names, 1) if name == word]
     if len(numbers) > 1:
         raise ArgumentError(f"'{word}' runs more than once: say which, {' or '.join(numbers)}")

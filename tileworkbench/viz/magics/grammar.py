@@ -108,7 +108,11 @@ class LineParser(argparse.ArgumentParser):
             first = unknown.split()[0]
             if not first.startswith("-"):
                 raise LineError(f"one kernel name is enough; '{first}' is too many")
-            near = difflib.get_close_matches(first.split("=")[0], flags(), 1)
+            flag, known = first.split("=")[0], list(self._option_string_actions)
+            if flag in flags():
+                own = ", ".join(known)
+                raise LineError(f"'{flag}' is a flag of '%%tile', '{self.prog}' has {own}")
+            near = difflib.get_close_matches(flag, known, 1)
             hint = f"did you mean '{near[0]}'?" if near else "see '%tile help'"
             raise LineError(f"there is no flag '{first}'; {hint}")
         argument, _, rest = message.partition(": ")

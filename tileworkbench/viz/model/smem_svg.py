@@ -14,7 +14,7 @@ from tileworkbench.viz.model.text import clip
 WIDTH, HEIGHT = 720, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 158, 12, 58
 _CHARACTER = 6.7  # pixels of a letter, for what fits into a box
-_TICK_GAP = 22  # pixels between two line numbers
+_TICK_GAP = 10  # pixels between two line numbers
 
 
 class _Axes:
@@ -85,17 +85,17 @@ def _time(shared: SharedMemory, axes: _Axes, colours: Colours) -> list[str]:
         parts.append(draw_line(x1 + 1, base + 6, x2 - 1, base + 6, colours["faint"], 3))
         if x2 - x1 > 4 * _CHARACTER:
             parts.append(draw_text((x1 + x2) / 2, base + 18, "loop", colours["faint"], "middle"))
-    at = -1000.0
+    free = 0.0
     ticks, numbers = [], []
     for step, number in enumerate(shared.lines):
-        x = axes.x(step)
-        if not number or number == shared.lines[step - 1] or x - at < _TICK_GAP:
+        x, half = axes.x(step), len(str(number)) * _CHARACTER / 2
+        if not number or number == shared.lines[step - 1] or x - half < free:
             continue
-        at = x
+        free = x + half + _TICK_GAP
         ticks.append(f"M{x:.0f} {base}v4")
         numbers.append(f'<text x="{x:.0f}" y="{base + 32}">{number}</text>')
     parts.append(f'<path d="{"".join(ticks)}" stroke="{colours["faint"]}"/>')
-    parts.append(f'<g fill="{colours["faint"]}">{"".join(numbers)}</g>')
+    parts.append(f'<g fill="{colours["faint"]}" text-anchor="middle">{"".join(numbers)}</g>')
     label = "statements of a block in program order (numbers: lines of the kernel)"
     middle = (_LEFT + WIDTH - _RIGHT) / 2
     parts.append(draw_text(middle, HEIGHT - 8, label, colours["faint"], "middle"))
