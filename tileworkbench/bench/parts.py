@@ -8,8 +8,8 @@ than all of them. The share of a part is what it has of the whole, so that share
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tileworkbench.bench.units import format_time
@@ -64,28 +64,39 @@ class Causes:
 
     parts: tuple[Part, ...]
     model: str = ""
+    _times: dict[str, float] = field(init=False, repr=False, compare=False)
+    _wastes: dict[tuple[int, str], dict[str, float]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Add up the times by what they use, and the wastes by line and remedy too."""
+        times: dict[str, float] = {}
+        wastes: dict[tuple[int, str], dict[str, float]] = {}
+        for part in self.parts:
+            times[part.uses] = times.get(part.uses, 0.0) + part.time_us
+            waste = wastes.setdefault((part.line, part.remedy), {})
+            waste[part.uses] = waste.get(part.uses, 0.0) + part.waste_us
+        object.__setattr__(self, "_times", times)
+        object.__setattr__(self, "_wastes", wastes)
 
     @property
     def total_us(self) -> float:
         """The whole launch."""
-        return _total(self.parts)
+        return _total(self._times)
 
     def share_us(self, part: Part) -> float:
         """What `part` has of `total_us`."""
         if not part.uses:
             return part.time_us
-        sums = _sums(self.parts)
-        overlapped = math.hypot(*sums.values())
-        return part.time_us * sums[part.uses] / overlapped if overlapped else 0.0
+        overlapped = _overlapped(self._times)
+        return part.time_us * self._times[part.uses] / overlapped if overlapped else 0.0
 
     def saving_us(self, part: Part) -> float:
         """How much shorter the launch would be without the waste of `part`, and of the parts for
         which the same is to be done in its line.
         """
-        return self.total_us - _total(
-            replace(each, time_us=each.time_us - each.waste_us) if _alike(each, part) else each
-            for each in self.parts
-        )
+        waste = self._wastes[part.line, part.remedy]
+        rest = {uses: time_us - waste.get(uses, 0.0) for uses, time_us in self._times.items()}
+        return self.total_us - _total(rest)
 
     def by_line(self, cause: str) -> dict[int, float]:
         """Line to microseconds of one cause, the largest first; line 0 is nobody's."""
@@ -186,23 +197,14 @@ class Causes:
         return f"{format_time(self.total_us)} ({shown})"
 
 
-def _alike(one: Part, other: Part) -> bool:
-    return (one.line, one.remedy) == (other.line, other.remedy)
-
-
 def _who(part: Part) -> str:
     return f"Look at line {part.line}: it" if part.line else "The launch"
 
 
-def _sums(parts: Iterable[Part]) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for part in parts:
-        if part.uses:
-            sums[part.uses] = sums.get(part.uses, 0.0) + part.time_us
-    return sums
+def _overlapped(times: Mapping[str, float]) -> float:
+    """The time of what is busy together."""
+    return math.hypot(*(time_us for uses, time_us in times.items() if uses))
 
 
-def _total(parts: Iterable[Part]) -> float:
-    listed = tuple(parts)
-    fixed = sum(part.time_us for part in listed if not part.uses)
-    return fixed + math.hypot(*_sums(listed).values())
+def _total(times: Mapping[str, float]) -> float:
+    return times.get("", 0.0) + _overlapped(times)

@@ -9,20 +9,17 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.compiler.ir.program import Stage
-from tileworkbench.compiler.lower.threads.widths import why_not_wider
+from tileworkbench.compiler.lower.threads.widths import Widths
 from tileworkbench.compiler.target import parse_target
 
 
 def reasons(kernel: tw.Kernel) -> dict[str, tuple[int, str]]:
     """(bytes, why not twice as many) of the accesses to each tensor."""
     planned = [s.program for s in kernel.record.snapshots if s.program.stage is Stage.PLANNED]
-    target = parse_target(kernel.target)
+    widths = Widths(planned[0], parse_target(kernel.target))
     counts = [found.count for found in kernel.requests]
     return {
-        count.buffer: (
-            count.width,
-            why_not_wider(planned[0], count.site, count.buffer, count.width, target),
-        )
+        count.buffer: (count.width, widths.why_not_wider(count.site, count.buffer, count.width))
         for count in counts
     }
 

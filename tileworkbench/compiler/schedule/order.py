@@ -151,5 +151,5 @@ class ThreadOrder:
 
 
 def _union(a: list[ThreadAccess], b: list[ThreadAccess]) -> list[ThreadAccess]:
-    known = set(map(id, a))
-    return [*a, *(access for access in b if id(access) not in known)]
+    """Equal accesses once: a long kernel does the same again and again."""
+    return list(dict.fromkeys((*a, *b)))

@@ -9,7 +9,7 @@ their versions provably differ.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -37,10 +37,10 @@ _POINTS = 1 << 20  # most points that are enumerated
 _NOBODY, _EVERYBODY = -1, np.iinfo(np.int32).max
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Owners:
     """The lowest and the highest thread that touch each element of a buffer (or of one version of
-    it), `first` int32 (elements,) with -1 for none.
+    it), `first` int32 (elements,) with -1 for none. `ThreadAccesses` makes equal ones once.
     """
 
     first: Array
@@ -64,7 +64,8 @@ class ThreadAccess:
     """One access of a statement. `base` are the symbolic parts of its indices; `owners` is None
     when nothing is known about the elements, `rows` the same of the first index alone, where that
     may say more. `version` is the first of several indices where it is the same for all
-    threads and iterations of the statement.
+    threads and iterations of the statement. Accesses are equal that meet the same others, wherever
+    they stand.
 
     What happened since: `warps_met`, the threads of each warp have waited for each other;
     `arrived`, the memory barriers that all threads of the access have arrived at; `age`, how many
@@ -79,7 +80,7 @@ class ThreadAccess:
     asynchronous: bool
     base: tuple[Expr, ...]
     owners: Owners | None
-    site: int
+    site: int = field(compare=False)
     version: Expr | None = None
     rows: Owners | None = None
     warps_met: bool = False
@@ -108,6 +109,7 @@ class ThreadAccesses:
         self.thread = kernel.thread_vars[0]
         self.threads = (0, prod(kernel.threads))
         self.conditions: list[Expr] = []  # those around the statement at hand
+        self.made: dict[tuple[bytes, bytes], Owners] = {}
         self.definitions = {
             stmt.var: stmt.value for stmt in walk(kernel) if isinstance(stmt, st.Let)
         }
@@ -165,7 +167,9 @@ class ThreadAccesses:
         del self.conditions[before:]
         if not access.count:  # how many elements it is about is not known
             return replace(placed, owners=None, rows=None)
-        return replace(placed, owners=_by_warps(placed.owners)) if access.rows else placed
+        if access.rows:
+            return replace(placed, owners=self._once(_by_warps(placed.owners)))
+        return placed
 
     def _placed(
         self, access: Access, indices: tuple[Expr, ...], site: int, loops: dict[Var, range]
@@ -238,7 +242,13 @@ class ThreadAccesses:
             position = position + _axis(np.arange(lanes) * stride, axes - 1, axes)
         active = self._active(env)
         position, threads, active = np.broadcast_arrays(position, env[self.thread], active)
-        return _collect(position[active], threads[active])
+        return self._once(_collect(position[active], threads[active]))
+
+    def _once(self, owners: Owners | None) -> Owners | None:
+        """The same object for equal ones."""
+        if owners is None:
+            return None
+        return self.made.setdefault((owners.first.tobytes(), owners.last.tobytes()), owners)
 
     def _active(self, env: Mapping[Var, Array]) -> Array:
         """Where the enclosing conditions hold, as far as they are functions of what is

@@ -9,7 +9,7 @@ from typing import Any
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
-from tileworkbench.compiler.lower.threads.widths import why_not_wider
+from tileworkbench.compiler.lower.threads.widths import Widths
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.compiler.sim.threads.pieces import ENGINES
 from tileworkbench.compiler.sim.threads.requests import WarpAccess
@@ -47,7 +47,7 @@ def model(view: KernelView) -> dict[str, Any]:
     """Accesses with the addresses of their requests as in `banks.model`, and the tensors."""
     if view.target_kind == "cpu":
         return cache_lines.model(view, cache_lines.TENSORS)
-    accesses = global_accesses(view)
+    accesses, widths = global_accesses(view), widths_of(view)
     patterns = Patterns()
     return {
         "unit": "sector",
@@ -55,7 +55,7 @@ def model(view: KernelView) -> dict[str, Any]:
         "target": view.record.target,
         "threads": view.threads,
         "tensors": tensors(view.record.program),
-        "accesses": [_access(view, access, patterns) for access in accesses],
+        "accesses": [_access(widths, access, patterns) for access in accesses],
         "unlisted": unlisted(view, "global"),
         "patterns": patterns.table(),
         "palette": PALETTE,
@@ -77,7 +77,7 @@ def tensors(program: Program) -> list[dict[str, Any]]:
     ]
 
 
-def _access(view: KernelView, access: WarpAccess, patterns: Patterns) -> dict[str, Any]:
+def _access(widths: Widths | None, access: WarpAccess, patterns: Patterns) -> dict[str, Any]:
     count = access.count
     return {
         "line": count.span.line if count.span is not None else 0,
@@ -88,7 +88,7 @@ def _access(view: KernelView, access: WarpAccess, patterns: Patterns) -> dict[st
         "count": count.count,
         "sectors": count.sectors,
         "ideal": count.ideal_sectors,
-        "why": why(view, access),
+        "why": why(widths, access),
         "requests": patterns.requests(access.requests),
     }
 
@@ -100,7 +100,13 @@ def side(count: AccessCount) -> str:
     return "write" if count.writes else "read"
 
 
-def why(view: KernelView, access: WarpAccess) -> str:
+def widths_of(view: KernelView) -> Widths | None:
+    """What chose the widths of accesses; None for a program that was given lowered."""
+    planned = [s.program for s in view.record.snapshots if s.program.stage is Stage.PLANNED]
+    return Widths(planned[0], parse_target(view.record.target)) if planned else None
+
+
+def why(widths: Widths | None, access: WarpAccess) -> str:
     """The width of an access and why it is not twice that, as a sentence."""
     count, bits = access.count, access.bits
     elements = max(8 * count.width // bits, 1)
@@ -109,14 +115,7 @@ def why(view: KernelView, access: WarpAccess) -> str:
     chosen = f"A lane accesses {size} at once ({many})"
     if count.kind in ENGINES:
         return f"The copy engine moves whole boxes; {size} of one are drawn as a lane's"
-    planned = [s.program for s in view.record.snapshots if s.program.stage is Stage.PLANNED]
-    reason = (
-        why_not_wider(
-            planned[0], count.site, count.buffer, count.width, parse_target(view.record.target)
-        )
-        if planned
-        else ""
-    )
+    reason = "" if widths is None else widths.why_not_wider(count.site, count.buffer, count.width)
     if reason:
         return f"{chosen}; not more, because {reason}"
     return f"{chosen}; the statement says so, no copy or parallel loop chose it"
@@ -160,10 +159,10 @@ def section(view: KernelView, opened: bool = False) -> str:
     """A table of the accesses."""
     if view.target_kind == "cpu":
         return cache_lines.section(view, cache_lines.TENSORS, "Global memory", opened)
-    accesses = global_accesses(view)
+    accesses, widths = global_accesses(view), widths_of(view)
     shown = sorted(accesses, key=lambda each: -each.count.factor)
     left = 0 if opened else max(len(accesses) - _MOST_ROWS, 0)
-    rows = [_row(view, access) for access in (shown[:_MOST_ROWS] if left else accesses)]
+    rows = [_row(widths, access) for access in (shown[:_MOST_ROWS] if left else accesses)]
     if left:
         rows.append([html.tag("span", html.FAINT, f"and {left} more")])
     heads = ("tensor", "line", "access", "bytes", "sectors", "ideal", "", "width")
@@ -187,7 +186,7 @@ def note(accesses: list[WarpAccess]) -> str:
     return f"{used / max(ideal, 1):.2f}x the sectors that its bytes need"
 
 
-def _row(view: KernelView, access: WarpAccess) -> list[str]:
+def _row(widths: Widths | None, access: WarpAccess) -> list[str]:
     count = access.count
     worse = count.sectors > count.ideal_sectors
     style = f"{html.tone(html.BAD)};font-weight:bold" if worse else ""
@@ -199,5 +198,5 @@ def _row(view: KernelView, access: WarpAccess) -> list[str]:
         str(count.sectors),
         str(count.ideal_sectors),
         html.tag("span", style, f"{count.factor:.2f}x"),
-        html.tag("span", html.FAINT, html.text(why(view, access).partition("; ")[2])),
+        html.tag("span", html.FAINT, html.text(why(widths, access).partition("; ")[2])),
     ]

@@ -27,24 +27,30 @@ from tileworkbench.compiler.lower.threads.vectors import (
 from tileworkbench.compiler.target import Target
 
 
-def why_not_wider(program: Program, site: int, name: str, width: int, target: Target) -> str:
-    """Why the operator `site` of a PLANNED program accesses the buffer `name` by `width` bytes and
-    not by twice as many, as the end of a sentence. Empty where no element-wise operator does it.
-    """
-    if 8 * width >= VECTOR_BITS:
-        return f"a thread accesses at most {VECTOR_BITS // 8} bytes at once"
-    for kernel in statements(program.body):
-        if isinstance(kernel, Kernel):
-            whole = ThreadContext.of(program, kernel, target)
-            for op, context in with_contexts(kernel.body, whole):
-                if not isinstance(op, Parallel | Copy | Fill) or all(
-                    getattr(stmt, "site", 0) != site for stmt in statements(op)
-                ):
-                    continue
-                nest = nest_of(op, context)
-                if any(access.buffer.name == name for access in nest.memory):
-                    return _Limits(nest, name, width, context).first()
-    return ""
+class Widths:
+    """The element-wise operators of a PLANNED program, by the sites of their statements."""
+
+    def __init__(self, program: Program, target: Target) -> None:
+        self.operators: dict[int, list[tuple[Parallel | Copy | Fill, ThreadContext]]] = {}
+        for kernel in statements(program.body):
+            if isinstance(kernel, Kernel):
+                whole = ThreadContext.of(program, kernel, target)
+                for op, context in with_contexts(kernel.body, whole):
+                    if isinstance(op, Parallel | Copy | Fill):
+                        for site in {getattr(stmt, "site", 0) for stmt in statements(op)}:
+                            self.operators.setdefault(site, []).append((op, context))
+
+    def why_not_wider(self, site: int, name: str, width: int) -> str:
+        """Why the operator `site` accesses the buffer `name` by `width` bytes and not by twice as
+        many, as the end of a sentence. Empty where no element-wise operator does it.
+        """
+        if 8 * width >= VECTOR_BITS:
+            return f"a thread accesses at most {VECTOR_BITS // 8} bytes at once"
+        for op, context in self.operators.get(site, ()):
+            nest = nest_of(op, context)
+            if any(access.buffer.name == name for access in nest.memory):
+                return _Limits(nest, name, width, context).first()
+        return ""
 
 
 class _Limits:
