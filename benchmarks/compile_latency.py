@@ -1,6 +1,6 @@
 """What waiting costs: imports, compiling the matmul of the quickstart, its caches and its card.
 
-    python benchmarks/compile_latency.py [--processes N]
+    python benchmarks/compile_latency.py [--processes N] [--against CHECKOUT]
 
 Each figure is the median over fresh processes. See README.md for what the rows mean.
 """
@@ -78,6 +78,7 @@ LIMITS: dict[str, tuple[str, float | None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--processes", type=int, default=7, help="processes to take medians over")
+    parser.add_argument("--against", type=Path, help="another checkout, measured in turn with this")
     parser.add_argument("--child", choices=CHILDREN, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -86,26 +87,33 @@ def main() -> None:
     facts = environment(("tileworkbench", "llvmlite", "numpy", "ipywidgets"))
     # Imports read byte code, as those of an installed package do: a first round writes it.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    measure_once()
-    runs = [measure_once() for _ in range(options.processes)]
-    values = {name: [run[name] for run in runs] for name in runs[0]}
+    checkouts = [FOLDER.parent, *([options.against.resolve()] if options.against else [])]
+    for checkout in checkouts:
+        measure_once(checkout)
+    rounds = [[measure_once(each) for each in checkouts] for _ in range(options.processes)]
+    values, *others = (
+        {name: [run[name] for run in runs] for name in runs[0]}
+        for runs in zip(*rounds, strict=True)
+    )
     for name, (_, _, most) in PEERS.items():
         found = [run_peer(name) for _ in range(min(most, options.processes))]
         values |= {row: [run[row] for run in found] for row in found[0] if row in LIMITS}
         facts["versions"][name] = found[0]["version"]
-    table = report(values)
+    table = report(values, *others)
     print(table)
     print(f"\nwritten to {write_results('compile_latency', facts, values, table)}")
 
 
-def measure_once() -> dict[str, float]:
-    """Every figure of ours from a set of fresh processes, each group with an empty cache."""
+def measure_once(checkout: Path) -> dict[str, float]:
+    """Every figure of a checkout from a set of fresh processes, each group with an empty cache."""
+    script = checkout / "benchmarks" / Path(__file__).name
     found: dict[str, float] = {}
     for group in (("import",), ("extension",), ("cold", "disk"), ("card",), *GPU_GROUPS):
         with tempfile.TemporaryDirectory() as cache:
             for child in group:
                 arguments = ["--child", child]
-                found |= run_child(Path(__file__), arguments, TILEWORKBENCH_CACHE_DIR=cache)
+                places = {"PYTHONPATH": str(checkout), "TILEWORKBENCH_CACHE_DIR": cache}
+                found |= run_child(script, arguments, **places)
     return found
 
 
@@ -299,22 +307,25 @@ def run_peer(name: str) -> dict[str, Any]:
     return found
 
 
-def report(values: dict[str, list[float]]) -> str:
-    """One row per figure."""
+def report(values: dict[str, list[float]], against: dict[str, list[float]] | None = None) -> str:
+    """One row per figure, with the median of the other checkout where there is one."""
     rows = []
     for name, (unit, limit) in LIMITS.items():
         if name not in values:
             continue
         found = values[name]
-        rows.append(
-            (
-                name,
-                f"{statistics.median(found):.3g} {unit}",
-                f"{min(found):.3g} to {max(found):.3g}",
-                f"{limit:.0f} {unit}" if limit is not None else "",
-            )
-        )
-    return markdown_table(("what", "median", "over processes", "limit"), rows)
+        row = [
+            name,
+            f"{statistics.median(found):.3g} {unit}",
+            f"{min(found):.3g} to {max(found):.3g}",
+            f"{limit:.0f} {unit}" if limit is not None else "",
+        ]
+        if against is not None:
+            other = against.get(name)
+            row.insert(1, f"{statistics.median(other):.3g} {unit}" if other else "")
+        rows.append(tuple(row))
+    heads = ("what", *(("other checkout",) if against is not None else ()))
+    return markdown_table((*heads, "median", "over processes", "limit"), rows)
 
 
 CHILDREN: dict[str, Callable[[], dict[str, float]]] = {

@@ -88,6 +88,17 @@ def test_latency_report_has_limits(scripts: Path) -> None:
     assert found.splitlines()[2] == "| compile, cold | 90 ms | 80 to 100 | 150 ms |"
 
 
+def test_latency_report_beside_another_checkout(scripts: Path) -> None:
+    values = {"compile, cold": [80.0, 100.0, 90.0], "first call after it": [1.0]}
+    found = load("compile_latency").report(values, {"compile, cold": [70.0, 60.0, 75.0]})
+    assert found.splitlines() == [
+        "| what | other checkout | median | over processes | limit |",
+        "|---|---:|---:|---:|---:|",
+        "| compile, cold | 70 ms | 90 ms | 80 to 100 | 150 ms |",
+        "| first call after it |  | 1 ms | 1 to 1 |  |",
+    ]
+
+
 def test_the_cell_is_the_benchmarks_kernel(scripts: Path) -> None:
     source = load("compile_latency").cell_source()
     (function,) = ast.parse(source).body
