@@ -60,6 +60,7 @@ _EXPORTS: dict[str, str] = {
             "Interrupted",
             "JITNoBuilderError",
             "LayoutError",
+            "NotOneKernelError",
             "OutOfBoundsError",
             "RaceError",
             "ResourceError",

@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.compilation import CompiledKernel, Options, Source
-from tileworkbench.compiler.diagnostics import ArgumentError, CompileError, TileError, TileTypeError
+from tileworkbench.compiler.diagnostics import (
+    ArgumentError,
+    CompileError,
+    NotOneKernelError,
+    TileError,
+    TileTypeError,
+)
 from tileworkbench.compiler.driver import compile_program, resolve_target
 from tileworkbench.compiler.frontend.eager import Specialisation
 from tileworkbench.compiler.frontend.function import (
@@ -224,17 +230,17 @@ class Jit:
 
     def _only_kernel(self, name: str) -> Kernel:
         """The one compiled kernel, compiled now where no shape is missing; `name` is what is asked
-        of it. Raises `AttributeError` where there is none, or more than one.
+        of it. Raises `NotOneKernelError` where there is none, or more than one.
         """
         called = self.fn.__name__
         if len(self._kernels) > 1:
             calls = [f"  {called}.compile({_named(each)})" for each in self._kernels]
-            raise AttributeError(
+            raise NotOneKernelError(
                 f"'{called}' is compiled for these shapes: pick one, and ask it for '{name}':\n"
                 + "\n".join(dict.fromkeys(calls[-_LISTED:]))
             )
         if not self._kernels and self.constants({})[1]:
-            raise AttributeError(
+            raise NotOneKernelError(
                 f"'{name}' is of a compiled kernel, and '{called}' is not compiled yet: call "
                 f"it, or {called}.compile(...)"
             )

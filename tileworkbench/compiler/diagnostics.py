@@ -17,6 +17,7 @@ The tree of errors::
     │   ├── UnsupportedError    (NotImplementedError)
     │   └── VerifyError         the compiler's own IR is malformed: a bug of ours
     ├── ArgumentError           (ValueError)     wrong arguments of a call
+    │   └── NotOneKernelError   (AttributeError)    a function with no kernel yet, or several
     ├── RunError                something went wrong while a kernel ran
     │   ├── OutOfBoundsError    (IndexError)
     │   ├── RaceError
@@ -214,6 +215,10 @@ class VerifyError(CompileError):
 
 class ArgumentError(TileError, ValueError):
     """A call whose arguments do not fit the kernel's parameters."""
+
+
+class NotOneKernelError(ArgumentError, AttributeError):
+    """A function that is asked for what one compiled kernel has, and has none yet, or several."""
 
 
 class TileWarning(UserWarning):
