@@ -59,7 +59,7 @@ def test_wheel_brings_the_extension_that_a_checkout_installs(wheel: Path, tmp_pa
     assert all((installed / each).read_bytes() == (shared / each).read_bytes() for each in files)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert json.loads((installed / "package.json").read_text())["version"] == project["version"]
-    assert f'VERSION = "{project["version"]}"' in (installed / "static/saved.js").read_text()
+    assert f'VERSION = "{project["version"]}"' in (installed / "static/cards.js").read_text()
 
 
 def test_installing_the_extension_again_removes_what_is_gone(

@@ -22,7 +22,15 @@ LINE = (
 COMMANDS = "%tile show mm banks\nkernels = %tile list"
 FLAG = "%%tile "
 TARGET = "%%tile -t sim:sm_8"
-IMPORTED = "from tileworkbench import T\nT.alloc_f"
+IMPORTED = "import tileworkbench.language as T\nT.alloc_f"
+KERNEL = """%%tile double
+def double(A: T.Tensor((256, 64), "float32"), B: T.Tensor((256, 64), "float32")):
+    with T.Kernel(4, threads=128) as bx:
+        tile = T.alloc_fragment((64, 64), "float32")
+        T.copy(A[bx * 64, 0], tile)
+        for i, j in T.Parallel(64, 64):
+            tile[i, j] = tile[i, j] * 2.0
+        T.copy(tile, B[bx * 64, 0])"""
 CELLS = (LINE, COMMANDS, FLAG, TARGET, IMPORTED)
 
 
@@ -85,6 +93,55 @@ def check_words(notebook: NotebookPage) -> None:
     assert (notebook.errors, notebook.outside) == ([], [])
 
 
+def check_inspector(notebook: NotebookPage, cell: int) -> None:
+    """It shows the card of the active cell, and keeps it while another cell has none."""
+    inspector = notebook.page.locator(".tw-inspector")
+    notebook.cell(cell).locator(".jp-InputPrompt").click()
+    notebook.execute("tileworkbench:inspector")
+    expect(inspector.locator(".tw-card .tw-title")).to_have_text("double")
+    inspector.locator("[data-tab=code]").click()
+    expect(inspector.locator(".tw-pane-code")).to_contain_text("@double")
+    expect(notebook.output(cell).locator(".tw-pane-code")).to_contain_text("@double")
+    notebook.cell(0).locator(".jp-InputPrompt").click()
+    expect(inspector).to_contain_text("not the active cell, which has no card")
+    expect(inspector.locator(".tw-card .tw-title")).to_have_text("double")
+
+
+def check_badges(notebook: NotebookPage, cell: int) -> None:
+    """Beside the lines that cost something, with what became of a line; a changed line has none."""
+    badges = notebook.cell(cell).locator(".tw-badge")
+    expect(badges).to_have_count(3)
+    expect(badges.first).to_contain_text("%")
+    expect(badges.first).to_contain_text("64K")
+    tip = notebook.page.locator(".tw-tip")
+    badges.first.click()
+    expect(tip).to_contain_text("line 5")
+    expect(tip).to_contain_text("global memory64.0 KiB")
+    notebook.page.keyboard.press("Escape")
+    expect(tip).to_have_count(0)
+    notebook.cell(cell).locator(".cm-line", has_text="T.copy(A[").click()
+    notebook.page.mouse.move(1, 1)
+    notebook.page.keyboard.press("Alt+c")
+    expect(tip).to_contain_text("line 5")
+    notebook.page.keyboard.press("Escape")
+    notebook.cell(cell).locator(".cm-line", has_text="T.copy(tile").click()
+    notebook.page.keyboard.press("End")
+    notebook.page.keyboard.type("  # changed")
+    expect(badges).to_have_count(2)
+
+
+def test_the_whole(lab: LabServer, open_notebook: Callable[..., NotebookPage]) -> None:
+    write(lab.root / "whole.ipynb", LINE, "%load_ext tileworkbench", KERNEL)
+    notebook = open_notebook("whole.ipynb")
+    check_colours(notebook.cell(0))
+    notebook.run_cell(1)
+    notebook.run_cell(2)
+    check_inspector(notebook, 2)
+    check_badges(notebook, 2)
+    assert (notebook.errors, notebook.outside) == ([], [])
+
+
+@pytest.mark.slow
 def test_cells_are_coloured_completed_and_explained_before_they_run(
     lab: LabServer, open_notebook: Callable[..., NotebookPage]
 ) -> None:

@@ -3,6 +3,7 @@
 import { element, prose, style, take, vocabulary } from "./shared.js";
 import { marksOf } from "./line.js";
 import { nameAt, speaks } from "./language.js";
+import { makeTips } from "./tips.js";
 
 const COMMAND = "tileworkbench:help";
 
@@ -37,28 +38,11 @@ export async function make(shared) {
     ? node(`T.${name}`, prose("A dtype of the language."))
     : node(signature, prose(about));
 
-  const show = state.StateEffect.define();
-  const shown = state.StateField.define({
-    create: () => null,
-    update(value, transaction) {
-      const asked = transaction.effects.find((effect) => effect.is(show));
-      if (asked) return asked.value;
-      return transaction.docChanged || transaction.selection ? null : value;
-    },
-    provide: (field) => view.showTooltip.from(field),
-  });
-  const close = (editor) => {
-    if (!editor.state.field(shown, false)) return false;
-    editor.dispatch({ effects: show.of(null) });
-    return true;
-  };
-
+  const tips = makeTips(view, state);
   const factory = ({ model }) => EditorExtensionRegistry.createImmutableExtension([
-    view.hoverTooltip((editor, at) => (editor.state.field(shown) ? null
+    view.hoverTooltip((editor, at) => (tips.shown(editor) ? null
       : tip(model, editor.state, at)), { hoverTime: 400 }),
-    shown, state.Prec.highest(view.keymap.of([{ key: "Escape", run: close }])),
-    // JupyterLab may take Escape first, and leaves the editor.
-    view.EditorView.domEventHandlers({ blur: (_event, editor) => void close(editor) }),
+    tips.extension,
   ]);
 
   return {
@@ -71,11 +55,10 @@ export async function make(shared) {
       const cell = () => app.shell.currentWidget?.content?.activeCell;
       app.commands.addCommand(COMMAND, {
         label: "Help on the Name or Flag at the Cursor",
-        isEnabled: () => Boolean(cell()?.editor?.editor?.state?.field(shown, false) !== undefined),
+        isEnabled: () => tips.shown(cell()?.editor?.editor) !== undefined,
         execute: () => {
           const editor = cell().editor.editor;
-          const found = tip(cell().model, editor.state, editor.state.selection.main.head);
-          editor.dispatch({ effects: show.of(found) });
+          tips.show(editor, tip(cell().model, editor.state, editor.state.selection.main.head));
           editor.focus();
         },
       });

@@ -1,36 +1,11 @@
 // Draws kernel cards of saved notebooks from the data that their outputs hold: the views of a live
 // card, on a model whose answers are in the file. Nothing of the file is ever run, and its HTML goes
 // through JupyterLab's sanitiser, so this is done for notebooks that are not trusted too.
+import { MIME, checkedVersion, unpack } from "./cards.js";
 import { take } from "./shared.js";
 
-const MIME = "application/vnd.tileworkbench+json";
-const VERSION = "0.1.0"; // of the package that these views belong to
 const RANK = 10; // before HTML
 const PLACE = "data-tileworkbench";
-const LIMIT = 32e6; // bytes that an output may unpack to
-
-/** What `viz/model/saved.py` packed: JSON, with tables as differences behind it. */
-async function unpack(text) {
-  const packed = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
-  const chunks = [];
-  let size = 0;
-  const reader = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate")).getReader();
-  for (let step = await reader.read(); !step.done; step = await reader.read()) {
-    size += step.value.length;
-    if (size > LIMIT) throw new Error("the saved card is too large");
-    chunks.push(step.value);
-  }
-  const bytes = new Uint8Array(await new Blob(chunks).arrayBuffer());
-  const length = new DataView(bytes.buffer).getUint32(0, true);
-  const json = new TextDecoder().decode(bytes.subarray(4, 4 + length));
-  return JSON.parse(json, (_key, value) => {
-    if (!value || !Array.isArray(value.$bytes)) return value;
-    const [start, count] = value.$bytes;
-    const table = bytes.slice(4 + length + start, 4 + length + start + count);
-    for (let at = 4; at < table.length; at++) table[at] += table[at - 4];
-    return new DataView(table.buffer);
-  });
-}
 
 function style(name) {
   const href = new URL(`./views/${name}.css`, import.meta.url).href;
@@ -60,7 +35,7 @@ function sections(html) {
 }
 
 async function draw(host, data, html) {
-  if (data.version !== VERSION) throw new Error(`saved by tileworkbench ${data.version}`);
+  checkedVersion(data);
   if (!data.styles.every((name) => /^\w+$/.test(name))) throw new Error("no names of styles");
   const [[state, answers], { render }, { SavedModel }] = await Promise.all([
     unpack(data.packed),
@@ -97,6 +72,10 @@ export async function make(shared) {
       this.observer = new IntersectionObserver(async (entries) => {
         if (!entries.some((entry) => entry.isIntersecting)) return;
         this.end();
+        if (!data.packed) {
+          this.still(host, model); // there was no room for the card's data
+          return;
+        }
         try {
           this.finish = await draw(host, data, this.sanitised(model));
         } catch (error) {

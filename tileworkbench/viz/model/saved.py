@@ -23,6 +23,7 @@ from tileworkbench.viz.model.layout_steps import layout_steps
 from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.roofline_view import roofline_model
 from tileworkbench.viz.model.source import line_answer
+from tileworkbench.viz.model.source import model as source_model
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import VIEWS, available, view_model
 from tileworkbench.workbench.results import BufferLayout
@@ -106,6 +107,11 @@ def saved_card(view: KernelView, room: int) -> dict[str, Any] | None:
         "styles": list(sheets("card")),
         "packed": packed,
     }
+
+
+def saved_lines(view: KernelView) -> dict[str, str]:
+    """What the extension shows beside the lines of the cell: small, and always kept."""
+    return {"version": _version(), "lines": pack(source_model(view)) if view.record.source else ""}
 
 
 def _version() -> str:

@@ -1,28 +1,7 @@
 // The user's text, each line shaded by what it costs; a line opens on what became of it.
 import * as tw from "./common.js";
 import { pickLines } from "./keys.js";
-
-const METRICS = {
-  weight: { label: "estimated time", show: (v) => `${(v * 100).toFixed(0)} %`, of: (c) => c.weight },
-  global: { label: "global memory", show: tw.bytesText, of: (c) => c.global_bytes },
-  shared: { label: "shared memory", show: tw.bytesText, of: (c) => c.shared_bytes },
-  flops: { label: "operations", show: tw.countText, of: (c) => c.flops },
-  conflicts: {
-    label: "wavefronts over ideal", show: (v) => `${v.toFixed(2)}x`, floor: 1,
-    of: (c) => (c.ideal ? c.wavefronts / c.ideal : null),
-  },
-  sectors: {
-    label: "sectors over ideal", show: (v) => `${v.toFixed(2)}x`, floor: 1,
-    of: (c) => (c.ideal_sectors ? c.sectors / c.ideal_sectors : null),
-  },
-  l1: { label: "through L1", show: tw.bytesText, of: (c) => c.l1_bytes },
-  l2: { label: "from L2 or behind", show: tw.bytesText, of: (c) => c.l2_bytes },
-  l3: { label: "from L3 or behind", show: tw.bytesText, of: (c) => c.l3_bytes },
-  dram: { label: "from DRAM", show: tw.bytesText, of: (c) => c.dram_bytes },
-  barriers: { label: "barriers", show: String, of: (c) => c.barriers },
-  registers: { label: "registers held", show: String, of: (c) => c.registers },
-  vectors: { label: "share of vectors", show: (v) => `${(v * 100).toFixed(0)} %`, of: (c) => c.vector_share },
-};
+import { METRICS, lineDetail, usableMetrics } from "./linedetail.js";
 
 /** @param {ViewArguments} given */
 export function render({ model, el, data }) {
@@ -42,7 +21,7 @@ export function render({ model, el, data }) {
     row.classList.add("tw-warned");
     row.title = text;
   }
-  const usable = Object.entries(METRICS).filter(([, { of }]) => data.costs.some((c) => of(c)));
+  const usable = usableMetrics(data.costs);
   if (usable.length) root.append(toolbar());
   root.append(tw.div("tw-source-columns", listing.node, opened));
 
@@ -79,34 +58,7 @@ export function render({ model, el, data }) {
       answer = { passes: [], code: [], error: error.message };
     }
     if (mine !== asked) return undefined;
-    const cost = costs.get(line);
-    const about = tw.div("tw-panel-title", `line ${line}`);
-    const facts = cost ? usable.flatMap(([, { label, of, show }]) =>
-      of(cost) ? [tw.div("tw-row", tw.faint(label), tw.el("b", {}, show(of(cost))))] : []) : [];
-    const accesses = (cost?.accesses ?? []).map((text) => tw.div("tw-fact-line", text));
-    const total = cost?.registers ? data.resources.map((text) => tw.div("tw-faint", text)) : [];
-    const nothing = answer.passes.length ? [] : [tw.div("tw-note", answer.error ?? "No code.")];
-    return opened.replaceChildren(
-      about, ...facts, ...accesses, ...total, ...nothing, ...forms(answer));
-  }
-
-  /** The line's IR after a pass of the reader's choice, and its generated code. */
-  function forms({ passes, code }) {
-    if (!passes.length) return [];
-    const place = tw.div("");
-    const show = () => {
-      const at = choose.value;
-      const lines = at === "code" ? code : passes[Number(at)].lines;
-      const language = at === "code" ? data.language : "tile";
-      place.replaceChildren(tw.listing(lines, 1, { language, class: "tw-form" }).node);
-    };
-    const choose = tw.el("select", {
-      class: "tw-select", "aria-label": "What became of the line", onchange: show,
-    }, ...passes.map(({ name }, i) => tw.el("option", { value: String(i) }, `IR after ${name}`)),
-    code.length ? tw.el("option", { value: "code" }, "generated code") : null);
-    choose.value = code.length ? "code" : String(passes.length - 1);
-    show();
-    return [choose, place];
+    return opened.replaceChildren(...lineDetail(data, line, answer));
   }
 
   const select = () => {

@@ -12,7 +12,7 @@ from tileworkbench.viz.model.assets import module, stylesheet
 from tileworkbench.viz.model.bound import bound_answer
 from tileworkbench.viz.model.card import card_html, card_model
 from tileworkbench.viz.model.layout_steps import layout_steps
-from tileworkbench.viz.model.saved import saved_card
+from tileworkbench.viz.model.saved import saved_card, saved_lines
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.widgets.base import Answer, ViewWidget
@@ -58,7 +58,8 @@ class CardWidget(ViewWidget, ViewTraits, PassesTraits, LayoutsTraits, RooflineTr
         }
 
     def saved(self, room: int) -> dict[str, Any] | None:
-        return saved_card(self.view, room)
+        lines = saved_lines(self.view)
+        return {**lines, **(saved_card(self.view, room - len(lines["lines"])) or {})}
 
 
 Compile = Callable[[Mapping[str, Any]], KernelView]
