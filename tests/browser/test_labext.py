@@ -204,7 +204,7 @@ def test_the_extension_fails_alone(lab: LabServer, browser: Browser) -> None:
             all.push(await got("./saved"));
           }
           all.push(await got("./unknown"));
-          const plugin = await got("./extension");
+          const [plugin, ...others] = await got("./extension");
           const panel = { content: { model: { sharedModel: {} }, node: document } };
           plugin.activate({});
           for (const shown of [null, [{}], [panel]])
@@ -212,11 +212,11 @@ def test_the_extension_fails_alone(lab: LabServer, browser: Browser) -> None:
           const unanswered = ["insert-cell", "keep-trail", "read-trail"].map((name) =>
             document.body.dispatchEvent(
               new CustomEvent(`tileworkbench:${name}`, { bubbles: true, cancelable: true })));
-          return [all, plugin.id, unanswered];
+          return [all, plugin.id, others, unanswered];
         }""",
         NAME,
     )
-    assert found == [[[]] * 6, "@tileworkbench/labext:notebook", [True] * 3]
+    assert found == [[[]] * 6, "@tileworkbench/labext:notebook", [], [True] * 3]
     assert errors == []
     context.close()
 

@@ -59,7 +59,8 @@ class CardWidget(ViewWidget, ViewTraits, PassesTraits, LayoutsTraits, RooflineTr
 
     def saved(self, room: int) -> dict[str, Any] | None:
         lines = saved_lines(self.view)
-        return {**lines, **(saved_card(self.view, room - len(lines["lines"])) or {})}
+        room -= len(lines["lines"])
+        return None if room < 0 else {**lines, **(saved_card(self.view, room) or {})}
 
 
 Compile = Callable[[Mapping[str, Any]], KernelView]
