@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import TRUE, add, binary, const_int, int_const
+from tileworkbench.compiler.ir.build import TRUE, add, binary, const_int, int_const, unary
 from tileworkbench.compiler.ir.expr import Address, Expr, Load, Ramp
 from tileworkbench.compiler.ir.printer import print_stmt
 from tileworkbench.compiler.ir.program import Program
@@ -52,6 +52,7 @@ _NOTHING = st.Seq(())
 
 
 def _changes(stmt: st.Stmt) -> Iterator[tuple[str, st.Stmt]]:
+    yield from _hopper(stmt)
     match stmt:
         case simt.Barrier():
             yield "barrier dropped", _NOTHING
@@ -90,6 +91,47 @@ def _changes(stmt: st.Stmt) -> Iterator[tuple[str, st.Stmt]]:
             yield "one iteration less", replace(stmt, stop=int_const(const_int(stop) - 1))
         case st.Alloc(buffer, offset=offset) if buffer.scope == "shared" and offset:
             yield "buffers overlap", replace(stmt, offset=offset - 128)
+
+
+def _hopper(stmt: st.Stmt) -> Iterator[tuple[str, st.Stmt]]:
+    """Mistakes with memory barriers, the copy engine and products of warpgroups."""
+    match stmt:
+        case simt.BarrierWait(parity=parity):
+            yield "parity flipped", replace(stmt, parity=binary("xor", parity, int_const(1)))
+            yield "wait dropped", _NOTHING
+        case simt.BarrierArrive():
+            yield "release dropped", _NOTHING
+        case simt.BarrierSignal(arrivals=arrivals, bytes_=bytes_):
+            yield "16 bytes more", replace(stmt, bytes_=bytes_ + 16)
+            yield "16 bytes less", replace(stmt, bytes_=bytes_ - 16)
+            yield "arrival dropped", replace(stmt, arrivals=arrivals - 1)
+        case simt.BarrierInit(count=count):
+            yield "count + 1", replace(stmt, count=add(count, int_const(1)))
+        case simt.Start():
+            yield "start dropped", _NOTHING
+        case simt.Fence("async" | "wgmma"):
+            yield "fence dropped", _NOTHING
+        case simt.TensorMap(swizzle=swizzle):
+            yield "swizzle on one side", replace(stmt, swizzle=0 if swizzle else 128)
+        case simt.TensorLoad(dst, src) | simt.TensorStore(dst, src):
+            yield from _addresses(stmt, ("dst", "src"))
+        case simt.Wgmma(a_form=a_form, b_form=b_form):
+            yield from _descriptors(stmt, "b")
+            if a_form:
+                yield from _descriptors(stmt, "a")
+            swizzled = (*b_form[:2], 64 if b_form[2] == 128 else 128, b_form[3])
+            yield "swizzle of a descriptor", replace(stmt, b_form=swizzled)
+            yield "sum kept", replace(stmt, clear=unary("not", stmt.clear))
+
+
+def _descriptors(stmt: simt.Wgmma, name: str) -> Iterator[tuple[str, st.Stmt]]:
+    """The tile eight rows further on, and the distance between its pieces."""
+    address, form = getattr(stmt, name), getattr(stmt, f"{name}_form")
+    *front, row, column = address.indices
+    further = Address(address.buffer, (*front, binary("xor", row, int_const(8)), column))
+    yield f"descriptor of {name} moved", replace(stmt, **{name: further})
+    wider = (form[0], form[1] + 1024, *form[2:])
+    yield f"stride of {name}", replace(stmt, **{f"{name}_form": wider})
 
 
 def _has_load(value: Expr) -> bool:

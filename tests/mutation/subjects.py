@@ -92,10 +92,30 @@ def additions() -> Subject:
     return subject(_additions, {**arguments, "D": half(60, seed=5)}, "sm_90")
 
 
+@cache
+def hopper_matmul() -> Subject:
+    """TMA in a ring of three stages, and products of a warpgroup; a ragged edge."""
+    page = kernels.matmul(
+        72, 72, 4 * 32, "float16", out_dtype="float32", block_M=64, block_N=64, block_K=32,
+        num_stages=3,
+    )  # fmt: skip
+    return subject(page, {"A": half(72, 128, seed=1), "B": half(128, 72, seed=2)}, "sm_90a")
+
+
+@cache
+def hopper_attention() -> Subject:
+    page = kernels.flash_attention(1, 1, 70, 140, 64, "float16", causal=True)
+    names = zip("QKV", (70, 140, 140), strict=True)
+    arguments = {name: half(1, n, 1, 64, seed=n) for name, n in names}
+    return subject(page, arguments, "sm_90a")
+
+
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     "matmul": matmul,
     "attention": attention,
     "additions": additions,
+    "hopper matmul": hopper_matmul,
+    "hopper attention": hopper_attention,
 }
 
 

@@ -55,6 +55,21 @@ def test_mistakes_in_the_threads_of_a_matmul():
     assert check_ir("matmul") >= 70
 
 
+def test_some_mistakes_with_the_copy_engine_and_warpgroups():
+    """Every twelfth; the others are slow."""
+    program = SUBJECTS["hopper matmul"]().threads
+    assert simulated("hopper matmul", program) is None
+    mutants = [*ir_mutants(program)][::12]
+    left = survivors(mutants, lambda mutant: simulated("hopper matmul", mutant.program))
+    assert len(mutants) >= 5 and left <= listed("hopper matmul", "ir")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "sites"), [("hopper matmul", 65), ("hopper attention", 115)])
+def test_mistakes_in_the_threads_for_sm_90a(name, sites):
+    assert check_ir(name) >= sites
+
+
 @pytest.mark.nvrtc
 def test_mistakes_in_the_ptx_of_a_matmul():
     assert check_ptx("matmul") >= 35

@@ -24,7 +24,7 @@ TARGETS = {
     "vnni": Target("cpu", "avx512", vector_bits=512, dot_int8=True),
     "avx2": Target("cpu", "avx2", vector_bits=256),
     "generic": Target("cpu", "generic", vector_bits=128),
-    "sm_80": parse_target("cuda:sm_80"),
+    **{arch: parse_target(f"cuda:{arch}") for arch in ("sm_80", "sm_90", "sm_90a")},
 }
 HERE = Path(__file__).parent
 CASES = sorted(path for path in HERE.glob("*/*.tile") if path.parent.name != "kernels")

@@ -5,8 +5,10 @@ That is one of the orders in which they may happen, and the one that code withou
 has. The simulator runs the program before this pass in the latest order instead, so it finds a wait
 that is missing. Arrivals that wait for operations become plain ones.
 
-Copies that a GPU's threads start stay, with their groups, where it is plain that each is waited for
-and read behind that, and where no pipelined loop counts groups of its own.
+What a GPU has an engine for stays, outside of pipelined loops, which start and count what they do
+themselves: copies that threads start (cp.async), with their groups, where it is plain that each is
+waited for and read behind that; loads of the copy engine (TMA) in front of an arrival, at the same
+memory barrier, of the thread that starts them; products of warpgroups in front of a wait.
 
 Before::
 
@@ -37,8 +39,10 @@ from tileworkbench.compiler.ir.simt import (
     Start,
     WaitGroup,
 )
-from tileworkbench.compiler.ir.stmt import For, Kernel, Seq, Stmt
+from tileworkbench.compiler.ir.stmt import For, Kernel, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
+from tileworkbench.compiler.machine.instructions import Scope
+from tileworkbench.compiler.schedule.user_starts import started_loads, started_products
 from tileworkbench.compiler.target import Target
 
 
@@ -49,22 +53,44 @@ class CompleteOperations:
     target: Target
 
     def __call__(self, program: Program) -> Program:
-        has_engine = self.target.kind == "cuda" and self.target.machine.engine("cp.async")
+        machine = self.target.machine if self.target.kind == "cuda" else None
+        has_engine = machine is not None and machine.engine("cp.async") is not None
+        has_loads = machine is not None and machine.engine("TMA load") is not None
+        has_products = machine is not None and any(
+            row.scope is Scope.WARPGROUP for row in machine.matrices
+        )
 
         def change(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Kernel):
                 return stmt
-            kept = Engine.CP_ASYNC if has_engine and _keeps_copies(stmt.body) else None
-            return Rewriter(rewrite_stmt=lambda each: _complete(each, kept))(stmt)  # type: ignore[no-any-return]
+            engines = {Engine.CP_ASYNC} if has_engine and _keeps_copies(stmt.body) else set()
+            loads = has_loads and started_loads(stmt)
+            products = has_products and started_products(stmt)
+            if products:
+                engines.add(Engine.WGMMA)
+            starts = frozenset(map(id, [*(loads or ()), *(products or ())]))
+            return _completed(stmt, frozenset(engines), starts)
 
         return with_body(program, Rewriter(rewrite_stmt=change)(program.body))
 
 
-def _complete(stmt: Stmt, kept: Engine | None) -> Stmt:
+def _completed(stmt: Stmt, engines: frozenset[Engine], kept: frozenset[int]) -> Stmt:
+    """`stmt` where only what these engines do, and these statements (by identity), is started."""
+    if id(stmt) in kept:
+        return stmt
+    made = stmt.map_children(
+        lambda child: _completed(child, engines, kept) if isinstance(child, Stmt) else child
+    )
+    if isinstance(made, Seq) and made is not stmt:
+        made = seq(made.stmts)
+    return _complete(made, engines)
+
+
+def _complete(stmt: Stmt, kept: frozenset[Engine]) -> Stmt:
     match stmt:
-        case Start(body, engine) if engine is not kept:
+        case Start(body, engine) if engine is not Engine.CP_ASYNC or engine not in kept:
             return body
-        case CommitGroup(engine) | WaitGroup(engine=engine) if engine is not kept:
+        case CommitGroup(engine) | WaitGroup(engine=engine) if engine not in kept:
             return Seq(())
         case Fence("async"):
             return Seq(())

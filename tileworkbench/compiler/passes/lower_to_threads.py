@@ -27,7 +27,7 @@ from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.diagnostics import CompileError, ResourceError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
-from tileworkbench.compiler.ir.simt import BarrierSignal, Role, Start
+from tileworkbench.compiler.ir.simt import BarrierSignal, Engine, Role, Start
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import (
     Alias,
@@ -97,7 +97,10 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
         case Role(start, extent, body):
             return replace(stmt, body=_lower(body, context.restricted(start, extent)))
         case Start(body):
-            return _lower(body, replace(context, asynchronous=True, started=True))
+            load = engine_copies.started(stmt, context)
+            started = stmt.engine is not Engine.TMA
+            within = replace(context, asynchronous=started, started=started)
+            return _lower(body, within) if load is None else load
         case BarrierSignal(barrier) if barrier.buffer in context.peers:
             return signals.lower(stmt, context)
         case Pipelined():

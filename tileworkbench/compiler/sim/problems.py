@@ -32,6 +32,7 @@ TOO_MANY_ARRIVALS = "arrived at more often in one phase than it was made for"
 UNORDERED_ARRIVAL = "arrived at by a thread that no wait orders behind the phase before"
 
 NOT_ALIGNED = "the address of this access is not a multiple of its size"
+BOX_OUTSIDE = "a box of the copy engine lies outside the tile"
 BOX_MISPLACED = "a box of the copy engine begins where it can store none"
 NOT_CONTIGUOUS = "the elements of this vector are not next to each other in memory"
 ABSENT = "the value of a thread that does not take part in the exchange"
@@ -68,6 +69,7 @@ _REMEDIES = {
     TOO_MANY_ARRIVALS: "make it for all threads that arrive in a phase",
     UNORDERED_ARRIVAL: "make it for all threads that arrive in a phase, or wait for that phase",
     NOT_ALIGNED: "begin the vector at a multiple of its length, or access the elements one by one",
+    BOX_OUTSIDE: "copy no more than the tile has room for, into a version that it has",
     BOX_MISPLACED: "let the tile begin at a multiple of 128 bytes, of 8 rows where it is swizzled",
     NOT_CONTIGUOUS: "let the last index grow by one from element to element",
     ABSENT: "let all threads of the warp take part, or exchange within the active ones only",

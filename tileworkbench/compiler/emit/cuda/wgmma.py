@@ -135,8 +135,8 @@ def _wait(stmt: WaitGroup, writer: KernelWriter) -> list[str]:
     """The wait, and behind it what is there now."""
     use = writer.expressions.use
     lines = [f"{use(*_wait_helper(stmt.pending))}();"]
+    lines += [_keep(buffer, writer) for buffer in writer.in_flight]
     if not stmt.pending:
-        lines += [_keep(buffer, writer) for buffer in writer.in_flight]
         writer.in_flight.clear()
     return lines
 

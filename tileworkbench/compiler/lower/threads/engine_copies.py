@@ -13,6 +13,7 @@ from dataclasses import replace
 from tileworkbench.compiler.ir.build import binary, int_const
 from tileworkbench.compiler.ir.expr import TENSOR_MAP, Address, Buffer, Expr, Load
 from tileworkbench.compiler.ir.simt import (
+    BarrierExpect,
     BarrierInit,
     BarrierSignal,
     BarrierWait,
@@ -88,8 +89,10 @@ def notes(stmt: Stmt, context: ThreadContext) -> Iterator[str]:
     match stmt:
         case Role(start, extent):
             context = context.restricted(start, extent)
+        case Start(engine=engine) if engine is not Engine.TMA:
+            context = replace(context, asynchronous=True, started=True)
         case Start() | Pipelined():
-            context = replace(context, asynchronous=True, started=isinstance(stmt, Start))
+            context = replace(context, asynchronous=True)
         case Copy() if between(stmt):
             yield _note(stmt, context)
     for child in stmt.children():
@@ -115,6 +118,21 @@ def in_pipeline(stmts: Sequence[Stmt], context: ThreadContext) -> Stmt:
     boxes = seq([_boxes(op, how, context) for op, how in copies])
     body = If(elected(context), boxes, site=copies[0][0].site)
     return seq([*_fence(copies, context), body])
+
+
+def started(stmt: Start, context: ThreadContext) -> Stmt | None:
+    """A load that the kernel starts itself, with a barrier of its own; None where threads do it."""
+    op = stmt.body
+    if stmt.engine is not Engine.TMA or stmt.barrier is None or not isinstance(op, Copy):
+        return None
+    try:
+        how = plan(op, context)
+    except Unsuitable:
+        return None
+    bytes_ = BarrierExpect(stmt.barrier, int_const(how.bytes_), site=stmt.site)
+    load = Start(_boxes(op, how, context), Engine.TMA, stmt.barrier, site=op.site)
+    begin = If(elected(context), seq([bytes_, load]), site=op.site)
+    return seq([*_fence([(op, how)], context), begin])
 
 
 def _load(copies: Sequence[tuple[Copy, TensorCopy]], context: ThreadContext) -> Stmt:

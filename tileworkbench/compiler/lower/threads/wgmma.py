@@ -221,9 +221,11 @@ def lower(op: Gemm, plan: MatrixPlan, context: ThreadContext) -> Stmt:
     batch = [Fence("wgmma", site=site), unrolled(context, "k", plan.steps, step, site)]
     stmts += accumulator.added_to()
     stmts.append(Start(seq(batch), Engine.WGMMA, site=site))
-    stmts.append(CommitGroup(Engine.WGMMA, site=site))
-    stmts.append(WaitGroup(0, Engine.WGMMA, site=site))
-    return seq([*stmts, *accumulator.end()])
+    end = accumulator.end()
+    if end or not context.started:  # else the kernel ends the group, and waits for it
+        stmts.append(CommitGroup(Engine.WGMMA, site=site))
+        stmts.append(WaitGroup(0, Engine.WGMMA, site=site))
+    return seq([*stmts, *end])
 
 
 def _tile(operand: Operand, rows: int, k: int) -> _Tile:

@@ -22,7 +22,7 @@ from tileworkbench.compiler.layout.descriptors import UNIT
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.memory import Storage
 from tileworkbench.compiler.sim.observers import tell_asked
-from tileworkbench.compiler.sim.problems import BOX_MISPLACED, NEVER_WRITTEN
+from tileworkbench.compiler.sim.problems import BOX_MISPLACED, BOX_OUTSIDE, NEVER_WRITTEN
 from tileworkbench.compiler.sim.report import FindingKind
 from tileworkbench.compiler.sim.threads.arena import NEVER, WRITTEN, ArenaStorage
 from tileworkbench.compiler.sim.threads.findings import report_clash, report_threads
@@ -187,6 +187,11 @@ class _Boxes:
         addresses ^= addresses >> 3 & mask
         place, inside = made.elements(origin)
         slots = (addresses - tile.base) // size
+        if ((slots < 0) | (slots >= tile.data.size)).any():
+            wrong = np.arange(frame.threads) == thread
+            kind = FindingKind.OUT_OF_BOUNDS
+            report_threads(frame, kind, BOX_OUTSIDE, tile.name, index, wrong)
+            slots = np.clip(slots, 0, tile.data.size - 1)
         return _Box(made, tile, place, inside, slots, origin, first)
 
 
