@@ -109,3 +109,10 @@ interface Access {
 interface Window {
   _JUPYTERLAB?: Record<string, unknown>;
 }
+
+/** A buffer of a block in shared memory, with the lines that use it; of viz/model/smem.py. */
+interface SharedBuffer {
+  name: string;
+  lines: number[];
+  [more: string]: any;
+}

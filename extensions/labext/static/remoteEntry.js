@@ -11,7 +11,7 @@
   let shared = {};
 
   /** A module as JupyterLab wants it: plain, since it writes to it; no plugins where it failed. */
-  async function load(name) {
+  async function load(/** @type {keyof typeof MODULES} */ name) {
     try {
       const { make } = await import(new URL(MODULES[name], here).href);
       return { __esModule: true, default: await make(shared) };
@@ -22,10 +22,10 @@
   }
 
   const container = {
-    init(scope) {
+    init(/** @type {any} */ scope) {
       shared = scope ?? {};
     },
-    async get(name) {
+    async get(/** @type {keyof typeof MODULES} */ name) {
       const module = await load(name);
       return () => module;
     },

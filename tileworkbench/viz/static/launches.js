@@ -12,7 +12,7 @@ export const ofLaunches = (question, draw) => ({ model, el, data }) => {
   if (data.choices.length < 2) return draw({ model, el, data });
   const body = tw.div("");
   const problem = tw.el("span", { class: "tw-faint", role: "status" });
-  const options = data.choices.map(([number, label]) => tw.el("option", { value: String(number) }, label));
+  const options = data.choices.map((/** @type {[number, string]} */ [number, label]) => tw.el("option", { value: String(number) }, label));
   const select = tw.el("select", { class: "tw-select", "aria-label": "Launch", onchange: choose }, ...options);
   let dispose = draw({ model, el: body, data });
   let asked = 0;

@@ -1,10 +1,13 @@
 // The difference of two programs as trees: which statements were kept, rewritten, moved, and made.
 import * as tw from "./common.js";
 
+/** @type {Record<string, string>} */
 const SIGNS = { same: "", inside: "", changed: "~", removed: "−", added: "+", moved: "↷" };
+/** @type {Record<string, string>} */
 const WORDS = {
   changed: "rewritten", removed: "removed", added: "added", moved: "moved here",
 };
+/** @type {Record<string, string>} */
 const KINDS = { changed: "tw-rewritten", removed: "tw-old", added: "tw-new", moved: "tw-moved" };
 
 /**
@@ -17,7 +20,7 @@ export function treeList({ rows }, query) {
     ...rows.map((row) => treeRow(row, query)));
 }
 
-function treeRow(row, query) {
+function treeRow(/** @type {any} */ row, /** @type {string} */ query) {
   const kind = KINDS[row.kind] ?? "";
   const node = tw.el("div", {
     class: `tw-branch tw-tree-${row.kind} ${kind}`, role: "treeitem", "aria-level": row.depth + 1,
@@ -29,13 +32,13 @@ function treeRow(row, query) {
     return node;
   }
   const { before, after } = row;
-  const line = (side, name) => {
+  const line = (/** @type {any} */ side, /** @type {string} */ name) => {
     const code = tw.code(side.text, [], query);
     if (name) code.dataset.side = name;
     return code;
   };
   const lines = tw.div("tw-branch-lines");
-  const fields = (row.fields ?? []).filter(([name]) => name);
+  const fields = (row.fields ?? []).filter((/** @type {string[]} */ [name]) => name);
   if (before && after && !fields.length) lines.append(tw.div("tw-was", line(before, "before")));
   lines.append(tw.div("", line(after ?? before, after ? "" : "before")));
   if (row.inside) lines.append(tw.div("tw-tree-field", `${row.inside} unchanged inside`));

@@ -18,7 +18,7 @@ function chart({ model, el, data }) {
   const range = tw.el("input", {
     type: "range", min: "0", max: String(Math.max(data.iterations - data.count, 0)), step: "1",
     "aria-label": "first iteration", oninput: () => ask(Number(range.value)),
-    onkeydown: (event) => event.stopPropagation(), // JupyterLab takes the arrows for itself
+    onkeydown: (/** @type {KeyboardEvent} */ event) => event.stopPropagation(), // JupyterLab takes the arrows for itself
   });
   range.value = String(data.first);
   const simulate = tw.button("Run in the simulator", () => {
@@ -38,14 +38,14 @@ function chart({ model, el, data }) {
       data.iterations > data.count ? tw.el("label", { class: "tw-check" }, "iterations", range) : null,
       place),
     plot, info, verdict, others,
-    ...data.sentences.map((text) => tw.div("tw-sentence", text)),
+    ...data.sentences.map((/** @type {string} */ text) => tw.div("tw-sentence", text)),
     tw.el("details", {}, tw.el("summary", {}, "What the prediction assumes"),
-      ...data.assumptions.map((text) => tw.div("tw-faint", text))));
+      ...data.assumptions.map((/** @type {string} */ text) => tw.div("tw-faint", text))));
 
   const bars = () => [...plot.querySelectorAll("[data-event]")];
 
   /** Ask for the chart from another iteration on; only the last question counts. */
-  async function ask(first) {
+  async function ask(/** @type {number} */ first) {
     const mine = ++asked;
     let answer;
     try {
@@ -73,7 +73,7 @@ function chart({ model, el, data }) {
     }
   }
 
-  function showStages(rows) {
+  function showStages(/** @type {any[]} */ rows) {
     if (!rows.length)
       return others.replaceChildren(tw.div("tw-note", "No loop is T.Pipelined: its stages are the kernel's own."));
     const heads = ["num_stages", "shared memory", "blocks at once", "per iteration"];
@@ -82,7 +82,7 @@ function chart({ model, el, data }) {
       tw.el("tbody", {}, ...rows.map(stageRow))));
   }
 
-  function stageRow(row) {
+  function stageRow(/** @type {any} */ row) {
     const cells = row.problem
       ? [tw.el("td", { colspan: "3" }, row.problem)]
       : [tw.bytesText(row.shared_bytes), row.blocks || "–",
@@ -105,22 +105,23 @@ function chart({ model, el, data }) {
     select();
   }
 
-  const barOf = (target) => /** @type {Element} */ (target).closest("[data-event]");
+  const barOf = (/** @type {EventTarget | null} */ target) =>
+    /** @type {Element} */ (target).closest("[data-event]");
 
   /** Tell of a bar, and mark what is of the same event: the stage and the threads. */
-  function hover(bar) {
-    const event = bar ? bar.getAttribute("data-event") : pinned;
+  function hover(/** @type {Element | null} */ bar) {
+    const event = bar?.getAttribute("data-event") ?? pinned;
     for (const each of bars())
       each.classList.toggle("tw-pointed", event !== "" && each.getAttribute("data-event") === event);
     const lines = shown.events[event] ?? [];
     const [head, ...rest] = lines.length ? lines : ["Point at a bar; click it to choose its line."];
     info.replaceChildren(lines.length ? tw.code(head) : tw.faint(head),
-      ...rest.map((text) => tw.div("", text)));
+      ...rest.map((/** @type {string} */ text) => tw.div("", text)));
   }
 
-  function choose(bar) {
+  function choose(/** @type {Element | null} */ bar) {
     if (!bar) return;
-    pinned = bar.getAttribute("data-event");
+    pinned = bar.getAttribute("data-event") ?? "";
     hover(bar);
     const line = Number(bar.getAttribute("data-line"));
     if (line) tw.set(model, { selection: { line } });
@@ -137,8 +138,8 @@ function chart({ model, el, data }) {
     }
   }
 
-  plot.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  plot.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (!step) return;
     event.preventDefault();
     event.stopPropagation();

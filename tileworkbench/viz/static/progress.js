@@ -9,7 +9,7 @@ const runningCell = () =>
     cell.checkVisibility() && cell.querySelector(".jp-InputPrompt")?.textContent?.trim() === RUNNING);
 
 /** The `initialize` of a widget's module: it has no view of its own. */
-export const initialize = ({ model }) => {
+export const initialize = (/** @type {{ model: Model }} */ { model }) => {
   const fill = tw.div("tw-progress-fill");
   const text = tw.span("tw-faint");
   const bar = tw.el("div", { class: "tw-progress-bar", role: "progressbar", "aria-label": "Progress" }, fill);

@@ -15,7 +15,8 @@ const SCOPES = { global: "global memory", shared: "shared memory", fragment: "fr
 
 /** What the colours of "what the step did" mean. */
 export const legend = () => tw.div("tw-replay-legend tw-faint",
-  ...[[WRITTEN, "written by the step"], [READ, "read"], [FLYING, "under way"], [HELD, "holds something"]].map(
+  .../** @type {[number, string][]} */ ([[WRITTEN, "written by the step"], [READ, "read"], [FLYING, "under way"],
+    [HELD, "holds something"]]).map(
     ([state, text]) => tw.span("", tw.el("span", { class: "tw-replay-swatch", style: `background:${css(FILLS[state])}` }), text)),
   tw.span("", tw.span("tw-replay-swatch tw-replay-none"), "nothing yet"));
 

@@ -18,15 +18,15 @@ function chart({ model, el, data }) {
       tw.el("th", {}, text)))),
     tw.el("tbody", {}, ...rows));
   const facts = tw.div("tw-smem-facts", table,
-    ...data.sentences.map((text) => tw.div("tw-sentence", text)), stages());
+    ...data.sentences.map((/** @type {string} */ text) => tw.div("tw-sentence", text)), stages());
   root.append(tw.about(data.about), tw.div("tw-roof-columns", plot, facts));
 
   /** A buffer is chosen together with the lines that use it. */
-  function choose({ name, lines }) {
+  function choose(/** @type {SharedBuffer} */ { name, lines }) {
     tw.set(model, { selection: { buffer: name, lines } });
   }
 
-  function row(buffer) {
+  function row(/** @type {SharedBuffer} */ buffer) {
     const name = tw.link(buffer.name, () => choose(buffer));
     const cells = [name, `${buffer.bytes_}`, `${buffer.offset}`, `${buffer.versions}`,
       buffer.line ? `${buffer.line}` : "–"];
@@ -38,8 +38,8 @@ function chart({ model, el, data }) {
   /** Bytes for other depths of the pipeline. */
   function stages() {
     if (!data.stages.length) return null;
-    const now = Math.max(...data.buffers.map((buffer) => buffer.versions));
-    const cells = data.stages.map(([number, bytes]) =>
+    const now = Math.max(...data.buffers.map((/** @type {SharedBuffer} */ buffer) => buffer.versions));
+    const cells = data.stages.map((/** @type {[number, number]} */ [number, bytes]) =>
       tw.el("tr", { class: number === now ? "tw-current" : "" },
         tw.el("td", {}, `num_stages = ${number}`), tw.el("td", {}, `${bytes} bytes`)));
     return tw.el("details", {}, tw.el("summary", {}, "Other numbers of stages"),
@@ -49,16 +49,17 @@ function chart({ model, el, data }) {
   function select() {
     const { buffer } = model.get("selection");
     const chosen = tw.chosenLines(model);
-    const touched = (each) =>
+    const touched = (/** @type {SharedBuffer} */ each) =>
       buffer ? each.name === buffer : each.lines.some((line) => chosen.includes(line));
-    const names = data.buffers.filter(touched).map(({ name }) => name);
-    data.buffers.forEach(({ name }, i) => rows[i].classList.toggle("tw-current", names.includes(name)));
+    const names = data.buffers.filter(touched).map((/** @type {SharedBuffer} */ { name }) => name);
+    data.buffers.forEach((/** @type {SharedBuffer} */ { name }, /** @type {number} */ i) =>
+      rows[i].classList.toggle("tw-current", names.includes(name)));
     for (const group of groups)
       group.classList.toggle("tw-chosen", names.includes(group.dataset.buffer));
   }
 
   for (const group of groups) {
-    const buffer = data.buffers.find(({ name }) => name === group.dataset.buffer);
+    const buffer = data.buffers.find((/** @type {SharedBuffer} */ { name }) => name === group.dataset.buffer);
     pressable(group, () => choose(buffer), `${buffer.name} in shared memory`);
   }
   scope.on("change:selection", select);

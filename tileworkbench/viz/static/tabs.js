@@ -2,9 +2,13 @@
 import * as tw from "./common.js";
 
 /** A tab that sets the model's `tab`; `children` stand behind its title. */
-export function tabButton(model, tab, title, ...children) {
-  const onkeydown = (event) => {
-    const step = { ArrowLeft: "previousElementSibling", ArrowRight: "nextElementSibling" }[event.key];
+export function tabButton(
+  /** @type {Model} */ model, /** @type {string} */ tab, /** @type {string} */ title, /** @type {Content[]} */ ...children
+) {
+  const onkeydown = (/** @type {KeyboardEvent} */ event) => {
+    /** @type {Record<string, "previousElementSibling" | "nextElementSibling">} */
+    const steps = { ArrowLeft: "previousElementSibling", ArrowRight: "nextElementSibling" };
+    const step = steps[event.key];
     const next = step && button[step];
     if (!next) return;
     event.preventDefault();

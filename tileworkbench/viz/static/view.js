@@ -38,7 +38,7 @@ export function open({ model, el, name, render }) {
 }
 
 /** The renderer of a widget of its own, below what its model says about it. */
-export const explained = (render) => ({ model, el }) => {
+export const explained = (/** @type {Render} */ render) => (/** @type {ViewArguments} */ { model, el }) => {
   if (!model.get("about")) return render({ model, el });
   const root = tw.root(el, "alone");
   root.append(tw.about(model.get("about")));
@@ -46,7 +46,7 @@ export const explained = (render) => ({ model, el }) => {
 };
 
 /** The renderer of a widget that shows this view alone. */
-export const alone = (name, render) => ({ model, el }) => {
+export const alone = (/** @type {string} */ name, /** @type {Render} */ render) => (/** @type {ViewArguments} */ { model, el }) => {
   const root = tw.root(el, "alone");
   return open({ model, el: root, name, render });
 };
