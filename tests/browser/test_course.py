@@ -1,0 +1,45 @@
+"""Every chapter of the course, run once in a real JupyterLab; a picture of each is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.browser.conftest import ARTEFACTS
+from tests.browser.lab import LabServer, NotebookPage
+from tests.notebooks.index import NOTEBOOKS
+
+CHAPTERS = sorted(path for path in NOTEBOOKS.glob("*.ipynb"))
+PICTURES = ARTEFACTS / "course"
+WIDTH, HEIGHT, TALLEST = 1400, 1800, 16_000
+
+# How tall the page has to be to show the whole notebook.
+_CONTENT = """() => 200 + Math.ceil([...document.querySelectorAll('.jp-Notebook .jp-Cell')]
+  .reduce((sum, cell) => sum + cell.getBoundingClientRect().height, 0))"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_runs(
+    path: Path, lab: LabServer, open_notebook: Callable[..., NotebookPage]
+) -> None:
+    """The question fails, nothing else does, and no page looks outside for anything."""
+    content = nbformat.read(path, as_version=4)
+    code = [cell for cell in content.cells if cell.cell_type == "code"]
+    for cell in code:
+        cell.outputs, cell.execution_count = [], None
+    questions = [cell for cell in code if "raises-exception" in cell.metadata.get("tags", [])]
+    name = f"course-{path.stem}.ipynb"
+    nbformat.write(content, lab.root / name)
+    notebook = open_notebook(name)
+    notebook.run_all()
+    tall = notebook.page.evaluate(_CONTENT)
+    notebook.page.set_viewport_size({"width": WIDTH, "height": min(tall, TALLEST)})
+    notebook.page.wait_for_timeout(500)  # views draw again for the new size
+    notebook.screenshot(PICTURES / f"{path.stem}.png")
+    notebook.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+    assert len(notebook.cell_errors()) == len(questions), notebook.cell_errors()
+    assert (notebook.errors, notebook.outside) == ([], [])
