@@ -9,13 +9,16 @@ import nbformat
 import pytest
 
 from tests.browser.conftest import ARTEFACTS
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import RUN_MS, LabServer, NotebookPage
 from tests.notebooks.index import NOTEBOOKS
 
 CHAPTERS = sorted(path for path in NOTEBOOKS.glob("*.ipynb"))
 PICTURES = ARTEFACTS / "course"
 WIDTH, HEIGHT, TALLEST = 1400, 1800, 16_000
 
+# After an error that is expected the rest runs by itself: every cell gets a number.
+_RAN = """() => window.jupyterapp.shell.currentWidget.content.model.toJSON().cells
+  .every(cell => cell.cell_type !== 'code' || cell.execution_count)"""
 # How tall the page has to be to show the whole notebook.
 _CONTENT = """() => 200 + Math.ceil([...document.querySelectorAll('.jp-Notebook .jp-Cell')]
   .reduce((sum, cell) => sum + cell.getBoundingClientRect().height, 0))"""
@@ -36,8 +39,11 @@ def test_a_chapter_runs(
     nbformat.write(content, lab.root / name)
     notebook = open_notebook(name)
     notebook.run_all()
+    notebook.page.wait_for_function(_RAN, timeout=RUN_MS)
+    notebook.wait_idle()
     tall = notebook.page.evaluate(_CONTENT)
     notebook.page.set_viewport_size({"width": WIDTH, "height": min(tall, TALLEST)})
+    notebook.cell(0).scroll_into_view_if_needed()
     notebook.page.wait_for_timeout(500)  # views draw again for the new size
     notebook.screenshot(PICTURES / f"{path.stem}.png")
     notebook.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
