@@ -208,6 +208,20 @@ def test_clusters_are_attributes_of_the_launch() -> None:
     assert (launched["shape"], launched["stream"]) == ((8, 4, 1, 128, 1, 1), 42)
 
 
+def test_a_launch_asks_for_nothing_that_a_graph_cannot_capture() -> None:
+    """All calls are of one stream, or none: memory in its order, and no wait for the device. Tensor
+    maps are arguments, so a graph keeps them. (No GPU has captured one here.)
+    """
+    fake, device = open_fake()
+    kernels = LoadedKernels(device, b"elf", LAUNCHES)
+    before = len(fake.calls)
+    kernels.run([(4, 2, 1), (1, 1, 1)], [0x1000, bytes(128)], [256], stream=42)
+    in_order = {"cuMemAllocAsync", "cuMemFreeAsync", "cuLaunchKernel"}
+    contexts = {"cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"}
+    assert set(fake.calls[before:]) == in_order | contexts
+    assert {launch["stream"] for launch in fake.launched} == {42}
+
+
 def test_structures_are_arguments_too() -> None:
     """A `CUtensorMap` has 128 bytes, which begin where a cache line does."""
     first, second = bytes(range(128)), b"x" * 200
