@@ -420,6 +420,18 @@ class Fence(Stmt):
     effects: ClassVar[Effects] = Effects(orders=Order.FENCE)
 
 
+@node
+class SetRegisters(Stmt):
+    """setmaxnreg: from here on the threads of a warpgroup, which reach this together, have `count`
+    registers each: fewer than before, or with `increase` more, once others have given them back.
+    """
+
+    count: int
+    increase: bool
+    site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = NOTHING
+
+
 THREAD_LEVEL = (
     Barrier,
     WarpBarrier,
@@ -436,7 +448,7 @@ THREAD_LEVEL = (
     Fence,
 )
 ASYNCHRONOUS = (Start, CommitGroup, WaitGroup)
-LOWERED = (AsyncCopy, TensorMap, TensorLoad, TensorStore, LoadMatrix, StoreMatrix, Mma, Wgmma)
+LOWERED = (AsyncCopy, TensorMap, TensorLoad, TensorStore, LoadMatrix, StoreMatrix, Mma, Wgmma, SetRegisters)
 
 
 # How the plain statements (without a body or a result) are called in the text of the IR.
@@ -461,5 +473,6 @@ NAMES: dict[str, type[Stmt]] = {
     "store_matrix": StoreMatrix,
     "mma": Mma,
     "wgmma": Wgmma,
+    "set_registers": SetRegisters,
     "fence": Fence,
 }

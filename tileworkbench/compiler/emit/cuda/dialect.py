@@ -79,8 +79,10 @@ class Cuda(Dialect):
 
     def kernel(self, function: Function) -> str:
         params = ", ".join(f"{c_type} {name}" for c_type, name in function.params)
+        # With one block in mind compilers know how many registers a thread begins with.
+        only = ", 1" if any("_registers_" in line for line in function.lines) else ""
         lines = [
-            f'extern "C" __global__ void __launch_bounds__({function.threads})',
+            f'extern "C" __global__ void __launch_bounds__({function.threads}{only})',
             f"{function.entry}({params})",
             "{",
         ]

@@ -17,7 +17,15 @@ from tileworkbench.compiler.emit.cuda.functions import asm, function
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Address, Buffer
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.simt import CommitGroup, Engine, Fence, Start, WaitGroup, Wgmma
+from tileworkbench.compiler.ir.simt import (
+    CommitGroup,
+    Engine,
+    Fence,
+    SetRegisters,
+    Start,
+    WaitGroup,
+    Wgmma,
+)
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.layout.descriptors import Descriptor
 from tileworkbench.compiler.machine.instructions import OPERAND_DTYPES
@@ -50,6 +58,13 @@ def _wait_helper(pending: int) -> tuple[str, Helper]:
     """wgmma.wait_group takes its count as a literal."""
     name = f"wgmma_wait_{pending}"
     return name, _plain(name, f"wgmma.wait_group.sync.aligned {pending};")
+
+
+def _registers_helper(count: int, increase: bool) -> tuple[str, Helper]:
+    """setmaxnreg takes its count as a literal."""
+    kind = "inc" if increase else "dec"
+    name = f"{kind}_registers_{count}"
+    return name, _plain(name, f"setmaxnreg.{kind}.sync.aligned.u32 {count};")
 
 
 def _kept_helper(letter: str, count: int) -> tuple[str, Helper]:
@@ -111,6 +126,8 @@ def write(stmt: Stmt, writer: KernelWriter, machine: Machine) -> list[str] | Non
     match stmt:
         case Wgmma():
             return [_product(stmt, writer, machine)]
+        case SetRegisters(count, increase):
+            return [f"{use(*_registers_helper(count, increase))}();"]
         case Fence("wgmma"):
             return [f"{use('wgmma_fence')}();"]
         case CommitGroup(Engine.WGMMA):

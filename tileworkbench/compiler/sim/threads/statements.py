@@ -174,6 +174,8 @@ class ThreadTranslator(StatementTranslator):
                 made = copies.translate_commit()
             case simt.WaitGroup(engine=simt.Engine.CP_ASYNC) if self._plan.lock_step is False:
                 made = copies.translate_wait(stmt)
+            case simt.SetRegisters():
+                made = wgmma.translate_set_registers(stmt)
             case simt.LoadMatrix() | simt.StoreMatrix() | simt.Mma() | simt.Wgmma():
                 made = _MATRICES[type(stmt)](stmt, self.expr)
             case simt.Role(start, count, body):

@@ -75,7 +75,16 @@ def translate_wgmma(stmt: simt.Wgmma, expr: ExpressionTranslator) -> Callable[..
     return wgmma
 
 
-def _groups(frame: ThreadFrame) -> Array:
+def translate_set_registers(stmt: simt.SetRegisters) -> Callable[..., None]:
+    """The closure of setmaxnreg: a warpgroup reaches it together."""
+
+    def set_registers(frame: ThreadFrame) -> None:
+        _groups(frame, "setmaxnreg")
+
+    return set_registers
+
+
+def _groups(frame: ThreadFrame, what: str = "wgmma") -> Array:
     """The warpgroups that take part. Raises `RunError` unless each does as a whole."""
     active, size = frame.active(), frame.warp * WARPS
     counts = np.add.reduceat(active, range(0, len(active), size), dtype=np.int64)
@@ -89,7 +98,7 @@ def _groups(frame: ThreadFrame) -> Array:
     )
     where = f" in block ({', '.join(map(str, frame.block))})"
     span = frame.recorder.program.span(frame.site)
-    raise located(RunError, f"'wgmma' is executed {detail}{where}", span)
+    raise located(RunError, f"'{what}' is executed {detail}{where}", span)
 
 
 def _by_group(values: Array, frame: ThreadFrame) -> Array:
