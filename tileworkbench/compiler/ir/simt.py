@@ -448,7 +448,17 @@ THREAD_LEVEL = (
     Fence,
 )
 ASYNCHRONOUS = (Start, CommitGroup, WaitGroup)
-LOWERED = (AsyncCopy, TensorMap, TensorLoad, TensorStore, LoadMatrix, StoreMatrix, Mma, Wgmma, SetRegisters)
+LOWERED = (
+    AsyncCopy,
+    TensorMap,
+    TensorLoad,
+    TensorStore,
+    LoadMatrix,
+    StoreMatrix,
+    Mma,
+    Wgmma,
+    SetRegisters,
+)
 
 
 # How the plain statements (without a body or a result) are called in the text of the IR.

@@ -59,7 +59,7 @@ from tileworkbench.compiler.ir.stmt import (
 )
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.schedule.completion import completions_of
-from tileworkbench.compiler.schedule.phases import Ring, rings_of
+from tileworkbench.compiler.schedule.phases import Filling, fillings_of
 from tileworkbench.compiler.schedule.pipelines import Item, Schedule, Step
 from tileworkbench.compiler.schedule.versions import (
     in_versions,
@@ -81,24 +81,24 @@ def expand_pipelines(program: Program) -> Program:
     for buffer, number in (pair for s in loops for pair in needed_versions(s, program).items()):
         versions[buffer] = max(number, versions.get(buffer, 1))
     expanded: dict[Buffer, Buffer] = {}
-    barriers: list[Ring] = []  # of the kernel at hand
+    fillings: list[Filling] = []  # of the kernel at hand
     maps = {s.buffer: s for s in statements(program.body) if isinstance(s, TensorMap)}
 
     def expand(stmt: Stmt, repeated: bool = False) -> Stmt:
         """Loops outside first: a loop inside is one item of their schedule."""
         if isinstance(stmt, Pipelined):
             rings = _own(stmt, versions, program)
-            phases = rings_of(Schedule(stmt), rings, maps, repeated, names.fresh)
-            stmt = _Expansion(stmt, rings, phases, names, ranges).run()
+            own = fillings_of(Schedule(stmt), rings, maps, repeated, names.fresh)
+            stmt = _Expansion(stmt, rings, own, names, ranges).run()
             expanded.update(rings)
-            barriers.extend(phases)
+            fillings.extend(own)
         repeated = repeated or isinstance(stmt, For | While)
         made = stmt.map_children(
             lambda child: expand(child, repeated) if isinstance(child, Stmt) else child
         )
         if isinstance(made, Kernel):
-            first = [each for ring in barriers for each in ring.initialised()]
-            barriers.clear()
+            first = [stmt for each in fillings for stmt in each.initialised()]
+            fillings.clear()
             return replace(made, body=seq([*first, made.body])) if first else made
         return seq(made.stmts) if isinstance(made, Seq) and made is not stmt else made
 
@@ -129,14 +129,14 @@ class _Expansion:
         self,
         loop: Pipelined,
         rings: Mapping[Buffer, Buffer],
-        phases: Sequence[Ring],
+        fillings: Sequence[Filling],
         names: Names,
         ranges: Ranges,
     ) -> None:
-        self.loop, self.rings, self.phases = loop, rings, phases
+        self.loop, self.rings, self.fillings = loop, rings, fillings
         self.names, self.ranges = names, ranges
         self.schedule = Schedule(loop)
-        self.completions = completions_of(loop, self.schedule, phases)
+        self.completions = completions_of(loop, self.schedule, fillings)
         self.lets = [stmt for stmt in items(loop.body) if isinstance(stmt, Let)]
         self.bound: set[Var] = set()  # scalars of the loop's own iteration that are there already
 
@@ -195,9 +195,9 @@ class _Expansion:
         if step.is_current(item):
             self.bound.update(let.var for let in lets)
         stmt = item.stmt
-        for ring in self.phases:
-            if self.schedule.items[ring.at] is item:
-                stmt = ring.started(stmt, sub(self.loop.var, self.loop.start))
+        for filling in self.fillings:
+            if self.schedule.items[filling.at] is item:
+                stmt = filling.started(stmt, sub(self.loop.var, self.loop.start))
         body = substitute(seq([*lets, stmt]), {self.loop.var: iteration})
         if not step.is_current(item):
             body = with_new_names(body, self.names.fresh)  # it occurs a second time

@@ -91,6 +91,7 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
 def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
     """A block of threads: fragments in registers, tiles in shared memory, copies ahead of use."""
     # Imported here: the first cell of a notebook that needs no GPU does not wait for them.
+    from tileworkbench.compiler.lower.threads import wgmma
     from tileworkbench.compiler.passes.bind_threads import BindThreads
     from tileworkbench.compiler.passes.drop_unused_lets import drop_unused_lets
     from tileworkbench.compiler.passes.expand_pipelines import expand_pipelines
@@ -100,6 +101,7 @@ def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
     from tileworkbench.compiler.passes.lower_to_threads import LowerToThreads
     from tileworkbench.compiler.passes.plan_pipelines import plan_pipelines
     from tileworkbench.compiler.passes.plan_shared_memory import PlanSharedMemory
+    from tileworkbench.compiler.passes.specialize_warps import SpecializeWarps
     from tileworkbench.compiler.passes.unroll_register_loops import unroll_register_loops
 
     return (
@@ -111,6 +113,8 @@ def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
         plan_pipelines,
         InferThreadLayouts(target),
         LowerToThreads(target),
+        # Of loops that a producer runs ahead of, nothing is left to expand.
+        *([SpecializeWarps(target)] if wgmma.instructions(target) else []),
         # Versions of a buffer are a further dimension: a layout passes through unchanged.
         expand_pipelines,
         # Buffers in one place are one hazard: places before barriers.

@@ -13,7 +13,7 @@ from typing import Protocol
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.schedule.commit_groups import CommitGroups
-from tileworkbench.compiler.schedule.phases import Phases, Ring
+from tileworkbench.compiler.schedule.phases import Filling, Phases
 from tileworkbench.compiler.schedule.pipelines import Schedule, Step
 
 
@@ -41,6 +41,9 @@ class Completion(Protocol):
         """Statements to put behind the loop."""
 
 
-def completions_of(loop: Pipelined, schedule: Schedule, rings: Sequence[Ring]) -> list[Completion]:
-    """The ways in which the loop's operations complete; `rings` are its memory barriers."""
-    return [CommitGroups(loop, schedule), *([Phases(loop, schedule, rings)] if rings else [])]
+def completions_of(
+    loop: Pipelined, schedule: Schedule, fillings: Sequence[Filling]
+) -> list[Completion]:
+    """The ways in which the loop's operations complete; `fillings` tell memory barriers."""
+    phases = [Phases(loop, schedule, fillings)] if fillings else []
+    return [CommitGroups(loop, schedule), *phases]

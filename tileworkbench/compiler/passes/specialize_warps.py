@@ -1,0 +1,286 @@
+"""A warpgroup of its own starts the copies of a loop whose products are those of warpgroups.
+
+The threads of the kernel do what they did, without these copies. One thread of a further warpgroup
+behind them, the producer, runs ahead as far as there is room, and the others tell it, one lane of
+each warp, when there is. Registers that the producer does not need go to the others.
+
+Before::
+
+    for k in T.Pipelined(8, num_stages=3, order=(0, 1, 2, 3), stage=(0, 2, 2, 2)):
+        if tx == 0:
+            T.tensor_load(T.address_of(A_shared[0, 0]), T.address_of(A_map[0, k * 64]))
+        with T.started("wgmma"):
+            T.wgmma(T.address_of(A_shared[0, 0]), ...)
+        T.commit_group(engine="wgmma")
+        T.wait_group(pending=0, engine="wgmma")
+
+After::
+
+    with T.role(start=0, extent=128):
+        for k in T.serial(8):
+            T.barrier_wait(T.address_of(filled[k % 3]), T.int32(k % 6 >= 3))
+            with T.started("wgmma"):
+                T.wgmma(T.address_of(A_shared[k % 3, 0, 0]), ...)
+            T.commit_group(engine="wgmma")
+            T.wait_group(pending=0, engine="wgmma")
+            if tx % 32 == 0:
+                T.barrier_arrive(T.address_of(emptied[k % 3]))
+    with T.role(start=128, extent=128):
+        if tx == 128:
+            for k in T.serial(8):
+                T.barrier_wait(T.address_of(emptied[k % 3]), T.int32(k % 6 < 3))
+                T.barrier_signal(T.address_of(filled[k % 3]), arrivals=1, bytes_=16384)
+                with T.started("tma", T.address_of(filled[k % 3])):
+                    T.tensor_load(T.address_of(A_shared[k % 3, 0, 0]), ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.ir.build import all_lanes, binary, int_const, sub
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
+from tileworkbench.compiler.ir.loops import counting
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.renaming import with_new_names
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements, walk, with_body
+from tileworkbench.compiler.ir.simt import (
+    Barrier,
+    BarrierArrive,
+    BarrierInit,
+    BarrierWait,
+    Role,
+    SetRegisters,
+    TensorMap,
+    WarpBarrier,
+)
+from tileworkbench.compiler.ir.stmt import (
+    Alias,
+    Alloc,
+    If,
+    Kernel,
+    Let,
+    Stmt,
+    items,
+    seq,
+)
+from tileworkbench.compiler.ir.tile import Pipelined
+from tileworkbench.compiler.passes.expand_pipelines import expand_pipelines
+from tileworkbench.compiler.passes.optional import optional
+from tileworkbench.compiler.schedule import warpgroups
+from tileworkbench.compiler.schedule.handovers import (
+    Handover,
+    LoopPlan,
+    Unsuitable,
+    plan_of,
+    products,
+)
+from tileworkbench.compiler.schedule.lifetimes import place, timeline
+from tileworkbench.compiler.schedule.producers import producer_of, with_lets
+from tileworkbench.compiler.schedule.rings import started
+from tileworkbench.compiler.schedule.versions import with_versions
+from tileworkbench.compiler.target import Target
+
+
+@optional("copies are started by the threads that multiply")
+@dataclass(frozen=True, slots=True)
+class SpecializeWarps:
+    """Give the copies of pipelined products of warpgroups to a warpgroup of their own."""
+
+    target: Target
+
+    def __call__(self, program: Program) -> Program:
+        names, notes = Names(program), list[str]()
+
+        def change(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Kernel):
+                return stmt
+            found = list(products(stmt.body))
+            try:
+                made = _Specialization(stmt, program, self.target, names).run() if found else stmt
+                said = _division(made)
+            except Unsuitable as reason:
+                made, said = stmt, f"its threads start the copies, too, because {reason}"
+            notes.extend(_note(loop, said, program) for loop, _ in found)
+            return made
+
+        body = Rewriter(rewrite_stmt=change)(program.body)
+        return replace(program, body=body, notes=(*program.notes, *notes)) if notes else program
+
+
+def _note(loop: Pipelined, said: str, program: Program) -> str:
+    span = program.span(loop.site)
+    return f"loop '{loop.var.name}': {said}{f' (T.Pipelined, line {span.line})' if span else ''}"
+
+
+def _division(kernel: Kernel) -> str:
+    """Who does what in a kernel with a producer."""
+    roles = [stmt for stmt in items(kernel.body) if isinstance(stmt, Role)]
+    texts = []
+    for role, what in zip(roles, ("multiply", "start the copies"), strict=False):
+        counts = [s.count for s in items(role.body) if isinstance(s, SetRegisters)]
+        registers = f", of {counts[0]} registers," if counts else ""
+        texts.append(f"threads {role.start} to {role.start + role.extent - 1}{registers} {what}")
+    return "; ".join(texts)
+
+
+class _Specialization:
+    """A kernel with roles. Raises `Unsuitable`."""
+
+    def __init__(self, kernel: Kernel, program: Program, target: Target, names: Names) -> None:
+        self.kernel, self.program, self.machine = kernel, program, target.machine
+        self.names, self.threads = names, kernel.threads[0]
+        self.tiles: dict[Buffer, Buffer] = {}  # in versions
+        self.plans: dict[int, LoopPlan] = {}
+
+    def run(self) -> Kernel:
+        """The kernel with a producer behind its own threads."""
+        kernel, machine = self.kernel, self.machine
+        warpgroups.check(kernel, machine)
+        maps = {
+            stmt.buffer: stmt for stmt in statements(kernel.body) if isinstance(stmt, TensorMap)
+        }
+        loops: dict[int, Stmt] = {}
+        for loop, repeated in products(kernel.body):
+            warps = self.threads // machine.lanes
+            plan = plan_of(loop, kernel, self.program, maps, repeated, warps, self.names.fresh)
+            self.plans[id(loop)] = plan
+            self.tiles.update(plan.tiles)
+            loops[id(loop)] = self.producer_loop(loop, plan)
+        producer = with_new_names(producer_of(kernel, loops), self.names.fresh)
+        shared, consumer = _parted(self.consumer())
+        group = warpgroups.WARPS * machine.lanes
+        alone = binary("eq", kernel.thread_vars[0], int_const(self.threads))
+        both: list[list[Stmt]] = [consumer, [If(alone, producer, site=kernel.site)]]
+        divided = warpgroups.registers(kernel, machine)
+        if divided is not None:
+            fewer, more = divided
+            both[0].insert(0, SetRegisters(more, True, site=kernel.site))
+            both[1].insert(0, SetRegisters(fewer, False, site=kernel.site))
+        roles = [
+            Role(0, self.threads, seq(both[0]), site=kernel.site),
+            Role(self.threads, group, seq(both[1]), site=kernel.site),
+        ]
+        body = seq([*self.made(), *shared, *roles])
+        made = replace(kernel, threads=(self.threads + group,), body=body)
+        self.check_memory(made)
+        return made
+
+    def made(self) -> Iterator[Stmt]:
+        """Tiles and memory barriers, which both roles know."""
+        yield from map(Alloc, self.tiles.values())
+        counters = set()
+        for plan in self.plans.values():
+            for each in plan.handovers:
+                if each.filled.done is not None and each.filled.done not in counters:
+                    counters.add(each.filled.done)
+                    yield Alloc(each.filled.done, int_const(0))
+                yield from each.filled.initialised()
+                yield from each.emptied.initialised()
+
+    def check_memory(self, kernel: Kernel) -> None:
+        """What one role uses is there as long as the other one runs."""
+        program = expand_pipelines(with_body(self.program, kernel))
+        limit = self.machine.shared.most
+        for stmt in statements(program.body):
+            if isinstance(stmt, Kernel):
+                _, used = place(timeline(stmt, program).lives)
+                if used > limit:
+                    raise Unsuitable(f"apart, they need {used} of {limit} bytes of shared memory")
+
+    # The threads of the kernel
+
+    def consumer(self) -> Stmt:
+        """The kernel without the copies that a producer starts."""
+
+        def change(stmt: Stmt) -> Stmt:
+            match stmt:
+                case Pipelined() if id(stmt) in self.plans:
+                    return self.consumer_loop(stmt, self.plans[id(stmt)])
+                case Alloc(buffer) if buffer in self.tiles:
+                    return seq([])
+                case Barrier(count=0):
+                    return replace(stmt, count=self.threads)
+            made = stmt.map_children(
+                lambda child: change(child) if isinstance(child, Stmt) else child
+            )
+            return seq(items(made)) if made is not stmt else made
+
+        return change(self.kernel.body)
+
+    def consumer_loop(self, loop: Pipelined, plan: LoopPlan) -> Stmt:
+        """Each version is waited for in front of its first use, and released behind its last."""
+        distance = sub(loop.var, loop.start)
+        lets, versions = self.versions(plan, distance, loop)
+        stmts: list[Stmt] = []
+        for at, stmt in enumerate(plan.stmts):
+            for each in plan.handovers:
+                if each.first == at:
+                    place, parity = each.filled.place(distance), each.filled.parity(distance)
+                    stmts.append(BarrierWait(place, parity, site=each.loads[0].site))
+            stmts.append(stmt)
+            for each in plan.handovers:
+                if each.last == at:
+                    stmts += self.release(each, distance)
+        before = [stmt for stmt in stmts if isinstance(stmt, Alloc | Alias)]
+        body = seq([*lets, *(stmt for stmt in stmts if not isinstance(stmt, Alloc | Alias))])
+        body = with_versions(body, self.tiles, lambda tile: versions[tile])
+        return seq(
+            [*before, counting(loop.var, loop.stop, body, loop.site, loop.start), *plan.end(loop)]
+        )
+
+    def release(self, handover: Handover, distance: Expr) -> Iterator[Stmt]:
+        """One lane says so for its warp, all of which has read what it reads itself."""
+        site = handover.loads[0].site
+        if handover.by_threads:
+            yield WarpBarrier(all_lanes(self.machine.lanes), site=site)
+        lane = binary("floormod", self.kernel.thread_vars[0], int_const(self.machine.lanes))
+        arrival = BarrierArrive(handover.emptied.place(distance), site=site)
+        yield If(binary("eq", lane, int_const(0)), arrival, site=site)
+
+    # The producer
+
+    def producer_loop(self, loop: Pipelined, plan: LoopPlan) -> Stmt:
+        """Each copy is started as soon as its version is free."""
+        distance = sub(loop.var, loop.start)
+        lets, versions = self.versions(plan, distance, loop)
+        stmts: list[Stmt] = []
+        for each in plan.handovers:
+            site = each.loads[0].site
+            empty, parity = each.emptied.place(distance), each.emptied.parity(distance, True)
+            stmts.append(BarrierWait(empty, parity, site=site))
+            copies = seq(list(each.loads))
+            stmts.append(started(copies, each.filled.place(distance), each.bytes_, site))
+        body = with_versions(seq(stmts), self.tiles, lambda tile: versions[tile])
+        row = [*(stmt for stmt in items(loop.body) if isinstance(stmt, Let)), *lets, body]
+        made = [stmt if stmt is body else None for stmt in row]
+        body = with_lets(row, made) or body
+        return seq([counting(loop.var, loop.stop, body, loop.site, loop.start), *plan.end(loop)])
+
+    def versions(
+        self, plan: LoopPlan, distance: Expr, loop: Pipelined
+    ) -> tuple[list[Stmt], dict[Buffer, Expr]]:
+        """Names for the version of each tile."""
+        lets: dict[Expr, Let] = {}
+        versions: dict[Buffer, Expr] = {}
+        for each in plan.handovers:
+            index = each.filled.index(distance)
+            if index not in lets:
+                lets[index] = Let(self.names.var("version", index.dtype), index, site=loop.site)
+            versions.update({load.dst.buffer: lets[index].var for load in each.loads})
+        return list(lets.values()), versions
+
+
+def _parted(body: Stmt) -> tuple[list[Stmt], list[Stmt]]:
+    """What both roles know, and what one of them does."""
+    known: list[Stmt] = []
+    own: list[Stmt] = []
+    for stmt in items(body):
+        is_known = isinstance(stmt, TensorMap | BarrierInit) or (
+            isinstance(stmt, Alloc) and (stmt.init is None or not own)
+        )
+        plain = isinstance(stmt, Let | Alias) and not any(isinstance(n, Load) for n in walk(stmt))
+        (known if is_known or (plain and not own) else own).append(stmt)
+    return known, own

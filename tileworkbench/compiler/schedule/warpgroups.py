@@ -1,0 +1,65 @@
+"""A further warpgroup for a kernel: which kernels can have one, and how registers are divided.
+
+The threads of a block have equal parts of the registers of a multiprocessor when it begins. Where
+only one block fits anyway, those who compute take over what the others do not need (PTX ISA,
+"setmaxnreg").
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.simt import CLUSTER_WIDE, Exchange, GridBarrier, Peer, Role
+from tileworkbench.compiler.ir.sizes import const_shape
+from tileworkbench.compiler.ir.stmt import Alloc, ExternCall, Kernel, Pointer
+from tileworkbench.compiler.machine.machine import Machine
+from tileworkbench.compiler.schedule.handovers import Unsuitable
+
+WARPS = 4
+_MOST_WARPS = 32  # of a block
+_UNIT, _MOST = 8, 240  # registers of a thread
+_PRODUCER = 40
+_OTHERS = 40  # of those who compute, beside their arrays: addresses, counters, operands
+
+
+def check(kernel: Kernel, machine: Machine) -> None:
+    """Raise `Unsuitable` for a kernel that can have no further warpgroup."""
+    threads, group = kernel.threads[0], WARPS * machine.lanes
+    if threads % group:
+        raise Unsuitable(f"{threads} threads are no whole warpgroups")
+    if threads + group > _MOST_WARPS * machine.lanes:
+        raise Unsuitable(f"a block has at most {_MOST_WARPS * machine.lanes} threads")
+    for stmt in statements(kernel.body):
+        match stmt:
+            case Role():
+                raise Unsuitable("its threads have roles already")
+            case Exchange() if stmt.is_barrier:
+                raise Unsuitable("all threads of the block exchange values")
+            case GridBarrier() | Peer():
+                raise Unsuitable("blocks wait for each other")
+            case ExternCall() | Pointer():
+                raise Unsuitable("it calls functions or takes addresses")
+    if any(isinstance(stmt, CLUSTER_WIDE) for stmt in statements(kernel.body)) or kernel.cluster:
+        raise Unsuitable("blocks wait for each other")
+
+
+def registers(kernel: Kernel, machine: Machine) -> tuple[int, int] | None:
+    """How many a thread of the producer keeps, and how many one of `kernel` gets. None where they
+    are not divided anew: each can have all that there are, or two blocks may fit.
+    """
+    threads, group = kernel.threads[0], WARPS * machine.lanes
+    words = sum(
+        -(-prod(const_shape(stmt.buffer) or ()) * stmt.buffer.dtype.bits // 32)
+        for stmt in statements(kernel.body)
+        if isinstance(stmt, Alloc) and stmt.buffer.scope.startswith("local")
+    )
+    begin = machine.registers // (threads + group)
+    more = min(_MOST, _floor((machine.registers - _PRODUCER * group) // threads))
+    if begin >= more or words + _OTHERS <= begin // 2:
+        return None
+    return _PRODUCER, more
+
+
+def _floor(count: int) -> int:
+    return count // _UNIT * _UNIT
