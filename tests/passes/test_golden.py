@@ -1,8 +1,8 @@
 """Each pass does to `<pass>/<claim>.tile` what the file says: the program, `---`, the one after it.
 
 After `---` may also stand `error:` and the diagnostic, or `unchanged`. A comment `# target: avx2`
-on the first line replaces the default, avx512; `sm_80` is a GPU's. Run this file as a script to
-write the second halves anew, then read the difference.
+on the first line replaces the default, avx512; `sm_80` and `sm_90a` are GPUs'. Run this file as a
+script to write the second halves anew, then read the difference.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def test_pass(path: Path) -> None:
 def test_every_pass_has_a_case() -> None:
     tested = {path.parent.name for path in CASES}
     named = {target: {pass_name(p) for p in pipeline(TARGETS[target], True)} for target in TARGETS}
-    assert named["avx512"] <= tested <= named["avx512"] | named["sm_80"]
+    assert named["avx512"] <= tested <= named["avx512"] | named["sm_90a"]
+    assert named["sm_90a"] - named["sm_80"] == {"specialize_warps"} <= tested
 
 
 if __name__ == "__main__":

@@ -149,7 +149,8 @@ class _Specialization:
             self.plans[id(loop)] = plan
             self.tiles.update(plan.tiles)
             loops[id(loop)] = self.producer_loop(loop, plan)
-        producer = with_new_names(producer_of(kernel, loops), self.names.fresh)
+        counters = {each for plan in self.plans.values() for each in plan.counters}
+        producer = with_new_names(producer_of(kernel, loops, counters), self.names.fresh)
         shared, consumer = _parted(self.consumer())
         group = warpgroups.WARPS * machine.lanes
         alone = binary("eq", kernel.thread_vars[0], int_const(self.threads))
@@ -171,12 +172,9 @@ class _Specialization:
     def made(self) -> Iterator[Stmt]:
         """Tiles and memory barriers, which both roles know."""
         yield from map(Alloc, self.tiles.values())
-        counters = set()
         for plan in self.plans.values():
+            yield from (Alloc(each, int_const(0)) for each in plan.counters)
             for each in plan.handovers:
-                if each.filled.done is not None and each.filled.done not in counters:
-                    counters.add(each.filled.done)
-                    yield Alloc(each.filled.done, int_const(0))
                 yield from each.filled.initialised()
                 yield from each.emptied.initialised()
 

@@ -12,12 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tileworkbench.compiler.analysis.dataflow import effects_of
-from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.simt import Engine, Start, TensorLoad, TensorMap, WaitGroup, Wgmma
+from tileworkbench.compiler.ir.simt import (
+    Engine,
+    Fence,
+    Start,
+    TensorLoad,
+    TensorMap,
+    WaitGroup,
+    Wgmma,
+)
 from tileworkbench.compiler.ir.stmt import For, If, Kernel, Stmt, While, items
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.schedule.pipelines import Schedule
@@ -52,6 +59,11 @@ class LoopPlan:
     handovers: tuple[Handover, ...]
     stmts: tuple[Stmt, ...]
     tiles: Mapping[Buffer, Buffer]
+
+    @property
+    def counters(self) -> list[Buffer]:
+        """What counts the iterations of earlier executions."""
+        return [each.filled.done for each in self.handovers if each.filled.done is not None]
 
     def end(self, loop: Pipelined) -> list[Stmt]:
         """What everybody does behind the loop."""
@@ -89,8 +101,8 @@ def plan_of(
     groups: dict[tuple[int, int, bool], list[TensorLoad]] = {}
     for load in loads:
         tile = load.dst.buffer
-        if tile not in versions or tile in used:
-            raise Unsuitable(f"'{tile.name}' has one version, or is used outside the loop")
+        if tile in used:
+            raise Unsuitable(f"another loop uses '{tile.name}', too")
         groups.setdefault(_use(tile, stmts), []).append(load)
     handovers = []
     for (first, last, by_threads), group in groups.items():
@@ -105,8 +117,6 @@ def plan_of(
         for each in handovers
         for load in each.loads
     }
-    if tiles.keys() != versions.keys():
-        raise Unsuitable("threads fill some of its tiles ahead")
     return LoopPlan(tuple(handovers), tuple(stmts), tiles)
 
 
@@ -119,32 +129,29 @@ def _split(loop: Pipelined) -> tuple[list[TensorLoad], list[Stmt]]:
     loads: list[TensorLoad] = []
     for stmt in ahead:
         boxes = loads_below(stmt)
-        if not boxes:
-            raise Unsuitable("threads do some of its copies")
+        if isinstance(stmt, Fence):
+            raise Unsuitable("threads write to its tiles, too")
         if not isinstance(stmt, If) or items(stmt.then) != tuple(boxes):
-            raise Unsuitable("some of its copies stand under a condition")
+            raise Unsuitable("threads do some of its copies")
         loads += boxes
-    views = owners(loop.body)
-    for load in loads:
-        if load.dst.buffer in (*views, *views.values()):
-            raise Unsuitable(f"it uses a view of '{load.dst.buffer.name}'")
     return loads, [stmt for stmt in items(loop.body) if not any(stmt is each for each in ahead)]
 
 
 def _use(tile: Buffer, stmts: Sequence[Stmt]) -> tuple[int, int, bool]:
     """The first and the last of `stmts` that use a tile, and whether threads read it."""
-    effects = [effects_of(stmt) for stmt in stmts]
-    if any(tile in each.writes for each in effects):
-        raise Unsuitable(f"threads write to '{tile.name}', too")
-    readers = [at for at, each in enumerate(effects) if tile in each.reads]
+    readers = [at for at, stmt in enumerate(stmts) if tile in effects_of(stmt).reads]
     if not readers:
         raise Unsuitable(f"nobody reads '{tile.name}'")
-    products = [at for at in readers if _is_product(stmts[at])]
-    last = readers[-1]
-    if last in products:
-        waits = (at for at in range(last, len(stmts)) if _waits(stmts[at]))
-        last = next(waits, len(stmts) - 1)
-    return readers[0], last, products != readers
+    ends = [_end(at, stmts) for at in readers]
+    return readers[0], max(ends), not all(_is_product(stmts[at]) for at in readers)
+
+
+def _end(at: int, stmts: Sequence[Stmt]) -> int:
+    """The statement behind which `stmts[at]` is done."""
+    if not _is_product(stmts[at]):
+        return at
+    waits = (later for later in range(at, len(stmts)) if _waits(stmts[later]))
+    return next(waits, len(stmts) - 1)
 
 
 def _is_product(stmt: Stmt) -> bool:

@@ -7,34 +7,32 @@ indices, parameters, and tensors that the kernel only reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.dataflow import leaves_early
 from tileworkbench.compiler.analysis.effects import written_below
-from tileworkbench.compiler.ir.expr import Load
+from tileworkbench.compiler.ir.expr import Buffer, Load
 from tileworkbench.compiler.ir.rewrite import bound_by, statements, variables, walk
 from tileworkbench.compiler.ir.stmt import For, If, Kernel, Let, Seq, Stmt, seq
 from tileworkbench.compiler.schedule.handovers import Unsuitable
 
 
-def producer_of(kernel: Kernel, loops: Mapping[int, Stmt]) -> Stmt:
-    """The producer of a kernel. `loops` are what it does of pipelined loops, by `id` of these.
+def producer_of(kernel: Kernel, loops: Mapping[int, Stmt], counters: Set[Buffer]) -> Stmt:
+    """The producer of a kernel. `loops` are what it does of pipelined loops, by `id` of these;
+    `counters` are its own.
 
     Raises `Unsuitable` where it cannot know when they are executed.
     """
-    made = _slice(kernel.body, loops)
-    if made is None:
-        raise ValueError("the kernel has none of the loops")
+    made = _slice(kernel.body, loops) or seq([])
     written = written_below(kernel.body)
-    for node in walk(made):
-        if isinstance(node, Load) and (node.buffer.scope != "global" or node.buffer in written):
-            raise Unsuitable(f"what it copies depends on '{node.buffer.name}', which threads write")
-    known = {var for stmt in statements(made) for var in bound_by(stmt)}
-    others = {var for stmt in statements(kernel.body) for var in bound_by(stmt)} - known
-    needed = [var for var in variables(made) if var in others]
-    if needed:
-        raise Unsuitable(f"what it copies depends on '{needed[0].name}', which threads compute")
+    read = {node.buffer for node in walk(made) if isinstance(node, Load)} - counters
+    bound = {var for stmt in statements(made) for var in bound_by(stmt)}
+    computed = {var for stmt in statements(kernel.body) for var in bound_by(stmt)} - bound
+    foreign = [buffer.name for buffer in read if buffer.scope != "global" or buffer in written]
+    foreign += [var.name for var in variables(made) if var in computed]
+    if foreign:
+        raise Unsuitable(f"what it copies depends on '{min(foreign)}', which threads write")
     return made
 
 

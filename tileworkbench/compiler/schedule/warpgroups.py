@@ -26,8 +26,6 @@ _OTHERS = 40  # of those who compute, beside their arrays: addresses, counters, 
 def check(kernel: Kernel, machine: Machine) -> None:
     """Raise `Unsuitable` for a kernel that can have no further warpgroup."""
     threads, group = kernel.threads[0], WARPS * machine.lanes
-    if threads % group:
-        raise Unsuitable(f"{threads} threads are no whole warpgroups")
     if threads + group > _MOST_WARPS * machine.lanes:
         raise Unsuitable(f"a block has at most {_MOST_WARPS * machine.lanes} threads")
     for stmt in statements(kernel.body):
@@ -54,8 +52,8 @@ def registers(kernel: Kernel, machine: Machine) -> tuple[int, int] | None:
         for stmt in statements(kernel.body)
         if isinstance(stmt, Alloc) and stmt.buffer.scope.startswith("local")
     )
-    begin = machine.registers // (threads + group)
-    more = min(_MOST, _floor((machine.registers - _PRODUCER * group) // threads))
+    begin = _floor(machine.registers // (threads + group))
+    more = min(_MOST, _floor((begin * (threads + group) - _PRODUCER * group) // threads))
     if begin >= more or words + _OTHERS <= begin // 2:
         return None
     return _PRODUCER, more

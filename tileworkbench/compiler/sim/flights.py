@@ -88,7 +88,8 @@ class Written:
 class Flight:
     """One operation under way, started by `threads` (numbers on the clock) in their groups
     `groups`; `waiting` are those of them that have not waited for what it writes, `reading` for
-    what it reads. With `at_barrier` nobody waits for its group.
+    what it reads. With `at_barrier` nobody waits for its group. `reads` is what notes reads of
+    some threads anew, as those of the moment at which they know that it has read all.
     """
 
     number: int
@@ -104,6 +105,7 @@ class Flight:
     times: Array | None = None
     written: list[Written] = field(default_factory=list)
     touched: list[tuple[Storage, Place]] = field(default_factory=list)
+    reads: list[tuple[Array, Execute]] = field(default_factory=list)
     operation: Operation | None = None  # what observers are told of it
     bytes_: int = 0  # that it tells its memory barrier of, where code says what that waits for
     tell: Callable[[], None] | None = None  # the trace, that it is done
@@ -214,6 +216,7 @@ class Flights:
             if flight.engine is engine and not flight.at_barrier:
                 done = self._committed[engine][flight.threads] - pending > flight.groups
                 done &= active[flight.threads]
+                self._has_read(frame, flight, flight.threads[flight.reading & done])
                 flight.reading &= ~done
                 if not sources:
                     flight.waiting &= ~done
@@ -254,6 +257,19 @@ class Flights:
                 frame.recorder.found(FindingKind.RACE, sentence, name, (), *place)
             if flight.engine is not Engine.CLUSTER:
                 self.land(flight)
+
+    def reads(self, threads: Array, note: Execute) -> None:
+        """The operation that is executed now may read until `threads` wait: `note` notes that."""
+        if self._current is not None:
+            self._current.reads.append((threads, note))
+
+    @staticmethod
+    def _has_read(frame: ThreadFrame, flight: Flight, threads: Array) -> None:
+        """`threads` know that it has read all that it reads for them."""
+        if frame.partial and len(threads):
+            for mine, note in flight.reads:
+                if np.isin(mine, threads).all():
+                    note(frame)
 
     def _settle(self, frame: ThreadFrame, flight: Flight) -> None:
         if not flight.waiting.any():

@@ -219,7 +219,7 @@ def decode_warp(i: Instruction, d: Decoder, step: Step, member: Operand | None) 
         active = who(group, state)
         ready = active
         if i.guard is not None or group.count != executor.live_count:
-            ready = _arrived(state, active, mask)
+            ready = arrived(state, active, mask)
         if not active.any():
             group.pc += 1
             return True
@@ -240,7 +240,7 @@ def decode_warp(i: Instruction, d: Decoder, step: Step, member: Operand | None) 
     return control
 
 
-def _arrived(state: State, active: Array, mask: Reader | None) -> Array:
+def arrived(state: State, active: Array, mask: Reader | None) -> Array:
     """The active lanes all of whose partners are active too."""
     here = np.repeat(pack_lanes(state, active), WARP)
     needed = np.repeat(pack_lanes(state, state.live), WARP)
@@ -286,7 +286,7 @@ def decode_barrier(i: Instruction, d: Decoder) -> tuple[Control, Release | None]
             group.pc += 1
             return True
         if whole and group.count != executor.live_count:
-            ready = _arrived(state, lanes, None)
+            ready = arrived(state, lanes, None)
             if not ready.any():
                 group.waits = "warp"
                 return False

@@ -13,6 +13,7 @@ from tileworkbench.compiler.sim.ptx import (
     floats,
     loads,
     matrix,
+    registers,
     selection,
     warp,
     wgmma,
@@ -63,7 +64,7 @@ _PLAIN: dict[str, DecodeStep] = {
     "st": loads.decode_st,
     **dict.fromkeys(("atom", "red"), loads.decode_atom),
     **dict.fromkeys(
-        ("membar", "prefetch", "prefetchu", "nanosleep", "setmaxnreg", "discard"),
+        ("membar", "prefetch", "prefetchu", "nanosleep", "discard"),
         loads.decode_nothing,
     ),
     **dict.fromkeys(("griddepcontrol", "applypriority", "pmevent"), loads.decode_nothing),
@@ -126,6 +127,8 @@ def _decode_control(
         return control.decode_warp(i, d, control.warp_barrier(i, d), i.operands[0])
     if opcode == "mbarrier" and i.has("try_wait"):
         return copies.decode_try_wait(i, d)
+    if opcode == "setmaxnreg":
+        return registers.decode_setmaxnreg(i, d)
     if opcode == "bra":
         return control.decode_bra(i, d)
     if opcode == "brx":

@@ -89,6 +89,7 @@ class Executor:
             while self.groups:
                 self.advance(self.pick())
             self.state.asynchronous.finish_stores()
+            self.state.division.check(self.state.code)
 
     # -- groups
 

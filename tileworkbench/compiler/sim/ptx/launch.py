@@ -19,6 +19,7 @@ from tileworkbench.compiler.sim.ptx.memory import GlobalMemory
 from tileworkbench.compiler.sim.ptx.module import Function, Module, Variable
 from tileworkbench.compiler.sim.ptx.operands import Decoder, Frame
 from tileworkbench.compiler.sim.ptx.parser import parse
+from tileworkbench.compiler.sim.ptx.registers import Registers
 from tileworkbench.compiler.sim.ptx.state import State, Step
 from tileworkbench.compiler.sim.ptx.statistics import Statistics, Traffic
 from tileworkbench.compiler.sim.ptx.tensormap import TensorMap
@@ -159,6 +160,7 @@ class PtxProgram:
                 bits, code = self.module.register_bits, self.module.code
                 state = State(geometry, bits, code, space, statistics, detectors)
                 state.asynchronous = Asynchronous(state, mode == "lazy")
+                state.division = Registers(geometry)
                 state.clusters = ClusterBarriers(state)
                 state.tensor_maps, state.printed = maps, printed
                 prepared.execute(state, instruction_limit)

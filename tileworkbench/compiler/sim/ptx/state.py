@@ -22,6 +22,7 @@ from tileworkbench.compiler.sim.ptx.tensormap import TensorMap
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.ptx.asynchronous import Asynchronous
     from tileworkbench.compiler.sim.ptx.clusters import ClusterBarriers
+    from tileworkbench.compiler.sim.ptx.registers import Registers
 
 # A decoded instruction: acts on the state's active lanes.
 Step = Callable[["State"], None]
@@ -52,6 +53,7 @@ class State:
         self.registers: list[Array] = [poison[bits] for bits in register_bits]
         self.asynchronous: Asynchronous  # set by whoever makes the state
         self.clusters: ClusterBarriers  # likewise
+        self.division: Registers  # likewise
         self.carry = np.zeros(self.lanes, dtype=np.uint32)
         self.live = geometry.exists.copy()
         self.pc = 0

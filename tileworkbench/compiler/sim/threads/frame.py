@@ -17,6 +17,7 @@ from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import BlockBarriers
 from tileworkbench.compiler.sim.threads.counters import Counters
 from tileworkbench.compiler.sim.threads.order import Clock, ClusterPhases, Order
+from tileworkbench.compiler.sim.threads.register_file import RegisterFile
 from tileworkbench.compiler.sim.values import Mask, Value
 from tileworkbench.compiler.target import parse_target
 
@@ -66,6 +67,7 @@ class ThreadFrame(Frame):
     shared: Arena | None = None
     copies: CopyQueue | None = None
     barriers: BlockBarriers = field(default_factory=lambda: BlockBarriers(1))
+    registers: RegisterFile = field(default_factory=lambda: RegisterFile(1))
     warp_meetings: dict[Any, Any] = field(default_factory=dict)
     blocks: int = 1
     rank: int = 0

@@ -20,6 +20,7 @@ from tileworkbench.compiler.sim.threads.copies import CopyQueue
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.order import Clock, ClusterPhases, Order
 from tileworkbench.compiler.sim.threads.plan import KernelPlan
+from tileworkbench.compiler.sim.threads.register_file import RegisterFile
 from tileworkbench.compiler.sim.threads.strands import Code
 from tileworkbench.compiler.sim.threads.tensors import ThreadTensor
 
@@ -148,6 +149,7 @@ class Launch:
             shared=arena,
             copies=None if plan.lock_step else CopyQueue(arena, threads),
             barriers=BlockBarriers(threads),
+            registers=RegisterFile(threads),
             warp_meetings={},
             rank=rank,
             made={},

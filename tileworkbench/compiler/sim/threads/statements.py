@@ -46,6 +46,7 @@ from tileworkbench.compiler.sim.threads.exchange import translate_exchange
 from tileworkbench.compiler.sim.threads.launch import Launch
 from tileworkbench.compiler.sim.threads.peers import noting_when, translate_peer
 from tileworkbench.compiler.sim.threads.plan import KernelPlan, plan_kernel
+from tileworkbench.compiler.sim.threads.register_file import translate_set_registers
 from tileworkbench.compiler.sim.threads.registers import LaneStorage
 from tileworkbench.compiler.sim.threads.strands import (
     Blocking,
@@ -70,7 +71,7 @@ _MATRICES: dict[type[st.Stmt], Any] = {
 }
 BLOCKING = (
     *(simt.Barrier, simt.WarpBarrier, simt.GridBarrier, simt.ClusterBarrier, simt.ClusterWait),
-    simt.BarrierWait,
+    *(simt.BarrierWait, simt.SetRegisters),
 )
 _SPECIAL = (st.LoopKind.VECTORIZED, st.LoopKind.BLOCKS)
 _AROUND = (st.Seq, st.For, st.While, tile.Pipelined, simt.Start)
@@ -174,8 +175,6 @@ class ThreadTranslator(StatementTranslator):
                 made = copies.translate_commit()
             case simt.WaitGroup(engine=simt.Engine.CP_ASYNC) if self._plan.lock_step is False:
                 made = copies.translate_wait(stmt)
-            case simt.SetRegisters():
-                made = wgmma.translate_set_registers(stmt)
             case simt.LoadMatrix() | simt.StoreMatrix() | simt.Mma() | simt.Wgmma():
                 made = _MATRICES[type(stmt)](stmt, self.expr)
             case simt.Role(start, count, body):
@@ -251,6 +250,8 @@ class ThreadTranslator(StatementTranslator):
                 return barriers.translate_warp_barrier(stmt, self.expr)
             case simt.BarrierWait():
                 return mbarriers.translate_wait(stmt, self.expr)
+            case simt.SetRegisters():
+                return translate_set_registers(stmt)
             case simt.ClusterWait():
                 return phases.translate_wait()
         return barriers.translate_grid_barrier(isinstance(stmt, simt.ClusterBarrier))

@@ -12,6 +12,7 @@ An instruction is part of a `Start`, which hides what it writes until the wait f
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,11 @@ from tileworkbench.compiler.sim.threads.findings import report_clash, report_thr
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.matrix import Registers, accumulate, by_lane, multiplied
 from tileworkbench.compiler.sim.threads.pieces import WGMMA, operand_bytes
+from tileworkbench.compiler.sim.threads.register_file import WARPS, whole_groups
 from tileworkbench.compiler.sim.values import storage_dtype
 
 Array = np.ndarray[Any, Any]
-ROWS, WARPS = 64, 4
+ROWS = 64
 
 
 def translate_wgmma(stmt: simt.Wgmma, expr: ExpressionTranslator) -> Callable[..., None]:
@@ -51,7 +53,7 @@ def translate_wgmma(stmt: simt.Wgmma, expr: ExpressionTranslator) -> Callable[..
     dtype_a, dtype_b = stmt.a.buffer.dtype, stmt.b.buffer.dtype
 
     def wgmma(frame: ThreadFrame) -> None:
-        groups = _groups(frame)
+        groups = whole_groups(frame, "wgmma")
         frame.counters.instruction("wgmma", frame.active())
         if a is not None:
             left = a.read(frame, groups)
@@ -73,32 +75,6 @@ def translate_wgmma(stmt: simt.Wgmma, expr: ExpressionTranslator) -> Callable[..
         c.write(frame, made)
 
     return wgmma
-
-
-def translate_set_registers(stmt: simt.SetRegisters) -> Callable[..., None]:
-    """The closure of setmaxnreg: a warpgroup reaches it together."""
-
-    def set_registers(frame: ThreadFrame) -> None:
-        _groups(frame, "setmaxnreg")
-
-    return set_registers
-
-
-def _groups(frame: ThreadFrame, what: str = "wgmma") -> Array:
-    """The warpgroups that take part. Raises `RunError` unless each does as a whole."""
-    active, size = frame.active(), frame.warp * WARPS
-    counts = np.add.reduceat(active, range(0, len(active), size), dtype=np.int64)
-    wrong = (counts != 0) & (counts != size)
-    if not wrong.any():
-        return np.flatnonzero(counts)
-    group = int(np.argmax(wrong))
-    detail = (
-        f"by {counts[group]} of the {size} threads of warpgroup {group}, which begins at "
-        f"thread {group * size}"
-    )
-    where = f" in block ({', '.join(map(str, frame.block))})"
-    span = frame.recorder.program.span(frame.site)
-    raise located(RunError, f"'{what}' is executed {detail}{where}", span)
 
 
 def _by_group(values: Array, frame: ThreadFrame) -> Array:
@@ -179,7 +155,16 @@ class _Tile:
             return
         for warp in range(WARPS):
             threads = np.full(len(granules), first + warp * frame.warp)
-            clash = arena.marks.read(frame.order, threads, granules, frame.site)
-            if clash is not None:
-                report_clash(frame, storage.name, (), threads, clash)
+            if frame.flights is not None:
+                note = partial(_read, storage=storage, granules=granules, threads=threads)
+                frame.flights.reads(frame.order.ids(threads[:1]), note)
+            if not _read(frame, storage, granules, threads):
                 return
+
+
+def _read(frame: ThreadFrame, storage: ArenaStorage, granules: Array, threads: Array) -> bool:
+    """Note that a product has read them for `threads`; whether nobody else may write them."""
+    clash = storage.arena.marks.read(frame.order, threads, granules, frame.site)
+    if clash is not None:
+        report_clash(frame, storage.name, (), threads, clash)
+    return clash is None
