@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from tests.frontend.golden import program_of
+from tileworkbench.compiler.device.nvidia.nvrtc import compile_cuda
 from tileworkbench.compiler.diagnostics import DeadlockError, RunError
 from tileworkbench.compiler.driver import lower_program, resolve_target
+from tileworkbench.compiler.emit.cuda.dialect import generate_cuda
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.printer import print_program
 from tileworkbench.compiler.sim import simulate
+from tileworkbench.compiler.sim.ptx import PtxProgram, TensorMap
+from tileworkbench.compiler.target import parse_target
 
 KERNEL = """\
 @T.prim_func
@@ -32,9 +36,8 @@ def kernel(
             T.gemm(A_shared, B_shared, c)
         T.copy(c, C)
 """
-ARRIVE = "T.barrier_arrive(T.address_of(emptied[k % 3]))"
-RELEASE = f"if tx % 32 == 0:\n                    {ARRIVE}"
-WAIT = "T.wait_group(pending=0, engine='wgmma')"
+RELEASE = "T.barrier_arrive(T.address_of(emptied[(k + 2) % 3]))"
+EARLY = "T.barrier_arrive(T.address_of(emptied[k % 3]))"
 FULL = "T.barrier_wait(T.address_of(filled[k % 3]), T.int32(k % 6 >= 3))"
 EMPTY = "T.barrier_wait(T.address_of(emptied[k_2 % 3]), T.int32(k_2 % 6 < 3))"
 FEWER = "T.set_registers(count=40, increase=False)"
@@ -48,19 +51,20 @@ MISTAKES = {
         FULL.replace(">=", "<"),
         "0-255 wait for parity 1 of 'filled[0]'",
     ),
-    "full: no wait": (FULL, "", "thread 256 waits for parity 0 of 'emptied[2]'"),
+    "full: no wait": (FULL, "", "thread 256 waits for parity 0 of 'emptied[1]'"),
     "empty: parity flipped": (
         EMPTY,
         EMPTY.replace("<", ">="),
         "256 waits for parity 0 of 'emptied[0]'",
     ),
     "empty: no wait": (EMPTY, "", "threads 0-255 wait for parity 0 of 'filled[2]'"),
-    "release before the wait": (
-        f"{WAIT}\n                {RELEASE}",
-        f"{RELEASE}\n                {WAIT}",
+    "released before the product is done": (
+        f"if k > 0:\n                    if tx % 32 == 0:\n                        {RELEASE}",
+        f"if k >= 0:\n                    if tx % 32 == 0:\n                        {EARLY}",
         UNORDERED,
     ),
-    "no release": (RELEASE, "", "which lacks 8 of 8 arrivals"),
+    "wait count + 1": ("T.wait_group(pending=1,", "T.wait_group(pending=2,", UNORDERED),
+    "no release": (RELEASE, "pass", "which lacks 8 of 8 arrivals"),
     "released by one lane too many": ("if tx % 32 == 0", "if tx % 32 <= 1", "waits for ever"),
     "one arrival too many is waited for": (
         "T.barrier_init(T.address_of(emptied[1]), 8)",
@@ -75,9 +79,21 @@ MISTAKES = {
     "fewer bytes than come": ("bytes_=16384", "bytes_=8192", "bytes"),
     "more registers than there are": (MORE, MORE.replace("232", "240"), "for 18432 more registers"),
     "nothing is given back": (FEWER, "", "others have given back 0"),
-    "more with fewer": (MORE, MORE.replace("232", "160"), "not more than the 168 there are"),
-    "fewer with more": (FEWER, FEWER.replace("40", "176"), "not fewer than the 168 there are"),
-    "no unit of registers": (FEWER, FEWER.replace("40", "44"), "takes multiples of 8"),
+    "more with fewer": (
+        MORE,
+        MORE.replace("232", "160"),
+        "'setmaxnreg' asks for 160 registers, not more than the 168 there are",
+    ),
+    "fewer with more": (
+        FEWER,
+        FEWER.replace("40", "176"),
+        "'setmaxnreg' asks for 176 registers, not fewer than the 168 there are",
+    ),
+    "no unit of registers": (
+        FEWER,
+        FEWER.replace("40", "44"),
+        "'setmaxnreg' takes multiples of 8 from 24 to 256, not 44",
+    ),
     "a part of a warpgroup": (
         MORE,
         f"if tx < 96:\n                {MORE}",
@@ -116,4 +132,84 @@ def test_a_mistake_is_found(name: str) -> None:
     text = lowered()
     assert old in text, text
     found, _ = run(text.replace(old, new))
+    assert finding and finding in found, found
+
+
+# The same in the PTX: what a pattern becomes, and what is found.
+INC = "setmaxnreg.inc.sync.aligned.u32 232;"
+DEC = "setmaxnreg.dec.sync.aligned.u32 40;"
+CHANGED_PTX = {
+    "more registers than there are": (
+        INC,
+        INC.replace("232", "240"),
+        "for 240 registers each, and others have given back",
+    ),
+    "more with fewer": (
+        INC,
+        INC.replace("232", "160"),
+        "160 registers are not more than the 168 that a thread has: 'setmaxnreg",
+    ),
+    "fewer with more": (
+        DEC,
+        DEC.replace("40", "176"),
+        "176 registers are not fewer than the 168 that a thread has: 'setmaxnreg",
+    ),
+    "no unit of registers": (
+        DEC,
+        DEC.replace("40", "44"),
+        "setmaxnreg takes multiples of 8 from 24 to 256, not 44: 'setmaxnreg",
+    ),
+    "nothing is given back": (DEC, "", "and others have given back 0"),
+    "only some warps give registers back": (
+        DEC,
+        f"{{ .reg .u32 %own; .reg .pred %some; mov.u32 %own, %tid.x; "
+        f"setp.lt.u32 %some, %own, 320; @%some {DEC} }}",
+        "127 more at 'setmaxnreg.inc.sync.aligned.u32 232'",
+    ),
+    "some warps more": (
+        DEC,
+        f"{DEC} {{ .reg .u32 %own; .reg .pred %some; mov.u32 %own, %tid.x; "
+        f"setp.lt.u32 %some, %own, 320; @%some {DEC.replace('40', '32')} }}",
+        "not all warps of a warpgroup, of warps 8 to 11, execute it: '@%some setmaxnreg",
+    ),
+    "products are still under way": (
+        "wgmma.wait_group.sync.aligned 1;",
+        "wgmma.wait_group.sync.aligned 2;",
+        "which warp 0 read with no synchronisation between: 'cp.async.bulk",
+    ),
+}
+
+
+def run_ptx(text: str) -> str:
+    """What is found in the executed PTX, empty where the result is right."""
+    rng = np.random.default_rng(3)
+    a = rng.integers(-3, 4, (128, 256)).astype(np.float16)
+    b = rng.integers(-3, 4, (256, 128)).astype(np.float16)
+    c = np.zeros((128, 128), np.float32)
+    maps = [TensorMap(a, (32, 128), "64B"), TensorMap(b, (64, 32), "128B")]
+    try:
+        program = PtxProgram.parse(text)
+        program.launch("kernel", (1,), (384,), [a, b, c, *maps], 3 * 16384 + 256)
+    except RunError as error:
+        return str(error)
+    return "" if np.array_equal(c, a.astype(np.float32) @ b.astype(np.float32)) else "wrong"
+
+
+@pytest.fixture(scope="module")
+def ptx() -> str:
+    module = generate_cuda(parse(lowered()), parse_target("cuda:sm_90a"))
+    return compile_cuda(module.text, "sm_90a").ptx
+
+
+@pytest.mark.nvrtc
+def test_the_ptx_is_right(ptx: str) -> None:
+    assert run_ptx(ptx) == ""
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("name", CHANGED_PTX)
+def test_a_mistake_in_the_ptx_is_found(name: str, ptx: str) -> None:
+    old, new, finding = CHANGED_PTX[name]
+    assert old in ptx
+    found = run_ptx(ptx.replace(old, new))
     assert finding and finding in found, found

@@ -40,21 +40,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.names import Names
-from tileworkbench.compiler.ir.build import all_lanes, binary, int_const, sub
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
-from tileworkbench.compiler.ir.loops import counting
+from tileworkbench.compiler.ir.build import binary, int_const
+from tileworkbench.compiler.ir.expr import Buffer, Load
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.renaming import with_new_names
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, walk, with_body
 from tileworkbench.compiler.ir.simt import (
     Barrier,
-    BarrierArrive,
     BarrierInit,
-    BarrierWait,
     Role,
     SetRegisters,
     TensorMap,
-    WarpBarrier,
 )
 from tileworkbench.compiler.ir.stmt import (
     Alias,
@@ -70,17 +66,15 @@ from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.passes.expand_pipelines import expand_pipelines
 from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.schedule import warpgroups
+from tileworkbench.compiler.schedule.handover_loops import HandoverLoops
 from tileworkbench.compiler.schedule.handovers import (
-    Handover,
     LoopPlan,
     Unsuitable,
     plan_of,
     products,
 )
 from tileworkbench.compiler.schedule.lifetimes import place, timeline
-from tileworkbench.compiler.schedule.producers import producer_of, with_lets
-from tileworkbench.compiler.schedule.rings import started
-from tileworkbench.compiler.schedule.versions import with_versions
+from tileworkbench.compiler.schedule.producers import producer_of
 from tileworkbench.compiler.target import Target
 
 
@@ -132,6 +126,7 @@ class _Specialization:
     def __init__(self, kernel: Kernel, program: Program, target: Target, names: Names) -> None:
         self.kernel, self.program, self.machine = kernel, program, target.machine
         self.names, self.threads = names, kernel.threads[0]
+        self.loops = HandoverLoops(kernel.thread_vars[0], self.machine.lanes, names)
         self.tiles: dict[Buffer, Buffer] = {}  # in versions
         self.plans: dict[int, LoopPlan] = {}
 
@@ -148,7 +143,7 @@ class _Specialization:
             plan = plan_of(loop, kernel, self.program, maps, repeated, warps, self.names.fresh)
             self.plans[id(loop)] = plan
             self.tiles.update(plan.tiles)
-            loops[id(loop)] = self.producer_loop(loop, plan)
+            loops[id(loop)] = self.loops.of_producer(loop, plan)
         counters = {each for plan in self.plans.values() for each in plan.counters}
         producer = with_new_names(producer_of(kernel, loops, counters), self.names.fresh)
         shared, consumer = _parted(self.consumer())
@@ -171,7 +166,9 @@ class _Specialization:
 
     def made(self) -> Iterator[Stmt]:
         """Tiles and memory barriers, which both roles know."""
-        yield from map(Alloc, self.tiles.values())
+        for stmt in statements(self.kernel.body):
+            if isinstance(stmt, Alloc) and stmt.buffer in self.tiles:
+                yield replace(stmt, buffer=self.tiles[stmt.buffer])
         for plan in self.plans.values():
             yield from (Alloc(each, int_const(0)) for each in plan.counters)
             for each in plan.handovers:
@@ -188,15 +185,13 @@ class _Specialization:
                 if used > limit:
                     raise Unsuitable(f"apart, they need {used} of {limit} bytes of shared memory")
 
-    # The threads of the kernel
-
     def consumer(self) -> Stmt:
         """The kernel without the copies that a producer starts."""
 
         def change(stmt: Stmt) -> Stmt:
             match stmt:
                 case Pipelined() if id(stmt) in self.plans:
-                    return self.consumer_loop(stmt, self.plans[id(stmt)])
+                    return self.loops.of_users(stmt, self.plans[id(stmt)])
                 case Alloc(buffer) if buffer in self.tiles:
                     return seq([])
                 case Barrier(count=0):
@@ -207,68 +202,6 @@ class _Specialization:
             return seq(items(made)) if made is not stmt else made
 
         return change(self.kernel.body)
-
-    def consumer_loop(self, loop: Pipelined, plan: LoopPlan) -> Stmt:
-        """Each version is waited for in front of its first use, and released behind its last."""
-        distance = sub(loop.var, loop.start)
-        lets, versions = self.versions(plan, distance, loop)
-        stmts: list[Stmt] = []
-        for at, stmt in enumerate(plan.stmts):
-            for each in plan.handovers:
-                if each.first == at:
-                    place, parity = each.filled.place(distance), each.filled.parity(distance)
-                    stmts.append(BarrierWait(place, parity, site=each.loads[0].site))
-            stmts.append(stmt)
-            for each in plan.handovers:
-                if each.last == at:
-                    stmts += self.release(each, distance)
-        before = [stmt for stmt in stmts if isinstance(stmt, Alloc | Alias)]
-        body = seq([*lets, *(stmt for stmt in stmts if not isinstance(stmt, Alloc | Alias))])
-        body = with_versions(body, self.tiles, lambda tile: versions[tile])
-        return seq(
-            [*before, counting(loop.var, loop.stop, body, loop.site, loop.start), *plan.end(loop)]
-        )
-
-    def release(self, handover: Handover, distance: Expr) -> Iterator[Stmt]:
-        """One lane says so for its warp, all of which has read what it reads itself."""
-        site = handover.loads[0].site
-        if handover.by_threads:
-            yield WarpBarrier(all_lanes(self.machine.lanes), site=site)
-        lane = binary("floormod", self.kernel.thread_vars[0], int_const(self.machine.lanes))
-        arrival = BarrierArrive(handover.emptied.place(distance), site=site)
-        yield If(binary("eq", lane, int_const(0)), arrival, site=site)
-
-    # The producer
-
-    def producer_loop(self, loop: Pipelined, plan: LoopPlan) -> Stmt:
-        """Each copy is started as soon as its version is free."""
-        distance = sub(loop.var, loop.start)
-        lets, versions = self.versions(plan, distance, loop)
-        stmts: list[Stmt] = []
-        for each in plan.handovers:
-            site = each.loads[0].site
-            empty, parity = each.emptied.place(distance), each.emptied.parity(distance, True)
-            stmts.append(BarrierWait(empty, parity, site=site))
-            copies = seq(list(each.loads))
-            stmts.append(started(copies, each.filled.place(distance), each.bytes_, site))
-        body = with_versions(seq(stmts), self.tiles, lambda tile: versions[tile])
-        row = [*(stmt for stmt in items(loop.body) if isinstance(stmt, Let)), *lets, body]
-        made = [stmt if stmt is body else None for stmt in row]
-        body = with_lets(row, made) or body
-        return seq([counting(loop.var, loop.stop, body, loop.site, loop.start), *plan.end(loop)])
-
-    def versions(
-        self, plan: LoopPlan, distance: Expr, loop: Pipelined
-    ) -> tuple[list[Stmt], dict[Buffer, Expr]]:
-        """Names for the version of each tile."""
-        lets: dict[Expr, Let] = {}
-        versions: dict[Buffer, Expr] = {}
-        for each in plan.handovers:
-            index = each.filled.index(distance)
-            if index not in lets:
-                lets[index] = Let(self.names.var("version", index.dtype), index, site=loop.site)
-            versions.update({load.dst.buffer: lets[index].var for load in each.loads})
-        return list(lets.values()), versions
 
 
 def _parted(body: Stmt) -> tuple[list[Stmt], list[Stmt]]:

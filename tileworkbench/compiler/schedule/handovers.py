@@ -27,7 +27,7 @@ from tileworkbench.compiler.ir.simt import (
 )
 from tileworkbench.compiler.ir.stmt import For, If, Kernel, Stmt, While, items
 from tileworkbench.compiler.ir.tile import Pipelined
-from tileworkbench.compiler.schedule.pipelines import Schedule
+from tileworkbench.compiler.schedule.pipelines import Schedule, declares
 from tileworkbench.compiler.schedule.rings import Ring, bytes_of, counter, loads_below, new_ring
 from tileworkbench.compiler.schedule.versions import in_versions, needed_versions
 
@@ -59,6 +59,16 @@ class LoopPlan:
     handovers: tuple[Handover, ...]
     stmts: tuple[Stmt, ...]
     tiles: Mapping[Buffer, Buffer]
+
+    @property
+    def batches_follow(self) -> bool:
+        """Whether the users do nothing but multiply: each batch of products is started while the
+        one before is under way.
+        """
+        work = [stmt for stmt in self.stmts if not declares(stmt)]
+        if len(work) != 3 or not (_is_product(work[0]) and waits(work[2])):
+            return False
+        return all(s.a_form for s in statements(work[0]) if isinstance(s, Wgmma))
 
     @property
     def counters(self) -> list[Buffer]:
@@ -150,14 +160,14 @@ def _end(at: int, stmts: Sequence[Stmt]) -> int:
     """The statement behind which `stmts[at]` is done."""
     if not _is_product(stmts[at]):
         return at
-    waits = (later for later in range(at, len(stmts)) if _waits(stmts[later]))
-    return next(waits, len(stmts) - 1)
+    ends = (later for later in range(at, len(stmts)) if waits(stmts[later]))
+    return next(ends, len(stmts) - 1)
 
 
 def _is_product(stmt: Stmt) -> bool:
     return isinstance(stmt, Start) and stmt.engine is Engine.WGMMA
 
 
-def _waits(stmt: Stmt) -> bool:
+def waits(stmt: Stmt) -> bool:
     """Whether all products are done behind `stmt`."""
     return isinstance(stmt, WaitGroup) and stmt.engine is Engine.WGMMA and not stmt.pending

@@ -105,7 +105,7 @@ class Flight:
     times: Array | None = None
     written: list[Written] = field(default_factory=list)
     touched: list[tuple[Storage, Place]] = field(default_factory=list)
-    reads: list[tuple[Array, Execute]] = field(default_factory=list)
+    reads: list[tuple[Array, Callable[[Any], object]]] = field(default_factory=list)
     operation: Operation | None = None  # what observers are told of it
     bytes_: int = 0  # that it tells its memory barrier of, where code says what that waits for
     tell: Callable[[], None] | None = None  # the trace, that it is done
@@ -258,7 +258,7 @@ class Flights:
             if flight.engine is not Engine.CLUSTER:
                 self.land(flight)
 
-    def reads(self, threads: Array, note: Execute) -> None:
+    def reads(self, threads: Array, note: Callable[[Any], object]) -> None:
         """The operation that is executed now may read until `threads` wait: `note` notes that."""
         if self._current is not None:
             self._current.reads.append((threads, note))

@@ -33,7 +33,7 @@ def _mapped(name: str, c_type: str, letter: str, text: str) -> Helper:
 
 _WAIT = """  unsigned done;
   do {
-    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.acquire.cluster.shared::cta.b64 "
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 "
                  "p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                  : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
   } while (!done);"""

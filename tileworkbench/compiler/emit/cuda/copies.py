@@ -33,11 +33,17 @@ def _barrier(name: str, text: str, operand: str = "", feature: str = BARRIER) ->
     return Helper(function(f"void mbarrier_{name}(unsigned barrier{param})", body), (), feature)
 
 
-_WAIT = """  unsigned done;
-  do {
-    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; "
-                 "selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-  } while (!done);"""
+def _wait(kind: str, feature: str) -> Helper:
+    """Ask until the phase is over; `try_wait` lets the thread sleep meanwhile."""
+    body = f"""  unsigned done;
+  do {{
+    asm volatile("{{ .reg .pred p; mbarrier.{kind}.parity.shared.b64 p, [%1], %2; "
+                 "selp.u32 %0, 1, 0, p; }}" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  }} while (!done);"""
+    name = f"mbarrier_{kind.replace('test_', '')}"
+    return Helper(function(f"void {name}(unsigned barrier, unsigned parity)", body), (), feature)
+
+
 _TX = "_tx.relaxed.cta.shared.b64 [%0], %1;"
 
 COPIES: dict[str, Helper] = {
@@ -51,9 +57,8 @@ COPIES: dict[str, Helper] = {
     "mbarrier_complete": _barrier(
         "complete", f"fence.acq_rel.cta; mbarrier.complete{_TX}", "bytes", BYTES
     ),
-    "mbarrier_wait": Helper(
-        function("void mbarrier_wait(unsigned barrier, unsigned parity)", _WAIT), (), BARRIER
-    ),
+    "mbarrier_wait": _wait("test_wait", BARRIER),
+    "mbarrier_try_wait": _wait("try_wait", BYTES),
 }
 
 

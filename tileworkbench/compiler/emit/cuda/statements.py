@@ -85,7 +85,9 @@ def _memory_barrier(
             name, given = "mbarrier_init", f", {writer.expressions(stmt.count)}"
         case simt.BarrierWait():
             others_arrive = barrier in dialect.peers.values()
-            name = "mbarrier_wait_cluster" if others_arrive else "mbarrier_wait"
+            sleeps = dialect.machine.engine("TMA load") is not None
+            name = "mbarrier_try_wait" if sleeps else "mbarrier_wait"
+            name = "mbarrier_wait_cluster" if others_arrive else name
             given = f", {writer.expressions(stmt.parity)}"
     return f"{writer.expressions.use(name)}({shared_address(writer, stmt.barrier)}{given});"
 

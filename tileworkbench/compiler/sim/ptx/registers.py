@@ -17,6 +17,7 @@ from tileworkbench.compiler.sim.ptx.errors import locate
 from tileworkbench.compiler.sim.ptx.execute import Control, Executor, Group
 from tileworkbench.compiler.sim.ptx.geometry import WARP, Geometry
 from tileworkbench.compiler.sim.ptx.module import Instruction
+from tileworkbench.compiler.sim.ptx.numeric import Array
 from tileworkbench.compiler.sim.ptx.operands import Decoder
 
 _ALL, _UNIT, _LEAST, _MOST = 65536, 8, 24, 256
@@ -60,7 +61,8 @@ def decode_setmaxnreg(i: Instruction, d: Decoder) -> Control:
     def control(executor: Executor, group: Group) -> bool:
         state, file = executor.state, executor.state.division
         asking = who(group, state)
-        whole = state.by_warp(arrived(state, asking, None)).any(axis=1).reshape(file.held.shape)
+        together = state.by_warp(arrived(state, asking, None)).any(axis=1)
+        whole: Array = together.reshape(file.held.shape)
         for block, warp in np.argwhere(whole):
             held = int(file.held[block, warp])
             if held > count if increase else held < count:
